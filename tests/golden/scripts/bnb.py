@@ -146,3 +146,16 @@ for name in ("normal_64x96", "odd_5x37", "zero_blocks_8x128", "outliers_16x64"):
             out[key + ".deq"] = F.dequantize_blockwise(q, state).contiguous()
 out["code.signed"], out["code.unsigned"] = signed, unsigned
 save_file(out, "bnb/int8_blockwise.safetensors")
+
+# blocks: the other block sizes, on a weight whose last block is ragged from 1024 on.
+generator = torch.Generator().manual_seed(20261121)
+w = normal(90, 128)
+out = {"W": w}
+for block in (32, 512, 1024, 2048, 4096):
+    for kind in ("nf4", "fp4"):
+        packed, state = F.quantize_4bit(w, blocksize=block, quant_type=kind, compress_statistics=False)
+        out[f"{kind}.b{block}.packed"], out[f"{kind}.b{block}.absmax"] = packed, state.absmax
+for block in (128, 512, 1024, 2048):
+    out[f"int8.b{block}.packed"], state = F.quantize_blockwise(w, code=signed, blocksize=block)
+    out[f"int8.b{block}.absmax"] = state.absmax
+save_file(out, "bnb/blocks.safetensors")
