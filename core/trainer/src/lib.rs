@@ -1,1 +1,3 @@
-//!
+//! The machine behind the host: it turns a config and plugins into a trained model.
+
+pub mod files;
