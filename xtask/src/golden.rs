@@ -38,7 +38,8 @@ pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
             .env("PYTHONDONTWRITEBYTECODE", "1");
         command
     };
-    run(script("make_bnb.py").arg(&out))?;
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+    run(script("bnb.py").current_dir(&out))?;
     run(script("make_llama.py").arg(&golden).arg(&out))?;
     run(script("compare.py").arg(&golden).arg(&out))
         .context("the golden data differs; the peers' versions or the processor may be others")?;
