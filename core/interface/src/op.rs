@@ -24,7 +24,7 @@
 //! | `add` | a, b -> a + alpha * b | `alpha` (1) |
 //! | `mul` | a, b -> a * b | |
 //! | `scale` | a -> alpha * a | `alpha` |
-//! | `dropout` | x `[T, D]`, sequences `[T]`, positions `[T]` -> `[T, D]`; also applied to gradients | `p`, `site`; scalars: seed low, seed high, step |
+//! | `dropout` | x `[T, D]`, sequences `[T]`, positions `[T]` -> `[T, D]`; also applied to gradients | `p`; scalars: seed low, seed high, step, site |
 //! | `cross_entropy` | logits `[T, V]`, labels `[T]` -> loss `[T]` r, lse `[T]` r, correct `[T]` i32 | |
 //! | `cross_entropy_backward` | logits, labels, lse -> dlogits `[T, V]` c | scalars: factor |
 //! | `base` | in an adapter's fragment only: x -> the site's own output | |
@@ -174,12 +174,13 @@ pub fn add(graph: &mut Graph, a: ValueId, b: ValueId, alpha: f64) -> ValueId {
     )
 }
 
-/// Each element kept with probability `1 - p` and divided by it; `site` tells the masks of a model apart.
-pub fn dropout(graph: &mut Graph, x: ValueId, p: f64, site: u64) -> ValueId {
+/// Each element kept with probability `1 - p` and divided by it. The core numbers the dropouts of a model, so that no two
+/// draw the same mask and equal fragments stay equal.
+pub fn dropout(graph: &mut Graph, x: ValueId, p: f64) -> ValueId {
     let sequences = graph.batch(crate::graph::batch::SEQUENCES);
     let positions = graph.batch(crate::graph::batch::POSITIONS);
     let ty = graph.type_of(x).clone();
-    let attributes = Attributes::new().with("p", p).with("site", site);
+    let attributes = Attributes::new().with("p", p);
     graph.node(
         "dropout",
         &[x, sequences, positions],
