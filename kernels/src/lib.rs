@@ -5,5 +5,6 @@
 //! are bit-identical for any number of threads.
 
 pub mod element;
+pub mod matmul;
 pub mod simd;
 pub mod split;
