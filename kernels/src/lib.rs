@@ -21,6 +21,7 @@ pub mod lanes;
 pub mod reduce;
 pub mod rms_norm;
 pub mod rope;
+pub mod matmul;
 pub mod simd;
 pub mod split;
 pub mod swiglu;
