@@ -1,2 +1,8 @@
 //!
+pub mod bytes;
 pub mod config;
+pub mod error;
+pub mod machine;
+pub mod observer;
+pub mod search;
+pub mod stop;
