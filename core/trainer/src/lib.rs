@@ -30,3 +30,6 @@ pub mod threads;
 pub mod train;
 
 pub use error::{Error, Result};
+//!
+pub mod machine;
+pub mod search;
