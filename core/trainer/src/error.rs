@@ -7,6 +7,7 @@ use espalier_interface::{ErrorCode, PluginError};
 
 use crate::bytes::Bytes;
 use crate::config::ConfigError;
+use crate::data::DataError;
 
 /// The result of the trainer's calls.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -18,6 +19,9 @@ pub enum Error {
     /// The config is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The rows or the tokenizer cannot be trained on.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// The arguments do not make sense together, or ask for what is not there.
     #[error("{message}")]
     Usage {
@@ -124,6 +128,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Config(_) | Error::Usage { .. } | Error::OutputTaken { .. } => 2,
+            Error::Data(_) => 3,
             Error::Checkpoint { .. } => 4,
             Error::UnknownPlugin { .. } | Error::Library { .. } => 5,
             Error::Plugin { source, .. } => match source.code {
@@ -146,6 +151,7 @@ impl Error {
     pub fn next_step(&self) -> String {
         match self {
             Error::Config(error) => error.next_step(),
+            Error::Data(_) => "correct the data or its options there, and start again".into(),
             Error::Usage { next_step, .. } => next_step.clone(),
             Error::OutputTaken { .. } => "choose another --out, or move that one away".into(),
             Error::UnknownPlugin { nearest, .. } => match nearest {

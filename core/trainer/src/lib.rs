@@ -1,6 +1,8 @@
 //!
+
 pub mod bytes;
 pub mod config;
+pub mod data;
 pub mod error;
 pub mod machine;
 pub mod observer;
