@@ -1,7 +1,8 @@
-//!
-
-pub mod data;
 //! The machine behind the host: it turns a config and plugins into a trained model.
 
-pub mod files;
 pub mod config;
+pub mod data;
+pub mod files;
+pub mod library;
+pub mod registry;
+pub mod threads;
