@@ -15,7 +15,6 @@ use std::sync::Mutex;
 use espalier_interface::Role;
 use espalier_interface::abi::descriptor::{ComponentDescriptor, Descriptor};
 
-use crate::config::nearest;
 use crate::library::{LibraryError, LibraryFile, Root};
 
 pub use create::Created;
@@ -23,7 +22,6 @@ pub use error::RegistryError;
 pub use identity::PluginIdentity;
 pub use listing::{Listing, Status};
 pub use options::{OptionError, check as check_options};
-pub use roles::Chosen;
 pub use search::{SearchDir, SearchPath};
 
 /// Every plugin that was found, in the order of the search path; linked ones stand last.
@@ -131,12 +129,10 @@ impl Registry {
                 component,
             });
         }
-        let known = self.names(role);
         Err(RegistryError::UnknownComponent {
             name: name.to_owned(),
-            role,
-            nearest: nearest(name, known.iter().map(String::as_str)).map(str::to_owned),
-            known,
+            role: role.map_or("plugin", |role| role.0),
+            known: self.names(role),
             broken: self.broken(),
             searched: self.search.shown(),
         })

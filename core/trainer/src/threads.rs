@@ -1,37 +1,51 @@
 //! The host's threads and log as the services that plugins are given.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use espalier_interface::{LogLevel, Services};
 use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::Error;
+use crate::stop::StopFlag;
 
 /// Services over one pool of threads. A process makes one and keeps it: plugins may hold on to it for ever.
 pub struct HostServices {
     pool: ThreadPool,
-    stop: Arc<AtomicUsize>,
+    stop: StopFlag,
 }
 
 impl HostServices {
-    /// Starts `threads` threads, at least one. `stop` other than 0 means that the user asked to stop.
+    /// Starts `threads` threads, or one for each core.
     ///
     /// # Errors
     /// Where the operating system starts no more threads.
-    pub fn start(
-        threads: usize,
-        stop: Arc<AtomicUsize>,
-    ) -> Result<&'static HostServices, ThreadPoolBuildError> {
+    pub fn start(threads: Option<usize>) -> Result<&'static HostServices, Error> {
+        HostServices::start_until(threads, StopFlag::new())
+    }
+
+    /// As [`HostServices::start`]; plugins are told to stop when `stop` is.
+    ///
+    /// # Errors
+    /// Where the operating system starts no more threads.
+    pub fn start_until(
+        threads: Option<usize>,
+        stop: StopFlag,
+    ) -> Result<&'static HostServices, Error> {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let count = threads.unwrap_or_else(cores).max(1);
         let pool = ThreadPoolBuilder::new()
-            .num_threads(threads.max(1))
+            .num_threads(count)
             .thread_name(|index| format!("host-{index}"))
-            .build()?;
+            .build()
+            .map_err(|error| Error::Usage {
+                message: format!("{count} threads cannot be started: {error}"),
+                next_step: "lower --threads".to_owned(),
+            })?;
         Ok(Box::leak(Box::new(HostServices { pool, stop })))
     }
 
-    /// The pool itself, for the host's own work.
-    pub fn pool(&self) -> &ThreadPool {
-        &self.pool
+    /// Runs `work` on the pool, so that its own parallel loops use these threads.
+    pub fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.pool.install(work)
     }
 }
 
@@ -62,18 +76,20 @@ impl Services for HostServices {
     }
 
     fn cancelled(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) != 0
+        self.stop.requested().is_some()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
     fn each_index_runs_once_whatever_the_threads() {
         for threads in [1, 2, 3] {
-            let services = HostServices::start(threads, Arc::default()).expect("a few threads");
+            let services = HostServices::start(Some(threads)).expect("a few threads");
             assert_eq!(services.threads(), threads);
             let counts: Vec<AtomicUsize> = (0..100).map(|_| AtomicUsize::new(0)).collect();
             services.parallel_for(counts.len(), &|index| {
@@ -89,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_loop_within_a_loop_ends() {
-        let services = HostServices::start(2, Arc::default()).expect("two threads");
+        let services = HostServices::start(Some(2)).expect("two threads");
         let sum = AtomicUsize::new(0);
         services.parallel_for(8, &|_| {
             services.parallel_for(8, &|inner| {
@@ -101,10 +117,10 @@ mod tests {
 
     #[test]
     fn the_stop_flag_reaches_plugins() {
-        let stop = Arc::new(AtomicUsize::new(0));
-        let services = HostServices::start(1, Arc::clone(&stop)).expect("a thread");
+        let stop = StopFlag::new();
+        let services = HostServices::start_until(Some(1), stop.clone()).expect("a thread");
         assert!(!services.cancelled());
-        stop.store(15, Ordering::Relaxed);
+        stop.request(15);
         assert!(services.cancelled());
     }
 }

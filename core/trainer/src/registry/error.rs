@@ -3,6 +3,7 @@
 use espalier_interface::{ErrorCode, PluginError, Role};
 
 use super::{OptionError, PluginIdentity};
+use crate::config::nearest;
 use crate::library::LibraryError;
 
 /// A failure of the registry or of a plugin.
@@ -11,16 +12,14 @@ use crate::library::LibraryError;
 pub enum RegistryError {
     /// No component has this name.
     #[error(
-        "unknown {} `{name}`{}; known: {}{}",
-        role.map_or("plugin", |role| role.0), meant(.nearest), list(.known), failed(.broken)
+        "unknown {role} `{name}`{}; known: {}{}",
+        meant(.name, .known), list(.known), failed(.broken)
     )]
     UnknownComponent {
         /// The name given.
         name: String,
-        /// The role it was asked for, if one was.
-        role: Option<Role>,
-        /// The known name nearest to it.
-        nearest: Option<String>,
+        /// The role it was asked for, or `plugin` for any.
+        role: &'static str,
         /// Names that exist for the role.
         known: Vec<String>,
         /// Libraries that could have had it.
@@ -99,13 +98,17 @@ impl RegistryError {
     pub fn next_step(&self) -> String {
         match self {
             RegistryError::UnknownComponent {
-                nearest: Some(nearest),
+                name,
+                known,
+                searched,
                 ..
-            } => format!("write `{nearest}`, or see `host plugins list`"),
-            RegistryError::UnknownComponent { searched, .. } => format!(
-                "see `host plugins list`, or name its folder with --plugin-dir; searched: {}",
-                searched.join(", ")
-            ),
+            } => match nearest_of(name, known) {
+                Some(nearest) => format!("write `{nearest}`, or see `host plugins list`"),
+                None => format!(
+                    "see `host plugins list`, or name its folder with --plugin-dir; searched: {}",
+                    searched.join(", ")
+                ),
+            },
             RegistryError::WrongRole { .. } => "see `host plugins list`".to_owned(),
             RegistryError::TwoOfRole { first, second, .. } => {
                 format!("leave out `{first}` or `{second}`")
@@ -129,11 +132,13 @@ impl RegistryError {
     }
 }
 
-fn meant(nearest: &Option<String>) -> String {
-    let meant = nearest
-        .as_ref()
-        .map(|nearest| format!(", the nearest is `{nearest}`"));
-    meant.unwrap_or_default()
+fn nearest_of<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
+    nearest(name, known.iter().map(String::as_str))
+}
+
+fn meant(name: &str, known: &[String]) -> String {
+    let meant = nearest_of(name, known);
+    meant.map_or(String::new(), |meant| format!(", the nearest is `{meant}`"))
 }
 
 fn list(names: &[String]) -> String {

@@ -6,16 +6,16 @@ use espalier_interface::{PluginError, Role};
 
 use super::{Registry, RegistryError};
 
-/// Component names by role; a role that is not named is absent.
-pub type Chosen = BTreeMap<Role, String>;
-
 impl Registry {
-    /// The roles of the named components.
+    /// The roles of the named components; a role that is not named is absent.
     ///
     /// # Errors
     /// A name that is unknown, of a role that this host does not know, or a second one of its role.
-    pub fn choose<S: AsRef<str>>(&self, names: &[S]) -> Result<Chosen, RegistryError> {
-        let mut chosen = Chosen::new();
+    pub fn roles_of<S: AsRef<str>>(
+        &self,
+        names: &[S],
+    ) -> Result<BTreeMap<Role, String>, RegistryError> {
+        let mut chosen: BTreeMap<Role, String> = BTreeMap::new();
         for name in names {
             let found = self.find(None, name.as_ref())?;
             let second = found.component.name.clone();

@@ -4,7 +4,9 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::config::ResolvedConfig;
 use crate::library::WorldWritable;
+use crate::search::search_order;
 
 /// A folder that is searched, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,12 @@ impl SearchPath {
             world_writable: WorldWritable::Refused,
             linked: true,
         }
+    }
+
+    /// The path of a run: [`search_order`], then the linked plugins.
+    pub fn of(resolved: &ResolvedConfig) -> Self {
+        let places = search_order(resolved).into_iter();
+        SearchPath::new(places.map(|place| (place.reason, place.path)))
     }
 
     /// This path without the plugins linked into this program.
