@@ -4,7 +4,9 @@
 //! All work is split by shape alone and every element is accumulated in a fixed order, so results
 //! are bit-identical for any number of threads.
 
+pub mod decode;
 pub mod element;
+pub mod linear;
 pub mod matmul;
 pub mod simd;
 pub mod split;
