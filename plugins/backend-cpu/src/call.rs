@@ -42,8 +42,6 @@ pub struct Call<'a> {
     pub services: &'a dyn Services,
     /// `T`.
     pub tokens: usize,
-    /// `S`.
-    pub sequences: usize,
     /// Scalars in the op's order; their number was checked.
     pub scalars: &'a [f64],
     slots: [Option<Slot>; MOST_RANGES],
@@ -66,14 +64,13 @@ impl<'a> Call<'a> {
     /// A call without ranges yet; `[params, outputs]` are the indices at which those begin.
     pub fn new(
         services: &'a dyn Services,
-        [tokens, sequences]: [u64; 2],
+        tokens: u64,
         scalars: &'a [f64],
         [params, outputs]: [usize; 2],
     ) -> Self {
         Call {
             services,
             tokens: tokens as usize,
-            sequences: sequences as usize,
             scalars,
             slots: [const { None }; MOST_RANGES],
             params,

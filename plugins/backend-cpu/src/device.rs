@@ -202,8 +202,12 @@ impl CpuDevice {
                 return invalid(format!("{found} {what}, prepared for at most {most}"));
             }
         }
-        let shape = [launch.tokens, launch.sequences];
-        let mut call = Call::new(&*self.services, shape, launch.scalars, kernel.begins);
+        let mut call = Call::new(
+            &*self.services,
+            launch.tokens,
+            launch.scalars,
+            kernel.begins,
+        );
         for (index, (range, expected)) in launch.ranges.iter().zip(&kernel.expected).enumerate() {
             let bytes = expected.bytes(launch.tokens, launch.sequences);
             let Some(bytes) = bytes.filter(|&bytes| bytes <= range.bytes) else {

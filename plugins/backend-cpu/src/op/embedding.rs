@@ -57,10 +57,9 @@ fn backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     let (dy, gradient) = (asked.input(0), asked.output(0));
     let width = asked.width(dy, "dy")?;
     asked.expect(asked.input(1), "tokens", &[Dim::Tokens], DType::I32)?;
-    let elements = asked.fixed(gradient, "dweight")? as u64;
     let shape: Vec<u64> = match gradient.shape[..] {
         [Dim::Fixed(a), Dim::Fixed(b)] => vec![a, b],
-        _ => vec![elements],
+        _ => return Err(asked.invalid(format!("dweight has shape {:?}", gradient.shape))),
     };
     let (table, vocab) = table(asked, &shape, width)?;
     compute!(asked, dy.dtype, E => {

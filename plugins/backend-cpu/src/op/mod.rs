@@ -7,6 +7,7 @@ mod cross_entropy;
 mod dropout;
 mod embedding;
 mod flat;
+mod linear;
 mod reduce;
 mod rms_norm;
 mod rope;
@@ -92,6 +93,7 @@ const OPS: &[&[Op]] = &[
     dropout::OPS,
     embedding::OPS,
     flat::OPS,
+    linear::OPS,
     reduce::OPS,
     rms_norm::OPS,
     rope::OPS,
