@@ -18,6 +18,7 @@ pub mod element;
 pub mod embedding;
 pub mod fill;
 pub mod lanes;
+pub mod linear;
 pub mod matmul;
 pub mod reduce;
 pub mod rms_norm;
