@@ -4,6 +4,7 @@
 //! All work is split by shape alone and every element is accumulated in a fixed order, so results
 //! are bit-identical for any number of threads.
 
+pub mod attention;
 pub mod decode;
 pub mod element;
 pub mod linear;
