@@ -11,6 +11,7 @@ pub mod export;
 pub mod files;
 pub mod grad;
 pub mod load;
+pub mod machine;
 pub mod measure;
 pub mod memory;
 pub mod observer;
@@ -21,6 +22,7 @@ pub mod program;
 mod recompute;
 mod record;
 pub mod registry;
+pub mod search;
 pub mod select;
 pub mod session;
 pub mod splice;
@@ -30,6 +32,3 @@ pub mod threads;
 pub mod train;
 
 pub use error::{Error, Result};
-//!
-pub mod machine;
-pub mod search;

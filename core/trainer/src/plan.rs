@@ -1,8 +1,8 @@
 //! Config, components and a model's `config.json` -> everything known of a run before the first weight is read.
 
 pub mod flops;
-pub mod memory;
 pub mod report;
+pub mod table;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use espalier_interface::model::Model;
 use espalier_interface::schedule::{Schedule, ShardingRequest, UnitBytes};
 use espalier_interface::{DType, Device, DeviceInfo, Quantizer, WeightLayout};
 
-use crate::Error;
 use crate::arena::aligned;
 use crate::config::{ComputeType, Config, ParamType};
 use crate::executor::{Executor, Prepared, Storage};
@@ -21,10 +20,11 @@ use crate::params::{self, Dtypes, Param, Training};
 use crate::program::{self, Limits, Program};
 use crate::select::Components;
 use crate::splice;
+use crate::{Error, memory};
 
 pub use flops::Flops;
-pub use memory::MemoryPlan;
 pub use report::PlanReport;
+pub use table::MemoryPlan;
 
 /// The most that a micro-batch of the run holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,6 +197,15 @@ pub fn make(
 }
 
 impl RunPlan {
+    /// Bytes that the run can have beside what the program holds already.
+    pub fn available(&self) -> u64 {
+        if self.device_info.shares_host_memory {
+            memory::available_bytes().unwrap_or(u64::MAX)
+        } else {
+            self.device_info.free_bytes
+        }
+    }
+
     /// Refuses a run that does not fit into `available` bytes.
     ///
     /// # Errors
@@ -342,7 +351,7 @@ fn sharding_request(
         world: 1,
         ranks_per_machine: 1,
         device_bytes: Some(device.free_bytes),
-        host_bytes: crate::memory::available_bytes(),
+        host_bytes: memory::available_bytes(),
     }
 }
 

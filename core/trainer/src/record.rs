@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 
 use crate::Error;
 use crate::config::ResolvedConfig;
-use crate::files::{self, RunDirectory};
+use crate::files::{self, FileHash, RunDirectory};
 use crate::session::Session;
 
 /// Writes `run.json` into the run's directory.
@@ -26,6 +26,8 @@ pub fn write_run(
         .map(|identity| serde_json::to_value(identity).expect("an identity is plain data"))
         .collect();
     let (num_params, num_trained_params) = session.plan.num_params();
+    let data = session.data.as_ref();
+    let eval = data.and_then(|data| data.eval.as_ref());
     let run = json!({
         "espalier": env!("CARGO_PKG_VERSION"),
         "config": config,
@@ -37,10 +39,10 @@ pub fn write_run(
             "num_trained_params": num_trained_params,
         },
         "data": {
-            "files": session.data.train.dataset().files(),
-            "eval_files": session.data.eval.as_ref().map(|rows| rows.dataset().files()),
-            "tokenizer_sha256": session.data.tokenizer_sha256,
-            "total_steps": session.data.train.total_steps(),
+            "files": data.map(|data| data.train.dataset().files()),
+            "eval_files": eval.map(|rows| rows.dataset().files()),
+            "tokenizer_sha256": data.and_then(|data| data.tokenizer_sha256.as_ref()),
+            "total_steps": data.map(|data| data.train.total_steps()),
         },
         "seed": config.run.seed,
         "world": 1,
@@ -59,22 +61,12 @@ pub fn write_run(
 }
 
 /// Hashes of the model's config and weights.
-fn model_files(session: &Session) -> Result<Vec<Json>, Error> {
-    let mut paths = vec![session.directory.path().join("config.json")];
-    if session.directory.file("model.safetensors")?.is_some()
-        || session
-            .directory
-            .file("model.safetensors.index.json")?
-            .is_some()
-    {
-        let tensors = session.directory.tensors()?;
-        paths.extend(tensors.files().map(std::path::Path::to_owned));
-    }
-    paths
-        .iter()
-        .map(|path| {
-            let hash = files::hash_file(path)?;
-            Ok(serde_json::to_value(hash).expect("a hash is plain data"))
-        })
-        .collect()
+fn model_files(session: &Session) -> Result<Vec<FileHash>, Error> {
+    let directory = &session.directory;
+    let has = |name: &str| Ok::<_, Error>(directory.file(name)?.is_some());
+    let tensors = match has("model.safetensors")? || has("model.safetensors.index.json")? {
+        true => Some(directory.tensors()?),
+        false => None,
+    };
+    Ok(directory.hashes(tensors.as_ref())?)
 }

@@ -31,8 +31,8 @@ pub struct Session {
     pub directory: ModelDirectory,
     /// The plugins.
     pub components: Components,
-    /// The rows.
-    pub data: RunData,
+    /// The rows; none where only a plan was asked for and no files were named.
+    pub data: Option<RunData>,
     /// The plan.
     pub plan: RunPlan,
     /// The threads that everything runs on.
@@ -57,8 +57,16 @@ impl Session {
         let registry = Registry::discover(&search);
         let components = select::select(config, directory.config(), &registry, services)?;
         let (device, device_info) = open_device(config, &components)?;
-        let data = services.install(|| read_rows(config, &directory, &components, observer))?;
-        let limits = limits(&data);
+        let data = match config.data.files.is_empty() {
+            true => None,
+            false => {
+                let read = || read_rows(config, &directory, &components, observer);
+                Some(services.install(read)?)
+            }
+        };
+        let limits = data
+            .as_ref()
+            .map_or_else(|| limits_without_rows(config), limits);
         let plan = plan::make(
             config,
             directory.config(),
@@ -92,7 +100,10 @@ impl Session {
                 .collect(),
             num_params,
             num_trained_params,
-            total_steps: self.data.train.total_steps(),
+            total_steps: self
+                .data
+                .as_ref()
+                .map_or(0, |data| data.train.total_steps()),
             peak_host_bytes: Bytes(if host { peak } else { self.plan.memory.program }),
             peak_device_bytes: Bytes(if host { 0 } else { peak }),
         }
@@ -227,6 +238,22 @@ fn notes(dataset: &Dataset, which: &str) -> Vec<String> {
     .filter(|(count, _)| *count > 0)
     .map(|(count, what)| format!("{count} of {} {which} rows {what}", counts.rows))
     .collect()
+}
+
+/// The largest micro-batch that the config allows.
+fn limits_without_rows(config: &Config) -> BatchLimits {
+    let data = &config.data;
+    let full = data.micro_batch * data.max_seq_len;
+    let max_tokens = data.pack_tokens.unwrap_or(full) as u64;
+    let max_sequences = if data.pack_tokens.is_some() {
+        data.batch_size
+    } else {
+        data.micro_batch
+    };
+    BatchLimits {
+        max_tokens,
+        max_sequences: max_sequences as u64,
+    }
 }
 
 /// The largest micro-batch of training and evaluation.

@@ -51,12 +51,7 @@ pub fn run(
         next_step: "name one with --out DIR".to_owned(),
     })?;
     let session = Session::open(resolved, observer)?;
-    let available = if session.plan.device_info.shares_host_memory {
-        memory::available_bytes().unwrap_or(u64::MAX)
-    } else {
-        session.plan.device_info.free_bytes
-    };
-    session.plan.check(available)?;
+    session.plan.check(session.plan.available())?;
     let directory = RunDirectory::claim(out, Continue::Refuse)?;
     observer.observe(&Event::RunStarted(&session.summary()));
     let rate = measure::gemm_rate(session.plan.device.as_ref(), session.plan.dtypes.compute)?;
@@ -68,6 +63,10 @@ pub fn run(
         plan,
         ..
     } = session;
+    let data = data.ok_or_else(|| Error::Usage {
+        message: "no rows were given".to_owned(),
+        next_step: "name their files with --data FILE".to_owned(),
+    })?;
     let (flops, training) = (plan.flops, plan.training);
     let sites = plan.sites.clone();
     let (executor, _) = load(config, &model, &components, plan, observer)?;

@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::MemoryPlan;
 use crate::Error;
 use crate::bytes::Bytes;
+use crate::measure;
 use crate::session::Session;
-use crate::{measure, memory};
 
 /// A plan in numbers; as JSON the answer of `host plan --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -65,21 +65,18 @@ impl PlanReport {
         let plan = &session.plan;
         let rate = measure::gemm_rate(plan.device.as_ref(), plan.dtypes.compute)?;
         let summary = session.summary();
-        let rows = &session.data.train;
-        let step_flops = if rows.total_steps() == 0 {
-            0
-        } else {
-            rows.step(0)
-                .micro_batches
-                .iter()
-                .map(|m| plan.flops.micro_batch(m))
-                .sum()
+        let rows = session.data.as_ref().map(|data| &data.train);
+        let step_flops = match rows.filter(|rows| rows.total_steps() > 0) {
+            Some(rows) => {
+                let micro_batches = &rows.step(0).micro_batches;
+                micro_batches
+                    .iter()
+                    .map(|micro| plan.flops.micro_batch(micro))
+                    .sum()
+            }
+            None => 0,
         };
-        let available = if plan.device_info.shares_host_memory {
-            memory::available_bytes().unwrap_or(u64::MAX)
-        } else {
-            plan.device_info.free_bytes
-        };
+        let available = plan.available();
         Ok(PlanReport {
             model: summary.model,
             plugins: summary.plugins,
