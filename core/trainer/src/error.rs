@@ -9,6 +9,7 @@ use crate::bytes::Bytes;
 use crate::config::ConfigError;
 use crate::data::DataError;
 use crate::files::{ExitClass, FileError};
+use crate::registry::RegistryError;
 
 /// The result of the trainer's calls.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -42,24 +43,9 @@ pub enum Error {
         /// What lies in it.
         found: String,
     },
-    /// No component of this name is known.
-    #[error("unknown plugin `{name}`: {}", suggestion(.nearest, .known))]
-    UnknownPlugin {
-        /// The name given.
-        name: String,
-        /// The known name nearest to it.
-        nearest: Option<String>,
-        /// All known names.
-        known: Vec<String>,
-    },
-    /// A plugin's library cannot be used.
-    #[error("the plugin library {path} cannot be used: {reason}")]
-    Library {
-        /// The file.
-        path: PathBuf,
-        /// What was expected and what was found.
-        reason: String,
-    },
+    /// A plugin cannot be found, opened or made.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
     /// A plugin failed.
     #[error("plugin `{plugin}` failed in {callback}{}", in_file(.file))]
     Plugin {
@@ -146,7 +132,7 @@ impl Error {
             Error::Data(_) => 3,
             Error::File(error) => error.exit_class().code(),
             Error::Checkpoint { .. } => 4,
-            Error::UnknownPlugin { .. } | Error::Library { .. } => 5,
+            Error::Registry(error) => error.exit_code(),
             Error::Plugin { source, .. } => match source.code {
                 ErrorCode::NOT_FINITE => 7,
                 ErrorCode::OUT_OF_MEMORY => 8,
@@ -178,11 +164,7 @@ impl Error {
                 }
             },
             Error::OutputTaken { .. } => "choose another --out, or move that one away".into(),
-            Error::UnknownPlugin { nearest, .. } => match nearest {
-                Some(nearest) => format!("write `{nearest}`, or see `host plugins list`"),
-                None => "see `host plugins list`, or name its folder with --plugin-dir".into(),
-            },
-            Error::Library { .. } => "build it against this host's interface, or remove it".into(),
+            Error::Registry(error) => error.next_step(),
             Error::Plugin { source, plugin, .. } => match source.code {
                 ErrorCode::INVALID => format!("see `host plugins inspect {plugin}`"),
                 ErrorCode::UNSUPPORTED => "choose another plugin or another option".into(),
@@ -231,13 +213,6 @@ fn in_file(file: &Option<PathBuf>) -> String {
     match file {
         Some(path) => format!(" ({})", path.display()),
         None => String::new(),
-    }
-}
-
-fn suggestion(nearest: &Option<String>, known: &[String]) -> String {
-    match nearest {
-        Some(nearest) => format!("the nearest known name is `{nearest}`"),
-        None => format!("the known names are {}", known.join(", ")),
     }
 }
 

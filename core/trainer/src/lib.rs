@@ -11,6 +11,7 @@ pub mod executor;
 pub mod export;
 pub mod files;
 pub mod grad;
+pub mod library;
 pub mod load;
 pub mod machine;
 pub mod measure;

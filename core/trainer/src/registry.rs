@@ -1,155 +1,195 @@
-//! shim
-use crate::Error;
-use crate::config::Section;
-use espalier_interface::abi::*;
-use espalier_interface::*;
+//! Search path -> the components that exist, linked or in libraries, by name; the way from a name to an instance.
+
+mod create;
+mod error;
+mod identity;
+mod listing;
+mod options;
+mod range;
+mod roles;
+mod search;
+
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::result::Result;
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct PluginIdentity {
-    pub component: String,
-    pub plugin: String,
-    pub version: String,
-    pub file: Option<PathBuf>,
-}
-pub struct SearchPath;
-impl SearchPath {
-    pub fn new(_: &[PathBuf], _: Option<&Path>) -> Self {
-        SearchPath
-    }
-}
+use std::sync::Mutex;
+
+use espalier_interface::Role;
+use espalier_interface::abi::descriptor::{ComponentDescriptor, Descriptor};
+
+use crate::library::{LibraryError, LibraryFile, Root};
+
+pub use create::Created;
+pub use error::RegistryError;
+pub use identity::PluginIdentity;
+pub use listing::{Listing, Status};
+pub use options::{OptionError, check as check_options};
+pub use search::{SearchDir, SearchPath};
+
+/// Every plugin that was found, in the order of the search path; linked ones stand last.
 pub struct Registry {
-    found: Vec<(&'static PluginRoot, descriptor::Descriptor)>,
+    search: SearchPath,
+    plugins: Vec<Plugin>,
+    /// Roots of the plugins that were asked for, by index into `plugins`.
+    opened: Mutex<HashMap<usize, Root>>,
 }
-#[allow(unsafe_code)]
-impl Registry {
-    pub fn discover(_: &SearchPath) -> Self {
-        let found = linked()
-            .map(|root| {
-                let root = unsafe { &*root() };
-                (root, descriptor::read(root.descriptor.as_slice()).unwrap())
-            })
-            .collect();
-        Registry { found }
+
+/// A plugin as it was found.
+struct Plugin {
+    source: PluginSource,
+    /// What it says of itself; nothing where that cannot be read.
+    descriptor: Option<Descriptor>,
+}
+
+enum PluginSource {
+    Linked(Root),
+    Library(Box<LibraryFile>),
+}
+
+/// A component that can be made, and where it stands.
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    plugin: usize,
+    descriptor: &'a Descriptor,
+    component: &'a ComponentDescriptor,
+}
+
+impl Plugin {
+    fn fault(&self) -> Option<LibraryError> {
+        match &self.source {
+            PluginSource::Linked(_) => None,
+            PluginSource::Library(file) => file.fault.clone().map(|fault| LibraryError {
+                path: file.path.clone(),
+                fault,
+            }),
+        }
     }
-    fn find(
-        &self,
-        name: &str,
-    ) -> Result<
-        (
-            &'static PluginRoot,
-            descriptor::ComponentDescriptor,
-            PluginIdentity,
-        ),
-        PluginError,
-    > {
-        for (root, d) in &self.found {
-            for c in &d.components {
-                if c.name == name {
-                    return Ok((
-                        root,
-                        c.clone(),
-                        PluginIdentity {
-                            component: c.name.clone(),
-                            plugin: d.name.clone(),
-                            version: d.version.clone(),
-                            file: None,
-                        },
-                    ));
-                }
+}
+
+impl Registry {
+    /// Looks at the files `*.so` of the path's folders, in their order and each by name, then at the linked plugins.
+    /// No library is opened. One that is broken stands in [`Registry::list`] with its reason.
+    pub fn discover(search: &SearchPath) -> Self {
+        let mut plugins = Vec::new();
+        for path in search.libraries() {
+            let file = LibraryFile::inspect(&path, search.world_writable);
+            if let Some(fault) = &file.fault {
+                tracing::debug!("{}: {fault}", file.path.display());
+            }
+            plugins.push(Plugin {
+                descriptor: file.descriptor.clone(),
+                source: PluginSource::Library(Box::new(file)),
+            });
+        }
+        if search.linked {
+            plugins.extend(linked());
+        }
+        Registry {
+            search: search.clone(),
+            plugins,
+            opened: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// Where it looked.
+    pub fn search(&self) -> &SearchPath {
+        &self.search
+    }
+
+    /// Libraries that cannot be used, and why.
+    pub fn broken(&self) -> Vec<LibraryError> {
+        self.plugins.iter().filter_map(Plugin::fault).collect()
+    }
+
+    /// The first component called `name`, whatever its role.
+    ///
+    /// # Errors
+    /// `UnknownComponent` with the names that exist for `role`, or for every role; `Library` where the first plugin that
+    /// has it is broken.
+    fn find(&self, role: Option<Role>, name: &str) -> Result<Found<'_>, RegistryError> {
+        for (plugin, found) in self.plugins.iter().enumerate() {
+            let Some(descriptor) = &found.descriptor else {
+                continue;
+            };
+            let component = descriptor.components.iter().find(|one| one.name == name);
+            let Some(component) = component else {
+                continue;
+            };
+            if let Some(error) = found.fault() {
+                return Err(RegistryError::Library(error));
+            }
+            if let Some(role) = role.filter(|role| component.role != role.0) {
+                return Err(RegistryError::WrongRole {
+                    name: name.to_owned(),
+                    expected: role,
+                    found: component.role.clone(),
+                });
+            }
+            return Ok(Found {
+                plugin,
+                descriptor,
+                component,
+            });
+        }
+        Err(RegistryError::UnknownComponent {
+            name: name.to_owned(),
+            role: role.map_or("plugin", |role| role.0),
+            known: self.names(role),
+            broken: self.broken(),
+            searched: self.search.shown(),
+        })
+    }
+
+    /// Names of usable components of `role`, or of all roles, each once, in order.
+    fn names(&self, role: Option<Role>) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for component in self.usable() {
+            let wanted = role.is_none_or(|role| component.role == role.0);
+            if wanted && !names.contains(&component.name) {
+                names.push(component.name.clone());
             }
         }
-        Err(PluginError::invalid(format!("no {name}")))
+        names
     }
-    fn make(
-        &self,
-        name: &str,
-        options: &Section,
-        services: &'static dyn Services,
-    ) -> Result<(&'static PluginRoot, InstanceHandle, PluginIdentity), PluginError> {
-        let (root, c, id) = self.find(name)?;
-        let mut all = serde_json::Map::new();
-        for o in &c.options {
-            all.insert(o.name.clone(), o.default.clone());
-        }
-        for (k, v) in options {
-            all.insert(k.clone(), v.clone());
-        }
-        let table = unsafe {
-            *(root.query)("component".into(), 1)
-                .table
-                .cast::<ComponentTable>()
+
+    /// Components of plugins without a fault; a name may stand twice.
+    fn usable(&self) -> impl Iterator<Item = &ComponentDescriptor> {
+        let sound = self
+            .plugins
+            .iter()
+            .filter(|plugin| plugin.fault().is_none());
+        let described = sound.filter_map(|plugin| plugin.descriptor.as_ref());
+        described.flat_map(|descriptor| &descriptor.components)
+    }
+
+    /// The root of plugin number `plugin`, opened on first use.
+    fn root(&self, plugin: usize) -> Result<Root, LibraryError> {
+        let file = match &self.plugins[plugin].source {
+            PluginSource::Linked(root) => return Ok(*root),
+            PluginSource::Library(file) => file,
         };
-        Ok((
-            root,
-            InstanceHandle::create(table, root.context, name, &Options(all), services)?,
-            id,
-        ))
-    }
-    pub fn roles_of(&self, names: &[String]) -> Result<HashMap<Role, String>, Error> {
-        let mut roles = HashMap::new();
-        for n in names {
-            let (_, c, _) = self.find(n)?;
-            roles.insert(Role::from_name(&c.role).unwrap(), n.clone());
+        let mut opened = self.opened.lock().expect("nothing panics while it is held");
+        if let Some(root) = opened.get(&plugin) {
+            return Ok(*root);
         }
-        Ok(roles)
+        let root = file.open()?;
+        opened.insert(plugin, root);
+        Ok(root)
     }
-    pub fn family_for(&self, t: &str) -> Result<String, Error> {
-        Ok(t.to_owned())
+}
+
+/// The plugins linked into this program, by name: the linker's order is no promise.
+fn linked() -> Vec<Plugin> {
+    let mut found: Vec<(Descriptor, Root)> = Vec::new();
+    for root in espalier_interface::linked() {
+        let read = Root::linked(root).and_then(|root| Ok((root.descriptor()?, root)));
+        match read {
+            Ok(plugin) => found.push(plugin),
+            Err(fault) => tracing::error!("a linked plugin cannot be used: {fault}"),
+        }
     }
-    pub fn adapter_for(&self, _: &str) -> Result<String, Error> {
-        Ok("lora".to_owned())
-    }
-    pub fn create_family(
-        &self,
-        n: &str,
-        o: &Section,
-        s: &'static dyn Services,
-    ) -> Result<(Box<dyn Family>, PluginIdentity), Error> {
-        let (_, h, i) = self.make(n, o, s)?;
-        Ok((Box::new(FamilyProxy(h)), i))
-    }
-    pub fn create_adapter(
-        &self,
-        n: &str,
-        o: &Section,
-        s: &'static dyn Services,
-    ) -> Result<(Box<dyn Adapter>, PluginIdentity), Error> {
-        let (_, h, i) = self.make(n, o, s)?;
-        Ok((Box::new(AdapterProxy(h)), i))
-    }
-    pub fn create_sharding(
-        &self,
-        n: &str,
-        o: &Section,
-        s: &'static dyn Services,
-    ) -> Result<(Box<dyn Sharding>, PluginIdentity), Error> {
-        let (_, h, i) = self.make(n, o, s)?;
-        Ok((Box::new(ShardingProxy(h)), i))
-    }
-    pub fn create_quantizer(
-        &self,
-        n: &str,
-        o: &Section,
-        s: &'static dyn Services,
-    ) -> Result<(Box<dyn Quantizer>, PluginIdentity), Error> {
-        let (r, h, i) = self.make(n, o, s)?;
-        let t = unsafe {
-            *(r.query)("quantizer".into(), 1)
-                .table
-                .cast::<QuantizerTable>()
-        };
-        Ok((Box::new(QuantizerProxy::new(h, t)), i))
-    }
-    pub fn create_backend(
-        &self,
-        n: &str,
-        o: &Section,
-        s: &'static dyn Services,
-    ) -> Result<(Box<dyn Backend>, PluginIdentity), Error> {
-        let (r, h, i) = self.make(n, o, s)?;
-        let t = unsafe { *(r.query)("backend".into(), 1).table.cast::<BackendTable>() };
-        Ok((Box::new(BackendProxy::new(h, t)), i))
-    }
+    found.sort_by(|a, b| a.0.name.cmp(&b.0.name));
+    let plugins = found.into_iter().map(|(descriptor, root)| Plugin {
+        source: PluginSource::Linked(root),
+        descriptor: Some(descriptor),
+    });
+    plugins.collect()
 }

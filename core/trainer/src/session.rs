@@ -52,9 +52,8 @@ impl Session {
             next_step: "name its directory with --model DIR".to_owned(),
         })?;
         let directory = ModelDirectory::open(path)?;
-        let services = HostServices::start(config.run.threads);
-        let search = SearchPath::new(&config.run.plugin_dirs, resolved.config_dir());
-        let registry = Registry::discover(&search);
+        let services = HostServices::start(config.run.threads)?;
+        let registry = Registry::discover(&SearchPath::of(resolved));
         let components = select::select(config, directory.config(), &registry, services)?;
         let (device, device_info) = open_device(config, &components)?;
         let data = match config.data.files.is_empty() {
