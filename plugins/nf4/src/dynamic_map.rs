@@ -48,6 +48,9 @@ const BITS: [u32; 256] = [
 /// The value of each code, [256] f32, unitless (a multiple of the block's absmax).
 pub static DYNAMIC_SIGNED: [f32; 256] = values();
 
+/// Weights encoded at a time: loops over them are long enough to become vector instructions.
+const GROUP: usize = 256;
+
 const STEPS: usize = 65536; // bitsandbytes csrc/cpu_ops.cpp, kLUTSize
 
 /// The code of each step of [-1, 1].
@@ -79,23 +82,31 @@ const fn code_of_step() -> [u8; STEPS] {
     codes
 }
 
-/// The step of a scaled number `x` in [-1, 1]; a NaN (zero times the inverse of a vanishing absmax) is step 0.
+/// The step of a scaled number `x`; a NaN (zero times the inverse of a vanishing absmax) is at step
+/// 0, as in the peer.
 #[inline(always)]
 fn step(x: f32) -> u16 {
-    let unit = (x.clamp(-1.0, 1.0) + 1.0) * 0.5;
+    let x = if x > -1.0 { x } else { -1.0 };
+    let x = if x < 1.0 { x } else { 1.0 };
+    let unit = (x + 1.0) * 0.5;
     // The peer's compiler fuses this multiply and add. `unit` is a multiple of 2^-25, so both are
     // exact in f64 and the one rounding of the conversion is the fused one.
-    (f64::from(unit) * (STEPS - 1) as f64 + 0.5) as f32 as i32 as u16
+    let position = (f64::from(unit) * (STEPS - 1) as f64 + 0.5) as f32;
+    // The whole part of a number in [0.5, 65535.5], in operations that vector units have: added to
+    // 2^23 it is rounded to a whole number in the low bits, which is one too many if above it.
+    const WHOLE: f32 = 8_388_608.0;
+    let rounded = position + WHOLE;
+    (rounded.to_bits() - u32::from(rounded - WHOLE > position)) as u16
 }
 
 /// Writes the code of `weight * inverse` for each weight; `weight` and `codes` are equally long.
 ///
 /// # Units
 /// `inverse` is 1 / absmax of the block.
+#[inline(always)]
 pub fn nearest(weight: &[f32], inverse: f32, codes: &mut [u8]) {
-    const LANES: usize = 32;
-    let mut steps = [0; LANES];
-    for (weight, codes) in weight.chunks(LANES).zip(codes.chunks_mut(LANES)) {
+    for (weight, codes) in weight.chunks(GROUP).zip(codes.chunks_mut(GROUP)) {
+        let mut steps = [0; GROUP];
         for (step_of, &w) in steps.iter_mut().zip(weight) {
             *step_of = step(w * inverse);
         }
