@@ -1,4 +1,4 @@
-//! The 4-bit code tables of bitsandbytes -> values by code, and the midpoints that decide between them.
+//! bitsandbytes' 4-bit code tables -> values by code, and the code of a scaled number.
 
 /// A table of 16 values and the rule that maps a scaled weight to one of its codes.
 pub struct Codebook {
@@ -6,7 +6,7 @@ pub struct Codebook {
     pub values: [f32; 16],
     /// Codes in rising order of their values, [16].
     pub order: [u8; 16],
-    /// Midpoints between neighbours in that order, [15] f32; a number exactly at one takes the lower code.
+    /// Midpoints between neighbours in that order, [15] f32; a number at one takes the lower code.
     pub midpoints: [f32; 15],
     /// What is added to the code where a number passes each midpoint, [15].
     changes: [i32; 15],

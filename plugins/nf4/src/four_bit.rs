@@ -3,7 +3,7 @@
 use crate::codebook::Codebook;
 use crate::span::EncodeBlock;
 
-/// Smallest absmax a block is divided by; bitsandbytes `backends/default/ops.py`, `clamp(min=1e-38)`.
+/// Smallest absmax a block is divided by; bitsandbytes `backends/default/ops.py`, `clamp(min=..)`.
 const SMALLEST: f32 = 1e-38;
 
 /// Weights encoded at a time: loops over them are long enough to become vector instructions.

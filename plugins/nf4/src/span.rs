@@ -1,4 +1,4 @@
-//! A weight -> spans of whole blocks, encoded on the host's threads; refuses numbers that are not finite.
+//! A weight -> spans of whole blocks, encoded on the host's threads; only finite numbers pass.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -92,8 +92,8 @@ pub fn encode_blocks<E: EncodeBlock>(
         index => Err(PluginError::new(
             ErrorCode::NOT_FINITE,
             format!(
-                "weight {index} of {} is {}, expected a finite number; the checkpoint is damaged or \
-                 was saved from a diverged run",
+                "weight {index} of {} is {}, expected a finite number; the checkpoint is damaged \
+                 or was saved from a diverged run",
                 weight.len(),
                 weight[index]
             ),
@@ -124,7 +124,7 @@ fn encode_span<E: EncodeBlock>(
 /// The largest magnitude; infinite or NaN if any number is.
 #[inline(always)]
 pub fn largest_magnitude(weight: &[f32]) -> f32 {
-    // Without its sign, a float orders as its bits do, with infinity above every number and NaN above that.
+    // Without its sign, a float orders as its bits do: infinity above every number, NaN above that.
     let magnitudes = weight.iter().map(|w| (w.to_bits() & 0x7fff_ffff) as i32);
     f32::from_bits(magnitudes.fold(0, i32::max) as u32)
 }
