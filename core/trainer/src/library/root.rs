@@ -25,7 +25,6 @@ type RootFn = extern "C" fn() -> *const PluginRoot;
 
 /// A plugin that is ready to make components.
 #[derive(Clone, Copy)]
-#[derive(Debug)]
 pub struct Root {
     root: &'static PluginRoot,
     component: ComponentTable,
