@@ -12,6 +12,7 @@ pub mod arithmetic;
 pub mod bias;
 pub mod cast;
 pub mod cross_entropy;
+pub mod attention;
 pub mod decode;
 pub mod dropout;
 pub mod element;

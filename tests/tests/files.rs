@@ -328,6 +328,15 @@ fn a_directory_appears_whole_or_not_at_all() {
     assert_eq!(value(), "3\n");
     assert_eq!(names(temp.path()), ["step-1"]);
 
+    // A file of that name is replaced as well.
+    let file = temp.path().join("file");
+    fs::write(&file, "").unwrap();
+    PendingDirectory::begin(&file)
+        .unwrap()
+        .commit_replacing()
+        .unwrap();
+    assert!(file.is_dir() && names(temp.path()) == ["file", "step-1"]);
+
     // A replacement that died between its two steps is undone.
     fs::rename(&target, temp.path().join("step-1.replaced.partial")).unwrap();
     drop(PendingDirectory::begin(&target).unwrap());

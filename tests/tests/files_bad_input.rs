@@ -18,7 +18,7 @@ const SHARDS: [&str; 2] = [
 ];
 const INDEX: &str = "model.safetensors.index.json";
 
-/// A small model of two shards, with an index that puts `a`, `b` in the first and `c` in the second.
+/// A small model of two shards: `a` and `b` in the first, `c` in the second.
 fn write_small_model(directory: &Path) {
     fs::create_dir_all(directory).unwrap();
     fs::write(
@@ -397,6 +397,12 @@ fn read_all(directory: &Path) -> Result<usize, FileError> {
     Ok(store.entries().len())
 }
 
+/// Writes a new file: some file systems go to the disk when an old one is written anew.
+fn replace(path: &Path, bytes: &[u8]) {
+    fs::remove_file(path).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
 /// The most memory this process ever had, in bytes; 0 where the system does not tell.
 fn peak_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -415,12 +421,12 @@ fn damaged_files_are_errors_and_never_panics() {
     let peak_before = peak_bytes();
     let mut dice = Dice(20_240_501);
     let (mut accepted, mut refused) = (0, 0);
-    for round in 0..1200 {
+    for round in 0..800 {
         // The shards twice as often: they have the most to get wrong.
         let which = [0, 0, 1, 1, 2, 3][dice.below(6)];
         let bytes = damaged(&originals[which], &mut dice);
         let path = directory.join(files[which]);
-        fs::write(&path, &bytes).unwrap();
+        replace(&path, &bytes);
         match read_all(directory) {
             Ok(_) => accepted += 1,
             Err(error) => {
@@ -434,7 +440,7 @@ fn damaged_files_are_errors_and_never_panics() {
         fs::write(&path, &originals[which]).unwrap();
     }
     assert!(
-        accepted > 50 && refused > 400,
+        accepted > 50 && refused > 300,
         "{accepted} accepted, {refused} refused"
     );
     let grown = peak_bytes().saturating_sub(peak_before);

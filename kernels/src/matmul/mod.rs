@@ -25,7 +25,8 @@ mod transpose;
 use espalier_interface::Services;
 
 pub use block::DEPTH;
-pub(crate) use block::{Tile, multiply, space};
+use block::{Tile, multiply};
+pub(crate) use block::{multiply_into, space};
 pub use isa::Isa;
 pub use micro::Update;
 pub use scalar::Scalar;

@@ -5,7 +5,6 @@
 //! keys, wrong types and values out of range, and remembers for every value which layer gave it.
 
 mod check;
-mod data;
 mod error;
 mod known;
 mod model;
@@ -23,7 +22,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use data::{DataOptions, TooLong, TrainOn};
+pub use crate::data::{DataOptions, TooLong, TrainOn};
 pub use error::ConfigError;
 pub use model::{ComputeType, Init, ModelOptions, ParamType, Recompute};
 pub use nearest::nearest;

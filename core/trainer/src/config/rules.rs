@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use super::{ConfigError, ResolvedConfig};
+use crate::data::DataError;
 
 /// Checks every rule that holds whatever the plugins are.
 pub(super) fn check(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
@@ -41,31 +42,16 @@ fn run(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
 
 fn data(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
     let data = &resolved.config().data;
-    let (max_seq_len, batch, micro) = (data.max_seq_len, data.batch_size, data.micro_batch);
-    resolved.range(
-        "data.max_seq_len",
-        max_seq_len,
-        max_seq_len >= 2,
-        "2 or more",
-    )?;
-    resolved.range("data.batch_size", batch, batch >= 1, "1 or more")?;
-    resolved.range("data.micro_batch", micro, micro >= 1, "1 or more")?;
-    if micro > batch {
+    if data.eval_split.is_some() && !data.eval_files.is_empty() {
+        let rule = "rows are held out from the one or read from the other".to_owned();
+        return Err(resolved.conflict("data.eval_split", "data.eval_files", rule));
+    }
+    data.validate()
+        .map_err(|error| resolved.unusable_data(error))?;
+    let (batch, micro) = (data.batch_size, data.micro_batch);
+    if micro > batch && data.pack_tokens.is_none() {
         let rule = format!("a step of {batch} sequences holds no micro-batch of {micro}");
         return Err(resolved.conflict("data.micro_batch", "data.batch_size", rule));
-    }
-    if let Some(tokens) = data.pack_tokens.filter(|tokens| *tokens < max_seq_len) {
-        let rule = format!("{tokens} tokens do not hold a whole sequence of up to {max_seq_len}");
-        return Err(resolved.conflict("data.pack_tokens", "data.max_seq_len", rule));
-    }
-    if let Some(split) = data.eval_split {
-        let fits = split > 0.0 && (split < 1.0 || split.fract() == 0.0);
-        let expected = "a fraction above 0 and below 1, or a whole number of rows";
-        resolved.range("data.eval_split", split, fits, expected)?;
-        if !data.eval_files.is_empty() {
-            let rule = "rows are held out from the one or read from the other".to_owned();
-            return Err(resolved.conflict("data.eval_split", "data.eval_files", rule));
-        }
     }
     let every = resolved.config().run.eval_every;
     let nothing_to_evaluate = data.eval_split.is_none() && data.eval_files.is_empty();
@@ -119,6 +105,40 @@ fn optim(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
 }
 
 impl ResolvedConfig {
+    /// The section's own verdict, with the origin of the key it is about.
+    fn unusable_data(&self, error: DataError) -> ConfigError {
+        let (key, expected, found) = match error {
+            DataError::Option {
+                key,
+                expected,
+                found,
+            } => (format!("data.{key}"), expected, found),
+            DataError::UnsupportedFormat {
+                format, supported, ..
+            } => ("data.format".into(), supported.into(), format.to_string()),
+            DataError::UnknownField {
+                found,
+                nearest,
+                known,
+            } => {
+                return ConfigError::UnknownKey {
+                    origin: self.origin(&format!("data.fields.{found}")),
+                    key: found,
+                    section: "[data.fields]".into(),
+                    nearest: Some(nearest),
+                    known: known.split(", ").map(str::to_owned).collect(),
+                };
+            }
+            other => ("data".into(), "usable".into(), other.to_string()),
+        };
+        ConfigError::Value {
+            origin: self.origin(&key),
+            key,
+            expected,
+            found,
+        }
+    }
+
     fn range(
         &self,
         key: &str,

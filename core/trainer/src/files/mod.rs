@@ -1,4 +1,4 @@
-//! Model, adapter and run directories: what is on disk into named tensors, and back, whole or not at all.
+//! Model, adapter and run directories into named tensors, and back, whole or not at all.
 //!
 //! Reading never maps or buffers a whole file: a header is parsed and checked once, and a tensor is
 //! read by position in bounded chunks. Writing goes to a `.partial` beside the target, is synced

@@ -120,8 +120,13 @@ fn restore_replaced(target: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
+/// Removes what is at `path`, a directory or, where a user put one in its place, a file.
 fn remove_directory(path: &Path) -> Result<(), FileError> {
-    match fs::remove_dir_all(path) {
+    let removed = match path.symlink_metadata() {
+        Ok(metadata) if !metadata.is_dir() => fs::remove_file(path),
+        _ => fs::remove_dir_all(path),
+    };
+    match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failure(path, error)),
         _ => Ok(()),
     }

@@ -54,7 +54,7 @@ impl RunDirectory {
     /// # Errors
     ///
     /// [`FileError::OutputLocked`] where another process has it, [`FileError::OutputTaken`] where
-    /// it holds a run and `existing` is [`Continue::Refuse`]. Files that are no run's do not matter.
+    /// it holds a run and `existing` is [`Continue::Refuse`]. Other files in it do not matter.
     pub fn claim(path: &Path, existing: Continue) -> Result<Self, FileError> {
         fs::create_dir_all(path).map_err(|error| write_error(path, LOCK_BYTES, error))?;
         let lock = lock(path)?;

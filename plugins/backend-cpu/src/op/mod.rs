@@ -2,6 +2,7 @@
 
 mod adamw;
 mod arithmetic;
+mod attention;
 mod bias;
 mod cross_entropy;
 mod dropout;
@@ -88,6 +89,7 @@ pub struct Op {
 const OPS: &[&[Op]] = &[
     adamw::OPS,
     arithmetic::OPS,
+    attention::OPS,
     bias::OPS,
     cross_entropy::OPS,
     dropout::OPS,
