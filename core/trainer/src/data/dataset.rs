@@ -1,0 +1,306 @@
+//! What was read of files -> the sequences to train or evaluate on, with shifted labels.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use espalier_interface::random::{self, Purpose};
+
+use super::error::{DataError, Place};
+use super::options::DataOptions;
+use super::row::UNTRAINED;
+use super::store::{Counts, FileRecord, Progress, Record, Store};
+use super::tokenizer::Vocabulary;
+
+/// Sequences of tokens in file order; cheap to clone.
+#[derive(Clone)]
+pub struct Dataset {
+    store: Arc<Store>,
+    /// Records of the store that belong to this dataset, in file order.
+    records: Arc<[u32]>,
+}
+
+/// One sequence with its labels.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequence<'a> {
+    /// `[n]` token ids.
+    pub tokens: &'a [i32],
+    /// `[n]` labels aligned with `tokens`; none where every token is trained.
+    aligned: Option<&'a [i32]>,
+    /// Tokens that are trained.
+    pub trained_tokens: usize,
+}
+
+impl Sequence<'_> {
+    /// The labels as the model needs them, `[n]`: entry `t` is the token after `t`, or
+    /// [`UNTRAINED`]; the last one always is.
+    pub fn labels(&self) -> impl Iterator<Item = i32> + '_ {
+        let aligned = self.aligned.unwrap_or(self.tokens);
+        let shifted = aligned.get(1..).unwrap_or_default().iter().copied();
+        shifted.chain((!aligned.is_empty()).then_some(UNTRAINED))
+    }
+}
+
+impl Dataset {
+    /// Reads the training rows and, where the options ask for any, the evaluation rows.
+    ///
+    /// # Errors
+    /// The first fault in the order of the files and rows, whatever the number of threads.
+    pub fn open(
+        options: &DataOptions,
+        vocabulary: &Vocabulary,
+        seed: u64,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<(Dataset, Option<Dataset>), DataError> {
+        options.validate()?;
+        let train = Dataset::load(&options.files, options, vocabulary, progress)?;
+        if let Some(split) = options.eval_split {
+            let (train, eval) = train.split(split, seed)?;
+            return Ok((train, Some(eval)));
+        }
+        if options.eval_files.is_empty() {
+            return Ok((train, None));
+        }
+        let eval = Dataset::load(&options.eval_files, options, vocabulary, progress)?;
+        Ok((train, Some(eval)))
+    }
+
+    /// Reads `files` in order; rows are tokenized side by side on rayon's current pool.
+    ///
+    /// # Errors
+    /// As [`Dataset::open`].
+    pub fn load(
+        files: &[PathBuf],
+        options: &DataOptions,
+        vocabulary: &Vocabulary,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Dataset, DataError> {
+        if files.is_empty() {
+            return Err(DataError::NoFiles);
+        }
+        let mut total_bytes = 0;
+        for path in files {
+            total_bytes += path.metadata().map_err(|e| DataError::io(path, e))?.len();
+        }
+        let mut store = Store::default();
+        let mut bytes_before = 0;
+        for path in files {
+            let mut report = |rows, bytes| {
+                progress(Progress {
+                    path,
+                    rows,
+                    bytes: bytes_before + bytes,
+                    total_bytes,
+                });
+            };
+            bytes_before += store.read_file(path, options, vocabulary, &mut report)?;
+        }
+        let Counts {
+            rows,
+            untrained,
+            too_long,
+            ..
+        } = store.counts;
+        if store.records.is_empty() {
+            return Err(DataError::NothingTrained {
+                rows,
+                untrained,
+                too_long,
+            });
+        }
+        store.tokens.shrink_to_fit();
+        store.labels.shrink_to_fit();
+        store.records.shrink_to_fit();
+        let records = (0..store.records.len() as u32).collect();
+        let store = Arc::new(store);
+        Ok(Dataset { store, records })
+    }
+
+    /// Takes rows for evaluation: a fraction (rounded up) or a number of them, drawn by `seed`;
+    /// both sides keep file order.
+    ///
+    /// # Errors
+    /// [`DataError::Split`] where a side would be empty.
+    pub fn split(&self, split: f64, seed: u64) -> Result<(Dataset, Dataset), DataError> {
+        let rows = self.records.len();
+        let eval = if split < 1.0 {
+            (split * rows as f64).ceil()
+        } else {
+            split
+        } as usize;
+        if eval == 0 || eval >= rows {
+            return Err(DataError::Split {
+                split,
+                eval: eval as u64,
+                rows: rows as u64,
+            });
+        }
+        let key = random::key(seed, Purpose::SHUFFLE, 0);
+        let mut drawn: Vec<(u64, u32)> = (0..rows as u32)
+            .map(|row| {
+                // The third word separates this draw from the orders of the epochs.
+                let words = random::philox(key, [row, 0, 1, 0]);
+                (u64::from(words[0]) << 32 | u64::from(words[1]), row)
+            })
+            .collect();
+        drawn.sort_unstable();
+        let side = |part: &[(u64, u32)]| {
+            let mut rows: Vec<u32> = part.iter().map(|(_, row)| *row).collect();
+            rows.sort_unstable();
+            Dataset {
+                store: Arc::clone(&self.store),
+                records: rows.iter().map(|&row| self.records[row as usize]).collect(),
+            }
+        };
+        Ok((side(&drawn[eval..]), side(&drawn[..eval])))
+    }
+
+    /// Number of sequences; never 0.
+    pub fn num_sequences(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The sequence at `index` in file order.
+    ///
+    /// # Panics
+    /// Where `index` is not below [`Dataset::num_sequences`].
+    pub fn sequence(&self, index: usize) -> Sequence<'_> {
+        let record = self.record(index);
+        let length = record.length as usize;
+        Sequence {
+            tokens: &self.store.tokens[record.tokens..][..length],
+            aligned: (record.labels != usize::MAX)
+                .then(|| &self.store.labels[record.labels..][..length]),
+            trained_tokens: record.trained as usize,
+        }
+    }
+
+    /// Tokens of the sequence at `index`.
+    pub fn length(&self, index: usize) -> usize {
+        self.record(index).length as usize
+    }
+
+    /// Where the row of the sequence at `index` stands.
+    pub fn place(&self, index: usize) -> Place {
+        let record = self.record(index);
+        Place::new(&self.store.files[record.file as usize].path, record.line)
+    }
+
+    /// The files that were read, with their content's hash.
+    pub fn files(&self) -> &[FileRecord] {
+        &self.store.files
+    }
+
+    /// What became of the rows of these files; after a split, of both sides together.
+    pub fn counts(&self) -> Counts {
+        self.store.counts
+    }
+
+    /// Host memory that the sequences take, in bytes; after a split, of both sides together.
+    pub fn host_bytes(&self) -> u64 {
+        let store = &self.store;
+        let ids = (store.tokens.capacity() + store.labels.capacity()) * size_of::<i32>();
+        let records = store.records.capacity() * size_of::<Record>();
+        (ids + records + size_of_val(&*self.records)) as u64
+    }
+
+    /// A dataset of the given tokens, with labels where the second part has them.
+    #[cfg(test)]
+    pub(super) fn of_rows(rows: &[(Vec<i32>, Option<Vec<i32>>)]) -> Dataset {
+        use super::format::Format;
+        use super::row::{Outcome, Row};
+        let mut store = Store::default();
+        for (line, (tokens, labels)) in rows.iter().enumerate() {
+            let row = Row {
+                tokens: tokens.clone(),
+                labels: labels.clone(),
+                truncated: false,
+            };
+            store
+                .add(Outcome::Kept(row), line as u64 + 1)
+                .expect("few rows");
+        }
+        store.files.push(FileRecord {
+            path: "rows.jsonl".into(),
+            sha256: String::new(),
+            bytes: 0,
+            rows: rows.len() as u64,
+            format: Format::InputIds,
+        });
+        let records = (0..store.records.len() as u32).collect();
+        let store = Arc::new(store);
+        Dataset { store, records }
+    }
+
+    fn record(&self, index: usize) -> &Record {
+        &self.store.records[self.records[index] as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(tokens: &[i32], labels: Option<&[i32]>) -> Vec<i32> {
+        let row = (tokens.to_vec(), labels.map(<[i32]>::to_vec));
+        let dataset = Dataset::of_rows(&[row]);
+        let sequence = dataset.sequence(0);
+        let labels: Vec<i32> = sequence.labels().collect();
+        let trained = labels.iter().filter(|&&label| label != UNTRAINED).count();
+        assert_eq!(trained, sequence.trained_tokens);
+        labels
+    }
+
+    #[test]
+    fn labels_are_shifted_here_and_the_last_is_untrained() {
+        assert_eq!(labels(&[5, 6, 7], None), [6, 7, -100]);
+        // Aligned labels: entry t is the label of token t, so the first is never used.
+        assert_eq!(labels(&[5, 6, 7], Some(&[5, -100, 7])), [-100, 7, -100]);
+        assert_eq!(labels(&[5, 6], Some(&[-100, 9])), [9, -100]);
+    }
+
+    #[test]
+    fn rows_without_a_trained_token_are_left_out_and_counted() {
+        let dataset = Dataset::of_rows(&[
+            (vec![1], None),
+            (vec![], None),
+            (vec![1, 2], Some(vec![1, -100])),
+            (vec![1, 2, 3], Some(vec![-100, -100, 3])),
+        ]);
+        assert_eq!(dataset.num_sequences(), 1);
+        assert_eq!(dataset.sequence(0).tokens, [1, 2, 3]);
+        assert_eq!(dataset.place(0).line, 4);
+        let counts = dataset.counts();
+        assert_eq!((counts.rows, counts.untrained), (4, 3));
+        assert_eq!((counts.tokens, counts.trained_tokens), (3, 1));
+        let text = counts.to_string();
+        assert_eq!(
+            text,
+            "1 sequences of 4 rows, 3 tokens, 1 trained (33.3 %), 3 left out without a trained \
+             token"
+        );
+    }
+
+    #[test]
+    fn a_split_is_a_partition_in_file_order() {
+        let rows: Vec<_> = (0..20).map(|i| (vec![i, i], None)).collect();
+        let dataset = Dataset::of_rows(&rows);
+        let firsts = |d: &Dataset| -> Vec<i32> {
+            (0..d.num_sequences())
+                .map(|i| d.sequence(i).tokens[0])
+                .collect()
+        };
+        let (train, eval) = dataset.split(0.11, 42).unwrap();
+        assert_eq!((train.num_sequences(), eval.num_sequences()), (17, 3)); // ceil(2.2)
+        let (train, eval) = (firsts(&train), firsts(&eval));
+        assert!(train.is_sorted() && eval.is_sorted());
+        let mut all = [train, eval.clone()].concat();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..20));
+        assert_eq!(firsts(&dataset.split(3.0, 42).unwrap().1), eval);
+        assert_ne!(firsts(&dataset.split(3.0, 43).unwrap().1), eval);
+        for split in [20.0, 21.0, 0.99] {
+            let message = dataset.split(split, 42).err().expect("refused").to_string();
+            assert!(message.contains("of 20 rows"), "{message}");
+        }
+    }
+}

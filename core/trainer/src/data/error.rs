@@ -1,0 +1,365 @@
+//! What can be wrong with data, a tokenizer or the options that join them; the host's exit code 3.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::format::Format;
+
+/// Where a row begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub path: PathBuf,
+    /// Its line, counted from 1.
+    pub line: u64,
+}
+
+impl Place {
+    pub(super) fn new(path: &Path, line: u64) -> Self {
+        Place {
+            path: path.to_path_buf(),
+            line,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.path.display(), self.line)
+    }
+}
+
+/// A reason why the data cannot be trained on.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// No file was named.
+    #[error("no data file is given; name one with --data or data.files")]
+    NoFiles,
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}; check the path and its permissions", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The file's name says that it is of another kind.
+    #[error(
+        "{} is not of a kind that this version reads; expected .jsonl or .json, found `{found}`",
+        path.display()
+    )]
+    FileKind {
+        /// The file.
+        path: PathBuf,
+        /// Its extension.
+        found: String,
+    },
+    /// A file without any row.
+    #[error("{} has no row; expected at least one", path.display())]
+    EmptyFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An option that cannot be used.
+    #[error("data.{key} = {found} cannot be used; expected {expected}")]
+    Option {
+        /// The key below `[data]`.
+        key: &'static str,
+        /// What would do.
+        expected: String,
+        /// The value.
+        found: String,
+    },
+    /// `fields` renames something that no format has.
+    #[error(
+        "data.fields renames `{found}`, which no format has; did you mean `{nearest}`? the names \
+         are {known}"
+    )]
+    UnknownField {
+        /// The name given.
+        found: String,
+        /// The known name nearest to it.
+        nearest: String,
+        /// All known names.
+        known: String,
+    },
+    /// A format that this version knows by name only.
+    #[error(
+        "{source_name}: rows of format {format} are not supported in this version; supported are \
+         {supported}"
+    )]
+    UnsupportedFormat {
+        /// The row or option that asks for it.
+        source_name: String,
+        /// The format.
+        format: Format,
+        /// The formats that can be read.
+        supported: &'static str,
+    },
+    /// The first row of a file has no format's fields.
+    #[error(
+        "{place}: no known format has the fields {found}; supported are {supported}; rename one \
+         with data.fields"
+    )]
+    UnknownFormat {
+        /// The row.
+        place: Place,
+        /// Its fields.
+        found: String,
+        /// The formats that can be read.
+        supported: &'static str,
+    },
+    /// The first row of a file has the fields of several formats.
+    #[error("{place}: the fields fit several formats ({formats}); choose one with data.format")]
+    AmbiguousFormat {
+        /// The row.
+        place: Place,
+        /// The formats that fit.
+        formats: String,
+    },
+    /// Text that is not JSON.
+    #[error("{place}: invalid JSON at column {column}: {reason}")]
+    Json {
+        /// The line with the fault.
+        place: Place,
+        /// Byte in that line, counted from 1; 0 where the fault is the line's end.
+        column: usize,
+        /// The parser's reason.
+        reason: String,
+    },
+    /// The file ends inside a row.
+    #[error(
+        "{place}: the file ends inside this row; it seems to be cut off, fetch or write it again"
+    )]
+    Truncated {
+        /// The row.
+        place: Place,
+    },
+    /// Bytes that are no UTF-8.
+    #[error("{place}: byte {byte} of the row is not valid UTF-8; convert the file to UTF-8")]
+    Utf8 {
+        /// The row.
+        place: Place,
+        /// The first bad byte of the row, counted from 1.
+        byte: usize,
+    },
+    /// A field, or the row itself, of another type.
+    #[error("{place}: {what} is {found}; expected {expected}")]
+    WrongType {
+        /// The row.
+        place: Place,
+        /// The field, or the row.
+        what: String,
+        /// The type it should have.
+        expected: &'static str,
+        /// What stands there.
+        found: String,
+    },
+    /// A row lacks a field of its file's format.
+    #[error("{place}: field `{field}` is missing; the row has {found}")]
+    MissingField {
+        /// The row.
+        place: Place,
+        /// The field's name in the file.
+        field: String,
+        /// The fields that are there.
+        found: String,
+    },
+    /// A token id or label that the model has no embedding for.
+    #[error(
+        "{place}: {field}[{index}] = {found} is outside the model's vocabulary; expected {expected}"
+    )]
+    TokenId {
+        /// The row.
+        place: Place,
+        /// The field.
+        field: String,
+        /// Position in the row.
+        index: usize,
+        /// The id.
+        found: String,
+        /// The range of ids.
+        expected: String,
+    },
+    /// Labels or a mask of another length than the tokens.
+    #[error("{place}: {field} has {found} entries; expected {expected}, one for each of input_ids")]
+    Length {
+        /// The row.
+        place: Place,
+        /// The field.
+        field: &'static str,
+        /// Entries of `input_ids`.
+        expected: usize,
+        /// Entries of the field.
+        found: usize,
+    },
+    /// A pre-tokenized row that is padded.
+    #[error(
+        "{place}: attention_mask[{index}] is 0; expected rows without padding: remove the padded \
+         tokens"
+    )]
+    Padded {
+        /// The row.
+        place: Place,
+        /// The first masked position.
+        index: usize,
+    },
+    /// A row above `max_seq_len` under `too_long = "error"`.
+    #[error(
+        "{place}: the row has {found} tokens; data.max_seq_len is {expected} and data.too_long is\
+          \"error\""
+    )]
+    TooLong {
+        /// The row.
+        place: Place,
+        /// `max_seq_len`.
+        expected: usize,
+        /// Tokens of the row.
+        found: usize,
+    },
+    /// A sequence that no micro-batch can hold.
+    #[error(
+        "{place}: the row has {found} tokens, data.pack_tokens holds {expected}; raise it or \
+         lower data.max_seq_len"
+    )]
+    PackTokens {
+        /// The row.
+        place: Place,
+        /// `pack_tokens`.
+        expected: usize,
+        /// Tokens of the row.
+        found: usize,
+    },
+    /// A micro-batch whose tokens no i32 can count.
+    #[error(
+        "a micro-batch would hold {found} tokens; expected at most 2147483647: lower \
+         data.micro_batch"
+    )]
+    MicroBatch {
+        /// Tokens of the largest micro-batch.
+        found: u64,
+    },
+    /// `train_on` asks for turns that the format does not have.
+    #[error(
+        "{}: data.train_on = \"assistant\" needs rows with roles; rows of format {format} have \
+         none: use \"all\"",
+        path.display()
+    )]
+    TrainOn {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        format: Format,
+    },
+    /// No token of any row is trained.
+    #[error(
+        "no token would be trained: of {rows} rows, {untrained} have no trained token and \
+         {too_long} are too long; check labels, data.max_seq_len and data.train_on"
+    )]
+    NothingTrained {
+        /// Rows read.
+        rows: u64,
+        /// Rows without a trained token.
+        untrained: u64,
+        /// Rows dropped for their length.
+        too_long: u64,
+    },
+    /// More rows than an index can number.
+    #[error("{found} rows are too many; expected at most {expected}: split the data")]
+    TooManyRows {
+        /// The largest count.
+        expected: u64,
+        /// Rows read.
+        found: u64,
+    },
+    /// `eval_split` would leave one side empty.
+    #[error(
+        "data.eval_split = {split} takes {eval} of {rows} rows; expected at least one row on each\
+          side"
+    )]
+    Split {
+        /// The option.
+        split: f64,
+        /// Rows it would take.
+        eval: u64,
+        /// Rows that are there.
+        rows: u64,
+    },
+    /// The model directory has no tokenizer.
+    #[error(
+        "{} does not exist; text rows need the model's tokenizer: put it there or use \
+         pre-tokenized rows",
+        path.display()
+    )]
+    NoTokenizer {
+        /// The path of `tokenizer.json`.
+        path: PathBuf,
+    },
+    /// A tokenizer file that cannot be used.
+    #[error(
+        "{} is not a usable tokenizer: {reason}; fetch the model's directory again",
+        path.display()
+    )]
+    Tokenizer {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The tokenizer's ids do not fit into the model's embedding.
+    #[error(
+        "{} does not match the model: token `{token}` has id {id}; the model's vocab_size is \
+         {vocab_size}",
+        path.display()
+    )]
+    TokenizerMismatch {
+        /// The path of `tokenizer.json`.
+        path: PathBuf,
+        /// The token with the highest id.
+        token: String,
+        /// Its id.
+        id: u32,
+        /// Rows of the model's embedding.
+        vocab_size: usize,
+    },
+    /// No file of the model's directory tells the end token.
+    #[error(
+        "{} names no end token; set eos_token in tokenizer_config.json or eos_token_id in \
+         config.json",
+        directory.display()
+    )]
+    NoEndToken {
+        /// The model's directory.
+        directory: PathBuf,
+    },
+    /// The tokenizer cannot encode this text.
+    #[error("{place}: the tokenizer cannot encode the row: {reason}")]
+    Encode {
+        /// The row.
+        place: Place,
+        /// The tokenizer's reason.
+        reason: String,
+    },
+}
+
+impl DataError {
+    pub(super) fn option(
+        key: &'static str,
+        expected: impl Into<String>,
+        found: impl fmt::Display,
+    ) -> Self {
+        DataError::Option {
+            key,
+            expected: expected.into(),
+            found: found.to_string(),
+        }
+    }
+
+    pub(super) fn io(path: &Path, source: io::Error) -> Self {
+        DataError::Io {
+            path: path.to_path_buf(),
+            source,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A row's fields -> the format they belong to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::error::{DataError, Place};
+
+/// What the fields of a row mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// Told from the first row of each file.
+    #[default]
+    Auto,
+    /// `text`: all of it is trained, and so is the end token that follows it.
+    Text,
+    /// `input_ids` with optional `labels` (-100: not trained), aligned as in Hugging Face's models:
+    /// `labels[t]` is the label of token `t` itself, and its prediction stands at `t - 1`. Taken as
+    /// it is: no token is added.
+    InputIds,
+    /// `instruction`, `input`, `output`.
+    Alpaca,
+    /// `messages` of `role` and `content`, or sharegpt's `conversations`.
+    Chat,
+    /// `prompt`, `completion`.
+    PromptCompletion,
+}
+
+/// The formats that this version reads, for messages.
+pub const SUPPORTED: &str = "text (field `text`) and input_ids (`input_ids`, optional `labels`)";
+
+/// Formats with the fields that tell them: all of one alternative must be there.
+const TELLING: [(Format, &[&[&str]]); 5] = [
+    (Format::Text, &[&["text"]]),
+    (Format::InputIds, &[&["input_ids"]]),
+    (Format::Alpaca, &[&["instruction", "output"]]),
+    (Format::Chat, &[&["messages"], &["conversations"]]),
+    (Format::PromptCompletion, &[&["prompt", "completion"]]),
+];
+
+/// Fields that `fields` may rename: those of the supported formats.
+const FIELDS: [&str; 4] = ["text", "input_ids", "labels", "attention_mask"];
+
+impl Format {
+    /// Whether this version reads it; `auto` finds one that it reads.
+    pub fn is_supported(self) -> bool {
+        matches!(self, Format::Auto | Format::Text | Format::InputIds)
+    }
+
+    /// The name in the config.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Auto => "auto",
+            Format::Text => "text",
+            Format::InputIds => "input_ids",
+            Format::Alpaca => "alpaca",
+            Format::Chat => "chat",
+            Format::PromptCompletion => "prompt_completion",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The name that `field` has in the files.
+pub(super) fn renamed<'a>(renames: &'a BTreeMap<String, String>, field: &'a str) -> &'a str {
+    renames.get(field).map_or(field, String::as_str)
+}
+
+/// Refuses renames of fields that no format has.
+pub(super) fn check_renames(renames: &BTreeMap<String, String>) -> Result<(), DataError> {
+    for name in renames.keys() {
+        if !FIELDS.contains(&name.as_str()) {
+            let nearest = FIELDS
+                .iter()
+                .max_by(|a, b| strsim::jaro(name, a).total_cmp(&strsim::jaro(name, b)))
+                .expect("the list is not empty");
+            return Err(DataError::UnknownField {
+                found: name.clone(),
+                nearest: (*nearest).into(),
+                known: FIELDS.join(", "),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The one supported format whose fields `row` has.
+pub(super) fn tell(
+    row: &Map<String, Value>,
+    renames: &BTreeMap<String, String>,
+    place: &Place,
+) -> Result<Format, DataError> {
+    let has = |field: &&str| row.contains_key(renamed(renames, field));
+    let fitting: Vec<Format> = TELLING
+        .iter()
+        .filter(|(_, alternatives)| alternatives.iter().any(|fields| fields.iter().all(has)))
+        .map(|(format, _)| *format)
+        .collect();
+    match fitting[..] {
+        [] => Err(DataError::UnknownFormat {
+            place: place.clone(),
+            found: names(row),
+            supported: SUPPORTED,
+        }),
+        [format] if format.is_supported() => Ok(format),
+        [format] => Err(DataError::UnsupportedFormat {
+            source_name: place.to_string(),
+            format,
+            supported: SUPPORTED,
+        }),
+        _ => Err(DataError::AmbiguousFormat {
+            place: place.clone(),
+            formats: fitting
+                .iter()
+                .map(|f| f.name())
+                .collect::<Vec<_>>()
+                .join(", "),
+        }),
+    }
+}
+
+/// The fields of `row` for a message, at most 16 of them.
+pub(super) fn names(row: &Map<String, Value>) -> String {
+    if row.is_empty() {
+        return "no fields".into();
+    }
+    let mut names: Vec<String> = row
+        .keys()
+        .take(16)
+        .map(|k| format!("`{}`", clip(k)))
+        .collect();
+    if row.len() > names.len() {
+        names.push("...".into());
+    }
+    names.join(", ")
+}
+
+/// A value of a file, short enough for a message.
+pub(super) fn clip(text: &str) -> String {
+    const LONGEST: usize = 48;
+    if text.chars().count() <= LONGEST {
+        return text.escape_debug().to_string();
+    }
+    let head: String = text.chars().take(LONGEST).collect();
+    format!("{}...", head.escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn told(row: &str, renames: &[(&str, &str)]) -> Result<Format, DataError> {
+        let Value::Object(row) = serde_json::from_str(row).unwrap() else {
+            panic!("an object")
+        };
+        let renames = renames
+            .iter()
+            .map(|(a, b)| (a.to_string(), b.to_string()))
+            .collect();
+        tell(&row, &renames, &Place::new(Path::new("f.jsonl"), 7))
+    }
+
+    #[test]
+    fn fields_tell_the_format() {
+        assert_eq!(told(r#"{"text":1,"id":2}"#, &[]).unwrap(), Format::Text);
+        assert_eq!(
+            told(r#"{"input_ids":[],"labels":[]}"#, &[]).unwrap(),
+            Format::InputIds
+        );
+        assert_eq!(
+            told(r#"{"body":1}"#, &[("text", "body")]).unwrap(),
+            Format::Text
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_refused() {
+        for (row, named) in [
+            (r#"{"instruction":1,"input":2,"output":3}"#, "alpaca"),
+            (r#"{"messages":[]}"#, "chat"),
+            (r#"{"conversations":[]}"#, "chat"),
+            (r#"{"prompt":1,"completion":2}"#, "prompt_completion"),
+        ] {
+            let message = told(row, &[]).unwrap_err().to_string();
+            assert!(message.starts_with("f.jsonl:7: "), "{message}");
+            assert!(
+                message.contains(named) && message.contains(SUPPORTED),
+                "{message}"
+            );
+        }
+        let several = told(r#"{"text":1,"instruction":2,"output":3}"#, &[]).unwrap_err();
+        assert!(several.to_string().contains("text, alpaca"), "{several}");
+        let none = told(r#"{"body":1}"#, &[]).unwrap_err().to_string();
+        assert!(
+            none.contains("`body`") && none.contains(SUPPORTED),
+            "{none}"
+        );
+        assert!(
+            told("{}", &[])
+                .unwrap_err()
+                .to_string()
+                .contains("no fields")
+        );
+    }
+}

@@ -1,0 +1,31 @@
+//! Files of rows -> tokens and labels -> the micro-batches of every step of a run.
+//!
+//! `reader` cuts a file into raw rows, `format` tells what their fields mean, `row` turns one into
+//! token ids (`tokenizer`), `store` and `dataset` hold them, `order` sorts an epoch, `pack` fills
+//! micro-batches and `schedule` yields step `k` of the run directly. Nothing here knows of ranks or
+//! devices: the world size never changes the order of rows, the batches or their labels.
+//!
+//! Legend: `T` packed tokens of a micro-batch, `S` its sequences.
+
+mod dataset;
+mod error;
+mod format;
+mod options;
+mod order;
+mod pack;
+mod panics;
+mod reader;
+mod row;
+mod schedule;
+mod store;
+mod tokenizer;
+
+pub use dataset::{Dataset, Sequence};
+pub use error::{DataError, Place};
+pub use format::Format;
+pub use options::{DataOptions, TooLong, TrainOn};
+pub use pack::MicroBatch;
+pub use row::UNTRAINED;
+pub use schedule::{Extent, Horizon, Schedule, Step};
+pub use store::{Counts, FileRecord, Progress};
+pub use tokenizer::{TextTokenizer, Vocabulary};

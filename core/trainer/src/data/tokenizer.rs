@@ -1,0 +1,232 @@
+//! A model's directory -> its tokenizer and end token, as transformers reads them.
+//!
+//! `tokenizer.json` alone decides about the token of the beginning: its post-processor adds it or
+//! not, and transformers 5 ignores `add_bos_token` beside that file. Truncation and padding stored
+//! there are off, as in transformers' own call.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tokenizers::{ModelWrapper, Tokenizer};
+
+use super::error::DataError;
+use super::panics::contain;
+use super::reader::hex;
+
+/// A tokenizer that fits the model.
+pub struct TextTokenizer {
+    inner: Tokenizer,
+    end_token: i32,
+    sha256: String,
+}
+
+impl TextTokenizer {
+    /// Reads the tokenizer of `directory` for a model with `vocab_size` rows of embedding.
+    ///
+    /// # Errors
+    /// A missing or damaged file, ids that do not fit into the model, no end token.
+    pub fn load(directory: &Path, vocab_size: usize) -> Result<Self, DataError> {
+        let path = directory.join("tokenizer.json");
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(DataError::NoTokenizer { path });
+            }
+            Err(e) => return Err(DataError::io(&path, e)),
+        };
+        let unusable = |reason: String| DataError::Tokenizer {
+            path: path.clone(),
+            reason,
+        };
+        let inner = contain(|| read(&bytes))
+            .unwrap_or_else(Err)
+            .map_err(unusable)?;
+        if let ModelWrapper::BPE(model) = inner.get_model() {
+            if model.dropout.is_some_and(|dropout| dropout != 0.0) {
+                let reason = "its BPE dropout draws another tokenization each time; set it to null";
+                return Err(unusable(reason.into()));
+            }
+        }
+        let vocabulary = inner.get_vocab(true);
+        let last = vocabulary
+            .iter()
+            .max_by_key(|(token, id)| (**id, token.as_str()));
+        let Some((token, &id)) = last else {
+            return Err(unusable("its vocabulary is empty".into()));
+        };
+        if id as usize >= vocab_size || id > i32::MAX as u32 {
+            return Err(DataError::TokenizerMismatch {
+                path,
+                token: token.clone(),
+                id,
+                vocab_size,
+            });
+        }
+        let end_token = end_token(directory, &vocabulary, vocab_size)?;
+        Ok(TextTokenizer {
+            inner,
+            end_token,
+            sha256: hex(&Sha256::digest(&bytes)),
+        })
+    }
+
+    /// The ids of `text` with the special tokens that the tokenizer adds by itself, as
+    /// transformers' `tokenizer(text).input_ids`.
+    ///
+    /// # Errors
+    /// The tokenizer's own reason.
+    pub fn encode(&self, text: &str) -> Result<Vec<i32>, String> {
+        let encoding =
+            contain(|| self.inner.encode_fast(text, true))?.map_err(|e| e.to_string())?;
+        encoding
+            .get_ids()
+            .iter()
+            .map(|&id| i32::try_from(id).map_err(|_| format!("it gives the id {id}")))
+            .collect()
+    }
+
+    /// The ids of a row: those of `text`, then the end token where they do not already end with it.
+    ///
+    /// # Errors
+    /// The tokenizer's own reason.
+    pub fn encode_row(&self, text: &str) -> Result<Vec<i32>, String> {
+        let mut ids = self.encode(text)?;
+        if ids.last() != Some(&self.end_token) {
+            ids.push(self.end_token);
+        }
+        Ok(ids)
+    }
+
+    /// The text of `ids`, special tokens shown.
+    ///
+    /// # Errors
+    /// The tokenizer's own reason.
+    pub fn decode(&self, ids: &[i32]) -> Result<String, String> {
+        let ids: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
+        contain(|| self.inner.decode(&ids, false))?.map_err(|e| e.to_string())
+    }
+
+    /// The token that ends a row.
+    pub fn end_token(&self) -> i32 {
+        self.end_token
+    }
+
+    /// sha256 of `tokenizer.json`, in hexadecimal.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+}
+
+fn read(bytes: &[u8]) -> Result<Tokenizer, String> {
+    let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|e| e.to_string())?;
+    tokenizer.with_truncation(None).map_err(|e| e.to_string())?;
+    tokenizer.with_padding(None);
+    Ok(tokenizer)
+}
+
+/// The ids that a model knows, and its tokenizer once a row of text asks for it.
+pub struct Vocabulary {
+    directory: PathBuf,
+    size: usize,
+    tokenizer: OnceLock<TextTokenizer>,
+}
+
+impl Vocabulary {
+    /// The vocabulary of the model in `directory`, whose embedding has `size` rows; reads nothing
+    /// yet.
+    pub fn new(directory: impl Into<PathBuf>, size: usize) -> Self {
+        Vocabulary {
+            directory: directory.into(),
+            size,
+            tokenizer: OnceLock::new(),
+        }
+    }
+
+    /// Rows of the model's embedding.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The model's tokenizer, read at the first call.
+    ///
+    /// # Errors
+    /// As [`TextTokenizer::load`].
+    pub fn tokenizer(&self) -> Result<&TextTokenizer, DataError> {
+        if let Some(tokenizer) = self.tokenizer.get() {
+            return Ok(tokenizer);
+        }
+        let tokenizer = TextTokenizer::load(&self.directory, self.size)?;
+        Ok(self.tokenizer.get_or_init(|| tokenizer))
+    }
+
+    /// The tokenizer where a row of text has asked for it.
+    pub fn loaded_tokenizer(&self) -> Option<&TextTokenizer> {
+        self.tokenizer.get()
+    }
+}
+
+/// The end token: `eos_token` of `tokenizer_config.json`, else the first `eos_token_id` of
+/// `config.json`, then of `generation_config.json`.
+fn end_token(
+    directory: &Path,
+    vocabulary: &HashMap<String, u32>,
+    vocab_size: usize,
+) -> Result<i32, DataError> {
+    let path = directory.join("tokenizer_config.json");
+    let named = json(&path)?.and_then(|mut config| config.get_mut("eos_token").map(Value::take));
+    // Either the token itself or an object that describes it.
+    let token = match &named {
+        Some(Value::Object(described)) => described.get("content").and_then(Value::as_str),
+        Some(Value::String(token)) => Some(token.as_str()),
+        _ => None,
+    };
+    if let Some(token) = token.filter(|token| !token.is_empty()) {
+        return match vocabulary.get(token) {
+            Some(&id) => Ok(id as i32),
+            None => Err(DataError::Tokenizer {
+                path,
+                reason: format!("its eos_token `{token}` is not in tokenizer.json"),
+            }),
+        };
+    }
+    for name in ["config.json", "generation_config.json"] {
+        let path = directory.join(name);
+        let Some(config) = json(&path)? else { continue };
+        let id = match config.get("eos_token_id") {
+            None | Some(Value::Null) => continue,
+            Some(Value::Array(ids)) if ids.is_empty() => continue,
+            Some(Value::Array(ids)) => &ids[0],
+            Some(id) => id,
+        };
+        return match id.as_u64() {
+            Some(id) if id < vocab_size as u64 => Ok(id as i32),
+            _ => Err(DataError::Tokenizer {
+                path,
+                reason: format!("its eos_token_id {id} is not a token id below {vocab_size}"),
+            }),
+        };
+    }
+    Err(DataError::NoEndToken {
+        directory: directory.to_path_buf(),
+    })
+}
+
+/// The JSON of a file that may be absent.
+fn json(path: &Path) -> Result<Option<Value>, DataError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(DataError::io(path, e)),
+    };
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|e| DataError::Tokenizer {
+            path: path.to_path_buf(),
+            reason: e.to_string(),
+        })
+}
