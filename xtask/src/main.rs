@@ -1,1 +1,50 @@
-fn main() {}
+//! The developer's commands: turns `cargo xtask NAME` into builds, checks and comparisons.
+
+mod golden;
+mod peers;
+mod plugins;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use workspace::Workspace;
+
+/// Tasks that cargo itself has no command for.
+#[derive(Parser)]
+#[command(name = "cargo xtask", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build every shipped plugin as a shared library and gather them in one folder
+    Plugins(plugins::Options),
+    /// Check form, sizes, names and the arrows between crates
+    Tidy(tidy::Options),
+    /// Compare with the real peers (transformers, peft, bitsandbytes)
+    Peers(peers::Options),
+    /// Make the golden data again with the peers and compare it with the committed
+    Golden(golden::Options),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = Workspace::load().and_then(|workspace| match arguments.command {
+        Command::Plugins(options) => plugins::gather(&workspace, &options),
+        Command::Tidy(options) => tidy::check(&workspace, &options),
+        Command::Peers(options) => peers::compare(&workspace, &options),
+        Command::Golden(options) => golden::regenerate(&workspace, &options),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,11 +1,29 @@
 //! The contract between the host and its plugins: plain traits and data on one side, a frozen ABI on the other.
 #![deny(missing_docs)]
 
+pub mod abi;
+pub mod adaptation;
+mod declare;
 mod dtype;
 mod error;
+pub mod format;
+pub mod graph;
+mod init;
+pub mod model;
+pub mod op;
+mod options;
 pub mod random;
+mod role;
+pub mod schedule;
 mod services;
 
+pub use declare::{Component, Create, Declaration, Instance, Linked, linked};
 pub use dtype::DType;
 pub use error::{ErrorCode, PluginError, Result};
+pub use init::Init;
+pub use options::{OptionKind, OptionSpec, Options};
+pub use role::*;
 pub use services::{LogLevel, Serial, Services};
+
+#[doc(hidden)]
+pub use inventory;

@@ -1,1 +1,43 @@
-fn main() {}
+//! The program `host`: turns a command line into one call of the trainer.
+
+mod arguments;
+mod command;
+mod failure;
+mod log;
+mod progress;
+mod signals;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use indicatif::MultiProgress;
+
+use arguments::{Arguments, Command};
+
+// Linked in, so that their declarations register themselves.
+#[cfg(feature = "embedded")]
+use {
+    espalier_backend_cpu as _, espalier_llama as _, espalier_lora as _, espalier_nf4 as _,
+    espalier_single as _,
+};
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return failure::usage(&error),
+    };
+    let bars = MultiProgress::new();
+    log::start(&bars);
+    let mut out = io::stdout().lock();
+    let done = match arguments.command {
+        Command::Train(arguments) => command::train::run(&arguments, &bars, &mut out),
+        Command::Plan(arguments) => command::plan::run(&arguments, &mut out),
+        Command::Plugins(arguments) => command::plugins::run(&arguments.command, &mut out),
+        Command::Doctor(arguments) => command::doctor::run(&arguments, &mut out),
+    };
+    match done.and_then(|()| Ok(out.flush()?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error),
+    }
+}

@@ -1,1 +1,117 @@
-//!
+//! The sharding strategy `single`: one rank holds everything and computes unit after unit.
+
+use espalier_interface::schedule::{Act, Action, Place, Placement, Schedule, ShardingRequest};
+use espalier_interface::{Component, Instance, PluginError, Result, Role, Sharding};
+
+/// The strategy `single`.
+pub struct Single;
+
+impl Sharding for Single {
+    fn schedule(&self, request: &ShardingRequest) -> Result<Schedule> {
+        if request.world != 1 {
+            return Err(PluginError::invalid(format!(
+                "sharding `single` serves one rank, this run has {}: use one device and \
+                 `--ranks 1`, or name a strategy that shards in `--plugins`",
+                request.world
+            )));
+        }
+        let units = request.units.len();
+        let resident = Placement {
+            frozen: Place::Replicated,
+            trainable: Place::Replicated,
+            optimizer: Place::Replicated,
+        };
+        let forward = (0..units).map(|unit| Action::new(Act::Forward, unit));
+        // The head ran backward with its forward.
+        let backward = (0..units.saturating_sub(1)).rev();
+        let backward = backward.map(|unit| Action::new(Act::Backward, unit));
+        let trained = (0..units).filter(|&unit| request.units[unit].trainable > 0);
+        let schedule = Schedule {
+            placements: vec![resident; units],
+            micro_batch: forward.chain(backward).collect(),
+            update: trained
+                .map(|unit| Action::new(Act::Optimize, unit))
+                .collect(),
+        };
+        schedule.validate(request)?;
+        Ok(schedule)
+    }
+}
+
+const SINGLE: Component = Component {
+    name: "single",
+    role: Role::SHARDING,
+    doc: "one rank holds all weights, gradients and optimizer state",
+    options: &[],
+    capabilities: &[],
+    create: |_, _| Ok(Instance::Sharding(Box::new(Single))),
+};
+
+espalier_interface::declare_plugin! { name: "single", components: &[SINGLE] }
+
+#[cfg(test)]
+mod tests {
+    use espalier_interface::ErrorCode;
+    use espalier_interface::schedule::UnitBytes;
+
+    use super::*;
+
+    fn request(trainable: &[u64], world: u32) -> ShardingRequest {
+        let units = trainable
+            .iter()
+            .enumerate()
+            .map(|(index, &trainable)| UnitBytes {
+                name: format!("unit {index}"),
+                frozen: 128,
+                trainable,
+                gradients: trainable,
+                optimizer: 2 * trainable,
+            });
+        ShardingRequest {
+            units: units.collect(),
+            world,
+            ranks_per_machine: world,
+            device_bytes: None,
+            host_bytes: None,
+        }
+    }
+
+    #[test]
+    fn units_run_forward_then_back_without_the_head() {
+        let schedule = Single
+            .schedule(&request(&[0, 8, 8, 0], 1))
+            .expect("one rank");
+        let order: Vec<_> = schedule
+            .micro_batch
+            .iter()
+            .map(|one| (one.act, one.unit))
+            .collect();
+        let (f, b) = (Act::Forward, Act::Backward);
+        assert_eq!(
+            order,
+            [(f, 0), (f, 1), (f, 2), (f, 3), (b, 2), (b, 1), (b, 0)]
+        );
+        let updated: Vec<_> = schedule
+            .update
+            .iter()
+            .map(|one| (one.act, one.unit))
+            .collect();
+        assert_eq!(updated, [(Act::Optimize, 1), (Act::Optimize, 2)]);
+        let whole = |at: &Placement| {
+            [at.frozen, at.trainable, at.optimizer]
+                .iter()
+                .all(|&place| place == Place::Replicated)
+        };
+        assert!(schedule.placements.iter().all(whole));
+    }
+
+    #[test]
+    fn more_ranks_are_refused_with_a_way_out() {
+        let error = Single
+            .schedule(&request(&[8, 8], 2))
+            .expect_err("two ranks");
+        assert_eq!(error.code, ErrorCode::INVALID);
+        assert!(error.message.contains("this run has 2"), "{error}");
+        assert!(error.message.contains("--ranks 1"), "{error}");
+    }
+}

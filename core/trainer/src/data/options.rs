@@ -18,7 +18,6 @@ pub struct DataOptions {
     pub eval_files: Vec<PathBuf>,
     /// Part of the training rows held out for evaluation: a fraction below 1, or a number of rows.
     /// The rows are drawn by the run's seed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_split: Option<f64>,
     /// What a row's fields mean; `auto` tells it from the first row of each file.
     pub format: Format,
@@ -33,13 +32,11 @@ pub struct DataOptions {
     /// Sequences at once on a rank; without effect where `pack_tokens` is set.
     pub micro_batch: usize,
     /// Fill a micro-batch with whole sequences up to this many tokens.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pack_tokens: Option<usize>,
     /// Which tokens are trained. A `text` row is all completion; `labels` of a pre-tokenized row
     /// decide alone.
     pub train_on: TrainOn,
     /// Name or file of the chat template; unset: the tokenizer's. Read by chat formats only.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub chat_template: Option<String>,
     /// Draw a new order of rows each epoch from the run's seed; otherwise file order.
     pub shuffle: bool,

@@ -1,0 +1,26 @@
+//! The ABI face: frozen tables of `extern "C"` functions in abi_stable types, and both of their ends.
+//!
+//! A plugin's end (`*_TABLE`) turns calls into the plain traits and catches panics inside the plugin; the host's end
+//! (`*Proxy`) implements the same traits over a table. Descriptions (models, graphs, formats, schedules) cross as JSON, so that
+//! they can grow by fields; what runs hot crosses as pointers and numbers. Linked plugins take the same way as libraries.
+#![allow(unsafe_code)]
+
+mod backend;
+mod component;
+pub mod descriptor;
+mod quantizer;
+mod reply;
+mod root;
+mod services;
+
+pub use backend::{BACKEND_VERSION, BackendProxy, BackendTable};
+pub use component::{
+    AdapterProxy, COMPONENT_VERSION, ComponentTable, FamilyProxy, InstanceHandle, ShardingProxy,
+};
+pub use quantizer::{QUANTIZER_VERSION, QuantizerProxy, QuantizerTable};
+pub use reply::{AbiError, Reply};
+pub use root::{ABI_MAJOR, ABI_MINOR, PluginRoot, TableRef};
+pub use services::ServicesTable;
+
+/// A pointer that only the side which made it understands.
+pub type Opaque = *const std::ffi::c_void;

@@ -1,0 +1,201 @@
+//! The table that every component has: make it, unmake it, and call the methods whose data cross as JSON.
+
+use std::sync::Arc;
+
+use abi_stable::StableAbi;
+use abi_stable::std_types::{RSlice, RStr, RVec};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+use super::reply::{Reply, from_bytes, guard, plain, to_bytes};
+use super::{Opaque, ServicesTable};
+use crate::adaptation::{Adaptation, Site};
+use crate::declare::{Declaration, Instance};
+use crate::model::Model;
+use crate::role::{Adapter, Family, Sharding};
+use crate::schedule::{Schedule, ShardingRequest};
+use crate::{Options, PluginError, Result, Services};
+
+/// Version of [`ComponentTable`].
+pub const COMPONENT_VERSION: u32 = 1;
+
+/// What every component offers.
+#[repr(C)]
+#[derive(StableAbi, Clone, Copy)]
+pub struct ComponentTable {
+    /// Makes the component called `component` from JSON options.
+    pub create: extern "C" fn(Opaque, RStr<'_>, RSlice<'_, u8>, ServicesTable) -> Reply<Opaque>,
+    /// Unmakes it.
+    pub destroy: extern "C" fn(Opaque),
+    /// Calls a method by name, JSON in and out.
+    pub call: extern "C" fn(Opaque, RStr<'_>, RSlice<'_, u8>) -> Reply<RVec<u8>>,
+}
+
+pub(super) static COMPONENT_TABLE: ComponentTable = ComponentTable {
+    create,
+    destroy,
+    call,
+};
+
+extern "C" fn create(
+    context: Opaque,
+    component: RStr<'_>,
+    options: RSlice<'_, u8>,
+    services: ServicesTable,
+) -> Reply<Opaque> {
+    guard(|| {
+        // SAFETY: `PluginRoot::new` made `context` from a `&'static Declaration` of this very library.
+        let declaration = unsafe { &*context.cast::<Declaration>() };
+        let wanted = declaration
+            .components
+            .iter()
+            .find(|one| one.name == component.as_str());
+        let Some(found) = wanted else {
+            let message = format!(
+                "plugin `{}` has no component `{component}`",
+                declaration.name
+            );
+            return Err(PluginError::invalid(message));
+        };
+        let options: Options = from_bytes(options.as_slice())?;
+        let instance = (found.create)(&options, Arc::new(services))?;
+        Ok(Box::into_raw(Box::new(instance)).cast_const().cast())
+    })
+}
+
+extern "C" fn destroy(instance: Opaque) {
+    let _ = guard(|| {
+        // SAFETY: the host passes each pointer that `create` made exactly once.
+        drop(unsafe { Box::from_raw(instance.cast_mut().cast::<Instance>()) });
+        Ok(())
+    });
+}
+
+/// The instance behind a handle, on the plugin's side.
+pub(super) fn instance<'a>(handle: Opaque) -> &'a Instance {
+    // SAFETY: `create` made it as a `Box<Instance>`, and the host keeps it until `destroy`.
+    unsafe { &*handle.cast::<Instance>() }
+}
+
+extern "C" fn call(handle: Opaque, method: RStr<'_>, request: RSlice<'_, u8>) -> Reply<RVec<u8>> {
+    guard(|| {
+        let request = request.as_slice();
+        match (instance(handle), method.as_str()) {
+            (Instance::Family(family), "describe") => {
+                to_bytes(&family.describe(&from_bytes(request)?)?)
+            }
+            (Instance::Adapter(adapter), "adapt") => {
+                to_bytes(&adapter.adapt(&from_bytes::<Vec<Site>>(request)?)?)
+            }
+            (Instance::Adapter(adapter), "saved_config") => {
+                let (sites, base): (Vec<Site>, String) = from_bytes(request)?;
+                to_bytes(&adapter.saved_config(&sites, &base)?)
+            }
+            (Instance::Adapter(adapter), "options_from_saved") => {
+                to_bytes(&adapter.options_from_saved(&from_bytes(request)?)?)
+            }
+            (Instance::Sharding(sharding), "schedule") => {
+                to_bytes(&sharding.schedule(&from_bytes(request)?)?)
+            }
+            (Instance::Quantizer(quantizer), "format") => {
+                to_bytes(&quantizer.format(from_bytes(request)?)?)
+            }
+            (Instance::Quantizer(quantizer), "encode_workspace") => {
+                to_bytes(&quantizer.encode_workspace(from_bytes(request)?))
+            }
+            (Instance::Backend(backend), "devices") => to_bytes(&backend.devices()?),
+            (_, other) => Err(PluginError::unsupported(format!(
+                "no method `{other}` here"
+            ))),
+        }
+    })
+}
+
+/// A component on the host's side; destroyed when dropped.
+pub struct InstanceHandle {
+    table: ComponentTable,
+    pub(super) raw: Opaque,
+}
+
+// SAFETY: the traits behind every instance are Send and Sync.
+unsafe impl Send for InstanceHandle {}
+// SAFETY: as above.
+unsafe impl Sync for InstanceHandle {}
+
+impl InstanceHandle {
+    /// Makes the component called `component`.
+    ///
+    /// # Errors
+    /// What the component says of its options.
+    pub fn create(
+        table: ComponentTable,
+        context: Opaque,
+        component: &str,
+        options: &Options,
+        services: &'static dyn Services,
+    ) -> Result<Self> {
+        let options = to_bytes(options)?;
+        let services = ServicesTable::new(services);
+        let made = (table.create)(context, component.into(), options.as_rslice(), services);
+        Ok(InstanceHandle {
+            table,
+            raw: plain(made)?,
+        })
+    }
+
+    pub(super) fn call<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        request: &impl Serialize,
+    ) -> Result<T> {
+        let request = to_bytes(request)?;
+        let reply = plain((self.table.call)(
+            self.raw,
+            method.into(),
+            request.as_rslice(),
+        ))?;
+        from_bytes(reply.as_slice())
+    }
+}
+
+impl Drop for InstanceHandle {
+    fn drop(&mut self) {
+        (self.table.destroy)(self.raw);
+    }
+}
+
+/// A family behind the boundary.
+pub struct FamilyProxy(pub InstanceHandle);
+
+impl Family for FamilyProxy {
+    fn describe(&self, config: &Json) -> Result<Model> {
+        self.0.call("describe", config)
+    }
+}
+
+/// An adapter behind the boundary.
+pub struct AdapterProxy(pub InstanceHandle);
+
+impl Adapter for AdapterProxy {
+    fn adapt(&self, sites: &[Site]) -> Result<Adaptation> {
+        self.0.call("adapt", &sites)
+    }
+
+    fn saved_config(&self, sites: &[Site], base_model: &str) -> Result<Json> {
+        self.0.call("saved_config", &(sites, base_model))
+    }
+
+    fn options_from_saved(&self, config: &Json) -> Result<Options> {
+        self.0.call("options_from_saved", config)
+    }
+}
+
+/// A sharding strategy behind the boundary.
+pub struct ShardingProxy(pub InstanceHandle);
+
+impl Sharding for ShardingProxy {
+    fn schedule(&self, request: &ShardingRequest) -> Result<Schedule> {
+        self.0.call("schedule", request)
+    }
+}

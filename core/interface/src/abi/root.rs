@@ -1,0 +1,79 @@
+//! What a plugin's one exported symbol returns: small and frozen per ABI major.
+
+use abi_stable::StableAbi;
+use abi_stable::std_types::{RSlice, RStr};
+use abi_stable::type_layout::TypeLayout;
+
+use super::Opaque;
+use super::backend::{BACKEND_TABLE, BACKEND_VERSION, BackendTable};
+use super::component::{COMPONENT_TABLE, COMPONENT_VERSION, ComponentTable};
+use super::quantizer::{QUANTIZER_TABLE, QUANTIZER_VERSION, QuantizerTable};
+use crate::declare::Declaration;
+
+/// Changes when a plugin built before cannot be loaded any more. 0 until the interface is declared stable.
+pub const ABI_MAJOR: u32 = 0;
+
+/// While the major is 0 every change of the boundary raises it, and both sides must be equal.
+pub const ABI_MINOR: u32 = 1;
+
+/// The root of a plugin: reached by the symbol `espalier_root_NAME`.
+#[repr(C)]
+pub struct PluginRoot {
+    /// [`ABI_MAJOR`] of the plugin.
+    pub abi_major: u32,
+    /// [`ABI_MINOR`] of the plugin.
+    pub abi_minor: u32,
+    /// The bytes of its descriptor section.
+    pub descriptor: RSlice<'static, u8>,
+    /// Handed to each table's `create`.
+    pub context: Opaque,
+    /// The frozen table called `name` in version `version`, or nothing.
+    pub query: extern "C" fn(name: RStr<'_>, version: u32) -> TableRef,
+}
+
+// SAFETY: all of it is constant; `context` points to a static `Declaration`.
+unsafe impl Sync for PluginRoot {}
+
+/// A table and the layout that it was compiled with, for the host to check before it believes the pointer.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct TableRef {
+    /// The table, or null.
+    pub table: Opaque,
+    /// Its layout, or null.
+    pub layout: *const TypeLayout,
+}
+
+impl PluginRoot {
+    /// The root of `declaration`.
+    pub const fn new(declaration: &'static Declaration, descriptor: &'static [u8]) -> Self {
+        PluginRoot {
+            abi_major: ABI_MAJOR,
+            abi_minor: ABI_MINOR,
+            descriptor: RSlice::from_slice(descriptor),
+            context: (declaration as *const Declaration).cast(),
+            query,
+        }
+    }
+}
+
+extern "C" fn query(name: RStr<'_>, version: u32) -> TableRef {
+    match (name.as_str(), version) {
+        ("component", COMPONENT_VERSION) => TableRef {
+            table: std::ptr::from_ref(&COMPONENT_TABLE).cast(),
+            layout: <ComponentTable as StableAbi>::LAYOUT,
+        },
+        ("quantizer", QUANTIZER_VERSION) => TableRef {
+            table: std::ptr::from_ref(&QUANTIZER_TABLE).cast(),
+            layout: <QuantizerTable as StableAbi>::LAYOUT,
+        },
+        ("backend", BACKEND_VERSION) => TableRef {
+            table: std::ptr::from_ref(&BACKEND_TABLE).cast(),
+            layout: <BackendTable as StableAbi>::LAYOUT,
+        },
+        _ => TableRef {
+            table: std::ptr::null(),
+            layout: std::ptr::null(),
+        },
+    }
+}

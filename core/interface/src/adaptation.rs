@@ -1,0 +1,64 @@
+//! What an adapter makes of a model's sites: params to add and a graph fragment for each site it joins.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Init;
+use crate::graph::Graph;
+
+/// What kind of operation a site is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SiteKind {
+    /// A linear inside a layer.
+    Linear,
+    /// A token table.
+    Embedding,
+    /// The output head.
+    Head,
+}
+
+/// A place in the model that an adapter may join.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    /// Module name, such as `model.layers.0.self_attn.q_proj`.
+    pub name: String,
+    /// What it is.
+    pub kind: SiteKind,
+    /// Shape of its weight as in the checkpoint: `[out, in]`, or `[V, D]` for an embedding.
+    pub shape: [u64; 2],
+    /// Name of the site whose weight it shares, for a tied head.
+    #[serde(default)]
+    pub tied_to: Option<String>,
+}
+
+/// A trainable param that the adapter adds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AdapterParam {
+    /// Its key on disk, such as `base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight`.
+    pub name: String,
+    /// Shape on disk and in the graph.
+    pub shape: Vec<u64>,
+    /// How it begins.
+    pub init: Init,
+}
+
+/// A fragment put in the place of a site.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Join {
+    /// Index of the site in the list that `adapt` was given.
+    pub site: usize,
+    /// The fragment: its first input is the site's input, its first output the site's new output; the op `base` in it
+    /// stands for the site's own operation. Sites of one shape give equal fragments, which the core shares.
+    pub fragment: Graph,
+    /// For each param of the fragment, its index into [`Adaptation::params`].
+    pub params: Vec<usize>,
+}
+
+/// An adapter's answer to all sites of a model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Adaptation {
+    /// The params it adds, in the order in which they are saved.
+    pub params: Vec<AdapterParam>,
+    /// The sites it joins.
+    pub joins: Vec<Join>,
+}

@@ -1,0 +1,23 @@
+//! How a param begins where no file gives it.
+
+use serde::{Deserialize, Serialize};
+
+/// The initial values of a param, drawn by [`crate::random`] under [`crate::random::Purpose::INIT`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Init {
+    /// All zero.
+    Zeros,
+    /// All one.
+    Ones,
+    /// Uniform in `[-bound, bound)`.
+    Uniform {
+        /// Half the width.
+        bound: f64,
+    },
+    /// Normal around zero.
+    Normal {
+        /// Standard deviation.
+        std: f64,
+    },
+}

@@ -1,0 +1,57 @@
+//! The roles a component can play, and the plain traits their authors implement.
+
+mod adapter;
+mod backend;
+mod family;
+mod quantizer;
+mod sharding;
+
+pub use adapter::Adapter;
+pub use backend::{
+    Backend, Buffer, BufferRange, Decoder, Device, DeviceInfo, Event, Kernel, KernelRequest,
+    Kernels, Launch, Memory, MemoryKind, Operand, ParamOperand, Prepared, Stream, Streams,
+    WeightLayout,
+};
+pub use family::Family;
+pub use quantizer::Quantizer;
+pub use sharding::Sharding;
+
+/// What a component does for the core: an id with room, named in configs and errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Role(pub &'static str);
+
+impl Role {
+    /// Turns a `config.json` into a model.
+    pub const FAMILY: Role = Role("family");
+    /// Adds trainable params to sites.
+    pub const ADAPTER: Role = Role("adapter");
+    /// Packs weights.
+    pub const QUANTIZER: Role = Role("quantizer");
+    /// Places bytes and orders a step.
+    pub const SHARDING: Role = Role("sharding");
+    /// Computes.
+    pub const BACKEND: Role = Role("backend");
+    /// Joins ranks; reserved, its interface comes with the first strategy that needs it.
+    pub const COLLECTIVE: Role = Role("collective");
+
+    /// All roles of this version.
+    pub const ALL: [Role; 6] = [
+        Role::FAMILY,
+        Role::ADAPTER,
+        Role::QUANTIZER,
+        Role::SHARDING,
+        Role::BACKEND,
+        Role::COLLECTIVE,
+    ];
+
+    /// The role called `name`.
+    pub fn from_name(name: &str) -> Option<Role> {
+        Self::ALL.into_iter().find(|role| role.0 == name)
+    }
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}

@@ -1,0 +1,278 @@
+//! A step as data: what a sharding strategy decides and the core validates and executes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{PluginError, Result};
+
+/// The sizes of a unit that a strategy places.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitBytes {
+    /// Name of the unit.
+    pub name: String,
+    /// Frozen bytes: packed segments and dense weights. Gathered, never reduced.
+    pub frozen: u64,
+    /// Bytes of trainable params.
+    pub trainable: u64,
+    /// Bytes of their gradients.
+    pub gradients: u64,
+    /// Bytes of their optimizer state.
+    pub optimizer: u64,
+}
+
+/// What a strategy is asked to place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardingRequest {
+    /// Units in the order of the forward pass.
+    pub units: Vec<UnitBytes>,
+    /// Ranks all told.
+    pub world: u32,
+    /// Ranks on each machine.
+    pub ranks_per_machine: u32,
+    /// Bytes a device has for the run, where known.
+    pub device_bytes: Option<u64>,
+    /// Bytes a machine has for the run, where known.
+    pub host_bytes: Option<u64>,
+}
+
+/// Where bytes of a unit lie between steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Whole on every rank's device.
+    Replicated,
+    /// Cut evenly by bytes over the ranks' devices.
+    Sharded,
+    /// In the machine's one host copy.
+    Host,
+}
+
+/// Where the bytes of a unit lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Frozen bytes.
+    pub frozen: Place,
+    /// Trainable params.
+    pub trainable: Place,
+    /// Gradients and optimizer state.
+    pub optimizer: Place,
+}
+
+/// What an action does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    /// Copy a unit's bytes from the host to the device.
+    Fetch,
+    /// Put a unit's bytes together from all ranks.
+    Gather,
+    /// Run a unit forward. For the head: forward and backward, in chunks.
+    Forward,
+    /// Run a unit backward, recomputing what was not saved.
+    Backward,
+    /// Give back what `Fetch` or `Gather` brought.
+    Release,
+    /// Sum a unit's gradients over the ranks.
+    Reduce,
+    /// Copy a unit's gradients or params to the host.
+    Offload,
+    /// Update a unit's trainable params, after the global norm is known.
+    Optimize,
+}
+
+/// In which micro-batches of a step an action takes place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    /// In each.
+    Every,
+    /// In the first only.
+    First,
+    /// In the last only.
+    Last,
+}
+
+/// One action on one unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Action {
+    /// What it does.
+    pub act: Act,
+    /// Index of the unit.
+    pub unit: usize,
+    /// In which micro-batches.
+    pub when: When,
+    /// Stream it is put on: 0 computes, others move bytes.
+    pub stream: u32,
+    /// Earlier actions of the same list that must have finished. Actions of one stream follow each other anyway.
+    #[serde(default)]
+    pub after: Vec<usize>,
+}
+
+impl Action {
+    /// An action of every micro-batch on the compute stream.
+    pub fn new(act: Act, unit: usize) -> Self {
+        Action {
+            act,
+            unit,
+            when: When::Every,
+            stream: 0,
+            after: Vec::new(),
+        }
+    }
+}
+
+/// The order of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// For each unit, where its bytes lie between steps.
+    pub placements: Vec<Placement>,
+    /// What happens for each micro-batch.
+    pub micro_batch: Vec<Action>,
+    /// What happens once, after the last micro-batch, when the global norm is known.
+    pub update: Vec<Action>,
+}
+
+impl Schedule {
+    /// Checks that every unit is computed once forward, in order, and once backward, in the opposite order, that
+    /// bytes are there when they are computed with, and that every unit with trainable bytes is updated once.
+    ///
+    /// # Errors
+    /// `INVALID`, naming the action and what is wrong with it.
+    pub fn validate(&self, request: &ShardingRequest) -> Result<()> {
+        let units = request.units.len();
+        let fail = |what: String| Err(PluginError::invalid(format!("schedule: {what}")));
+        if self.placements.len() != units {
+            return fail(format!(
+                "{} placements for {units} units",
+                self.placements.len()
+            ));
+        }
+        let away = |unit: usize| {
+            let at = self.placements[unit];
+            at.frozen != Place::Replicated || at.trainable != Place::Replicated
+        };
+        let mut here: Vec<bool> = (0..units).map(|unit| !away(unit)).collect();
+        let (mut forward, mut backward) = (Vec::new(), Vec::new());
+        for (index, action) in self.micro_batch.iter().enumerate() {
+            let at = format!("action {index} ({:?} of unit {})", action.act, action.unit);
+            if action.unit >= units {
+                return fail(format!("{at}: there are {units} units"));
+            }
+            if let Some(&later) = action.after.iter().find(|&&other| other >= index) {
+                return fail(format!(
+                    "{at} waits for action {later}, which is not before it"
+                ));
+            }
+            match action.act {
+                Act::Fetch | Act::Gather => here[action.unit] = true,
+                Act::Release => here[action.unit] = !away(action.unit),
+                Act::Forward | Act::Backward => {
+                    if !here[action.unit] {
+                        return fail(format!("{at}: its bytes are not there"));
+                    }
+                    if action.stream != 0 || action.when != When::Every {
+                        return fail(format!("{at}: computes in every micro-batch on stream 0"));
+                    }
+                    let done = if action.act == Act::Forward {
+                        &mut forward
+                    } else {
+                        &mut backward
+                    };
+                    done.push(action.unit);
+                }
+                Act::Reduce | Act::Offload => {}
+                Act::Optimize => return fail(format!("{at} belongs into `update`")),
+            }
+        }
+        if !forward.iter().copied().eq(0..units) {
+            return fail(format!(
+                "forward order {forward:?}, expected each of {units} units once"
+            ));
+        }
+        if !backward
+            .iter()
+            .copied()
+            .eq((0..units.saturating_sub(1)).rev())
+        {
+            return fail(format!(
+                "backward order {backward:?}, expected the units before the head"
+            ));
+        }
+        let mut updated = vec![0; units];
+        for action in &self.update {
+            match updated.get_mut(action.unit) {
+                Some(count) if action.act == Act::Optimize => *count += 1,
+                Some(_) => {}
+                None => return fail(format!("update names unit {}", action.unit)),
+            }
+        }
+        for (unit, count) in updated.iter().enumerate() {
+            if *count != usize::from(request.units[unit].trainable > 0) {
+                return fail(format!("unit {unit} is updated {count} times"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> ShardingRequest {
+        let unit = |name: &str| UnitBytes {
+            name: name.to_owned(),
+            frozen: 8,
+            trainable: 0,
+            gradients: 0,
+            optimizer: 0,
+        };
+        ShardingRequest {
+            units: vec![unit("embedding"), unit("head")],
+            world: 1,
+            ranks_per_machine: 1,
+            device_bytes: None,
+            host_bytes: None,
+        }
+    }
+
+    fn schedule(place: Place) -> Schedule {
+        let placement = Placement {
+            frozen: place,
+            trainable: place,
+            optimizer: place,
+        };
+        Schedule {
+            placements: vec![placement; 2],
+            micro_batch: vec![
+                Action::new(Act::Forward, 0),
+                Action::new(Act::Forward, 1),
+                Action::new(Act::Backward, 0),
+            ],
+            update: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn computing_without_the_bytes_is_refused() {
+        schedule(Place::Replicated)
+            .validate(&request())
+            .expect("all bytes are there");
+        let error = schedule(Place::Host)
+            .validate(&request())
+            .expect_err("nothing fetched");
+        assert!(error.message.contains("its bytes are not there"), "{error}");
+    }
+
+    #[test]
+    fn a_forgotten_update_is_refused() {
+        let mut request = request();
+        request.units[1].trainable = 4;
+        let error = schedule(Place::Replicated)
+            .validate(&request)
+            .expect_err("never updated");
+        assert!(
+            error.message.contains("unit 1 is updated 0 times"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! Merges the layers into a [`Config`] and keeps the origin of every value.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use figment::error::Kind;
+use figment::value::{Dict, Map as ProfileMap, Value as FigmentValue};
+use figment::{Figment, Metadata, Profile, Provider};
+use serde_json::Value;
+
+use super::check::{check, describe};
+use super::known::tree;
+use super::sources::{Layer, Sources, join};
+use super::{Config, ConfigError, Origin, nearest, render, rules};
+
+/// A checked config, with the origin of every value.
+#[derive(Clone, Debug)]
+pub struct ResolvedConfig {
+    config: Config,
+    origins: BTreeMap<String, Origin>,
+    config_dir: Option<PathBuf>,
+}
+
+/// What a command cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// `model.path`.
+    Model,
+    /// At least one of `data.files`.
+    Data,
+    /// `run.out`.
+    Out,
+}
+
+/// Merges all of `sources` over the defaults and checks the result.
+///
+/// # Errors
+/// An unreadable or malformed file, an unknown key, a wrong type, a value out of range, or values
+/// that do not go together.
+pub fn resolve(sources: &Sources) -> Result<ResolvedConfig, ConfigError> {
+    let known = tree(&Config::default());
+    let mut layers = vec![Layer::new(Origin::Default, known.clone())];
+    for mut layer in sources.layers()? {
+        check(&mut layer, &known)?;
+        layers.push(layer);
+    }
+    let merged = layers
+        .iter()
+        .enumerate()
+        .fold(Figment::new(), |merged, (index, layer)| {
+            merged.merge(Numbered { index, layer })
+        });
+    let config = merged
+        .extract::<Config>()
+        .map_err(|error| wrong_value(error, &merged, &layers))?;
+    let values = merged
+        .extract::<FigmentValue>()
+        .map_err(|error| wrong_value(error, &merged, &layers))?;
+    let mut origins = BTreeMap::new();
+    collect_origins(&values, "", &merged, &layers, &mut origins);
+    let resolved = ResolvedConfig {
+        config: without_repeats(config),
+        origins,
+        config_dir: sources.config_dir(),
+    };
+    rules::check(&resolved)?;
+    Ok(resolved)
+}
+
+impl ResolvedConfig {
+    /// The values.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Where the value of `key` (`optim.learning_rate`) came from.
+    pub fn origin(&self, key: &str) -> Origin {
+        self.origins.get(key).cloned().unwrap_or(Origin::Default)
+    }
+
+    /// The folder of the last `--config` file, if there was one: searched for plugins.
+    pub fn config_dir(&self) -> Option<&Path> {
+        self.config_dir.as_deref()
+    }
+
+    /// Refuses a config that lacks one of `needs`, naming the flag that gives it.
+    pub fn require(&self, needs: &[Need]) -> Result<(), ConfigError> {
+        for need in needs {
+            let (there, key, flag) = match need {
+                Need::Model => (
+                    self.config.model.path.is_some(),
+                    "model.path",
+                    "--model DIR",
+                ),
+                Need::Data => (
+                    !self.config.data.files.is_empty(),
+                    "data.files",
+                    "--data FILE",
+                ),
+                Need::Out => (self.config.run.out.is_some(), "run.out", "--out DIR"),
+            };
+            if !there {
+                return Err(ConfigError::Missing {
+                    key: key.into(),
+                    flag: flag.into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole config as TOML, each value followed by where it came from as a comment; unset
+    /// keys are comments. Reads back as a config file.
+    pub fn to_toml(&self) -> String {
+        render::render(&tree(&self.config), |key| self.origin(key))
+    }
+}
+
+/// A name given twice is one component.
+fn without_repeats(mut config: Config) -> Config {
+    let mut seen = std::collections::BTreeSet::new();
+    config.plugins.retain(|name| seen.insert(name.clone()));
+    config
+}
+
+/// A layer under a name that leads back to it.
+struct Numbered<'a> {
+    index: usize,
+    layer: &'a Layer,
+}
+
+impl Provider for Numbered<'_> {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.index.to_string())
+    }
+
+    fn data(&self) -> figment::Result<ProfileMap<Profile, Dict>> {
+        let dict = FigmentValue::serialize(&self.layer.values)?
+            .into_dict()
+            .unwrap_or_default();
+        Ok(ProfileMap::from_iter([(Profile::Default, dict)]))
+    }
+}
+
+fn origin_of(metadata: Option<&Metadata>, key: &str, layers: &[Layer]) -> Origin {
+    metadata
+        .and_then(|metadata| metadata.name.parse::<usize>().ok())
+        .and_then(|index| layers.get(index))
+        .map_or(Origin::Default, |layer| layer.origin(key))
+}
+
+fn collect_origins(
+    value: &FigmentValue,
+    path: &str,
+    merged: &Figment,
+    layers: &[Layer],
+    origins: &mut BTreeMap<String, Origin>,
+) {
+    if let Some(dict) = value.as_dict() {
+        for (key, value) in dict {
+            collect_origins(value, &join(path, key), merged, layers, origins);
+        }
+    }
+    let origin = origin_of(merged.get_metadata(value.tag()), path, layers);
+    origins.insert(path.to_owned(), origin);
+}
+
+fn wrong_value(error: figment::Error, merged: &Figment, layers: &[Layer]) -> ConfigError {
+    let key = error.path.join(".");
+    let origin = origin_of(error.metadata.as_ref(), &key, layers);
+    let root = merged.extract::<Value>().unwrap_or_default();
+    let found = error
+        .path
+        .iter()
+        .try_fold(&root, |value, segment| match value {
+            Value::Array(items) => items.get(segment.parse::<usize>().ok()?),
+            _ => value.get(segment),
+        });
+    let (expected, found) = match error.kind {
+        Kind::UnknownVariant(name, variants) => {
+            let listed = variants.join("`, `");
+            let meant = nearest(&name, variants.iter().copied())
+                .map(|name| format!(" (nearest: `{name}`)"))
+                .unwrap_or_default();
+            (format!("one of `{listed}`{meant}"), format!("`{name}`"))
+        }
+        Kind::InvalidType(actual, expected) | Kind::InvalidValue(actual, expected) => {
+            let found = found.map_or_else(|| actual.to_string(), describe);
+            (plain(&expected), found)
+        }
+        Kind::InvalidLength(len, expected) => (plain(&expected), format!("{len} values")),
+        kind => (kind.to_string(), found.map_or_else(String::new, describe)),
+    };
+    ConfigError::Value {
+        key,
+        expected,
+        found,
+        origin,
+    }
+}
+
+/// Rust's name of a type in words.
+fn plain(expected: &str) -> String {
+    match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "path string" => "a path in quotes",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        other => other,
+    }
+    .into()
+}

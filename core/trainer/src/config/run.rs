@@ -1,0 +1,55 @@
+//! `[run]`: how long a run lasts, what it writes and what it runs on.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The keys of `[run]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunOptions {
+    /// Output directory (`--out`); must not hold a run already.
+    pub out: Option<PathBuf>,
+    /// Seed of every random number: order of rows, dropout, initial values.
+    pub seed: u64,
+    /// Passes over the training rows.
+    pub epochs: u64,
+    /// Optimizer steps after which the run ends, if the epochs have not ended it; 0 trains nothing
+    /// and still writes its outputs.
+    pub max_steps: Option<u64>,
+    /// Steps between checkpoints.
+    pub save_every: Option<u64>,
+    /// Checkpoints kept, the newest ones.
+    pub keep_last: u64,
+    /// Steps between evaluations.
+    pub eval_every: Option<u64>,
+    /// The backend's name (`--backend`); unset: `cuda` where one works, else `cpu`.
+    pub backend: Option<String>,
+    /// Devices (`--devices`); empty: the backend's own choice.
+    pub devices: Vec<String>,
+    /// Rank threads of this process (`--ranks`); unset: one per device.
+    pub ranks: Option<u64>,
+    /// Worker threads (`--threads`); unset: one per core. Never changes a result.
+    pub threads: Option<usize>,
+    /// Folders searched first for plugin libraries (`--plugin-dir`).
+    pub plugin_dirs: Vec<PathBuf>,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        RunOptions {
+            out: None,
+            seed: 42,
+            epochs: 1,
+            max_steps: None,
+            save_every: None,
+            keep_last: 3,
+            eval_every: None,
+            backend: None,
+            devices: Vec::new(),
+            ranks: None,
+            threads: None,
+            plugin_dirs: Vec::new(),
+        }
+    }
+}

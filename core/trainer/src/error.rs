@@ -1,0 +1,277 @@
+//! Everything that can end a run, with its exit code and the user's next step.
+
+use std::io;
+use std::path::PathBuf;
+
+use espalier_interface::{ErrorCode, PluginError};
+
+use crate::bytes::Bytes;
+use crate::config::ConfigError;
+use crate::data::DataError;
+use crate::files::{ExitClass, FileError};
+use crate::registry::RegistryError;
+
+/// The result of the trainer's calls.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A failure of the trainer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The config is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The rows cannot be trained on.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A model, adapter or output directory cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The arguments do not make sense together, or ask for what is not there.
+    #[error("{message}")]
+    Usage {
+        /// What was expected and what was found.
+        message: String,
+        /// What the user can do.
+        next_step: String,
+    },
+    /// The output directory holds something already.
+    #[error("the output directory {path} already holds {found}")]
+    OutputTaken {
+        /// The directory.
+        path: PathBuf,
+        /// What lies in it.
+        found: String,
+    },
+    /// A plugin cannot be found, opened or made.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// A plugin failed.
+    #[error("plugin `{plugin}` failed in {callback}{}", in_file(.file))]
+    Plugin {
+        /// The component's name.
+        plugin: String,
+        /// The call that failed: `encode`, `launch`.
+        callback: String,
+        /// The library; none where the plugin is linked into the host.
+        file: Option<PathBuf>,
+        /// What the plugin said.
+        source: PluginError,
+    },
+    /// The weights do not fit the model, the adapter or the config.
+    #[error("{path}: {message}")]
+    Checkpoint {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was expected and what was found.
+        message: String,
+    },
+    /// Another rank failed or does not answer.
+    #[error("rank {rank} failed: {message}")]
+    Peer {
+        /// The rank.
+        rank: usize,
+        /// What it said, or how long it did not answer.
+        message: String,
+    },
+    /// A number that is not finite.
+    #[error("step {step}: {tensor} is not finite")]
+    NotFinite {
+        /// The optimizer step, counted from 1.
+        step: u64,
+        /// The first tensor in which it was seen.
+        tensor: String,
+    },
+    /// The plan, or an allocation, exceeds the memory there is.
+    #[error("not enough {kind} memory: {needed} needed, {available} available")]
+    OutOfMemory {
+        /// `host` or the device's name.
+        kind: String,
+        /// What the run takes at its peak.
+        needed: Bytes,
+        /// What there is.
+        available: Bytes,
+    },
+    /// Something cannot be written.
+    #[error("cannot write {path}")]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A signal ended the run.
+    #[error("stopped by signal {signal} after step {step}")]
+    Stopped {
+        /// The signal's number.
+        signal: i32,
+        /// The last step that was done.
+        step: u64,
+        /// What was saved.
+        saved: Option<PathBuf>,
+    },
+}
+
+impl Error {
+    /// The error for a call to a plugin that failed.
+    pub fn plugin(plugin: &str, callback: &str, source: PluginError) -> Self {
+        let (plugin, callback) = (plugin.to_owned(), callback.to_owned());
+        Error::Plugin {
+            plugin,
+            callback,
+            file: None,
+            source,
+        }
+    }
+
+    /// The process's exit code: 2 usage or config, 3 data, 4 checkpoint, 5 plugin, 6 peer,
+    /// 7 numbers, 8 resources, 128 + the signal after a signal.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Config(_) | Error::Usage { .. } | Error::OutputTaken { .. } => 2,
+            Error::Data(_) => 3,
+            Error::File(error) => error.exit_class().code(),
+            Error::Checkpoint { .. } => 4,
+            Error::Registry(error) => error.exit_code(),
+            Error::Plugin { source, .. } => match source.code {
+                ErrorCode::NOT_FINITE => 7,
+                ErrorCode::OUT_OF_MEMORY => 8,
+                _ => 5,
+            },
+            Error::Peer { .. } => 6,
+            Error::NotFinite { .. } => 7,
+            Error::OutOfMemory { .. } => 8,
+            Error::Write { source, .. } => match is_full(source) {
+                true => 8,
+                false => 2,
+            },
+            Error::Stopped { signal, .. } => u8::try_from(128 + signal).unwrap_or(130),
+        }
+    }
+
+    /// What the user can do next; lower case, no full stop.
+    pub fn next_step(&self) -> String {
+        match self {
+            Error::Config(error) => error.next_step(),
+            Error::Usage { next_step, .. } => next_step.clone(),
+            Error::Data(_) => "correct what the message names; nothing was written".into(),
+            Error::File(error) => match error.exit_class() {
+                ExitClass::Usage => "check the path, or choose another".into(),
+                ExitClass::Checkpoint => "download or export that file again".into(),
+                ExitClass::Resources => {
+                    "make room on that disk, then start again: what was there before is untouched"
+                        .into()
+                }
+            },
+            Error::OutputTaken { .. } => "choose another --out, or move that one away".into(),
+            Error::Registry(error) => error.next_step(),
+            Error::Plugin { source, plugin, .. } => match source.code {
+                ErrorCode::INVALID => format!("see `host plugins inspect {plugin}`"),
+                ErrorCode::UNSUPPORTED => "choose another plugin or another option".into(),
+                ErrorCode::OUT_OF_MEMORY => memory_step(),
+                ErrorCode::NOT_FINITE => numbers_step(),
+                _ => format!("report it to the author of `{plugin}`, with this message"),
+            },
+            Error::Checkpoint { .. } => {
+                "check that it is complete and belongs to this model".into()
+            }
+            Error::Peer { .. } => "see that rank's own last line".into(),
+            Error::NotFinite { .. } => numbers_step(),
+            Error::OutOfMemory { .. } => memory_step(),
+            Error::Write { source, .. } => match is_full(source) {
+                true => "make room on that disk or choose another --out".into(),
+                false => "check the path and its permissions, or choose another --out".into(),
+            },
+            Error::Stopped { saved, .. } => match saved {
+                Some(path) => format!("what was learned so far is in {}", path.display()),
+                None => "nothing was trained yet; start again".into(),
+            },
+        }
+    }
+}
+
+fn memory_step() -> String {
+    "lower data.max_seq_len or data.micro_batch, set model.recompute = \"layer\", \
+     or see `host plan`"
+        .into()
+}
+
+fn numbers_step() -> String {
+    "lower optim.learning_rate, raise the warm-up, or try model.compute = \"f32\"".into()
+}
+
+/// Whether the operating system ran out of space, quota or memory.
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, OutOfMemory, QuotaExceeded, StorageFull};
+    matches!(
+        error.kind(),
+        StorageFull | QuotaExceeded | FileTooLarge | OutOfMemory
+    )
+}
+
+fn in_file(file: &Option<PathBuf>) -> String {
+    match file {
+        Some(path) => format!(" ({})", path.display()),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plugin(code: ErrorCode) -> Error {
+        Error::Plugin {
+            plugin: "nf4".into(),
+            callback: "encode".into(),
+            file: Some("/plugins/libnf4.so".into()),
+            source: PluginError::new(code, "weight is not finite"),
+        }
+    }
+
+    #[test]
+    fn a_plugins_own_code_decides_what_kind_of_failure_it_is() {
+        assert_eq!(plugin(ErrorCode::PANIC).exit_code(), 5);
+        assert_eq!(plugin(ErrorCode::INVALID).exit_code(), 5);
+        assert_eq!(plugin(ErrorCode::NOT_FINITE).exit_code(), 7);
+        assert_eq!(plugin(ErrorCode::OUT_OF_MEMORY).exit_code(), 8);
+        let shown = plugin(ErrorCode::PANIC).to_string();
+        assert_eq!(shown, "plugin `nf4` failed in encode (/plugins/libnf4.so)");
+    }
+
+    #[test]
+    fn a_full_disk_is_a_resource_and_a_forbidden_path_is_usage() {
+        let write = |kind: io::ErrorKind| Error::Write {
+            path: "out".into(),
+            source: kind.into(),
+        };
+        assert_eq!(write(io::ErrorKind::StorageFull).exit_code(), 8);
+        assert_eq!(write(io::ErrorKind::PermissionDenied).exit_code(), 2);
+    }
+
+    #[test]
+    fn signals_follow_the_shells_custom() {
+        let stopped = |signal: i32| Error::Stopped {
+            signal,
+            step: 3,
+            saved: None,
+        };
+        assert_eq!(stopped(2).exit_code(), 130);
+        assert_eq!(stopped(15).exit_code(), 143);
+    }
+
+    #[test]
+    fn memory_is_shown_in_powers_of_two() {
+        let error = Error::OutOfMemory {
+            kind: "host".into(),
+            needed: Bytes(3 << 30),
+            available: Bytes(512 << 20),
+        };
+        let shown = error.to_string();
+        assert_eq!(
+            shown,
+            "not enough host memory: 3.00 GiB needed, 512.00 MiB available"
+        );
+        assert_eq!(error.exit_code(), 8);
+    }
+}

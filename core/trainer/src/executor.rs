@@ -1,0 +1,301 @@
+//! A program on a device: storage for every byte, launches in the schedule's order, and what a step reads back.
+
+mod diagnose;
+mod launch;
+mod storage;
+mod transfer;
+
+use std::sync::Arc;
+
+use espalier_interface::model::UnitKind;
+use espalier_interface::schedule::{Act, Schedule, When};
+use espalier_interface::{Device, PluginError, Quantizer, Result, Stream};
+
+use crate::data::MicroBatch;
+use crate::params::{Dtypes, Param};
+use crate::plan::RunPlan;
+use crate::program::Program;
+
+pub use diagnose::NotFinite;
+pub use launch::Prepared;
+pub use storage::Storage;
+pub(crate) use transfer::write;
+
+use launch::{Numbers, Window};
+
+/// What a pass over a micro-batch is for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pass {
+    /// Forward alone, without dropout.
+    Evaluate,
+    /// Forward and backward.
+    Train {
+        /// One over the step's trained tokens.
+        loss_factor: f64,
+    },
+}
+
+/// A micro-batch's place in its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The run's seed.
+    pub seed: u64,
+    /// The optimizer step, from 0.
+    pub step: u64,
+    /// Whether it is the first micro-batch of its step.
+    pub first: bool,
+    /// Whether it is the last.
+    pub last: bool,
+}
+
+/// Sums over the trained tokens of a micro-batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LossSum {
+    /// Sum of the losses.
+    pub loss: f64,
+    /// Tokens whose likeliest prediction was right.
+    pub correct: u64,
+    /// Trained tokens.
+    pub trained: u64,
+}
+
+/// Numbers of an update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Update {
+    /// Learning rate of this step.
+    pub learning_rate: f64,
+    /// Decay of the first and second moment.
+    pub betas: [f64; 2],
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Updates so far, this one included.
+    pub step: u64,
+    /// Factor of the gradients: what clipping leaves of them.
+    pub factor: f64,
+}
+
+/// A program, its storage and its kernels on one device.
+pub struct Executor {
+    device: Arc<dyn Device>,
+    program: Program,
+    schedule: Schedule,
+    params: Vec<Param>,
+    dtypes: Dtypes,
+    storage: Storage,
+    prepared: Prepared,
+    /// Kept for the kernels that call back into a quantizer.
+    _quantizers: Vec<Arc<dyn Quantizer>>,
+}
+
+impl Executor {
+    /// Puts a plan and its storage together. Weights are written by [`crate::load`].
+    pub fn new(plan: RunPlan, storage: Storage) -> Self {
+        Executor {
+            device: plan.device,
+            program: plan.program,
+            schedule: plan.schedule,
+            params: plan.params,
+            dtypes: plan.dtypes,
+            storage,
+            prepared: plan.prepared,
+            _quantizers: plan.quantizers.into_values().collect(),
+        }
+    }
+
+    /// The run's params.
+    pub fn params(&self) -> &[Param] {
+        &self.params
+    }
+
+    /// Bytes that the device holds for the run.
+    pub fn device_bytes(&self) -> u64 {
+        self.storage.bytes()
+    }
+
+    /// Runs a micro-batch through the schedule. Gradients are added to those of the step so far.
+    ///
+    /// # Errors
+    /// What the backend reports; `UNSUPPORTED` for an action this executor does not know.
+    pub fn micro_batch(&self, micro: &MicroBatch, pass: Pass, moment: Moment) -> Result<LossSum> {
+        let numbers = self.begin(micro, pass, moment)?;
+        for action in &self.schedule.micro_batch {
+            let now = match action.when {
+                When::Every => true,
+                When::First => moment.first,
+                When::Last => moment.last,
+            };
+            if !now {
+                continue;
+            }
+            match action.act {
+                Act::Forward if self.program.units[action.unit].kind == UnitKind::Head => {
+                    self.head(action.unit, pass, &numbers)?;
+                }
+                Act::Forward => self.forward(action.unit, &numbers)?,
+                Act::Backward if matches!(pass, Pass::Train { .. }) => {
+                    self.backward(action.unit, &numbers)?;
+                }
+                Act::Backward => {}
+                other => {
+                    return Err(PluginError::unsupported(format!(
+                        "the schedule asks for {other:?}; one rank without offload computes and \
+                         updates only: choose `--plugins single`"
+                    )));
+                }
+            }
+        }
+        self.loss(micro, &numbers)
+    }
+
+    /// The logits of a micro-batch, `[T, V]` row major, as f64 of the compute dtype's values.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn logits(&self, micro: &MicroBatch, moment: Moment) -> Result<Vec<f64>> {
+        let numbers = self.begin(micro, Pass::Evaluate, moment)?;
+        let head = self.program.units.len() - 1;
+        for unit in 0..head {
+            self.forward(unit, &numbers)?;
+        }
+        let place = self.program.units[head]
+            .logits
+            .ok_or_else(|| PluginError::invalid("the model's head names no output `logits`"))?;
+        let mut logits = Vec::new();
+        for window in numbers.windows(self.program.units[head].max_tokens) {
+            for launch in &self.prepared.units[head].forward {
+                self.launch(launch, &numbers, window)?;
+            }
+            let bytes = place.extent.bytes(window.tokens, 0);
+            let range = self.storage.arena_range(place.offset, bytes);
+            logits.extend(self.read(range, self.dtypes.compute)?);
+        }
+        Ok(logits)
+    }
+
+    /// Uploads the batch and fixes the numbers of its launches.
+    fn begin(&self, micro: &MicroBatch, pass: Pass, moment: Moment) -> Result<Numbers> {
+        self.storage.upload_batch(self.device.as_ref(), micro)?;
+        let loss_factor = match pass {
+            Pass::Evaluate => 0.0,
+            Pass::Train { loss_factor } => loss_factor,
+        };
+        Ok(Numbers {
+            tokens: micro.tokens.len() as u64,
+            sequences: (micro.cu_seqlens.len() - 1) as u64,
+            seed: moment.seed,
+            step: moment.step,
+            loss_factor,
+            evaluate: pass == Pass::Evaluate,
+        })
+    }
+
+    fn forward(&self, unit: usize, numbers: &Numbers) -> Result<()> {
+        let window = Window::whole(numbers.tokens);
+        self.prepared.units[unit]
+            .forward
+            .iter()
+            .try_for_each(|launch| self.launch(launch, numbers, window))
+    }
+
+    fn backward(&self, unit: usize, numbers: &Numbers) -> Result<()> {
+        let window = Window::whole(numbers.tokens);
+        self.prepared.units[unit]
+            .backward
+            .iter()
+            .try_for_each(|launch| self.launch(launch, numbers, window))
+    }
+
+    /// The head in chunks of tokens: forward and, when training, backward of each before the next.
+    fn head(&self, unit: usize, pass: Pass, numbers: &Numbers) -> Result<()> {
+        let launches = &self.prepared.units[unit];
+        for window in numbers.windows(self.program.units[unit].max_tokens) {
+            for launch in &launches.forward {
+                self.launch(launch, numbers, window)?;
+            }
+            if matches!(pass, Pass::Train { .. }) {
+                for launch in &launches.backward {
+                    self.launch(launch, numbers, window)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sums the loss of each token, in the order of the tokens.
+    fn loss(&self, micro: &MicroBatch, numbers: &Numbers) -> Result<LossSum> {
+        let arena = &self.program.arena;
+        let (Some(loss), Some(correct)) = (arena.loss, arena.correct) else {
+            return Err(PluginError::invalid(
+                "the model's head names no output `loss`",
+            ));
+        };
+        let range = self
+            .storage
+            .arena_range(loss.offset, loss.extent.bytes(numbers.tokens, 0));
+        let losses = self.read(range, self.dtypes.reduce)?;
+        let bytes = correct.extent.bytes(numbers.tokens, 0);
+        let mut hits = vec![0u8; bytes as usize];
+        let range = self.storage.arena_range(correct.offset, bytes);
+        self.device.download(range, &mut hits, Stream(0))?;
+        let right = hits
+            .chunks_exact(4)
+            .filter(|hit| hit.iter().any(|&byte| byte != 0))
+            .count();
+        Ok(LossSum {
+            loss: losses.iter().sum(),
+            correct: right as u64,
+            trained: micro.labels.iter().filter(|&&label| label >= 0).count() as u64,
+        })
+    }
+
+    /// Sets all gradients to zero.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn zero_gradients(&self) -> Result<()> {
+        self.launch_flat(&self.prepared.zero, &[self.storage.gradients()], &[])
+    }
+
+    /// The norm of all gradients together.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn gradient_norm(&self) -> Result<f64> {
+        let result = self.storage.result();
+        let ranges = [self.storage.gradients(), result];
+        self.launch_flat(&self.prepared.sum_squares, &ranges, &[])?;
+        let mut bytes = [0u8; 8];
+        self.device.download(result, &mut bytes, Stream(0))?;
+        Ok(f64::from_le_bytes(bytes).sqrt())
+    }
+
+    /// Updates the trainable params in the schedule's order.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn update(&self, update: &Update) -> Result<()> {
+        let scalars = [
+            update.learning_rate,
+            update.betas[0],
+            update.betas[1],
+            update.eps,
+            update.weight_decay,
+            update.step as f64,
+            update.factor,
+        ];
+        for action in self
+            .schedule
+            .update
+            .iter()
+            .filter(|action| action.act == Act::Optimize)
+        {
+            if let Some(kernel) = &self.prepared.adamw[action.unit] {
+                let ranges = self.storage.optimizer_ranges(action.unit);
+                self.launch_flat(kernel, &ranges, &scalars)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! A loss that is not a number -> the first tensor of the step that is not.
+
+use espalier_interface::graph::{Attributes, Dim};
+use espalier_interface::{
+    BufferRange, DType, KernelRequest, Operand, Result, Stream, WeightLayout,
+};
+
+use super::launch::Window;
+use super::{Executor, Moment, Pass};
+use crate::data::MicroBatch;
+use crate::program::{OperandPlace, Region};
+
+/// A tensor with a number that is not finite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotFinite {
+    /// What it is: a param, a gradient or the output of an op.
+    pub tensor: String,
+    /// Index of its first such element.
+    pub index: u64,
+}
+
+impl std::fmt::Display for NotFinite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, element {}", self.tensor, self.index)
+    }
+}
+
+impl Executor {
+    /// The first trainable param or gradient that is not finite.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn trainable_not_finite(&self) -> Result<Option<NotFinite>> {
+        for (index, param) in self.params.iter().enumerate().filter(|(_, p)| p.trainable) {
+            let WeightLayout::Dense(dtype) = param.layout else {
+                continue;
+            };
+            for (what, range, dtype) in [
+                ("param", self.storage.param(index)[0], dtype),
+                (
+                    "gradient of",
+                    self.storage.gradient(index),
+                    self.dtypes.reduce,
+                ),
+            ] {
+                if let Some(at) = self.not_finite(range, dtype)? {
+                    let tensor = format!("{what} `{}`", param.name);
+                    return Ok(Some(NotFinite { tensor, index: at }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Runs a micro-batch forward again and looks at what every op makes.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn forward_not_finite(
+        &self,
+        micro: &MicroBatch,
+        moment: Moment,
+    ) -> Result<Option<NotFinite>> {
+        let numbers = self.begin(micro, Pass::Evaluate, moment)?;
+        for (unit, program) in self.program.units.iter().enumerate() {
+            let most = program.max_tokens.min(numbers.tokens);
+            for window in numbers.windows(most) {
+                for (at, step) in program.forward.iter().enumerate() {
+                    self.launch(&self.prepared.units[unit].forward[at], &numbers, window)?;
+                    let outputs = step.request.outputs.len();
+                    let places = &step.operands[step.operands.len() - outputs..];
+                    for (operand, place) in step.request.outputs.iter().zip(places) {
+                        let Some(range) = self.value_range(place, window) else {
+                            continue;
+                        };
+                        if !operand.dtype.is_float() {
+                            continue;
+                        }
+                        if let Some(index) = self.not_finite(range, operand.dtype)? {
+                            let site = step.site.as_deref().unwrap_or(&program.name);
+                            let tensor = format!("output of `{}` at `{site}`", step.request.op);
+                            return Ok(Some(NotFinite { tensor, index }));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn value_range(&self, place: &OperandPlace, window: Window) -> Option<BufferRange> {
+        match place {
+            OperandPlace::Value(place) if place.region == Region::Arena && !place.by_chunk => {
+                let bytes = place.extent.bytes(window.tokens, 0);
+                Some(self.storage.arena_range(place.offset, bytes))
+            }
+            _ => None,
+        }
+    }
+
+    /// Index of the first element of a range that is not finite.
+    fn not_finite(&self, range: BufferRange, dtype: DType) -> Result<Option<u64>> {
+        let count = range.bytes / dtype.bytes();
+        if count == 0 {
+            return Ok(None);
+        }
+        let operand = |count, dtype| Operand {
+            shape: vec![Dim::Fixed(count)],
+            dtype,
+        };
+        let request = KernelRequest {
+            op: "first_not_finite".to_owned(),
+            version: 1,
+            attributes: Attributes::new(),
+            inputs: vec![operand(count, dtype)],
+            params: vec![],
+            outputs: vec![operand(1, DType::I64)],
+            max_tokens: 0,
+            max_sequences: 0,
+        };
+        let prepared = self.device.prepare(&request, &[])?;
+        let result = self.storage.result();
+        self.launch_flat(&prepared.kernel, &[range, result], &[])?;
+        let mut bytes = [0u8; 8];
+        self.device.download(result, &mut bytes, Stream(0))?;
+        Ok(u64::try_from(i64::from_le_bytes(bytes)).ok())
+    }
+}

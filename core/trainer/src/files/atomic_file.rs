@@ -1,0 +1,182 @@
+//! Bytes into a file that is there whole or not at all: `.partial`, sync, rename, sync.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::FileError;
+
+/// Bytes collected before they go to the operating system.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// A file that is being written beside its target. Dropped without [`PartialFile::commit`] it
+/// leaves nothing behind and the target as it was.
+#[derive(Debug)]
+pub struct PartialFile {
+    target: PathBuf,
+    partial: PathBuf,
+    needed_bytes: u64,
+    writer: Option<BufWriter<File>>,
+}
+
+impl PartialFile {
+    /// Starts `target`, which will have `needed_bytes` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::DiskFull`] where the file system already says that there is no room.
+    pub fn create(target: &Path, needed_bytes: u64) -> Result<Self, FileError> {
+        check_room(target, needed_bytes)?;
+        let partial = partial_path(target);
+        match fs::remove_file(&partial) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(write_error(&partial, needed_bytes, error));
+            }
+            _ => {}
+        }
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&partial)
+            .map_err(|error| write_error(target, needed_bytes, error))?;
+        Ok(PartialFile {
+            target: target.to_owned(),
+            partial,
+            needed_bytes,
+            writer: Some(BufWriter::with_capacity(BUFFER_BYTES, file)),
+        })
+    }
+
+    /// Appends `bytes`.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        let writer = self.writer.as_mut().expect("present until the commit");
+        writer
+            .write_all(bytes)
+            .map_err(|e| write_error(&self.target, self.needed_bytes, e))
+    }
+
+    /// The path the file will have.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Puts the file in its place, on the disk and under its name, replacing an older one.
+    pub fn commit(mut self) -> Result<(), FileError> {
+        let fail = |error| write_error(&self.target, self.needed_bytes, error);
+        let writer = self.writer.as_mut().expect("present until the commit");
+        writer.flush().map_err(fail)?;
+        writer.get_ref().sync_all().map_err(fail)?;
+        fs::rename(&self.partial, &self.target).map_err(fail)?;
+        self.writer = None;
+        sync_directory(parent(&self.target))
+    }
+}
+
+impl Drop for PartialFile {
+    fn drop(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            // What is still buffered is not wanted; nothing can be done if removing fails.
+            drop(writer.into_parts());
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+/// Writes `bytes` to `target`, whole or not at all.
+pub fn write_atomically(target: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let mut file = PartialFile::create(target, bytes.len() as u64)?;
+    file.write(bytes)?;
+    file.commit()
+}
+
+/// Writes `value` as indented JSON to `target`, whole or not at all.
+pub fn write_json(target: &Path, value: &Value) -> Result<(), FileError> {
+    write_atomically(target, format!("{value:#}\n").as_bytes())
+}
+
+/// `target` with `.partial` after its name.
+pub(super) fn partial_path(target: &Path) -> PathBuf {
+    let mut name = target.as_os_str().to_owned();
+    name.push(".partial");
+    PathBuf::from(name)
+}
+
+/// The directory that `path` is in.
+pub(super) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Puts the names in `directory` on the disk.
+pub(super) fn sync_directory(directory: &Path) -> Result<(), FileError> {
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|source| FileError::Write {
+            path: directory.to_owned(),
+            source,
+        })
+}
+
+/// Refuses a write of `needed_bytes` bytes to `target` that its file system has no room for.
+pub(super) fn check_room(target: &Path, needed_bytes: u64) -> Result<(), FileError> {
+    match free_bytes(target) {
+        Some(free) if free < needed_bytes => Err(FileError::DiskFull {
+            path: target.to_owned(),
+            needed_bytes,
+            free_bytes: Some(free),
+            source: io::ErrorKind::StorageFull.into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The failure to write `target`, which was to have `needed_bytes` bytes.
+pub(super) fn write_error(target: &Path, needed_bytes: u64, source: io::Error) -> FileError {
+    let path = target.to_owned();
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FileError::DiskFull {
+            free_bytes: free_bytes(&path),
+            path,
+            needed_bytes,
+            source,
+        },
+        // A limit on the file's size, not on the disk: what is free would mislead.
+        io::ErrorKind::FileTooLarge => FileError::DiskFull {
+            path,
+            needed_bytes,
+            free_bytes: None,
+            source,
+        },
+        _ => FileError::Write { path, source },
+    }
+}
+
+/// Free bytes where `target` is to be; `None` where the file system does not say.
+fn free_bytes(target: &Path) -> Option<u64> {
+    let status = rustix::fs::statvfs(parent(target)).ok()?;
+    (status.f_blocks > 0).then(|| status.f_bavail.saturating_mul(status.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_disks_quotas_and_size_limits_are_told_from_other_failures() {
+        let class = |errno: rustix::io::Errno| {
+            write_error(Path::new("f"), 10, io::Error::from(errno))
+                .exit_class()
+                .code()
+        };
+        use rustix::io::Errno;
+        assert_eq!(
+            [Errno::NOSPC, Errno::DQUOT, Errno::FBIG].map(class),
+            [8, 8, 8]
+        );
+        assert_eq!([Errno::ACCESS, Errno::NOENT].map(class), [2, 2]);
+    }
+}

@@ -1,0 +1,55 @@
+//! A file into its size and SHA-256, streamed, for the record of a run.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::FileError;
+use super::json_file::open_regular;
+
+/// What identifies the content of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileHash {
+    /// The file's name, without its directory.
+    pub file: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// SHA-256 of its content, 64 lower-case hexadecimal digits.
+    pub sha256: String,
+}
+
+/// Hashes the file `path`, 1 MiB at a time.
+pub fn hash_file(path: &Path) -> Result<FileHash, FileError> {
+    let (mut file, _) = open_regular(path)?;
+    let mut hasher = Sha256::new();
+    let mut chunk = vec![0; 1 << 20];
+    let mut bytes = 0;
+    loop {
+        let count = file.read(&mut chunk).map_err(|source| FileError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        if count == 0 {
+            break;
+        }
+        hasher.update(&chunk[..count]);
+        bytes += count as u64;
+    }
+    let file = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let sha256 = hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    Ok(FileHash {
+        file,
+        bytes,
+        sha256,
+    })
+}

@@ -1,0 +1,34 @@
+//! Model, adapter and run directories into named tensors, and back, whole or not at all.
+//!
+//! Reading never maps or buffers a whole file: a header is parsed and checked once, and a tensor is
+//! read by position in bounded chunks. Writing goes to a `.partial` beside the target, is synced
+//! and then renamed, so that a crash or a full disk leaves what was there before.
+
+mod adapter_directory;
+mod atomic_file;
+mod directory_member;
+mod error;
+mod file_hash;
+mod hub_cache;
+mod json_file;
+mod model_directory;
+mod model_export;
+mod pending_directory;
+mod run_directory;
+mod safetensors_header;
+mod safetensors_writer;
+mod shard_index;
+mod tensor_store;
+
+pub use adapter_directory::{AdapterDirectory, write_adapter};
+pub use atomic_file::{PartialFile, write_atomically, write_json};
+pub use error::{ExitClass, FileError};
+pub use file_hash::{FileHash, hash_file};
+pub use hub_cache::{HubCache, RepoKind};
+pub use model_directory::ModelDirectory;
+pub use model_export::{MAX_SHARD_BYTES, write_model};
+pub use pending_directory::PendingDirectory;
+pub use run_directory::{Continue, RunDirectory, RunState};
+pub use safetensors::Dtype as StoredDtype;
+pub use safetensors_writer::{TensorSink, TensorSpec, write_safetensors};
+pub use tensor_store::{TensorEntry, TensorStore};

@@ -1,0 +1,162 @@
+//! A Hugging Face model directory, or the id of a cached one, into config, tokenizer and tensors.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::directory_member::find_member;
+use super::json_file::read_object;
+use super::shard_index::INDEX_NAME;
+use super::{FileError, FileHash, HubCache, RepoKind, TensorStore, hash_file};
+
+/// Files of a tokenizer and its chat template, as the ecosystem names them.
+const TOKENIZER_FILES: [&str; 12] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "spiece.model",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tekken.json",
+    "chat_template.jinja",
+    "chat_template.json",
+];
+const CONFIG: &str = "config.json";
+const GENERATION_CONFIG: &str = "generation_config.json";
+const WEIGHTS: &str = "model.safetensors";
+
+/// A model directory with its config read; tensors are opened by [`ModelDirectory::tensors`], as a
+/// model that starts from random weights needs none.
+#[derive(Debug)]
+pub struct ModelDirectory {
+    path: PathBuf,
+    config: Value,
+}
+
+impl ModelDirectory {
+    /// Opens the directory `name`, or the repository of that id in this user's cache.
+    pub fn open(name: &Path) -> Result<Self, FileError> {
+        Self::open_with(&HubCache::from_environment(), name)
+    }
+
+    /// Opens the directory `name`, or the repository of that id in `cache`.
+    pub fn open_with(cache: &HubCache, name: &Path) -> Result<Self, FileError> {
+        let path = cache.resolve(RepoKind::Model, name)?;
+        let Some(config) = find_member(&path, CONFIG)? else {
+            return Err(FileError::MissingFile {
+                advice: match find_member(&path, "adapter_config.json")? {
+                    Some(_) => "this is an adapter: give it as --adapter".to_owned(),
+                    None => "expected a Hugging Face model directory".to_owned(),
+                },
+                directory: path,
+                expected: CONFIG.to_owned(),
+            });
+        };
+        Ok(ModelDirectory {
+            config: read_object(&config)?,
+            path,
+        })
+    }
+
+    /// The directory; of a cached repository, its snapshot.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `config.json` as it stands: an object.
+    pub fn config(&self) -> &Value {
+        &self.config
+    }
+
+    /// The file `name` of the directory, if there is one. A plain name, no path.
+    pub fn file(&self, name: &str) -> Result<Option<PathBuf>, FileError> {
+        find_member(&self.path, name)
+    }
+
+    /// `tokenizer.json`.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::MissingFile`] where there is none, or only a tokenizer of an older format.
+    pub fn tokenizer(&self) -> Result<PathBuf, FileError> {
+        if let Some(path) = self.file("tokenizer.json")? {
+            return Ok(path);
+        }
+        let advice = match self.file("tokenizer.model")? {
+            Some(_) => {
+                "convert its tokenizer.model: \
+                 `AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)`"
+            }
+            None => "copy the tokenizer of the model there",
+        };
+        Err(FileError::MissingFile {
+            directory: self.path.clone(),
+            expected: "tokenizer.json".to_owned(),
+            advice: advice.to_owned(),
+        })
+    }
+
+    /// `tokenizer_config.json`, if there is one.
+    pub fn tokenizer_config(&self) -> Result<Option<Value>, FileError> {
+        self.file("tokenizer_config.json")?
+            .map(|path| read_object(&path))
+            .transpose()
+    }
+
+    /// All files of the tokenizer and the chat template that there are.
+    pub fn tokenizer_files(&self) -> Result<Vec<PathBuf>, FileError> {
+        self.existing(&TOKENIZER_FILES)
+    }
+
+    /// The files beside the weights that a complete copy of the model has, except the config.
+    pub(super) fn companion_files(&self) -> Result<Vec<PathBuf>, FileError> {
+        let mut files = self.existing(&[GENERATION_CONFIG])?;
+        files.extend(self.tokenizer_files()?);
+        Ok(files)
+    }
+
+    /// Opens the tensors: `model.safetensors`, else the shards of its index.
+    pub fn tensors(&self) -> Result<TensorStore, FileError> {
+        if let Some(path) = self.file(WEIGHTS)? {
+            return TensorStore::open(&path);
+        }
+        if let Some(index) = self.file(INDEX_NAME)? {
+            return TensorStore::open_index(&self.path, &index);
+        }
+        let mut advice = "download the model's safetensors files".to_owned();
+        for old in ["pytorch_model.bin", "pytorch_model.bin.index.json"] {
+            if self.file(old)?.is_some() {
+                advice = format!("convert its {old} to safetensors");
+            }
+        }
+        Err(FileError::MissingFile {
+            directory: self.path.clone(),
+            expected: format!("{WEIGHTS} or {INDEX_NAME}"),
+            advice,
+        })
+    }
+
+    /// The hashes of the config, the tokenizer's files and the files of `tensors`.
+    pub fn hashes(&self, tensors: Option<&TensorStore>) -> Result<Vec<FileHash>, FileError> {
+        let mut files = self.existing(&[CONFIG])?;
+        files.extend(self.tokenizer_files()?);
+        files.extend(
+            tensors
+                .into_iter()
+                .flat_map(TensorStore::files)
+                .map(Path::to_owned),
+        );
+        files.iter().map(|path| hash_file(path)).collect()
+    }
+
+    fn existing(&self, names: &[&str]) -> Result<Vec<PathBuf>, FileError> {
+        let mut found = Vec::new();
+        for name in names {
+            found.extend(self.file(name)?);
+        }
+        Ok(found)
+    }
+}

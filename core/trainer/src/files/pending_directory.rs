@@ -1,0 +1,149 @@
+//! Files into a directory that is there whole or not at all: written beside, synced, renamed.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::FileError;
+use super::atomic_file::{parent, partial_path, sync_directory, write_error};
+
+/// A directory that is being written as `NAME.partial` beside its target. Dropped without a commit
+/// it leaves nothing behind and the target as it was.
+#[derive(Debug)]
+pub struct PendingDirectory {
+    target: PathBuf,
+    partial: PathBuf,
+    committed: bool,
+}
+
+impl PendingDirectory {
+    /// Starts the directory `target`; an unfinished attempt of an earlier process is removed.
+    pub fn begin(target: &Path) -> Result<Self, FileError> {
+        let home = parent(target);
+        fs::create_dir_all(home).map_err(|error| failure(home, error))?;
+        restore_replaced(target)?;
+        let partial = partial_path(target);
+        remove_directory(&partial)?;
+        fs::create_dir(&partial).map_err(|error| failure(&partial, error))?;
+        Ok(PendingDirectory {
+            target: target.to_owned(),
+            partial,
+            committed: false,
+        })
+    }
+
+    /// Where to write its files until the commit.
+    pub fn path(&self) -> &Path {
+        &self.partial
+    }
+
+    /// Puts the directory in its place, on the disk and under its name.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Exists`] where there is something of that name.
+    pub fn commit(mut self) -> Result<(), FileError> {
+        if self.target.symlink_metadata().is_ok() {
+            return Err(FileError::Exists {
+                path: self.target.clone(),
+            });
+        }
+        self.put_in_place()
+    }
+
+    /// Puts the directory in its place; a directory of that name is replaced by it in one step
+    /// where the file system can, and is never lost before the new one is complete.
+    pub fn commit_replacing(mut self) -> Result<(), FileError> {
+        if self.target.symlink_metadata().is_err() {
+            return self.put_in_place();
+        }
+        sync_tree(&self.partial)?;
+        match renameat_with(CWD, &self.partial, CWD, &self.target, RenameFlags::EXCHANGE) {
+            Ok(()) => {
+                self.committed = true;
+                sync_directory(parent(&self.target))?;
+                remove_directory(&self.partial)
+            }
+            // File systems without the exchange: the old one steps aside first, and
+            // `restore_replaced` puts it back if the process dies between the two steps.
+            Err(_) => {
+                let replaced = replaced_path(&self.target);
+                remove_directory(&replaced)?;
+                fs::rename(&self.target, &replaced).map_err(|e| failure(&self.target, e))?;
+                if let Err(error) = self.put_in_place() {
+                    restore_replaced(&self.target)?;
+                    return Err(error);
+                }
+                remove_directory(&replaced)
+            }
+        }
+    }
+
+    fn put_in_place(&mut self) -> Result<(), FileError> {
+        sync_tree(&self.partial)?;
+        fs::rename(&self.partial, &self.target).map_err(|e| failure(&self.target, e))?;
+        self.committed = true;
+        sync_directory(parent(&self.target))
+    }
+}
+
+impl Drop for PendingDirectory {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Nothing can be done if removing fails; the next attempt removes it.
+            let _ = fs::remove_dir_all(&self.partial);
+        }
+    }
+}
+
+/// What a new name in a directory takes at most on usual file systems: one block.
+const NAME_BYTES: u64 = 4096;
+
+fn failure(path: &Path, source: io::Error) -> FileError {
+    write_error(path, NAME_BYTES, source)
+}
+
+fn replaced_path(target: &Path) -> PathBuf {
+    let mut name = target.as_os_str().to_owned();
+    name.push(".replaced.partial");
+    PathBuf::from(name)
+}
+
+/// Puts back what an interrupted replacement had moved aside.
+fn restore_replaced(target: &Path) -> Result<(), FileError> {
+    let replaced = replaced_path(target);
+    if replaced.is_dir() && target.symlink_metadata().is_err() {
+        fs::rename(&replaced, target).map_err(|error| failure(target, error))?;
+    }
+    Ok(())
+}
+
+/// Removes what is at `path`, a directory or, where a user put one in its place, a file.
+fn remove_directory(path: &Path) -> Result<(), FileError> {
+    let removed = match path.symlink_metadata() {
+        Ok(metadata) if !metadata.is_dir() => fs::remove_file(path),
+        _ => fs::remove_dir_all(path),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failure(path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Puts the content and names of everything below `directory` on the disk.
+fn sync_tree(directory: &Path) -> Result<(), FileError> {
+    let fail = |error| failure(directory, error);
+    for entry in fs::read_dir(directory).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        if path.is_dir() {
+            sync_tree(&path)?;
+        } else {
+            File::open(&path)
+                .and_then(|file| file.sync_all())
+                .map_err(|e| failure(&path, e))?;
+        }
+    }
+    sync_directory(directory)
+}

@@ -1,0 +1,174 @@
+//! An output directory into one that belongs to this run alone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::FileError;
+use super::atomic_file::write_error;
+
+/// What a finished run leaves.
+const FINISHED: [&str; 2] = ["adapter", "model"];
+/// What a run leaves that did not come to its end.
+const UNFINISHED: [&str; 3] = ["checkpoints", "metrics.jsonl", "run.json"];
+const LOCK: &str = "run.lock";
+/// What the directory or its lock file takes at most on usual file systems: one block.
+const LOCK_BYTES: u64 = 4096;
+
+/// What to do with an output directory that already holds a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Continue {
+    /// Refuse it: nothing that exists is overwritten.
+    Refuse,
+    /// Go on with it (`--resume`).
+    Resume,
+}
+
+/// What an output directory held when it was claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// No run.
+    Empty,
+    /// A run that did not come to its end.
+    Unfinished,
+    /// A run with its adapter or model.
+    Finished,
+}
+
+/// An output directory, locked for this process until it is dropped. The lock ends with the
+/// process, however it ends.
+#[derive(Debug)]
+pub struct RunDirectory {
+    path: PathBuf,
+    state: RunState,
+    lock: Option<File>,
+}
+
+impl RunDirectory {
+    /// Creates the directory `path` if need be and claims it.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::OutputLocked`] where another process has it, [`FileError::OutputTaken`] where
+    /// it holds a run and `existing` is [`Continue::Refuse`]. Other files in it do not matter.
+    pub fn claim(path: &Path, existing: Continue) -> Result<Self, FileError> {
+        fs::create_dir_all(path).map_err(|error| write_error(path, LOCK_BYTES, error))?;
+        let lock = lock(path)?;
+        let (state, found) = find_run(path);
+        let claimed = RunDirectory {
+            path: path.to_owned(),
+            state,
+            lock,
+        };
+        if existing == Continue::Refuse && state != RunState::Empty {
+            let state = if state == RunState::Finished {
+                "a finished"
+            } else {
+                "an unfinished"
+            };
+            return Err(FileError::OutputTaken {
+                path: path.to_owned(),
+                state,
+                found,
+            });
+        }
+        Ok(claimed)
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of `name` in the directory.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// What the directory held when it was claimed.
+    pub fn state(&self) -> RunState {
+        self.state
+    }
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        if self.lock.is_some() {
+            // Removed while still locked: whoever opened it meanwhile sees that it is gone.
+            let _ = fs::remove_file(self.path.join(LOCK));
+        }
+    }
+}
+
+/// Locks `directory`; `None` where its file system has no locks.
+fn lock(directory: &Path) -> Result<Option<File>, FileError> {
+    let path = directory.join(LOCK);
+    let fail = |error| write_error(&path, LOCK_BYTES, error);
+    loop {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(&path).map_err(fail)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let holder = holder(&mut file);
+                return Err(FileError::OutputLocked {
+                    path: directory.to_owned(),
+                    holder,
+                });
+            }
+            Err(Errno::INTR) => continue,
+            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {
+                tracing::warn!(
+                    "the file system of {} has no locks: see to it that no other run uses it",
+                    directory.display()
+                );
+                let _ = fs::remove_file(&path);
+                return Ok(None);
+            }
+            Err(error) => return Err(fail(error.into())),
+        }
+        // The holder before us removed the file between our opening and locking it: try again.
+        let locked = file.metadata().map_err(fail)?;
+        match fs::metadata(&path) {
+            Ok(named) if (named.dev(), named.ino()) == (locked.dev(), locked.ino()) => {}
+            _ => continue,
+        }
+        file.set_len(0).map_err(fail)?;
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        write!(file, "process {} on {host}", std::process::id()).map_err(fail)?;
+        return Ok(Some(file));
+    }
+}
+
+/// Who holds the lock, as it wrote itself.
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    let read = io::Read::by_ref(file).take(256).read_to_string(&mut text);
+    let printable = !text.is_empty() && !text.chars().any(char::is_control);
+    match read {
+        Ok(_) if printable => text,
+        _ => "another process".to_owned(),
+    }
+}
+
+/// The state of `directory` and the names that show it.
+fn find_run(directory: &Path) -> (RunState, String) {
+    let present = |names: &[&'static str]| -> Vec<&'static str> {
+        let there = |name: &&'static str| directory.join(name).symlink_metadata().is_ok();
+        names.iter().copied().filter(there).collect()
+    };
+    let (finished, unfinished) = (present(&FINISHED), present(&UNFINISHED));
+    match (finished.is_empty(), unfinished.is_empty()) {
+        (false, _) => (RunState::Finished, finished.join(", ")),
+        (true, false) => (RunState::Unfinished, unfinished.join(", ")),
+        (true, true) => (RunState::Empty, String::new()),
+    }
+}

@@ -1,0 +1,305 @@
+//! Tensors, one at a time, into a safetensors file that is there whole or not at all.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use espalier_interface::DType;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use safetensors::Dtype;
+use safetensors::tensor::TensorInfo;
+use serde_json::{Map, Value};
+
+use super::safetensors_header::{LENGTH_BYTES, MAX_HEADER_BYTES, METADATA_KEY, tensor_bytes};
+use super::{FileError, PartialFile};
+
+/// A tensor to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// The name in the file.
+    pub name: String,
+    /// The element type in the file.
+    pub dtype: DType,
+    /// The sizes, outermost first.
+    pub shape: Vec<u64>,
+}
+
+impl TensorSpec {
+    /// A tensor `name` of `shape`, stored as `dtype`.
+    pub fn new(name: impl Into<String>, dtype: DType, shape: impl Into<Vec<u64>>) -> Self {
+        TensorSpec {
+            name: name.into(),
+            dtype,
+            shape: shape.into(),
+        }
+    }
+
+    /// The bytes it has in a file, without its entry in the header.
+    ///
+    /// # Errors
+    ///
+    /// A dtype that files do not have; a size beyond 64 bits. `path` is the file, for messages.
+    pub(super) fn stored(&self, path: &Path) -> Result<(Dtype, u64), FileError> {
+        let unwritable = |problem| FileError::Unwritable {
+            path: path.to_owned(),
+            tensor: self.name.clone(),
+            problem,
+        };
+        let dtype = stored_dtype(self.dtype)
+            .ok_or_else(|| unwritable(format!("a safetensors file cannot hold {}", self.dtype)))?;
+        let bytes = tensor_bytes(&self.shape, dtype)
+            .ok_or_else(|| unwritable(format!("its shape {:?} overflows", self.shape)))?;
+        Ok((dtype, bytes))
+    }
+}
+
+/// Where the callback of [`write_safetensors`] puts the elements of one tensor, front to back.
+#[derive(Debug)]
+pub struct TensorSink<'a> {
+    file: &'a mut PartialFile,
+    spec: &'a TensorSpec,
+    expected_bytes: u64,
+    found_bytes: u64,
+}
+
+impl TensorSink<'_> {
+    /// The tensor that is being written.
+    pub fn spec(&self) -> &TensorSpec {
+        self.spec
+    }
+
+    /// Appends stored bytes, little-endian.
+    pub fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        self.found_bytes += bytes.len() as u64;
+        if self.found_bytes > self.expected_bytes {
+            return Err(self.announced());
+        }
+        self.file.write(bytes)
+    }
+
+    /// Appends elements, rounded to nearest even where the stored dtype is narrower.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Unwritable`] where the stored dtype is not a float of 16, 32 or 64 bits.
+    pub fn write_f32(&mut self, values: &[f32]) -> Result<(), FileError> {
+        const STEP: usize = 4096;
+        let mut bits = [0_u16; STEP];
+        let mut bytes = Vec::with_capacity(8 * STEP.min(values.len()));
+        for values in values.chunks(STEP) {
+            bytes.clear();
+            let bits = &mut bits[..values.len()];
+            match self.spec.dtype {
+                DType::F32 => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+                DType::F64 => {
+                    bytes.extend(
+                        values
+                            .iter()
+                            .flat_map(|value| f64::from(*value).to_le_bytes()),
+                    );
+                }
+                DType::BF16 => {
+                    bits.reinterpret_cast_mut::<half::bf16>()
+                        .convert_from_f32_slice(values);
+                    bytes.extend(bits.iter().flat_map(|bits| bits.to_le_bytes()));
+                }
+                DType::F16 => {
+                    bits.reinterpret_cast_mut::<half::f16>()
+                        .convert_from_f32_slice(values);
+                    bytes.extend(bits.iter().flat_map(|bits| bits.to_le_bytes()));
+                }
+                other => {
+                    return Err(FileError::Unwritable {
+                        path: self.file.target().to_owned(),
+                        tensor: self.spec.name.clone(),
+                        problem: format!("floating-point numbers into a tensor of {other}"),
+                    });
+                }
+            }
+            self.write_bytes(&bytes)?;
+        }
+        Ok(())
+    }
+
+    fn announced(&self) -> FileError {
+        FileError::Announced {
+            path: self.file.target().to_owned(),
+            tensor: self.spec.name.clone(),
+            expected: self.expected_bytes,
+            found: self.found_bytes,
+        }
+    }
+}
+
+/// Writes the tensors `specs` and the header text `metadata` to `path`, whole or not at all.
+///
+/// `fill` is called once for each tensor, with its index in `specs`, and writes exactly its
+/// elements; only what it writes at once is in memory. Tensors lie in the given order, those of
+/// wider dtypes first, so that each is aligned to its dtype, as the format's own writer has them.
+///
+/// # Errors
+///
+/// [`FileError::DiskFull`] names the file and the bytes it needs; whatever fails, the target stays
+/// as it was. An error of `fill` is handed on.
+pub fn write_safetensors<E: From<FileError>>(
+    path: &Path,
+    metadata: &[(&str, &str)],
+    specs: &[TensorSpec],
+    mut fill: impl FnMut(usize, &mut TensorSink<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let Layout {
+        header,
+        order,
+        data_bytes,
+    } = Layout::new(path, metadata, specs)?;
+    let needed_bytes = LENGTH_BYTES + header.len() as u64 + data_bytes;
+    let mut file = PartialFile::create(path, needed_bytes)?;
+    file.write(&(header.len() as u64).to_le_bytes())?;
+    file.write(&header)?;
+    for (index, expected_bytes) in order {
+        let spec = &specs[index];
+        let mut sink = TensorSink {
+            file: &mut file,
+            spec,
+            expected_bytes,
+            found_bytes: 0,
+        };
+        fill(index, &mut sink)?;
+        if sink.found_bytes != expected_bytes {
+            return Err(sink.announced().into());
+        }
+    }
+    file.commit()?;
+    Ok(())
+}
+
+/// The header of a file and the order of its tensors, with the bytes of each.
+struct Layout {
+    header: Vec<u8>,
+    order: Vec<(usize, u64)>,
+    data_bytes: u64,
+}
+
+impl Layout {
+    fn new(
+        path: &Path,
+        metadata: &[(&str, &str)],
+        specs: &[TensorSpec],
+    ) -> Result<Self, FileError> {
+        let unwritable = |tensor: &str, problem: String| FileError::Unwritable {
+            path: path.to_owned(),
+            tensor: tensor.to_owned(),
+            problem,
+        };
+        let mut stored = Vec::with_capacity(specs.len());
+        for (index, spec) in specs.iter().enumerate() {
+            let (dtype, bytes) = spec.stored(path)?;
+            stored.push((index, dtype, bytes));
+        }
+        stored.sort_by_key(|(_, dtype, _)| std::cmp::Reverse(dtype.bitsize()));
+
+        let mut entries = Map::new();
+        if !metadata.is_empty() {
+            let text = metadata
+                .iter()
+                .map(|(key, value)| ((*key).into(), (*value).into()));
+            entries.insert(METADATA_KEY.to_owned(), Value::Object(text.collect()));
+        }
+        let mut names = HashSet::from([METADATA_KEY]);
+        let mut data_bytes = 0_u64;
+        for &(index, dtype, bytes) in &stored {
+            let TensorSpec { name, shape, .. } = &specs[index];
+            if !names.insert(name) {
+                return Err(unwritable(name, "there is another of that name".to_owned()));
+            }
+            let end = data_bytes
+                .checked_add(bytes)
+                .ok_or_else(|| unwritable(name, "the file would be too large".to_owned()))?;
+            let info = TensorInfo {
+                dtype,
+                shape: shape.iter().map(|&size| size as usize).collect(),
+                data_offsets: (data_bytes as usize, end as usize),
+            };
+            let info = serde_json::to_value(info).expect("plain numbers and strings");
+            entries.insert(name.clone(), info);
+            data_bytes = end;
+        }
+        let mut header = Value::Object(entries).to_string().into_bytes();
+        header.resize(header.len().next_multiple_of(8), b' ');
+        if header.len() as u64 > MAX_HEADER_BYTES {
+            return Err(unwritable(
+                "",
+                format!("a header of {} bytes", header.len()),
+            ));
+        }
+        let order = stored
+            .into_iter()
+            .map(|(index, _, bytes)| (index, bytes))
+            .collect();
+        Ok(Layout {
+            header,
+            order,
+            data_bytes,
+        })
+    }
+}
+
+/// The dtype of a file for a dtype of the interface.
+fn stored_dtype(dtype: DType) -> Option<Dtype> {
+    Some(match dtype {
+        DType::F64 => Dtype::F64,
+        DType::F32 => Dtype::F32,
+        DType::BF16 => Dtype::BF16,
+        DType::F16 => Dtype::F16,
+        DType::F8_E4M3 => Dtype::F8_E4M3,
+        DType::F8_E5M2 => Dtype::F8_E5M2,
+        DType::I64 => Dtype::I64,
+        DType::I32 => Dtype::I32,
+        DType::I8 => Dtype::I8,
+        DType::U8 => Dtype::U8,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn specs(list: &[(&str, DType, &[u64])]) -> Vec<TensorSpec> {
+        list.iter()
+            .map(|(name, dtype, shape)| TensorSpec::new(*name, *dtype, *shape))
+            .collect()
+    }
+
+    #[test]
+    fn headers_are_aligned_and_wider_dtypes_come_first() {
+        let list = specs(&[
+            ("h", DType::BF16, &[3]),
+            ("b", DType::F32, &[2]),
+            ("a", DType::F32, &[]),
+            ("i", DType::BF16, &[1, 1]),
+        ]);
+        let layout = Layout::new(Path::new("f"), &[("format", "pt")], &list).unwrap();
+        assert_eq!(layout.order, [(1, 8), (2, 4), (0, 6), (3, 2)]);
+        assert_eq!((layout.header.len() % 8, layout.data_bytes), (0, 20));
+        let text = String::from_utf8(layout.header).unwrap();
+        assert!(
+            text.starts_with(r#"{"__metadata__":{"format":"pt"},"b":{"dtype":"F32","#),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn impossible_files_are_refused() {
+        let refused = |list: &[(&str, DType, &[u64])]| {
+            Layout::new(Path::new("f"), &[], &specs(list))
+                .err()
+                .unwrap()
+                .to_string()
+        };
+        let twice: [(&str, DType, &[u64]); 2] = [("a", DType::F32, &[1]), ("a", DType::F32, &[1])];
+        assert!(refused(&twice).contains("another of that name"));
+        assert!(refused(&[("__metadata__", DType::F32, &[1])]).contains("another of that name"));
+        assert!(refused(&[("a", DType::COMPUTE, &[1])]).contains("cannot hold compute"));
+        assert!(refused(&[("a", DType::F32, &[1 << 40, 1 << 40])]).contains("overflows"));
+    }
+}

@@ -1,0 +1,125 @@
+//! Why a library cannot be used, with what was expected and what was found.
+
+use std::path::PathBuf;
+
+/// A library that cannot be used.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}: {fault}", path.display())]
+pub struct LibraryError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub fault: LibraryFault,
+}
+
+/// What is wrong with a library.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum LibraryFault {
+    /// The operating system does not give it.
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
+    /// It is no ELF file.
+    #[error("expected an ELF shared library, found a file that begins with {found}")]
+    NotElf {
+        /// Its first bytes.
+        found: String,
+    },
+    /// It is an ELF file of another kind.
+    #[error("expected a shared library, found an ELF file of type {found}")]
+    NotShared {
+        /// `e_type`.
+        found: u16,
+    },
+    /// It was built for another processor.
+    #[error("expected a library for {expected}, found one for {found}")]
+    OtherMachine {
+        /// This host's.
+        expected: String,
+        /// The library's.
+        found: String,
+    },
+    /// It ends before it should.
+    #[error("truncated: {reason} (the file has {bytes} bytes)")]
+    Truncated {
+        /// Its length.
+        bytes: usize,
+        /// What is missing.
+        reason: String,
+    },
+    /// It is a library, but no plugin.
+    #[error("no section `.espalier`, so it is no plugin made with declare_plugin!")]
+    NoSection,
+    /// Its description does not make sense.
+    #[error("{0}")]
+    Descriptor(String),
+    /// It was built with another version of the interface.
+    #[error(
+        "built for plugin interface {}.{}, this host has {}.{}",
+        found[0], found[1], expected[0], expected[1]
+    )]
+    Abi {
+        /// This host's major and minor version.
+        expected: [u32; 2],
+        /// The library's.
+        found: [u32; 2],
+    },
+    /// Anyone may replace it.
+    #[error("any user may write to it (mode {mode:o})")]
+    WorldWritable {
+        /// Permission bits.
+        mode: u32,
+    },
+    /// It is not what was inspected.
+    #[error("changed since it was found: sha256 {expected} then, {found} now")]
+    Changed {
+        /// Hash when it was inspected.
+        expected: String,
+        /// Hash when it was opened.
+        found: String,
+    },
+    /// The dynamic linker refuses it.
+    #[error("cannot be opened: {0}")]
+    Open(String),
+    /// It has no root.
+    #[error("no symbol `{symbol}`, although its section names that plugin")]
+    NoRoot {
+        /// The symbol.
+        symbol: String,
+    },
+    /// It does not offer what its components need.
+    #[error("has no table `{table}` in version {version}")]
+    NoTable {
+        /// Name.
+        table: &'static str,
+        /// Version.
+        version: u32,
+    },
+    /// A table is laid out otherwise.
+    #[error(
+        "table `{table}` is laid out otherwise than in this host ({summary}; in full in {details})"
+    )]
+    Layout {
+        /// Name.
+        table: &'static str,
+        /// The difference in one line.
+        summary: String,
+        /// The file with all differences, or why it could not be written.
+        details: String,
+    },
+}
+
+impl LibraryFault {
+    /// What the user can do next; lower case, no full stop.
+    pub fn next_step(&self) -> &'static str {
+        match self {
+            LibraryFault::Unreadable(_) => "check the file and its permissions",
+            LibraryFault::WorldWritable { .. } => "run `chmod o-w` on it",
+            LibraryFault::Changed { .. } => "start again when nothing writes to it any more",
+            LibraryFault::Open(_) => "install what it needs, or remove it",
+            LibraryFault::OtherMachine { .. } | LibraryFault::Truncated { .. } => {
+                "build or copy it again, or remove it"
+            }
+            _ => "rebuild it against this host's espalier-interface, or remove it",
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Checkpoints, adapters and random numbers -> params in their place: one weight read, encoded and placed at a time.
+#![allow(unsafe_code)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use espalier_interface::graph::{Attributes, Dim};
+use espalier_interface::{
+    BufferRange, DType, Device, Init, KernelRequest, Launch, Operand, PluginError, Quantizer,
+    Stream, WeightLayout,
+};
+use memmap2::MmapMut;
+
+use crate::bytes::Bytes;
+use crate::executor::{Storage, write};
+use crate::files::TensorStore;
+use crate::params::Param;
+use crate::{Error, memory};
+
+/// Elements read at once where no whole weight is needed.
+const CHUNK_ELEMENTS: usize = 1 << 18;
+
+/// Where a param's values come from.
+#[derive(Clone, Copy)]
+pub enum Origin<'a> {
+    /// The tensor of the param's name, or of one of its aliases, in these files.
+    Files(&'a TensorStore),
+    /// Random numbers, as the param's `init` says.
+    Random,
+}
+
+/// What loading did; a weight is encoded exactly once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadReport {
+    /// Weights packed.
+    pub encoded: u64,
+    /// Params placed, packed ones included.
+    pub placed: u64,
+    /// Seconds spent in encoders.
+    pub encode_nanos: u64,
+}
+
+/// Loads params into a run's storage.
+pub struct Loader<'a> {
+    device: &'a dyn Device,
+    storage: &'a Storage,
+    seed: u64,
+    /// One weight in f32 and the encoder's workspace; grown when needed, given back with the loader.
+    scratch: Scratch,
+    workspace: Scratch,
+    report: LoadReport,
+}
+
+impl<'a> Loader<'a> {
+    /// A loader; random params are drawn under `seed`.
+    pub fn new(device: &'a dyn Device, storage: &'a Storage, seed: u64) -> Self {
+        Loader {
+            device,
+            storage,
+            seed,
+            scratch: Scratch::default(),
+            workspace: Scratch::default(),
+            report: LoadReport::default(),
+        }
+    }
+
+    /// What has been done so far.
+    pub fn report(&self) -> LoadReport {
+        self.report
+    }
+
+    /// Loads param number `index`.
+    ///
+    /// # Errors
+    /// A tensor that is missing, of another shape or not finite; what the encoder or the backend reports.
+    pub fn load(
+        &mut self,
+        index: usize,
+        param: &Param,
+        origin: Origin<'_>,
+        quantizer: Option<&Arc<dyn Quantizer>>,
+    ) -> Result<(), Error> {
+        match (&param.layout, origin) {
+            (WeightLayout::Dense(dtype), Origin::Files(store)) => {
+                self.dense_from_files(index, param, *dtype, store)?;
+            }
+            (WeightLayout::Dense(dtype), Origin::Random) => {
+                self.random(index, param, self.storage.param(index)[0], *dtype)?;
+            }
+            (WeightLayout::Packed(_), origin) => {
+                let quantizer = quantizer.expect("a packed param has a quantizer");
+                self.packed(index, param, origin, quantizer)?;
+            }
+        }
+        self.report.placed += 1;
+        Ok(())
+    }
+
+    fn dense_from_files(
+        &mut self,
+        index: usize,
+        param: &Param,
+        dtype: DType,
+        store: &TensorStore,
+    ) -> Result<(), Error> {
+        let name = stored_name(param, store)?;
+        let range = self.storage.param(index)[0];
+        let mut values = vec![0.0f32; CHUNK_ELEMENTS.min(param.elements() as usize)];
+        let mut first = 0;
+        while first < param.elements() {
+            let count = values.len().min((param.elements() - first) as usize);
+            let part = &mut values[..count];
+            store.read_elements_f32(&name, first, part)?;
+            if let Some(at) = part.iter().position(|x| !x.is_finite()) {
+                return Err(not_finite(&name, store, first + at as u64));
+            }
+            let offset = range.offset + first * dtype.bytes();
+            let bytes = count as u64 * dtype.bytes();
+            write(
+                self.device,
+                part,
+                dtype,
+                BufferRange {
+                    offset,
+                    bytes,
+                    ..range
+                },
+            )
+            .map_err(|error| Error::plugin("backend", "upload", error))?;
+            first += count as u64;
+        }
+        Ok(())
+    }
+
+    fn random(
+        &mut self,
+        index: usize,
+        param: &Param,
+        range: BufferRange,
+        dtype: DType,
+    ) -> Result<(), Error> {
+        let attributes = match param.init {
+            Init::Zeros => Attributes::new().with("kind", "zeros"),
+            Init::Ones => Attributes::new().with("kind", "ones"),
+            Init::Uniform { bound } => Attributes::new()
+                .with("kind", "uniform")
+                .with("bound", bound),
+            Init::Normal { std } => Attributes::new().with("kind", "normal").with("std", std),
+        };
+        let request = KernelRequest {
+            op: "init".to_owned(),
+            version: 1,
+            attributes,
+            inputs: vec![],
+            params: vec![],
+            outputs: vec![Operand {
+                shape: vec![Dim::Fixed(param.elements())],
+                dtype,
+            }],
+            max_tokens: 0,
+            max_sequences: 0,
+        };
+        let fill = || -> Result<(), PluginError> {
+            let prepared = self.device.prepare(&request, &[])?;
+            self.device.launch(&Launch {
+                kernel: prepared.kernel,
+                stream: Stream(0),
+                ranges: &[range],
+                workspace: BufferRange { bytes: 0, ..range },
+                tokens: 0,
+                sequences: 0,
+                scalars: &[
+                    f64::from(self.seed as u32),
+                    f64::from((self.seed >> 32) as u32),
+                    index as f64,
+                ],
+            })
+        };
+        fill().map_err(|error| Error::plugin("backend", "init", error))
+    }
+
+    /// Reads a weight whole, encodes it into its place and forgets it.
+    fn packed(
+        &mut self,
+        index: usize,
+        param: &Param,
+        origin: Origin<'_>,
+        quantizer: &Arc<dyn Quantizer>,
+    ) -> Result<(), Error> {
+        let shape = param.matrix().expect("a packed param is a matrix");
+        let elements = param.elements() as usize;
+        let Origin::Files(store) = origin else {
+            let what = format!(
+                "param `{}` is random and packed: train from scratch without a quantizer",
+                param.name
+            );
+            return Err(Error::plugin(
+                "quantizer",
+                "encode",
+                PluginError::unsupported(what),
+            ));
+        };
+        let name = stored_name(param, store)?;
+        let weight = self.scratch.floats(elements)?;
+        store.read_tensor_f32(&name, weight)?;
+        if let Some(at) = weight.iter().position(|x| !x.is_finite()) {
+            return Err(not_finite(&name, store, at as u64));
+        }
+        let workspace = self
+            .workspace
+            .bytes(quantizer.encode_workspace(shape) as usize)?;
+        let ranges = self.storage.param(index);
+        let begin = std::time::Instant::now();
+        let encoded = encode(
+            self.device,
+            quantizer.as_ref(),
+            weight,
+            shape,
+            ranges,
+            workspace,
+        );
+        encoded.map_err(|error| {
+            let what = format!("param `{}`: {}", param.name, error.message);
+            Error::plugin("quantizer", "encode", PluginError::new(error.code, what))
+        })?;
+        self.report.encode_nanos += begin.elapsed().as_nanos() as u64;
+        self.report.encoded += 1;
+        Ok(())
+    }
+}
+
+/// Encodes straight into the device's memory where the host can write there, else into a copy that is uploaded.
+fn encode(
+    device: &dyn Device,
+    quantizer: &dyn Quantizer,
+    weight: &[f32],
+    shape: [u64; 2],
+    ranges: &[BufferRange],
+    workspace: &mut [u8],
+) -> Result<(), PluginError> {
+    let addresses: Option<Vec<_>> = ranges
+        .iter()
+        .map(|&range| device.host_address(range))
+        .collect();
+    if let Some(addresses) = addresses {
+        let mut segments: Vec<&mut [u8]> = addresses
+            .iter()
+            .zip(ranges)
+            // SAFETY: the ranges of a param are disjoint, allocated, and used by nobody else while it is loaded.
+            .map(|(address, range)| unsafe {
+                std::slice::from_raw_parts_mut(address.as_ptr(), range.bytes as usize)
+            })
+            .collect();
+        return quantizer.encode(weight, shape, &mut segments, workspace);
+    }
+    let mut copies: Vec<Vec<u8>> = ranges.iter().map(|r| vec![0; r.bytes as usize]).collect();
+    let mut segments: Vec<&mut [u8]> = copies.iter_mut().map(Vec::as_mut_slice).collect();
+    quantizer.encode(weight, shape, &mut segments, workspace)?;
+    for (copy, &range) in copies.iter().zip(ranges) {
+        device.upload(copy, range, Stream(0))?;
+    }
+    Ok(())
+}
+
+/// The name under which the files hold a param, its shape checked.
+fn stored_name(param: &Param, store: &TensorStore) -> Result<String, Error> {
+    let names = std::iter::once(&param.name).chain(&param.aliases);
+    let found = names
+        .clone()
+        .find(|name| store.contains(name))
+        .unwrap_or(&param.name);
+    store.entry_of_shape(found, &param.shape)?;
+    Ok(found.clone())
+}
+
+fn not_finite(name: &str, store: &TensorStore, index: u64) -> Error {
+    let path = store
+        .entry(name)
+        .map(|entry| store.file_of(entry).to_owned());
+    Error::Checkpoint {
+        path: path.unwrap_or_else(|_| PathBuf::new()),
+        message: format!("tensor `{name}`: element {index} is not a finite number"),
+    }
+}
+
+/// Memory mapped for the length of loading, so that it goes back to the system whole.
+#[derive(Default)]
+struct Scratch(Option<MmapMut>);
+
+impl Scratch {
+    fn bytes(&mut self, len: usize) -> Result<&mut [u8], Error> {
+        if self.0.as_ref().is_none_or(|map| map.len() < len) {
+            self.0 = None;
+            let map = MmapMut::map_anon(len.max(1)).map_err(|_| Error::OutOfMemory {
+                kind: "host".to_owned(),
+                needed: Bytes(len as u64),
+                available: Bytes(memory::available_bytes().unwrap_or(0)),
+            })?;
+            self.0 = Some(map);
+        }
+        Ok(&mut self.0.as_mut().expect("mapped above")[..len])
+    }
+
+    fn floats(&mut self, len: usize) -> Result<&mut [f32], Error> {
+        let bytes = self.bytes(len * 4)?;
+        // SAFETY: a mapping is page-aligned, zeroed or written as f32, and every bit pattern is an f32.
+        Ok(unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) })
+    }
+}

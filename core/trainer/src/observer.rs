@@ -1,0 +1,104 @@
+//! What a run tells whoever watches it: a progress bar, a log, a test.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::Bytes;
+
+/// Watches a run. Called from the thread that drives it, so an observer should be quick.
+pub trait Observer: Send + Sync {
+    /// Takes note of `event`.
+    fn observe(&self, event: &Event<'_>);
+}
+
+/// Watches nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn observe(&self, _: &Event<'_>) {}
+}
+
+/// What has just happened.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// The plan stands; loading begins.
+    RunStarted(&'a PlanSummary),
+    /// A weight is in its place.
+    LoadProgress {
+        /// The weight's name.
+        param: &'a str,
+        /// Weights placed so far.
+        done: u64,
+        /// Weights in all.
+        total: u64,
+    },
+    /// An optimizer step is done.
+    StepFinished(&'a StepMetrics),
+    /// The held-out rows were evaluated.
+    Evaluated(&'a EvalMetrics),
+    /// Something was written completely.
+    Saved(&'a Path),
+    /// Something the user should know, in a line.
+    Note(&'a str),
+}
+
+/// The plan in a few numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlanSummary {
+    /// The model's directory or name.
+    pub model: String,
+    /// The components chosen, one a role.
+    pub plugins: Vec<String>,
+    /// Parameters in all.
+    pub num_params: u64,
+    /// Parameters that are trained.
+    pub num_trained_params: u64,
+    /// Optimizer steps of the run.
+    pub total_steps: u64,
+    /// Planned peak of host memory.
+    pub peak_host_bytes: Bytes,
+    /// Planned peak of device memory; 0 where the device is the host.
+    pub peak_device_bytes: Bytes,
+}
+
+/// One step, as a line of `metrics.jsonl`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepMetrics {
+    /// The step, counted from 1.
+    pub step: u64,
+    /// Mean loss over the step's trained tokens.
+    pub loss: f64,
+    /// Norm of the whole gradient before clipping.
+    pub grad_norm: f64,
+    /// The learning rate of this step.
+    pub learning_rate: f64,
+    /// Tokens of the step that bear loss.
+    pub trained_tokens: u64,
+    /// Tokens of the step, trained or not, by its time.
+    pub tokens_per_sec: f64,
+    /// The step's time in seconds.
+    pub step_secs: f64,
+    /// Most host memory the process has held.
+    pub peak_host_bytes: u64,
+    /// Most device memory the process has held; 0 where the device is the host.
+    pub peak_device_bytes: u64,
+    /// The model's FLOPs, recompute not counted, over what the device could have done in the
+    /// step's time at its measured GEMM rate; unset where that is not known.
+    pub speed_of_light: Option<f64>,
+}
+
+/// One evaluation, as a line of `metrics.jsonl`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EvalMetrics {
+    /// Steps done before it.
+    pub step: u64,
+    /// Mean loss over the held-out trained tokens.
+    pub eval_loss: f64,
+    /// `exp(eval_loss)`.
+    pub eval_perplexity: f64,
+    /// Share of those tokens that the model ranks first.
+    pub eval_token_accuracy: f64,
+}

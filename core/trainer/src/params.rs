@@ -1,0 +1,140 @@
+//! A model, an adapter, a quantizer's formats and the config -> every param of the run: what, how stored, trained or not.
+
+use std::collections::HashMap;
+
+use espalier_interface::adaptation::Adaptation;
+use espalier_interface::format::Format;
+use espalier_interface::model::{Model, ParamKind};
+use espalier_interface::{DType, Init, WeightLayout};
+
+use crate::arena::aligned;
+
+/// A param of the run.
+#[derive(Clone, Debug)]
+pub struct Param {
+    /// Name in the checkpoint, or the adapter's key on disk.
+    pub name: String,
+    /// Further names in a checkpoint.
+    pub aliases: Vec<String>,
+    /// Shape.
+    pub shape: Vec<u64>,
+    /// What the model says it is; nothing for an adapter's.
+    pub kind: Option<ParamKind>,
+    /// Whether it is trained.
+    pub trainable: bool,
+    /// How it lies in memory.
+    pub layout: WeightLayout,
+    /// How it begins where no file gives it.
+    pub init: Init,
+    /// The unit that stores it: the first that reads it.
+    pub unit: usize,
+}
+
+impl Param {
+    /// Number of elements.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    /// Bytes of each of its runs in memory: one if dense, one a segment if packed.
+    pub fn run_bytes(&self) -> Vec<u64> {
+        match &self.layout {
+            WeightLayout::Dense(dtype) => vec![self.elements() * dtype.bytes()],
+            WeightLayout::Packed(format) => format.segments.iter().map(|s| s.bytes()).collect(),
+        }
+    }
+
+    /// Its bytes in memory, alignment included.
+    pub fn bytes(&self) -> u64 {
+        self.run_bytes().into_iter().map(aligned).sum()
+    }
+
+    /// The shape as the two extents of a weight.
+    pub fn matrix(&self) -> Option<[u64; 2]> {
+        <[u64; 2]>::try_from(self.shape.as_slice()).ok()
+    }
+}
+
+/// The dtypes of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dtypes {
+    /// Activations, and frozen dense weights.
+    pub compute: DType,
+    /// Norms, softmax, loss, gradients and optimizer state.
+    pub reduce: DType,
+    /// Trainable params.
+    pub params: DType,
+}
+
+impl Dtypes {
+    /// What [`DType::COMPUTE`] and [`DType::REDUCE`] stand for in this run; others are themselves.
+    pub fn resolve(self, dtype: DType) -> DType {
+        match dtype {
+            DType::COMPUTE => self.compute,
+            DType::REDUCE => self.reduce,
+            concrete => concrete,
+        }
+    }
+}
+
+/// What is to be trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Training {
+    /// The adapter's params alone; the model is frozen.
+    Adapter,
+    /// All of the model.
+    Full,
+}
+
+/// All params of a run: first the model's, then the adapter's.
+pub fn params(
+    model: &Model,
+    adaptation: &Adaptation,
+    formats: &HashMap<usize, Format>,
+    keep_f32: &dyn Fn(&str) -> bool,
+    dtypes: Dtypes,
+    training: Training,
+) -> Vec<Param> {
+    let mut unit_of = vec![0; model.params.len()];
+    for (index, unit) in model.units.iter().enumerate().rev() {
+        for &param in &unit.params {
+            unit_of[param] = index;
+        }
+    }
+    let mut made: Vec<Param> = Vec::with_capacity(model.params.len() + adaptation.params.len());
+    for (index, spec) in model.params.iter().enumerate() {
+        let trainable = training == Training::Full;
+        let frozen = if dtypes.compute != DType::F64 && keep_f32(&spec.name) {
+            DType::F32
+        } else {
+            dtypes.compute
+        };
+        let layout = match formats.get(&index) {
+            Some(format) if !trainable => WeightLayout::Packed(Box::new(format.clone())),
+            _ => WeightLayout::Dense(if trainable { dtypes.params } else { frozen }),
+        };
+        made.push(Param {
+            name: spec.name.clone(),
+            aliases: spec.aliases.clone(),
+            shape: spec.shape.clone(),
+            kind: Some(spec.kind),
+            trainable,
+            layout,
+            init: spec.init,
+            unit: unit_of[index],
+        });
+    }
+    for param in &adaptation.params {
+        made.push(Param {
+            name: param.name.clone(),
+            aliases: Vec::new(),
+            shape: param.shape.clone(),
+            kind: None,
+            trainable: true,
+            layout: WeightLayout::Dense(dtypes.params),
+            init: param.init,
+            unit: usize::MAX,
+        });
+    }
+    made
+}

@@ -1,0 +1,356 @@
+//! Config, components and a model's `config.json` -> everything known of a run before the first weight is read.
+
+pub mod flops;
+pub mod report;
+pub mod table;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use espalier_interface::adaptation::{Adaptation, Site, SiteKind};
+use espalier_interface::format::Format;
+use espalier_interface::model::Model;
+use espalier_interface::schedule::{Schedule, ShardingRequest, UnitBytes};
+use espalier_interface::{DType, Device, DeviceInfo, Quantizer, WeightLayout};
+
+use crate::arena::aligned;
+use crate::config::{ComputeType, Config, ParamType};
+use crate::executor::{Prepared, Storage};
+use crate::params::{self, Dtypes, Param, Training};
+use crate::program::{self, Limits, Program};
+use crate::select::Components;
+use crate::splice;
+use crate::{Error, memory};
+
+pub use flops::Flops;
+pub use report::PlanReport;
+pub use table::MemoryPlan;
+
+/// The most that a micro-batch of the run holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// Packed tokens.
+    pub max_tokens: u64,
+    /// Sequences.
+    pub max_sequences: u64,
+}
+
+/// A run before its weights are read.
+pub struct RunPlan {
+    /// The model as data.
+    pub model: Model,
+    /// Its sites.
+    pub sites: Vec<Site>,
+    /// What the adapter adds.
+    pub adaptation: Adaptation,
+    /// All params.
+    pub params: Vec<Param>,
+    /// The quantizer of each packed param.
+    pub quantizers: HashMap<usize, Arc<dyn Quantizer>>,
+    /// Kernels and arena.
+    pub program: Program,
+    /// The order of a step.
+    pub schedule: Schedule,
+    /// Dtypes.
+    pub dtypes: Dtypes,
+    /// What is trained.
+    pub training: Training,
+    /// Largest micro-batch.
+    pub limits: BatchLimits,
+    /// Kernels as the device has them.
+    pub prepared: Prepared,
+    /// The device.
+    pub device: Arc<dyn Device>,
+    /// What the device says of itself.
+    pub device_info: DeviceInfo,
+    /// Memory by category.
+    pub memory: MemoryPlan,
+    /// Operations of a step.
+    pub flops: Flops,
+}
+
+/// The dtypes that a config asks for.
+pub fn dtypes(config: &Config) -> Dtypes {
+    let (compute, reduce) = match config.model.compute {
+        ComputeType::Bf16 => (DType::BF16, DType::F32),
+        ComputeType::F32 => (DType::F32, DType::F32),
+        ComputeType::F64 => (DType::F64, DType::F64),
+    };
+    let params = match (config.model.compute, config.model.params) {
+        (ComputeType::F64, _) => DType::F64,
+        (_, ParamType::F32) => DType::F32,
+        (_, ParamType::Bf16) => DType::BF16,
+    };
+    Dtypes {
+        compute,
+        reduce,
+        params,
+    }
+}
+
+/// Makes the plan of a run.
+///
+/// # Errors
+/// A model that the family refuses, options that fit no site, an op that the backend lacks, a schedule that is not valid.
+pub fn make(
+    config: &Config,
+    model_config: &serde_json::Value,
+    components: &Components,
+    device: Arc<dyn Device>,
+    device_info: DeviceInfo,
+    limits: BatchLimits,
+    program_bytes: u64,
+) -> Result<RunPlan, Error> {
+    let family = &components.family;
+    let model = family
+        .plugin
+        .describe(model_config)
+        .and_then(|model| model.validate().map(|()| model))
+        .map_err(|error| family.failed("describe", error))?;
+    let sites = splice::sites(&model);
+    let adaptation = match &components.adapter {
+        Some(adapter) => adapter
+            .plugin
+            .adapt(&sites)
+            .map_err(|error| adapter.failed("adapt", error))?,
+        None => Adaptation::default(),
+    };
+    let training = if components.adapter.is_some() {
+        Training::Adapter
+    } else {
+        Training::Full
+    };
+    if training == Training::Full && components.quantizer.is_some() {
+        return Err(Error::Usage {
+            message:
+                "a packed base cannot be trained itself: a quantizer was chosen, and no adapter"
+                    .to_owned(),
+            next_step: "add an adapter (--plugins nf4,lora), or leave the quantizer out".to_owned(),
+        });
+    }
+    let dtypes = dtypes(config);
+    let (formats, quantizers) = formats(config, &model, &sites, components)?;
+    let keep = |name: &str| {
+        let rule = |pattern: &String| crate::config::SiteRule {
+            pattern: pattern.clone(),
+            ..Default::default()
+        };
+        config
+            .model
+            .keep_f32
+            .iter()
+            .any(|pattern| rule(pattern).matches(name))
+    };
+    let mut params = params::params(&model, &adaptation, &formats, &keep, dtypes, training);
+    let program_limits = Limits {
+        max_tokens: limits.max_tokens,
+        max_sequences: limits.max_sequences,
+        recompute: config.model.recompute,
+    };
+    let program = program::compile(
+        &model,
+        &sites,
+        &adaptation,
+        &mut params,
+        dtypes,
+        program_limits,
+    )
+    .map_err(|error| family.failed("graph", error))?;
+    let request = sharding_request(&program, &params, dtypes, &device_info);
+    let sharding = &components.sharding;
+    let schedule = sharding
+        .plugin
+        .schedule(&request)
+        .and_then(|schedule| schedule.validate(&request).map(|()| schedule))
+        .map_err(|error| sharding.failed("schedule", error))?;
+    let backend = &components.backend;
+    let prepared = Prepared::new(device.as_ref(), &program, &params, dtypes, &quantizers)
+        .map_err(|error| backend.failed("prepare", error))?;
+    let batch = [limits.max_tokens, limits.max_sequences];
+    let loading = loading_bytes(&params, &quantizers);
+    let memory = MemoryPlan::new(
+        &program,
+        &params,
+        dtypes,
+        batch,
+        prepared.workspace_bytes,
+        [program_bytes, loading],
+    );
+    let flops = Flops::of(&program);
+    Ok(RunPlan {
+        model,
+        sites,
+        adaptation,
+        params,
+        quantizers,
+        program,
+        schedule,
+        dtypes,
+        training,
+        limits,
+        prepared,
+        device,
+        device_info,
+        memory,
+        flops,
+    })
+}
+
+impl RunPlan {
+    /// Bytes that the run can have beside what the program holds already.
+    pub fn available(&self) -> u64 {
+        if self.device_info.shares_host_memory {
+            memory::available_bytes().unwrap_or(u64::MAX)
+        } else {
+            self.device_info.free_bytes
+        }
+    }
+
+    /// Refuses a run that does not fit into `available` bytes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] with both numbers.
+    pub fn check(&self, available: u64) -> Result<(), Error> {
+        // What the program holds already is not among what is available.
+        let needed = self.memory.peak() - self.memory.program;
+        if needed <= available {
+            return Ok(());
+        }
+        let host = self.device_info.shares_host_memory;
+        Err(Error::OutOfMemory {
+            kind: if host {
+                "host".to_owned()
+            } else {
+                self.device_info.name.clone()
+            },
+            needed: crate::bytes::Bytes(needed),
+            available: crate::bytes::Bytes(available),
+        })
+    }
+
+    /// Allocates the run's storage.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn storage(&self) -> Result<Storage, Error> {
+        let batch = [self.limits.max_tokens, self.limits.max_sequences];
+        let workspace = self.prepared.workspace_bytes;
+        let device = self.device.as_ref();
+        Storage::new(
+            device,
+            &self.program,
+            &self.params,
+            self.dtypes,
+            batch,
+            workspace,
+        )
+        .map_err(|error| Error::plugin("backend", "alloc", error))
+    }
+
+    /// Elements of all params of the model and the adapter, and of the trained ones.
+    pub fn num_params(&self) -> (u64, u64) {
+        let all = self.params.iter().map(Param::elements).sum();
+        let trained = self
+            .params
+            .iter()
+            .filter(|p| p.trainable)
+            .map(Param::elements)
+            .sum();
+        (all, trained)
+    }
+
+    /// Bytes by how weights are stored: `nf4`, `bf16` and so on.
+    pub fn weights_by_layout(&self) -> BTreeMap<String, u64> {
+        let mut bytes = BTreeMap::new();
+        for param in self.params.iter().filter(|param| !param.trainable) {
+            let layout = match &param.layout {
+                WeightLayout::Packed(format) => format.quantizer.clone(),
+                WeightLayout::Dense(dtype) => dtype.name(),
+            };
+            *bytes.entry(layout).or_insert(0) += param.bytes();
+        }
+        bytes
+    }
+}
+
+type Formats = (HashMap<usize, Format>, HashMap<usize, Arc<dyn Quantizer>>);
+
+/// The format of every weight that a quantizer packs: the linears of layers, unless `[[sites]]` says otherwise.
+fn formats(
+    config: &Config,
+    model: &Model,
+    sites: &[Site],
+    components: &Components,
+) -> Result<Formats, Error> {
+    let (mut formats, mut quantizers) = (HashMap::new(), HashMap::new());
+    for site in sites {
+        let chosen = components.quantizer_of(config, site)?;
+        let Some(quantizer) = chosen else { continue };
+        let weight = format!("{}.weight", site.name);
+        let named = |param: &espalier_interface::model::ParamSpec| {
+            param.name == weight || param.aliases.contains(&weight)
+        };
+        let Some(index) = model.params.iter().position(named) else {
+            continue;
+        };
+        if site.kind == SiteKind::Embedding || site.tied_to.is_some() {
+            return Err(Error::Usage {
+                message: format!(
+                    "[[sites]]: `{}` is a token table, which stays dense",
+                    site.name
+                ),
+                next_step: "let the pattern match linears only".to_owned(),
+            });
+        }
+        let format = quantizer
+            .plugin
+            .format(site.shape)
+            .and_then(|format| format.validate().map(|()| format))
+            .map_err(|error| quantizer.failed("format", error))?;
+        formats.insert(index, format);
+        quantizers.insert(index, Arc::clone(&quantizer.plugin));
+    }
+    Ok((formats, quantizers))
+}
+
+/// The sizes that a sharding strategy places.
+fn sharding_request(
+    program: &Program,
+    params: &[Param],
+    dtypes: Dtypes,
+    device: &DeviceInfo,
+) -> ShardingRequest {
+    let units = program.units.iter().enumerate().map(|(index, unit)| {
+        let elements = Storage::unit_elements(params, index);
+        let frozen = params.iter().filter(|p| !p.trainable && p.unit == index);
+        UnitBytes {
+            name: unit.name.clone(),
+            frozen: frozen.map(Param::bytes).sum(),
+            trainable: elements * dtypes.params.bytes(),
+            gradients: elements * dtypes.reduce.bytes(),
+            optimizer: 2 * elements * dtypes.reduce.bytes(),
+        }
+    });
+    ShardingRequest {
+        units: units.collect(),
+        world: 1,
+        ranks_per_machine: 1,
+        device_bytes: Some(device.free_bytes),
+        host_bytes: memory::available_bytes(),
+    }
+}
+
+/// The most that loading one weight takes: itself in f32, and what its encoder declares.
+fn loading_bytes(params: &[Param], quantizers: &HashMap<usize, Arc<dyn Quantizer>>) -> u64 {
+    let needs = params
+        .iter()
+        .enumerate()
+        .map(|(index, param)| match quantizers.get(&index) {
+            Some(quantizer) => {
+                let shape = param.matrix().expect("a packed param is a matrix");
+                aligned(param.elements() * 4) + quantizer.encode_workspace(shape)
+            }
+            None => 0,
+        });
+    needs.max().unwrap_or(0)
+}

@@ -1,0 +1,158 @@
+//! A session -> what `host plan` prints: memory by category, the largest micro-batch, and the speed of light.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::MemoryPlan;
+use crate::Error;
+use crate::bytes::Bytes;
+use crate::measure;
+use crate::session::Session;
+
+/// A plan in numbers; as JSON the answer of `host plan --json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanReport {
+    /// The model's directory.
+    pub model: String,
+    /// Components, one a role.
+    pub plugins: Vec<String>,
+    /// Parameters in all, and those that are trained.
+    pub num_params: u64,
+    /// Parameters that are trained.
+    pub num_trained_params: u64,
+    /// Optimizer steps.
+    pub total_steps: u64,
+    /// Packed tokens of the largest micro-batch.
+    pub max_tokens: u64,
+    /// Sequences of the micro-batch that has most.
+    pub max_sequences: u64,
+    /// Device.
+    pub device: String,
+    /// True where its memory is exact, not estimated.
+    pub exact: bool,
+    /// Bytes by category.
+    pub memory: MemoryPlan,
+    /// Frozen weights by how they are stored.
+    pub weights_by_layout: BTreeMap<String, u64>,
+    /// Peak of a step.
+    pub step_peak_bytes: u64,
+    /// Peak while loading.
+    pub loading_peak_bytes: u64,
+    /// Peak of the run.
+    pub peak_bytes: u64,
+    /// Memory that can be had, beside what the program holds.
+    pub available_bytes: u64,
+    /// Whether the run fits.
+    pub fits: bool,
+    /// Bytes that a step moves between host and device or between ranks.
+    pub bytes_moved_per_step: u64,
+    /// Floating-point operations of the first step.
+    pub step_flops: u64,
+    /// The device's measured matrix-product rate in the compute dtype, operations a second.
+    pub gemm_flops_per_sec: f64,
+    /// The first step's time if it ran at that rate: no step is faster.
+    pub light_step_secs: f64,
+}
+
+impl PlanReport {
+    /// The report of a session.
+    ///
+    /// # Errors
+    /// What the backend reports while its rate is measured.
+    pub fn new(session: &Session) -> Result<Self, Error> {
+        let plan = &session.plan;
+        let rate = measure::gemm_rate(plan.device.as_ref(), plan.dtypes.compute)?;
+        let summary = session.summary();
+        let rows = session.data.as_ref().map(|data| &data.train);
+        let step_flops = match rows.filter(|rows| rows.total_steps() > 0) {
+            Some(rows) => {
+                let micro_batches = &rows.step(0).micro_batches;
+                micro_batches
+                    .iter()
+                    .map(|micro| plan.flops.micro_batch(micro))
+                    .sum()
+            }
+            None => 0,
+        };
+        let available = plan.available();
+        Ok(PlanReport {
+            model: summary.model,
+            plugins: summary.plugins,
+            num_params: summary.num_params,
+            num_trained_params: summary.num_trained_params,
+            total_steps: summary.total_steps,
+            max_tokens: plan.limits.max_tokens,
+            max_sequences: plan.limits.max_sequences,
+            device: plan.device_info.name.clone(),
+            exact: plan.device_info.exact_memory,
+            memory: plan.memory,
+            weights_by_layout: plan.weights_by_layout(),
+            step_peak_bytes: plan.memory.step_peak(),
+            loading_peak_bytes: plan.memory.loading_peak(),
+            peak_bytes: plan.memory.peak(),
+            available_bytes: available,
+            fits: plan.check(available).is_ok(),
+            bytes_moved_per_step: 0,
+            step_flops,
+            gemm_flops_per_sec: rate,
+            light_step_secs: step_flops as f64 / rate,
+        })
+    }
+}
+
+impl fmt::Display for PlanReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = 100.0 * self.num_trained_params as f64 / self.num_params.max(1) as f64;
+        writeln!(f, "model      {}", self.model)?;
+        writeln!(f, "plugins    {}", self.plugins.join(", "))?;
+        writeln!(
+            f,
+            "params     {} in all, {} trained ({percent:.2} %)",
+            self.num_params, self.num_trained_params
+        )?;
+        writeln!(
+            f,
+            "run        {} steps; at most {} tokens of {} sequences at once",
+            self.total_steps, self.max_tokens, self.max_sequences
+        )?;
+        writeln!(f, "\nmemory on {} (one rank)", self.device)?;
+        for (name, bytes) in self.memory.categories() {
+            writeln!(f, "  {name:<20} {:>12}", Bytes(bytes).to_string())?;
+            if name == "weights" {
+                for (layout, bytes) in &self.weights_by_layout {
+                    writeln!(f, "    as {layout:<15} {:>12}", Bytes(*bytes).to_string())?;
+                }
+            }
+        }
+        writeln!(
+            f,
+            "  {:<20} {:>12}",
+            "peak of a step",
+            Bytes(self.step_peak_bytes).to_string()
+        )?;
+        writeln!(
+            f,
+            "  {:<20} {:>12}",
+            "peak while loading",
+            Bytes(self.loading_peak_bytes).to_string()
+        )?;
+        let verdict = if self.fits { "fits" } else { "does not fit" };
+        let needed = self.peak_bytes - self.memory.program;
+        writeln!(
+            f,
+            "  {verdict}: {} more needed, {} available{}",
+            Bytes(needed),
+            Bytes(self.available_bytes),
+            if self.exact { "" } else { " (an estimate)" }
+        )?;
+        writeln!(
+            f,
+            "\nspeed of light: {:.3} s for the first step ({:.2} GFLOP at {:.1} GFLOP/s measured)",
+            self.light_step_secs,
+            self.step_flops as f64 / 1e9,
+            self.gemm_flops_per_sec / 1e9
+        )
+    }
+}

@@ -1,0 +1,114 @@
+//! Sizes of a run -> memory by category: the table that `host plan` prints and that refuses what does not fit.
+
+use serde::Serialize;
+
+use crate::executor::Storage;
+use crate::params::{Dtypes, Param};
+use crate::program::Program;
+
+/// Bytes by category. Their sum is the peak of a step; loading has a peak of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryPlan {
+    /// Frozen weights, packed or dense.
+    pub weights: u64,
+    /// Trainable params.
+    pub trainable: u64,
+    /// Their gradients.
+    pub gradients: u64,
+    /// The optimizer's moments.
+    pub optimizer: u64,
+    /// What layers save for the backward pass.
+    pub saved_activations: u64,
+    /// Values at work, on the way between units, and a micro-batch's tensors.
+    pub arena: u64,
+    /// What the head's chunk of logits needs beyond that.
+    pub logits: u64,
+    /// Workspace of kernels.
+    pub workspace: u64,
+    /// Buffers of collectives; none on one rank.
+    pub collective: u64,
+    /// The program itself: its data, the rows, the tokenizer.
+    pub program: u64,
+    /// While loading, beside weights and trainable params: one weight in f32 and the encoder's workspace.
+    pub loading: u64,
+}
+
+impl MemoryPlan {
+    /// The plan of a program's run.
+    ///
+    /// # Units
+    /// `program_bytes` and `loading_bytes` in bytes; see the fields of those names.
+    pub fn new(
+        program: &Program,
+        params: &[Param],
+        dtypes: Dtypes,
+        [max_tokens, max_sequences]: [u64; 2],
+        workspace: u64,
+        [program_bytes, loading_bytes]: [u64; 2],
+    ) -> Self {
+        let sizes = Storage::sizes(params, dtypes, max_tokens, max_sequences);
+        MemoryPlan {
+            weights: sizes.frozen,
+            trainable: sizes.trainable,
+            gradients: sizes.gradients,
+            optimizer: sizes.optimizer,
+            saved_activations: program.arena.saved,
+            arena: program.arena.passing + program.arena.work + sizes.batch,
+            logits: program.arena.logits,
+            workspace,
+            collective: 0,
+            program: program_bytes,
+            loading: loading_bytes,
+        }
+    }
+
+    /// Peak of a training step.
+    pub fn step_peak(&self) -> u64 {
+        self.categories().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Peak while loading: nothing of a step is touched yet.
+    pub fn loading_peak(&self) -> u64 {
+        self.program + self.weights + self.trainable + self.loading
+    }
+
+    /// Peak of the run.
+    pub fn peak(&self) -> u64 {
+        self.step_peak().max(self.loading_peak())
+    }
+
+    /// The categories of a step with their names, in the order in which they are printed.
+    pub fn categories(&self) -> [(&'static str, u64); 10] {
+        [
+            ("weights", self.weights),
+            ("trainable params", self.trainable),
+            ("gradients", self.gradients),
+            ("optimizer state", self.optimizer),
+            ("saved activations", self.saved_activations),
+            ("arena", self.arena),
+            ("logits chunk", self.logits),
+            ("kernel workspace", self.workspace),
+            ("collective buffers", self.collective),
+            ("program", self.program),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loading_can_be_the_peak() {
+        let plan = MemoryPlan {
+            weights: 10,
+            gradients: 1,
+            loading: 50,
+            ..MemoryPlan::default()
+        };
+        assert_eq!(
+            (plan.step_peak(), plan.loading_peak(), plan.peak()),
+            (11, 60, 60)
+        );
+    }
+}

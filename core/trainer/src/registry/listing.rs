@@ -1,0 +1,157 @@
+//! The registry -> what `host plugins list` and `inspect` show.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use espalier_interface::abi::descriptor::{ComponentDescriptor, OptionDescriptor};
+use serde::Serialize;
+
+use super::{Plugin, PluginSource, Registry, RegistryError};
+
+/// A component, or a library whose components cannot be told.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Listing {
+    /// The component's name; the file's where the library cannot be read.
+    pub component: String,
+    /// Its role, by name; empty where the library cannot be read.
+    pub role: String,
+    /// One line on it.
+    pub doc: String,
+    /// The plugin's name; empty where the library cannot be read.
+    pub plugin: String,
+    /// The plugin's version.
+    pub version: String,
+    /// Major and minor version of the interface it was built with.
+    pub abi: Option<[u32; 2]>,
+    /// The library; unset for a linked plugin.
+    pub file: Option<PathBuf>,
+    /// Hash of the library's bytes, hexadecimal.
+    pub sha256: Option<String>,
+    /// Options it takes.
+    pub options: Vec<OptionDescriptor>,
+    /// What it declares to the host.
+    pub capabilities: BTreeMap<String, String>,
+    /// Whether it can be chosen.
+    pub status: Status,
+}
+
+/// Whether a component can be chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// By its name.
+    Available,
+    /// Not by its name: one found earlier has it.
+    Shadowed {
+        /// Where the earlier one lies: a file, or `linked`.
+        by: String,
+    },
+    /// Its library cannot be used.
+    Broken {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Listing {
+    /// The library, or `linked`.
+    pub fn location(&self) -> String {
+        let file = self.file.as_ref();
+        file.map_or("linked".to_owned(), |file| file.display().to_string())
+    }
+}
+
+impl Registry {
+    /// Everything that was found, in the order in which it is looked at.
+    pub fn list(&self) -> Vec<Listing> {
+        let mut listings: Vec<Listing> = Vec::new();
+        for plugin in &self.plugins {
+            let Some(descriptor) = &plugin.descriptor else {
+                listings.push(plugin.unreadable());
+                continue;
+            };
+            for component in &descriptor.components {
+                let mut listing = plugin.listing(component);
+                // A broken one is meant by its name all the same, and then an error.
+                let earlier = listings
+                    .iter()
+                    .find(|one| !one.role.is_empty() && one.component == component.name);
+                if let (Status::Available, Some(earlier)) = (&listing.status, earlier) {
+                    let by = earlier.location();
+                    listing.status = Status::Shadowed { by };
+                }
+                listings.push(listing);
+            }
+        }
+        listings
+    }
+
+    /// The component called `name`, as [`Registry::list`] shows it.
+    ///
+    /// # Errors
+    /// `UnknownComponent`, or `Library` where the first plugin that has it is broken.
+    pub fn inspect(&self, name: &str) -> Result<Listing, RegistryError> {
+        let found = self.find(None, name)?;
+        Ok(self.plugins[found.plugin].listing(found.component))
+    }
+}
+
+impl Plugin {
+    pub(super) fn sha256(&self) -> Option<String> {
+        match &self.source {
+            PluginSource::Library(file) if !file.sha256.is_empty() => Some(file.sha256.clone()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn file(&self) -> Option<PathBuf> {
+        match &self.source {
+            PluginSource::Linked(_) => None,
+            PluginSource::Library(file) => Some(file.path.clone()),
+        }
+    }
+
+    fn status(&self) -> Status {
+        match self.fault() {
+            None => Status::Available,
+            Some(error) => Status::Broken {
+                reason: error.fault.to_string(),
+            },
+        }
+    }
+
+    fn listing(&self, component: &ComponentDescriptor) -> Listing {
+        let descriptor = self.descriptor.as_ref().expect("it holds this component");
+        Listing {
+            component: component.name.clone(),
+            role: component.role.clone(),
+            doc: component.doc.clone(),
+            plugin: descriptor.name.clone(),
+            version: descriptor.version.clone(),
+            abi: Some(descriptor.abi),
+            file: self.file(),
+            sha256: self.sha256(),
+            options: component.options.clone(),
+            capabilities: component.capabilities.clone(),
+            status: self.status(),
+        }
+    }
+
+    fn unreadable(&self) -> Listing {
+        let file = self.file().unwrap_or_default();
+        let name = file.file_name().unwrap_or_default();
+        Listing {
+            component: name.to_string_lossy().into_owned(),
+            role: String::new(),
+            doc: String::new(),
+            plugin: String::new(),
+            version: String::new(),
+            abi: None,
+            file: Some(file),
+            sha256: self.sha256(),
+            options: Vec::new(),
+            capabilities: BTreeMap::new(),
+            status: self.status(),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The folders in which plugin libraries are looked for, in order.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::config::ResolvedConfig;
+use crate::library::WorldWritable;
+use crate::search::search_order;
+
+/// A folder that is searched, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchDir {
+    /// What put it into the list, such as `--plugin-dir`.
+    pub reason: String,
+    /// The folder; it need not exist.
+    pub path: PathBuf,
+}
+
+/// Where plugins come from. The first that has a component of the asked name serves.
+#[derive(Clone, Debug)]
+pub struct SearchPath {
+    /// Folders in the order in which they are searched.
+    pub dirs: Vec<SearchDir>,
+    /// Whether libraries that any user may write are used.
+    pub world_writable: WorldWritable,
+    /// True where the plugins linked into this program follow the folders.
+    pub linked: bool,
+}
+
+impl SearchPath {
+    /// The folders `(reason, path)` in their order, then the linked plugins. A folder that stands twice keeps its first
+    /// place.
+    pub fn new<R: Into<String>>(dirs: impl IntoIterator<Item = (R, PathBuf)>) -> Self {
+        let mut kept: Vec<SearchDir> = Vec::new();
+        for (reason, path) in dirs {
+            let is_new = kept.iter().all(|dir| !is_same(&dir.path, &path));
+            if is_new && !path.as_os_str().is_empty() {
+                let reason = reason.into();
+                kept.push(SearchDir { reason, path });
+            }
+        }
+        SearchPath {
+            dirs: kept,
+            world_writable: WorldWritable::Refused,
+            linked: true,
+        }
+    }
+
+    /// The path of a run: [`search_order`], then the linked plugins.
+    pub fn of(resolved: &ResolvedConfig) -> Self {
+        let places = search_order(resolved).into_iter();
+        SearchPath::new(places.map(|place| (place.reason, place.path)))
+    }
+
+    /// This path without the plugins linked into this program.
+    pub fn without_linked(mut self) -> Self {
+        self.linked = false;
+        self
+    }
+
+    /// This path with the rule `world_writable`.
+    pub fn with(mut self, world_writable: WorldWritable) -> Self {
+        self.world_writable = world_writable;
+        self
+    }
+
+    /// A line for each place.
+    pub fn shown(&self) -> Vec<String> {
+        let dirs = self.dirs.iter().map(|dir| {
+            let missing = if dir.path.is_dir() { "" } else { ", not there" };
+            format!("{} ({}{missing})", dir.path.display(), dir.reason)
+        });
+        let linked = self.linked.then(|| "linked into this program".to_owned());
+        dirs.chain(linked).collect()
+    }
+
+    /// The files `*.so` of all folders, those of a folder by name.
+    pub(super) fn libraries(&self) -> Vec<PathBuf> {
+        let mut libraries: Vec<PathBuf> = Vec::new();
+        for dir in &self.dirs {
+            let entries = fs::read_dir(&dir.path).into_iter().flatten().flatten();
+            let mut files: Vec<PathBuf> = entries
+                .map(|entry| entry.path())
+                .filter(|path| path.extension().is_some_and(|extension| extension == "so"))
+                .filter(|path| path.is_file())
+                .collect();
+            files.sort();
+            libraries.extend(files);
+        }
+        libraries
+    }
+}
+
+impl fmt::Display for SearchPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in self.shown() {
+            writeln!(f, "{line}")?;
+        }
+        Ok(())
+    }
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    a == b || matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_is_kept_and_repetitions_are_not() {
+        let dirs = [
+            ("--plugin-dir", "/b"),
+            ("HOST_PLUGIN_PATH", "/a"),
+            ("HOST_PLUGIN_PATH", "/b"),
+        ];
+        let path = SearchPath::new(dirs.map(|(reason, dir)| (reason, PathBuf::from(dir))));
+        let expected = [
+            "/b (--plugin-dir, not there)",
+            "/a (HOST_PLUGIN_PATH, not there)",
+            "linked into this program",
+        ];
+        assert_eq!(path.shown(), expected);
+        assert_eq!(path.without_linked().shown().len(), 2);
+    }
+}

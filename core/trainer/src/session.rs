@@ -1,0 +1,269 @@
+//! A resolved config -> everything of a run that stands before its first weight is read.
+
+use std::sync::Arc;
+
+use espalier_interface::{Device, DeviceInfo};
+
+use crate::Error;
+use crate::config::{Config, ResolvedConfig};
+use crate::data::{Dataset, Extent, Horizon, Schedule, Vocabulary};
+use crate::files::ModelDirectory;
+use crate::observer::{Event, Observer, PlanSummary};
+use crate::plan::{self, BatchLimits, RunPlan};
+use crate::registry::{Registry, SearchPath};
+use crate::select::{self, Components};
+use crate::threads::HostServices;
+use crate::{bytes::Bytes, memory};
+
+/// A run's rows.
+pub struct RunData {
+    /// Steps of training.
+    pub train: Schedule,
+    /// One pass over the held-out rows, if there are any.
+    pub eval: Option<Schedule>,
+    /// The tokenizer's hash, where a row of text asked for it.
+    pub tokenizer_sha256: Option<String>,
+}
+
+/// A run before its weights are read.
+pub struct Session {
+    /// The model's directory.
+    pub directory: ModelDirectory,
+    /// The plugins.
+    pub components: Components,
+    /// The rows; none where only a plan was asked for and no files were named.
+    pub data: Option<RunData>,
+    /// The plan.
+    pub plan: RunPlan,
+    /// The threads that everything runs on.
+    pub services: &'static HostServices,
+}
+
+impl Session {
+    /// Reads the model's config and the rows, makes the plugins and the plan.
+    ///
+    /// # Errors
+    /// Whatever of it is wrong, before anything is written or a weight is read.
+    pub fn open(resolved: &ResolvedConfig, observer: &dyn Observer) -> Result<Self, Error> {
+        let config = resolved.config();
+        refuse_later_versions(config)?;
+        let path = config.model.path.as_deref().ok_or_else(|| Error::Usage {
+            message: "no model was given".to_owned(),
+            next_step: "name its directory with --model DIR".to_owned(),
+        })?;
+        let directory = ModelDirectory::open(path)?;
+        let services = HostServices::start(config.run.threads)?;
+        let registry = Registry::discover(&SearchPath::of(resolved));
+        let components = select::select(config, directory.config(), &registry, services)?;
+        let (device, device_info) = open_device(config, &components)?;
+        let data = match config.data.files.is_empty() {
+            true => None,
+            false => {
+                let read = || read_rows(config, &directory, &components, observer);
+                Some(services.install(read)?)
+            }
+        };
+        let limits = data
+            .as_ref()
+            .map_or_else(|| limits_without_rows(config), limits);
+        let plan = plan::make(
+            config,
+            directory.config(),
+            &components,
+            device,
+            device_info,
+            limits,
+            memory::resident_bytes(),
+        )?;
+        Ok(Session {
+            directory,
+            components,
+            data,
+            plan,
+            services,
+        })
+    }
+
+    /// The plan in a few numbers.
+    pub fn summary(&self) -> PlanSummary {
+        let (num_params, num_trained_params) = self.plan.num_params();
+        let host = self.plan.device_info.shares_host_memory;
+        let peak = self.plan.memory.peak();
+        PlanSummary {
+            model: self.directory.path().display().to_string(),
+            plugins: self
+                .components
+                .identities()
+                .iter()
+                .map(|i| i.component.clone())
+                .collect(),
+            num_params,
+            num_trained_params,
+            total_steps: self
+                .data
+                .as_ref()
+                .map_or(0, |data| data.train.total_steps()),
+            peak_host_bytes: Bytes(if host { peak } else { self.plan.memory.program }),
+            peak_device_bytes: Bytes(if host { 0 } else { peak }),
+        }
+    }
+}
+
+/// Keys that the contract names and this version does not serve yet.
+fn refuse_later_versions(config: &Config) -> Result<(), Error> {
+    let refuse = |message: &str, next_step: &str| {
+        Err(Error::Usage {
+            message: message.to_owned(),
+            next_step: next_step.to_owned(),
+        })
+    };
+    if config.run.save_every.is_some() {
+        return refuse(
+            "run.save_every: this version saves at the end of a run and when it is stopped, not in between",
+            "leave run.save_every unset",
+        );
+    }
+    if config.run.ranks.is_some_and(|ranks| ranks != 1) || config.run.devices.len() > 1 {
+        return refuse(
+            "this version trains on one rank and one device",
+            "leave --ranks and --devices out, or set them to one",
+        );
+    }
+    if config.optim.name != "adamw" {
+        return refuse(
+            &format!(
+                "optim.name: expected \"adamw\", found \"{}\"",
+                config.optim.name
+            ),
+            "set optim.name = \"adamw\"",
+        );
+    }
+    Ok(())
+}
+
+/// Opens the device that the config names, the backend's first otherwise.
+fn open_device(
+    config: &Config,
+    components: &Components,
+) -> Result<(Arc<dyn Device>, DeviceInfo), Error> {
+    let backend = &components.backend;
+    let devices = backend
+        .plugin
+        .devices()
+        .map_err(|error| backend.failed("devices", error))?;
+    let index = match config.run.devices.first() {
+        None => 0,
+        Some(wanted) => devices
+            .iter()
+            .position(|device| &device.name == wanted)
+            .ok_or_else(|| Error::Usage {
+                message: format!(
+                    "backend `{}` has no device `{wanted}`: it has {}",
+                    backend.identity.component,
+                    devices
+                        .iter()
+                        .map(|d| d.name.as_str())
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                ),
+                next_step: "see `host doctor`".to_owned(),
+            })?,
+    };
+    let info = devices.get(index).cloned().ok_or_else(|| Error::Usage {
+        message: format!("backend `{}` has no device", backend.identity.component),
+        next_step: "see `host doctor`".to_owned(),
+    })?;
+    let device = backend
+        .plugin
+        .open(index as u32)
+        .map_err(|error| backend.failed("open", error))?;
+    Ok((Arc::from(device), info))
+}
+
+/// Reads the rows and orders them into steps.
+fn read_rows(
+    config: &Config,
+    directory: &ModelDirectory,
+    components: &Components,
+    observer: &dyn Observer,
+) -> Result<RunData, Error> {
+    let family = &components.family;
+    let model = family
+        .plugin
+        .describe(directory.config())
+        .map_err(|error| family.failed("describe", error))?;
+    let vocabulary = Vocabulary::new(directory.path(), model.vocab_size as usize);
+    let mut progress = |_: crate::data::Progress<'_>| {};
+    let (train, eval) = Dataset::open(&config.data, &vocabulary, config.run.seed, &mut progress)?;
+    let longest = config.data.max_seq_len as u64;
+    if longest > model.max_positions {
+        observer.observe(&Event::Note(&format!(
+            "data.max_seq_len is {longest}, the model was made for {} positions",
+            model.max_positions
+        )));
+    }
+    for note in notes(&train, "training").into_iter().chain(
+        eval.as_ref()
+            .map(|eval| notes(eval, "held-out"))
+            .unwrap_or_default(),
+    ) {
+        observer.observe(&Event::Note(&note));
+    }
+    let horizon = Horizon {
+        epochs: config.run.epochs,
+        max_steps: config.run.max_steps,
+    };
+    let train = Schedule::training(&train, &config.data, config.run.seed, horizon)?;
+    let eval = eval
+        .map(|eval| Schedule::evaluation(&eval, &config.data))
+        .transpose()?;
+    let tokenizer_sha256 = vocabulary.loaded_tokenizer().map(|t| t.sha256().to_owned());
+    Ok(RunData {
+        train,
+        eval,
+        tokenizer_sha256,
+    })
+}
+
+/// What became of rows that were not taken as they are.
+fn notes(dataset: &Dataset, which: &str) -> Vec<String> {
+    let counts = dataset.counts();
+    [
+        (counts.truncated, "cut to data.max_seq_len"),
+        (counts.too_long, "left out: longer than data.max_seq_len"),
+        (counts.untrained, "left out: no trained token"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{count} of {} {which} rows {what}", counts.rows))
+    .collect()
+}
+
+/// The largest micro-batch that the config allows.
+fn limits_without_rows(config: &Config) -> BatchLimits {
+    let data = &config.data;
+    let full = data.micro_batch * data.max_seq_len;
+    let max_tokens = data.pack_tokens.unwrap_or(full) as u64;
+    let max_sequences = if data.pack_tokens.is_some() {
+        data.batch_size
+    } else {
+        data.micro_batch
+    };
+    BatchLimits {
+        max_tokens,
+        max_sequences: max_sequences as u64,
+    }
+}
+
+/// The largest micro-batch of training and evaluation.
+fn limits(data: &RunData) -> BatchLimits {
+    let eval = data
+        .eval
+        .as_ref()
+        .map_or_else(Extent::default, Schedule::extent);
+    let extent = data.train.extent().join(eval);
+    BatchLimits {
+        max_tokens: extent.max_tokens.max(1) as u64,
+        max_sequences: extent.max_sequences.max(1) as u64,
+    }
+}

@@ -1,0 +1,150 @@
+//! One optimizer step: micro-batches in, gradients summed, clipped and spent.
+
+use crate::Error;
+use crate::config::OptimOptions;
+use crate::data::{Schedule, Step};
+use crate::executor::{Executor, LossSum, Moment, Pass, Update};
+use crate::optim;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepOutcome {
+    /// Mean loss over the step's trained tokens.
+    pub loss: f64,
+    /// Norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// The learning rate that was applied.
+    pub learning_rate: f64,
+    /// Trained tokens.
+    pub trained_tokens: u64,
+}
+
+/// The loss of held-out rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EvalOutcome {
+    /// Mean loss over the trained tokens.
+    pub loss: f64,
+    /// Share of them that the model ranked first.
+    pub token_accuracy: f64,
+}
+
+/// Sums the gradients of a step's micro-batches and returns the mean loss.
+///
+/// # Errors
+/// What the backend reports.
+pub fn gradients(executor: &Executor, step: &Step, index: u64, seed: u64) -> Result<f64, Error> {
+    executor.zero_gradients()?;
+    let pass = Pass::Train {
+        loss_factor: 1.0 / step.trained_tokens as f64,
+    };
+    let last = step.micro_batches.len() - 1;
+    let mut loss = 0.0;
+    for (number, micro) in step.micro_batches.iter().enumerate() {
+        let moment = Moment {
+            seed,
+            step: index,
+            first: number == 0,
+            last: number == last,
+        };
+        loss += executor
+            .micro_batch(micro, pass, moment)
+            .map_err(launch_failed)?
+            .loss;
+    }
+    Ok(loss / step.trained_tokens as f64)
+}
+
+/// Does step `index` (from 0) of a run.
+///
+/// # Errors
+/// [`Error::NotFinite`] for a loss or gradient that is not finite, before anything is updated.
+pub fn train(
+    executor: &Executor,
+    optim: &OptimOptions,
+    step: &Step,
+    [index, total_steps]: [u64; 2],
+    seed: u64,
+) -> Result<StepOutcome, Error> {
+    let loss = gradients(executor, step, index, seed)?;
+    let grad_norm = executor.gradient_norm()?;
+    if !loss.is_finite() || !grad_norm.is_finite() {
+        return Err(not_finite(executor, step, index, seed, loss));
+    }
+    let learning_rate = optim::learning_rate(optim, index, total_steps);
+    executor
+        .update(&Update {
+            learning_rate,
+            betas: optim.betas,
+            eps: optim.eps,
+            weight_decay: optim.weight_decay,
+            step: index + 1,
+            factor: optim::clip_factor(grad_norm, optim.clip_norm),
+        })
+        .map_err(launch_failed)?;
+    Ok(StepOutcome {
+        loss,
+        grad_norm,
+        learning_rate,
+        trained_tokens: step.trained_tokens as u64,
+    })
+}
+
+/// The mean loss over all rows of a schedule.
+///
+/// # Errors
+/// What the backend reports.
+pub fn evaluate(executor: &Executor, rows: &Schedule, seed: u64) -> Result<EvalOutcome, Error> {
+    let mut sum = LossSum::default();
+    for index in 0..rows.total_steps() {
+        for micro in &rows.step(index).micro_batches {
+            let moment = Moment {
+                seed,
+                step: index,
+                first: true,
+                last: true,
+            };
+            let part = executor
+                .micro_batch(micro, Pass::Evaluate, moment)
+                .map_err(launch_failed)?;
+            sum.loss += part.loss;
+            sum.correct += part.correct;
+            sum.trained += part.trained;
+        }
+    }
+    let trained = sum.trained.max(1) as f64;
+    Ok(EvalOutcome {
+        loss: sum.loss / trained,
+        token_accuracy: sum.correct as f64 / trained,
+    })
+}
+
+/// Looks for the first tensor of the step that is not finite.
+fn not_finite(executor: &Executor, step: &Step, index: u64, seed: u64, loss: f64) -> Error {
+    let find = || {
+        for micro in &step.micro_batches {
+            let moment = Moment {
+                seed,
+                step: index,
+                first: true,
+                last: true,
+            };
+            if let Some(found) = executor.forward_not_finite(micro, moment)? {
+                return Ok(Some(found));
+            }
+        }
+        executor.trainable_not_finite()
+    };
+    let tensor = match find() {
+        Ok(Some(found)) => found.to_string(),
+        _ if !loss.is_finite() => "the loss".to_owned(),
+        _ => "the norm of the gradient".to_owned(),
+    };
+    Error::NotFinite {
+        step: index + 1,
+        tensor,
+    }
+}
+
+fn launch_failed(error: espalier_interface::PluginError) -> Error {
+    Error::plugin("backend", "launch", error)
+}

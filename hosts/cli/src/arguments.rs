@@ -1,0 +1,239 @@
+//! The command line as it was written; what it means is the trainer's config.
+
+use clap::{Args, Parser, Subcommand};
+use espalier_trainer::config::Sources;
+
+/// Fine-tunes large language models where there is no room for them.
+#[derive(Debug, Parser)]
+#[command(name = "host", version, about, propagate_version = true)]
+#[command(after_help = "Example:\n  \
+    host train --plugins nf4,lora --model models/llama --data train.jsonl --out runs/first\n\n\
+    Every value can also stand in a TOML file (--config), in the environment\n\
+    (HOST__OPTIM__LEARNING_RATE=1e-4) or in --set optim.learning_rate=1e-4.\n\
+    HOST_LOG=debug shows what happens inside.")]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a model, or an adapter on a frozen one
+    Train(TrainArguments),
+    /// Show what a run would take: memory by category, time, placement
+    Plan(PlanArguments),
+    /// Show the components that can be chosen, or what one of them takes
+    Plugins(PluginsArguments),
+    /// Show this machine, its devices and where plugins are looked for
+    Doctor(DoctorArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    host train --plugins nf4,lora --model models/llama --data train.jsonl --out runs/first\n  \
+    host train --config configs/quickstart.toml --set optim.learning_rate=1e-4 --dry-run")]
+pub struct TrainArguments {
+    #[command(flatten)]
+    pub run: RunArguments,
+    /// Show the resolved config, where each value came from and the plan, and stop
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Show no progress
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  \
+    host plan --plugins nf4,lora --model models/llama --data train.jsonl --json")]
+pub struct PlanArguments {
+    #[command(flatten)]
+    pub run: RunArguments,
+    /// Print the plan as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  host plugins list\n  host plugins inspect nf4")]
+pub struct PluginsArguments {
+    #[command(subcommand)]
+    pub command: PluginsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PluginsCommand {
+    /// List all components and where each was found
+    List(ListArguments),
+    /// Show one component: its plugin, its options with types, defaults and ranges
+    Inspect(InspectArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  host plugins list --plugin-dir target/plugins")]
+pub struct ListArguments {
+    #[command(flatten)]
+    pub config: ConfigArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  host plugins inspect nf4")]
+pub struct InspectArguments {
+    /// The component's name
+    pub name: String,
+    #[command(flatten)]
+    pub config: ConfigArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  host doctor --plugin-dir target/plugins")]
+pub struct DoctorArguments {
+    #[command(flatten)]
+    pub config: ConfigArguments,
+}
+
+/// The layers that every command reads.
+#[derive(Debug, Default, Args)]
+pub struct ConfigArguments {
+    /// TOML config file; may be repeated, a later one wins
+    #[arg(long, value_name = "FILE")]
+    config: Vec<String>,
+    /// Set one config value, in TOML; may be repeated, the last one wins
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Folder searched first for plugin libraries; may be repeated
+    #[arg(long, value_name = "DIR")]
+    plugin_dir: Vec<String>,
+}
+
+impl ConfigArguments {
+    /// Files, environment, `--set` and flags as layers.
+    pub fn sources(&self) -> Sources {
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+            .map(|(name, value)| (name, value.to_string_lossy().into_owned()));
+        let mut sources = Sources::default().environment(environment);
+        for path in &self.config {
+            sources = sources.file(path);
+        }
+        for assignment in &self.set {
+            sources = sources.set(assignment);
+        }
+        if !self.plugin_dir.is_empty() {
+            let dirs = self.plugin_dir.clone();
+            sources = sources.flag("--plugin-dir", "run.plugin_dirs", dirs);
+        }
+        sources
+    }
+}
+
+/// The arguments that train and plan share; each is a config value under another name.
+#[derive(Debug, Default, Args)]
+pub struct RunArguments {
+    #[command(flatten)]
+    config: ConfigArguments,
+    /// Components by name, one a role: nf4,lora
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    plugins: Vec<String>,
+    /// Model directory, as Hugging Face lays it out
+    #[arg(long, value_name = "DIR", overrides_with = "model")]
+    model: Option<String>,
+    /// Training files
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    data: Vec<String>,
+    /// Output directory
+    #[arg(long, value_name = "DIR", overrides_with = "out")]
+    out: Option<String>,
+    /// PEFT adapter directory to start from
+    #[arg(long, value_name = "DIR", overrides_with = "adapter")]
+    adapter: Option<String>,
+    /// Compute backend
+    #[arg(long, value_name = "NAME", overrides_with = "backend")]
+    backend: Option<String>,
+    /// Devices
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    devices: Vec<String>,
+    /// Rank threads of this process
+    #[arg(long, value_name = "N", overrides_with = "ranks")]
+    ranks: Option<u64>,
+    /// Worker threads; never changes a result
+    #[arg(long, value_name = "N", overrides_with = "threads")]
+    threads: Option<u64>,
+}
+
+impl RunArguments {
+    /// All layers, the flags last.
+    pub fn sources(&self) -> Sources {
+        let mut sources = self.config.sources();
+        for (flag, key, values) in [
+            ("--plugins", "plugins", &self.plugins),
+            ("--data", "data.files", &self.data),
+            ("--devices", "run.devices", &self.devices),
+        ] {
+            if !values.is_empty() {
+                sources = sources.flag(flag, key, values.clone());
+            }
+        }
+        for (flag, key, value) in [
+            ("--model", "model.path", &self.model),
+            ("--out", "run.out", &self.out),
+            ("--adapter", "model.adapter", &self.adapter),
+            ("--backend", "run.backend", &self.backend),
+        ] {
+            if let Some(value) = value {
+                sources = sources.flag(flag, key, value.as_str());
+            }
+        }
+        for (flag, key, value) in [
+            ("--ranks", "run.ranks", self.ranks),
+            ("--threads", "run.threads", self.threads),
+        ] {
+            if let Some(value) = value {
+                sources = sources.flag(flag, key, value);
+            }
+        }
+        sources
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        let mut host = Arguments::command();
+        host.build();
+        assert!(shows_example(&host), "host");
+        for command in host.get_subcommands().filter(|c| c.get_name() != "help") {
+            assert!(shows_example(command), "{}", command.get_name());
+            for inner in command.get_subcommands().filter(|c| c.get_name() != "help") {
+                assert!(shows_example(inner), "{}", inner.get_name());
+            }
+        }
+    }
+
+    fn shows_example(command: &clap::Command) -> bool {
+        let help = command.get_after_help().map(ToString::to_string);
+        help.is_some_and(|help| help.contains("Example"))
+    }
+
+    #[test]
+    fn a_repeated_flag_wins_and_lists_grow() {
+        let line = "host train --model a --model b --data x y --data z --plugins nf4,lora";
+        let arguments = Arguments::try_parse_from(line.split(' ')).expect("valid");
+        let Command::Train(train) = arguments.command else {
+            panic!("not train")
+        };
+        assert_eq!(train.run.model.as_deref(), Some("b"));
+        assert_eq!(train.run.data, ["x", "y", "z"]);
+        assert_eq!(train.run.plugins, ["nf4", "lora"]);
+    }
+}

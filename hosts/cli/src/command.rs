@@ -1,0 +1,6 @@
+//! One file a command: what it calls and what it prints.
+
+pub mod doctor;
+pub mod plan;
+pub mod plugins;
+pub mod train;

@@ -1,0 +1,27 @@
+//! `host plan`: what a run would take, before it takes anything.
+
+use std::io::Write;
+
+use anyhow::Result;
+use espalier_trainer::config::{Need, resolve};
+use espalier_trainer::error::Error;
+use espalier_trainer::observer::Unobserved;
+use espalier_trainer::plan::PlanReport;
+use espalier_trainer::session::Session;
+
+use crate::arguments::PlanArguments;
+
+/// Makes the plan and prints it.
+pub fn run(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
+    let resolved = resolve(&arguments.run.sources()).map_err(Error::from)?;
+    resolved.require(&[Need::Model]).map_err(Error::from)?;
+    let session = Session::open(&resolved, &Unobserved)?;
+    let report = PlanReport::new(&session)?;
+    if arguments.json {
+        serde_json::to_writer_pretty(&mut *out, &report)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{report}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! Turns a failure into the last line on standard error and the process's exit code.
+
+use std::error::Error as _;
+use std::io;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use espalier_trainer::error::Error;
+
+/// Exit code of a wrong command line.
+const USAGE: u8 = 2;
+
+/// Prints what is wrong with the command line; for `--help` and `--version` prints those.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    let shown = error.render().to_string();
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        // A closed pipe behind `host --help | head` is no failure.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        eprint!("{shown}");
+        eprintln!("error: no command is given; next: choose one of those above");
+        return ExitCode::from(USAGE);
+    }
+    let (cause, rest) = split_usage(&shown);
+    if !rest.is_empty() {
+        eprintln!("{rest}");
+    }
+    eprintln!("error: {cause}; next: correct the command line, see --help");
+    ExitCode::from(USAGE)
+}
+
+/// clap's text as the cause, in one line, and the usage and tips that follow it.
+fn split_usage(shown: &str) -> (String, String) {
+    let (cause, rest) = shown.split_once("\n\n").unwrap_or((shown, ""));
+    let cause = cause.strip_prefix("error: ").unwrap_or(cause);
+    let rest = rest
+        .lines()
+        .filter(|line| !line.starts_with("For more information"));
+    let rest: Vec<&str> = rest.collect();
+    (one_line(cause), rest.join("\n").trim_end().to_owned())
+}
+
+/// Prints the error once, as one line that ends with the next step.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    if is_closed_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    let ours = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<Error>());
+    let next_step = ours.map(Error::next_step).unwrap_or_default();
+    eprintln!("{}", last_line(error, &next_step));
+    ExitCode::from(ours.map_or(1, Error::exit_code))
+}
+
+/// `error: what failed: why: why; next: what to do`.
+fn last_line(error: &anyhow::Error, next_step: &str) -> String {
+    let causes = chain(error.as_ref());
+    match next_step {
+        "" => format!("error: {causes}"),
+        _ => format!("error: {causes}; next: {next_step}"),
+    }
+}
+
+/// An error and its causes in one line, `what failed: why: why`.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut line = one_line(&error.to_string());
+    let mut said = line.clone();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let text = one_line(&cause.to_string());
+        // An error that shows its source itself would say it twice.
+        if !said.contains(&text) {
+            line = format!("{line}: {text}");
+            said = text;
+        }
+        source = cause.source();
+    }
+    line
+}
+
+fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+/// The reader of standard output went away, as in `host doctor | head -1`.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let outermost = error.downcast_ref::<io::Error>();
+    outermost.is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe && e.source().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use espalier_trainer::config::ConfigError;
+
+    use super::*;
+
+    #[test]
+    fn the_chain_stands_in_one_line_and_nothing_twice() {
+        let missing = io::Error::new(io::ErrorKind::NotFound, "no such file");
+        let error = anyhow::Error::from(Error::from(ConfigError::Read {
+            path: "a.toml".into(),
+            source: missing,
+        }));
+        assert_eq!(
+            last_line(&error, "check the path"),
+            "error: cannot read the config file a.toml: no such file; next: check the path"
+        );
+        let twice = anyhow::anyhow!("no such file").context("cannot open x: no such file");
+        assert_eq!(last_line(&twice, ""), "error: cannot open x: no such file");
+    }
+
+    #[test]
+    fn claps_text_becomes_one_line_and_keeps_its_usage() {
+        let shown = "error: the following arguments were not provided:\n  --a\n\n\
+                     Usage: host x\n\nFor more information, try '--help'.\n";
+        let (cause, rest) = split_usage(shown);
+        assert_eq!(cause, "the following arguments were not provided: --a");
+        assert_eq!(rest, "Usage: host x");
+    }
+}

@@ -1,0 +1,226 @@
+//! The program's config, errors and exit codes, as a script sees them.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs `host` with `arguments` in `dir` and with no config variable but those of `environment`.
+fn host(dir: &Path, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+    command.current_dir(dir).args(arguments);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HOST__")) {
+        command.env_remove(name);
+    }
+    command.envs(environment.iter().copied());
+    command.output().expect("the program was built")
+}
+
+fn last_line(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    text.lines().last().unwrap_or_default().to_owned()
+}
+
+/// The line of `key` in what `--dry-run` printed, with runs of spaces as one.
+fn shown(output: &Output, key: &str) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(&format!("{key} =")));
+    let line = line.unwrap_or_else(|| panic!("no `{key}` in\n{text}"));
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn every_layer_wins_over_the_ones_before_and_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let layers = "[optim]\nlearning_rate = 1e-3\neps = 1e-6\nweight_decay = 0.1\nfloor = 0.1\n";
+    fs::write(dir.path().join("a.toml"), layers).expect("written");
+    fs::write(dir.path().join("b.toml"), "[optim]\neps = 1e-7\n").expect("written");
+    let output = host(
+        dir.path(),
+        &[
+            ("HOST__OPTIM__WEIGHT_DECAY", "0.2"),
+            ("HOST__OPTIM__FLOOR", "0.2"),
+            ("HOST__MODEL__PATH", "from/environment"),
+        ],
+        &[
+            "train",
+            "--dry-run",
+            "--config",
+            "a.toml",
+            "--config",
+            "b.toml",
+            "--set",
+            "optim.floor=0.3",
+            "--set",
+            "optim.floor=0.4",
+            "--model",
+            "from/flag",
+        ],
+    );
+    assert_eq!(
+        shown(&output, "learning_rate"),
+        "learning_rate = 0.001 # a.toml:2"
+    );
+    assert_eq!(shown(&output, "eps"), "eps = 1e-7 # b.toml:2");
+    let decay = "weight_decay = 0.2 # environment HOST__OPTIM__WEIGHT_DECAY";
+    assert_eq!(shown(&output, "weight_decay"), decay);
+    assert_eq!(shown(&output, "floor"), "floor = 0.4 # --set optim.floor");
+    assert_eq!(shown(&output, "path"), "path = \"from/flag\" # --model");
+    assert_eq!(shown(&output, "seed"), "seed = 42 # default");
+}
+
+#[test]
+fn what_a_dry_run_prints_is_a_config_of_the_same_values() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let arguments = [
+        "train",
+        "--dry-run",
+        "--plugins",
+        "nf4,lora",
+        "--data",
+        "a.jsonl",
+        "b.jsonl",
+        "--set",
+        "quantizer.nf4.block_size=128",
+        "--set",
+        "data.fields.text=body",
+        "--set",
+        "sites=[{match = \"*.down_proj\", quantizer = \"none\", options = {a = 1}}]",
+    ];
+    let first = host(dir.path(), &[], &arguments);
+    fs::write(dir.path().join("printed.toml"), &first.stdout).expect("written");
+    let second = host(
+        dir.path(),
+        &[],
+        &["train", "--dry-run", "--config", "printed.toml"],
+    );
+    let values = |output: &Output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let lines = text
+            .lines()
+            .map(|line| line.split(" #").next().unwrap_or_default().trim());
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(values(&first), values(&second));
+    assert_eq!(
+        shown(&second, "block_size"),
+        "block_size = 128 # printed.toml:".to_owned()
+            + shown(&second, "block_size")
+                .rsplit(':')
+                .next()
+                .expect("a line")
+    );
+}
+
+#[test]
+fn mistakes_of_the_user_exit_with_2_and_end_in_cause_and_next_step() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(
+        dir.path().join("typo.toml"),
+        "[optim]\n\nlearning_rte = 1\n",
+    )
+    .expect("written");
+    fs::write(dir.path().join("broken.toml"), "[run]\nseed = \n").expect("written");
+    let cases: [(&[&str], &[&str]); 11] = [
+        (
+            &["train", "--config", "typo.toml"],
+            &[
+                "`learning_rte`",
+                "[optim]",
+                "typo.toml:3",
+                "`learning_rate`",
+                "; next: ",
+            ],
+        ),
+        (
+            &["train", "--config", "broken.toml"],
+            &["broken.toml:2:", "; next: "],
+        ),
+        (
+            &["train", "--config", "none.toml"],
+            &["none.toml", "; next: "],
+        ),
+        (
+            &["train", "--set", "run.seed"],
+            &["--set run.seed", "key=value", "; next: "],
+        ),
+        (
+            &["train", "--set", "run.seed=x"],
+            &["`run.seed`", "\"x\"", "--set run.seed"],
+        ),
+        (
+            &["train", "--set", "run.learning_rate=1"],
+            &["`optim.learning_rate`"],
+        ),
+        (
+            &["train", "--ranks", "2"],
+            &["`run.ranks`", "one rank", "found 2", "--ranks"],
+        ),
+        (&["train"], &["`model.path`", "--model DIR"]),
+        (
+            &["train", "--model", "m", "--data", "d"],
+            &["`run.out`", "--out DIR"],
+        ),
+        (&["train", "--modle", "m"], &["--modle", "; next: "]),
+        (&[], &["no command", "; next: "]),
+    ];
+    for (arguments, expected) in cases {
+        let output = host(dir.path(), &[], arguments);
+        let line = last_line(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {line}");
+        assert!(line.starts_with("error: "), "{arguments:?}: {line}");
+        for part in expected {
+            assert!(line.contains(part), "{arguments:?}: no {part:?} in {line}");
+        }
+    }
+}
+
+#[test]
+fn a_variable_with_an_unknown_key_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let output = host(
+        dir.path(),
+        &[("HOST__RUN__SEDE", "7")],
+        &["train", "--dry-run"],
+    );
+    let line = last_line(&output);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        line.contains("HOST__RUN__SEDE") && line.contains("`seed`"),
+        "{line}"
+    );
+}
+
+#[test]
+fn help_and_doctor_succeed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for arguments in [
+        &["--help"][..],
+        &["train", "--help"],
+        &["--version"],
+        &["doctor"],
+        &["plugins", "list"],
+    ] {
+        let output = host(dir.path(), &[], arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(!output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_plugin_is_shown_with_its_options_and_an_unknown_one_with_the_nearest_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let output = host(dir.path(), &[], &["plugins", "inspect", "nf4"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+    assert!(text.contains("[quantizer.nf4]"), "{text}");
+    assert!(text.contains("block_size") && text.contains("64"), "{text}");
+    let output = host(dir.path(), &[], &["plugins", "inspect", "nf5"]);
+    let line = last_line(&output);
+    assert_eq!(output.status.code(), Some(5), "{line}");
+    assert!(
+        line.contains("nf5") && line.contains("nf4") && line.contains("; next: "),
+        "{line}"
+    );
+}

@@ -1,0 +1,199 @@
+//! Gradients -> a step of AdamW on params and their moments.
+//!
+//! The order of operations is that of `torch.optim.AdamW` (`_single_tensor_adamw`): decay, first
+//! moment by `lerp`, second moment, `denom = sqrt(v) / sqrt(1 - beta2^t) + eps`, `p -= lr / (1 -
+//! beta1^t) * m / denom`; the scalars are f64 and rounded once to the arithmetic's dtype.
+
+use espalier_interface::Services;
+
+use crate::element::{Element, Real, convert_real};
+use crate::simd::vectorized;
+use crate::split::{CHUNK, Parts};
+
+/// The scalars of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adamw {
+    /// The step's learning rate.
+    pub learning_rate: f64,
+    /// Decay rates of the two moments.
+    pub betas: [f64; 2],
+    /// Added to the denominator.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// The step's number, from 1.
+    pub step: u64,
+    /// Factor on the gradient before anything else: clipping.
+    pub gradient_scale: f64,
+}
+
+/// Updates `params` and both moments in the arithmetic of the gradient's dtype.
+///
+/// # Shapes
+/// All of `n` elements. A param narrower than f32 is widened, updated and rounded once.
+#[allow(unsafe_code)] // Three outputs are cut into the same chunks.
+pub fn adamw<P: Element, G: Element>(
+    services: &dyn Services,
+    config: Adamw,
+    grads: &[G],
+    params: &mut [P],
+    first_moment: &mut [G::Acc],
+    second_moment: &mut [G::Acc],
+) {
+    let n = params.len();
+    assert!(
+        grads.len() == n && first_moment.len() == n,
+        "adamw: shapes disagree"
+    );
+    assert!(second_moment.len() == n, "adamw: shapes disagree");
+    let params = Parts::new(params);
+    let (ms, vs) = (Parts::new(first_moment), Parts::new(second_moment));
+    let scalars = Scalars::<G::Acc>::new(config);
+    services.parallel_for(n.div_ceil(CHUNK), &|chunk| {
+        let start = chunk * CHUNK;
+        let count = CHUNK.min(n - start);
+        // SAFETY: chunks with different indices do not overlap, and each is called once.
+        let (p, m, v) = unsafe {
+            (
+                params.part(start, count),
+                ms.part(start, count),
+                vs.part(start, count),
+            )
+        };
+        let g = &grads[start..start + count];
+        vectorized(
+            #[inline(always)]
+            || {
+                for (((p, m), v), &g) in p.iter_mut().zip(m).zip(v).zip(g) {
+                    let x = scalars.update(convert_real(p.load()), m, v, g.load());
+                    *p = P::store(convert_real(x));
+                }
+            },
+        );
+    });
+}
+
+/// The step's scalars in the arithmetic's dtype.
+#[derive(Clone, Copy)]
+struct Scalars<R> {
+    keep: R,
+    beta2: R,
+    rest1: R,
+    rest2: R,
+    lerp_from_end: bool,
+    correction: R,
+    eps: R,
+    step_size: R,
+    gradient_scale: R,
+}
+
+impl<R: Real> Scalars<R> {
+    fn new(c: Adamw) -> Self {
+        let [beta1, beta2] = c.betas;
+        let correction1 = 1.0 - beta1.powf(c.step as f64);
+        let correction2 = 1.0 - beta2.powf(c.step as f64);
+        let rest1 = 1.0 - beta1;
+        // torch's lerp starts from the nearer end.
+        let lerp_from_end = rest1 >= 0.5;
+        Scalars {
+            keep: R::from_f64(1.0 - c.learning_rate * c.weight_decay),
+            beta2: R::from_f64(beta2),
+            rest1: R::from_f64(if lerp_from_end { 1.0 - rest1 } else { rest1 }),
+            rest2: R::from_f64(1.0 - beta2),
+            lerp_from_end,
+            correction: R::from_f64(correction2.sqrt()),
+            eps: R::from_f64(c.eps),
+            step_size: R::from_f64(-(c.learning_rate / correction1)),
+            gradient_scale: R::from_f64(c.gradient_scale),
+        }
+    }
+
+    /// The param after the step; `m` and `v` are updated in place.
+    #[inline(always)]
+    fn update(&self, p: R, m: &mut R, v: &mut R, g: R) -> R {
+        let g = g * self.gradient_scale;
+        let p = p * self.keep;
+        let difference = g - *m;
+        *m = if self.lerp_from_end {
+            g - difference * self.rest1
+        } else {
+            *m + self.rest1 * difference
+        };
+        *v = *v * self.beta2 + self.rest2 * g * g;
+        let denominator = v.sqrt() / self.correction + self.eps;
+        p + self.step_size * *m / denominator
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use espalier_interface::Serial;
+    use half::bf16;
+
+    use super::*;
+    use crate::check;
+
+    const CONFIG: Adamw = Adamw {
+        learning_rate: 1e-2,
+        betas: [0.9, 0.999],
+        eps: 1e-8,
+        weight_decay: 0.05,
+        step: 1,
+        gradient_scale: 1.0,
+    };
+
+    /// Known answers of torch 2 (f64): p = [1, -2, 0.5], gradients g, then -g/2, then 3g.
+    #[test]
+    fn equals_torch() {
+        let g = [0.1f64, -0.3, 0.0];
+        let mut p = [1.0f64, -2.0, 0.5];
+        let (mut m, mut v) = ([0.0f64; 3], [0.0f64; 3]);
+        for (step, factor) in [(1, 1.0), (2, -0.5), (3, 3.0)] {
+            let grads = g.map(|g| g * factor);
+            let config = Adamw { step, ..CONFIG };
+            adamw(&Serial, config, &grads, &mut p, &mut m, &mut v);
+        }
+        for (p, expected) in p.iter().zip(TORCH) {
+            assert!((p - expected).abs() < 1e-14, "{p} is not {expected}");
+        }
+    }
+
+    const TORCH: [f64; 3] = [
+        0.979_143_704_710_276_2,
+        -1.977_644_453_453_026,
+        0.499_250_374_937_500_1,
+    ];
+
+    #[test]
+    fn threads_agree_and_clipping_scales() {
+        let n = CHUNK + 77;
+        let g = check::floats(&check::numbers(n, 1));
+        let start = check::floats(&check::numbers(n, 2));
+        let run = |services: &dyn Services, scale: f64, g: &[f32]| {
+            let (mut p, mut m, mut v) = (start.clone(), vec![0.0; n], vec![0.0; n]);
+            let config = Adamw {
+                gradient_scale: scale,
+                ..CONFIG
+            };
+            adamw(services, config, g, &mut p, &mut m, &mut v);
+            (p, m, v)
+        };
+        check::same_on_two_threads(|services| run(services, 1.0, &g));
+        let halved: Vec<f32> = g.iter().map(|g| g * 0.5).collect();
+        assert_eq!(run(&Serial, 0.5, &g), run(&Serial, 1.0, &halved));
+    }
+
+    #[test]
+    fn a_narrow_param_is_rounded_once() {
+        let mut wide = [1.0f32];
+        let mut narrow = [bf16::from_f32(1.0)];
+        for p in [0, 1] {
+            let (mut m, mut v) = ([0.0f32], [0.0f32]);
+            match p {
+                0 => adamw(&Serial, CONFIG, &[1.0f32], &mut wide, &mut m, &mut v),
+                _ => adamw(&Serial, CONFIG, &[1.0f32], &mut narrow, &mut m, &mut v),
+            }
+        }
+        assert_eq!(narrow[0], bf16::from_f32(wide[0]));
+    }
+}

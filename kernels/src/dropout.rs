@@ -1,0 +1,156 @@
+//! Rows -> the rows with elements zeroed at random and the kept ones enlarged.
+//!
+//! `y = x / (1 - p)` where the element's random number is at least `p`, else 0. Element `(t, d)` draws
+//! word `d % 4` of counter `(d / 4, position_t, sequence_t, site)`: its fate depends on what it is,
+//! not on how tokens were batched. A gradient goes through the same function.
+
+use espalier_interface::{Services, random};
+
+use crate::element::{Element, Real};
+use crate::simd::vectorized;
+use crate::split::{chunks_mut, rows_per_chunk};
+
+/// Counters that are drawn side by side.
+const BLOCKS: usize = 16;
+
+/// What a dropout's random numbers depend on, apart from the element.
+#[derive(Clone, Copy, Debug)]
+pub struct Mask {
+    /// `random::key(seed, Purpose::DROPOUT, step)`.
+    pub key: [u32; 2],
+    /// The number of the place in the model.
+    pub site: u32,
+    /// The share of elements that is zeroed, in `[0, 1)`.
+    pub probability: f64,
+}
+
+/// Writes `y`, the kept elements of `x` times `1 / (1 - p)`.
+///
+/// # Shapes
+/// `x`, `y`: `[T, D]`; `positions`, `sequences`: `[T]`, the latter counted within the step.
+pub fn dropout<E: Element>(
+    services: &dyn Services,
+    x: &[E],
+    positions: &[i32],
+    sequences: &[i32],
+    mask: Mask,
+    y: &mut [E],
+) {
+    if positions.is_empty() {
+        return;
+    }
+    let width = x.len() / positions.len();
+    assert!(
+        x.len() == y.len() && x.len() == width * positions.len(),
+        "dropout: shapes disagree"
+    );
+    assert!(
+        sequences.len() == positions.len(),
+        "dropout: positions and sequences disagree"
+    );
+    assert!(
+        (0.0..1.0).contains(&mask.probability),
+        "dropout: a probability is not in [0, 1)"
+    );
+    // A number is kept where its 24 bits are at least p * 2^24: the same as `uniform(word) >= p`.
+    let threshold = (mask.probability * 16_777_216.0).ceil() as u32;
+    let factor = E::Acc::from_f64(1.0 / (1.0 - mask.probability));
+    chunks_mut(services, y, rows_per_chunk(width) * width, |start, y| {
+        vectorized(
+            #[inline(always)]
+            || {
+                let first = start / width;
+                for (row, y) in y.chunks_exact_mut(width).enumerate() {
+                    let t = first + row;
+                    let x = &x[t * width..(t + 1) * width];
+                    let counter = [positions[t] as u32, sequences[t] as u32, mask.site];
+                    let pieces = x.chunks(4 * BLOCKS).zip(y.chunks_mut(4 * BLOCKS));
+                    for (piece, (x, y)) in pieces.enumerate() {
+                        let words = words(mask.key, (piece * BLOCKS) as u32, counter);
+                        for ((y, &x), &word) in y.iter_mut().zip(x).zip(words.iter()) {
+                            let kept = (word >> 8) >= threshold;
+                            *y = E::store(if kept {
+                                x.load() * factor
+                            } else {
+                                E::Acc::ZERO
+                            });
+                        }
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// The words of the counters `first .. first + BLOCKS`, four each, in order.
+#[inline(always)]
+fn words(key: [u32; 2], first: u32, rest: [u32; 3]) -> [u32; 4 * BLOCKS] {
+    let mut blocks = [[0; 4]; BLOCKS];
+    for (i, block) in blocks.iter_mut().enumerate() {
+        let counter = [first.wrapping_add(i as u32), rest[0], rest[1], rest[2]];
+        *block = random::philox(key, counter);
+    }
+    let mut words = [0; 4 * BLOCKS];
+    for (words, block) in words.chunks_exact_mut(4).zip(&blocks) {
+        words.copy_from_slice(block);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use espalier_interface::Serial;
+
+    use super::*;
+    use crate::check;
+
+    const MASK: Mask = Mask {
+        key: [3, 4],
+        site: 9,
+        probability: 0.3,
+    };
+
+    #[test]
+    fn draws_the_word_of_its_counter() {
+        let (width, positions, sequences) = (103, [5, 6], [1, 0]);
+        let x = vec![2.0f64; 2 * width];
+        let mut y = vec![0.0; 2 * width];
+        dropout(&Serial, &x, &positions, &sequences, MASK, &mut y);
+        for (i, &y) in y.iter().enumerate() {
+            let (t, d) = (i / width, i % width);
+            let counter = [(d / 4) as u32, positions[t] as u32, sequences[t] as u32, 9];
+            let word = random::philox(MASK.key, counter)[d % 4];
+            let kept = f64::from(random::uniform(word)) >= 0.3;
+            assert_eq!(y, if kept { 2.0 / 0.7 } else { 0.0 });
+        }
+    }
+
+    #[test]
+    fn keeps_its_share_whatever_the_batch() {
+        let (tokens, width) = (400, 64);
+        let x = vec![1.0f32; tokens * width];
+        let positions: Vec<i32> = (0..tokens as i32).collect();
+        let sequences = vec![0; tokens];
+        let run = |services: &dyn Services| {
+            let mut y = vec![0.0f32; x.len()];
+            dropout(services, &x, &positions, &sequences, MASK, &mut y);
+            y
+        };
+        check::same_on_two_threads(run);
+        let whole = run(&Serial);
+        let kept = whole.iter().filter(|&&v| v != 0.0).count() as f64 / x.len() as f64;
+        assert!((kept - 0.7).abs() < 0.01, "{kept}");
+        let mut tail = vec![0.0f32; 10 * width];
+        let from = tokens - 10;
+        let tail_x = &x[from * width..];
+        dropout(
+            &Serial,
+            tail_x,
+            &positions[from..],
+            &sequences[from..],
+            MASK,
+            &mut tail,
+        );
+        assert_eq!(tail, whole[from * width..]);
+    }
+}

@@ -1,0 +1,269 @@
+//! Two matrices of any dtypes, packed ones too -> their product.
+//!
+//! `out[i, j] (=|+=) sum over k of left[i, k] right[k, j] (+ bias[j])`, where either side may be read
+//! transposed. Operands are widened (or decoded) panel by panel to the scalar that the product runs in,
+//! f32 or f64, and the sum is rounded once to the output's dtype.
+//!
+//! Element `(i, j)` is the sum, in order, of one partial sum per [`DEPTH`] steps, each a chain of fused
+//! multiply-adds in order of `k`. Its bits depend on row `i`, column `j` and nothing else: not on the
+//! other rows, the tiles, the number of threads, addresses, caches or the width of vectors. (The `gemm`
+//! crate, which served as the measure of speed, chooses its partial sums by the machine's caches and
+//! allocates in every call.)
+#![allow(unsafe_code)] // Disjoint tiles of one output on several threads.
+
+mod block;
+mod isa;
+mod micro;
+mod pack;
+mod scalar;
+mod slots;
+mod source;
+#[cfg(test)]
+pub(crate) mod threads;
+mod transpose;
+
+use espalier_interface::Services;
+
+pub use block::DEPTH;
+use block::{Tile, multiply};
+pub(crate) use block::{multiply_into, space};
+pub use isa::Isa;
+pub use micro::Update;
+pub use scalar::Scalar;
+pub(crate) use slots::{bytes as slot_bytes, each as each_task};
+pub use source::{Dense, Operand, Rows, Summed};
+
+use crate::element::Element;
+use crate::simd::vectorized;
+
+/// Most rows of a tile that one task computes.
+const TILE_ROWS: usize = 512;
+/// A tile is not cut below this many rows or columns for the sake of more tasks.
+const TILE_LEAST: usize = 64;
+/// Multiplications under which waking threads costs more than it saves.
+const LEAST_WORK: usize = 1 << 18;
+
+/// Where a product goes: `[rows, cols]`, `stride` elements from one row to the next.
+pub struct Output<'a, E: Element>
+where
+    E::Acc: Scalar,
+{
+    /// The values.
+    pub values: &'a mut [E],
+    /// Elements from one row to the next, at least the columns.
+    pub stride: usize,
+    /// What happens to the values there; in the output's dtype, after rounding, where accumulated.
+    pub update: Update,
+    /// Added to every row before rounding, `[1, cols]` in any dtype.
+    pub bias: Option<&'a dyn Rows<E::Acc>>,
+}
+
+/// Bytes of workspace that [`matmul`] wants on `threads` threads for products of any size.
+pub fn workspace_bytes<E: Element>(threads: usize) -> usize
+where
+    E::Acc: Scalar,
+{
+    slot_bytes::<E::Acc>(share::<E>(), threads)
+}
+
+/// Elements of the scalar that one task needs: what `multiply` does, and the tile where the output
+/// cannot hold partial sums.
+fn share<E: Element>() -> usize
+where
+    E::Acc: Scalar,
+{
+    let tile = match E::DTYPE == E::Acc::DTYPE {
+        true => 0,
+        false => TILE_ROWS * block::columns::<E::Acc>(),
+    };
+    space::<E::Acc>() + tile
+}
+
+/// `out (=|+=) left right (+ bias)`, with `left` `[rows, depth]` and `right` `[depth, cols]` as operands.
+///
+/// With less than [`workspace_bytes`] for all threads, fewer threads are used.
+///
+/// # Panics
+/// Where shapes disagree, or the workspace is too small for one thread.
+pub fn matmul<E: Element>(
+    services: &dyn Services,
+    left: Operand<'_, E::Acc>,
+    right: Operand<'_, E::Acc>,
+    out: Output<'_, E>,
+    workspace: &mut [u8],
+) where
+    E::Acc: Scalar,
+{
+    matmul_on(Isa::detect(), services, left, right, out, workspace);
+}
+
+/// [`matmul`] with the kernels of `isa`, which this CPU must have.
+fn matmul_on<E: Element>(
+    isa: Isa,
+    services: &dyn Services,
+    left: Operand<'_, E::Acc>,
+    right: Operand<'_, E::Acc>,
+    out: Output<'_, E>,
+    workspace: &mut [u8],
+) where
+    E::Acc: Scalar,
+{
+    let ((rows, depth), (cols, right_depth)) = (left.size(), right.size());
+    assert_eq!(depth, right_depth, "the operands' depths differ");
+    if rows == 0 || cols == 0 {
+        return;
+    }
+    let Output {
+        values,
+        stride,
+        update,
+        bias,
+    } = out;
+    assert!(stride >= cols, "the output's rows overlap");
+    assert!(
+        values.len() >= (rows - 1) * stride + cols,
+        "the output is too small"
+    );
+    assert!(
+        bias.is_none_or(|bias| bias.size() == (1, cols)),
+        "the bias is not as long as a row"
+    );
+    let (tile_rows, tile_cols) = tiles::<E::Acc>(rows, cols, depth, services.threads());
+    let across = cols.div_ceil(tile_cols);
+    let (len, start) = (values.len(), Start(values.as_mut_ptr()));
+    let run = |task: usize, memory: &mut [E::Acc]| {
+        let (row, col) = (task / across * tile_rows, task % across * tile_cols);
+        let range = (
+            row..(row + tile_rows).min(rows),
+            col..(col + tile_cols).min(cols),
+        );
+        let target = Target {
+            start: &start,
+            len,
+            stride,
+            update,
+        };
+        // SAFETY: tasks have different tiles, and each runs once.
+        unsafe { tile::<E>(isa, (left, right), range, target, bias, memory) };
+    };
+    let count = rows.div_ceil(tile_rows) * across;
+    each_task(services, count, share::<E>(), workspace, run);
+}
+
+/// The first element of an output that threads write disjoint tiles of.
+struct Start<E>(*mut E);
+
+// SAFETY: only `tile` goes through the pointer, and its callers promise disjoint tiles.
+unsafe impl<E: Send> Sync for Start<E> {}
+
+/// The whole output, of which a task writes a tile.
+struct Target<'a, E> {
+    start: &'a Start<E>,
+    len: usize,
+    stride: usize,
+    update: Update,
+}
+
+/// Computes one tile.
+///
+/// # Safety
+/// No other thread uses the tile's elements.
+unsafe fn tile<E: Element>(
+    isa: Isa,
+    operands: (Operand<'_, E::Acc>, Operand<'_, E::Acc>),
+    (rows, cols): (std::ops::Range<usize>, std::ops::Range<usize>),
+    target: Target<'_, E>,
+    bias: Option<&dyn Rows<E::Acc>>,
+    memory: &mut [E::Acc],
+) where
+    E::Acc: Scalar,
+{
+    let (space, sums) = memory.split_at_mut(space::<E::Acc>());
+    let (count, width, bias_cols) = (rows.len(), cols.len(), cols.clone());
+    let first = rows.start * target.stride + cols.start;
+    assert!(
+        first + (count - 1) * target.stride + width <= target.len,
+        "a tile leaves its output"
+    );
+    let row = |i: usize| {
+        // SAFETY: in bounds by the assertion; rows of a tile do not overlap each other, nor, by the
+        // caller's promise, another task's.
+        unsafe {
+            std::slice::from_raw_parts_mut(target.start.0.add(first + i * target.stride), width)
+        }
+    };
+    if E::DTYPE == E::Acc::DTYPE {
+        // The output holds partial sums itself.
+        // SAFETY: as above, and dtypes with equal ids are the same type. Micro-kernels write only the
+        // tile's own columns of this range; elements between its rows are not accessed.
+        let tile = Tile {
+            start: unsafe { target.start.0.add(first).cast() },
+            stride: target.stride,
+        };
+        unsafe { multiply(isa, operands, (rows, cols), tile, target.update, space) };
+        let Some(bias) = bias else { return };
+        let (bias, _) = bias.window(0..1, bias_cols, space);
+        for i in 0..count {
+            for (out, &bias) in row(i).iter_mut().zip(bias) {
+                *out = E::store(out.load() + bias);
+            }
+        }
+        return;
+    }
+    let tile = Tile {
+        start: sums.as_mut_ptr(),
+        stride: width,
+    };
+    assert!(sums.len() >= count * width, "a tile's sums have no room");
+    // SAFETY: `sums` holds `count` rows of `width`.
+    unsafe { multiply(isa, operands, (rows, cols), tile, Update::Overwrite, space) };
+    let bias = bias.map(|bias| bias.window(0..1, bias_cols, space).0);
+    vectorized(
+        #[inline(always)]
+        || {
+            for (i, sums) in sums[..count * width].chunks_exact_mut(width).enumerate() {
+                if let Some(bias) = bias {
+                    sums.iter_mut()
+                        .zip(bias)
+                        .for_each(|(sum, &bias)| *sum += bias);
+                }
+                for (out, &sum) in row(i).iter_mut().zip(sums.iter()) {
+                    *out = match target.update {
+                        Update::Overwrite => E::store(sum),
+                        Update::Accumulate => E::store(out.load() + sum),
+                    };
+                }
+            }
+        },
+    );
+}
+
+/// Rows and columns of a task's tile: a few tasks a thread, so that none waits long for the last.
+///
+/// Only speed depends on it: an element's bits do not depend on its tile.
+fn tiles<S: Scalar>(rows: usize, cols: usize, depth: usize, threads: usize) -> (usize, usize) {
+    let mut most = (TILE_ROWS, block::columns::<S>());
+    let even = |len: usize, most: usize| {
+        len.div_ceil(len.div_ceil(most))
+            .next_multiple_of(32)
+            .min(most)
+    };
+    loop {
+        let tile = (even(rows, most.0), even(cols, most.1));
+        let tasks = rows.div_ceil(tile.0) * cols.div_ceil(tile.1);
+        if threads < 2 || tasks >= 3 * threads || rows * cols * depth < LEAST_WORK {
+            return tile;
+        }
+        // Narrow tiles pack the left operand again, short ones the right one, which may be a decode.
+        if tile.1 > 2 * TILE_LEAST {
+            most.1 = (tile.1 / 2).next_multiple_of(32);
+        } else if tile.0 > 2 * TILE_LEAST {
+            most.0 = (tile.0 / 2).next_multiple_of(32);
+        } else {
+            return tile;
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,153 @@
+//! A window of an operand -> panels in the order in which micro-kernels read them.
+#![allow(unsafe_code)] // Raw panels.
+
+use std::ops::Range;
+
+use super::source::{Operand, Summed};
+use super::{Isa, Scalar};
+
+/// Elements of a strip that an operand is widened or decoded into.
+pub(super) const STRIP: usize = 8192;
+/// Elements after the last panel that packing may overwrite.
+pub(super) const TAIL: usize = 16;
+
+/// How a number of lanes is cut into panels.
+#[derive(Clone, Copy)]
+pub(super) enum Cut {
+    /// Panels of nearly equal size, at most this many lanes: for the left operand.
+    Even(usize),
+    /// Panels of two vectors of this many lanes; the last may be one: for the right operand.
+    Vectors(usize),
+}
+
+/// A panel: lanes `start .. start + lanes` of its block, `stride` elements a step.
+#[derive(Clone, Copy)]
+pub(super) struct Panel {
+    pub start: usize,
+    pub lanes: usize,
+    pub stride: usize,
+}
+
+impl Cut {
+    /// Panels that `lanes` lanes make.
+    pub(super) fn count(self, lanes: usize) -> usize {
+        match self {
+            Cut::Even(most) => lanes.div_ceil(most),
+            Cut::Vectors(width) => lanes.div_ceil(2 * width),
+        }
+    }
+
+    /// Panel `idx` of `lanes` lanes; in the packed block it begins at element `start * depth`.
+    pub(super) fn panel(self, lanes: usize, idx: usize) -> Panel {
+        match self {
+            Cut::Even(_) => {
+                let count = self.count(lanes);
+                let (base, extra) = (lanes / count, lanes % count);
+                let size = base + usize::from(idx < extra);
+                Panel {
+                    start: idx * base + idx.min(extra),
+                    lanes: size,
+                    stride: size,
+                }
+            }
+            Cut::Vectors(width) => {
+                let start = idx * 2 * width;
+                let size = (lanes - start).min(2 * width);
+                let stride = if size <= width { width } else { 2 * width };
+                Panel {
+                    start,
+                    lanes: size,
+                    stride,
+                }
+            }
+        }
+    }
+}
+
+/// Packs `lanes` x `depth` of `operand` into `out`, panel after panel.
+///
+/// Lanes of a panel after its last hold anything; they never reach an output.
+///
+/// # Panics
+/// Where `out` or `scratch` is too small.
+pub(super) fn pack<S: Scalar>(
+    isa: Isa,
+    operand: Operand<'_, S>,
+    lanes: Range<usize>,
+    depth: Range<usize>,
+    cut: Cut,
+    out: &mut [S],
+    scratch: &mut [S],
+) {
+    let (count, steps) = (lanes.len(), depth.len());
+    let last = cut.panel(count, cut.count(count) - 1);
+    assert!(
+        out.len() >= (last.start + last.stride) * steps + TAIL,
+        "a packed block is too small"
+    );
+    match operand.summed {
+        Summed::Cols => {
+            let width = S::kernels(isa).lanes;
+            for idx in 0..cut.count(count) {
+                let panel = cut.panel(count, idx);
+                for first in (0..panel.lanes).step_by(width) {
+                    let some = (panel.lanes - first).min(width);
+                    let start = lanes.start + panel.start + first;
+                    let (values, stride) =
+                        operand
+                            .source
+                            .window(start..start + some, depth.clone(), scratch);
+                    assert!(
+                        values.len() >= (some - 1) * stride + steps,
+                        "a window is too small"
+                    );
+                    // SAFETY: the window was just checked, the block above: this panel begins at
+                    // `panel.start * steps` and the elements after it are packed later or spare.
+                    unsafe {
+                        let to = out.as_mut_ptr().add(panel.start * steps + first);
+                        let from = (values.as_ptr(), stride);
+                        S::transpose(isa, from, some, steps, (to, panel.stride));
+                    }
+                }
+            }
+        }
+        Summed::Rows => {
+            let strip = (STRIP / count).max(1);
+            for first in (0..steps).step_by(strip) {
+                let some = (steps - first).min(strip);
+                let start = depth.start + first;
+                let (values, stride) =
+                    operand
+                        .source
+                        .window(start..start + some, lanes.clone(), scratch);
+                for idx in 0..cut.count(count) {
+                    let panel = cut.panel(count, idx);
+                    let to = panel.start * steps + first * panel.stride;
+                    let end = panel.start * steps + steps * panel.stride;
+                    copy_steps(
+                        &values[panel.start..],
+                        stride,
+                        some,
+                        panel,
+                        &mut out[to..end],
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Copies `steps` steps of a panel out of rows `stride` apart.
+fn copy_steps<S: Scalar>(from: &[S], stride: usize, steps: usize, panel: Panel, out: &mut [S]) {
+    for k in 0..steps {
+        let (from, out) = (&from[k * stride..], &mut out[k * panel.stride..]);
+        // Whole vectors where there is room in the panel: its later steps are packed later.
+        if panel.lanes == 32 {
+            out[..32].copy_from_slice(&from[..32]);
+        } else if panel.lanes <= 16 && from.len() >= 16 && out.len() >= 16 {
+            out[..16].copy_from_slice(&from[..16]);
+        } else {
+            out[..panel.lanes].copy_from_slice(&from[..panel.lanes]);
+        }
+    }
+}

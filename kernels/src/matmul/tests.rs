@@ -1,0 +1,250 @@
+//! Products against sums in f64, and against themselves: other tiles, threads, vectors, addresses.
+
+use espalier_interface::Serial;
+use half::{bf16, f16};
+
+use super::threads::Threads;
+use super::*;
+use crate::element::convert_real;
+
+/// Numbers in (-1, 1) that look random.
+pub(crate) fn numbers<E: Element>(len: usize, seed: u64) -> Vec<E> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..len)
+        .map(|_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            E::store(convert_real(
+                (state >> 33) as f64 / (1u64 << 30) as f64 - 1.0,
+            ))
+        })
+        .collect()
+}
+
+/// `left [m, k] right [k, n]` from the given storage of each side.
+fn product<A: Element, B: Element, E: Element>(
+    (isa, services): (Isa, &dyn Services),
+    (a, a_summed): (&[A], Summed),
+    (b, b_summed): (&[B], Summed),
+    [m, n, k]: [usize; 3],
+    (out, update): (&mut [E], Update),
+    bias: Option<&[E::Acc]>,
+) where
+    E::Acc: Scalar,
+{
+    let left = match a_summed {
+        Summed::Cols => Dense::new(a, m, k),
+        Summed::Rows => Dense::new(a, k, m),
+    };
+    let right = match b_summed {
+        Summed::Cols => Dense::new(b, n, k),
+        Summed::Rows => Dense::new(b, k, n),
+    };
+    let mut workspace = vec![0xFF; workspace_bytes::<E>(services.threads())];
+    let bias = bias.map(|bias| Dense::new(bias, 1, n));
+    matmul_on(
+        isa,
+        services,
+        Operand {
+            source: &left,
+            summed: a_summed,
+        },
+        Operand {
+            source: &right,
+            summed: b_summed,
+        },
+        Output {
+            values: out,
+            stride: n,
+            update,
+            bias: bias.as_ref().map(|bias| bias as &dyn Rows<E::Acc>),
+        },
+        &mut workspace,
+    );
+}
+
+/// The same in f64, one element at a time.
+fn reference<A: Element, B: Element>(
+    (a, a_summed): (&[A], Summed),
+    (b, b_summed): (&[B], Summed),
+    [m, n, k]: [usize; 3],
+) -> Vec<f64> {
+    let mut out = vec![0.0; m * n];
+    for i in 0..m {
+        for j in 0..n {
+            for p in 0..k {
+                let x = a[if a_summed == Summed::Cols {
+                    i * k + p
+                } else {
+                    p * m + i
+                }];
+                let y = b[if b_summed == Summed::Cols {
+                    j * k + p
+                } else {
+                    p * n + j
+                }];
+                out[i * n + j] += x.load().to_f64() * y.load().to_f64();
+            }
+        }
+    }
+    out
+}
+
+use crate::element::Real;
+
+fn check<A: Element, B: Element, E: Element>(shape: [usize; 3], tolerance: f64)
+where
+    E::Acc: Scalar,
+{
+    let [m, n, k] = shape;
+    let (a, b) = (numbers::<A>(m * k, 1), numbers::<B>(n * k, 2));
+    let bias: Vec<E::Acc> = numbers(n, 3);
+    let before: Vec<E> = numbers(m * n, 4);
+    for a_summed in [Summed::Cols, Summed::Rows] {
+        for b_summed in [Summed::Cols, Summed::Rows] {
+            let (a, b) = ((&a[..], a_summed), (&b[..], b_summed));
+            let expected = reference(a, b, shape);
+            for &isa in Isa::available() {
+                let on: (Isa, &dyn Services) = (isa, &Serial);
+                let mut out = vec![E::store(E::Acc::from_f64(f64::NAN)); m * n];
+                product(on, a, b, shape, (&mut out, Update::Overwrite), None);
+                let mut added = before.clone();
+                product(
+                    on,
+                    a,
+                    b,
+                    shape,
+                    (&mut added, Update::Accumulate),
+                    Some(&bias),
+                );
+                for i in 0..m * n {
+                    let limit = tolerance * (1.0 + (k as f64).sqrt());
+                    let found = out[i].load().to_f64();
+                    assert!(
+                        (found - expected[i]).abs() <= limit,
+                        "{isa:?} {shape:?} at {i}: {found}"
+                    );
+                    let expected = expected[i] + bias[i % n].to_f64() + before[i].load().to_f64();
+                    let found = added[i].load().to_f64();
+                    assert!(
+                        (found - expected).abs() <= limit,
+                        "{isa:?} {shape:?} at {i}: {found}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn equals_sums_in_f64() {
+    for shape in [
+        [1, 1, 1],
+        [1, 70, 33],
+        [70, 1, 300],
+        [3, 17, 5],
+        [14, 32, 256],
+        [15, 33, 257],
+    ] {
+        check::<f32, f32, f32>(shape, 1e-6);
+        check::<f64, f64, f64>(shape, 1e-14);
+        check::<f64, bf16, f64>(shape, 1e-14);
+        check::<bf16, f16, bf16>(shape, 1e-2);
+        check::<f16, f32, f32>(shape, 1e-6);
+    }
+    check::<f32, f32, f32>([230, 600, 20], 1e-6);
+    check::<bf16, bf16, bf16>([600, 530, 9], 1e-2);
+    check::<f32, f32, f32>([5, 6, 0], 1e-6);
+    check::<f32, f32, f32>([0, 6, 3], 1e-6);
+    check::<f32, f32, f32>([6, 0, 3], 1e-6);
+}
+
+/// The bits of one product on some threads, with operands and output at odd addresses.
+fn bits<E: Element>(isa: Isa, services: &dyn Services, shape: [usize; 3], offset: usize) -> Vec<E>
+where
+    E::Acc: Scalar,
+{
+    let [m, n, k] = shape;
+    let mut a = vec![E::default(); offset];
+    let mut b = vec![E::default(); offset];
+    a.extend(numbers::<E>(m * k, 5));
+    b.extend(numbers::<E>(n * k, 6));
+    let mut out = vec![E::default(); m * n + offset];
+    let to = (&mut out[offset..], Update::Overwrite);
+    let (a, b) = ((&a[offset..], Summed::Cols), (&b[offset..], Summed::Cols));
+    product((isa, services), a, b, shape, to, None);
+    out.split_off(offset)
+}
+
+#[test]
+fn bits_do_not_depend_on_threads_or_addresses_or_vectors() {
+    fn check<E: Element>()
+    where
+        E::Acc: Scalar,
+    {
+        for shape in [[100, 700, 300], [700, 16, 600], [1, 520, 700]] {
+            let expected = bits::<E>(Isa::detect(), &Serial, shape, 0);
+            for threads in [1, 2, 3, 7] {
+                let found = bits::<E>(Isa::detect(), &Threads(threads), shape, threads);
+                assert!(found == expected, "{shape:?} on {threads} threads");
+            }
+            // Fused kernels agree whatever their width.
+            for &isa in Isa::available().iter().filter(|&&isa| isa != Isa::Portable) {
+                assert!(
+                    bits::<E>(isa, &Serial, shape, 0) == expected,
+                    "{shape:?} with {isa:?}"
+                );
+            }
+        }
+    }
+    check::<f32>();
+    check::<f64>();
+    check::<bf16>();
+}
+
+#[test]
+fn a_row_does_not_depend_on_the_rows_around_it() {
+    let [n, k] = [130, 520];
+    let (x, w) = (numbers::<f32>(40 * k, 7), numbers::<f32>(n * k, 8));
+    let mut all = vec![0.0f32; 40 * n];
+    let on: (Isa, &dyn Services) = (Isa::detect(), &Serial);
+    let w = (&w[..], Summed::Cols);
+    product(
+        on,
+        (&x, Summed::Cols),
+        w,
+        [40, n, k],
+        (&mut all, Update::Overwrite),
+        None,
+    );
+    for row in [0, 13, 14, 39] {
+        let mut one = vec![0.0f32; n];
+        let x = (&x[row * k..(row + 1) * k], Summed::Cols);
+        product(on, x, w, [1, n, k], (&mut one, Update::Overwrite), None);
+        assert_eq!(one, all[row * n..(row + 1) * n]);
+    }
+}
+
+#[test]
+fn strided_outputs_keep_what_lies_between() {
+    let (x, w) = (numbers::<f32>(20 * 8, 1), numbers::<f32>(40 * 8, 2));
+    let (left, right) = (Dense::new(&x, 20, 8), Dense::new(&w, 40, 8));
+    let mut out = vec![7.0f32; 20 * 50];
+    let mut workspace = vec![0; workspace_bytes::<f32>(2)];
+    matmul(
+        &Threads(2),
+        Operand::over_cols(&left),
+        Operand::over_cols(&right),
+        Output {
+            values: &mut out,
+            stride: 50,
+            update: Update::Overwrite,
+            bias: None,
+        },
+        &mut workspace,
+    );
+    for row in out.chunks(50) {
+        assert!(row[..40].iter().all(|&x| x != 7.0) && row[40..].iter().all(|&x| x == 7.0));
+    }
+}

@@ -1,0 +1,129 @@
+//! A few rows of a matrix -> a panel whose step `k` holds their `k`-th elements side by side.
+#![allow(unsafe_code)] // Vector intrinsics and raw panels.
+
+use std::ops::Range;
+
+/// The transposing copy, an element at a time.
+///
+/// # Safety
+/// `from` holds `lanes` rows up to `depth.end`; `out` holds their steps.
+pub(super) unsafe fn portable<S: Copy>(
+    (from, from_stride): (*const S, usize),
+    lanes: usize,
+    depth: Range<usize>,
+    (out, out_stride): (*mut S, usize),
+) {
+    for k in depth {
+        for lane in 0..lanes {
+            // SAFETY: in bounds by the caller's promise.
+            unsafe { *out.add(k * out_stride + lane) = *from.add(lane * from_stride + k) };
+        }
+    }
+}
+
+/// Sixteen rows at a time: 64 shuffles for 256 elements.
+///
+/// # Safety
+/// As `Packed::transpose`, with at most 16 lanes, on a CPU with AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn avx512_f32(
+    (from, from_stride): (*const f32, usize),
+    lanes: usize,
+    depth: usize,
+    (out, out_stride): (*mut f32, usize),
+) {
+    use std::arch::x86_64::*;
+    let mut k = 0;
+    while k < depth {
+        let steps = (depth - k).min(16);
+        let mask = (0xFFFF_u32 >> (16 - steps)) as __mmask16;
+        let mut rows = [_mm512_setzero_ps(); 16];
+        for (lane, row) in rows.iter_mut().enumerate() {
+            if lane < lanes {
+                // SAFETY: `steps` elements of row `lane`; masked-off elements are not touched.
+                *row = unsafe { _mm512_maskz_loadu_ps(mask, from.add(lane * from_stride + k)) };
+            }
+        }
+        // Quads: `quads[g][c]` holds columns c, c + 4, c + 8, c + 12 of rows 4g .. 4g + 3.
+        let mut quads = [[_mm512_setzero_ps(); 4]; 4];
+        for (group, quad) in quads.iter_mut().enumerate() {
+            let four = &rows[4 * group..4 * group + 4];
+            let low01 = _mm512_castps_pd(_mm512_unpacklo_ps(four[0], four[1]));
+            let high01 = _mm512_castps_pd(_mm512_unpackhi_ps(four[0], four[1]));
+            let low23 = _mm512_castps_pd(_mm512_unpacklo_ps(four[2], four[3]));
+            let high23 = _mm512_castps_pd(_mm512_unpackhi_ps(four[2], four[3]));
+            quad[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+            quad[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+            quad[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+            quad[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+        }
+        let mut columns = [_mm512_setzero_ps(); 16];
+        for c in 0..4 {
+            let even01 = _mm512_shuffle_f32x4::<0x88>(quads[0][c], quads[1][c]);
+            let even23 = _mm512_shuffle_f32x4::<0x88>(quads[2][c], quads[3][c]);
+            let odd01 = _mm512_shuffle_f32x4::<0xDD>(quads[0][c], quads[1][c]);
+            let odd23 = _mm512_shuffle_f32x4::<0xDD>(quads[2][c], quads[3][c]);
+            columns[c] = _mm512_shuffle_f32x4::<0x88>(even01, even23);
+            columns[c + 8] = _mm512_shuffle_f32x4::<0xDD>(even01, even23);
+            columns[c + 4] = _mm512_shuffle_f32x4::<0x88>(odd01, odd23);
+            columns[c + 12] = _mm512_shuffle_f32x4::<0xDD>(odd01, odd23);
+        }
+        for (step, column) in columns.iter().enumerate() {
+            if step < steps {
+                // SAFETY: step `k + step` of the panel, or the 16 elements after its last.
+                unsafe { _mm512_storeu_ps(out.add((k + step) * out_stride), *column) };
+            }
+        }
+        k += steps;
+    }
+}
+
+/// Eight rows at a time: 24 shuffles for 64 elements.
+///
+/// # Safety
+/// As `Packed::transpose`, with at most 8 lanes, on a CPU with AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn avx2_f32(
+    (from, from_stride): (*const f32, usize),
+    lanes: usize,
+    depth: usize,
+    (out, out_stride): (*mut f32, usize),
+) {
+    use std::arch::x86_64::*;
+    let whole = depth / 8 * 8;
+    for k in (0..whole).step_by(8) {
+        let mut rows = [_mm256_setzero_ps(); 8];
+        for (lane, row) in rows.iter_mut().enumerate() {
+            if lane < lanes {
+                // SAFETY: eight elements of row `lane`.
+                *row = unsafe { _mm256_loadu_ps(from.add(lane * from_stride + k)) };
+            }
+        }
+        // `quads[g][c]` holds columns c and c + 4 of rows 4g .. 4g + 3.
+        let mut quads = [[_mm256_setzero_ps(); 4]; 2];
+        for (group, quad) in quads.iter_mut().enumerate() {
+            let four = &rows[4 * group..4 * group + 4];
+            let low01 = _mm256_castps_pd(_mm256_unpacklo_ps(four[0], four[1]));
+            let high01 = _mm256_castps_pd(_mm256_unpackhi_ps(four[0], four[1]));
+            let low23 = _mm256_castps_pd(_mm256_unpacklo_ps(four[2], four[3]));
+            let high23 = _mm256_castps_pd(_mm256_unpackhi_ps(four[2], four[3]));
+            quad[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(low01, low23));
+            quad[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low01, low23));
+            quad[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high01, high23));
+            quad[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high01, high23));
+        }
+        let mut columns = [_mm256_setzero_ps(); 8];
+        for c in 0..4 {
+            columns[c] = _mm256_permute2f128_ps::<0x20>(quads[0][c], quads[1][c]);
+            columns[c + 4] = _mm256_permute2f128_ps::<0x31>(quads[0][c], quads[1][c]);
+        }
+        for (step, column) in columns.iter().enumerate() {
+            // SAFETY: step `k + step` of the panel, or the elements after its last.
+            unsafe { _mm256_storeu_ps(out.add((k + step) * out_stride), *column) };
+        }
+    }
+    // SAFETY: the rest of the same rows and steps.
+    unsafe { portable((from, from_stride), lanes, whole..depth, (out, out_stride)) };
+}

@@ -1,0 +1,243 @@
+//! Rows -> rows of unit root mean square, times a weight; and the gradients of both.
+//!
+//! `r_t = 1 / sqrt(mean_d x_td^2 + eps)`, `n_td = round(x_td r_t)`, `y_td = n_td w_d`: the row is
+//! rounded to its dtype before the weight, as Hugging Face's `LlamaRMSNorm` does.
+
+use espalier_interface::Services;
+
+use crate::element::{Element, Real, convert_real};
+use crate::split::{chunks_mut, rows_per_chunk};
+use crate::{lanes, simd::vectorized};
+
+/// Columns of the weight's gradient that one thread sums.
+const COLUMNS: usize = 64;
+
+/// Tokens whose contributions are summed before they join the total, which bounds rounding errors.
+pub(crate) const SPAN: usize = 64;
+
+/// `1 / sqrt(mean(row^2) + eps)`.
+#[inline(always)]
+fn inverse_rms<E: Element>(row: &[E], eps: f64) -> E::Acc {
+    let squares = lanes::sum(
+        row,
+        #[inline(always)]
+        |v| v * v,
+    );
+    let mean = squares / E::Acc::from_f64(row.len() as f64);
+    E::Acc::ONE / (mean + E::Acc::from_f64(eps)).sqrt()
+}
+
+/// Writes `y = round(x r) w`.
+///
+/// # Shapes
+/// `x`, `y`: `[T, D]`; `weight`: `[D]`, in any float dtype.
+pub fn rms_norm<E: Element, W: Element>(
+    services: &dyn Services,
+    x: &[E],
+    weight: &[W],
+    eps: f64,
+    y: &mut [E],
+) {
+    let width = weight.len();
+    assert!(
+        x.len() == y.len() && x.len().is_multiple_of(width),
+        "rms_norm: shapes disagree"
+    );
+    chunks_mut(services, y, rows_per_chunk(width) * width, |start, y| {
+        vectorized(
+            #[inline(always)]
+            || {
+                let x = &x[start..start + y.len()];
+                for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
+                    let r = inverse_rms(x, eps);
+                    for ((y, &x), &w) in y.iter_mut().zip(x).zip(weight) {
+                        let w: E::Acc = convert_real(w.load());
+                        *y = E::store(E::store(x.load() * r).load() * w);
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// Writes the input's gradient, `dx = r (g - x r^2 mean(g x))` with `g = dy w`.
+///
+/// # Shapes
+/// `x`, `dy`, `dx`: `[T, D]`; `weight`: `[D]`.
+pub fn rms_norm_backward<E: Element, W: Element>(
+    services: &dyn Services,
+    x: &[E],
+    weight: &[W],
+    dy: &[E],
+    eps: f64,
+    dx: &mut [E],
+) {
+    let width = weight.len();
+    assert!(
+        x.len() == dx.len() && dy.len() == dx.len(),
+        "rms_norm_backward: shapes disagree"
+    );
+    assert!(
+        x.len().is_multiple_of(width),
+        "rms_norm_backward: rows are not whole"
+    );
+    chunks_mut(services, dx, rows_per_chunk(width) * width, |start, dx| {
+        vectorized(
+            #[inline(always)]
+            || {
+                let x = &x[start..start + dx.len()];
+                let dy = &dy[start..start + dx.len()];
+                let rows = x.chunks_exact(width).zip(dy.chunks_exact(width));
+                for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(width)) {
+                    let r = inverse_rms(x, eps);
+                    let dot = weighted_dot(x, dy, weight);
+                    let pull = dot / E::Acc::from_f64(width as f64) * r * r;
+                    for (((dx, &x), &dy), &w) in dx.iter_mut().zip(x).zip(dy).zip(weight) {
+                        let w: E::Acc = convert_real(w.load());
+                        *dx = E::store(r * (dy.load() * w - x.load() * pull));
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// `sum_d x_d dy_d w_d`, in lanes.
+#[inline(always)]
+fn weighted_dot<E: Element, W: Element>(x: &[E], dy: &[E], weight: &[W]) -> E::Acc {
+    const BLOCK: usize = lanes::LANES;
+    let mut total = [E::Acc::ZERO; BLOCK];
+    for ((x, dy), w) in x
+        .chunks(BLOCK)
+        .zip(dy.chunks(BLOCK))
+        .zip(weight.chunks(BLOCK))
+    {
+        for (((lane, &x), &dy), &w) in total.iter_mut().zip(x).zip(dy).zip(w) {
+            let w: E::Acc = convert_real(w.load());
+            *lane += dy.load() * w * x.load();
+        }
+    }
+    lanes::sum(
+        &total,
+        #[inline(always)]
+        |v| v,
+    )
+}
+
+/// Adds the weight's gradient: `dweight_d += sum_t dy_td n_td`, tokens in order, in spans of 64.
+///
+/// # Shapes
+/// `x`, `dy`: `[T, D]`; `inverse`: `[T]`, overwritten with `r_t`; `dweight`: `[D]`.
+pub fn rms_norm_backward_weight<E: Element, G: Element>(
+    services: &dyn Services,
+    x: &[E],
+    dy: &[E],
+    eps: f64,
+    inverse: &mut [E::Acc],
+    dweight: &mut [G],
+) {
+    let width = dweight.len();
+    assert!(
+        x.len() == dy.len(),
+        "rms_norm_backward_weight: shapes disagree"
+    );
+    assert!(
+        x.len() == inverse.len() * width,
+        "rms_norm_backward_weight: rows are not whole"
+    );
+    chunks_mut(
+        services,
+        inverse,
+        rows_per_chunk(width),
+        |start, inverse| {
+            vectorized(
+                #[inline(always)]
+                || {
+                    let rows = x[start * width..].chunks_exact(width);
+                    for (r, row) in inverse.iter_mut().zip(rows) {
+                        *r = inverse_rms(row, eps);
+                    }
+                },
+            );
+        },
+    );
+    let inverse = &*inverse;
+    chunks_mut(services, dweight, COLUMNS, |start, dweight| {
+        vectorized(
+            #[inline(always)]
+            || {
+                let columns = dweight.len();
+                let mut total = [E::Acc::ZERO; COLUMNS];
+                for (span, inverse) in inverse.chunks(SPAN).enumerate() {
+                    let mut partial = [E::Acc::ZERO; COLUMNS];
+                    for (t, &r) in inverse.iter().enumerate() {
+                        let first = (span * SPAN + t) * width + start;
+                        let x = &x[first..first + columns];
+                        let dy = &dy[first..first + columns];
+                        for ((sum, &x), &dy) in partial.iter_mut().zip(x).zip(dy) {
+                            *sum += dy.load() * E::store(x.load() * r).load();
+                        }
+                    }
+                    for (total, &sum) in total.iter_mut().zip(&partial) {
+                        *total += sum;
+                    }
+                }
+                for (dw, &sum) in dweight.iter_mut().zip(&total) {
+                    *dw = G::store(dw.load() + convert_real(sum));
+                }
+            },
+        );
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use espalier_interface::Serial;
+
+    use super::*;
+    use crate::check;
+
+    const EPS: f64 = 1e-5;
+
+    fn forward(x: &[f64], w: &[f64]) -> Vec<f64> {
+        let mut y = vec![0.0; x.len()];
+        rms_norm(&Serial, x, w, EPS, &mut y);
+        y
+    }
+
+    #[test]
+    fn gradients_are_the_differences() {
+        let (t, d) = (3, 37);
+        let x = check::numbers(t * d, 1);
+        let w = check::numbers(d, 2);
+        let dy = check::numbers(t * d, 3);
+        let mut dx = vec![0.0; t * d];
+        rms_norm_backward(&Serial, &x, &w, &dy, EPS, &mut dx);
+        check::gradient(|x| check::dot(&forward(x, &w), &dy), &x, &dx);
+        let (mut dw, mut inverse) = (vec![0.5; d], vec![0.0; t]);
+        rms_norm_backward_weight(&Serial, &x, &dy, EPS, &mut inverse, &mut dw);
+        dw.iter_mut().for_each(|g| *g -= 0.5);
+        check::gradient(|w| check::dot(&forward(&x, w), &dy), &w, &dw);
+    }
+
+    #[test]
+    fn f32_and_threads_agree() {
+        let (t, d) = (300, 100);
+        let (x, w) = (check::numbers(t * d, 1), check::numbers(d, 2));
+        let dy = check::numbers(t * d, 3);
+        let (xf, wf, dyf) = (check::floats(&x), check::floats(&w), check::floats(&dy));
+        let run = |services: &dyn Services| {
+            let (mut y, mut dx) = (vec![0f32; t * d], vec![0f32; t * d]);
+            let (mut dw, mut inverse) = (vec![0f32; d], vec![0f32; t]);
+            rms_norm(services, &xf, &wf, EPS, &mut y);
+            rms_norm_backward(services, &xf, &wf, &dyf, EPS, &mut dx);
+            rms_norm_backward_weight(services, &xf, &dyf, EPS, &mut inverse, &mut dw);
+            (y, dx, dw)
+        };
+        check::same_on_two_threads(run);
+        check::close(&run(&Serial).0, &forward(&x, &w), 1e-6);
+        let mut dw = vec![0.0f64; d];
+        rms_norm_backward_weight(&Serial, &x, &dy, EPS, &mut vec![0.0; t], &mut dw);
+        check::close(&run(&Serial).2, &dw, 1e-5);
+    }
+}

@@ -1,0 +1,84 @@
+//! A loop -> the same loop compiled for the widest vectors of the machine it runs on.
+//!
+//! Wider vectors never change a result: the compiler neither contracts `a * b + c` nor reorders
+//! sums, and kernels that sum in lanes write the number of lanes down.
+#![allow(unsafe_code)] // Calls of functions compiled for detected CPU features.
+
+/// Runs `body`, compiled for AVX-512, AVX2 or the baseline, whichever this CPU has.
+///
+/// Mark the closure `#[inline(always)]` so that its loops take part.
+#[inline(always)]
+pub fn vectorized<R>(body: impl FnOnce() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if has_avx512() {
+            // SAFETY: the features were detected on this CPU.
+            return unsafe { with_avx512(body) };
+        }
+        if has_avx2() {
+            // SAFETY: as above.
+            return unsafe { with_avx2(body) };
+        }
+    }
+    body()
+}
+
+/// True where the CPU has what `vectorized` calls AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn has_avx512() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && has_avx2()
+}
+
+/// True where the CPU has AVX2, FMA and F16C.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
+}
+
+/// # Safety
+/// The CPU must have the features named here.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn with_avx512<R>(body: impl FnOnce() -> R) -> R {
+    body()
+}
+
+/// # Safety
+/// The CPU must have the features named here.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn with_avx2<R>(body: impl FnOnce() -> R) -> R {
+    body()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gives_what_the_plain_loop_gives() {
+        let x: Vec<f32> = (0..1000).map(|i| i as f32 * 0.37 - 90.0).collect();
+        let plain: Vec<f32> = x
+            .iter()
+            .map(|&v| v * v + crate::element::exp_f32(v))
+            .collect();
+        let mut wide = vec![0.0; x.len()];
+        vectorized(
+            #[inline(always)]
+            || {
+                for (y, &v) in wide.iter_mut().zip(&x) {
+                    *y = v * v + crate::element::exp_f32(v);
+                }
+            },
+        );
+        assert_eq!(plain, wide);
+    }
+}

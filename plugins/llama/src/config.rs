@@ -1,0 +1,292 @@
+//! `config.json` as transformers 4 and 5 write it -> the numbers that define a Llama.
+
+use espalier_interface::{PluginError, Result};
+use serde_json::Value as Json;
+
+use crate::fields::Fields;
+use crate::rope::Rope;
+
+/// Largest extent that is believed: four times the widest vocabularies, and no product of two overflows.
+const MAX_EXTENT: u64 = 1 << 24;
+
+/// Most layers that are believed.
+const MAX_LAYERS: u64 = 4096;
+
+/// Most elements of all params that are believed; their bytes and sums stay far below 2^63.
+const MAX_ELEMENTS: u64 = 1 << 50;
+
+/// What a Llama's `config.json` says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LlamaConfig {
+    /// `V`.
+    pub vocab_size: u64,
+    /// `D`.
+    pub hidden_size: u64,
+    /// `F`.
+    pub intermediate_size: u64,
+    /// Number of layers.
+    pub num_layers: u64,
+    /// `H`.
+    pub num_heads: u64,
+    /// Key and value heads, a divisor of `H`.
+    pub num_kv_heads: u64,
+    /// `K`.
+    pub head_dim: u64,
+    /// Longest sequence the model was made for.
+    pub max_positions: u64,
+    /// Epsilon of every norm.
+    pub rms_norm_eps: f64,
+    /// Rotary embedding.
+    pub rope: Rope,
+    /// True where the head's weight is the token table.
+    pub tied_head: bool,
+    /// True where the four projections of attention have biases.
+    pub attention_bias: bool,
+    /// True where the three projections of the feed-forward part have biases.
+    pub mlp_bias: bool,
+    /// Standard deviation of fresh weights.
+    pub initializer_range: f64,
+}
+
+impl LlamaConfig {
+    /// Reads a parsed `config.json`.
+    ///
+    /// # Errors
+    /// `INVALID` for a value that is missing or impossible, `UNSUPPORTED` for a variant that is not Llama's.
+    pub fn read(json: &Json) -> Result<Self> {
+        let fields = Fields::new(json, "")?;
+        refuse_variants(&fields)?;
+        let hidden_size = fields.count("hidden_size", 1..=MAX_EXTENT, None)?;
+        let num_heads = fields.count("num_attention_heads", 1..=MAX_EXTENT, None)?;
+        let num_kv_heads = fields.count("num_key_value_heads", 1..=MAX_EXTENT, Some(num_heads))?;
+        if hidden_size % num_heads != 0 {
+            return Err(PluginError::invalid(format!(
+                "config.json: `hidden_size` {hidden_size} is not a multiple of \
+                 `num_attention_heads` {num_heads}"
+            )));
+        }
+        if num_heads % num_kv_heads != 0 {
+            return Err(PluginError::invalid(format!(
+                "config.json: `num_attention_heads` {num_heads} is not a multiple of \
+                 `num_key_value_heads` {num_kv_heads}"
+            )));
+        }
+        let head_dim = fields.count("head_dim", 1..=MAX_EXTENT, Some(hidden_size / num_heads))?;
+        if head_dim % 2 != 0 {
+            return Err(PluginError::invalid(format!(
+                "config.json: heads are {head_dim} wide, expected an even width: rotary \
+                 embedding turns pairs (`hidden_size` {hidden_size}, `num_attention_heads` \
+                 {num_heads})"
+            )));
+        }
+        if num_heads * head_dim > MAX_EXTENT {
+            return Err(PluginError::invalid(format!(
+                "config.json: {num_heads} heads of width {head_dim} are {} wide together, \
+                 expected at most {MAX_EXTENT}",
+                num_heads * head_dim
+            )));
+        }
+        let max_positions = fields.count("max_position_embeddings", 1..=1 << 40, Some(2048))?;
+        let config = LlamaConfig {
+            vocab_size: fields.count("vocab_size", 1..=MAX_EXTENT, None)?,
+            hidden_size,
+            intermediate_size: fields.count("intermediate_size", 1..=MAX_EXTENT, None)?,
+            num_layers: fields.count("num_hidden_layers", 1..=MAX_LAYERS, None)?,
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            max_positions,
+            rms_norm_eps: fields.positive("rms_norm_eps", Some(1e-6))?,
+            rope: Rope::read(&fields, max_positions)?,
+            tied_head: fields.flag("tie_word_embeddings")?,
+            attention_bias: fields.flag("attention_bias")?,
+            mlp_bias: fields.flag("mlp_bias")?,
+            initializer_range: fields.positive("initializer_range", Some(0.02))?,
+        };
+        let elements = config.elements();
+        if elements > MAX_ELEMENTS {
+            return Err(PluginError::invalid(format!(
+                "config.json: a model of {elements} weights, expected at most {MAX_ELEMENTS}"
+            )));
+        }
+        Ok(config)
+    }
+
+    /// Width of the queries, `H K`.
+    pub fn query_width(&self) -> u64 {
+        self.num_heads * self.head_dim
+    }
+
+    /// Width of the keys and of the values.
+    pub fn kv_width(&self) -> u64 {
+        self.num_kv_heads * self.head_dim
+    }
+
+    /// Elements of all linears and tables. Extents are at most 2^24 and layers at most 2^12, so nothing overflows.
+    fn elements(&self) -> u64 {
+        let attention = 2 * (self.query_width() + self.kv_width());
+        let layer = self.hidden_size * (attention + 3 * self.intermediate_size);
+        self.num_layers * layer + 2 * self.vocab_size * self.hidden_size
+    }
+}
+
+fn refuse_variants(fields: &Fields<'_>) -> Result<()> {
+    let model_type = fields.text("model_type", "llama")?;
+    if model_type != "llama" {
+        return Err(PluginError::unsupported(format!(
+            "config.json: `model_type` is `{model_type}`, this family reads `llama`"
+        )));
+    }
+    let activation = fields.text("hidden_act", "silu")?;
+    if activation != "silu" {
+        return Err(PluginError::unsupported(format!(
+            "config.json: `hidden_act` is `{activation}`, a Llama's is `silu`"
+        )));
+    }
+    for key in [
+        "attention_dropout",
+        "sliding_window",
+        "attn_logit_softcapping",
+    ] {
+        if let Some(found) = fields.get(key).filter(|found| found.as_f64() != Some(0.0)) {
+            return Err(PluginError::unsupported(format!(
+                "config.json: `{key}` is {found}, which a Llama does not have"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use espalier_interface::ErrorCode;
+    use serde_json::json;
+
+    use super::*;
+
+    fn tiny() -> Json {
+        json!({
+            "model_type": "llama", "vocab_size": 512, "hidden_size": 64, "intermediate_size": 176,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "rms_norm_eps": 1e-5, "attention_dropout": 0.0
+        })
+    }
+
+    fn with(key: &str, value: Json) -> Json {
+        let mut config = tiny();
+        config[key] = value;
+        config
+    }
+
+    #[test]
+    fn what_is_left_out_takes_transformers_defaults() {
+        let mut config = tiny();
+        config
+            .as_object_mut()
+            .expect("an object")
+            .remove("num_key_value_heads");
+        let read = LlamaConfig::read(&config).expect("complete");
+        assert_eq!((read.num_kv_heads, read.head_dim), (4, 16));
+        assert_eq!((read.max_positions, read.tied_head), (2048, false));
+        assert_eq!(read.rope.theta, 10_000.0);
+    }
+
+    #[test]
+    fn a_head_dim_of_its_own_widens_the_queries() {
+        let read = LlamaConfig::read(&with("head_dim", json!(32))).expect("allowed");
+        assert_eq!((read.query_width(), read.kv_width()), (128, 64));
+    }
+
+    #[test]
+    fn impossible_values_are_shown_with_what_was_expected() {
+        let cases = [
+            (
+                "hidden_size",
+                json!(66),
+                ["`hidden_size` 66", "`num_attention_heads` 4"],
+            ),
+            (
+                "num_key_value_heads",
+                json!(3),
+                ["heads` 4", "`num_key_value_heads` 3"],
+            ),
+            (
+                "num_hidden_layers",
+                json!(0),
+                ["`num_hidden_layers`", "found 0"],
+            ),
+            (
+                "vocab_size",
+                json!(1u64 << 60),
+                ["1..=16777216", "found 1152921504606846976"],
+            ),
+            ("hidden_size", json!(-64), ["`hidden_size`", "found -64"]),
+            (
+                "vocab_size",
+                json!("512"),
+                ["a whole number", "found \"512\""],
+            ),
+            ("vocab_size", json!(null), ["`vocab_size`", "found nothing"]),
+            ("head_dim", json!(15), ["15 wide", "even"]),
+            (
+                "head_dim",
+                json!(1u64 << 23),
+                ["are 33554432 wide", "16777216"],
+            ),
+            ("rms_norm_eps", json!(0), ["`rms_norm_eps`", "found 0"]),
+            (
+                "tie_word_embeddings",
+                json!(1),
+                ["true or false", "found 1"],
+            ),
+        ];
+        for (key, value, parts) in cases {
+            let error = LlamaConfig::read(&with(key, value)).expect_err(key);
+            assert_eq!(error.code, ErrorCode::INVALID, "{error}");
+            for part in parts {
+                assert!(error.message.contains(part), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_model_beyond_all_memory_is_refused() {
+        let mut config = tiny();
+        for key in ["hidden_size", "intermediate_size", "vocab_size"] {
+            config[key] = json!(1 << 24);
+        }
+        config["num_hidden_layers"] = json!(4096);
+        let error = LlamaConfig::read(&config).expect_err("2^62 weights");
+        assert!(
+            error.message.contains("expected at most 1125899906842624"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn other_architectures_are_named() {
+        let cases = [
+            ("hidden_act", json!("gelu"), "`gelu`"),
+            ("model_type", json!("mistral"), "`mistral`"),
+            (
+                "attention_dropout",
+                json!(0.1),
+                "`attention_dropout` is 0.1",
+            ),
+        ];
+        for (key, value, part) in cases {
+            let error = LlamaConfig::read(&with(key, value)).expect_err(key);
+            assert_eq!(error.code, ErrorCode::UNSUPPORTED, "{error}");
+            assert!(error.message.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        let error = LlamaConfig::read(&json!([1, 2])).expect_err("a list");
+        assert_eq!(
+            error.message,
+            "config.json: expected an object, found [1,2]"
+        );
+    }
+}

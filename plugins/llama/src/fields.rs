@@ -1,0 +1,120 @@
+//! A `config.json` -> single values by name, each checked for its type and range.
+
+use std::ops::RangeInclusive;
+
+use espalier_interface::{PluginError, Result};
+use serde_json::{Map, Value as Json};
+
+/// An object of a `config.json`. A key that is absent or null counts as not set.
+#[derive(Clone, Copy)]
+pub struct Fields<'a> {
+    object: &'a Map<String, Json>,
+    /// What stands before a key in errors: empty, or `rope_parameters.`.
+    path: &'a str,
+}
+
+impl<'a> Fields<'a> {
+    /// The object `json`, whose keys are named `path` + key in errors.
+    ///
+    /// # Errors
+    /// `INVALID` where `json` is no object.
+    pub fn new(json: &'a Json, path: &'a str) -> Result<Self> {
+        match json.as_object() {
+            Some(object) => Ok(Fields { object, path }),
+            None => Err(PluginError::invalid(format!(
+                "config.json: expected an object{}{}, found {}",
+                if path.is_empty() { "" } else { " at " },
+                path.trim_end_matches('.'),
+                shown(json)
+            ))),
+        }
+    }
+
+    /// The value of `key`, or nothing.
+    pub fn get(&self, key: &str) -> Option<&'a Json> {
+        self.object.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Keys and values that are set.
+    pub fn entries(&self) -> impl Iterator<Item = (&'a String, &'a Json)> {
+        self.object.iter().filter(|(_, value)| !value.is_null())
+    }
+
+    /// The whole number `key` within `range`, or `default`.
+    ///
+    /// # Errors
+    /// `INVALID` with the range and the value found; also where it is missing and there is no default.
+    pub fn count(
+        &self,
+        key: &str,
+        range: RangeInclusive<u64>,
+        default: Option<u64>,
+    ) -> Result<u64> {
+        let expected = format!("a whole number in {}..={}", range.start(), range.end());
+        match (self.get(key), default) {
+            (None, Some(default)) => Ok(default),
+            (None, None) => Err(self.expected(key, &expected, None)),
+            (Some(found), _) => match found.as_u64().filter(|number| range.contains(number)) {
+                Some(number) => Ok(number),
+                None => Err(self.expected(key, &expected, Some(found))),
+            },
+        }
+    }
+
+    /// The number `key`, finite and above zero, or `default`.
+    ///
+    /// # Errors
+    /// `INVALID` with the value found; also where it is missing and there is no default.
+    pub fn positive(&self, key: &str, default: Option<f64>) -> Result<f64> {
+        let expected = "a number above 0";
+        match (self.get(key), default) {
+            (None, Some(default)) => Ok(default),
+            (None, None) => Err(self.expected(key, expected, None)),
+            (Some(found), _) => match found.as_f64().filter(|x| x.is_finite() && *x > 0.0) {
+                Some(number) => Ok(number),
+                None => Err(self.expected(key, expected, Some(found))),
+            },
+        }
+    }
+
+    /// The truth value `key`, or false.
+    ///
+    /// # Errors
+    /// `INVALID` where it is neither true nor false.
+    pub fn flag(&self, key: &str) -> Result<bool> {
+        match self.get(key) {
+            None => Ok(false),
+            Some(Json::Bool(flag)) => Ok(*flag),
+            Some(found) => Err(self.expected(key, "true or false", Some(found))),
+        }
+    }
+
+    /// The text `key`, or `default`.
+    ///
+    /// # Errors
+    /// `INVALID` where it is no text.
+    pub fn text(&self, key: &str, default: &'a str) -> Result<&'a str> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(Json::String(text)) => Ok(text),
+            Some(found) => Err(self.expected(key, "a text", Some(found))),
+        }
+    }
+
+    fn expected(&self, key: &str, expected: &str, found: Option<&Json>) -> PluginError {
+        let found = found.map_or("nothing".to_owned(), shown);
+        PluginError::invalid(format!(
+            "config.json: `{}{key}`: expected {expected}, found {found}",
+            self.path
+        ))
+    }
+}
+
+/// A JSON value, cut to a length that an error can carry.
+fn shown(json: &Json) -> String {
+    let text = json.to_string();
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}

@@ -1,0 +1,121 @@
+//! Llama's three graphs: the token table, a layer, and the head with its loss.
+//!
+//! Legend: `T` tokens, `D` width, `F` feed-forward width, `H` heads, `J` key/value heads, `K` head width, `V` vocab.
+
+use espalier_interface::DType;
+use espalier_interface::graph::{Dim, Graph, Source, ValueId, batch};
+use espalier_interface::op::{self, AttentionShape, EmbeddingLayout};
+
+use crate::config::LlamaConfig;
+
+/// The name under which hidden states pass from unit to unit.
+const HIDDEN: &str = "hidden";
+
+/// Tokens `[T]` -> `hidden` `[T, D]`.
+pub fn embedding(config: &LlamaConfig) -> Graph {
+    let mut graph = Graph::new("llama.embedding");
+    let tokens = graph.batch(batch::TOKENS);
+    let shape = [config.vocab_size, config.hidden_size];
+    let table = graph.param("model.embed_tokens.weight", shape);
+    let hidden = op::embedding(&mut graph, tokens, table, EmbeddingLayout::ByRow);
+    graph.output(HIDDEN, hidden);
+    graph
+}
+
+/// `hidden` `[T, D]` -> `hidden` `[T, D]`: `x + attention(norm(x))`, then `x + feed_forward(norm(x))`.
+pub fn layer(config: &LlamaConfig) -> Graph {
+    let mut graph = Graph::new("llama.layer");
+    let hidden = previous(&mut graph, config);
+    let normed = norm(&mut graph, hidden, "input_layernorm.weight", config);
+    let attended = attention(&mut graph, normed, config);
+    let hidden = op::add(&mut graph, hidden, attended, 1.0);
+    let normed = norm(
+        &mut graph,
+        hidden,
+        "post_attention_layernorm.weight",
+        config,
+    );
+    let fed = feed_forward(&mut graph, normed, config);
+    let hidden = op::add(&mut graph, hidden, fed, 1.0);
+    graph.output(HIDDEN, hidden);
+    graph
+}
+
+/// `hidden` `[T, D]` -> `loss` `[T]`, `correct` `[T]`, `logits` `[T, V]`.
+pub fn head(config: &LlamaConfig) -> Graph {
+    let mut graph = Graph::new("llama.head");
+    let hidden = previous(&mut graph, config);
+    let normed = norm(&mut graph, hidden, "model.norm.weight", config);
+    let weight = graph.param("lm_head.weight", [config.vocab_size, config.hidden_size]);
+    let logits = op::linear(&mut graph, normed, weight, None);
+    let labels = graph.batch(batch::LABELS);
+    let [loss, _log_sum, correct] = op::cross_entropy(&mut graph, logits, labels);
+    graph.output("loss", loss);
+    graph.output("correct", correct);
+    graph.output("logits", logits);
+    graph
+}
+
+fn previous(graph: &mut Graph, config: &LlamaConfig) -> ValueId {
+    let shape = [Dim::Tokens, Dim::Fixed(config.hidden_size)];
+    graph.input(Source::Previous(HIDDEN.to_owned()), shape, DType::COMPUTE)
+}
+
+fn norm(graph: &mut Graph, x: ValueId, name: &str, config: &LlamaConfig) -> ValueId {
+    let weight = graph.param(name, [config.hidden_size]);
+    op::rms_norm(graph, x, weight, config.rms_norm_eps)
+}
+
+/// Whether a projection adds a bias.
+#[derive(Clone, Copy)]
+enum Bias {
+    With,
+    Without,
+}
+
+impl Bias {
+    fn when(wanted: bool) -> Self {
+        if wanted { Bias::With } else { Bias::Without }
+    }
+}
+
+/// `x` `[T, M]` -> `[T, width]` by the params `NAME.weight` and `NAME.bias`.
+fn project(graph: &mut Graph, x: ValueId, name: &str, width: u64, bias: Bias) -> ValueId {
+    let from = graph.fixed(x, 1);
+    let weight = graph.param(&format!("{name}.weight"), [width, from]);
+    let bias = match bias {
+        Bias::With => Some(graph.param(&format!("{name}.bias"), [width])),
+        Bias::Without => None,
+    };
+    op::linear(graph, x, weight, bias)
+}
+
+fn attention(graph: &mut Graph, x: ValueId, config: &LlamaConfig) -> ValueId {
+    let bias = Bias::when(config.attention_bias);
+    let q = project(graph, x, "self_attn.q_proj", config.query_width(), bias);
+    let k = project(graph, x, "self_attn.k_proj", config.kv_width(), bias);
+    let v = project(graph, x, "self_attn.v_proj", config.kv_width(), bias);
+    let inv_freq = config.rope.inv_freq(config.head_dim);
+    let positions = graph.batch(batch::POSITIONS);
+    let q = op::rope(graph, q, positions, config.head_dim, &inv_freq, 1.0);
+    let k = op::rope(graph, k, positions, config.head_dim, &inv_freq, 1.0);
+    let shape = AttentionShape {
+        heads: config.num_heads,
+        kv_heads: config.num_kv_heads,
+        head_dim: config.head_dim,
+        scale: (config.head_dim as f64).sqrt().recip(),
+        window: None,
+        softcap: None,
+    };
+    let cu_seqlens = graph.batch(batch::CU_SEQLENS);
+    let out = op::attention(graph, q, k, v, cu_seqlens, shape);
+    project(graph, out, "self_attn.o_proj", config.hidden_size, bias)
+}
+
+fn feed_forward(graph: &mut Graph, x: ValueId, config: &LlamaConfig) -> ValueId {
+    let bias = Bias::when(config.mlp_bias);
+    let gate = project(graph, x, "mlp.gate_proj", config.intermediate_size, bias);
+    let up = project(graph, x, "mlp.up_proj", config.intermediate_size, bias);
+    let inner = op::swiglu(graph, gate, up);
+    project(graph, inner, "mlp.down_proj", config.hidden_size, bias)
+}

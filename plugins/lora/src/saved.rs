@@ -1,0 +1,271 @@
+//! LoRA's settings <-> the `adapter_config.json` that PEFT 0.21 writes and reads.
+
+use espalier_interface::adaptation::Site;
+use espalier_interface::{Options, PluginError, Result};
+use serde_json::{Map, Value as Json, json};
+
+use crate::settings::{Scaling, Settings};
+use crate::targets;
+
+/// The PEFT release whose keys are written.
+const PEFT_VERSION: &str = "0.21.2";
+
+/// Keys that say nothing of what the adapter computes.
+const IGNORED: [&str; 9] = [
+    "auto_mapping",
+    "base_model_name_or_path",
+    "inference_mode",
+    "layers_pattern",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "runtime_config",
+];
+
+/// The object of `adapter_config.json`, keys in PEFT's order, which is the alphabet's.
+///
+/// # Errors
+/// `INVALID` where the targets name no site.
+pub fn write(settings: &Settings, sites: &[Site], base_model: &str) -> Result<Json> {
+    let chosen = settings.targets.pick(sites)?;
+    Ok(json!({
+        "alora_invocation_tokens": null,
+        "alpha_pattern": {},
+        "arrow_config": null,
+        "auto_mapping": null,
+        "base_model_name_or_path": base_model,
+        "bias": "none",
+        "corda_config": null,
+        "ensure_weight_tying": false,
+        "eva_config": null,
+        "exclude_modules": null,
+        "fan_in_fan_out": false,
+        "inference_mode": true,
+        "init_lora_weights": true,
+        "kasa_config": null,
+        "layer_replication": null,
+        "layers_pattern": null,
+        "layers_to_transform": null,
+        "loftq_config": {},
+        "lora_alpha": number(settings.alpha),
+        "lora_bias": false,
+        "lora_dropout": settings.dropout,
+        "lora_ga_config": null,
+        "megatron_config": null,
+        "megatron_core": "megatron.core",
+        "modules_to_save": null,
+        "monteclora_config": null,
+        "peft_type": "LORA",
+        "peft_version": PEFT_VERSION,
+        "qalora_group_size": 16,
+        "r": settings.rank,
+        "rank_pattern": {},
+        "revision": null,
+        "target_modules": targets::shortest(sites, &chosen),
+        "target_parameters": null,
+        "task_type": "CAUSAL_LM",
+        "trainable_token_indices": null,
+        "use_bdlora": null,
+        "use_dora": false,
+        "use_qalora": false,
+        "use_rslora": settings.scaling == Scaling::RankRoot,
+        "velora_config": null,
+    }))
+}
+
+/// The options that make this adapter equal to a saved one.
+///
+/// # Errors
+/// `UNSUPPORTED` for a key that asks for what this adapter does not do, `INVALID` for one that is missing.
+pub fn read(config: &Json) -> Result<Options> {
+    let Some(object) = config.as_object() else {
+        return Err(PluginError::invalid(
+            "adapter_config.json: expected an object",
+        ));
+    };
+    for (key, value) in object {
+        check(key, value)?;
+    }
+    let get = |key: &str| object.get(key).filter(|value| !value.is_null());
+    if get("peft_type").is_none() {
+        return Err(missing("peft_type"));
+    }
+    let mut options = Map::new();
+    // PEFT's own defaults where a key is left out.
+    options.insert("rank".into(), get("r").cloned().unwrap_or(json!(8)));
+    options.insert(
+        "alpha".into(),
+        get("lora_alpha").cloned().unwrap_or(json!(8)),
+    );
+    options.insert(
+        "dropout".into(),
+        get("lora_dropout").cloned().unwrap_or(json!(0.0)),
+    );
+    let targets = get("target_modules").ok_or_else(|| missing("target_modules"))?;
+    options.insert("targets".into(), targets.clone());
+    options.insert(
+        "rslora".into(),
+        get("use_rslora").cloned().unwrap_or(json!(false)),
+    );
+    Ok(Options(options))
+}
+
+/// Refuses a key whose value changes what is computed in a way this adapter does not know.
+fn check(key: &str, value: &Json) -> Result<()> {
+    let accepted = match key {
+        "r" | "lora_alpha" | "lora_dropout" | "target_modules" | "use_rslora" => true,
+        "peft_type" => value == "LORA",
+        "task_type" => value.is_null() || value == "CAUSAL_LM",
+        "bias" => value.is_null() || value == "none",
+        // The other ways to begin change the base weights as well.
+        "init_lora_weights" => {
+            value.is_null() || value.is_boolean() || value == "gaussian" || value == "orthogonal"
+        }
+        _ => IGNORED.contains(&key) || is_neutral(value),
+    };
+    if accepted {
+        return Ok(());
+    }
+    Err(PluginError::unsupported(format!(
+        "adapter_config.json: `{key}` is {value}, which this adapter does not do"
+    )))
+}
+
+/// True for what PEFT writes where a feature is not used.
+fn is_neutral(value: &Json) -> bool {
+    match value {
+        Json::Null | Json::Bool(false) => true,
+        Json::String(text) => text.is_empty(),
+        Json::Array(list) => list.is_empty(),
+        Json::Object(object) => object.is_empty(),
+        _ => false,
+    }
+}
+
+fn missing(key: &str) -> PluginError {
+    PluginError::invalid(format!("adapter_config.json: `{key}` is missing"))
+}
+
+/// A number as PEFT writes it: whole ones without a fraction.
+fn number(value: f64) -> Json {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        json!(value as i64)
+    } else {
+        json!(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use espalier_interface::adaptation::SiteKind;
+    use espalier_interface::{Adapter, ErrorCode};
+
+    use super::*;
+    use crate::Lora;
+
+    fn sites() -> Vec<Site> {
+        ["q_proj", "v_proj"]
+            .map(|name| Site {
+                name: format!("model.layers.0.self_attn.{name}"),
+                kind: SiteKind::Linear,
+                shape: [64, 64],
+                tied_to: None,
+            })
+            .to_vec()
+    }
+
+    fn lora(options: Json) -> Lora {
+        let options: Options = serde_json::from_value(options).expect("an object");
+        Lora::new(&options).expect("good options")
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let options = json!({
+            "rank": 4, "alpha": 6.5, "dropout": 0.25, "targets": ["v_proj"], "rslora": true
+        });
+        let lora = lora(options.clone());
+        let saved = lora
+            .saved_config(&sites(), "models/tiny")
+            .expect("a site matches");
+        assert_eq!(saved["target_modules"], json!(["v_proj"]));
+        assert_eq!(saved["base_model_name_or_path"], "models/tiny");
+        assert_eq!(saved["lora_alpha"], 6.5);
+        let read = lora.options_from_saved(&saved).expect("our own");
+        assert_eq!(Json::Object(read.0), options);
+    }
+
+    #[test]
+    fn whole_alphas_are_written_as_peft_writes_them() {
+        let lora = lora(json!({
+            "rank": 8, "alpha": 16.0, "dropout": 0.0, "targets": "all-linear", "rslora": false
+        }));
+        let saved = lora.saved_config(&sites(), "m").expect("linears");
+        assert_eq!(saved["lora_alpha"].to_string(), "16");
+        assert_eq!(saved["target_modules"], json!(["q_proj", "v_proj"]));
+        assert_eq!(saved.as_object().expect("an object").len(), 41);
+    }
+
+    #[test]
+    fn what_peft_leaves_out_takes_pefts_defaults() {
+        let read = read(&json!({"peft_type": "LORA", "target_modules": ".*q_proj"}));
+        let options = read.expect("enough for PEFT");
+        assert_eq!(options.0["rank"], 8);
+        assert_eq!(options.0["alpha"], 8);
+        assert_eq!(options.0["targets"], ".*q_proj");
+    }
+
+    #[test]
+    fn what_this_adapter_does_not_do_is_named() {
+        let cases = [
+            ("use_dora", json!(true)),
+            ("rank_pattern", json!({"q_proj": 4})),
+            ("alpha_pattern", json!({"q_proj": 4})),
+            ("modules_to_save", json!(["lm_head"])),
+            ("bias", json!("all")),
+            ("lora_bias", json!(true)),
+            ("fan_in_fan_out", json!(true)),
+            ("layers_to_transform", json!([0])),
+            ("exclude_modules", json!("lm_head")),
+            ("init_lora_weights", json!("pissa")),
+            ("layer_replication", json!([[0, 1]])),
+            ("trainable_token_indices", json!([3])),
+            ("task_type", json!("SEQ_CLS")),
+            ("a_later_invention", json!(1)),
+            ("peft_type", json!("LOHA")),
+        ];
+        for (key, value) in cases {
+            let mut config = json!({"peft_type": "LORA", "target_modules": ["q_proj"]});
+            config[key] = value;
+            let error = read(&config).expect_err(key);
+            assert_eq!(error.code, ErrorCode::UNSUPPORTED);
+            assert!(error.message.contains(&format!("`{key}` is ")), "{error}");
+        }
+        let error = read(&json!({"peft_type": "LORA"})).expect_err("no targets");
+        assert!(
+            error.message.contains("`target_modules` is missing"),
+            "{error}"
+        );
+    }
+
+    /// `adapter_config.json` of an adapter that PEFT 0.21.2 saved, the keys that are not neutral.
+    #[test]
+    fn a_saved_config_of_peft_is_understood() {
+        let config = json!({
+            "base_model_name_or_path": "models/tiny-trained", "bias": "none",
+            "ensure_weight_tying": false, "inference_mode": true, "init_lora_weights": true,
+            "loftq_config": {}, "lora_alpha": 16, "lora_dropout": 0.0, "megatron_config": null,
+            "megatron_core": "megatron.core", "peft_type": "LORA", "peft_version": "0.21.2",
+            "qalora_group_size": 16, "r": 8, "rank_pattern": {}, "revision": null,
+            "target_modules": ["down_proj", "v_proj"], "task_type": "CAUSAL_LM",
+            "use_dora": false, "use_qalora": false, "use_rslora": false
+        });
+        let options = read(&config).expect("a plain LoRA");
+        let expected = json!({
+            "rank": 8, "alpha": 16, "dropout": 0.0, "targets": ["down_proj", "v_proj"],
+            "rslora": false
+        });
+        assert_eq!(Json::Object(options.0), expected);
+    }
+}

@@ -1,0 +1,251 @@
+//! The option `targets` and a model's sites -> the sites that are joined, matched as PEFT matches `target_modules`.
+
+use std::collections::BTreeSet;
+
+use espalier_interface::adaptation::{Site, SiteKind};
+use espalier_interface::{PluginError, Result};
+use regex::Regex;
+use serde_json::Value as Json;
+
+/// Which sites are meant.
+#[derive(Clone, Debug)]
+pub enum Targets {
+    /// Every linear inside a layer; neither embeddings nor the head.
+    AllLinear,
+    /// Sites whose name equals an entry or ends in `.` and an entry.
+    Names(Vec<String>),
+    /// Sites whose whole name the expression matches; beside it, as it was written.
+    Pattern(Box<Regex>, String),
+}
+
+impl Targets {
+    /// Reads a text or a list of texts.
+    ///
+    /// # Errors
+    /// `INVALID` where it is neither, or no regular expression.
+    pub fn read(json: &Json) -> Result<Self> {
+        match json {
+            // PEFT's shorthand is told in any case.
+            Json::String(text) if text.to_lowercase() == "all-linear" => Ok(Targets::AllLinear),
+            Json::String(text) => match Regex::new(&format!(r"\A(?:{text})\z")) {
+                Ok(pattern) => Ok(Targets::Pattern(Box::new(pattern), text.clone())),
+                Err(error) => {
+                    let error = error.to_string();
+                    let reason = error
+                        .lines()
+                        .last()
+                        .unwrap_or("")
+                        .trim_start_matches("error: ");
+                    Err(PluginError::invalid(format!(
+                        "targets `{text}` is no regular expression: {reason}; \
+                         write a list to name sites: [\"q_proj\", \"v_proj\"]"
+                    )))
+                }
+            },
+            Json::Array(list) => {
+                let texts = list.iter().map(|entry| entry.as_str().map(str::to_owned));
+                match texts.collect::<Option<Vec<_>>>() {
+                    Some(names) => Ok(Targets::Names(names)),
+                    None => Err(expected(json)),
+                }
+            }
+            _ => Err(expected(json)),
+        }
+    }
+
+    /// Indices of the sites that are meant, in the order of `sites`.
+    ///
+    /// # Errors
+    /// `INVALID` where nothing matches, or an entry of a list does not, with the endings that exist.
+    pub fn pick(&self, sites: &[Site]) -> Result<Vec<usize>> {
+        let chosen: Vec<usize> = (0..sites.len())
+            .filter(|&index| self.matches(&sites[index]))
+            .collect();
+        match self {
+            Targets::Names(names) => {
+                let idle = names
+                    .iter()
+                    .find(|name| !sites.iter().any(|site| is_named(&site.name, name)));
+                if let Some(name) = idle {
+                    return Err(nothing(
+                        &format!("target `{name}` matches no site"),
+                        name,
+                        sites,
+                    ));
+                }
+                if names.is_empty() {
+                    return Err(nothing("targets is an empty list", "", sites));
+                }
+            }
+            Targets::Pattern(_, text) if chosen.is_empty() => {
+                let what = format!(
+                    "targets `{text}`, a regular expression for whole names, matches no site \
+                     (write a list to match endings: [\"{text}\"])"
+                );
+                return Err(nothing(&what, text, sites));
+            }
+            Targets::AllLinear if chosen.is_empty() => {
+                return Err(nothing(
+                    "targets `all-linear`: no linear in any layer",
+                    "",
+                    sites,
+                ));
+            }
+            _ => {}
+        }
+        Ok(chosen)
+    }
+
+    fn matches(&self, site: &Site) -> bool {
+        match self {
+            Targets::AllLinear => site.kind == SiteKind::Linear,
+            Targets::Names(names) => names.iter().any(|name| is_named(&site.name, name)),
+            Targets::Pattern(pattern, _) => pattern.is_match(&site.name),
+        }
+    }
+}
+
+/// The shortest `target_modules` that match exactly the sites `chosen`: name endings where all sites of an ending are
+/// chosen, whole names elsewhere.
+pub fn shortest(sites: &[Site], chosen: &[usize]) -> Vec<String> {
+    let mut picked = vec![false; sites.len()];
+    chosen.iter().for_each(|&index| picked[index] = true);
+    let mut names: Vec<String> = Vec::new();
+    for &index in chosen {
+        let name = &sites[index].name;
+        let ending = ending(name);
+        let mut alike = (0..sites.len()).filter(|&other| is_named(&sites[other].name, ending));
+        let entry = if alike.all(|other| picked[other]) {
+            ending
+        } else {
+            name
+        };
+        if !names.iter().any(|known| known == entry) {
+            names.push(entry.to_owned());
+        }
+    }
+    names
+}
+
+fn is_named(site: &str, target: &str) -> bool {
+    let before = site.strip_suffix(target);
+    before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
+}
+
+/// The last part of a module's name.
+fn ending(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}
+
+fn expected(found: &Json) -> PluginError {
+    PluginError::invalid(format!(
+        "targets: expected `all-linear`, a regular expression or a list of names, found {found}"
+    ))
+}
+
+fn nothing(what: &str, wanted: &str, sites: &[Site]) -> PluginError {
+    let endings: BTreeSet<&str> = sites.iter().map(|site| ending(&site.name)).collect();
+    let nearest = endings
+        .iter()
+        .map(|known| (strsim::damerau_levenshtein(known, ending(wanted)), known))
+        .min()
+        .filter(|(distance, known)| *distance <= known.len().div_ceil(2));
+    let hint = nearest.map_or(String::new(), |(_, known)| {
+        format!(", the nearest is `{known}`")
+    });
+    let endings: Vec<String> = endings.iter().map(|known| format!("`{known}`")).collect();
+    let endings = endings.join(", ");
+    PluginError::invalid(format!(
+        "{what}{hint}; sites of this model end in {endings}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn sites() -> Vec<Site> {
+        let site = |name: &str, kind| Site {
+            name: name.to_owned(),
+            kind,
+            shape: [8, 8],
+            tied_to: None,
+        };
+        vec![
+            site("model.embed_tokens", SiteKind::Embedding),
+            site("model.layers.0.self_attn.q_proj", SiteKind::Linear),
+            site("model.layers.0.mlp.up_proj", SiteKind::Linear),
+            site("model.layers.1.self_attn.q_proj", SiteKind::Linear),
+            site("model.layers.1.mlp.up_proj", SiteKind::Linear),
+            site("lm_head", SiteKind::Head),
+        ]
+    }
+
+    fn pick(targets: Json) -> Vec<usize> {
+        Targets::read(&targets)
+            .expect("well formed")
+            .pick(&sites())
+            .expect("something matches")
+    }
+
+    fn refusal(targets: Json) -> String {
+        match Targets::read(&targets) {
+            Ok(targets) => targets.pick(&sites()).expect_err("nothing matches").message,
+            Err(error) => error.message,
+        }
+    }
+
+    #[test]
+    fn names_match_as_in_peft() {
+        assert_eq!(pick(json!("all-linear")), [1, 2, 3, 4]);
+        assert_eq!(pick(json!("All-Linear")), [1, 2, 3, 4]);
+        assert_eq!(pick(json!(["q_proj"])), [1, 3]);
+        assert_eq!(
+            pick(json!(["1.mlp.up_proj", "lm_head", "embed_tokens"])),
+            [0, 4, 5]
+        );
+        assert_eq!(pick(json!(r".*\.1\..*_proj")), [3, 4]);
+        // An expression matches the whole name or nothing.
+        assert_eq!(pick(json!("lm_head|.*q_proj")), [1, 3, 5]);
+    }
+
+    #[test]
+    fn what_matches_nothing_is_refused_with_what_exists() {
+        let message = refusal(json!(["q_proj", "upproj"]));
+        assert!(
+            message.contains("`upproj` matches no site, the nearest is `up_proj`;"),
+            "{message}"
+        );
+        assert!(
+            message.ends_with("`embed_tokens`, `lm_head`, `q_proj`, `up_proj`"),
+            "{message}"
+        );
+        // The end of a word is not the end of a name.
+        assert!(refusal(json!(["proj"])).contains("`proj` matches no site"));
+        assert!(refusal(json!("q_proj")).contains("[\"q_proj\"]"));
+        assert!(refusal(json!([])).contains("empty list"));
+        assert!(refusal(json!("(")).contains("no regular expression"));
+        assert!(refusal(json!([1])).contains("found [1]"));
+    }
+
+    #[test]
+    fn the_shortest_names_match_the_same_sites() {
+        let sites = sites();
+        let cases = [
+            (vec![1, 2, 3, 4], vec!["q_proj", "up_proj"]),
+            (vec![0, 1, 3, 5], vec!["embed_tokens", "q_proj", "lm_head"]),
+            (
+                vec![1, 2, 4],
+                vec!["model.layers.0.self_attn.q_proj", "up_proj"],
+            ),
+        ];
+        for (chosen, expected) in cases {
+            let names = shortest(&sites, &chosen);
+            assert_eq!(names, expected);
+            let names = Targets::Names(names);
+            assert_eq!(names.pick(&sites).expect("they exist"), chosen);
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! The plugin `nf4` against bitsandbytes' own bytes and numbers, bit for bit.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use espalier_interface::format::{BlockValues, Decoding, Format};
+use espalier_interface::{Component, ErrorCode, Instance, Quantizer, Result, Serial, Services};
+use half::{bf16, f16};
+use safetensors::{Dtype, SafeTensors};
+use serde_json::{Value as Json, json};
+
+/// Services with `0` threads, which take the last index first.
+struct Threads(usize);
+
+impl Services for Threads {
+    fn threads(&self) -> usize {
+        self.0
+    }
+
+    fn parallel_for(&self, count: usize, body: &(dyn Fn(usize) + Sync)) {
+        let left = AtomicUsize::new(count);
+        std::thread::scope(|scope| {
+            for _ in 0..self.0 {
+                scope.spawn(|| {
+                    let next = || {
+                        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+                            n.checked_sub(1)
+                        })
+                    };
+                    while let Ok(n) = next() {
+                        body(n - 1);
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// A golden file.
+struct Golden(Vec<u8>);
+
+impl Golden {
+    fn open(name: &str) -> Golden {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("golden/bnb")
+            .join(name);
+        Golden(std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+    }
+
+    fn tensors(&self) -> SafeTensors<'_> {
+        SafeTensors::deserialize(&self.0).expect("a safetensors file")
+    }
+}
+
+fn bytes<'a>(tensors: &SafeTensors<'a>, key: &str) -> &'a [u8] {
+    tensors
+        .tensor(key)
+        .unwrap_or_else(|e| panic!("{key}: {e}"))
+        .data()
+}
+
+/// A tensor in f32, as a matrix of one row a first extent.
+fn matrix(tensors: &SafeTensors, key: &str) -> (Vec<f32>, [u64; 2]) {
+    let view = tensors.tensor(key).unwrap_or_else(|e| panic!("{key}: {e}"));
+    let pairs = |decode: fn([u8; 2]) -> f32| -> Vec<f32> {
+        let pairs = view.data().chunks_exact(2);
+        pairs.map(|b| decode(b.try_into().unwrap())).collect()
+    };
+    let numbers = match view.dtype() {
+        Dtype::F32 => floats(view.data()),
+        Dtype::BF16 => pairs(|b| bf16::from_le_bytes(b).to_f32()),
+        Dtype::F16 => pairs(|b| f16::from_le_bytes(b).to_f32()),
+        other => panic!("{key} is {other:?}"),
+    };
+    let shape = match *view.shape() {
+        [n] => [1, n as u64],
+        [rows, cols] => [rows as u64, cols as u64],
+        ref other => panic!("{key} is {other:?}"),
+    };
+    (numbers, shape)
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+        .collect()
+}
+
+fn quantizer(
+    component: &Component,
+    options: Json,
+    services: Arc<dyn Services>,
+) -> Box<dyn Quantizer> {
+    let options = serde_json::from_value(options).unwrap();
+    match (component.create)(&options, services) {
+        Ok(Instance::Quantizer(quantizer)) => quantizer,
+        Ok(_) => panic!("{} is not a quantizer", component.name),
+        Err(error) => panic!("{}: {error}", component.name),
+    }
+}
+
+fn four_bit(kind: &str, block_size: u64, double_quant: bool) -> Box<dyn Quantizer> {
+    let component = match kind {
+        "nf4" => espalier_nf4::NF4,
+        "fp4" => espalier_nf4::FP4,
+        other => panic!("no 4-bit type {other}"),
+    };
+    let options = json!({ "block_size": block_size, "double_quant": double_quant });
+    quantizer(&component, options, Arc::new(Serial))
+}
+
+fn int8(block_size: u64) -> Box<dyn Quantizer> {
+    let options = json!({ "block_size": block_size });
+    quantizer(&espalier_nf4::INT8, options, Arc::new(Serial))
+}
+
+/// A weight's format and the bytes of its segments.
+fn encode(
+    quantizer: &dyn Quantizer,
+    weight: &[f32],
+    shape: [u64; 2],
+) -> Result<(Format, Vec<Vec<u8>>)> {
+    let format = quantizer.format(shape)?;
+    format.validate()?;
+    // Whatever a segment held before must not show.
+    let mut segments: Vec<Vec<u8>> = format
+        .segments
+        .iter()
+        .map(|spec| vec![0xa5; spec.bytes() as usize])
+        .collect();
+    let mut workspace = vec![0x5a; quantizer.encode_workspace(shape) as usize];
+    let mut views: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
+    quantizer.encode(weight, shape, &mut views, &mut workspace)?;
+    Ok((format, segments))
+}
+
+fn decode(format: &Format, segments: &[Vec<u8>], rows: Range<u64>, cols: Range<u64>) -> Vec<f32> {
+    let views: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
+    let mut out = vec![f32::NAN; ((rows.end - rows.start) * (cols.end - cols.start)) as usize];
+    format.decode(&views, rows, cols, &mut out).unwrap();
+    out
+}
+
+fn decode_all(format: &Format, segments: &[Vec<u8>]) -> Vec<f32> {
+    decode(format, segments, 0..format.shape[0], 0..format.shape[1])
+}
+
+#[track_caller]
+fn assert_bytes(key: &str, found: &[u8], expected: &[u8]) {
+    assert_eq!(found.len(), expected.len(), "{key}: bytes");
+    if let Some(i) = (0..found.len()).find(|&i| found[i] != expected[i]) {
+        panic!(
+            "{key}: byte {i} is {:#04x}, expected {:#04x}",
+            found[i], expected[i]
+        );
+    }
+}
+
+/// Decoded values of an fp4 weight may differ in the sign of a zero: the peer's scalar kernel reads
+/// code 8 as -0, its vector kernel and its table as +0 (see the golden folder's README).
+#[track_caller]
+fn assert_decoded(tensors: &SafeTensors, key: &str, found: &[f32]) {
+    let second_zero = key.contains(".fp4.")
+        && ["vec_1000", "ragged_7x50"]
+            .iter()
+            .any(|c| key.starts_with(c));
+    let (expected, _) = matrix(tensors, &format!("{key}_f32"));
+    assert_eq!(found.len(), expected.len(), "{key}: elements");
+    for (i, (&found, &expected)) in found.iter().zip(&expected).enumerate() {
+        let same = found.to_bits() == expected.to_bits();
+        assert!(
+            same || (second_zero && found == 0.0 && expected == 0.0),
+            "{key}: element {i} is {found:e}, expected {expected:e}"
+        );
+    }
+    // The peer's bf16 instruction flushes subnormal results to zero; rounding to nearest even does not.
+    let (expected, _) = matrix(tensors, &format!("{key}_bf16"));
+    for (i, (&found, &expected)) in found.iter().zip(&expected).enumerate() {
+        let rounded = bf16::from_f32(found).to_f32();
+        let flushed =
+            rounded.is_subnormal() && key.starts_with("outliers_16x64") && expected == 0.0;
+        assert!(
+            rounded == expected || flushed,
+            "{key}: element {i} in bf16 is {rounded:e}, expected {expected:e}"
+        );
+    }
+}
+
+/// Name, 4-bit type and block size of each case.
+fn four_bit_cases() -> Vec<(String, String, u64)> {
+    let cases: Json = serde_json::from_slice(&Golden::open("fourbit.json").0).unwrap();
+    let cases = cases["cases"].as_object().unwrap().iter();
+    let cases: Vec<_> = cases
+        .map(|(key, case)| {
+            let kind = case["quant_type"].as_str().unwrap().to_owned();
+            (key.clone(), kind, case["blocksize"].as_u64().unwrap())
+        })
+        .collect();
+    assert_eq!(cases.len(), 52);
+    cases
+}
+
+fn weight_key(case: &str) -> String {
+    format!("{}.W", case.split('.').next().unwrap())
+}
+
+#[test]
+fn tables_are_the_peers() {
+    let golden = Golden::open("fourbit.safetensors");
+    let tensors = golden.tensors();
+    let to_bytes =
+        |table: &[f32]| -> Vec<u8> { table.iter().flat_map(|x| x.to_le_bytes()).collect() };
+    for kind in ["nf4", "fp4"] {
+        let format = four_bit(kind, 64, true).format([64, 64]).unwrap();
+        let Decoding::Codebook {
+            table,
+            scale: BlockValues::Nested { table: nested, .. },
+            ..
+        } = &format.decoding
+        else {
+            panic!("{kind} is a codebook with nested scales");
+        };
+        let key = format!("code.{kind}");
+        assert_bytes(&key, &to_bytes(table), bytes(&tensors, &key));
+        assert_bytes(
+            "code.dynamic_signed",
+            &to_bytes(nested),
+            bytes(&tensors, "code.dynamic_signed"),
+        );
+    }
+    let Decoding::Codebook { table, .. } = int8(64).format([64, 64]).unwrap().decoding else {
+        panic!("int8 is a codebook");
+    };
+    assert_bytes(
+        "code.dynamic_signed",
+        &to_bytes(&table),
+        bytes(&tensors, "code.dynamic_signed"),
+    );
+}
+
+#[test]
+fn four_bit_weights_equal_the_peers() {
+    let golden = Golden::open("fourbit.safetensors");
+    let tensors = golden.tensors();
+    for (case, kind, block_size) in four_bit_cases() {
+        let (weight, shape) = matrix(&tensors, &weight_key(&case));
+        let (format, segments) =
+            encode(&*four_bit(&kind, block_size, false), &weight, shape).unwrap();
+        for (segment, key) in segments.iter().zip(["packed", "absmax"]) {
+            let key = format!("{case}.{key}");
+            assert_bytes(&key, segment, bytes(&tensors, &key));
+        }
+        assert_decoded(
+            &tensors,
+            &format!("{case}.deq"),
+            &decode_all(&format, &segments),
+        );
+    }
+}
+
+#[test]
+fn double_quantized_weights_equal_the_peers() {
+    let golden = Golden::open("fourbit.safetensors");
+    let tensors = golden.tensors();
+    for (case, kind, block_size) in four_bit_cases() {
+        let (weight, shape) = matrix(&tensors, &weight_key(&case));
+        let (format, segments) =
+            encode(&*four_bit(&kind, block_size, true), &weight, shape).unwrap();
+        let keys = ["packed", "dq.absmax_u8", "dq.nested_absmax", "dq.offset"];
+        for (segment, key) in segments.iter().zip(keys) {
+            let key = format!("{case}.{key}");
+            assert_bytes(&key, segment, bytes(&tensors, &key));
+        }
+        let Decoding::Codebook { scale, blocks, .. } = &format.decoding else {
+            panic!("{case} is a codebook");
+        };
+        let views: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
+        let absmax: Vec<u8> = (0..blocks.count(shape))
+            .flat_map(|block| format.block_value(&views, scale, block).to_le_bytes())
+            .collect();
+        let key = format!("{case}.dq.absmax_f32");
+        assert_bytes(&key, &absmax, bytes(&tensors, &key));
+        assert_decoded(
+            &tensors,
+            &format!("{case}.dq.deq"),
+            &decode_all(&format, &segments),
+        );
+    }
+}
+
+#[test]
+fn eight_bit_weights_equal_the_peers() {
+    let golden = Golden::open("int8_blockwise.safetensors");
+    let tensors = golden.tensors();
+    for case in [
+        "normal_64x96",
+        "odd_5x37",
+        "zero_blocks_8x128",
+        "outliers_16x64",
+    ] {
+        let (weight, shape) = matrix(&tensors, &format!("{case}.A"));
+        for block_size in [64, 256, 4096] {
+            let (format, segments) = encode(&*int8(block_size), &weight, shape).unwrap();
+            let decoded: Vec<u8> = decode_all(&format, &segments)
+                .iter()
+                .flat_map(|x| x.to_le_bytes())
+                .collect();
+            let found = [&segments[0], &segments[1], &decoded];
+            for (found, key) in found.into_iter().zip(["q", "absmax", "deq"]) {
+                let key = format!("{case}.signed.b{block_size}.{key}");
+                assert_bytes(&key, found, bytes(&tensors, &key));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_block_size_equals_the_peers() {
+    let golden = Golden::open("blocks.safetensors");
+    let tensors = golden.tensors();
+    let (weight, shape) = matrix(&tensors, "W");
+    let mut quantizers = Vec::new();
+    for block_size in [32, 512, 1024, 2048, 4096] {
+        for kind in ["nf4", "fp4"] {
+            quantizers.push((kind, block_size, four_bit(kind, block_size, false)));
+        }
+    }
+    for block_size in [128, 512, 1024, 2048] {
+        quantizers.push(("int8", block_size, int8(block_size)));
+    }
+    for (kind, block_size, quantizer) in quantizers {
+        let (_, segments) = encode(&*quantizer, &weight, shape).unwrap();
+        for (segment, key) in segments.iter().zip(["packed", "absmax"]) {
+            let key = format!("{kind}.b{block_size}.{key}");
+            assert_bytes(&key, segment, bytes(&tensors, &key));
+        }
+    }
+}
+
+#[test]
+fn a_checkpoints_weight_equals_the_peers() {
+    let golden = Golden::open("fourbit.safetensors");
+    let (weight, shape) = matrix(&golden.tensors(), "normal_256x128.W");
+    for kind in ["nf4", "fp4"] {
+        let saved = Golden::open(&format!("linear4bit_{kind}_state_dict.safetensors"));
+        let saved = saved.tensors();
+        let (format, segments) = encode(&*four_bit(kind, 64, true), &weight, shape).unwrap();
+        for (segment, key) in
+            segments
+                .iter()
+                .zip(["weight", "weight.absmax", "weight.nested_absmax"])
+        {
+            assert_bytes(key, segment, bytes(&saved, key));
+        }
+        let key = format!("weight.quant_state.bitsandbytes__{kind}");
+        let state: Json = serde_json::from_slice(bytes(&saved, &key)).unwrap();
+        assert_eq!(state["shape"], json!(format.shape));
+        assert_eq!(
+            state["nested_offset"],
+            json!(f64::from(floats(&segments[3])[0]))
+        );
+    }
+}
+
+#[test]
+fn ranges_decode_as_slices_of_the_whole() {
+    let golden = Golden::open("fourbit.safetensors");
+    let tensors = golden.tensors();
+    // Rows that are no multiple of a block, nor of a byte.
+    for case in ["odd_5x37", "ragged_7x50", "normal_64x96"] {
+        let (weight, shape) = matrix(&tensors, &format!("{case}.W"));
+        for quantizer in [
+            four_bit("nf4", 64, true),
+            four_bit("fp4", 32, false),
+            int8(64),
+        ] {
+            let (format, segments) = encode(&*quantizer, &weight, shape).unwrap();
+            let whole = decode_all(&format, &segments);
+            let views: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
+            let [n, m] = shape;
+            let ranges = [
+                (0..n, 3..m),
+                (1..n, 0..m),
+                (2..4, 5..6),
+                (n - 1..n, m - 1..m),
+                (2..2, 0..m),
+            ];
+            for (rows, cols) in ranges {
+                let slice: Vec<f32> = rows
+                    .clone()
+                    .flat_map(|r| cols.clone().map(move |c| (r * m + c) as usize))
+                    .map(|i| whole[i])
+                    .collect();
+                assert_eq!(
+                    decode(&format, &segments, rows.clone(), cols.clone()),
+                    slice,
+                    "{case}"
+                );
+                let mut out = vec![f32::NAN; slice.len()];
+                quantizer
+                    .decode(&views, shape, rows, cols, &mut out)
+                    .unwrap();
+                assert_eq!(out, slice, "{case}, the plugin's own decode");
+            }
+        }
+    }
+}
+
+/// A weight of several spans with a ragged end, [1, n].
+fn long_weight() -> Vec<f32> {
+    let noise = |i: u32| i.wrapping_mul(2_654_435_761) >> 8;
+    (0..300_001)
+        .map(|i| (noise(i) as f32 / 16_777_216.0 - 0.5) * (1.0 + (i % 7919) as f32))
+        .collect()
+}
+
+#[test]
+fn threads_and_their_order_change_nothing() {
+    let weight = long_weight();
+    let shape = [1, weight.len() as u64];
+    for component in [espalier_nf4::NF4, espalier_nf4::FP4, espalier_nf4::INT8] {
+        let options = json!({ "block_size": 64, "double_quant": true });
+        let alone = quantizer(&component, options.clone(), Arc::new(Serial));
+        let expected = encode(&*alone, &weight, shape).unwrap();
+        for threads in [1, 2, 3] {
+            let together = quantizer(&component, options.clone(), Arc::new(Threads(threads)));
+            let found = encode(&*together, &weight, shape).unwrap();
+            assert!(found == expected, "{} on {threads} threads", component.name);
+        }
+    }
+}
+
+#[test]
+fn the_first_number_that_is_not_finite_is_named() {
+    let clean = long_weight();
+    let shape = [1, clean.len() as u64];
+    for component in [espalier_nf4::NF4, espalier_nf4::FP4, espalier_nf4::INT8] {
+        let options = json!({ "block_size": 64, "double_quant": true });
+        let quantizer = quantizer(&component, options, Arc::new(Threads(2)));
+        for (value, word) in [
+            (f32::NAN, "NaN"),
+            (f32::INFINITY, "inf"),
+            (f32::NEG_INFINITY, "-inf"),
+        ] {
+            for first in [0, 131_075, 300_000] {
+                let mut weight = clean.clone();
+                weight[first] = value;
+                weight[300_000] = value;
+                let error = encode(&*quantizer, &weight, shape).unwrap_err();
+                assert_eq!(error.code, ErrorCode::NOT_FINITE);
+                let place = format!("weight {first} of 300001 is {word},");
+                assert!(error.message.contains(&place), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_shape_without_elements_is_refused() {
+    for quantizer in [four_bit("nf4", 64, true), int8(4096)] {
+        for shape in [[0, 8], [8, 0], [u64::MAX, 2]] {
+            let error = quantizer.format(shape).unwrap_err();
+            assert_eq!(error.code, ErrorCode::INVALID);
+            assert!(error.message.contains(&format!("{shape:?}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Who may write to an output directory: one run at a time, and none over a finished one.
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use espalier_trainer::files::{Continue, FileError, RunDirectory, RunState};
+
+#[test]
+fn a_directory_belongs_to_one_run_at_a_time() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("runs/first");
+    let run = RunDirectory::claim(&path, Continue::Refuse).unwrap();
+    assert_eq!(run.state(), RunState::Empty);
+    for continuing in [Continue::Refuse, Continue::Resume] {
+        let error = RunDirectory::claim(&path, continuing).unwrap_err();
+        assert_eq!(error.exit_class().code(), 2);
+        let holder = format!("in use by process {} on ", std::process::id());
+        assert!(error.to_string().contains(&holder), "{error}");
+    }
+    drop(run);
+    assert_eq!(
+        fs::read_dir(&path).unwrap().count(),
+        0,
+        "the lock leaves nothing behind"
+    );
+    RunDirectory::claim(&path, Continue::Refuse).unwrap();
+    // The lock file of a process that was killed holds nobody up.
+    fs::write(path.join("run.lock"), "process 1 on nowhere").unwrap();
+    RunDirectory::claim(&path, Continue::Refuse).unwrap();
+}
+
+#[test]
+fn a_run_is_not_overwritten_unless_continued() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path();
+    fs::write(path.join("slurm-17.log"), "not ours").unwrap();
+    RunDirectory::claim(path, Continue::Refuse).unwrap();
+
+    fs::write(path.join("metrics.jsonl"), "").unwrap();
+    fs::create_dir(path.join("checkpoints")).unwrap();
+    let error = RunDirectory::claim(path, Continue::Refuse).unwrap_err();
+    let expected = "already holds an unfinished run (checkpoints, metrics.jsonl)";
+    assert!(error.to_string().contains(expected), "{error}");
+    assert!(error.to_string().contains("--resume"), "{error}");
+    let resumed = RunDirectory::claim(path, Continue::Resume).unwrap();
+    assert_eq!(resumed.state(), RunState::Unfinished);
+    drop(resumed);
+
+    fs::create_dir(path.join("adapter")).unwrap();
+    let error = RunDirectory::claim(path, Continue::Refuse).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("already holds a finished run (adapter)"),
+        "{error}"
+    );
+    assert!(matches!(error, FileError::OutputTaken { .. }));
+    assert_eq!(error.exit_class().code(), 2);
+    assert_eq!(
+        RunDirectory::claim(path, Continue::Resume).unwrap().state(),
+        RunState::Finished
+    );
+    assert!(
+        !path.join("run.lock").exists(),
+        "a refusal leaves no lock behind"
+    );
+}
+
+#[test]
+fn a_path_that_cannot_be_a_directory_is_a_usage_error() {
+    let temp = tempfile::tempdir().unwrap();
+    let file = temp.path().join("file");
+    fs::write(&file, "").unwrap();
+    for path in [file.clone(), file.join("below")] {
+        let error = RunDirectory::claim(&path, Continue::Refuse).unwrap_err();
+        assert_eq!(error.exit_class().code(), 2, "{error}");
+    }
+}
+
+#[test]
+fn the_lock_holds_while_others_come_and_go() {
+    let temp = tempfile::tempdir().unwrap();
+    let (inside, entered) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    if let Ok(run) = RunDirectory::claim(temp.path(), Continue::Refuse) {
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                        entered.fetch_add(1, Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        drop(run);
+                    }
+                }
+            });
+        }
+    });
+    assert!(entered.load(Ordering::SeqCst) > 0);
+}

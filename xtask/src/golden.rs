@@ -1,0 +1,76 @@
+//! Turns the committed models and data into golden numbers again, by the peers that made them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::workspace::{Workspace, run};
+
+/// Options of `cargo xtask golden`.
+#[derive(Args)]
+pub struct Options {
+    /// A Python with the packages of tests/golden/scripts/requirements.txt
+    #[arg(long, value_name = "PYTHON")]
+    python: PathBuf,
+    /// Where to write [default: the target directory's `golden`]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Makes the golden data in a folder of its own and prints how far it is from the committed.
+///
+/// # Errors
+/// Where Python lacks a package, a script fails, or a number differs by more than rounding.
+pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
+    let out = options
+        .out
+        .clone()
+        .unwrap_or_else(|| workspace.target.join("golden"));
+    let golden = workspace.root.join("tests/golden");
+    let scripts = golden.join("scripts");
+    require(&options.python, &scripts.join("requirements.txt"))?;
+    let script = |name: &str| {
+        let mut command = Command::new(&options.python);
+        command
+            .arg(scripts.join(name))
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    };
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+    run(script("bnb.py").current_dir(&out))?;
+    run(script("make_llama.py").arg(&golden).arg(&out))?;
+    run(script("compare.py").arg(&golden).arg(&out))
+        .context("the golden data differs; the peers' versions or the processor may be others")?;
+    println!(
+        "\nmade in {}; to adopt it, copy it over {}",
+        out.display(),
+        golden.display()
+    );
+    Ok(())
+}
+
+/// Says what is missing before a script fails half-way.
+///
+/// # Errors
+/// Where Python cannot run or cannot import a peer.
+pub fn require(python: &Path, requirements: &Path) -> Result<()> {
+    let test = "import torch, transformers, peft, bitsandbytes, safetensors, tokenizers";
+    let output = Command::new(python)
+        .args(["-c", test])
+        .output()
+        .with_context(|| format!("cannot run {}: pass --python PYTHON", python.display()))?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        let why = error.lines().last().unwrap_or("unknown error");
+        bail!(
+            "{} lacks a peer ({why}); install what {} lists, for example with `{} -m pip install -r {}`",
+            python.display(),
+            requirements.display(),
+            python.display(),
+            requirements.display(),
+        );
+    }
+    Ok(())
+}

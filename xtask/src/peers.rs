@@ -1,0 +1,85 @@
+//! Turns runs of our host into comparisons with the real peers, by the scripts in `tests/peers`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::golden::require;
+use crate::workspace::{Workspace, run};
+
+/// Options of `cargo xtask peers`.
+#[derive(Args)]
+pub struct Options {
+    /// A Python with the packages of tests/golden/scripts/requirements.txt
+    #[arg(long, value_name = "PYTHON")]
+    python: PathBuf,
+    /// Where the runs go [default: the target directory's `peers`]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Only scripts whose name contains this
+    #[arg(value_name = "NAME")]
+    filter: Option<String>,
+}
+
+/// Builds the host and runs every script as `PYTHON SCRIPT HOST GOLDEN OUT`.
+///
+/// # Errors
+/// Where Python lacks a peer, no script matches, or one of them finds a difference.
+pub fn compare(workspace: &Workspace, options: &Options) -> Result<()> {
+    let golden = workspace.root.join("tests/golden");
+    require(&options.python, &golden.join("scripts/requirements.txt"))?;
+    run(workspace
+        .cargo()
+        .args(["build", "--release", "--quiet", "--bin", "host"]))?;
+    let host = workspace
+        .target
+        .join(format!("release/host{}", std::env::consts::EXE_SUFFIX));
+    let out = options
+        .out
+        .clone()
+        .unwrap_or_else(|| workspace.target.join("peers"));
+
+    let folder = workspace.root.join("tests/peers");
+    let mut scripts: Vec<PathBuf> = folder
+        .read_dir()
+        .with_context(|| format!("cannot list {}", folder.display()))?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()?;
+    scripts.retain(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("check_")
+            && name.ends_with(".py")
+            && options
+                .filter
+                .as_ref()
+                .is_none_or(|filter| name.contains(filter.as_str()))
+    });
+    scripts.sort();
+    if scripts.is_empty() {
+        bail!("no script in {} matches", folder.display());
+    }
+    let mut failed = Vec::new();
+    for script in &scripts {
+        println!("== {}", script.display());
+        let mut command = Command::new(&options.python);
+        command.arg(script).arg(&host).arg(&golden).arg(&out);
+        command
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("PYTHONPATH", golden.join("scripts"));
+        if let Err(error) = run(&mut command) {
+            eprintln!("{error:#}");
+            failed.push(script.display().to_string());
+        }
+    }
+    if !failed.is_empty() {
+        bail!(
+            "{} of {} failed: {}",
+            failed.len(),
+            scripts.len(),
+            failed.join(", ")
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! Turns the house style into checks; every finding is printed, any finding fails.
+
+mod arrows;
+mod repository;
+mod sources;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::workspace::{Workspace, run};
+
+/// Options of `cargo xtask tidy`.
+#[derive(Args)]
+pub struct Options {
+    /// Leave out clippy, which compiles the workspace
+    #[arg(long)]
+    fast: bool,
+}
+
+/// What the checks found.
+#[derive(Default)]
+pub struct Findings {
+    problems: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Findings {
+    /// Something that must be put right.
+    pub fn problem(&mut self, text: impl Into<String>) {
+        self.problems.push(text.into());
+    }
+
+    /// Something worth a look.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+}
+
+/// Runs all checks.
+///
+/// # Errors
+/// Where a check finds a problem or cannot run.
+pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
+    let mut findings = Findings::default();
+    let files = workspace.files()?;
+    sources::check(workspace, &files, &mut findings)?;
+    repository::check(workspace, &files, &mut findings)?;
+    arrows::check(workspace, &mut findings)?;
+    if run(workspace.cargo().args(["fmt", "--all", "--check"])).is_err() {
+        findings.problem("rustfmt would change files (or is not installed): run `cargo fmt --all`");
+    }
+    if options.fast {
+        findings.note("clippy was left out");
+    } else if has_clippy(workspace) {
+        let mut clippy = workspace.cargo();
+        clippy.args([
+            "clippy",
+            "--release",
+            "--workspace",
+            "--all-targets",
+            "--quiet",
+        ]);
+        clippy.args(["--", "--deny", "warnings"]);
+        if run(&mut clippy).is_err() {
+            findings.problem("clippy has warnings");
+        }
+    } else {
+        findings.note("clippy is not installed and was left out");
+    }
+
+    for note in &findings.notes {
+        println!("note: {note}");
+    }
+    for problem in &findings.problems {
+        println!("problem: {problem}");
+    }
+    match findings.problems.len() {
+        0 => Ok(()),
+        count => bail!("{count} problems"),
+    }
+}
+
+fn has_clippy(workspace: &Workspace) -> bool {
+    let output = workspace.cargo().args(["clippy", "--version"]).output();
+    output.is_ok_and(|output| output.status.success())
+}

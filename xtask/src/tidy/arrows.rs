@@ -1,0 +1,121 @@
+//! Turns the members' `Cargo.toml` into findings: who may depend on whom, and shared settings.
+//!
+//! hosts -> trainer -> interface <- plugins -> kernels -> interface. A plugin knows no other plugin
+//! and never the trainer; the trainer knows neither kernels nor plugins.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use toml::{Table, Value};
+
+use super::Findings;
+use crate::workspace::Workspace;
+
+const INTERFACE: &str = "espalier-interface";
+const TRAINER: &str = "espalier-trainer";
+const KERNELS: &str = "espalier-kernels";
+
+const SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
+
+pub fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
+    for package in &workspace.packages {
+        let path = workspace.root.join(&package.folder).join("Cargo.toml");
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let manifest: Table = text
+            .parse()
+            .with_context(|| format!("cannot parse {}", path.display()))?;
+        check_manifest(&package.name, &package.folder, &manifest, findings);
+    }
+    Ok(())
+}
+
+fn check_manifest(name: &str, folder: &Path, manifest: &Table, findings: &mut Findings) {
+    if manifest
+        .get("lints")
+        .and_then(|lints| lints.get("workspace"))
+        != Some(&true.into())
+    {
+        findings.problem(format!("{name}: `[lints] workspace = true` is missing"));
+    }
+    for key in ["version", "edition", "license"] {
+        let value = manifest.get("package").and_then(|package| package.get(key));
+        if value.and_then(|value| value.get("workspace")) != Some(&true.into()) {
+            findings.problem(format!("{name}: `{key}.workspace = true` is missing"));
+        }
+    }
+    for section in SECTIONS {
+        let Some(Value::Table(dependencies)) = manifest.get(section) else {
+            continue;
+        };
+        for (dependency, value) in dependencies {
+            if value.get("workspace") != Some(&true.into()) {
+                findings.problem(format!(
+                    "{name}: `{dependency}` has its own version; versions belong into the \
+                     workspace's Cargo.toml"
+                ));
+            }
+            if dependency.starts_with("espalier-") && !allowed(folder, name, dependency) {
+                findings.problem(format!(
+                    "{name} must not depend on {dependency} ({section})"
+                ));
+            }
+        }
+    }
+}
+
+/// Whether the arrow `name -> dependency` exists in the architecture.
+fn allowed(folder: &Path, name: &str, dependency: &str) -> bool {
+    match folder.iter().next().and_then(|part| part.to_str()) {
+        Some("core") if name == TRAINER => dependency == INTERFACE,
+        Some("core" | "xtask") => false,
+        Some("kernels") => dependency == INTERFACE,
+        Some("plugins") => [INTERFACE, KERNELS].contains(&dependency),
+        // The embedded default links the shipped plugins in.
+        Some("hosts") => dependency != KERNELS,
+        Some("tests") => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(name: &str, folder: &str, dependency: &str) -> Vec<String> {
+        let text = format!(
+            "[package]\nversion.workspace = true\nedition.workspace = true\n\
+             license.workspace = true\n[lints]\nworkspace = true\n[dependencies]\n{dependency}\n"
+        );
+        let mut findings = Findings::default();
+        let manifest = text.parse().expect("the text is TOML");
+        check_manifest(name, Path::new(folder), &manifest, &mut findings);
+        findings.problems
+    }
+
+    #[test]
+    fn arrows_point_one_way() {
+        let uses = |what: &str| format!("{what}.workspace = true");
+        let of = |name, folder, what: &str| problems(name, folder, &uses(what)).len();
+        assert_eq!(of("espalier-nf4", "plugins/nf4", KERNELS), 0);
+        assert_eq!(of("espalier-nf4", "plugins/nf4", INTERFACE), 0);
+        assert_eq!(of("espalier-nf4", "plugins/nf4", TRAINER), 1);
+        assert_eq!(of("espalier-nf4", "plugins/nf4", "espalier-lora"), 1);
+        assert_eq!(of(TRAINER, "core/trainer", INTERFACE), 0);
+        assert_eq!(of(TRAINER, "core/trainer", KERNELS), 1);
+        assert_eq!(of(TRAINER, "core/trainer", "espalier-llama"), 1);
+        assert_eq!(of(INTERFACE, "core/interface", KERNELS), 1);
+        assert_eq!(of(KERNELS, "kernels", INTERFACE), 0);
+        assert_eq!(of("espalier-cli", "hosts/cli", "espalier-llama"), 0);
+        assert_eq!(of("xtask", "xtask", TRAINER), 1);
+    }
+
+    #[test]
+    fn versions_live_in_the_workspace() {
+        assert_eq!(
+            problems("espalier-cli", "hosts/cli", "half = \"2\"").len(),
+            1
+        );
+    }
+}
