@@ -63,7 +63,8 @@ fn refused(name: &str, content: impl AsRef<[u8]>) -> String {
     read(name, content, |_| ()).err().expect("refused")
 }
 
-/// A copy of the tiny model's directory without weights, one file replaced or (without content) removed.
+/// A copy of the tiny model's directory without weights, one file replaced or (without content)
+/// removed.
 fn model_with(name: &str, content: Option<&str>) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for file in [
@@ -162,8 +163,13 @@ fn the_end_token_comes_from_the_first_file_that_names_one() {
 fn truncation_and_padding_stored_in_the_tokenizer_are_off() {
     let text = fs::read_to_string(tiny().join("tokenizer.json")).unwrap();
     let mut json: Value = serde_json::from_str(&text).unwrap();
-    json["truncation"] = serde_json::json!({"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0});
-    json["padding"] = serde_json::json!({"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 2, "pad_type_id": 0, "pad_token": "<|pad|>"});
+    json["truncation"] = serde_json::json!({
+        "direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0
+    });
+    json["padding"] = serde_json::json!({
+        "strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": null,
+        "pad_id": 2, "pad_type_id": 0, "pad_token": "<|pad|>"
+    });
     let model = model_with("tokenizer.json", Some(&json.to_string()));
     let changed = TextTokenizer::load(model.path(), VOCAB_SIZE).unwrap();
     let plain = TextTokenizer::load(&tiny(), VOCAB_SIZE).unwrap();
@@ -234,7 +240,8 @@ fn a_tokenizer_that_does_not_match_is_refused() {
     assert!(message.contains("dropout"), "{message}");
 }
 
-/// Bytes of a tokenizer file changed one at a time: an error or a tokenizer that works, never a panic.
+/// Bytes of a tokenizer file changed one at a time: an error or a tokenizer that works, never a
+/// panic.
 #[test]
 fn a_damaged_tokenizer_never_panics() {
     let text = fs::read(tiny().join("tokenizer.json")).unwrap();
