@@ -1,1 +1,15 @@
-//!
+//! What the tests that cross crates share: golden files, runs without rows, and comparisons.
+
+mod compare;
+mod golden;
+mod rig;
+
+#[cfg(feature = "embedded")]
+use {
+    espalier_backend_cpu as _, espalier_llama as _, espalier_lora as _, espalier_nf4 as _,
+    espalier_single as _,
+};
+
+pub use compare::{largest_difference, relative_norm};
+pub use golden::{Golden, golden_path};
+pub use rig::{Rig, micro_batch, step_of};

@@ -241,7 +241,7 @@ fn values_out_of_range_are_refused() {
         "data.batch_size=0",
         "data.micro_batch=0",
         "data.micro_batch=9",
-        "data.pack_tokens=100",
+        "data.pack_tokens=0",
         "data.eval_split=0.0",
         "data.eval_split=1.5",
         "optim.name=sgd",
@@ -279,6 +279,16 @@ fn conflicts_name_both_keys_and_where_each_was_written() {
     refused(&["data.eval_split=0.5", "data.eval_files=[\"x\"]"]);
     resolved(&["data.eval_split=0.5", "run.eval_every=2"]);
     resolved(&["data.batch_size=10", "data.micro_batch=4"]);
+    resolved(&[
+        "data.batch_size=2",
+        "data.micro_batch=4",
+        "data.pack_tokens=64",
+    ]);
+    let renamed = refused(&["data.fields.txt=body"]);
+    assert!(
+        renamed.contains("[data.fields]") && renamed.contains("`text`"),
+        "{renamed}"
+    );
 }
 
 #[test]

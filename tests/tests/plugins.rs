@@ -4,30 +4,38 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "embedded")]
 use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::schedule::{ShardingRequest, UnitBytes};
 use espalier_interface::{ErrorCode, Role, Serial, Services};
+use espalier_nf4 as _;
 use espalier_trainer::library::{LibraryFault, WorldWritable};
 use espalier_trainer::registry::{Registry, RegistryError, SearchPath, Status};
 use serde_json::{Map, Value as Json, json};
 use tempfile::TempDir;
-use {espalier_llama as _, espalier_lora as _, espalier_nf4 as _, espalier_single as _};
+#[cfg(feature = "embedded")]
+use {espalier_llama as _, espalier_lora as _, espalier_single as _};
 
 static SERVICES: &dyn Services = &Serial;
 
-/// The library of a shipped plugin, which Cargo builds beside this test.
+/// The library of a shipped plugin: gathered where `HOST_PLUGIN_PATH` says, else built by Cargo beside this test.
 fn shipped(plugin: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test is a file");
     let deps = test.parent().expect("it lies in a folder");
-    let name = format!("libespalier_{plugin}.so");
-    let places = [
-        deps.join(&name),
-        deps.parent().expect("target/release").join(&name),
-    ];
-    let found = places.iter().find(|path| path.is_file());
-    found
-        .unwrap_or_else(|| panic!("{name} is not in {}", deps.display()))
-        .clone()
+    let built = format!("libespalier_{plugin}.so");
+    let gathered = gathered()
+        .into_iter()
+        .map(|dir| dir.join(format!("lib{plugin}.so")));
+    let beside = [deps, deps.parent().expect("target/release")].map(|dir| dir.join(&built));
+    let found = gathered.chain(beside).find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("{built} is not in {}", deps.display()))
+}
+
+fn gathered() -> Vec<PathBuf> {
+    let path = std::env::var_os("HOST_PLUGIN_PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .filter(|dir| dir.is_dir())
+        .collect()
 }
 
 /// A folder with the named plugins' libraries, each with the permissions that a build gives it.
@@ -54,8 +62,15 @@ fn search(dirs: &[&Path]) -> SearchPath {
     SearchPath::new(dirs.iter().map(|dir| ("--plugin-dir", dir.to_path_buf())))
 }
 
-fn linked() -> Registry {
-    Registry::discover(&search(&[]))
+/// The shipped plugins as this build has them: linked, or gathered.
+fn ours() -> Registry {
+    let gathered = if cfg!(feature = "embedded") {
+        Vec::new()
+    } else {
+        gathered()
+    };
+    let dirs: Vec<&Path> = gathered.iter().map(PathBuf::as_path).collect();
+    Registry::discover(&search(&dirs))
 }
 
 fn loaded(dir: &TempDir) -> Registry {
@@ -80,6 +95,7 @@ fn patched(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     bytes
 }
 
+#[cfg(feature = "embedded")]
 fn config() -> Json {
     json!({
         "model_type": "llama", "vocab_size": 512, "hidden_size": 64, "intermediate_size": 176,
@@ -89,6 +105,7 @@ fn config() -> Json {
     })
 }
 
+#[cfg(feature = "embedded")]
 fn sites() -> Vec<Site> {
     let site = |name: &str, kind| Site {
         name: name.to_owned(),
@@ -120,6 +137,7 @@ fn request(world: u32) -> ShardingRequest {
 }
 
 /// What each role answers, as JSON: both doors must give the same.
+#[cfg(feature = "embedded")]
 fn answers(registry: &Registry) -> Json {
     let (family, _) = registry
         .create_family("llama", &Map::new(), SERVICES)
@@ -165,14 +183,21 @@ fn answers(registry: &Registry) -> Json {
     })
 }
 
+#[cfg(feature = "embedded")]
 const PLUGINS: [&str; 4] = ["llama", "lora", "nf4", "single"];
 
+#[cfg(feature = "embedded")]
 #[test]
 fn both_doors_give_the_same_answers() {
     let dir = folder(&PLUGINS);
     let loaded = loaded(&dir);
     assert_eq!(loaded.broken(), []);
-    assert_eq!(answers(&loaded), answers(&linked()));
+    let linked = ours();
+    assert_eq!(answers(&loaded), answers(&linked));
+    let (_, identity) = linked
+        .create_adapter("lora", &Map::new(), SERVICES)
+        .expect("lora");
+    assert_eq!((identity.file, identity.sha256), (None, None));
 }
 
 #[test]
@@ -189,10 +214,6 @@ fn a_loaded_plugin_is_known_by_file_and_hash() {
     );
     assert_eq!(identity.file, Some(file));
     assert_eq!(identity.sha256.expect("of a file").len(), 64);
-    let (_, identity) = linked()
-        .create_adapter("lora", &Map::new(), SERVICES)
-        .expect("lora");
-    assert_eq!((identity.file, identity.sha256), (None, None));
 }
 
 #[test]
@@ -221,6 +242,7 @@ fn errors_cross_with_code_words_and_the_plugins_name() {
     assert_eq!(error.exit_code(), 5);
 }
 
+#[cfg(feature = "embedded")]
 #[test]
 fn the_first_of_a_name_serves_and_the_others_are_shown() {
     let (first, second) = (folder(&["llama"]), folder(&["llama", "single"]));
@@ -404,7 +426,7 @@ fn a_library_that_changed_after_it_was_found_is_not_opened() {
 
 #[test]
 fn options_are_checked_before_the_plugin_sees_them() {
-    let registry = linked();
+    let registry = ours();
     let refused = |given: Json| {
         let error = registry
             .create_adapter("lora", &options(given), SERVICES)
@@ -426,7 +448,7 @@ fn options_are_checked_before_the_plugin_sees_them() {
 
 #[test]
 fn names_become_roles_one_each() {
-    let registry = linked();
+    let registry = ours();
     let roles = registry
         .roles_of(&["nf4", "lora", "single"])
         .expect("one each");
@@ -465,7 +487,7 @@ fn names_become_roles_one_each() {
 
 #[test]
 fn files_find_their_readers() {
-    let registry = linked();
+    let registry = ours();
     assert_eq!(registry.family_for("llama").expect("ours"), "llama");
     assert_eq!(registry.adapter_for("LORA").expect("ours"), "lora");
     let message = registry.family_for("gpt2").expect_err("nobody").to_string();

@@ -1,0 +1,205 @@
+//! What `host plan` foretells against what the operating system counts, on random runs.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+/// A small generator; the runs are the same every time.
+struct Seeded(u64);
+
+impl Seeded {
+    fn next(&mut self) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.next() as usize % choices.len()]
+    }
+}
+
+fn host(arguments: &[String]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+    command.args(arguments);
+    command
+}
+
+/// Anonymous and shared bytes that a process holds.
+fn resident(child: &Child) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+    let field = |key: &str| -> u64 {
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(key))
+            .unwrap_or("0");
+        line.trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse()
+            .unwrap_or(0)
+    };
+    1024 * (field("RssAnon:") + field("RssShmem:"))
+}
+
+/// Runs to the end and returns the most memory seen.
+fn peak(arguments: &[String]) -> u64 {
+    let mut child = host(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the host starts");
+    let mut most = 0;
+    loop {
+        most = most.max(resident(&child));
+        if let Some(status) = child.try_wait().expect("a child") {
+            let mut words = String::new();
+            use std::io::Read;
+            child
+                .stderr
+                .take()
+                .expect("piped")
+                .read_to_string(&mut words)
+                .expect("text");
+            assert!(status.success(), "{arguments:?}: {words}");
+            return most;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn texts(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// A random model of the program's own making, and rows of token ids for it.
+fn make_model(seeded: &mut Seeded, folder: &Path) -> u64 {
+    let (hidden, heads) = seeded.pick(&[(256u64, 4u64), (384, 6), (512, 8)]);
+    let vocab = seeded.pick(&[2048u64, 8192, 16384]);
+    let config = json!({
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": hidden,
+        "intermediate_size": hidden * seeded.pick(&[2, 3]),
+        "num_hidden_layers": seeded.pick(&[2, 4, 6]),
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads / 2,
+        "vocab_size": vocab,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "hidden_act": "silu",
+        "initializer_range": 0.02,
+        "tie_word_embeddings": seeded.pick(&[true, false]),
+        "rope_theta": 10000.0,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    });
+    let blank = folder.join("blank");
+    fs::create_dir(&blank).expect("a folder");
+    fs::write(blank.join("config.json"), config.to_string()).expect("a config");
+    let row = json!({"input_ids": [1, 2, 3]});
+    fs::write(folder.join("one.jsonl"), format!("{row}\n")).expect("rows");
+    let mut words = texts(&["train", "--quiet", "--set", "model.init=random"]);
+    words.extend(texts(&[
+        "--set",
+        "run.max_steps=0",
+        "--set",
+        "model.compute=f32",
+    ]));
+    words.extend(["--model".into(), blank.display().to_string()]);
+    words.extend([
+        "--data".into(),
+        folder.join("one.jsonl").display().to_string(),
+    ]);
+    words.extend(["--out".into(), folder.join("made").display().to_string()]);
+    let made = host(&words).output().expect("the host starts");
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    vocab
+}
+
+fn make_rows(seeded: &mut Seeded, vocab: u64, longest: u64, path: &Path) {
+    let mut text = String::new();
+    for row in 0..24 {
+        let length = if row == 0 {
+            longest
+        } else {
+            longest / 2 + seeded.next() % (longest / 2)
+        };
+        let ids: Vec<u64> = (0..length)
+            .map(|_| 2 + seeded.next() % (vocab - 2))
+            .collect();
+        text.push_str(&json!({ "input_ids": ids }).to_string());
+        text.push('\n');
+    }
+    fs::write(path, text).expect("rows");
+}
+
+#[test]
+fn the_plan_is_within_ten_percent_of_what_the_system_counts() {
+    let mut seeded = Seeded(2026);
+    let mut table = String::new();
+    let mut worst: f64 = 0.0;
+    for number in 0..12 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let vocab = make_model(&mut seeded, folder.path());
+        let longest = seeded.pick(&[128u64, 256, 512]);
+        let rows = folder.path().join("rows.jsonl");
+        make_rows(&mut seeded, vocab, longest, &rows);
+        let plugins = seeded.pick(&["nf4,lora", "int8,lora", "lora", "full"]);
+        let settings = [
+            format!("model.compute={}", seeded.pick(&["f32", "bf16"])),
+            format!(
+                "model.recompute={}",
+                seeded.pick(&["none", "selective", "layer"])
+            ),
+            format!("data.micro_batch={}", seeded.pick(&[1, 2, 4])),
+            "data.batch_size=4".to_owned(),
+            "data.shuffle=false".to_owned(),
+            "run.max_steps=3".to_owned(),
+        ];
+        let mut words = Vec::new();
+        if plugins != "full" {
+            words.extend(texts(&["--plugins", plugins]));
+        }
+        words.extend(
+            settings
+                .iter()
+                .flat_map(|s| ["--set".to_owned(), s.clone()]),
+        );
+        words.extend([
+            "--model".into(),
+            folder.path().join("made/model").display().to_string(),
+        ]);
+        words.extend(["--data".into(), rows.display().to_string()]);
+        let planned = host(&[texts(&["plan", "--json"]), words.clone()].concat())
+            .output()
+            .expect("the host starts");
+        assert!(
+            planned.status.success(),
+            "{}",
+            String::from_utf8_lossy(&planned.stderr)
+        );
+        let plan: Json = serde_json::from_slice(&planned.stdout).expect("JSON");
+        let foretold = plan["peak_bytes"].as_u64().expect("bytes");
+        let out = folder.path().join("out").display().to_string();
+        words.extend(["--out".into(), out]);
+        let found = peak(&[texts(&["train", "--quiet"]), words].concat());
+        let ratio = foretold as f64 / found as f64;
+        worst = worst.max((ratio - 1.0).abs());
+        table.push_str(&format!(
+            "{number}: planned {foretold}, found {found}, ratio {ratio:.3} ({plugins} {})\n",
+            settings[..3].join(" ")
+        ));
+    }
+    println!("{table}");
+    assert!(worst <= 0.1, "{table}");
+}

@@ -1,0 +1,91 @@
+//! Golden safetensors files -> plain numbers by name.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use safetensors::{Dtype, SafeTensors};
+
+/// The path of a file under `tests/golden`.
+pub fn golden_path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("golden")
+        .join(name)
+}
+
+/// A golden file in memory.
+pub struct Golden(BTreeMap<String, (Vec<usize>, Vec<f64>)>);
+
+impl Golden {
+    /// Reads `tests/golden/NAME`.
+    ///
+    /// # Panics
+    /// Where it is missing or not a safetensors file of f32 or i64.
+    pub fn open(name: &str) -> Self {
+        let path = golden_path(name);
+        Self::read(&path)
+    }
+
+    /// Reads a safetensors file.
+    ///
+    /// # Panics
+    /// As [`Golden::open`].
+    pub fn read(path: &Path) -> Self {
+        let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let tensors = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+        let numbers = |dtype: Dtype, data: &[u8]| -> Vec<f64> {
+            match dtype {
+                Dtype::F32 => data
+                    .chunks_exact(4)
+                    .map(|x| f64::from(f32::from_le_bytes(x.try_into().expect("4 bytes"))))
+                    .collect(),
+                Dtype::I64 => data
+                    .chunks_exact(8)
+                    .map(|x| i64::from_le_bytes(x.try_into().expect("8 bytes")) as f64)
+                    .collect(),
+                other => panic!("a golden tensor of {other:?}"),
+            }
+        };
+        Golden(
+            tensors
+                .iter()
+                .map(|(name, view)| {
+                    let values = numbers(view.dtype(), view.data());
+                    (name.to_owned(), (view.shape().to_vec(), values))
+                })
+                .collect(),
+        )
+    }
+
+    /// The numbers of tensor `name`.
+    ///
+    /// # Panics
+    /// Where there is none.
+    pub fn numbers(&self, name: &str) -> &[f64] {
+        &self
+            .0
+            .get(name)
+            .unwrap_or_else(|| panic!("no tensor `{name}`"))
+            .1
+    }
+
+    /// The names of all tensors.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Tensor `name`, `[.., n]`, as rows of integers.
+    ///
+    /// # Panics
+    /// Where there is none.
+    pub fn rows(&self, name: &str) -> Vec<Vec<i32>> {
+        let (shape, values) = self
+            .0
+            .get(name)
+            .unwrap_or_else(|| panic!("no tensor `{name}`"));
+        let width = *shape.last().expect("a shape");
+        values
+            .chunks(width)
+            .map(|row| row.iter().map(|&x| x as i32).collect())
+            .collect()
+    }
+}

@@ -1,0 +1,168 @@
+//! Config keys -> a loaded model on the CPU, without rows: tests bring their own micro-batches.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use espalier_interface::adaptation::Site;
+use espalier_trainer::Error;
+use espalier_trainer::config::{Config, ResolvedConfig, Sources, resolve};
+use espalier_trainer::data::{MicroBatch, Step};
+use espalier_trainer::executor::{Executor, Moment};
+use espalier_trainer::load::LoadReport;
+use espalier_trainer::observer::Unobserved;
+use espalier_trainer::plan::MemoryPlan;
+use espalier_trainer::select::Components;
+use espalier_trainer::session::Session;
+use espalier_trainer::{step, train};
+
+/// A loaded model.
+pub struct Rig {
+    /// The config that it was made of.
+    pub config: Config,
+    /// Its executor.
+    pub executor: Executor,
+    /// Its plugins.
+    pub components: Components,
+    /// Its sites.
+    pub sites: Vec<Site>,
+    /// Its plan's memory.
+    pub memory: MemoryPlan,
+    /// What loading did.
+    pub loaded: LoadReport,
+    names: HashMap<String, usize>,
+}
+
+impl Rig {
+    /// Loads the model in `directory` under config keys such as `("model.compute", "\"f32\"")`.
+    ///
+    /// # Panics
+    /// Where that fails: the message is the error's.
+    pub fn new(directory: &Path, keys: &[(&str, &str)]) -> Self {
+        Self::try_new(directory, keys).unwrap_or_else(|error| panic!("{error:?}"))
+    }
+
+    /// As [`Rig::new`].
+    ///
+    /// # Errors
+    /// What planning or loading reports.
+    pub fn try_new(directory: &Path, keys: &[(&str, &str)]) -> Result<Self, Error> {
+        let resolved = config_of(directory, keys);
+        let session = Session::open(&resolved, &Unobserved)?;
+        let Session {
+            directory,
+            components,
+            plan,
+            ..
+        } = session;
+        let (sites, memory) = (plan.sites.clone(), plan.memory);
+        let config = resolved.config().clone();
+        let (executor, loaded) = train::load(&config, &directory, &components, plan, &Unobserved)?;
+        let names = executor.params().iter().enumerate();
+        let names = names
+            .map(|(index, param)| (param.name.clone(), index))
+            .collect();
+        Ok(Rig {
+            config,
+            executor,
+            components,
+            sites,
+            memory,
+            loaded,
+            names,
+        })
+    }
+
+    /// The index of the param called `name`.
+    ///
+    /// # Panics
+    /// Where there is none.
+    pub fn param(&self, name: &str) -> usize {
+        *self
+            .names
+            .get(name)
+            .unwrap_or_else(|| panic!("no param `{name}`"))
+    }
+
+    /// Sets the params that a golden file names.
+    pub fn set_params(&self, golden: &crate::Golden) {
+        for name in golden.names() {
+            let values: Vec<f32> = golden.numbers(name).iter().map(|&x| x as f32).collect();
+            self.executor
+                .set_param(self.param(name), &values)
+                .expect("a dense param");
+        }
+    }
+
+    /// The logits of a micro-batch, `[T, V]`.
+    pub fn logits(&self, micro: &MicroBatch) -> Vec<f64> {
+        self.executor.logits(micro, moment()).expect("logits")
+    }
+
+    /// Runs one step's passes and returns the mean loss; gradients stay on the device.
+    pub fn loss_and_gradients(&self, step: &Step) -> f64 {
+        step::gradients(&self.executor, step, 0, self.config.run.seed).expect("gradients")
+    }
+
+    /// The gradient of the param called `name`.
+    pub fn gradient(&self, name: &str) -> Vec<f64> {
+        self.executor
+            .gradient_values(self.param(name))
+            .expect("a trainable param")
+    }
+
+    /// The values of the param called `name`.
+    pub fn values(&self, name: &str) -> Vec<f64> {
+        self.executor
+            .param_values(self.param(name))
+            .expect("a dense param")
+    }
+}
+
+fn moment() -> Moment {
+    Moment {
+        seed: 42,
+        step: 0,
+        first: true,
+        last: true,
+    }
+}
+
+fn config_of(directory: &Path, keys: &[(&str, &str)]) -> ResolvedConfig {
+    let mut sources = Sources::default().set(format!("model.path={:?}", directory));
+    for (key, value) in keys {
+        sources = sources.set(format!("{key}={value}"));
+    }
+    resolve(&sources).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Packs rows of tokens into a micro-batch. `labels` stand beside the tokens as transformers takes them: the model predicts
+/// the one behind, -100 is not trained.
+pub fn micro_batch(tokens: &[Vec<i32>], labels: &[Vec<i32>]) -> MicroBatch {
+    let mut micro = MicroBatch {
+        cu_seqlens: vec![0],
+        ..MicroBatch::default()
+    };
+    for (sequence, (row, labels)) in tokens.iter().zip(labels).enumerate() {
+        micro.tokens.extend(row);
+        micro.positions.extend(0..row.len() as i32);
+        micro
+            .labels
+            .extend(labels[1..].iter().copied().chain([-100]));
+        micro
+            .sequences
+            .extend(std::iter::repeat_n(sequence as i32, row.len()));
+        micro.cu_seqlens.push(micro.tokens.len() as i32);
+    }
+    micro.num_trained = micro.labels.iter().filter(|&&label| label >= 0).count();
+    micro
+}
+
+/// A step of one micro-batch.
+pub fn step_of(micro_batches: Vec<MicroBatch>) -> Step {
+    let trained_tokens = micro_batches.iter().map(|micro| micro.num_trained).sum();
+    Step {
+        epoch: 0,
+        micro_batches,
+        trained_tokens,
+    }
+}
