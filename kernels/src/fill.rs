@@ -15,6 +15,11 @@ pub fn constant<E: Element>(services: &dyn Services, value: f64, y: &mut [E]) {
     chunks_mut(services, y, CHUNK, |_, y| y.fill(value));
 }
 
+/// Writes zero bytes: zero in every dtype.
+pub fn zero_bytes(services: &dyn Services, y: &mut [u8]) {
+    chunks_mut(services, y, 8 * CHUNK, |_, y| y.fill(0));
+}
+
 /// Writes numbers uniform in `[low, high)` before rounding.
 pub fn uniform<E: Element>(
     services: &dyn Services,
@@ -96,5 +101,8 @@ mod tests {
         assert_eq!(a.map(f64::from), c);
         constant(&Serial, 1.5, &mut a);
         assert_eq!(a, [1.5; 8]);
+        let mut bytes = vec![3; 8 * CHUNK + 1];
+        zero_bytes(&check::TwoThreads, &mut bytes);
+        assert!(bytes.iter().all(|&byte| byte == 0));
     }
 }

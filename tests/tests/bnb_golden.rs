@@ -176,7 +176,7 @@ fn assert_decoded(tensors: &SafeTensors, key: &str, found: &[f32]) {
             "{key}: element {i} is {found:e}, expected {expected:e}"
         );
     }
-    // The peer's bf16 instruction flushes subnormal results to zero; rounding to nearest even does not.
+    // The peer's bf16 instruction flushes subnormal results to zero; rounding does not.
     let (expected, _) = matrix(tensors, &format!("{key}_bf16"));
     for (i, (&found, &expected)) in found.iter().zip(&expected).enumerate() {
         let rounded = bf16::from_f32(found).to_f32();

@@ -101,7 +101,7 @@ fn every_section_of_the_contract_is_read() {
     assert_eq!(resolved.origin("run.seed"), Origin::File(path.clone(), 4));
     assert_eq!(
         resolved.origin("quantizer.nf4.block_size").to_string(),
-        format!("{}:35", path.display())
+        format!("{}:34", path.display())
     );
     assert_eq!(resolved.config_dir(), path.parent());
 }

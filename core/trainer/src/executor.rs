@@ -13,6 +13,7 @@ use espalier_interface::{Device, PluginError, Quantizer, Result, Stream};
 
 use crate::data::MicroBatch;
 use crate::params::{Dtypes, Param};
+use crate::plan::RunPlan;
 use crate::program::Program;
 
 pub use diagnose::NotFinite;
@@ -89,26 +90,17 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Puts a program and its storage together. Weights are written by [`crate::load`].
-    pub fn new(
-        device: Arc<dyn Device>,
-        program: Program,
-        schedule: Schedule,
-        params: Vec<Param>,
-        dtypes: Dtypes,
-        storage: Storage,
-        prepared: Prepared,
-        quantizers: Vec<Arc<dyn Quantizer>>,
-    ) -> Self {
+    /// Puts a plan and its storage together. Weights are written by [`crate::load`].
+    pub fn new(plan: RunPlan, storage: Storage) -> Self {
         Executor {
-            device,
-            program,
-            schedule,
-            params,
-            dtypes,
+            device: plan.device,
+            program: plan.program,
+            schedule: plan.schedule,
+            params: plan.params,
+            dtypes: plan.dtypes,
             storage,
-            prepared,
-            _quantizers: quantizers,
+            prepared: plan.prepared,
+            _quantizers: plan.quantizers.into_values().collect(),
         }
     }
 

@@ -224,3 +224,6 @@ fn no_rule(op: &str) -> PluginError {
 
 /// The dtype in which gradients of params are kept.
 pub const GRADIENT_DTYPE: DType = DType::REDUCE;
+
+#[cfg(test)]
+mod tests;

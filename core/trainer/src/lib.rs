@@ -5,6 +5,7 @@ pub mod bytes;
 pub mod config;
 pub mod data;
 mod decoder;
+pub mod devices;
 pub mod error;
 pub mod executor;
 pub mod export;

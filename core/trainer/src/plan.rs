@@ -15,7 +15,7 @@ use espalier_interface::{DType, Device, DeviceInfo, Quantizer, WeightLayout};
 
 use crate::arena::aligned;
 use crate::config::{ComputeType, Config, ParamType};
-use crate::executor::{Executor, Prepared, Storage};
+use crate::executor::{Prepared, Storage};
 use crate::params::{self, Dtypes, Param, Training};
 use crate::program::{self, Limits, Program};
 use crate::select::Components;
@@ -245,21 +245,6 @@ impl RunPlan {
             workspace,
         )
         .map_err(|error| Error::plugin("backend", "alloc", error))
-    }
-
-    /// The executor of the plan over loaded storage.
-    pub fn executor(self, storage: Storage) -> Executor {
-        let quantizers = self.quantizers.into_values().collect();
-        Executor::new(
-            self.device,
-            self.program,
-            self.schedule,
-            self.params,
-            self.dtypes,
-            storage,
-            self.prepared,
-            quantizers,
-        )
     }
 
     /// Elements of all params of the model and the adapter, and of the trained ones.

@@ -168,7 +168,7 @@ pub fn load(
         }
         loader.report()
     };
-    Ok((plan.executor(storage), report))
+    Ok((Executor::new(plan, storage), report))
 }
 
 /// Every tensor of a saved adapter must be one of the plan's.

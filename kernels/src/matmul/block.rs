@@ -122,6 +122,30 @@ pub(crate) unsafe fn multiply<S: Scalar>(
     }
 }
 
+/// `out (=|+=) left right`, all of it, into rows `stride` apart.
+///
+/// # Panics
+/// Where `out` or `space` is too small, or the operands' depths differ.
+pub(crate) fn multiply_into<S: Scalar>(
+    isa: Isa,
+    (left, right): (Operand<'_, S>, Operand<'_, S>),
+    (out, stride): (&mut [S], usize),
+    update: Update,
+    space: &mut [S],
+) {
+    let (rows, cols) = (left.size().0, right.size().0);
+    assert!(
+        rows == 0 || out.len() >= (rows - 1) * stride + cols,
+        "a product does not fit its output"
+    );
+    let tile = Tile {
+        start: out.as_mut_ptr(),
+        stride,
+    };
+    // SAFETY: the tile lies in `out`, which is ours alone; values of `Isa` come from detection.
+    unsafe { multiply(isa, (left, right), (0..rows, 0..cols), tile, update, space) };
+}
+
 impl<S> Tile<S> {
     /// Where row `idx` starts.
     ///

@@ -25,7 +25,8 @@ mod transpose;
 use espalier_interface::Services;
 
 pub use block::DEPTH;
-pub(crate) use block::{Tile, multiply, space};
+use block::{Tile, multiply};
+pub(crate) use block::{multiply_into, space};
 pub use isa::Isa;
 pub use micro::Update;
 pub use scalar::Scalar;
@@ -43,15 +44,18 @@ const TILE_LEAST: usize = 64;
 const LEAST_WORK: usize = 1 << 18;
 
 /// Where a product goes: `[rows, cols]`, `stride` elements from one row to the next.
-pub struct Output<'a, E: Element> {
+pub struct Output<'a, E: Element>
+where
+    E::Acc: Scalar,
+{
     /// The values.
     pub values: &'a mut [E],
     /// Elements from one row to the next, at least the columns.
     pub stride: usize,
     /// What happens to the values there; in the output's dtype, after rounding, where accumulated.
     pub update: Update,
-    /// Added to every row before rounding, `[cols]`.
-    pub bias: Option<&'a [E::Acc]>,
+    /// Added to every row before rounding, `[1, cols]` in any dtype.
+    pub bias: Option<&'a dyn Rows<E::Acc>>,
 }
 
 /// Bytes of workspace that [`matmul`] wants on `threads` threads for products of any size.
@@ -121,7 +125,7 @@ fn matmul_on<E: Element>(
         "the output is too small"
     );
     assert!(
-        bias.is_none_or(|bias| bias.len() == cols),
+        bias.is_none_or(|bias| bias.size() == (1, cols)),
         "the bias is not as long as a row"
     );
     let (tile_rows, tile_cols) = tiles::<E::Acc>(rows, cols, depth, services.threads());
@@ -133,7 +137,6 @@ fn matmul_on<E: Element>(
             row..(row + tile_rows).min(rows),
             col..(col + tile_cols).min(cols),
         );
-        let bias = bias.map(|bias| &bias[range.1.clone()]);
         let target = Target {
             start: &start,
             len,
@@ -170,14 +173,13 @@ unsafe fn tile<E: Element>(
     operands: (Operand<'_, E::Acc>, Operand<'_, E::Acc>),
     (rows, cols): (std::ops::Range<usize>, std::ops::Range<usize>),
     target: Target<'_, E>,
-    bias: Option<&[E::Acc]>,
+    bias: Option<&dyn Rows<E::Acc>>,
     memory: &mut [E::Acc],
 ) where
     E::Acc: Scalar,
 {
     let (space, sums) = memory.split_at_mut(space::<E::Acc>());
-    let width = cols.len();
-    let count = rows.len();
+    let (count, width, bias_cols) = (rows.len(), cols.len(), cols.clone());
     let first = rows.start * target.stride + cols.start;
     assert!(
         first + (count - 1) * target.stride + width <= target.len,
@@ -200,6 +202,7 @@ unsafe fn tile<E: Element>(
         };
         unsafe { multiply(isa, operands, (rows, cols), tile, target.update, space) };
         let Some(bias) = bias else { return };
+        let (bias, _) = bias.window(0..1, bias_cols, space);
         for i in 0..count {
             for (out, &bias) in row(i).iter_mut().zip(bias) {
                 *out = E::store(out.load() + bias);
@@ -214,6 +217,7 @@ unsafe fn tile<E: Element>(
     assert!(sums.len() >= count * width, "a tile's sums have no room");
     // SAFETY: `sums` holds `count` rows of `width`.
     unsafe { multiply(isa, operands, (rows, cols), tile, Update::Overwrite, space) };
+    let bias = bias.map(|bias| bias.window(0..1, bias_cols, space).0);
     vectorized(
         #[inline(always)]
         || {
@@ -262,4 +266,4 @@ fn tiles<S: Scalar>(rows: usize, cols: usize, depth: usize, threads: usize) -> (
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

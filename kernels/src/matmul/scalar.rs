@@ -20,6 +20,9 @@ pub(super) mod sealed {
         #[allow(private_interfaces)]
         fn kernels(isa: Isa) -> &'static Kernels<Self>;
 
+        /// `values` themselves where they are f32.
+        fn as_f32(values: &mut [Self]) -> Option<&mut [f32]>;
+
         /// `out[k * out_stride + i] = from[i * from_stride + k]` for `i < lanes`, `k < depth`.
         ///
         /// Steps are written in order, each as a whole vector (16 elements at most) from `out` on, so the
@@ -43,6 +46,11 @@ impl sealed::Packed for f32 {
     #[inline]
     fn kernels(isa: Isa) -> &'static Kernels<f32> {
         micro::kernels_f32(isa)
+    }
+
+    #[inline]
+    fn as_f32(values: &mut [f32]) -> Option<&mut [f32]> {
+        Some(values)
     }
 
     #[inline]
@@ -71,6 +79,11 @@ impl sealed::Packed for f64 {
     #[inline]
     fn kernels(isa: Isa) -> &'static Kernels<f64> {
         micro::kernels_f64(isa)
+    }
+
+    #[inline]
+    fn as_f32(_values: &mut [f64]) -> Option<&mut [f32]> {
+        None
     }
 
     #[inline]

@@ -42,6 +42,7 @@ fn product<A: Element, B: Element, E: Element>(
         Summed::Rows => Dense::new(b, k, n),
     };
     let mut workspace = vec![0xFF; workspace_bytes::<E>(services.threads())];
+    let bias = bias.map(|bias| Dense::new(bias, 1, n));
     matmul_on(
         isa,
         services,
@@ -57,7 +58,7 @@ fn product<A: Element, B: Element, E: Element>(
             values: out,
             stride: n,
             update,
-            bias,
+            bias: bias.as_ref().map(|bias| bias as &dyn Rows<E::Acc>),
         },
         &mut workspace,
     );

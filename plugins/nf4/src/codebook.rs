@@ -1,4 +1,4 @@
-//! The 4-bit code tables of bitsandbytes -> values by code, and the midpoints that decide between them.
+//! bitsandbytes' 4-bit code tables -> values by code, and the code of a scaled number.
 
 /// A table of 16 values and the rule that maps a scaled weight to one of its codes.
 pub struct Codebook {
@@ -6,8 +6,10 @@ pub struct Codebook {
     pub values: [f32; 16],
     /// Codes in rising order of their values, [16].
     pub order: [u8; 16],
-    /// Midpoints between neighbours in that order, [15] f32; a number exactly at one takes the lower code.
+    /// Midpoints between neighbours in that order, [15] f32; a number at one takes the lower code.
     pub midpoints: [f32; 15],
+    /// What is added to the code where a number passes each midpoint, [15].
+    changes: [i32; 15],
 }
 
 impl Codebook {
@@ -19,16 +21,29 @@ impl Codebook {
             i += 1;
         }
         let mut midpoints = [0.0; 15];
+        let mut changes = [0; 15];
         let mut i = 0;
         while i < 15 {
             midpoints[i] = (values[order[i] as usize] + values[order[i + 1] as usize]) / 2.0;
+            changes[i] = order[i + 1] as i32 - order[i] as i32;
             i += 1;
         }
         Codebook {
             values,
             order,
             midpoints,
+            changes,
         }
+    }
+
+    /// The code of the scaled weight `x`; at a midpoint, that of the lower neighbour.
+    #[inline(always)]
+    pub fn nearest(&self, x: f32) -> u8 {
+        let mut code = i32::from(self.order[0]);
+        for (&midpoint, &change) in self.midpoints.iter().zip(&self.changes) {
+            code += if x > midpoint { change } else { 0 };
+        }
+        code as u8
     }
 }
 

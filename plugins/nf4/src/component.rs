@@ -24,7 +24,7 @@ const FOUR_BIT_OPTIONS: &[OptionSpec] = &[
         kind: OptionKind::BOOL,
         default: "true",
         range: "",
-        doc: "quantize the absmax to 8 bits again: 4.13 instead of 4.5 bits a weight at block_size 64",
+        doc: "quantize the absmax to 8 bits again: 4.13, not 4.5, bits a weight at block_size 64",
     },
 ];
 

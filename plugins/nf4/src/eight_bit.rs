@@ -13,6 +13,7 @@ pub struct EightBit;
 impl EncodeBlock for EightBit {
     const PER_BYTE: usize = 1;
 
+    #[inline(always)]
     fn encode(&self, weight: &[f32], largest: f32, codes: &mut [u8]) -> f32 {
         if largest == 0.0 {
             codes.fill(0);

@@ -59,7 +59,8 @@ fn row_sum<const N: usize>(x: &[u8]) -> [f32; N] {
     total
 }
 
-/// The column sums of the row-major `matrix`: short runs are added up, then runs of runs, over four levels.
+/// The column sums of the row-major `matrix`: runs of rows are added up, then runs of runs, over
+/// four levels.
 fn cascade<const N: usize>(matrix: &[u8]) -> [[f32; N]; COLUMNS] {
     let row_bytes = 4 * N * COLUMNS;
     let num_rows = matrix.len() / row_bytes;

@@ -1,4 +1,4 @@
-//! A 4-bit weight's absmax -> 8-bit codes, one absmax for 256 of them and one offset (double quantization).
+//! A 4-bit weight's absmax -> 8-bit codes, nested absmax and an offset (double quantization).
 
 use std::sync::Mutex;
 

@@ -1,9 +1,10 @@
-//! A weight -> spans of whole blocks, encoded on the host's threads; refuses numbers that are not finite.
+//! A weight -> spans of whole blocks, encoded on the host's threads; only finite numbers pass.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use espalier_interface::{ErrorCode, PluginError, Result, Services};
+use espalier_kernels::simd::vectorized;
 
 /// Weights in a span; every block size divides it, and so does a byte of two 4-bit codes.
 const SPAN: usize = 1 << 16;
@@ -74,7 +75,11 @@ pub fn encode_blocks<E: EncodeBlock>(
             return;
         }
         let mut span = spans[i].lock().expect("each span is taken once");
-        if let Err(index) = encode_span(encoder, &mut span, block_size) {
+        let encoded = vectorized(
+            #[inline(always)]
+            || encode_span(encoder, &mut span, block_size),
+        );
+        if let Err(index) = encoded {
             not_finite.fetch_min(i * SPAN + index, Ordering::Relaxed);
         }
     });
@@ -87,8 +92,8 @@ pub fn encode_blocks<E: EncodeBlock>(
         index => Err(PluginError::new(
             ErrorCode::NOT_FINITE,
             format!(
-                "weight {index} of {} is {}, expected a finite number; the checkpoint is damaged or \
-                 was saved from a diverged run",
+                "weight {index} of {} is {}, expected a finite number; the checkpoint is damaged \
+                 or was saved from a diverged run",
                 weight.len(),
                 weight[index]
             ),
@@ -97,6 +102,7 @@ pub fn encode_blocks<E: EncodeBlock>(
 }
 
 /// Encodes the blocks of one span, or gives the index in it of its first number that is not finite.
+#[inline(always)]
 fn encode_span<E: EncodeBlock>(
     encoder: &E,
     span: &mut Span,
@@ -116,21 +122,11 @@ fn encode_span<E: EncodeBlock>(
 }
 
 /// The largest magnitude; infinite or NaN if any number is.
+#[inline(always)]
 pub fn largest_magnitude(weight: &[f32]) -> f32 {
-    const LANES: usize = 16;
-    // Without its sign, a float orders as its bits do, with infinity above every number and NaN above that.
-    let magnitude = |w: f32| (w.to_bits() & 0x7fff_ffff) as i32;
-    let mut lanes = [0i32; LANES];
-    let groups = weight.chunks_exact(LANES);
-    for &w in groups.remainder() {
-        lanes[0] = lanes[0].max(magnitude(w));
-    }
-    for group in groups {
-        for (lane, &w) in lanes.iter_mut().zip(group) {
-            *lane = (*lane).max(magnitude(w));
-        }
-    }
-    f32::from_bits(lanes.into_iter().fold(0, i32::max) as u32)
+    // Without its sign, a float orders as its bits do: infinity above every number, NaN above that.
+    let magnitudes = weight.iter().map(|w| (w.to_bits() & 0x7fff_ffff) as i32);
+    f32::from_bits(magnitudes.fold(0, i32::max) as u32)
 }
 
 #[cfg(test)]

@@ -60,16 +60,22 @@ pub fn check(workspace: &Workspace, files: &[PathBuf], findings: &mut Findings) 
     test_command_agrees(workspace, findings)
 }
 
-/// The lines, counted from 1, in which a home folder is named.
+/// The lines, counted from 1, in which a home folder is named. Users of one letter are examples.
 fn homes(text: &str) -> Vec<(usize, &'static str)> {
     // Most files name none: look at lines only where one does.
     if !HOMES.iter().any(|home| text.contains(home)) {
         return Vec::new();
     }
+    let is_real = |line: &str, home: &str| {
+        line.split(home).skip(1).any(|rest| {
+            let user = rest.split(|letter: char| !letter.is_alphanumeric()).next();
+            user.is_some_and(|user| user.len() != 1)
+        })
+    };
     let named = |(index, line): (usize, &str)| {
         HOMES
             .into_iter()
-            .find(|home| line.contains(home))
+            .find(|home| is_real(line, home))
             .map(|home| (index + 1, home))
     };
     text.lines().enumerate().filter_map(named).collect()
@@ -109,6 +115,7 @@ mod tests {
     fn home_folders_are_found_by_line() {
         let text = format!("fine\nsee {}someone/x\n", HOMES[0]);
         assert_eq!(homes(&text), [(2, HOMES[0])]);
+        assert_eq!(homes(&format!("\"{}u/.cache\"\n", HOMES[0])), []);
         assert_eq!(homes("nothing here\n"), []);
     }
 }

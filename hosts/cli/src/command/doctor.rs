@@ -1,19 +1,50 @@
-//! `host doctor`: this machine and where plugins are looked for.
+//! `host doctor`: this machine, its devices, the plugins and where they are looked for.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use anyhow::Result;
+use espalier_trainer::bytes::Bytes;
 use espalier_trainer::config::resolve;
+use espalier_trainer::devices::{BackendDevices, devices};
 use espalier_trainer::error::Error;
 use espalier_trainer::machine::Machine;
-use espalier_trainer::search::search_order;
+use espalier_trainer::registry::{Registry, SearchPath};
+use espalier_trainer::threads::HostServices;
 
 use crate::arguments::DoctorArguments;
+use crate::failure;
 
-/// Prints the machine, versions and the plugin search order.
+/// Prints what is there and what is missing; nothing of it is a failure of the doctor.
 pub fn run(arguments: &DoctorArguments, out: &mut dyn Write) -> Result<()> {
     let resolved = resolve(&arguments.config.sources()).map_err(Error::from)?;
-    let machine = Machine::detect();
+    let config = resolved.config();
+    let services = HostServices::start(config.run.threads)?;
+    let registry = Registry::discover(&SearchPath::of(&resolved));
+    machine(&Machine::detect(), out)?;
+    writeln!(out, "\ndevices:")?;
+    let backends = devices(config, &registry, services);
+    if backends.is_empty() {
+        writeln!(out, "  none: no backend was found")?;
+    }
+    for backend in &backends {
+        write_devices(backend, out)?;
+    }
+    writeln!(out, "\nplugin libraries that cannot be used:")?;
+    let broken = registry.broken();
+    if broken.is_empty() {
+        writeln!(out, "  none")?;
+    }
+    for library in &broken {
+        writeln!(out, "  {library}")?;
+    }
+    writeln!(out, "\nplugins are looked for in this order:")?;
+    for place in registry.search().shown() {
+        writeln!(out, "  {place}")?;
+    }
+    Ok(())
+}
+
+fn machine(machine: &Machine, out: &mut dyn Write) -> io::Result<()> {
     let processor = machine.processor.as_deref().unwrap_or("unknown");
     let found = match machine.instruction_set.is_empty() {
         true => "baseline".to_owned(),
@@ -25,19 +56,21 @@ pub fn run(arguments: &DoctorArguments, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "instructions  {found}")?;
     writeln!(out, "threads       {}", machine.cores)?;
     let (memory, available) = (machine.memory, machine.available);
-    writeln!(out, "memory        {memory}, {available} available")?;
-    writeln!(out, "\nplugin libraries are looked for in")?;
-    for place in search_order(&resolved) {
-        let missing = match place.path.is_dir() {
-            true => "",
-            false => ", not there",
-        };
-        writeln!(
-            out,
-            "  {} ({}{missing})",
-            place.path.display(),
-            place.reason
-        )?;
+    writeln!(out, "memory        {memory}, {available} available")
+}
+
+fn write_devices(found: &BackendDevices, out: &mut dyn Write) -> io::Result<()> {
+    let backend = &found.backend;
+    match &found.devices {
+        Ok(devices) if devices.is_empty() => writeln!(out, "  {backend}: none found"),
+        Ok(devices) => devices.iter().try_for_each(|device| {
+            let (memory, free) = (Bytes(device.memory_bytes), Bytes(device.free_bytes));
+            writeln!(
+                out,
+                "  {} (backend {backend}): {}, {}, {memory}, {free} free",
+                device.name, device.description, device.instruction_set
+            )
+        }),
+        Err(error) => writeln!(out, "  {backend}: {}", failure::chain(error)),
     }
-    Ok(())
 }

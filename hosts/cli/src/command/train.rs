@@ -20,10 +20,9 @@ use crate::signals;
 pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
     let resolved = resolve(&arguments.run.sources()).map_err(Error::from)?;
     if arguments.dry_run {
-        resolved
-            .require(&[Need::Model, Need::Data])
-            .map_err(Error::from)?;
         write!(out, "{}", resolved.to_toml())?;
+        let needs = [Need::Model, Need::Data];
+        resolved.require(&needs).map_err(Error::from)?;
         let session = Session::open(&resolved, &Unobserved)?;
         write!(out, "\n{}", PlanReport::new(&session)?)?;
         return Ok(());

@@ -1,0 +1,188 @@
+//! Queries, keys and values -> attention and the log-sum-exp of its logits.
+#![allow(unsafe_code)] // Disjoint parts of the outputs on several threads.
+
+use std::ops::Range;
+
+use espalier_interface::Services;
+
+use super::softmax::{Running, cap};
+use super::{AttentionShape, Inputs, KEYS, gather};
+use crate::element::{Element, Real};
+use crate::matmul::{
+    Dense, Isa, Operand, Scalar, Update, each_task, multiply_into, slot_bytes, space,
+};
+use crate::simd::vectorized;
+use crate::split::Parts;
+
+/// Bytes of workspace that [`forward`] wants on `threads` threads, whatever `T`.
+pub fn forward_workspace_bytes<E: Element>(shape: &AttentionShape, threads: usize) -> usize
+where
+    E::Acc: Scalar,
+{
+    slot_bytes::<E::Acc>(share::<E::Acc>(shape), threads)
+}
+
+/// Elements that one task needs: queries and output of a block, logits, running sums, the product's.
+fn share<S: Scalar>(shape: &AttentionShape) -> usize {
+    let rows = shape.queries() * shape.group();
+    rows * (2 * shape.head_dim + KEYS + 2) + space::<S>()
+}
+
+/// `out`, `[T, H K]`, and `lse`, `[T, H]`, of `inputs`.
+///
+/// # Panics
+/// Where shapes disagree, or the workspace is under [`forward_workspace_bytes`] of one thread.
+pub fn forward<E: Element>(
+    services: &dyn Services,
+    shape: &AttentionShape,
+    inputs: Inputs<'_, E>,
+    (out, lse): (&mut [E], &mut [E::Acc]),
+    workspace: &mut [u8],
+) where
+    E::Acc: Scalar,
+{
+    let tokens = shape.tokens(&inputs);
+    assert_eq!(
+        out.len(),
+        inputs.q.len(),
+        "the output has another shape than q"
+    );
+    assert_eq!(
+        lse.len(),
+        tokens * shape.heads,
+        "lse is not [tokens, heads]"
+    );
+    let (out, lse) = (Parts::new(out), Parts::new(lse));
+    let queries = shape.queries();
+    let count = tokens.div_ceil(queries);
+    let isa = Isa::detect();
+    let run = |task: usize, memory: &mut [E::Acc]| {
+        // A task is a run of tokens and a key/value head. The last tokens, which see most, come first.
+        let (head, run) = (task % shape.kv_heads, count - 1 - task / shape.kv_heads);
+        let run = run * queries..((run + 1) * queries).min(tokens);
+        let mut seq = inputs
+            .cu_seqlens
+            .partition_point(|&start| start as usize <= run.start)
+            - 1;
+        let mut start = run.start;
+        while start < run.end {
+            let bounds = inputs.cu_seqlens[seq] as usize..inputs.cu_seqlens[seq + 1] as usize;
+            let end = run.end.min(bounds.end);
+            if start < end {
+                let block = Block {
+                    isa,
+                    shape,
+                    inputs,
+                    head,
+                    sequence: bounds,
+                    tokens: start..end,
+                };
+                block.forward(memory, &out, &lse);
+                start = end;
+            }
+            seq += 1;
+        }
+    };
+    each_task(
+        services,
+        count * shape.kv_heads,
+        share::<E::Acc>(shape),
+        workspace,
+        run,
+    );
+}
+
+/// Some tokens of one sequence as queries of one group of heads.
+struct Block<'a, E> {
+    isa: Isa,
+    shape: &'a AttentionShape,
+    inputs: Inputs<'a, E>,
+    head: usize,
+    sequence: Range<usize>,
+    tokens: Range<usize>,
+}
+
+impl<E: Element> Block<'_, E>
+where
+    E::Acc: Scalar,
+{
+    fn forward(&self, memory: &mut [E::Acc], out: &Parts<'_, E>, lse: &Parts<'_, E::Acc>) {
+        let shape = self.shape;
+        let (width, group, count) = (shape.head_dim, shape.group(), self.tokens.len());
+        let (rows, len) = (group * count, self.sequence.len());
+        let first_head = self.head * group;
+        let (q, memory) = memory.split_at_mut(rows * width);
+        let (sums, memory) = memory.split_at_mut(rows * width);
+        let (logits, memory) = memory.split_at_mut(rows * KEYS);
+        let (running, memory) = memory.split_at_mut(2 * rows);
+        let from = (
+            self.tokens.start * shape.q_width() + first_head * width,
+            shape.q_width(),
+        );
+        let scale = E::Acc::from_f64(shape.scale);
+        gather(self.inputs.q, from, [group, count, width], scale, q);
+        sums.fill(E::Acc::ZERO);
+        let (most, total) = running.split_at_mut(rows);
+        most.fill(E::Acc::NEG_INFINITY);
+        total.fill(E::Acc::ZERO);
+        let first = self.tokens.start - self.sequence.start;
+        for block in shape.blocks(first..first + count, len) {
+            let keys = block.len();
+            let at = (self.sequence.start + block.start) * shape.kv_width() + self.head * width;
+            let k = Dense::strided(&self.inputs.k[at..], keys, width, shape.kv_width());
+            let v = Dense::strided(&self.inputs.v[at..], keys, width, shape.kv_width());
+            let queries = Dense::new(q, rows, width);
+            let sides = (Operand::over_cols(&queries), Operand::over_cols(&k));
+            multiply_into(self.isa, sides, (logits, KEYS), Update::Overwrite, memory);
+            vectorized(
+                #[inline(always)]
+                || {
+                    for row in 0..rows {
+                        let seen = shape.within(&block, first + row % count, len);
+                        let logits = &mut logits[row * KEYS..row * KEYS + keys];
+                        logits[..seen.start].fill(E::Acc::ZERO);
+                        logits[seen.end..].fill(E::Acc::ZERO);
+                        let logits = &mut logits[seen];
+                        if let Some(softcap) = shape.softcap {
+                            cap(logits, E::Acc::from_f64(softcap));
+                        }
+                        let mut state = Running {
+                            most: most[row],
+                            sum: total[row],
+                        };
+                        let shrink = state.take(logits);
+                        (most[row], total[row]) = (state.most, state.sum);
+                        if shrink != E::Acc::ONE {
+                            let sums = &mut sums[row * width..(row + 1) * width];
+                            sums.iter_mut().for_each(|x| *x *= shrink);
+                        }
+                    }
+                },
+            );
+            let weights = Dense::strided(logits, rows, keys, KEYS);
+            let sides = (Operand::over_cols(&weights), Operand::over_rows(&v));
+            multiply_into(self.isa, sides, (sums, width), Update::Accumulate, memory);
+        }
+        for query in 0..count {
+            let token = self.tokens.start + query;
+            let (at, at_lse) = (
+                token * shape.q_width() + first_head * width,
+                token * shape.heads + first_head,
+            );
+            // SAFETY: tasks have different tokens or groups of heads, and each runs once.
+            let (out, lse) = unsafe { (out.part(at, group * width), lse.part(at_lse, group)) };
+            for head in 0..group {
+                let row = head * count + query;
+                let state = Running {
+                    most: most[row],
+                    sum: total[row],
+                };
+                lse[head] = state.log_sum_exp();
+                let sums = &sums[row * width..(row + 1) * width];
+                for (out, &sum) in out[head * width..(head + 1) * width].iter_mut().zip(sums) {
+                    *out = E::store(sum / state.sum);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Queries, keys and values of packed sequences -> softmax attention and its gradients.
+//!
+//! Legend: `T` tokens, `H` heads, `J` key/value heads, `K` head width, `S` sequences. Head `h` reads
+//! key/value head `h / (H / J)`. Query `i` of a sequence sees key `j` of the same sequence where
+//! `j <= i` (if causal) and `i - j < window` (if windowed):
+//!
+//! `l[i, j] = scale q_i . k_j`, capped to `c tanh(l / c)`; `lse_i = log sum_j exp l[i, j]`;
+//! `out_i = sum_j exp(l[i, j] - lse_i) v_j`.
+//!
+//! Everything is computed in `E::Acc`, block by block, and no `[T, T]` array exists. Keys are taken in
+//! blocks of [`KEYS`] counted from the start of their sequence, so the bits of a query's output depend
+//! on its own sequence alone: not on what it is packed with, nor on the number of threads.
+//!
+//! # Source
+//! Online softmax and the recomputed backward pass are FlashAttention's (Dao et al. 2022, algorithms 1
+//! and 4; `D_i = dout_i . out_i` as in its appendix B.2).
+
+mod backward;
+mod forward;
+mod mask;
+mod softmax;
+#[cfg(test)]
+mod tests;
+
+pub use backward::{Gradients, backward, backward_workspace_bytes};
+pub use forward::{forward, forward_workspace_bytes};
+
+use crate::element::Element;
+
+/// Keys of a block.
+pub const KEYS: usize = 128;
+/// Rows, heads times queries, of a block, about.
+const ROWS: usize = 256;
+
+/// The shape of an attention and what a query sees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionShape {
+    /// `H`.
+    pub heads: usize,
+    /// `J`, a divisor of `H`.
+    pub kv_heads: usize,
+    /// `K`.
+    pub head_dim: usize,
+    /// Factor of the logits.
+    pub scale: f64,
+    /// What a query sees of what follows it.
+    pub future: Future,
+    /// Tokens back that a query sees, itself included, at least 1; all where unset.
+    pub window: Option<usize>,
+    /// `c` of `c tanh(l / c)`.
+    pub softcap: Option<f64>,
+}
+
+/// What a query sees of the tokens after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Future {
+    /// Nothing: causal attention.
+    Hidden,
+    /// All of its sequence.
+    Visible,
+}
+
+/// The operands that both passes read.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a, E> {
+    /// `[T, H K]`.
+    pub q: &'a [E],
+    /// `[T, J K]`.
+    pub k: &'a [E],
+    /// `[T, J K]`.
+    pub v: &'a [E],
+    /// First token of each sequence and, last, `T`: `[S + 1]`, not decreasing from 0.
+    pub cu_seqlens: &'a [i32],
+}
+
+impl AttentionShape {
+    /// Query heads of a key/value head.
+    fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// Queries of a block: with all heads of a group, about [`ROWS`] rows.
+    fn queries(&self) -> usize {
+        (ROWS / self.group()).next_multiple_of(16).clamp(16, 128)
+    }
+
+    /// Elements of a token's queries.
+    fn q_width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Elements of a token's keys.
+    fn kv_width(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// `T` of `inputs`.
+    ///
+    /// # Panics
+    /// Where the operands disagree about it.
+    fn tokens<E>(&self, inputs: &Inputs<'_, E>) -> usize {
+        assert!(
+            self.kv_heads > 0 && self.head_dim > 0 && self.heads % self.kv_heads == 0,
+            "{} heads cannot share {} key/value heads",
+            self.heads,
+            self.kv_heads
+        );
+        assert!(self.window != Some(0), "a window of 0 tokens shows nothing");
+        let tokens = inputs.q.len() / self.q_width();
+        assert_eq!(
+            inputs.q.len(),
+            tokens * self.q_width(),
+            "q is not whole tokens"
+        );
+        assert_eq!(
+            inputs.k.len(),
+            tokens * self.kv_width(),
+            "k has other tokens than q"
+        );
+        assert_eq!(
+            inputs.v.len(),
+            tokens * self.kv_width(),
+            "v has other tokens than q"
+        );
+        let cu_seqlens = inputs.cu_seqlens;
+        assert!(
+            cu_seqlens.first().is_none_or(|&first| first == 0)
+                && cu_seqlens.is_sorted()
+                && cu_seqlens.last().map_or(0, |&last| last as usize) == tokens,
+            "cu_seqlens do not run from 0 to {tokens}"
+        );
+        tokens
+    }
+}
+
+/// Copies the queries of a group to `out`, `[group, count, K]` in the arithmetic's dtype, times `factor`.
+///
+/// `start` is the first element of the first query's first head, `stride` that from token to token.
+fn gather<E: Element>(
+    from: &[E],
+    (start, stride): (usize, usize),
+    [group, count, width]: [usize; 3],
+    factor: E::Acc,
+    out: &mut [E::Acc],
+) {
+    crate::simd::vectorized(
+        #[inline(always)]
+        || {
+            for head in 0..group {
+                for query in 0..count {
+                    let at = start + query * stride + head * width;
+                    let to = (head * count + query) * width;
+                    for (out, x) in out[to..to + width].iter_mut().zip(&from[at..at + width]) {
+                        *out = x.load() * factor;
+                    }
+                }
+            }
+        },
+    );
+}

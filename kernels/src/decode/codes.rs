@@ -1,0 +1,163 @@
+//! A packed run of codes -> one byte a code -> the codebook's values.
+#![allow(unsafe_code)] // Vector intrinsics.
+
+use espalier_interface::format::BitOrder;
+
+use crate::matmul::Isa;
+
+/// Writes the codes with the flat indices `flat ..` to `out`, one a byte.
+///
+/// # Panics
+/// Where `bytes` ends before the last of them.
+#[inline(always)]
+pub(super) fn unpack(bytes: &[u8], bits: u32, order: BitOrder, flat: usize, out: &mut [u8]) {
+    match (bits, order) {
+        (8, _) => out.copy_from_slice(&bytes[flat..flat + out.len()]),
+        (4, BitOrder::HighFirst) => unpack_bits::<4, 2, true>(bytes, flat, out),
+        (4, BitOrder::LowFirst) => unpack_bits::<4, 2, false>(bytes, flat, out),
+        (2, BitOrder::HighFirst) => unpack_bits::<2, 4, true>(bytes, flat, out),
+        (2, BitOrder::LowFirst) => unpack_bits::<2, 4, false>(bytes, flat, out),
+        (1, BitOrder::HighFirst) => unpack_bits::<1, 8, true>(bytes, flat, out),
+        (1, BitOrder::LowFirst) => unpack_bits::<1, 8, false>(bytes, flat, out),
+        _ => unreachable!("a validated format has codes of 1, 2, 4 or 8 bits"),
+    }
+}
+
+/// [`unpack`] for `PER = 8 / BITS` codes a byte.
+#[inline(always)]
+fn unpack_bits<const BITS: usize, const PER: usize, const HIGH_FIRST: bool>(
+    bytes: &[u8],
+    flat: usize,
+    out: &mut [u8],
+) {
+    let code = |byte: u8, slot: usize| {
+        let shift = match HIGH_FIRST {
+            true => 8 - BITS * (slot + 1),
+            false => BITS * slot,
+        };
+        (byte >> shift) & ((1u16 << BITS) - 1) as u8
+    };
+    let head = (PER - flat % PER) % PER;
+    let (first, rest) = out.split_at_mut(head.min(out.len()));
+    for (i, out) in first.iter_mut().enumerate() {
+        *out = code(bytes[flat / PER], flat % PER + i);
+    }
+    let bytes = &bytes[flat.div_ceil(PER)..];
+    let whole = rest.len() / PER;
+    let (body, tail) = rest.split_at_mut(whole * PER);
+    for (out, &byte) in body.chunks_exact_mut(PER).zip(&bytes[..whole]) {
+        for (slot, out) in out.iter_mut().enumerate() {
+            *out = code(byte, slot);
+        }
+    }
+    for (slot, out) in tail.iter_mut().enumerate() {
+        *out = code(bytes[whole], slot);
+    }
+}
+
+/// `out[i] = table[codes[i]]` for codes under 16.
+#[inline]
+pub(super) fn look_up_16(isa: Isa, table: &[f32; 16], codes: &[u8], out: &mut [f32]) {
+    assert_eq!(codes.len(), out.len(), "codes and values differ in number");
+    let done = match isa {
+        // SAFETY: `isa` was detected on this CPU.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { avx512(table, codes, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { avx2(table, codes, out) },
+        _ => 0,
+    };
+    for (out, &code) in out[done..].iter_mut().zip(&codes[done..]) {
+        *out = table[usize::from(code & 15)];
+    }
+}
+
+/// Sixteen codes at a time; returns how many were done.
+///
+/// # Safety
+/// The CPU has AVX-512 F; `out` is as long as `codes`.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn avx512(table: &[f32; 16], codes: &[u8], out: &mut [f32]) -> usize {
+    use std::arch::x86_64::*;
+    let whole = codes.len() / 16 * 16;
+    // SAFETY: 16 values of the table; 16 codes and values at each step.
+    unsafe {
+        let table = _mm512_loadu_ps(table.as_ptr());
+        for i in (0..whole).step_by(16) {
+            let codes = _mm_loadu_si128(codes.as_ptr().add(i).cast());
+            let values = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), table);
+            _mm512_storeu_ps(out.as_mut_ptr().add(i), values);
+        }
+    }
+    whole
+}
+
+/// Eight codes at a time; returns how many were done.
+///
+/// # Safety
+/// The CPU has AVX2; `out` is as long as `codes`.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn avx2(table: &[f32; 16], codes: &[u8], out: &mut [f32]) -> usize {
+    use std::arch::x86_64::*;
+    let whole = codes.len() / 8 * 8;
+    // SAFETY: 16 values of the table; eight codes and values at each step.
+    unsafe {
+        let low = _mm256_loadu_ps(table.as_ptr());
+        let high = _mm256_loadu_ps(table.as_ptr().add(8));
+        for i in (0..whole).step_by(8) {
+            let codes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(codes.as_ptr().add(i).cast()));
+            // Permutations read the low three bits; bit 3, moved to the sign, chooses the half.
+            let half = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(codes));
+            let low = _mm256_permutevar8x32_ps(low, codes);
+            let high = _mm256_permutevar8x32_ps(high, codes);
+            _mm256_storeu_ps(out.as_mut_ptr().add(i), _mm256_blendv_ps(low, high, half));
+        }
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_unpack_from_any_index() {
+        let bytes: Vec<u8> = (0..64u32).map(|i| (i * 83 + 7) as u8).collect();
+        for bits in [1, 2, 4, 8] {
+            for order in [BitOrder::HighFirst, BitOrder::LowFirst] {
+                let per = 8 / bits as usize;
+                for (flat, len) in [(0, 40), (1, 1), (3, 2), (5, 30), (7, 57), (8, 0)] {
+                    let mut out = vec![0; len];
+                    unpack(&bytes, bits, order, flat, &mut out);
+                    for (i, &found) in out.iter().enumerate() {
+                        let slot = ((flat + i) % per) as u32;
+                        let shift = match order {
+                            BitOrder::HighFirst => 8 - bits * (slot + 1),
+                            BitOrder::LowFirst => bits * slot,
+                        };
+                        let byte = u32::from(bytes[(flat + i) / per]);
+                        assert_eq!(u32::from(found), (byte >> shift) & ((1 << bits) - 1));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_looks_up_the_same() {
+        let table: [f32; 16] = std::array::from_fn(|i| i as f32 * 0.3 - 2.0);
+        let codes: Vec<u8> = (0..77).map(|i| (i * 7 % 16) as u8).collect();
+        for &isa in Isa::available() {
+            let mut out = vec![0.0; 77];
+            look_up_16(isa, &table, &codes, &mut out);
+            assert!(
+                out.iter()
+                    .zip(&codes)
+                    .all(|(&x, &code)| x == table[usize::from(code)])
+            );
+        }
+    }
+}

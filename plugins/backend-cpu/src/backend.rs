@@ -1,0 +1,43 @@
+//! The machine as one device, and its opening.
+
+use std::sync::Arc;
+
+use espalier_interface::{Backend, Device, DeviceInfo, PluginError, Result, Services};
+
+use crate::device::CpuDevice;
+use crate::machine;
+
+/// The backend `cpu`.
+pub struct CpuBackend {
+    services: Arc<dyn Services>,
+}
+
+impl CpuBackend {
+    /// A backend that computes on the host's threads.
+    pub fn new(services: Arc<dyn Services>) -> Self {
+        CpuBackend { services }
+    }
+}
+
+impl Backend for CpuBackend {
+    fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        let memory = machine::memory();
+        Ok(vec![DeviceInfo {
+            name: "cpu".to_owned(),
+            description: machine::description(self.services.threads()),
+            memory_bytes: memory.total_bytes,
+            free_bytes: memory.free_bytes,
+            instruction_set: machine::instruction_set().to_owned(),
+            shares_host_memory: true,
+            exact_memory: true,
+        }])
+    }
+
+    fn open(&self, index: u32) -> Result<Box<dyn Device>> {
+        if index != 0 {
+            let message = format!("device {index} of backend `cpu`: there is only device 0");
+            return Err(PluginError::invalid(message));
+        }
+        Ok(Box::new(CpuDevice::new(self.services.clone())))
+    }
+}

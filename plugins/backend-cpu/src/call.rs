@@ -1,0 +1,264 @@
+//! The ranges of a launch, checked, as typed slices.
+#![allow(unsafe_code)] // Slices of mapped memory whose disjointness is checked here.
+
+use std::cell::Cell;
+
+use espalier_interface::{DType, PluginError, Result, Services};
+use espalier_kernels::element::Element;
+
+use crate::memory::Span;
+use crate::request::Expected;
+
+/// Most ranges that a launch may bring.
+pub const MOST_RANGES: usize = 32;
+
+/// A plain number that memory may be read as.
+///
+/// # Safety
+/// Every bit pattern must be a value, and the alignment at most 64 bytes.
+pub unsafe trait Number: Copy + Send + Sync + 'static {
+    /// Its id.
+    const ID: DType;
+}
+
+// SAFETY: `Element` is implemented for f64, f32, bf16 and f16: floats have no invalid bit patterns.
+unsafe impl<E: Element> Number for E {
+    const ID: DType = E::DTYPE;
+}
+
+/// A range's memory.
+struct Slot {
+    span: Span,
+    dtype: DType,
+    written: bool,
+    /// Another slot of the launch lies in the same place.
+    shared: bool,
+    taken: Cell<bool>,
+}
+
+/// A launch as a kernel sees it.
+pub struct Call<'a> {
+    /// The host's threads.
+    pub services: &'a dyn Services,
+    /// `T`.
+    pub tokens: usize,
+    /// Scalars in the op's order; their number was checked.
+    pub scalars: &'a [f64],
+    slots: [Option<Slot>; MOST_RANGES],
+    params: usize,
+    outputs: usize,
+    workspace: Option<Span>,
+    workspace_taken: Cell<bool>,
+}
+
+/// What a kernel allows of a launch's ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overlap {
+    /// No output may lie where another range lies.
+    None,
+    /// Output 0 may lie exactly where input 0 lies.
+    InPlace,
+}
+
+impl<'a> Call<'a> {
+    /// A call without ranges yet; `[params, outputs]` are the indices at which those begin.
+    pub fn new(
+        services: &'a dyn Services,
+        tokens: u64,
+        scalars: &'a [f64],
+        [params, outputs]: [usize; 2],
+    ) -> Self {
+        Call {
+            services,
+            tokens: tokens as usize,
+            scalars,
+            slots: [const { None }; MOST_RANGES],
+            params,
+            outputs,
+            workspace: None,
+            workspace_taken: Cell::new(false),
+        }
+    }
+
+    /// Sets range `index`, of which the first `bytes` are used.
+    pub fn set(&mut self, index: usize, mut span: Span, expected: &Expected, bytes: u64) {
+        span.bytes = bytes as usize;
+        self.slots[index] = Some(Slot {
+            span,
+            dtype: expected.dtype,
+            written: expected.written,
+            shared: false,
+            taken: Cell::new(false),
+        });
+    }
+
+    /// Sets the workspace.
+    pub fn set_workspace(&mut self, span: Span) {
+        self.workspace = Some(span);
+    }
+
+    /// Checks that nothing written lies where something else lies, but for what `allowed` says.
+    ///
+    /// # Errors
+    /// `INVALID`, with the indices of the two ranges.
+    pub fn check_overlap(&mut self, allowed: Overlap) -> Result<()> {
+        let count = self.slots.iter().flatten().count();
+        let place = |span: &Span| (span.start.as_ptr() as usize, span.bytes);
+        let meet = |a: &Span, b: &Span| {
+            let ((a, n), (b, m)) = (place(a), place(b));
+            n > 0 && m > 0 && a < b + m && b < a + n
+        };
+        let (mut clash, mut in_place) = (None, false);
+        for i in 0..count {
+            let Some(a) = &self.slots[i] else { continue };
+            if self.workspace.as_ref().is_some_and(|w| meet(w, &a.span)) {
+                clash = Some(format!("range {i} lies in the workspace"));
+            }
+            for j in i + 1..count {
+                let Some(b) = &self.slots[j] else { continue };
+                if !(a.written || b.written) || !meet(&a.span, &b.span) {
+                    continue;
+                }
+                let same = place(&a.span) == place(&b.span);
+                if same && allowed == Overlap::InPlace && i == 0 && j == self.outputs {
+                    in_place = true;
+                } else {
+                    clash = Some(format!("ranges {i} and {j} overlap, and one is written"));
+                }
+            }
+        }
+        if in_place && let Some(input) = &mut self.slots[0] {
+            input.shared = true;
+        }
+        match clash {
+            None => Ok(()),
+            Some(message) => Err(PluginError::invalid(message)),
+        }
+    }
+
+    /// True where output 0 lies where input 0 lies: only the output may then be taken.
+    pub fn in_place(&self) -> bool {
+        self.slots[0].as_ref().is_some_and(|slot| slot.shared)
+    }
+
+    /// Input `index`.
+    pub fn input<N: Number>(&self, index: usize) -> &[N] {
+        assert!(index < self.params, "input {index} does not exist");
+        self.read(index, N::ID)
+    }
+
+    /// Input `index`, of i32.
+    pub fn integers(&self, index: usize) -> &[i32] {
+        assert!(index < self.params, "input {index} does not exist");
+        self.read(index, DType::I32)
+    }
+
+    /// Range `index` after the inputs, of a dense param or a segment.
+    pub fn param<N: Number>(&self, index: usize) -> &[N] {
+        self.read(self.params + index, N::ID)
+    }
+
+    /// Range `index` after the inputs, as bytes.
+    pub fn segment(&self, index: usize) -> &[u8] {
+        let slot = self.slot(self.params + index);
+        self.view(slot, slot.span.bytes)
+    }
+
+    /// Output `index`, which can be taken once.
+    #[allow(clippy::mut_from_ref)]
+    pub fn output<N: Number>(&self, index: usize) -> &mut [N] {
+        self.write(index, N::ID)
+    }
+
+    /// Output `index` of i32, which can be taken once.
+    #[allow(clippy::mut_from_ref)]
+    pub fn output_integers(&self, index: usize) -> &mut [i32] {
+        self.write(index, DType::I32)
+    }
+
+    /// Output `index` of i64, which can be taken once.
+    #[allow(clippy::mut_from_ref)]
+    pub fn output_longs(&self, index: usize) -> &mut [i64] {
+        self.write(index, DType::I64)
+    }
+
+    /// Output `index` of any dtype as bytes, which can be taken once.
+    #[allow(clippy::mut_from_ref)]
+    pub fn output_bytes(&self, index: usize) -> &mut [u8] {
+        let slot = self.slot(self.outputs + index);
+        self.write_as(slot, slot.span.bytes)
+    }
+
+    /// The workspace's first `len` numbers; it can be taken once.
+    #[allow(clippy::mut_from_ref)]
+    pub fn workspace<N: Number>(&self, len: usize) -> &mut [N] {
+        let bytes = self.workspace_bytes();
+        let wanted = len * size_of::<N>();
+        assert!(
+            bytes.len() >= wanted,
+            "the workspace is smaller than prepared"
+        );
+        // SAFETY: the memory is mapped, aligned to 64 bytes and borrowed here alone; `N` has no invalid values.
+        unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) }
+    }
+
+    /// The whole workspace; it can be taken once.
+    #[allow(clippy::mut_from_ref)]
+    pub fn workspace_bytes(&self) -> &mut [u8] {
+        assert!(
+            !self.workspace_taken.replace(true),
+            "the workspace was taken before"
+        );
+        match &self.workspace {
+            // SAFETY: the span is mapped as long as `self` lives, meets no other range (`check_overlap`) and was
+            // not taken before.
+            Some(w) => unsafe { std::slice::from_raw_parts_mut(w.start.as_ptr(), w.bytes) },
+            None => &mut [],
+        }
+    }
+
+    fn slot(&self, index: usize) -> &Slot {
+        self.slots[index]
+            .as_ref()
+            .expect("the operands were counted")
+    }
+
+    fn read<T>(&self, index: usize, dtype: DType) -> &[T] {
+        let slot = self.slot(index);
+        assert!(
+            slot.dtype == dtype,
+            "range {index} is {}, read as {dtype}",
+            slot.dtype
+        );
+        self.view(slot, slot.span.bytes / size_of::<T>())
+    }
+
+    fn view<T>(&self, slot: &Slot, len: usize) -> &[T] {
+        assert!(
+            !slot.written && !slot.shared,
+            "a range that is written is read"
+        );
+        // SAFETY: the span is mapped as long as `self` lives and aligned to 64 bytes; nothing written meets it
+        // (`check_overlap`), and its type has no invalid values (`Number`, or an integer).
+        unsafe { std::slice::from_raw_parts(slot.span.start.as_ptr().cast(), len) }
+    }
+
+    #[allow(clippy::mut_from_ref)]
+    fn write<T>(&self, index: usize, dtype: DType) -> &mut [T] {
+        let slot = self.slot(self.outputs + index);
+        assert!(
+            slot.dtype == dtype,
+            "output {index} is {}, written as {dtype}",
+            slot.dtype
+        );
+        self.write_as(slot, slot.span.bytes / size_of::<T>())
+    }
+
+    #[allow(clippy::mut_from_ref)]
+    fn write_as<T>(&self, slot: &Slot, len: usize) -> &mut [T] {
+        assert!(slot.written, "an input is written");
+        assert!(!slot.taken.replace(true), "an output was taken before");
+        // SAFETY: as in `view`; no other range meets it, and it was not taken before.
+        unsafe { std::slice::from_raw_parts_mut(slot.span.start.as_ptr().cast(), len) }
+    }
+}

@@ -1,0 +1,42 @@
+//! `adamw`.
+
+use espalier_interface::Result;
+use espalier_kernels::adamw::{self as kernel, Adamw};
+use espalier_kernels::element::Element;
+
+use super::{Made, Op, Setting};
+use crate::dispatch::{compute, reduce};
+use crate::request::Asked;
+
+pub const OPS: &[Op] = &[Op {
+    name: "adamw",
+    prepare,
+}];
+
+fn prepare(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    asked.check([1, 0, 3], &[])?;
+    let (gradient, param) = (asked.input(0), asked.output(0));
+    asked.expect(param, "param", &gradient.shape, param.dtype)?;
+    asked.expect_like(gradient, &[(asked.output(1), "m"), (asked.output(2), "v")])?;
+    reduce!(asked, gradient.dtype, G => compute!(asked, param.dtype, P => {
+        let run = Made::new(|call| {
+            let &[learning_rate, beta1, beta2, eps, weight_decay, step, factor] = call.scalars
+            else {
+                unreachable!("counted")
+            };
+            let config = Adamw {
+                learning_rate,
+                betas: [beta1, beta2],
+                eps,
+                weight_decay,
+                step: step as u64,
+                gradient_scale: factor,
+            };
+            let (params, m) = (call.output::<P>(0), call.output::<<G as Element>::Acc>(1));
+            let (grads, v) = (call.input::<G>(0), call.output(2));
+            kernel::adamw(call.services, config, grads, params, m, v);
+            Ok(())
+        });
+        Ok(run.with_scalars(7))
+    }))
+}

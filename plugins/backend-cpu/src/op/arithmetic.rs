@@ -1,0 +1,73 @@
+//! `add`, `mul` and `scale`; `add` and `scale` also in place, over their first input.
+
+use espalier_interface::Result;
+use espalier_kernels::arithmetic as kernel;
+
+use super::{Made, Op, Setting};
+use crate::dispatch::compute;
+use crate::request::Asked;
+
+pub const OPS: &[Op] = &[
+    Op {
+        name: "add",
+        prepare: add,
+    },
+    Op {
+        name: "mul",
+        prepare: mul,
+    },
+    Op {
+        name: "scale",
+        prepare: scale,
+    },
+];
+
+fn add(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    asked.check([2, 0, 1], &["alpha"])?;
+    let (a, alpha) = (
+        asked.input(0),
+        asked.attributes().optional_number("alpha").unwrap_or(1.0),
+    );
+    asked.expect_like(a, &[(asked.input(1), "b"), (asked.output(0), "the output")])?;
+    compute!(asked, a.dtype, E => {
+        let run = Made::new(move |call| {
+            let (b, y) = (call.input::<E>(1), call.output(0));
+            match call.in_place() {
+                true => kernel::accumulate::<E, E>(call.services, b, alpha, y),
+                false => kernel::add(call.services, call.input::<E>(0), b, alpha, y),
+            }
+            Ok(())
+        });
+        Ok(run.in_place())
+    })
+}
+
+fn mul(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    asked.check([2, 0, 1], &[])?;
+    let a = asked.input(0);
+    asked.expect_like(a, &[(asked.input(1), "b"), (asked.output(0), "the output")])?;
+    compute!(asked, a.dtype, E => {
+        Ok(Made::new(move |call| {
+            let (a, b) = (call.input::<E>(0), call.input(1));
+            kernel::mul(call.services, a, b, call.output(0));
+            Ok(())
+        }))
+    })
+}
+
+fn scale(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    asked.check([1, 0, 1], &["alpha"])?;
+    let (x, alpha) = (asked.input(0), asked.attributes().number("alpha")?);
+    asked.expect_like(x, &[(asked.output(0), "the output")])?;
+    compute!(asked, x.dtype, E => {
+        let run = Made::new(move |call| {
+            let y = call.output::<E>(0);
+            match call.in_place() {
+                true => kernel::scale_in_place(call.services, alpha, y),
+                false => kernel::scale(call.services, call.input(0), alpha, y),
+            }
+            Ok(())
+        });
+        Ok(run.in_place())
+    })
+}

@@ -1,0 +1,139 @@
+//! `attention` and `attention_backward`.
+
+use espalier_interface::graph::Dim;
+use espalier_interface::{DType, PluginError, Result};
+use espalier_kernels::attention::{
+    AttentionShape, Future, Gradients, Inputs, backward, backward_workspace_bytes, forward,
+    forward_workspace_bytes,
+};
+use espalier_kernels::element::Element;
+
+use super::{Made, Op, Setting};
+use crate::dispatch::compute;
+use crate::request::Asked;
+
+pub const OPS: &[Op] = &[
+    Op {
+        name: "attention",
+        prepare: prepare_forward,
+    },
+    Op {
+        name: "attention_backward",
+        prepare: prepare_backward,
+    },
+];
+
+const ATTRIBUTES: [&str; 7] = [
+    "heads", "kv_heads", "head_dim", "scale", "causal", "window", "softcap",
+];
+
+fn prepare_forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
+    asked.check([4, 0, 2], &ATTRIBUTES)?;
+    let shape = shape(asked)?;
+    let [q, k, v, cu_seqlens] = [0, 1, 2, 3].map(|index| asked.input(index));
+    check_widths(asked, &shape, [0, 1, 2])?;
+    asked.expect_like(q, &[(asked.output(0), "the output")])?;
+    asked.expect_like(k, &[(v, "v")])?;
+    asked.expect(cu_seqlens, "cu_seqlens", &[Dim::Boundaries], DType::I32)?;
+    let threads = setting.threads;
+    compute!(asked, q.dtype, E => {
+        let lse = [Dim::Tokens, Dim::Fixed(shape.heads as u64)];
+        asked.expect(asked.output(1), "lse", &lse, reduced::<E>())?;
+        let bytes = forward_workspace_bytes::<E>(&shape, threads);
+        Ok(Made::new(move |call| {
+            let (q, k, v) = (call.input::<E>(0), call.input::<E>(1), call.input::<E>(2));
+            let cu_seqlens = boundaries(call.integers(3), q.len() / (shape.heads * shape.head_dim))?;
+            let inputs = Inputs { q, k, v, cu_seqlens };
+            let outputs = (call.output(0), call.output(1));
+            forward(call.services, &shape, inputs, outputs, call.workspace_bytes());
+            Ok(())
+        })
+        .with_workspace(bytes))
+    })
+}
+
+fn prepare_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
+    asked.check([7, 0, 3], &ATTRIBUTES)?;
+    let shape = shape(asked)?;
+    let [dout, q, k, v, out, lse, cu_seqlens] =
+        [0, 1, 2, 3, 4, 5, 6].map(|index| asked.input(index));
+    check_widths(asked, &shape, [1, 2, 3])?;
+    asked.expect_like(q, &[(dout, "dout"), (out, "out"), (asked.output(0), "dq")])?;
+    asked.expect_like(k, &[(v, "v"), (asked.output(1), "dk"), (asked.output(2), "dv")])?;
+    asked.expect(cu_seqlens, "cu_seqlens", &[Dim::Boundaries], DType::I32)?;
+    let (threads, max_tokens) = (setting.threads, asked.request.max_tokens as usize);
+    compute!(asked, q.dtype, E => {
+        let expected = [Dim::Tokens, Dim::Fixed(shape.heads as u64)];
+        asked.expect(lse, "lse", &expected, reduced::<E>())?;
+        let bytes = backward_workspace_bytes::<E>(&shape, max_tokens, threads);
+        Ok(Made::new(move |call| {
+            let (q, k, v) = (call.input::<E>(1), call.input::<E>(2), call.input::<E>(3));
+            let cu_seqlens = boundaries(call.integers(6), q.len() / (shape.heads * shape.head_dim))?;
+            let inputs = Inputs { q, k, v, cu_seqlens };
+            let gradients = Gradients {
+                dout: call.input(0),
+                out: call.input(4),
+                lse: call.input(5),
+                dq: call.output(0),
+                dk: call.output(1),
+                dv: call.output(2),
+            };
+            backward(call.services, &shape, inputs, gradients, call.workspace_bytes());
+            Ok(())
+        })
+        .with_workspace(bytes))
+    })
+}
+
+/// The dtype in which `E` is accumulated.
+fn reduced<E: Element>() -> DType {
+    if size_of::<E::Acc>() == 8 { DType::F64 } else { DType::F32 }
+}
+
+fn shape(asked: &Asked<'_>) -> Result<AttentionShape> {
+    let attributes = asked.attributes();
+    let count = |name: &str| match attributes.count(name)? {
+        0 => Err(asked.invalid(format!("`{name}` is 0, expected at least 1"))),
+        count => Ok(count),
+    };
+    let (heads, kv_heads) = (count("heads")?, count("kv_heads")?);
+    if heads % kv_heads != 0 {
+        return Err(asked.invalid(format!("{heads} heads cannot share {kv_heads} key/value heads")));
+    }
+    let window = match attributes.0.get("window") {
+        None | Some(serde_json::Value::Null) => None,
+        Some(_) => Some(count("window")?),
+    };
+    Ok(AttentionShape {
+        heads,
+        kv_heads,
+        head_dim: count("head_dim")?,
+        scale: attributes.number("scale")?,
+        future: if attributes.flag("causal") { Future::Hidden } else { Future::Visible },
+        window,
+        softcap: attributes.optional_number("softcap"),
+    })
+}
+
+/// q is as wide as all heads, k and v as the heads they share.
+fn check_widths(asked: &Asked<'_>, shape: &AttentionShape, places: [usize; 3]) -> Result<()> {
+    let widths = [shape.heads, shape.kv_heads, shape.kv_heads].map(|n| n * shape.head_dim);
+    for ((place, expected), name) in places.into_iter().zip(widths).zip(["q", "k", "v"]) {
+        let found = asked.width(asked.input(place), name)?;
+        if found != expected {
+            return Err(asked.invalid(format!("`{name}` is {found} wide, expected {expected}")));
+        }
+    }
+    Ok(())
+}
+
+/// Boundaries that a kernel may believe: from 0, not decreasing, to `tokens`.
+fn boundaries(cu_seqlens: &[i32], tokens: usize) -> Result<&[i32]> {
+    let ordered = cu_seqlens.windows(2).all(|pair| pair[0] <= pair[1]);
+    let ends = (cu_seqlens.first(), cu_seqlens.last());
+    if ordered && ends == (Some(&0), Some(&(tokens as i32))) {
+        return Ok(cu_seqlens);
+    }
+    let what = format!("cu_seqlens: expected to rise from 0 to {tokens}, found {ends:?}");
+    Err(PluginError::invalid(what))
+}

@@ -1,0 +1,86 @@
+//! `zero`, `cast` and `init`, on flat runs of elements.
+
+use espalier_interface::Result;
+use espalier_interface::random::{self, Purpose};
+use espalier_kernels::{cast as cast_kernel, fill};
+
+use super::dropout::seed;
+use super::{Made, Op, Setting};
+use crate::dispatch::stored;
+use crate::request::Asked;
+
+pub const OPS: &[Op] = &[
+    Op {
+        name: "zero",
+        prepare: zero,
+    },
+    Op {
+        name: "cast",
+        prepare: cast,
+    },
+    Op {
+        name: "init",
+        prepare: init,
+    },
+];
+
+fn zero(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    asked.check([0, 0, 1], &[])?;
+    if asked.output(0).dtype.bytes() == 0 {
+        return Err(asked.bad_dtype(asked.output(0).dtype, "one with a size"));
+    }
+    Ok(Made::new(|call| {
+        fill::zero_bytes(call.services, call.output_bytes(0));
+        Ok(())
+    }))
+}
+
+fn cast(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    asked.check([1, 0, 1], &[])?;
+    let (x, y) = (asked.input(0), asked.output(0));
+    asked.expect(y, "the output", &x.shape, y.dtype)?;
+    stored!(asked, x.dtype, A => stored!(asked, y.dtype, B => {
+        Ok(Made::new(|call| {
+            cast_kernel::cast::<A, B>(call.services, call.input(0), call.output(0));
+            Ok(())
+        }))
+    }))
+}
+
+/// How `init` draws.
+#[derive(Clone, Copy)]
+enum Draw {
+    Constant(f64),
+    Uniform(f64),
+    Normal(f64),
+}
+
+fn init(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    asked.check([0, 0, 1], &["kind", "bound", "std"])?;
+    let attributes = asked.attributes();
+    let draw = match attributes.text("kind") {
+        Some("zeros") => Draw::Constant(0.0),
+        Some("ones") => Draw::Constant(1.0),
+        Some("uniform") => Draw::Uniform(attributes.number("bound")?),
+        Some("normal") => Draw::Normal(attributes.number("std")?),
+        other => {
+            let other = other.unwrap_or("nothing");
+            let known = "zeros, ones, uniform or normal";
+            return Err(asked.unsupported(format!("kind `{other}`, expected {known}")));
+        }
+    };
+    stored!(asked, asked.output(0).dtype, E => {
+        let run = Made::new(move |call| {
+            let &[low, high, param] = call.scalars else { unreachable!("counted") };
+            let key = random::key(seed(low, high), Purpose::INIT, 0);
+            let (services, stream, y) = (call.services, param as u32, call.output::<E>(0));
+            match draw {
+                Draw::Constant(value) => fill::constant(services, value, y),
+                Draw::Uniform(bound) => fill::uniform(services, key, stream, [-bound, bound], y),
+                Draw::Normal(std) => fill::normal(services, key, stream, [0.0, std], y),
+            }
+            Ok(())
+        });
+        Ok(run.with_scalars(3))
+    })
+}

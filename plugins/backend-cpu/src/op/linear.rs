@@ -1,0 +1,272 @@
+//! `linear`, `linear_input_backward` and `linear_weight_backward`, over dense and packed weights.
+#![allow(unsafe_code)] // A plugin's decode function, kept and called.
+
+use espalier_interface::format::{Decoding, Format};
+use espalier_interface::graph::Dim;
+use espalier_interface::{Decoder, Operand, PluginError, Result, WeightLayout};
+use espalier_kernels::decode::{CallbackDecoder, FormatDecoder, Packed};
+use espalier_kernels::element::Element;
+use espalier_kernels::linear as kernel;
+use espalier_kernels::matmul::{Dense, Rows, Scalar, Update};
+use half::{bf16, f16};
+
+use super::{Made, Op, Setting};
+use crate::call::{Call, MOST_RANGES};
+use crate::dispatch::{compute, stored};
+use crate::request::Asked;
+
+pub const OPS: &[Op] = &[
+    Op {
+        name: "linear",
+        prepare: forward,
+    },
+    Op {
+        name: "linear_input_backward",
+        prepare: input_backward,
+    },
+    Op {
+        name: "linear_weight_backward",
+        prepare: weight_backward,
+    },
+];
+
+/// How to read a weight `[rows, cols]` at launch.
+struct Weight {
+    size: (usize, usize),
+    kind: Kind,
+    /// Index of its first range among those of the params.
+    first: usize,
+    /// Its ranges.
+    ranges: usize,
+}
+
+enum Kind {
+    F32,
+    Bf16,
+    F16,
+    F64,
+    Described(FormatDecoder),
+    Callback(Callback),
+}
+
+/// A quantizer's decode function, which lives as long as the kernel.
+struct Callback {
+    decoder: Decoder,
+    quantizer: String,
+}
+
+// SAFETY: the interface says that `decode` may be called with its context from many threads at once.
+unsafe impl Send for Callback {}
+// SAFETY: as above.
+unsafe impl Sync for Callback {}
+
+impl Weight {
+    /// Param `index`, whose ranges begin at `first`.
+    fn new(asked: &Asked<'_>, setting: &Setting<'_>, index: usize, first: usize) -> Result<Self> {
+        let param = &asked.request.params[index];
+        let (rows, cols) = match param.shape[..] {
+            [rows, cols] => (rows as usize, cols as usize),
+            [cols] => (1, cols as usize),
+            _ => {
+                let found = &param.shape;
+                return Err(asked.invalid(format!("param {index} has shape {found:?}")));
+            }
+        };
+        let kind = match &param.layout {
+            WeightLayout::Dense(dtype) => stored!(asked, *dtype, W => Ok(W::KIND))?,
+            WeightLayout::Packed(format) => packed(asked, format, [rows, cols], setting, index)?,
+        };
+        let ranges = match &param.layout {
+            WeightLayout::Dense(_) => 1,
+            WeightLayout::Packed(format) => format.segments.len(),
+        };
+        Ok(Weight {
+            size: (rows, cols),
+            kind,
+            first,
+            ranges,
+        })
+    }
+
+    /// Calls `body` with the weight as a launch brings it.
+    fn with<S: Scalar>(&self, call: &Call<'_>, body: impl FnOnce(&dyn Rows<S>)) -> Result<()> {
+        let (rows, cols) = self.size;
+        match &self.kind {
+            Kind::F32 => body(&Dense::new(call.param::<f32>(self.first), rows, cols)),
+            Kind::Bf16 => body(&Dense::new(call.param::<bf16>(self.first), rows, cols)),
+            Kind::F16 => body(&Dense::new(call.param::<f16>(self.first), rows, cols)),
+            Kind::F64 => body(&Dense::new(call.param::<f64>(self.first), rows, cols)),
+            Kind::Described(decoder) => {
+                let mut segments = [&[][..]; MOST_RANGES];
+                body(&Packed(&decoder.weight(self.segments(call, &mut segments))));
+            }
+            Kind::Callback(callback) => {
+                let mut segments = [&[][..]; MOST_RANGES];
+                let segments = self.segments(call, &mut segments);
+                // SAFETY: the host keeps the decoder alive as long as the kernel, which was prepared for
+                // segments of these lengths.
+                let weight = unsafe { CallbackDecoder::new(callback.decoder, segments, self.size) };
+                body(&Packed(&weight));
+                if let Some(code) = weight.failure() {
+                    let message = format!("quantizer `{}` failed to decode", callback.quantizer);
+                    return Err(PluginError::new(code, message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn segments<'c, 'a: 'c>(
+        &self,
+        call: &'a Call<'_>,
+        space: &'c mut [&'a [u8]; MOST_RANGES],
+    ) -> &'c [&'a [u8]] {
+        for (i, segment) in space[..self.ranges].iter_mut().enumerate() {
+            *segment = call.segment(self.first + i);
+        }
+        &space[..self.ranges]
+    }
+}
+
+/// A stored dtype's kind of weight.
+trait Stored {
+    const KIND: Kind;
+}
+
+impl Stored for f32 {
+    const KIND: Kind = Kind::F32;
+}
+
+impl Stored for bf16 {
+    const KIND: Kind = Kind::Bf16;
+}
+
+impl Stored for f16 {
+    const KIND: Kind = Kind::F16;
+}
+
+impl Stored for f64 {
+    const KIND: Kind = Kind::F64;
+}
+
+/// How to read a packed weight.
+fn packed(
+    asked: &Asked<'_>,
+    format: &Format,
+    [rows, cols]: [usize; 2],
+    setting: &Setting<'_>,
+    index: usize,
+) -> Result<Kind> {
+    if format.shape != [rows as u64, cols as u64] {
+        let found = format.shape;
+        let what = format!("param {index} is [{rows}, {cols}], its format {found:?}");
+        return Err(asked.invalid(what));
+    }
+    if format.decoding != Decoding::Callback {
+        return Ok(Kind::Described(FormatDecoder::new(format)?));
+    }
+    let quantizer = format.quantizer.clone();
+    match setting.decoders.get(index).copied().flatten() {
+        Some(decoder) => Ok(Kind::Callback(Callback { decoder, quantizer })),
+        None => Err(asked.invalid(format!(
+            "param {index} of quantizer `{quantizer}` needs a decoder, none was given"
+        ))),
+    }
+}
+
+/// Checks that `operand` is `[T, width]` of the same dtype as `model`.
+fn expect_rows(
+    asked: &Asked<'_>,
+    model: &Operand,
+    (operand, name): (&Operand, &str),
+    width: usize,
+) -> Result<()> {
+    asked.expect(
+        operand,
+        name,
+        &[Dim::Tokens, Dim::Fixed(width as u64)],
+        model.dtype,
+    )
+}
+
+fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
+    let params = asked.request.params.len().clamp(1, 2);
+    asked.check([1, params, 1], &[])?;
+    let x = asked.input(0);
+    let weight = Weight::new(asked, setting, 0, 0)?;
+    let (n, m) = weight.size;
+    expect_rows(asked, x, (x, "x"), m)?;
+    expect_rows(asked, x, (asked.output(0), "the output"), n)?;
+    let bias = match params {
+        1 => None,
+        _ => {
+            asked.dense(1, "the bias", &[n as u64])?;
+            Some(Weight::new(asked, setting, 1, weight.ranges)?)
+        }
+    };
+    compute!(asked, x.dtype, E => {
+        let run = Made::new(move |call| {
+            let (x, y) = (call.input::<E>(0), call.output(0));
+            let space = call.workspace_bytes();
+            let mut product = |bias: Option<&dyn Rows<_>>| {
+                weight.with(call, |weight| kernel::forward(call.services, x, weight, bias, y, space))
+            };
+            match &bias {
+                None => product(None),
+                Some(bias) => {
+                    let mut made = Ok(());
+                    bias.with(call, |bias| made = product(Some(bias)))?;
+                    made
+                }
+            }
+        });
+        Ok(run.with_workspace(kernel::workspace_bytes::<E>(setting.threads)))
+    })
+}
+
+fn input_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
+    asked.check([1, 1, 1], &[])?;
+    let dy = asked.input(0);
+    let weight = Weight::new(asked, setting, 0, 0)?;
+    let (n, m) = weight.size;
+    expect_rows(asked, dy, (dy, "dy"), n)?;
+    expect_rows(asked, dy, (asked.output(0), "dx"), m)?;
+    compute!(asked, dy.dtype, E => {
+        let run = Made::new(move |call| {
+            let (dy, dx) = (call.input::<E>(0), call.output(0));
+            let space = call.workspace_bytes();
+            weight.with(call, |weight| {
+                let update = Update::Overwrite;
+                kernel::input_backward(call.services, dy, weight, dx, update, space);
+            })
+        });
+        Ok(run.with_workspace(kernel::workspace_bytes::<E>(setting.threads)))
+    })
+}
+
+fn weight_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
+    asked.check([2, 0, 1], &[])?;
+    let (dy, x, gradient) = (asked.input(0), asked.input(1), asked.output(0));
+    let (n, m) = (asked.width(dy, "dy")?, asked.width(x, "x")?);
+    expect_rows(asked, dy, (x, "x"), m)?;
+    let elements = asked.fixed(gradient, "dweight")?;
+    if elements != n * m {
+        return Err(asked.invalid(format!(
+            "dweight has {elements} elements, expected {n} x {m}"
+        )));
+    }
+    compute!(asked, dy.dtype, E => {
+        type R = <E as Element>::Acc;
+        asked.expect(gradient, "dweight", &gradient.shape, R::DTYPE)?;
+        let run = Made::new(move |call| {
+            let (dy, x) = (call.input::<E>(0), call.input(1));
+            let (dweight, space) = (call.output(0), call.workspace_bytes());
+            kernel::weight_backward(call.services, dy, x, dweight, (n, m), space);
+            Ok(())
+        });
+        Ok(run.with_workspace(kernel::workspace_bytes::<R>(setting.threads)))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! Linears of every layout launched through the device give what the kernel gives on the decoded weight.
+
+use espalier_interface::format::{
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
+};
+use espalier_interface::graph::Dim::{Fixed, Tokens};
+use espalier_interface::{DType, ErrorCode, Kernels, ParamOperand, Serial};
+use espalier_kernels::fill;
+
+use super::*;
+use crate::rig::{Array, Rig, array, numbers};
+
+const T: usize = 3;
+const N: usize = 6;
+const M: usize = 64;
+
+fn normal<E: Element>(n: usize, stream: u32) -> Vec<E> {
+    let mut x = vec![E::default(); n];
+    fill::normal(&Serial, [1, 2], stream, [0.0, 1.0], &mut x);
+    x
+}
+
+fn rows<E: Element>(x: &[E], width: usize) -> Array {
+    array(&[Tokens, Fixed(width as u64)], x)
+}
+
+/// A 4-bit weight in blocks of 32, its segments and its values.
+fn sample(decoding: Option<Decoding>) -> (ParamOperand, Vec<Vec<u8>>, Vec<f32>) {
+    let (elements, blocks) = (N * M, N * M / 32);
+    let codes: Vec<u8> = (0..elements / 2).map(|i| (i * 37 % 251) as u8).collect();
+    let scales = normal::<f32>(blocks, 8);
+    let codebook = Decoding::Codebook {
+        codes: Codes {
+            segment: 0,
+            bits: 4,
+            order: BitOrder::HighFirst,
+        },
+        table: (0..16).map(|i| i as f32 / 8.0 - 1.0).collect(),
+        blocks: BlockMap::Flat { size: 32 },
+        scale: BlockValues::Stored { segment: 1 },
+    };
+    let mut format = Format {
+        quantizer: "sample".into(),
+        shape: [N as u64, M as u64],
+        segments: vec![
+            SegmentSpec::new("codes", DType::U8, elements as u64 / 2),
+            SegmentSpec::new("absmax", DType::F32, blocks as u64),
+        ],
+        decoding: codebook,
+    };
+    let segments = vec![codes, array(&[], &scales).bytes];
+    let mut values = vec![0.0; elements];
+    let parts: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
+    format
+        .decode(&parts, 0..N as u64, 0..M as u64, &mut values)
+        .expect("described");
+    format.decoding = decoding.unwrap_or(format.decoding);
+    let layout = WeightLayout::Packed(Box::new(format));
+    (
+        ParamOperand {
+            shape: vec![N as u64, M as u64],
+            layout,
+        },
+        segments,
+        values,
+    )
+}
+
+/// Forward and input gradient of a launched weight are those of the kernel on `values`.
+fn equals_the_kernel<E: Element>(param: &(ParamOperand, Vec<Vec<u8>>), values: &[f32])
+where
+    E::Acc: Scalar,
+{
+    let (x, dy, bias) = (
+        normal::<E>(T * M, 1),
+        normal::<E>(T * N, 2),
+        normal::<f32>(N, 3),
+    );
+    let (mut y, mut dx) = (dy.clone(), x.clone());
+    let mut space = vec![0; kernel::workspace_bytes::<E>(1)];
+    let weight = Dense::new(values, N, M);
+    let added = Dense::new(&bias, 1, N);
+    for bias_too in [false, true] {
+        let added: Option<&dyn Rows<E::Acc>> = if bias_too { Some(&added) } else { None };
+        kernel::forward(&Serial, &x, &weight, added, &mut y, &mut space);
+        let mut rig = Rig::new("linear", T)
+            .input(rows(&x, M))
+            .output(rows(&dy, N));
+        rig.params.push(param.clone());
+        if bias_too {
+            rig = rig.param(&[N as u64], &bias);
+        }
+        assert_eq!(numbers::<E>(&rig.run().unwrap()[0]), y);
+    }
+    kernel::input_backward(
+        &Serial,
+        &dy,
+        &weight,
+        &mut dx,
+        Update::Overwrite,
+        &mut space,
+    );
+    let mut rig = Rig::new("linear_input_backward", T)
+        .input(rows(&dy, N))
+        .output(rows(&x, M));
+    rig.params.push(param.clone());
+    assert_eq!(numbers::<E>(&rig.run().unwrap()[0]), dx);
+}
+
+#[test]
+fn dense_and_packed_weights() {
+    let (param, segments, values) = sample(None);
+    let packed = (param, segments);
+    let layout = WeightLayout::Dense(DType::F32);
+    let operand = ParamOperand {
+        shape: vec![N as u64, M as u64],
+        layout,
+    };
+    let dense = (operand, vec![array(&[], &values).bytes]);
+    for param in [&dense, &packed] {
+        equals_the_kernel::<f32>(param, &values);
+        equals_the_kernel::<bf16>(param, &values);
+        equals_the_kernel::<f64>(param, &values);
+    }
+}
+
+#[test]
+fn the_weight_s_gradient_is_added() {
+    let (x, dy, start) = (
+        normal::<bf16>(T * M, 1),
+        normal::<bf16>(T * N, 2),
+        normal::<f32>(N * M, 3),
+    );
+    let mut dw = start.clone();
+    let mut space = vec![0; kernel::workspace_bytes::<f32>(1)];
+    kernel::weight_backward(&Serial, &dy, &x, &mut dw, (N, M), &mut space);
+    let rig = Rig::new("linear_weight_backward", T)
+        .input(rows(&dy, N))
+        .input(rows(&x, M));
+    let rig = rig.output(array(&[Fixed(N as u64), Fixed(M as u64)], &start));
+    assert_eq!(numbers::<f32>(&rig.run().unwrap()[0]), dw);
+}
+
+/// Decodes to its context's values, or fails where that is null.
+extern "C" fn decode(
+    context: *const (),
+    _: *const *const u8,
+    _: *const usize,
+    _: usize,
+    range: *const u64,
+    out: *mut f32,
+) -> u32 {
+    if context.is_null() {
+        return ErrorCode::DEVICE.0;
+    }
+    // SAFETY: the caller passes four numbers and an output of the window's size; the context holds N x M values.
+    unsafe {
+        let range = std::slice::from_raw_parts(range, 4);
+        let [r, r_end, c, c_end] = [0, 1, 2, 3].map(|i| range[i] as usize);
+        for row in r..r_end {
+            let from = context.cast::<f32>().add(row * M + c);
+            let to = out.add((row - r) * (c_end - c));
+            std::ptr::copy_nonoverlapping(from, to, c_end - c);
+        }
+    }
+    0
+}
+
+#[test]
+fn a_quantizer_s_own_decoder_is_called() {
+    let (param, segments, values) = sample(Some(Decoding::Callback));
+    let x = normal::<f32>(T * M, 1);
+    let mut rig = Rig::new("linear", T)
+        .input(rows(&x, M))
+        .output(rows(&x[..T * N], N));
+    rig.params.push((param, segments));
+    let error = rig.run().unwrap_err();
+    assert!(
+        error.message.contains("`sample` needs a decoder"),
+        "{error}"
+    );
+
+    let launch = |context: *const ()| {
+        let request = rig.request();
+        let decoder = Decoder { context, decode };
+        let made = rig.device.prepare(&request, &[Some(decoder)]).unwrap();
+        let (ranges, workspace) = (
+            rig.ranges(),
+            rig.range(&vec![0; made.workspace_bytes as usize]),
+        );
+        let launch = espalier_interface::Launch {
+            kernel: made.kernel,
+            stream: espalier_interface::Stream(0),
+            ranges: &ranges,
+            workspace,
+            tokens: T as u64,
+            sequences: 1,
+            scalars: &[],
+        };
+        rig.device
+            .launch(&launch)
+            .map(|()| rig.read(*ranges.last().expect("an output")))
+    };
+    let mut y = vec![0.0f32; T * N];
+    let mut space = vec![0; kernel::workspace_bytes::<f32>(1)];
+    kernel::forward(
+        &Serial,
+        &x,
+        &Dense::new(&values, N, M),
+        None,
+        &mut y,
+        &mut space,
+    );
+    assert_eq!(numbers::<f32>(&launch(values.as_ptr().cast()).unwrap()), y);
+    let error = launch(std::ptr::null()).unwrap_err();
+    assert_eq!(error.code, ErrorCode::DEVICE);
+    assert!(
+        error.message.contains("`sample` failed to decode"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_weight_of_another_shape_is_refused() {
+    let x = normal::<f32>(T * M, 1);
+    let rig = Rig::new("linear", T)
+        .input(rows(&x, M))
+        .param(&[6, 32], &x[..192]);
+    let error = rig.output(rows(&x[..T * N], N)).run().unwrap_err();
+    assert!(
+        error
+            .message
+            .contains("x is f32 [Tokens, Fixed(64)], expected"),
+        "{error}"
+    );
+}

@@ -1,0 +1,124 @@
+//! The ops this backend has, by name, and what preparing one makes.
+
+mod adamw;
+mod arithmetic;
+mod attention;
+mod bias;
+mod cross_entropy;
+mod dropout;
+mod embedding;
+mod flat;
+mod linear;
+mod reduce;
+mod rms_norm;
+mod rope;
+mod swiglu;
+#[cfg(test)]
+mod tests;
+
+use espalier_interface::{Decoder, Result};
+
+use crate::call::{Call, Overlap};
+use crate::request::Asked;
+
+/// Runs a prepared kernel.
+pub type Run = Box<dyn Fn(&Call<'_>) -> Result<()> + Send + Sync>;
+
+/// A prepared kernel.
+pub struct Made {
+    /// Runs it.
+    pub run: Run,
+    /// Bytes of workspace that each launch needs.
+    pub workspace_bytes: u64,
+    /// Scalars that each launch brings.
+    pub scalars: usize,
+    /// What its ranges may share.
+    pub overlap: Overlap,
+}
+
+impl Made {
+    /// A kernel without workspace or scalars.
+    pub fn new(run: impl Fn(&Call<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
+        Made {
+            run: Box::new(run),
+            workspace_bytes: 0,
+            scalars: 0,
+            overlap: Overlap::None,
+        }
+    }
+
+    /// The kernel with `bytes` of workspace.
+    pub fn with_workspace(self, bytes: usize) -> Self {
+        Made {
+            workspace_bytes: bytes as u64,
+            ..self
+        }
+    }
+
+    /// The kernel with `count` scalars a launch.
+    pub fn with_scalars(self, count: usize) -> Self {
+        Made {
+            scalars: count,
+            ..self
+        }
+    }
+
+    /// The kernel, which may write its first output over its first input.
+    pub fn in_place(self) -> Self {
+        Made {
+            overlap: Overlap::InPlace,
+            ..self
+        }
+    }
+}
+
+/// What else a kernel is prepared for.
+pub struct Setting<'a> {
+    /// Decoders of the params, where their formats are callbacks.
+    pub decoders: &'a [Option<Decoder>],
+    /// The host's threads.
+    pub threads: usize,
+}
+
+/// An op: its name, and what prepares it.
+pub struct Op {
+    name: &'static str,
+    prepare: fn(&Asked<'_>, &Setting<'_>) -> Result<Made>,
+}
+
+const OPS: &[&[Op]] = &[
+    adamw::OPS,
+    arithmetic::OPS,
+    attention::OPS,
+    bias::OPS,
+    cross_entropy::OPS,
+    dropout::OPS,
+    embedding::OPS,
+    flat::OPS,
+    linear::OPS,
+    reduce::OPS,
+    rms_norm::OPS,
+    rope::OPS,
+    swiglu::OPS,
+];
+
+/// Version of every op here.
+const VERSION: u32 = 1;
+
+/// Prepares what is asked for.
+///
+/// # Errors
+/// `UNSUPPORTED` for an op, version, dtype or layout that is not here, `INVALID` for a request that contradicts its
+/// op.
+pub fn prepare(asked: &Asked<'_>, decoders: &[Option<Decoder>], threads: usize) -> Result<Made> {
+    let all = || OPS.iter().copied().flatten();
+    let Some(op) = all().find(|op| op.name == asked.request.op) else {
+        let names: Vec<_> = all().map(|op| op.name).collect();
+        return Err(asked.unsupported(format!("not known here; known are {}", names.join(", "))));
+    };
+    if asked.request.version != VERSION {
+        let found = asked.request.version;
+        return Err(asked.unsupported(format!("version {found}, expected {VERSION}")));
+    }
+    (op.prepare)(asked, &Setting { decoders, threads })
+}

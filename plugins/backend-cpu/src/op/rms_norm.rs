@@ -1,0 +1,76 @@
+//! `rms_norm`, `rms_norm_backward` and `rms_norm_weight_backward`.
+
+use espalier_interface::Result;
+use espalier_interface::graph::Dim;
+use espalier_kernels::element::Element;
+use espalier_kernels::rms_norm as kernel;
+
+use super::{Made, Op, Setting};
+use crate::dispatch::{compute, stored};
+use crate::request::Asked;
+
+pub const OPS: &[Op] = &[
+    Op {
+        name: "rms_norm",
+        prepare: forward,
+    },
+    Op {
+        name: "rms_norm_backward",
+        prepare: backward,
+    },
+    Op {
+        name: "rms_norm_weight_backward",
+        prepare: weight_backward,
+    },
+];
+
+fn forward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    asked.check([1, 1, 1], &["eps"])?;
+    let (x, eps) = (asked.input(0), asked.attributes().number("eps")?);
+    let width = asked.width(x, "x")?;
+    asked.expect_like(x, &[(asked.output(0), "the output")])?;
+    let weight = asked.dense(0, "the weight", &[width as u64])?;
+    compute!(asked, x.dtype, E => stored!(asked, weight, W => {
+        Ok(Made::new(move |call| {
+            let (x, weight) = (call.input::<E>(0), call.param::<W>(0));
+            kernel::rms_norm(call.services, x, weight, eps, call.output(0));
+            Ok(())
+        }))
+    }))
+}
+
+fn backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    asked.check([2, 1, 1], &["eps"])?;
+    let (dy, eps) = (asked.input(0), asked.attributes().number("eps")?);
+    let width = asked.width(dy, "dy")?;
+    asked.expect_like(dy, &[(asked.input(1), "x"), (asked.output(0), "dx")])?;
+    let weight = asked.dense(0, "the weight", &[width as u64])?;
+    compute!(asked, dy.dtype, E => stored!(asked, weight, W => {
+        Ok(Made::new(move |call| {
+            let (dy, x, weight) = (call.input::<E>(0), call.input(1), call.param::<W>(0));
+            kernel::rms_norm_backward(call.services, x, weight, dy, eps, call.output(0));
+            Ok(())
+        }))
+    }))
+}
+
+fn weight_backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    asked.check([2, 0, 1], &["eps"])?;
+    let (dy, eps) = (asked.input(0), asked.attributes().number("eps")?);
+    let width = asked.width(dy, "dy")?;
+    asked.expect_like(dy, &[(asked.input(1), "x")])?;
+    let most = asked.request.max_tokens as usize;
+    compute!(asked, dy.dtype, E => {
+        type R = <E as Element>::Acc;
+        let gradient = asked.output(0);
+        asked.expect(gradient, "dweight", &[Dim::Fixed(width as u64)], R::DTYPE)?;
+        let run = Made::new(move |call| {
+            let (dy, x) = (call.input::<E>(0), call.input(1));
+            let inverse = call.workspace(call.tokens);
+            let dweight = call.output::<R>(0);
+            kernel::rms_norm_backward_weight(call.services, x, dy, eps, inverse, dweight);
+            Ok(())
+        });
+        Ok(run.with_workspace(most * size_of::<R>()))
+    })
+}
