@@ -137,7 +137,7 @@ mod tests {
         let file = LibraryFile::inspect(Path::new("/no/such/lib.so"), WorldWritable::Refused);
         assert!(matches!(file.fault, Some(LibraryFault::Unreadable(_))));
         assert!(file.sha256.is_empty());
-        let message = file.open().expect_err("a fault").to_string();
+        let message = file.open().err().expect("a fault").to_string();
         assert!(
             message.starts_with("/no/such/lib.so: cannot be read"),
             "{message}"
