@@ -1,14 +1,25 @@
-//! Products of the shapes that training has -> GFLOP/s, beside the `gemm` crate's and the machine's peak.
-#![allow(unsafe_code)] // Calls of the gemm crate.
+//! Products and attention of the shapes that training has -> GFLOP/s of this thread, beside the `gemm`
+//! crate's and the machine's peak.
+//!
+//! Contestants take turns, and the clock is the thread's own, so that a busy machine disturbs the ratios
+//! little: `cargo bench -p espalier-kernels`.
+#![allow(unsafe_code)] // Calls of the gemm crate and of the clock.
 
 use std::hint::black_box;
 
 use espalier_interface::Serial;
+use espalier_interface::format::{
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
+};
+use espalier_interface::{DType, Services};
+use espalier_kernels::attention::{self, AttentionShape, Future, Gradients, Inputs};
+use espalier_kernels::decode::{FormatDecoder, Packed};
 use espalier_kernels::element::{Element, Real};
-use espalier_kernels::matmul::{self, Dense, Isa, Operand, Output, Rows, Update};
+use espalier_kernels::linear;
+use espalier_kernels::matmul::{self, Dense, Isa, Scalar, Update};
 use half::bf16;
 
-/// Seconds that this thread has computed: on a busy machine the clock on the wall says little.
+/// Seconds that this thread has computed.
 fn thread_secs() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -19,16 +30,21 @@ fn thread_secs() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// This thread's seconds in the fastest of several runs of a few milliseconds.
-fn best(mut body: impl FnMut()) -> f64 {
-    let start = thread_secs();
-    body();
-    let times = (2e-3 / (thread_secs() - start)).ceil().max(1.0) as usize;
-    let mut least = f64::INFINITY;
-    for _ in 0..7 {
+/// This thread's seconds in the fastest of several turns of each body.
+fn best<const N: usize>(mut bodies: [&mut dyn FnMut(); N]) -> [f64; N] {
+    let turn = |body: &mut dyn FnMut(), times: usize| {
         let start = thread_secs();
         (0..times).for_each(|_| body());
-        least = least.min((thread_secs() - start) / times as f64);
+        (thread_secs() - start) / times as f64
+    };
+    let times = bodies
+        .each_mut()
+        .map(|body| (1e-3 / turn(body, 1)).ceil() as usize);
+    let mut least = [f64::INFINITY; N];
+    for _ in 0..12 {
+        for ((body, least), &times) in bodies.iter_mut().zip(&mut least).zip(&times) {
+            *least = least.min(turn(body, times));
+        }
     }
     least
 }
@@ -38,9 +54,9 @@ fn numbers<E: Element>(len: usize) -> Vec<E> {
     (0..len).map(|i| E::store(value(i))).collect()
 }
 
-/// GFLOP/s of fused multiply-adds that never leave the registers, on one thread.
+/// GFLOP/s of fused multiply-adds that never leave the registers; not a number without AVX-512.
 fn peak() -> f64 {
-    const STEPS: usize = 200_000;
+    const STEPS: usize = 50_000;
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f")]
     fn avx512() -> f32 {
@@ -56,138 +72,271 @@ fn peak() -> f64 {
     }
     #[cfg(target_arch = "x86_64")]
     if Isa::detect() == Isa::Avx512 {
-        // SAFETY: the feature was detected.
-        let secs = best(|| {
+        let mut body = || {
+            // SAFETY: the feature was detected.
             black_box(unsafe { avx512() });
-        });
-        return (2 * STEPS * 16 * 16) as f64 / secs * 1e-9;
+        };
+        return (2 * STEPS * 16 * 16) as f64 / best([&mut body])[0] * 1e-9;
     }
     f64::NAN
 }
 
-/// GFLOP/s of `left [m, k] right [n, k]^T` or of its relatives, given by the operands.
-fn ours<E: Element>(left: Operand<'_, E::Acc>, right: Operand<'_, E::Acc>) -> f64
-where
-    E::Acc: matmul::Scalar,
-{
-    let ((m, k), n) = (left.size(), right.size().0);
-    let mut out = vec![E::default(); m * n];
-    let mut workspace = vec![0; matmul::workspace_bytes::<E>(1)];
-    let secs = best(|| {
-        let out = Output {
-            values: &mut out,
-            stride: n,
-            update: Update::Overwrite,
-            bias: None,
-        };
-        matmul::matmul(&Serial, left, right, out, &mut workspace);
-    });
-    (2 * m * n * k) as f64 / secs * 1e-9
+/// An NF4-like format, blocks of 64, double quantization, and its bytes.
+fn four_bit(rows: usize, cols: usize) -> (Format, Vec<Vec<u8>>) {
+    let (elements, blocks) = (rows * cols, rows * cols / 64);
+    let spec = |name, dtype, len: usize| SegmentSpec::new(name, dtype, len as u64);
+    let segments = vec![
+        spec("codes", DType::U8, elements / 2),
+        spec("nested", DType::U8, blocks),
+        spec("scales", DType::F32, blocks.div_ceil(256)),
+        spec("offset", DType::F32, 1),
+    ];
+    let bytes = |spec: &SegmentSpec| match spec.dtype {
+        DType::U8 => (0..spec.len).map(|i| (i * 37 % 251) as u8).collect(),
+        _ => (0..spec.len).flat_map(|_| 0.02f32.to_le_bytes()).collect(),
+    };
+    let data = segments.iter().map(bytes).collect();
+    let scale = BlockValues::Nested {
+        codes: 1,
+        table: numbers(256),
+        scales: 2,
+        size: 256,
+        offset: 3,
+    };
+    let codes = Codes {
+        segment: 0,
+        bits: 4,
+        order: BitOrder::HighFirst,
+    };
+    let decoding = Decoding::Codebook {
+        codes,
+        table: numbers(16),
+        blocks: BlockMap::Flat { size: 64 },
+        scale,
+    };
+    let format = Format {
+        quantizer: "bench".to_owned(),
+        shape: [rows as u64, cols as u64],
+        segments,
+        decoding,
+    };
+    (format, data)
 }
 
-/// GFLOP/s of the gemm crate; `a` and `b` are (values, depth stride, other stride).
-fn gemm_crate([m, n, k]: [usize; 3], a: (&[f32], isize, isize), b: (&[f32], isize, isize)) -> f64 {
-    let mut out = vec![0.0f32; m * n];
-    let secs = best(|| {
-        // SAFETY: the strides describe `m k`, `n k` and `m n` elements.
-        unsafe {
-            gemm::gemm(
-                m,
-                n,
-                k,
-                out.as_mut_ptr(),
-                1,
-                n as isize,
-                false,
-                a.0.as_ptr(),
-                a.1,
-                a.2,
-                b.0.as_ptr(),
-                b.2,
-                b.1,
-                0.0,
-                1.0,
-                false,
-                false,
-                false,
-                gemm::Parallelism::None,
-            );
+/// Calls the gemm crate: `c [m, n] = a b`, with the (depth, other) strides of `a` and `b`.
+fn gemm_crate(
+    [m, n, k]: [usize; 3],
+    (a, a_strides): (&[f32], [usize; 2]),
+    (b, b_strides): (&[f32], [usize; 2]),
+    c: &mut [f32],
+    update: Update,
+) {
+    let [a_depth, a_other] = a_strides.map(|stride| stride as isize);
+    let [b_depth, b_other] = b_strides.map(|stride| stride as isize);
+    let (read, alpha) = match update {
+        Update::Overwrite => (false, 0.0),
+        Update::Accumulate => (true, 1.0),
+    };
+    // SAFETY: the strides describe `m k`, `n k` and `m n` elements.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            c.as_mut_ptr(),
+            1,
+            n as isize,
+            read,
+            a.as_ptr(),
+            a_depth,
+            a_other,
+            b.as_ptr(),
+            b_other,
+            b_depth,
+            alpha,
+            1.0,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}
+
+/// The three products of one linear layer: dense f32 against the gemm crate, bf16, and packed.
+fn layer(peak: f64, [t, n, m]: [usize; 3]) {
+    let services: &dyn Services = &Serial;
+    let (x, w, dy) = (
+        numbers::<f32>(t * m),
+        numbers::<f32>(n * m),
+        numbers::<f32>(t * n),
+    );
+    let (xh, wh, dyh) = (
+        numbers::<bf16>(t * m),
+        numbers::<bf16>(n * m),
+        numbers::<bf16>(t * n),
+    );
+    let (mut y, mut dx, mut dw) = (dy.clone(), x.clone(), w.clone());
+    let (mut yh, mut dxh) = (dyh.clone(), xh.clone());
+    let (mut y2, mut dx2, mut dw2) = (dy.clone(), x.clone(), w.clone());
+    let (mut y3, mut dx3) = (dy.clone(), x.clone());
+    let (dense, dense_h) = (Dense::new(&w, n, m), Dense::new(&wh, n, m));
+    let (format, data) = four_bit(n, m);
+    let segments: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+    let decoder = FormatDecoder::new(&format).expect("the format is described");
+    let packed_weight = decoder.weight(&segments);
+    let packed = Packed(&packed_weight);
+    let mut spaces = [(); 3].map(|()| vec![0u8; matmul::workspace_bytes::<bf16>(1)]);
+    let [space, space_h, space_p] = &mut spaces;
+    let flops = (2 * t * n * m) as f64 * 1e-9;
+    let report = |name: &str, secs: &[f64]| {
+        let speeds: Vec<f64> = secs.iter().map(|secs| flops / secs).collect();
+        print!(
+            "{name:10} T {t:5} N {n:5} M {m:5}: f32 {:6.1} ({:3.0} % of peak) / gemm {:6.1} = {:4.2}, bf16 {:6.1}",
+            speeds[0],
+            100.0 * speeds[0] / peak,
+            speeds[1],
+            speeds[0] / speeds[1],
+            speeds[2],
+        );
+        match speeds.get(3) {
+            Some(packed) => println!(", 4-bit {packed:6.1}"),
+            None => println!(),
         }
-    });
-    (2 * m * n * k) as f64 / secs * 1e-9
+    };
+    let secs = best([
+        &mut || linear::forward(services, &x, &dense, None, &mut y, space),
+        &mut || {
+            gemm_crate(
+                [t, n, m],
+                (&x, [1, m]),
+                (&w, [1, m]),
+                &mut y2,
+                Update::Overwrite,
+            )
+        },
+        &mut || linear::forward(services, &xh, &dense_h, None, &mut yh, space_h),
+        &mut || linear::forward(services, &x, &packed, None, &mut y3, space_p),
+    ]);
+    report("y = x W'", &secs);
+    let set = Update::Overwrite;
+    let secs = best([
+        &mut || linear::input_backward(services, &dy, &dense, &mut dx, set, space),
+        &mut || gemm_crate([t, m, n], (&dy, [1, n]), (&w, [m, 1]), &mut dx2, set),
+        &mut || linear::input_backward(services, &dyh, &dense_h, &mut dxh, set, space_h),
+        &mut || linear::input_backward(services, &dy, &packed, &mut dx3, set, space_p),
+    ]);
+    report("dx = dy W", &secs);
+    let secs = best([
+        &mut || linear::weight_backward(services, &dy, &x, &mut dw, (n, m), space),
+        &mut || {
+            gemm_crate(
+                [n, m, t],
+                (&dy, [n, 1]),
+                (&x, [m, 1]),
+                &mut dw2,
+                Update::Accumulate,
+            )
+        },
+    ]);
+    report("dW = dy' x", &[secs[0], secs[1], f64::NAN]);
+}
+
+/// Attention in both directions; the work counted is that of the keys seen.
+fn attend<E: Element>(shape: AttentionShape, lens: &[usize])
+where
+    E::Acc: Scalar,
+{
+    let tokens: usize = lens.iter().sum();
+    let mut cu_seqlens = vec![0];
+    for &len in lens {
+        cu_seqlens.push(cu_seqlens[cu_seqlens.len() - 1] + len as i32);
+    }
+    let (wide, narrow) = (
+        shape.heads * shape.head_dim,
+        shape.kv_heads * shape.head_dim,
+    );
+    let (q, k, v) = (
+        numbers(tokens * wide),
+        numbers(tokens * narrow),
+        numbers(tokens * narrow),
+    );
+    let dout: Vec<E> = numbers(tokens * wide);
+    let inputs = Inputs {
+        q: &q[..],
+        k: &k,
+        v: &v,
+        cu_seqlens: &cu_seqlens,
+    };
+    let mut out = vec![E::default(); tokens * wide];
+    let mut lse = vec![E::Acc::default(); tokens * shape.heads];
+    let mut space = vec![0; attention::forward_workspace_bytes::<E>(&shape, 1)];
+    let [forward] = best([&mut || {
+        let to = (&mut out[..], &mut lse[..]);
+        attention::forward(&Serial, &shape, inputs, to, &mut space);
+    }]);
+    let (mut dq, mut dk, mut dv) = (q.clone(), k.clone(), v.clone());
+    let mut space = vec![0; attention::backward_workspace_bytes::<E>(&shape, tokens, 1)];
+    let [backward] = best([&mut || {
+        let gradients = Gradients {
+            dout: &dout,
+            out: &out,
+            lse: &lse,
+            dq: &mut dq,
+            dk: &mut dk,
+            dv: &mut dv,
+        };
+        attention::backward(&Serial, &shape, inputs, gradients, &mut space);
+    }]);
+    let pairs: usize = lens.iter().map(|len| len * (len + 1) / 2).sum();
+    let product = (2 * pairs * wide) as f64 * 1e-9;
+    println!(
+        "attention {} H {} J {} K {} lengths {lens:?}: forward {:6.1}, backward {:6.1}",
+        E::DTYPE,
+        shape.heads,
+        shape.kv_heads,
+        shape.head_dim,
+        2.0 * product / forward,
+        5.0 * product / backward,
+    );
 }
 
 fn main() {
     let peak = peak();
     println!(
-        "{} kernels, peak of one thread {peak:.0} GFLOP/s",
+        "{} kernels, GFLOP/s of one thread; peak {peak:.0}",
         Isa::detect().name()
     );
-    println!("GFLOP/s on one thread: ours / the gemm crate's, f32; ours in bf16");
-    let shapes = [
+    for shape in [
         [1, 2048, 2048],
         [16, 2048, 2048],
-        [64, 2048, 2048],
         [256, 2048, 2048],
         [2048, 2048, 2048],
         [512, 5632, 2048],
-        [512, 2048, 5632],
         [2048, 16, 2048],
         [2048, 2048, 16],
-        [512, 768, 288],
-    ];
-    for [t, n, k] in shapes {
-        let (x, w, dy) = (
-            numbers::<f32>(t * k),
-            numbers::<f32>(n * k),
-            numbers::<f32>(t * n),
-        );
-        let (xh, wh, dyh) = (
-            numbers::<bf16>(t * k),
-            numbers::<bf16>(n * k),
-            numbers::<bf16>(t * n),
-        );
-        let (x, w, dy) = (
-            Dense::new(&x, t, k),
-            Dense::new(&w, n, k),
-            Dense::new(&dy, t, n),
-        );
-        let (xh, wh, dyh) = (
-            Dense::new(&xh, t, k),
-            Dense::new(&wh, n, k),
-            Dense::new(&dyh, t, n),
-        );
-        type Side<'a> = (&'a dyn Rows<f32>, &'a dyn Rows<f32>, bool);
-        let sides = |name: &str, [m, n, k]: [usize; 3], a: Side<'_>, b: Side<'_>| {
-            let operand = |source, over_rows: bool| match over_rows {
-                true => Operand::over_rows(source),
-                false => Operand::over_cols(source),
-            };
-            let (left, right) = (operand(a.0, a.2), operand(b.0, b.2));
-            let (half_left, half_right) = (operand(a.1, a.2), operand(b.1, b.2));
-            let flat = |side: &Side<'_>| {
-                side.0
-                    .window(0..side.0.size().0, 0..side.0.size().1, &mut [])
-                    .0
-                    .to_vec()
-            };
-            let (fa, fb) = (flat(&a), flat(&b));
-            let strides = |side: &Side<'_>| match side.2 {
-                true => (side.0.size().1 as isize, 1),
-                false => (1, side.0.size().1 as isize),
-            };
-            let (sa, sb) = (strides(&a), strides(&b));
-            let one = ours::<f32>(left, right);
-            let gemm = gemm_crate([m, n, k], (&fa, sa.0, sa.1), (&fb, sb.0, sb.1));
-            let half = ours::<bf16>(half_left, half_right);
-            println!(
-                "{name:10} {m:5} x {n:5} x {k:5}: {one:6.1} ({:3.0} % of peak) / {gemm:6.1} = {:4.2}   bf16 {half:6.1}",
-                100.0 * one / peak,
-                one / gemm,
-            );
-        };
-        sides("y = x W'", [t, n, k], (&x, &xh, false), (&w, &wh, false));
-        sides("dx = dy W", [t, k, n], (&dy, &dyh, false), (&w, &wh, true));
-        sides("dW = dy' x", [n, k, t], (&dy, &dyh, true), (&x, &xh, true));
+        [512, 768, 320],
+    ] {
+        layer(peak, shape);
     }
+    let shape = AttentionShape {
+        heads: 8,
+        kv_heads: 2,
+        head_dim: 64,
+        scale: 0.125,
+        future: Future::Hidden,
+        window: None,
+        softcap: None,
+    };
+    attend::<f32>(shape, &[1024]);
+    attend::<f32>(shape, &[16; 64]);
+    attend::<bf16>(shape, &[1024]);
+    attend::<f32>(
+        AttentionShape {
+            kv_heads: 8,
+            head_dim: 128,
+            ..shape
+        },
+        &[2048],
+    );
 }

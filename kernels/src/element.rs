@@ -239,13 +239,13 @@ pub fn exp_f32(x: f32) -> f32 {
     let shifted = clamped * std::f32::consts::LOG2_E + SHIFT;
     let n = shifted - SHIFT;
     // ln 2 in two parts, the first exact under multiplication by n (cephes).
-    let r = clamped - n * 0.693_359_375 - n * -2.121_944_4e-4;
+    let r = clamped - n * (355.0 / 512.0) - n * -2.121_944_4e-4;
     let p = 1.987_569_1e-4; // minimax on [-ln 2 / 2, ln 2 / 2] (cephes), to the last
     let p = p * r + 1.398_2e-3;
     let p = p * r + 8.333_452e-3;
     let p = p * r + 4.166_579_6e-2;
     let p = p * r + 1.666_666_5e-1;
-    let p = p * r + 5.000_000_1e-1;
+    let p = p * r + 0.5;
     let p = p * (r * r) + r + 1.0;
     // 2^n in two factors, so that n = 128 does not overflow before the product does. The integer is
     // read from the shifted number's bits: a saturating cast does not vectorise well.

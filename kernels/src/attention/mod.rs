@@ -100,7 +100,7 @@ impl AttentionShape {
     /// Where the operands disagree about it.
     fn tokens<E>(&self, inputs: &Inputs<'_, E>) -> usize {
         assert!(
-            self.kv_heads > 0 && self.head_dim > 0 && self.heads % self.kv_heads == 0,
+            self.kv_heads > 0 && self.head_dim > 0 && self.heads.is_multiple_of(self.kv_heads),
             "{} heads cannot share {} key/value heads",
             self.heads,
             self.kv_heads

@@ -193,13 +193,15 @@ unsafe fn tile<E: Element>(
         }
     };
     if E::DTYPE == E::Acc::DTYPE {
-        // The output holds partial sums itself.
-        // SAFETY: as above, and dtypes with equal ids are the same type. Micro-kernels write only the
-        // tile's own columns of this range; elements between its rows are not accessed.
+        // The output holds partial sums itself: dtypes with equal ids are the same type.
+        // SAFETY: in bounds by the assertion.
+        let start = unsafe { target.start.0.add(first).cast() };
         let tile = Tile {
-            start: unsafe { target.start.0.add(first).cast() },
+            start,
             stride: target.stride,
         };
+        // SAFETY: by the caller's promise nobody else uses the tile's elements, and what lies between
+        // its rows is not accessed.
         unsafe { multiply(isa, operands, (rows, cols), tile, target.update, space) };
         let Some(bias) = bias else { return };
         let (bias, _) = bias.window(0..1, bias_cols, space);
