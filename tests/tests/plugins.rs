@@ -279,11 +279,11 @@ fn broken_libraries_are_listed_and_block_nothing_else() {
         (
             "header",
             &good[..40],
-            "truncated: an ELF header has 64 bytes",
+            "truncated or damaged: an ELF header has 64 bytes",
         ),
-        ("start", &good[..4096], "truncated: "),
-        ("half", &good[..half], "truncated: "),
-        ("tail", &good[..good.len() - 1], "truncated: "),
+        ("start", &good[..4096], "truncated or damaged: "),
+        ("half", &good[..half], "truncated or damaged: "),
+        ("tail", &good[..good.len() - 1], "truncated or damaged: "),
         ("sectionless", &no_section, "no section `.espalier`"),
         (
             "abi",

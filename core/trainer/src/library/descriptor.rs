@@ -165,6 +165,7 @@ mod tests {
     fn elf(class: u8, order: u8, kind: u16, machine: u16) -> Vec<u8> {
         let mut bytes = vec![0; HEADER];
         bytes[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, order]);
+        (bytes[6], bytes[20]) = (1, 1); // versions
         bytes[16..18].copy_from_slice(&kind.to_le_bytes());
         bytes[18..20].copy_from_slice(&machine.to_le_bytes());
         bytes

@@ -38,12 +38,12 @@ pub enum LibraryFault {
         /// The library's.
         found: String,
     },
-    /// It ends before it should.
-    #[error("truncated: {reason} (the file has {bytes} bytes)")]
+    /// It ends before it should, or its headers make no sense.
+    #[error("truncated or damaged: {reason} (the file has {bytes} bytes)")]
     Truncated {
         /// Its length.
         bytes: usize,
-        /// What is missing.
+        /// What is missing or wrong.
         reason: String,
     },
     /// It is a library, but no plugin.
