@@ -25,6 +25,7 @@ mod recompute;
 mod record;
 pub mod registry;
 pub mod search;
+pub mod sections;
 pub mod select;
 pub mod session;
 pub mod splice;

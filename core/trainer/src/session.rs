@@ -13,7 +13,7 @@ use crate::plan::{self, BatchLimits, RunPlan};
 use crate::registry::{Registry, SearchPath};
 use crate::select::{self, Components};
 use crate::threads::HostServices;
-use crate::{bytes::Bytes, memory};
+use crate::{bytes::Bytes, memory, sections};
 
 /// A run's rows.
 pub struct RunData {
@@ -54,6 +54,7 @@ impl Session {
         let directory = ModelDirectory::open(path)?;
         let services = HostServices::start(config.run.threads)?;
         let registry = Registry::discover(&SearchPath::of(resolved));
+        sections::check(resolved, &registry)?;
         let components = select::select(config, directory.config(), &registry, services)?;
         let (device, device_info) = open_device(config, &components)?;
         let data = match config.data.files.is_empty() {

@@ -224,3 +224,34 @@ fn a_plugin_is_shown_with_its_options_and_an_unknown_one_with_the_nearest_name()
         "{line}"
     );
 }
+
+#[test]
+fn a_mistyped_plugin_section_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama/tiny");
+    fs::write(dir.path().join("rows.jsonl"), "{\"text\": \"a b\"}\n").expect("written");
+    for (set, expected) in [
+        ("quantizer.nf44.block_size=64", "`nf4`"),
+        ("quantizer.nf4.block_sise=64", "`block_size`"),
+        ("quantizer.fp4.block_size=3", "`quantizer.fp4.block_size`"),
+    ] {
+        let line = [
+            "train",
+            "--model",
+            model,
+            "--data",
+            "rows.jsonl",
+            "--out",
+            "out",
+        ];
+        let arguments = [&line[..], &["--set", set]].concat();
+        let output = host(dir.path(), &[], &arguments);
+        let line = last_line(&output);
+        assert_eq!(output.status.code(), Some(2), "{set}: {line}");
+        assert!(
+            line.contains(expected) && line.contains("--set"),
+            "{set}: {line}"
+        );
+        assert!(!dir.path().join("out").exists(), "{set}");
+    }
+}

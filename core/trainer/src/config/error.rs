@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::Origin;
+use crate::registry::OptionError;
 
 /// A config that cannot be used. Every variant is the user's to change.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +51,14 @@ pub enum ConfigError {
         /// Where it was written.
         origin: Box<Origin>,
     },
+    /// A plugin's option that it does not take.
+    #[error("{problem} ({origin})")]
+    PluginOption {
+        /// Where it was written.
+        origin: Box<Origin>,
+        /// The option, what was expected and what was found.
+        problem: Box<OptionError>,
+    },
     /// Two values that do not go together.
     #[error("`{key}` ({origin}) and `{other}` ({other_origin}) do not go together: {rule}")]
     Conflict {
@@ -87,6 +96,7 @@ impl ConfigError {
             ConfigError::Value { key, .. } => {
                 format!("change `{key}` there, or override it with --set {key}=...")
             }
+            ConfigError::PluginOption { problem, .. } => problem.next_step(),
             ConfigError::Conflict { key, other, .. } => format!("change `{key}` or `{other}`"),
             ConfigError::Missing { key, flag } => {
                 format!("give {flag}, or set `{key}` in a --config file")
@@ -98,6 +108,7 @@ impl ConfigError {
 fn suggestion(nearest: &Option<String>, known: &[String]) -> String {
     match nearest {
         Some(nearest) => format!("the nearest known key is `{nearest}`"),
+        None if known.is_empty() => "it knows none".into(),
         None => format!("the known keys are {}", known.join(", ")),
     }
 }

@@ -69,16 +69,22 @@ impl Config {
     pub const ROLES: [&'static str; 5] =
         ["quantizer", "adapter", "sharding", "backend", "collective"];
 
+    /// All plugin sections, by role (one of [`Config::ROLES`]) and then by component.
+    pub fn sections(&self) -> [(&'static str, &BTreeMap<String, Section>); 5] {
+        let [quantizer, adapter, sharding, backend, collective] = Self::ROLES;
+        [
+            (quantizer, &self.quantizer),
+            (adapter, &self.adapter),
+            (sharding, &self.sharding),
+            (backend, &self.backend),
+            (collective, &self.collective),
+        ]
+    }
+
     /// The options given for component `name` of `role` (one of [`Config::ROLES`]), if any.
     pub fn section(&self, role: &str, name: &str) -> Option<&Section> {
-        let sections = match role {
-            "quantizer" => &self.quantizer,
-            "adapter" => &self.adapter,
-            "sharding" => &self.sharding,
-            "backend" => &self.backend,
-            "collective" => &self.collective,
-            _ => return None,
-        };
+        let mut sections = self.sections().into_iter();
+        let (_, sections) = sections.find(|(of, _)| *of == role)?;
         sections.get(name)
     }
 

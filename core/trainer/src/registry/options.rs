@@ -44,6 +44,13 @@ pub enum OptionError {
 }
 
 impl OptionError {
+    /// The option's name.
+    pub fn option(&self) -> &str {
+        match self {
+            OptionError::Unknown { option, .. } | OptionError::Value { option, .. } => option,
+        }
+    }
+
     /// What the user can do next; lower case, no full stop.
     pub fn next_step(&self) -> String {
         match self {
