@@ -4,7 +4,7 @@
 
 use espalier_interface::abi::descriptor::ComponentDescriptor;
 
-use crate::config::{Config, ConfigError, ResolvedConfig, nearest};
+use crate::config::{ConfigError, ResolvedConfig, nearest};
 use crate::registry::{Listing, Registry, Status, check_options};
 
 /// Checks all plugin sections of `resolved` against the components of `registry`.

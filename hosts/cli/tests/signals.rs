@@ -20,7 +20,7 @@ fn endless(dir: &Path) -> Child {
     Command::new(env!("CARGO_BIN_EXE_host"))
         .current_dir(dir)
         .args(["train", "--plugins", "nf4,lora", "--data", "rows.jsonl"])
-        .args(["--out", "out", "--set", "run.epochs=1000000", "--model"])
+        .args(["--out", "out", "--set", "run.epochs=5000", "--model"])
         .arg(model())
         .stderr(Stdio::piped())
         .stdout(Stdio::null())
