@@ -9,10 +9,10 @@
 
 pub mod adamw;
 pub mod arithmetic;
+pub mod attention;
 pub mod bias;
 pub mod cast;
 pub mod cross_entropy;
-pub mod attention;
 pub mod decode;
 pub mod dropout;
 pub mod element;
