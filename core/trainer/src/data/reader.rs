@@ -160,27 +160,32 @@ impl Reader {
         self.next_element()
     }
 
-    /// The bytes up to the comma or bracket that ends the element which begins here.
+    /// The bytes of the element that begins here: to its own last bracket or, of a scalar, to the
+    /// comma or bracket behind it.
     fn element(&mut self) -> Result<RawRow, DataError> {
         let (line, column) = (self.line, self.column);
         let mut bytes = Vec::new();
         let (mut depth, mut in_string, mut escaped) = (0u64, false, false);
         while let Some(byte) = self.peek()? {
+            let closes = matches!(byte, b']' | b'}') && !in_string;
+            if depth == 0 && !in_string && (closes || byte == b',') {
+                break;
+            }
             match byte {
                 _ if escaped => escaped = false,
                 b'\\' if in_string => escaped = true,
                 b'"' => in_string = !in_string,
-                _ if in_string => {}
-                b'{' | b'[' => depth += 1,
-                b',' if depth == 0 => break,
-                b']' | b'}' if depth == 0 => break,
-                b'}' | b']' => depth -= 1,
+                b'{' | b'[' if !in_string => depth += 1,
+                _ if closes => depth -= 1,
                 _ => {}
             }
             bytes.push(byte);
             self.take();
+            if closes && depth == 0 {
+                break;
+            }
         }
-        if depth > 0 || in_string || self.peek()?.is_none() {
+        if depth > 0 || in_string {
             return Err(self.truncated(line));
         }
         Ok(RawRow {

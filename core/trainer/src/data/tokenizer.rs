@@ -2,7 +2,9 @@
 //!
 //! `tokenizer.json` alone decides about the token of the beginning: its post-processor adds it or
 //! not, and transformers 5 ignores `add_bos_token` beside that file. Truncation and padding stored
-//! there are off, as in transformers' own call.
+//! there are off, as in transformers' own call. (Where the class is `LlamaTokenizer`, transformers
+//! 5 rebuilds the rules of white space and then splits texts that begin with a space otherwise than
+//! `tokenizer.json`, transformers 4 and the tokenizers crate, which agree. We follow the file.)
 
 use std::collections::HashMap;
 use std::fs;
@@ -67,12 +69,14 @@ impl TextTokenizer {
                 vocab_size,
             });
         }
-        let end_token = end_token(directory, &vocabulary, vocab_size)?;
-        Ok(TextTokenizer {
+        let tokenizer = TextTokenizer {
             inner,
-            end_token,
+            end_token: end_token(directory, &vocabulary, vocab_size)?,
             sha256: hex(&Sha256::digest(&bytes)),
-        })
+        };
+        // A damaged table shows at its first use only; then it is the file's fault, not the row's.
+        tokenizer.encode("a b").map_err(unusable)?;
+        Ok(tokenizer)
     }
 
     /// The ids of `text` with the special tokens that the tokenizer adds by itself, as

@@ -59,7 +59,10 @@ fn prepare_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
         [0, 1, 2, 3, 4, 5, 6].map(|index| asked.input(index));
     check_widths(asked, &shape, [1, 2, 3])?;
     asked.expect_like(q, &[(dout, "dout"), (out, "out"), (asked.output(0), "dq")])?;
-    asked.expect_like(k, &[(v, "v"), (asked.output(1), "dk"), (asked.output(2), "dv")])?;
+    asked.expect_like(
+        k,
+        &[(v, "v"), (asked.output(1), "dk"), (asked.output(2), "dv")],
+    )?;
     asked.expect(cu_seqlens, "cu_seqlens", &[Dim::Boundaries], DType::I32)?;
     let (threads, max_tokens) = (setting.threads, asked.request.max_tokens as usize);
     compute!(asked, q.dtype, E => {
@@ -87,7 +90,11 @@ fn prepare_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
 
 /// The dtype in which `E` is accumulated.
 fn reduced<E: Element>() -> DType {
-    if size_of::<E::Acc>() == 8 { DType::F64 } else { DType::F32 }
+    if size_of::<E::Acc>() == 8 {
+        DType::F64
+    } else {
+        DType::F32
+    }
 }
 
 fn shape(asked: &Asked<'_>) -> Result<AttentionShape> {
@@ -98,7 +105,9 @@ fn shape(asked: &Asked<'_>) -> Result<AttentionShape> {
     };
     let (heads, kv_heads) = (count("heads")?, count("kv_heads")?);
     if heads % kv_heads != 0 {
-        return Err(asked.invalid(format!("{heads} heads cannot share {kv_heads} key/value heads")));
+        return Err(asked.invalid(format!(
+            "{heads} heads cannot share {kv_heads} key/value heads"
+        )));
     }
     let window = match attributes.0.get("window") {
         None | Some(serde_json::Value::Null) => None,
@@ -109,7 +118,11 @@ fn shape(asked: &Asked<'_>) -> Result<AttentionShape> {
         kv_heads,
         head_dim: count("head_dim")?,
         scale: attributes.number("scale")?,
-        future: if attributes.flag("causal") { Future::Hidden } else { Future::Visible },
+        future: if attributes.flag("causal") {
+            Future::Hidden
+        } else {
+            Future::Visible
+        },
         window,
         softcap: attributes.optional_number("softcap"),
     })

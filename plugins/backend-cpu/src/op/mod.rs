@@ -10,6 +10,8 @@ mod embedding;
 mod flat;
 mod linear;
 mod reduce;
+#[cfg(test)]
+mod refusals;
 mod rms_norm;
 mod rope;
 mod swiglu;

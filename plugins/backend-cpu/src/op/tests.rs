@@ -1,8 +1,8 @@
-//! Every op launched through the device gives what its kernel gives, and wrong requests are refused in words.
+//! Every op launched through the device gives what its kernel gives.
 
-use espalier_interface::graph::Dim::{Fixed, Tokens};
+use espalier_interface::graph::Dim::{Boundaries, Fixed, Tokens};
 use espalier_interface::random::{self, Purpose};
-use espalier_interface::{DType, ErrorCode, Serial};
+use espalier_interface::{DType, Serial};
 use espalier_kernels as kernels;
 use espalier_kernels::element::Element;
 use half::bf16;
@@ -11,13 +11,13 @@ use serde_json::json;
 use crate::rig::{Array, Rig, array, integers, numbers};
 
 /// `n` normal numbers of stream `stream`.
-fn normal<E: Element>(n: usize, stream: u32) -> Vec<E> {
+pub fn normal<E: Element>(n: usize, stream: u32) -> Vec<E> {
     let mut x = vec![E::default(); n];
     kernels::fill::normal(&Serial, [1, 2], stream, [0.0, 1.0], &mut x);
     x
 }
 
-fn rows<E: Element>(x: &[E], width: usize) -> Array {
+pub fn rows<E: Element>(x: &[E], width: usize) -> Array {
     array(&[Tokens, Fixed(width as u64)], x)
 }
 
@@ -211,6 +211,111 @@ fn dropout_draws_by_seed_step_and_site() {
     assert_eq!(numbers::<f32>(&rig.run().unwrap()[0]), y);
 }
 
+/// Both passes over two packed sequences, four query heads on two key/value heads.
+fn attentions<E: Element>()
+where
+    E::Acc: kernels::matmul::Scalar,
+{
+    use kernels::attention as kernel;
+    let (t, [heads, kv_heads, head_dim], cu_seqlens) = (5, [4, 2, 8], [0, 3, 5]);
+    let (wide, narrow) = (heads * head_dim, kv_heads * head_dim);
+    let [q, dout]: [Vec<E>; 2] = [1, 2].map(|stream| normal(t * wide, stream));
+    let [k, v]: [Vec<E>; 2] = [3, 4].map(|stream| normal(t * narrow, stream));
+    let shape = kernel::AttentionShape {
+        heads,
+        kv_heads,
+        head_dim,
+        scale: 0.3,
+        future: kernel::Future::Hidden,
+        window: Some(2),
+        softcap: Some(20.0),
+    };
+    let inputs = kernel::Inputs {
+        q: &q,
+        k: &k,
+        v: &v,
+        cu_seqlens: &cu_seqlens,
+    };
+    let (mut out, mut lse) = (q.clone(), vec![E::Acc::default(); t * heads]);
+    let mut space = vec![0; kernel::forward_workspace_bytes::<E>(&shape, 1)];
+    kernel::forward(&Serial, &shape, inputs, (&mut out, &mut lse), &mut space);
+    let (mut dq, mut dk, mut dv) = (q.clone(), k.clone(), v.clone());
+    let gradients = kernel::Gradients {
+        dout: &dout,
+        out: &out,
+        lse: &lse,
+        dq: &mut dq,
+        dk: &mut dk,
+        dv: &mut dv,
+    };
+    let mut space = vec![0; kernel::backward_workspace_bytes::<E>(&shape, t, 1)];
+    kernel::backward(&Serial, &shape, inputs, gradients, &mut space);
+
+    let attributes = |rig: Rig| {
+        let rig = rig
+            .with("heads", heads)
+            .with("kv_heads", kv_heads)
+            .with("head_dim", head_dim);
+        rig.with("scale", 0.3)
+            .with("causal", true)
+            .with("window", 2)
+            .with("softcap", 20.0)
+    };
+    let boundaries = |values: &[i32]| {
+        let mut array = integers(values);
+        array.operand.shape = vec![Boundaries];
+        array
+    };
+    let rig = |cu_seqlens: &[i32]| {
+        let rig = Rig {
+            sequences: 2,
+            ..Rig::new("attention", t)
+        };
+        let rig = rig
+            .input(rows(&q, wide))
+            .input(rows(&k, narrow))
+            .input(rows(&v, narrow));
+        let rig = rig.input(boundaries(cu_seqlens)).output(rows(&q, wide));
+        attributes(rig.output(rows(&vec![E::Acc::default(); t * heads], heads)))
+    };
+    let made = rig(&cu_seqlens).run().unwrap();
+    assert_eq!(
+        (numbers::<E>(&made[0]), numbers::<E::Acc>(&made[1])),
+        (out.clone(), lse.clone())
+    );
+    for lying in [[0, 4, 3], [0, 3, 6], [1, 3, 5]] {
+        let error = rig(&lying).run().unwrap_err();
+        assert!(error.message.contains("cu_seqlens"), "{error}");
+    }
+
+    let rig = Rig {
+        sequences: 2,
+        ..Rig::new("attention_backward", t)
+    };
+    let rig = rig
+        .input(rows(&dout, wide))
+        .input(rows(&q, wide))
+        .input(rows(&k, narrow));
+    let rig = rig
+        .input(rows(&v, narrow))
+        .input(rows(&out, wide))
+        .input(rows(&lse, heads));
+    let rig = rig.input(boundaries(&cu_seqlens)).output(rows(&q, wide));
+    let made = attributes(rig.output(rows(&k, narrow)).output(rows(&v, narrow)))
+        .run()
+        .unwrap();
+    assert_eq!(numbers::<E>(&made[0]), dq);
+    assert_eq!(numbers::<E>(&made[1]), dk);
+    assert_eq!(numbers::<E>(&made[2]), dv);
+}
+
+#[test]
+fn attentions_in_every_dtype() {
+    attentions::<f32>();
+    attentions::<bf16>();
+    attentions::<f64>();
+}
+
 fn losses<E: Element>() {
     let (labels, vocab) = ([2, -100, 11], 12);
     let logits = normal::<E>(3 * vocab, 1);
@@ -347,122 +452,4 @@ fn adamw_updates_all_three() {
     adamw::<f32, f32>();
     adamw::<bf16, f32>();
     adamw::<f64, f64>();
-}
-
-#[test]
-fn an_unknown_op_version_dtype_or_attribute_is_named() {
-    let x = normal::<f32>(8, 1);
-    let refused = |rig: Rig, words: &str| {
-        let error = rig.run().unwrap_err();
-        assert_eq!(error.code, ErrorCode::UNSUPPORTED, "{error}");
-        assert!(error.message.contains(words), "{error}");
-    };
-    refused(
-        Rig::new("conv2d", 2),
-        "op `conv2d` on backend `cpu`: not known here; known are adamw",
-    );
-    let odd = rows(&normal::<half::f16>(8, 1), 4);
-    let odd = Rig::new("scale", 2)
-        .input(odd.clone())
-        .output(odd)
-        .with("alpha", 2.0);
-    refused(odd, "dtype f16, expected f32, bf16 or f64");
-    let scale = || Rig::new("scale", 2).input(rows(&x, 4)).output(rows(&x, 4));
-    refused(
-        scale().with("alpha", 2.0).with("beta", 1.0),
-        "unknown attribute `beta` = 1.0",
-    );
-    let mut request = scale().with("alpha", 2.0).request();
-    request.version = 2;
-    let rig = scale();
-    let error = espalier_interface::Kernels::prepare(&rig.device, &request, &[]).unwrap_err();
-    assert!(error.message.contains("version 2, expected 1"), "{error}");
-}
-
-#[test]
-fn a_contradictory_request_is_refused() {
-    let x = normal::<f32>(8, 1);
-    let refused = |rig: Rig, words: &str| {
-        let error = rig.run().unwrap_err();
-        assert_eq!(error.code, ErrorCode::INVALID, "{error}");
-        assert!(error.message.contains(words), "{error}");
-    };
-    refused(
-        Rig::new("scale", 2).input(rows(&x, 4)).output(rows(&x, 4)),
-        "attribute `alpha`",
-    );
-    refused(
-        Rig::new("swiglu", 2).input(rows(&x, 4)),
-        "1 inputs, 0 params and 0 outputs",
-    );
-    let other = Rig::new("mul", 2)
-        .input(rows(&x, 4))
-        .input(rows(&x, 2))
-        .output(rows(&x, 4));
-    refused(other, "b is f32 [Tokens, Fixed(2)]");
-    let norm = Rig::new("rms_norm", 2)
-        .input(rows(&x, 4))
-        .param(&[3], &x[..3]);
-    refused(
-        norm.output(rows(&x, 4)).with("eps", 1e-5),
-        "the weight has shape [3], expected [4]",
-    );
-}
-
-#[test]
-fn a_launch_that_does_not_fit_is_refused() {
-    let x = normal::<f32>(8, 1);
-    let rig = Rig::new("scale", 2)
-        .input(rows(&x, 4))
-        .output(rows(&x, 4))
-        .with("alpha", 2.0);
-    let good = rig.ranges();
-    let refused = |ranges: &[_], words: &str| {
-        let error = rig.launch(ranges).unwrap_err();
-        assert_eq!(error.code, ErrorCode::INVALID, "{error}");
-        assert!(error.message.starts_with("launch of `scale`: "), "{error}");
-        assert!(error.message.contains(words), "{error}");
-    };
-    refused(&good[..1], "1 ranges, expected 2");
-    let mut short = good.clone();
-    short[1].bytes -= 4;
-    refused(
-        &short,
-        "output 0 is f32 [Tokens, Fixed(4)]: 32 bytes, but its range has 28",
-    );
-    let mut outside = good.clone();
-    outside[0].bytes += 64;
-    refused(&outside, "which has 96");
-    let mut crooked = good.clone();
-    crooked[0].offset = 32;
-    refused(&crooked, "input 0 begins at byte 32");
-    let many = Rig { tokens: 2, ..rig };
-    let made = espalier_interface::Kernels::prepare(&many.device, &many.request(), &[]).unwrap();
-    let launch = |tokens, scalars| {
-        espalier_interface::Kernels::launch(
-            &many.device,
-            &espalier_interface::Launch {
-                kernel: made.kernel,
-                stream: espalier_interface::Stream(0),
-                ranges: &good,
-                workspace: good[0],
-                tokens,
-                sequences: 1,
-                scalars,
-            },
-        )
-    };
-    assert!(
-        launch(6, &[])
-            .unwrap_err()
-            .message
-            .contains("6 tokens, prepared for at most 5")
-    );
-    assert!(
-        launch(2, &[1.0])
-            .unwrap_err()
-            .message
-            .contains("1 scalars, expected 0")
-    );
-    launch(0, &[]).unwrap();
 }

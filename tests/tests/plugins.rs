@@ -1,0 +1,503 @@
+//! The shipped plugins through both doors, and libraries that are broken in every way.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+#[cfg(feature = "embedded")]
+use espalier_interface::adaptation::{Site, SiteKind};
+use espalier_interface::schedule::{ShardingRequest, UnitBytes};
+use espalier_interface::{ErrorCode, Role, Serial, Services};
+use espalier_nf4 as _;
+use espalier_trainer::library::{LibraryFault, WorldWritable};
+use espalier_trainer::registry::{Registry, RegistryError, SearchPath, Status};
+use serde_json::{Map, Value as Json, json};
+use tempfile::TempDir;
+#[cfg(feature = "embedded")]
+use {espalier_llama as _, espalier_lora as _, espalier_single as _};
+
+static SERVICES: &dyn Services = &Serial;
+
+/// The library of a shipped plugin: gathered where `HOST_PLUGIN_PATH` says, else built by Cargo beside this test.
+fn shipped(plugin: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test is a file");
+    let deps = test.parent().expect("it lies in a folder");
+    let built = format!("libespalier_{plugin}.so");
+    let gathered = gathered()
+        .into_iter()
+        .map(|dir| dir.join(format!("lib{plugin}.so")));
+    let beside = [deps, deps.parent().expect("target/release")].map(|dir| dir.join(&built));
+    let found = gathered.chain(beside).find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("{built} is not in {}", deps.display()))
+}
+
+fn gathered() -> Vec<PathBuf> {
+    let path = std::env::var_os("HOST_PLUGIN_PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .filter(|dir| dir.is_dir())
+        .collect()
+}
+
+/// A folder with the named plugins' libraries, each with the permissions that a build gives it.
+fn folder(plugins: &[&str]) -> TempDir {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    for plugin in plugins {
+        put(
+            dir.path(),
+            plugin,
+            &fs::read(shipped(plugin)).expect("built"),
+        );
+    }
+    dir
+}
+
+fn put(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = dir.join(format!("lib{name}.so"));
+    fs::write(&path, bytes).expect("room for a library");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our own file");
+    path
+}
+
+fn search(dirs: &[&Path]) -> SearchPath {
+    SearchPath::new(dirs.iter().map(|dir| ("--plugin-dir", dir.to_path_buf())))
+}
+
+/// The shipped plugins as this build has them: linked, or gathered.
+fn ours() -> Registry {
+    let gathered = if cfg!(feature = "embedded") {
+        Vec::new()
+    } else {
+        gathered()
+    };
+    let dirs: Vec<&Path> = gathered.iter().map(PathBuf::as_path).collect();
+    Registry::discover(&search(&dirs))
+}
+
+fn loaded(dir: &TempDir) -> Registry {
+    Registry::discover(&search(&[dir.path()]).without_linked())
+}
+
+fn options(json: Json) -> Map<String, Json> {
+    json.as_object().expect("an object").clone()
+}
+
+/// Replaces every `from` by `to`, which is as long.
+fn patched(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let mut bytes = bytes.to_vec();
+    let places: Vec<usize> = (0..bytes.len() - from.len())
+        .filter(|&at| bytes[at] == from[0] && bytes[at..].starts_with(from))
+        .collect();
+    assert!(!places.is_empty(), "{} is not there", from.escape_ascii());
+    for at in places {
+        bytes[at..at + to.len()].copy_from_slice(to);
+    }
+    bytes
+}
+
+#[cfg(feature = "embedded")]
+fn config() -> Json {
+    json!({
+        "model_type": "llama", "vocab_size": 512, "hidden_size": 64, "intermediate_size": 176,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-5, "max_position_embeddings": 512,
+        "rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+    })
+}
+
+#[cfg(feature = "embedded")]
+fn sites() -> Vec<Site> {
+    let site = |name: &str, kind| Site {
+        name: name.to_owned(),
+        kind,
+        shape: [32, 64],
+        tied_to: None,
+    };
+    vec![
+        site("model.layers.0.self_attn.q_proj", SiteKind::Linear),
+        site("lm_head", SiteKind::Head),
+    ]
+}
+
+fn request(world: u32) -> ShardingRequest {
+    let unit = |name: &str| UnitBytes {
+        name: name.to_owned(),
+        frozen: 8,
+        trainable: 4,
+        gradients: 4,
+        optimizer: 8,
+    };
+    ShardingRequest {
+        units: vec![unit("embedding"), unit("layer"), unit("head")],
+        world,
+        ranks_per_machine: world,
+        device_bytes: None,
+        host_bytes: None,
+    }
+}
+
+/// What each role answers, as JSON: both doors must give the same.
+#[cfg(feature = "embedded")]
+fn answers(registry: &Registry) -> Json {
+    let (family, _) = registry
+        .create_family("llama", &Map::new(), SERVICES)
+        .expect("llama");
+    let given = options(json!({"rank": 4, "dropout": 0.1, "targets": ["q_proj", "lm_head"]}));
+    let (adapter, _) = registry
+        .create_adapter("lora", &given, SERVICES)
+        .expect("lora");
+    let (sharding, _) = registry
+        .create_sharding("single", &Map::new(), SERVICES)
+        .expect("single");
+    let given = options(json!({"block_size": 32}));
+    let (quantizer, _) = registry
+        .create_quantizer("nf4", &given, SERVICES)
+        .expect("nf4");
+    let format = quantizer.format([8, 48]).expect("a shape that fits");
+    let weight: Vec<f32> = (0..8 * 48)
+        .map(|i| ((i * 37) % 101) as f32 / 50.0 - 1.0)
+        .collect();
+    let sizes = format
+        .segments
+        .iter()
+        .map(|segment| segment.bytes() as usize);
+    let mut segments: Vec<Vec<u8>> = sizes.map(|bytes| vec![0; bytes]).collect();
+    let mut views: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
+    let mut workspace = vec![0; quantizer.encode_workspace([8, 48]) as usize];
+    quantizer
+        .encode(&weight, [8, 48], &mut views, &mut workspace)
+        .expect("finite weights");
+    let mut decoded = vec![0.0f32; 3 * 7];
+    let views: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
+    quantizer
+        .decode(&views, [8, 48], 2..5, 40..47, &mut decoded)
+        .expect("its own bytes");
+    json!({
+        "model": family.describe(&config()).expect("a whole config"),
+        "adaptation": adapter.adapt(&sites()).expect("both sites exist"),
+        "saved": adapter.saved_config(&sites(), "models/tiny").expect("both sites exist"),
+        "schedule": sharding.schedule(&request(1)).expect("one rank"),
+        "format": format,
+        "segments": segments,
+        "decoded": decoded,
+    })
+}
+
+#[cfg(feature = "embedded")]
+const PLUGINS: [&str; 4] = ["llama", "lora", "nf4", "single"];
+
+#[cfg(feature = "embedded")]
+#[test]
+fn both_doors_give_the_same_answers() {
+    let dir = folder(&PLUGINS);
+    let loaded = loaded(&dir);
+    assert_eq!(loaded.broken(), []);
+    let linked = ours();
+    assert_eq!(answers(&loaded), answers(&linked));
+    let (_, identity) = linked
+        .create_adapter("lora", &Map::new(), SERVICES)
+        .expect("lora");
+    assert_eq!((identity.file, identity.sha256), (None, None));
+}
+
+#[test]
+fn a_loaded_plugin_is_known_by_file_and_hash() {
+    let dir = folder(&["lora"]);
+    let registry = loaded(&dir);
+    let (_, identity) = registry
+        .create_adapter("lora", &Map::new(), SERVICES)
+        .expect("lora");
+    let file = fs::canonicalize(dir.path().join("liblora.so")).expect("just put there");
+    assert_eq!(
+        (identity.plugin.as_str(), identity.role.as_str()),
+        ("lora", "adapter")
+    );
+    assert_eq!(identity.file, Some(file));
+    assert_eq!(identity.sha256.expect("of a file").len(), 64);
+}
+
+#[test]
+fn errors_cross_with_code_words_and_the_plugins_name() {
+    let dir = folder(&["lora", "single"]);
+    let registry = loaded(&dir);
+    let (sharding, identity) = registry
+        .create_sharding("single", &Map::new(), SERVICES)
+        .expect("single");
+    let error = sharding.schedule(&request(2)).expect_err("two ranks");
+    assert_eq!(error.code, ErrorCode::INVALID);
+    let message = identity.failed("schedule", error).to_string();
+    assert!(
+        message.contains("`single` (/") && message.contains("failed in schedule: "),
+        "{message}"
+    );
+    let given = options(json!({"targets": "("}));
+    let error = registry
+        .create_adapter("lora", &given, SERVICES)
+        .err()
+        .expect("no expression");
+    assert!(
+        error.to_string().contains("failed in create: targets `(`"),
+        "{error}"
+    );
+    assert_eq!(error.exit_code(), 5);
+}
+
+#[cfg(feature = "embedded")]
+#[test]
+fn the_first_of_a_name_serves_and_the_others_are_shown() {
+    let (first, second) = (folder(&["llama"]), folder(&["llama", "single"]));
+    let registry = Registry::discover(&search(&[first.path(), second.path()]));
+    let file = fs::canonicalize(first.path().join("libllama.so")).expect("just put there");
+    let llamas: Vec<_> = registry
+        .list()
+        .into_iter()
+        .filter(|one| one.component == "llama")
+        .collect();
+    let status: Vec<_> = llamas.iter().map(|one| one.status.clone()).collect();
+    let shadowed = Status::Shadowed {
+        by: file.display().to_string(),
+    };
+    assert_eq!(status, [Status::Available, shadowed.clone(), shadowed]);
+    assert_eq!(llamas[2].location(), "linked");
+    assert_eq!(registry.inspect("llama").expect("there").file, Some(file));
+    let lora = registry.inspect("lora").expect("linked");
+    assert_eq!((lora.file, lora.options.len()), (None, 5));
+    assert_eq!(lora.capabilities["peft_types"], "LORA");
+}
+
+#[test]
+fn broken_libraries_are_listed_and_block_nothing_else() {
+    let good = fs::read(shipped("llama")).expect("built");
+    let abi_there = patched(&good, b"\"abi\":[0,1]", b"\"abi\":[0,9]");
+    let mut other_machine = good.clone();
+    other_machine[18] = 183;
+    let no_section = patched(&good, b".espalier\0", b".espalieR\0");
+    let half = good.len() / 2;
+    let cases: [(&str, &[u8], &str); 9] = [
+        ("text", b"#!/bin/sh\n", "begins with `#!/b`"),
+        ("empty", b"", "begins with nothing"),
+        (
+            "header",
+            &good[..40],
+            "truncated: an ELF header has 64 bytes",
+        ),
+        ("start", &good[..4096], "truncated: "),
+        ("half", &good[..half], "truncated: "),
+        ("tail", &good[..good.len() - 1], "truncated: "),
+        ("sectionless", &no_section, "no section `.espalier`"),
+        (
+            "abi",
+            &abi_there,
+            "built for plugin interface 0.9, this host has 0.1",
+        ),
+        ("machine", &other_machine, "found one for aarch64"),
+    ];
+    let dir = folder(&["single"]);
+    for (name, bytes, _) in cases {
+        put(dir.path(), name, bytes);
+    }
+    fs::write(dir.path().join("notes.txt"), "no library").expect("room");
+    let registry = loaded(&dir);
+    let listings = registry.list();
+    for (name, _, reason) in cases {
+        let file = format!("lib{name}.so");
+        let of_file = |path: &PathBuf| path.ends_with(&file);
+        let listing = listings
+            .iter()
+            .find(|one| one.file.as_ref().is_some_and(of_file));
+        match &listing
+            .unwrap_or_else(|| panic!("{file} is not listed"))
+            .status
+        {
+            Status::Broken { reason: found } => assert!(found.contains(reason), "{file}: {found}"),
+            other => panic!("{file} is {other:?}"),
+        }
+    }
+    assert_eq!(listings.len(), cases.len() + 1);
+    registry
+        .create_sharding("single", &Map::new(), SERVICES)
+        .expect("not broken");
+}
+
+#[test]
+fn what_the_section_cannot_tell_is_told_when_the_library_is_opened() {
+    let good = fs::read(shipped("llama")).expect("built");
+    let cases: [(&[u8], &[u8], &str); 2] = [
+        (
+            b"\"name\":\"llama\",\"version\"",
+            b"\"name\":\"lhama\",\"version\"",
+            "no symbol `espalier_root_lhama`",
+        ),
+        // The dynamic linker's own words, not only that it failed.
+        (
+            b"espalier_root_llama\0",
+            b"espalier_rooT_llama\0",
+            "undefined symbol: espalier_rooT",
+        ),
+    ];
+    for (from, to, reason) in cases {
+        let dir = folder(&[]);
+        put(dir.path(), "llama", &patched(&good, from, to));
+        let registry = loaded(&dir);
+        let error = registry.create_family("llama", &Map::new(), SERVICES).err();
+        let message = error.expect("it cannot be opened").to_string();
+        assert!(message.contains(reason), "{message}");
+    }
+}
+
+#[test]
+fn a_run_that_names_a_broken_library_is_stopped_and_not_given_another() {
+    let good = fs::read(shipped("llama")).expect("built");
+    let dir = folder(&[]);
+    put(
+        dir.path(),
+        "llama",
+        &patched(&good, b"\"abi\":[0,1]", b"\"abi\":[0,9]"),
+    );
+    let registry = Registry::discover(&search(&[dir.path()]));
+    let error = registry
+        .create_family("llama", &Map::new(), SERVICES)
+        .err()
+        .expect("broken");
+    assert!(matches!(error, RegistryError::Library(_)), "{error}");
+    assert_eq!(error.exit_code(), 5);
+    // A damaged file may have held any name: it is shown where a name is missing.
+    let dir = folder(&[]);
+    put(dir.path(), "hqq", b"damaged");
+    let registry = Registry::discover(&search(&[dir.path()]));
+    let error = registry
+        .create_quantizer("hqq", &Map::new(), SERVICES)
+        .err()
+        .expect("unknown");
+    let message = error.to_string();
+    assert!(
+        message.contains("unknown quantizer `hqq`; known: nf4, fp4, int8"),
+        "{message}"
+    );
+    assert!(
+        message.contains("not usable: /") && message.contains("libhqq.so"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_library_that_anyone_may_write_needs_leave() {
+    let dir = folder(&["single"]);
+    let file = dir.path().join("libsingle.so");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).expect("our own file");
+    let path = search(&[dir.path()]).without_linked();
+    let registry = Registry::discover(&path);
+    let error = registry
+        .create_sharding("single", &Map::new(), SERVICES)
+        .err()
+        .expect("refused");
+    assert!(
+        error
+            .to_string()
+            .contains("any user may write to it (mode 666)"),
+        "{error}"
+    );
+    assert!(error.next_step().contains("chmod o-w"));
+    let registry = Registry::discover(&path.with(WorldWritable::Allowed));
+    registry
+        .create_sharding("single", &Map::new(), SERVICES)
+        .expect("allowed");
+}
+
+#[test]
+fn a_library_that_changed_after_it_was_found_is_not_opened() {
+    let dir = folder(&["single"]);
+    let registry = loaded(&dir);
+    let mut bytes = fs::read(shipped("single")).expect("built");
+    bytes.push(0);
+    put(dir.path(), "single", &bytes);
+    let error = registry
+        .create_sharding("single", &Map::new(), SERVICES)
+        .err()
+        .expect("changed");
+    let RegistryError::Library(error) = error else {
+        panic!("{error}");
+    };
+    assert!(
+        matches!(error.fault, LibraryFault::Changed { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn options_are_checked_before_the_plugin_sees_them() {
+    let registry = ours();
+    let refused = |given: Json| {
+        let error = registry
+            .create_adapter("lora", &options(given), SERVICES)
+            .err();
+        let error = error.expect("not allowed");
+        assert_eq!(error.exit_code(), 2, "{error}");
+        error.to_string()
+    };
+    let message = refused(json!({"lora_rank": 8}));
+    assert!(
+        message.contains("known: rank, alpha, dropout, targets, rslora"),
+        "{message}"
+    );
+    assert!(refused(json!({"drop_out": 0.1})).contains("the nearest is `dropout`"));
+    assert!(refused(json!({"rank": 0})).contains("a whole number in 1..=65536, found 0"));
+    assert!(refused(json!({"dropout": 1.0})).contains("a number in 0..1, found 1.0"));
+    assert!(refused(json!({"targets": 3})).contains("a text or a list of texts, found 3"));
+}
+
+#[test]
+fn names_become_roles_one_each() {
+    let registry = ours();
+    let roles = registry
+        .roles_of(&["nf4", "lora", "single"])
+        .expect("one each");
+    assert_eq!(roles[&Role::QUANTIZER], "nf4");
+    assert_eq!(roles[&Role::ADAPTER], "lora");
+    assert!(!roles.contains_key(&Role::FAMILY));
+    let error = registry
+        .roles_of(&["nf4", "lora", "fp4"])
+        .expect_err("two quantizers");
+    assert!(
+        error
+            .to_string()
+            .contains("`nf4` and `fp4` are both of role quantizer"),
+        "{error}"
+    );
+    assert_eq!(error.exit_code(), 2);
+    let error = registry.roles_of(&["nf4", "lroa"]).expect_err("misspelt");
+    assert!(
+        error
+            .to_string()
+            .contains("`lroa`, the nearest is `lora`; known: "),
+        "{error}"
+    );
+    assert_eq!(error.exit_code(), 5);
+    let error = registry
+        .create_adapter("nf4", &Map::new(), SERVICES)
+        .err()
+        .expect("a quantizer");
+    assert!(
+        error
+            .to_string()
+            .contains("`nf4` is a component of role quantizer"),
+        "{error}"
+    );
+}
+
+#[test]
+fn files_find_their_readers() {
+    let registry = ours();
+    assert_eq!(registry.family_for("llama").expect("ours"), "llama");
+    assert_eq!(registry.adapter_for("LORA").expect("ours"), "lora");
+    let message = registry.family_for("gpt2").expect_err("nobody").to_string();
+    assert_eq!(
+        message,
+        "no family reads model_type `gpt2`; known: llama (llama)"
+    );
+    let message = registry
+        .adapter_for("LOHA")
+        .expect_err("nobody")
+        .to_string();
+    assert!(message.contains("peft_type `LOHA`"), "{message}");
+}
