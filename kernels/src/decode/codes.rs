@@ -69,7 +69,7 @@ pub(super) fn look_up_packed(
     out: &mut [f32],
 ) {
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512 && bits == 4 && flat % 2 == 0 {
+    if isa == Isa::Avx512 && bits == 4 && flat.is_multiple_of(2) {
         let bytes = &bytes[flat / 2..];
         let whole = out.len() / 32 * 32;
         assert!(bytes.len() >= whole / 2, "codes end before their last");
