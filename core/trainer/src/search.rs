@@ -82,7 +82,7 @@ mod tests {
             flags: &["a".into()],
             environment: vec!["b".into(), "".into(), "a".into()],
             config_dir: Some(Path::new("c")),
-            data_home: Some(Path::new("/home/x/.local/share")),
+            data_home: Some(Path::new("/user/share")),
             executable_dir: Some(Path::new("/opt/bin")),
         };
         let order: Vec<PathBuf> = places.order().into_iter().map(|place| place.path).collect();
@@ -90,7 +90,7 @@ mod tests {
             "a",
             "b",
             "c",
-            "/home/x/.local/share/espalier/plugins",
+            "/user/share/espalier/plugins",
             "/opt/bin/plugins",
         ];
         assert_eq!(order, expected.map(PathBuf::from));

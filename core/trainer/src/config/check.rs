@@ -104,7 +104,7 @@ impl Checker<'_> {
                     key: format!("{path}.match"),
                     expected: "a pattern of site names".into(),
                     found: "nothing".into(),
-                    origin: self.layer.origin(&path),
+                    origin: Box::new(self.layer.origin(&path)),
                 });
             }
         }
@@ -119,7 +119,7 @@ impl Checker<'_> {
                 "" => "the top level".into(),
                 _ => format!("[{path}]"),
             },
-            origin: self.layer.origin(&join(path, key)),
+            origin: Box::new(self.layer.origin(&join(path, key))),
             nearest: here.or_else(|| self.elsewhere(key)),
             known: known.keys().cloned().collect(),
         }
@@ -140,7 +140,7 @@ impl Checker<'_> {
             key: path.to_owned(),
             expected: expected.to_owned(),
             found: describe(found),
-            origin: self.layer.origin(path),
+            origin: Box::new(self.layer.origin(path)),
         }
     }
 }

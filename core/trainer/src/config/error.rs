@@ -32,7 +32,7 @@ pub enum ConfigError {
         /// The section it stood in, `[optim]`, or `the top level`.
         section: String,
         /// Where it was written.
-        origin: Origin,
+        origin: Box<Origin>,
         /// The key most likely meant, with its section where that is another one.
         nearest: Option<String>,
         /// All keys of the section.
@@ -48,7 +48,7 @@ pub enum ConfigError {
         /// The value.
         found: String,
         /// Where it was written.
-        origin: Origin,
+        origin: Box<Origin>,
     },
     /// Two values that do not go together.
     #[error("`{key}` ({origin}) and `{other}` ({other_origin}) do not go together: {rule}")]
@@ -56,11 +56,11 @@ pub enum ConfigError {
         /// One key.
         key: String,
         /// Where it was written.
-        origin: Origin,
+        origin: Box<Origin>,
         /// The other key.
         other: String,
         /// Where that was written.
-        other_origin: Origin,
+        other_origin: Box<Origin>,
         /// The rule that they break, with both values.
         rule: String,
     },

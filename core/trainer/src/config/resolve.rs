@@ -195,7 +195,7 @@ fn wrong_value(error: figment::Error, merged: &Figment, layers: &[Layer]) -> Con
         key,
         expected,
         found,
-        origin,
+        origin: Box::new(origin),
     }
 }
 

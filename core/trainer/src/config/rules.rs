@@ -60,7 +60,7 @@ fn data(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
             key: "run.eval_every".into(),
             expected: "unset where neither data.eval_files nor data.eval_split is given".into(),
             found: steps.to_string(),
-            origin: resolved.origin("run.eval_every"),
+            origin: Box::new(resolved.origin("run.eval_every")),
         });
     }
     Ok(())
@@ -122,7 +122,7 @@ impl ResolvedConfig {
                 known,
             } => {
                 return ConfigError::UnknownKey {
-                    origin: self.origin(&format!("data.fields.{found}")),
+                    origin: Box::new(self.origin(&format!("data.fields.{found}"))),
                     key: found,
                     section: "[data.fields]".into(),
                     nearest: Some(nearest),
@@ -132,7 +132,7 @@ impl ResolvedConfig {
             other => ("data".into(), "usable".into(), other.to_string()),
         };
         ConfigError::Value {
-            origin: self.origin(&key),
+            origin: Box::new(self.origin(&key)),
             key,
             expected,
             found,
@@ -153,7 +153,7 @@ impl ResolvedConfig {
             key: key.into(),
             expected: expected.into(),
             found: found.to_string(),
-            origin: self.origin(key),
+            origin: Box::new(self.origin(key)),
         })
     }
 
@@ -167,9 +167,9 @@ impl ResolvedConfig {
     fn conflict(&self, key: &str, other: &str, rule: String) -> ConfigError {
         ConfigError::Conflict {
             key: key.into(),
-            origin: self.origin(key),
+            origin: Box::new(self.origin(key)),
             other: other.into(),
-            other_origin: self.origin(other),
+            other_origin: Box::new(self.origin(other)),
             rule,
         }
     }

@@ -48,11 +48,11 @@ impl TextTokenizer {
         let inner = contain(|| read(&bytes))
             .unwrap_or_else(Err)
             .map_err(unusable)?;
-        if let ModelWrapper::BPE(model) = inner.get_model() {
-            if model.dropout.is_some_and(|dropout| dropout != 0.0) {
-                let reason = "its BPE dropout draws another tokenization each time; set it to null";
-                return Err(unusable(reason.into()));
-            }
+        if let ModelWrapper::BPE(model) = inner.get_model()
+            && model.dropout.is_some_and(|dropout| dropout != 0.0)
+        {
+            let reason = "its BPE dropout draws another tokenization each time; set it to null";
+            return Err(unusable(reason.into()));
         }
         let vocabulary = inner.get_vocab(true);
         let last = vocabulary

@@ -116,14 +116,14 @@ fn stamped(config: &Value, specs: &[TensorSpec]) -> Value {
         DType::F16 => "float16",
         _ => return config,
     };
-    if specs.iter().all(|spec| spec.dtype == first.dtype) {
-        if let Some(entries) = config.as_object_mut() {
-            if entries.contains_key("torch_dtype") {
-                entries.insert("torch_dtype".to_owned(), json!(name));
-            }
-            if entries.contains_key("dtype") || !entries.contains_key("torch_dtype") {
-                entries.insert("dtype".to_owned(), json!(name));
-            }
+    if specs.iter().all(|spec| spec.dtype == first.dtype)
+        && let Some(entries) = config.as_object_mut()
+    {
+        if entries.contains_key("torch_dtype") {
+            entries.insert("torch_dtype".to_owned(), json!(name));
+        }
+        if entries.contains_key("dtype") || !entries.contains_key("torch_dtype") {
+            entries.insert("dtype".to_owned(), json!(name));
         }
     }
     config

@@ -66,7 +66,7 @@ pub enum RegistryError {
     Library(LibraryError),
     /// An option is not one of the component's, or not of its kind.
     #[error(transparent)]
-    Option(#[from] OptionError),
+    Option(Box<OptionError>),
     /// A plugin's call failed.
     #[error("plugin `{}`{} failed in {callback}: {source}", identity.component, at(identity))]
     Plugin {
@@ -77,6 +77,12 @@ pub enum RegistryError {
         /// What it said.
         source: PluginError,
     },
+}
+
+impl From<OptionError> for RegistryError {
+    fn from(error: OptionError) -> Self {
+        RegistryError::Option(Box::new(error))
+    }
 }
 
 impl RegistryError {
