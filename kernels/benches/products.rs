@@ -13,7 +13,7 @@ use espalier_interface::format::{
 };
 use espalier_interface::{DType, Services};
 use espalier_kernels::attention::{self, AttentionShape, Future, Gradients, Inputs};
-use espalier_kernels::decode::{FormatDecoder, Packed};
+use espalier_kernels::decode::{FormatDecoder, Packed, TileDecoder};
 use espalier_kernels::element::{Element, Real};
 use espalier_kernels::linear;
 use espalier_kernels::matmul::{self, Dense, Isa, Scalar, Update};
@@ -192,17 +192,16 @@ fn layer(peak: f64, [t, n, m]: [usize; 3]) {
     let report = |name: &str, secs: &[f64]| {
         let speeds: Vec<f64> = secs.iter().map(|secs| flops / secs).collect();
         print!(
-            "{name:10} T {t:5} N {n:5} M {m:5}: f32 {:6.1} ({:3.0} % of peak) / gemm {:6.1} = {:4.2}, bf16 {:6.1}",
+            "{name:10} T {t:5} N {n:5} M {m:5}: f32 {:6.1} ({:3.0} % of peak) / gemm {:6.1} = {:4.2}",
             speeds[0],
             100.0 * speeds[0] / peak,
             speeds[1],
             speeds[0] / speeds[1],
-            speeds[2],
         );
-        match speeds.get(3) {
-            Some(packed) => println!(", 4-bit {packed:6.1}"),
-            None => println!(),
+        if let [_, _, half, packed] = speeds[..] {
+            print!(", bf16 {half:6.1}, 4-bit {packed:6.1}");
         }
+        println!();
     };
     let secs = best([
         &mut || linear::forward(services, &x, &dense, None, &mut y, space),
@@ -239,7 +238,26 @@ fn layer(peak: f64, [t, n, m]: [usize; 3]) {
             )
         },
     ]);
-    report("dW = dy' x", &[secs[0], secs[1], f64::NAN]);
+    report("dW = dy' x", &secs);
+}
+
+/// Decoding alone, in strips as products ask for them.
+fn decode() {
+    let (rows, cols) = (64, 4096);
+    let (format, data) = four_bit(rows, cols);
+    let segments: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+    let decoder = FormatDecoder::new(&format).expect("the format is described");
+    let weight = decoder.weight(&segments);
+    let mut out = vec![0.0f32; 16 * 256];
+    let [secs] = best([&mut || {
+        for col in (0..cols).step_by(256) {
+            for row in (0..rows).step_by(16) {
+                weight.decode(row..row + 16, col..col + 256, &mut out);
+            }
+        }
+    }]);
+    let speed = (rows * cols) as f64 / secs * 1e-9;
+    println!("decode, 4 bits, blocks of 64, doubly quantized: {speed:.2} G elements/s");
 }
 
 /// Attention in both directions; the work counted is that of the keys seen.
@@ -307,6 +325,7 @@ fn main() {
         "{} kernels, GFLOP/s of one thread; peak {peak:.0}",
         Isa::detect().name()
     );
+    decode();
     for shape in [
         [1, 2048, 2048],
         [16, 2048, 2048],

@@ -215,13 +215,7 @@ fn apart<A: Element, B: Element>(found: &[A], expected: &[B]) -> f64 {
 #[test]
 fn equals_the_formula() {
     for shape in shapes() {
-        for lens in [
-            &[1][..],
-            &[],
-            &[300],
-            &[1, 0, 260, 1, 1, 17],
-            &[129, 128, 3],
-        ] {
+        for lens in [&[1][..], &[], &[1, 0, 260, 1, 1, 17], &[129, 128, 3]] {
             let exact = Case::<f64>::new(shape, lens);
             let (out, lse) = exact.forward(&Serial);
             let (expected, expected_lse) = exact.reference();

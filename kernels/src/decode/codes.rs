@@ -4,6 +4,7 @@
 use espalier_interface::format::BitOrder;
 
 use crate::matmul::Isa;
+use crate::simd::vectorized;
 
 /// Writes the codes with the flat indices `flat ..` to `out`, one a byte.
 ///
@@ -52,6 +53,86 @@ fn unpack_bits<const BITS: usize, const PER: usize, const HIGH_FIRST: bool>(
     }
     for (slot, out) in tail.iter_mut().enumerate() {
         *out = code(bytes[whole], slot);
+    }
+}
+
+/// Values of the codes with the flat indices `flat ..`, at most 4 bits each.
+///
+/// # Panics
+/// Where `bytes` ends before the last of them.
+pub(super) fn look_up_packed(
+    isa: Isa,
+    bytes: &[u8],
+    (bits, order): (u32, BitOrder),
+    flat: usize,
+    table: &[f32; 16],
+    out: &mut [f32],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512 && bits == 4 && flat.is_multiple_of(2) {
+        let bytes = &bytes[flat / 2..];
+        let whole = out.len() / 32 * 32;
+        assert!(bytes.len() >= whole / 2, "codes end before their last");
+        // SAFETY: `isa` was detected; `whole / 2` bytes hold `whole` codes.
+        unsafe { nibbles(table, bytes, order, &mut out[..whole]) };
+        if whole < out.len() {
+            let rest = &mut out[whole..];
+            look_up_unpacked(isa, &bytes[whole / 2..], (bits, order), 0, table, rest);
+        }
+        return;
+    }
+    look_up_unpacked(isa, bytes, (bits, order), flat, table, out);
+}
+
+/// [`look_up_packed`] by way of one byte a code.
+fn look_up_unpacked(
+    isa: Isa,
+    bytes: &[u8],
+    (bits, order): (u32, BitOrder),
+    flat: usize,
+    table: &[f32; 16],
+    out: &mut [f32],
+) {
+    let mut codes = [0u8; 256];
+    for (start, out) in (flat..).step_by(256).zip(out.chunks_mut(256)) {
+        let codes = &mut codes[..out.len()];
+        vectorized(
+            #[inline(always)]
+            || unpack(bytes, bits, order, start, codes),
+        );
+        look_up_16(isa, table, codes, out);
+    }
+}
+
+/// Codes of 4 bits, 32 at a time.
+///
+/// # Safety
+/// The CPU has AVX-512 F; `out` holds a multiple of 32 elements and `bytes` their codes.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn nibbles(table: &[f32; 16], bytes: &[u8], order: BitOrder, out: &mut [f32]) {
+    use std::arch::x86_64::*;
+    // SAFETY: 16 values of the table; 16 bytes and 32 values at each step.
+    unsafe {
+        let table = _mm512_loadu_ps(table.as_ptr());
+        let mask = _mm_set1_epi8(15);
+        for i in (0..out.len()).step_by(32) {
+            let pairs = _mm_loadu_si128(bytes.as_ptr().add(i / 2).cast());
+            let high = _mm_and_si128(_mm_srli_epi16::<4>(pairs), mask);
+            let low = _mm_and_si128(pairs, mask);
+            let (first, second) = match order {
+                BitOrder::HighFirst => (high, low),
+                BitOrder::LowFirst => (low, high),
+            };
+            let codes = [
+                _mm_unpacklo_epi8(first, second),
+                _mm_unpackhi_epi8(first, second),
+            ];
+            for (half, codes) in codes.into_iter().enumerate() {
+                let values = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), table);
+                _mm512_storeu_ps(out.as_mut_ptr().add(i + 16 * half), values);
+            }
+        }
     }
 }
 

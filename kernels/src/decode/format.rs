@@ -9,7 +9,7 @@ use espalier_interface::{DType, PluginError, Result};
 use half::{bf16, f16};
 
 use super::TileDecoder;
-use super::codes::{look_up_16, unpack};
+use super::codes::{look_up_16, look_up_packed, unpack};
 use crate::element::Element;
 use crate::matmul::Isa;
 use crate::simd::vectorized;
@@ -121,9 +121,6 @@ impl TileDecoder for PackedWeight<'_> {
 impl PackedWeight<'_> {
     /// Decodes at most [`RUN`] elements of `row` from `col` on.
     fn run(&self, row: usize, col: usize, out: &mut [f32]) {
-        let mut scales = [0.0; RUN];
-        let mut zeros = [0.0; RUN];
-        let (scales, zeros) = (&mut scales[..out.len()], &mut zeros[..out.len()]);
         match &self.decoder.format.decoding {
             Decoding::Codebook {
                 codes,
@@ -131,7 +128,14 @@ impl PackedWeight<'_> {
                 scale,
                 ..
             } => {
+                if let (Table::Small(table), Some(size)) =
+                    (&self.decoder.table, self.piece(*blocks))
+                {
+                    return self.scaled_tables(codes, scale, (table, size), row, col, out);
+                }
                 self.numbers(codes, row, col, out);
+                let mut scales = [0.0; RUN];
+                let scales = &mut scales[..out.len()];
                 self.spread(*blocks, scale, row, col, scales);
                 vectorized(
                     #[inline(always)]
@@ -149,20 +153,63 @@ impl PackedWeight<'_> {
                 zero,
             } => {
                 self.numbers(codes, row, col, out);
+                let (mut scales, mut zeros) = ([0.0; RUN], [0.0; RUN]);
+                let (scales, zeros) = (&mut scales[..out.len()], &mut zeros[..out.len()]);
                 self.spread(*blocks, scale, row, col, scales);
                 self.spread(*blocks, zero, row, col, zeros);
                 vectorized(
                     #[inline(always)]
                     || {
-                        for ((x, &scale), &zero) in
-                            out.iter_mut().zip(scales.iter()).zip(zeros.iter())
-                        {
+                        let numbers = scales.iter().zip(zeros.iter());
+                        for (x, (&scale, &zero)) in out.iter_mut().zip(numbers) {
                             *x = (*x - zero) * scale;
                         }
                     },
                 );
             }
             Decoding::Callback => unreachable!("refused by `new`"),
+        }
+    }
+
+    /// Elements that follow each other in a block, where there are many.
+    fn piece(&self, blocks: BlockMap) -> Option<usize> {
+        match blocks {
+            BlockMap::Flat { size } => Some(size as usize),
+            BlockMap::Rows => Some(self.size().1),
+            BlockMap::Strided { .. } | BlockMap::Columns => None,
+        }
+    }
+
+    /// Decodes block by block from the codebook times the block's scale: 16 products instead of one an
+    /// element, and the same ones.
+    fn scaled_tables(
+        &self,
+        codes: &Codes,
+        scale: &BlockValues,
+        (table, size): (&[f32; 16], usize),
+        row: usize,
+        col: usize,
+        out: &mut [f32],
+    ) {
+        let flat = row * self.size().1 + col;
+        let mut done = 0;
+        while done < out.len() {
+            let block = (flat + done) / size;
+            let end = ((block + 1) * size - flat).min(out.len());
+            let mut value = [0.0];
+            self.values(scale, block, &mut value);
+            let scaled = table.map(|x| x * value[0]);
+            let bytes = self.segments[codes.segment];
+            let layout = (codes.bits, codes.order);
+            look_up_packed(
+                self.isa,
+                bytes,
+                layout,
+                flat + done,
+                &scaled,
+                &mut out[done..end],
+            );
+            done = end;
         }
     }
 

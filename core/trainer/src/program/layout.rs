@@ -314,8 +314,8 @@ impl Ground<'_> {
                 .chain(outputs)
                 .collect(),
             scalars: match (call.dropout, call.op) {
-                (Some(number), _) => Scalars::Dropout(number),
-                (None, "cross_entropy_backward") => Scalars::LossFactor,
+                (Some(number), "dropout") => Scalars::Dropout(number),
+                (_, "cross_entropy_backward") => Scalars::LossFactor,
                 _ => Scalars::None,
             },
             site: call.site.cloned(),
