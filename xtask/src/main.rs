@@ -1,5 +1,6 @@
 //! The developer's commands: turns `cargo xtask NAME` into builds, checks and comparisons.
 
+mod doors;
 mod golden;
 mod peers;
 mod plugins;
@@ -24,6 +25,8 @@ struct Arguments {
 enum Command {
     /// Build every shipped plugin as a shared library and gather them in one folder
     Plugins(plugins::Options),
+    /// Run the suite with a host that has no plugin linked into it
+    Doors(doors::Options),
     /// Check form, sizes, names and the arrows between crates
     Tidy(tidy::Options),
     /// Compare with the real peers (transformers, peft, bitsandbytes)
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = Workspace::load().and_then(|workspace| match arguments.command {
         Command::Plugins(options) => plugins::gather(&workspace, &options),
+        Command::Doors(options) => doors::check(&workspace, &options),
         Command::Tidy(options) => tidy::check(&workspace, &options),
         Command::Peers(options) => peers::compare(&workspace, &options),
         Command::Golden(options) => golden::regenerate(&workspace, &options),

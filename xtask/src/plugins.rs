@@ -17,6 +17,13 @@ pub struct Options {
     out: Option<PathBuf>,
 }
 
+impl Options {
+    /// Gathers into `out`.
+    pub fn into(out: PathBuf) -> Self {
+        Options { out: Some(out) }
+    }
+}
+
 /// Builds all plugins in release and copies `lib<plugin>.so` into the folder.
 ///
 /// # Errors

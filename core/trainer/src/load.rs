@@ -87,9 +87,10 @@ impl<'a> Loader<'a> {
             (WeightLayout::Dense(dtype), Origin::Random) => {
                 self.random(index, param, self.storage.param(index)[0], *dtype)?;
             }
-            (WeightLayout::Packed(_), origin) => {
+            (WeightLayout::Packed(format), origin) => {
                 let quantizer = quantizer.expect("a packed param has a quantizer");
-                self.packed(index, param, origin, quantizer)?;
+                let named = (format.quantizer.as_str(), quantizer.as_ref());
+                self.packed(index, param, origin, named)?;
             }
         }
         self.report.placed += 1;
@@ -185,7 +186,7 @@ impl<'a> Loader<'a> {
         index: usize,
         param: &Param,
         origin: Origin<'_>,
-        quantizer: &Arc<dyn Quantizer>,
+        (plugin, quantizer): (&str, &dyn Quantizer),
     ) -> Result<(), Error> {
         let shape = param.matrix().expect("a packed param is a matrix");
         let elements = param.elements() as usize;
@@ -195,7 +196,7 @@ impl<'a> Loader<'a> {
                 param.name
             );
             return Err(Error::plugin(
-                "quantizer",
+                plugin,
                 "encode",
                 PluginError::unsupported(what),
             ));
@@ -211,17 +212,10 @@ impl<'a> Loader<'a> {
             .bytes(quantizer.encode_workspace(shape) as usize)?;
         let ranges = self.storage.param(index);
         let begin = std::time::Instant::now();
-        let encoded = encode(
-            self.device,
-            quantizer.as_ref(),
-            weight,
-            shape,
-            ranges,
-            workspace,
-        );
+        let encoded = encode(self.device, quantizer, weight, shape, ranges, workspace);
         encoded.map_err(|error| {
             let what = format!("param `{}`: {}", param.name, error.message);
-            Error::plugin("quantizer", "encode", PluginError::new(error.code, what))
+            Error::plugin(plugin, "encode", PluginError::new(error.code, what))
         })?;
         self.report.encode_nanos += begin.elapsed().as_nanos() as u64;
         self.report.encoded += 1;

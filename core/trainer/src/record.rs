@@ -1,22 +1,21 @@
-//! A run's circumstances -> `run.json`: what a result is a function of.
+//! A run's circumstances -> the content of `run.json`: what a result is a function of.
 
 use serde_json::{Value as Json, json};
 
 use crate::Error;
 use crate::config::ResolvedConfig;
-use crate::files::{self, FileHash, RunDirectory};
+use crate::files::FileHash;
 use crate::session::Session;
 
-/// Writes `run.json` into the run's directory.
+/// What `run.json` holds; `gemm_rate` in operations a second.
 ///
 /// # Errors
-/// A file that cannot be hashed or written.
-pub fn write_run(
-    directory: &RunDirectory,
+/// A file of the model that cannot be read or hashed.
+pub fn describe(
     resolved: &ResolvedConfig,
     session: &Session,
     gemm_rate: f64,
-) -> Result<(), Error> {
+) -> Result<Json, Error> {
     let config = resolved.config();
     let info = &session.plan.device_info;
     let plugins: Vec<Json> = session
@@ -28,7 +27,7 @@ pub fn write_run(
     let (num_params, num_trained_params) = session.plan.num_params();
     let data = session.data.as_ref();
     let eval = data.and_then(|data| data.eval.as_ref());
-    let run = json!({
+    Ok(json!({
         "espalier": env!("CARGO_PKG_VERSION"),
         "config": config,
         "plugins": plugins,
@@ -55,9 +54,7 @@ pub fn write_run(
             "gemm_flops_per_sec": gemm_rate,
         },
         "memory": session.plan.memory,
-    });
-    files::write_json(&directory.file("run.json"), &run)?;
-    Ok(())
+    }))
 }
 
 /// Hashes of the model's config and weights.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use espalier_interface::{Device, DeviceInfo};
+use espalier_interface::model::Model;
+use espalier_interface::{Device, DeviceInfo, ErrorCode};
 
 use crate::Error;
 use crate::config::{Config, ResolvedConfig};
@@ -56,11 +57,12 @@ impl Session {
         let registry = Registry::discover(&SearchPath::of(resolved));
         sections::check(resolved, &registry)?;
         let components = select::select(config, directory.config(), &registry, services)?;
+        let model = describe(&directory, &components)?;
         let (device, device_info) = open_device(config, &components)?;
         let data = match config.data.files.is_empty() {
             true => None,
             false => {
-                let read = || read_rows(config, &directory, &components, observer);
+                let read = || read_rows(config, &directory, &model, observer);
                 Some(services.install(read)?)
             }
         };
@@ -142,6 +144,20 @@ fn refuse_later_versions(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
+/// The model that `config.json` describes.
+fn describe(directory: &ModelDirectory, components: &Components) -> Result<Model, Error> {
+    let family = &components.family;
+    let described = family.plugin.describe(directory.config());
+    described.map_err(|error| match error.code {
+        // What the file says is at fault, not the plugin that reads it.
+        ErrorCode::INVALID => Error::Checkpoint {
+            path: directory.path().to_owned(),
+            message: error.message,
+        },
+        _ => family.failed("describe", error),
+    })
+}
+
 /// Opens the device that the config names, the backend's first otherwise.
 fn open_device(
     config: &Config,
@@ -185,14 +201,9 @@ fn open_device(
 fn read_rows(
     config: &Config,
     directory: &ModelDirectory,
-    components: &Components,
+    model: &Model,
     observer: &dyn Observer,
 ) -> Result<RunData, Error> {
-    let family = &components.family;
-    let model = family
-        .plugin
-        .describe(directory.config())
-        .map_err(|error| family.failed("describe", error))?;
     let vocabulary = Vocabulary::new(directory.path(), model.vocab_size as usize);
     let mut progress = |_: crate::data::Progress<'_>| {};
     let (train, eval) = Dataset::open(&config.data, &vocabulary, config.run.seed, &mut progress)?;

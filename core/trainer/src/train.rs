@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::Error;
 use crate::config::{Config, Init, ResolvedConfig};
 use crate::executor::Executor;
-use crate::files::{Continue, RunDirectory};
+use crate::files::{self, Continue, RunDirectory};
 use crate::load::{LoadReport, Loader, Origin};
 use crate::observer::{EvalMetrics, Event, Observer, StepMetrics};
 use crate::params::Training;
@@ -55,7 +55,7 @@ pub fn run(
     let directory = RunDirectory::claim(out, Continue::Refuse)?;
     observer.observe(&Event::RunStarted(&session.summary()));
     let rate = measure::gemm_rate(session.plan.device.as_ref(), session.plan.dtypes.compute)?;
-    record::write_run(&directory, resolved, &session, rate)?;
+    let circumstances = record::describe(resolved, &session, rate)?;
     let Session {
         directory: model,
         components,
@@ -70,6 +70,8 @@ pub fn run(
     let (flops, training) = (plan.flops, plan.training);
     let sites = plan.sites.clone();
     let (executor, _) = load(config, &model, &components, plan, observer)?;
+    // Only now: a checkpoint that is refused leaves the directory free for the next attempt.
+    files::write_json(&directory.file("run.json"), &circumstances)?;
     let mut runner = Runner {
         config,
         observer,

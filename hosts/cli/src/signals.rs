@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use espalier_trainer::stop::StopFlag;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
-/// Lets both signals set `stop` to their number.
+/// Lets both signals set `stop` to their number. A write beyond the limit of a file's size fails as
+/// on a full disk, and does not end the process.
 pub fn watch(stop: &StopFlag) -> io::Result<()> {
     let seen_before = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -17,6 +18,8 @@ pub fn watch(stop: &StopFlag) -> io::Result<()> {
         flag::register(signal, Arc::clone(&seen_before))?;
         flag::register_usize(signal, stop.cell(), signal.unsigned_abs() as usize)?;
     }
+    // The handler does nothing of use: that there is one lets the write return its error.
+    flag::register(SIGXFSZ, Arc::default())?;
     Ok(())
 }
 

@@ -260,7 +260,7 @@ pub enum FileError {
     /// The output directory holds a run already.
     #[error(
         "the output directory {path} already holds {state} run ({found}); \
-         choose another one, or continue it with --resume"
+         choose another one, or move it away"
     )]
     OutputTaken {
         path: PathBuf,

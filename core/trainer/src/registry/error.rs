@@ -120,7 +120,7 @@ impl RegistryError {
                 format!("leave out `{first}` or `{second}`")
             }
             RegistryError::NoReader { role, .. } => {
-                format!("name the folder of a plugin with such a {role} with --plugin-dir")
+                format!("name the folder of a plugin whose {role} reads it with --plugin-dir")
             }
             RegistryError::Library(error) => error.fault.next_step().to_owned(),
             RegistryError::Option(error) => error.next_step(),

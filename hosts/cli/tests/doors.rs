@@ -1,0 +1,105 @@
+//! The same run through both doors: plugins linked into the host, and the same plugins as libraries.
+#![cfg(feature = "embedded")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value as Json;
+
+const PLUGINS: [&str; 5] = ["backend_cpu", "llama", "lora", "nf4", "single"];
+
+/// A folder with the shipped plugins as libraries, which `cargo test --workspace` has built beside the host.
+fn libraries(folder: &Path) -> PathBuf {
+    let built = Path::new(env!("CARGO_BIN_EXE_host"))
+        .parent()
+        .expect("the target directory");
+    let plugins = folder.join("plugins");
+    fs::create_dir(&plugins).expect("a folder");
+    for plugin in PLUGINS {
+        let name = format!("libespalier_{plugin}.so");
+        fs::copy(built.join(&name), plugins.join(&name))
+            .unwrap_or_else(|error| panic!("{name}: {error}; run `cargo test --workspace`"));
+    }
+    plugins
+}
+
+/// What must be equal to the bit: these values of every line, and the adapter's bytes.
+fn outcome(out: &Path) -> (Vec<Vec<Json>>, Vec<u8>) {
+    let metrics = fs::read_to_string(out.join("metrics.jsonl")).expect("metrics");
+    let keys = [
+        "step",
+        "loss",
+        "grad_norm",
+        "learning_rate",
+        "trained_tokens",
+        "eval_loss",
+        "eval_token_accuracy",
+    ];
+    let line = |line: &str| {
+        let line: Json = serde_json::from_str(line).expect("JSON");
+        keys.iter().map(|key| line[key].clone()).collect()
+    };
+    let adapter = fs::read(out.join("adapter/adapter_model.safetensors")).expect("an adapter");
+    (metrics.lines().map(line).collect(), adapter)
+}
+
+#[test]
+fn linked_and_loaded_plugins_train_to_the_same_bits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plugins = libraries(folder.path());
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny-trained");
+    let rows = folder.path().join("rows.jsonl");
+    let words = [
+        "a time to rend",
+        "and a time to sew;",
+        "a time to keep silence,",
+    ];
+    let text: String = (0..24)
+        .map(|row| {
+            format!(
+                "{{\"text\": \"{} {row} {}\"}}\n",
+                words[row % 3],
+                words[row % 2]
+            )
+        })
+        .collect();
+    fs::write(&rows, text).expect("rows");
+    for compute in ["f32", "bf16"] {
+        let train = |name: &str, more: &[&str]| {
+            let out = folder.path().join(format!("{name}-{compute}"));
+            let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
+            host.args(["train", "--quiet", "--plugins", "nf4,lora,single,llama"]);
+            host.arg("--model")
+                .arg(&model)
+                .arg("--data")
+                .arg(&rows)
+                .arg("--out")
+                .arg(&out);
+            host.args([
+                "--set",
+                "data.eval_split=0.25",
+                "--set",
+                "adapter.lora.dropout=0.1",
+            ]);
+            host.args(["--set", &format!("model.compute={compute}")]);
+            let done = host.args(more).output().expect("the host starts");
+            assert!(
+                done.status.success(),
+                "{}",
+                String::from_utf8_lossy(&done.stderr)
+            );
+            let run: Json = serde_json::from_slice(&fs::read(out.join("run.json")).expect("a run"))
+                .expect("JSON");
+            let loaded = run["plugins"].as_array().expect("plugins").iter();
+            let loaded = loaded.filter(|plugin| plugin["sha256"].is_string()).count();
+            (outcome(&out), loaded)
+        };
+        let (linked, none) = train("linked", &[]);
+        let folder = plugins.display().to_string();
+        let (loaded, all) = train("loaded", &["--plugin-dir", &folder]);
+        assert_eq!((none, all), (0, 5), "plugins loaded from libraries");
+        assert_eq!(linked.0, loaded.0, "{compute}: metrics");
+        assert!(linked.1 == loaded.1, "{compute}: the adapter's bytes");
+    }
+}
