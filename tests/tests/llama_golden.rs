@@ -301,3 +301,23 @@ fn full_fine_tuning_follows_the_golden_curve() {
     let losses = curve["loss"].clone();
     follow(&rig, &serde_json::json!({ "loss": losses }), "full");
 }
+
+#[test]
+fn an_adapter_of_the_peers_trains_on() {
+    let adapter = format!("{:?}", golden_path("llama/adapter_init"));
+    let mut keys = [OPTIM.as_slice(), &TRAIN].concat();
+    keys.push(("model.adapter", adapter.as_str()));
+    keys.push(F32);
+    // Rank, alpha and targets come from its adapter_config.json, and so does the plugin.
+    let rig = Rig::new(&trained(), &keys);
+    follow(
+        &rig,
+        &summary()["curve_lora_f32"],
+        "from the peer's adapter",
+    );
+    let last = Golden::open("llama/final_params_lora_f32.safetensors");
+    for name in last.names() {
+        let distance = relative_norm(&rig.values(name), last.numbers(name));
+        assert!(distance <= 1e-4, "`{name}` is off by {distance} at the end");
+    }
+}

@@ -33,6 +33,12 @@ pub fn compare(workspace: &Workspace, options: &Options) -> Result<()> {
     run(workspace
         .cargo()
         .args(["build", "--release", "--quiet", "--bin", "host"]))?;
+    let example = ["--package", "espalier-tests", "--example", "logits"];
+    run(workspace
+        .cargo()
+        .args(["build", "--release", "--quiet"])
+        .args(example))?;
+    let logits = workspace.target.join("release/examples/logits");
     let host = workspace
         .target
         .join(format!("release/host{}", std::env::consts::EXE_SUFFIX));
@@ -67,6 +73,7 @@ pub fn compare(workspace: &Workspace, options: &Options) -> Result<()> {
         command.arg(script).arg(&host).arg(&golden).arg(&out);
         command
             .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("ESPALIER_LOGITS", &logits)
             .env("PYTHONPATH", golden.join("scripts"));
         if let Err(error) = run(&mut command) {
             eprintln!("{error:#}");

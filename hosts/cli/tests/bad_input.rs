@@ -282,7 +282,8 @@ fn a_run_that_cannot_fit_is_refused_before_it_loads() {
     place.model("giant");
     place.edit("giant/config.json", |config| {
         config["hidden_size"] = json!(65_536);
-        config["head_dim"] = json!(16_384);
+        config["head_dim"] = json!(128);
+        config["num_attention_heads"] = json!(512);
         config["intermediate_size"] = json!(262_144);
         config["num_hidden_layers"] = json!(200);
     });
@@ -371,8 +372,9 @@ fn an_output_directory_that_holds_something_stays_as_it_is() {
 fn an_adapter_of_another_model_is_refused() {
     let place = Place::new();
     place.model("model");
-    let adapters = ["rank", "name", "nan", "kind", "empty"];
-    adapters.map(|name| copy_directory("adapter_init", &place.path(name)));
+    for adapter in ["rank", "name", "nan", "kind", "empty"] {
+        copy_directory("adapter_init", &place.path(adapter));
+    }
     place.edit("rank/adapter_config.json", |config| config["r"] = json!(4));
     place.edit("kind/adapter_config.json", |config| {
         config["peft_type"] = json!("VERA")
