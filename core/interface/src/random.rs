@@ -1,8 +1,8 @@
 //! A counter and a key -> random numbers that every backend, thread count and world size draws alike.
 //!
 //! Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011, table 2).
-//! The key is `(seed, purpose)`, the counter `(step, site, sequence, position block)`, so a number depends
-//! on what it is for and never on what was drawn before it.
+//! The key is made of seed, purpose and step, the counter is the place within them (see [`Purpose`]), so a
+//! number depends on what it is for and never on what was drawn before it.
 
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57]; // Salmon et al. 2011, section 4.3
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85]; // golden ratio and sqrt(3) - 1, ibid.

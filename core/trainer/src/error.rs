@@ -9,7 +9,7 @@ use crate::bytes::Bytes;
 use crate::config::ConfigError;
 use crate::data::DataError;
 use crate::files::{ExitClass, FileError};
-use crate::registry::RegistryError;
+use crate::registry::{PluginIdentity, RegistryError};
 
 /// The result of the trainer's calls.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -122,6 +122,17 @@ impl Error {
             file: None,
             source,
         }
+    }
+
+    /// The same error, naming the component that plays `role` where only the role was known.
+    pub fn naming(mut self, role: &str, identity: &PluginIdentity) -> Self {
+        if let Error::Plugin { plugin, file, .. } = &mut self {
+            if plugin == role {
+                *plugin = identity.component.clone();
+                *file = identity.file.clone();
+            }
+        }
+        self
     }
 
     /// The process's exit code: 2 usage or config, 3 data, 4 checkpoint, 5 plugin, 6 peer,

@@ -1,11 +1,11 @@
 //! What this machine is: processor, instruction set, cores and memory.
 
 use std::fs;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::memory;
 
 /// The machine, as `run.json` and `host doctor` describe it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,14 +29,8 @@ pub struct Machine {
 impl Machine {
     /// Looks at the machine that this runs on.
     pub fn detect() -> Self {
-        let info = read("/proc/meminfo");
-        let total = meminfo(&info, "MemTotal").unwrap_or_default();
-        let available = meminfo(&info, "MemAvailable").unwrap_or_default();
-        let (memory, available) = match group_limit() {
-            Some((limit, used)) => (total.min(limit), available.min(limit.saturating_sub(used))),
-            None => (total, available),
-        };
-        let processor = read("/proc/cpuinfo")
+        let processor = fs::read_to_string("/proc/cpuinfo")
+            .unwrap_or_default()
             .lines()
             .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
             .map(|(_, name)| name.trim().to_owned());
@@ -46,8 +40,8 @@ impl Machine {
             processor,
             instruction_set: instruction_set(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            memory: Bytes(memory),
-            available: Bytes(available),
+            memory: Bytes(memory::total_bytes().unwrap_or_default()),
+            available: Bytes(memory::available_bytes().unwrap_or_default()),
         }
     }
 }
@@ -74,58 +68,9 @@ fn instruction_set() -> Vec<String> {
     Vec::new()
 }
 
-fn read(path: impl AsRef<Path>) -> String {
-    fs::read_to_string(path).unwrap_or_default()
-}
-
-/// A line of `/proc/meminfo`, `MemTotal:  16384 kB`, in bytes.
-fn meminfo(info: &str, key: &str) -> Option<u64> {
-    let line = info
-        .lines()
-        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
-}
-
-/// The control group's memory limit and what is used of it, page cache that can be dropped not
-/// counted, in bytes; none where there is no limit.
-fn group_limit() -> Option<(u64, u64)> {
-    for (limit, used, stat) in [
-        (
-            "/sys/fs/cgroup/memory.max",
-            "/sys/fs/cgroup/memory.current",
-            "/sys/fs/cgroup/memory.stat",
-        ),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-            "/sys/fs/cgroup/memory/memory.stat",
-        ),
-    ] {
-        // "max" where there is no limit.
-        if let Ok(limit) = read(limit).trim().parse::<u64>() {
-            let used = read(used).trim().parse::<u64>().unwrap_or(0);
-            let cached = read(stat)
-                .lines()
-                .find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok())
-                .unwrap_or(0);
-            return Some((limit, used.saturating_sub(cached)));
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn meminfo_is_read_in_kib() {
-        let info = "MemTotal:       16384 kB\nMemAvailable:    1024 kB\nMemTotalX: 3 kB\n";
-        assert_eq!(meminfo(info, "MemTotal"), Some(16384 * 1024));
-        assert_eq!(meminfo(info, "MemAvailable"), Some(1024 * 1024));
-        assert_eq!(meminfo(info, "Mem"), None);
-    }
 
     #[test]
     fn this_machine_has_a_core() {

@@ -13,7 +13,14 @@ pub fn resident_bytes() -> u64 {
         .sum()
 }
 
-/// Bytes that a new process could take without swapping: the machine's, or the control group's where that is less.
+/// Bytes of memory that this process may ever use: the machine's, or its control group's where that is less.
+pub fn total_bytes() -> Option<u64> {
+    let machine = field(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")?;
+    Some(machine.min(group_limit().map_or(u64::MAX, |(limit, _)| limit)))
+}
+
+/// Bytes that this process could take now without swapping: the machine's, or what its control group or `ulimit -v` leave
+/// where that is less.
 pub fn available_bytes() -> Option<u64> {
     let machine = field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
     let group = group_limit().map(|(limit, used)| limit.saturating_sub(used));
@@ -34,20 +41,37 @@ fn field(text: &str, key: &str) -> Option<u64> {
     )
 }
 
-/// Limit and use of this process's control group (version 2), where one is set.
+/// Limit and use of this process's control group (version 2, then 1), where one is set. Pages of files that can be dropped
+/// are not counted as used.
 fn group_limit() -> Option<(u64, u64)> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let folder = format!("/sys/fs/cgroup{}", path.trim_end_matches('/'));
-    let number = |name: &str| {
-        fs::read_to_string(format!("{folder}/{name}"))
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()
-    };
-    // A limit of `max` does not parse: there is none.
-    Some((number("memory.max")?, number("memory.current")?))
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = groups
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .unwrap_or("/");
+    let own = format!("/sys/fs/cgroup{}", own.trim_end_matches('/'));
+    [
+        (own.as_str(), "memory.max", "memory.current"),
+        ("/sys/fs/cgroup", "memory.max", "memory.current"),
+        (
+            "/sys/fs/cgroup/memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+        ),
+    ]
+    .into_iter()
+    .find_map(|(folder, limit, used)| {
+        let read = |name: &str| fs::read_to_string(format!("{folder}/{name}")).ok();
+        // A limit of `max` does not parse: there is none.
+        let limit = read(limit)?.trim().parse::<u64>().ok()?;
+        let used = read(used)?.trim().parse::<u64>().ok()?;
+        let stat = read("memory.stat").unwrap_or_default();
+        let droppable = stat
+            .lines()
+            .find_map(|line| line.strip_prefix("inactive_file ")?.parse::<u64>().ok())
+            .unwrap_or(0);
+        Some((limit, used.saturating_sub(droppable)))
+    })
 }
 
 /// What `ulimit -v` leaves, where it is set.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use espalier_interface::DType;
+use espalier_interface::{DType, Role};
 use serde::Serialize;
 
 use crate::Error;
@@ -52,6 +52,20 @@ pub fn run(
     })?;
     let session = Session::open(resolved, observer)?;
     session.plan.check(session.plan.available())?;
+    let backend = session.components.backend.identity.clone();
+    train_session(resolved, session, out, observer, stop)
+        .map_err(|error| error.naming(Role::BACKEND.0, &backend))
+}
+
+/// The run of a session that fits.
+fn train_session(
+    resolved: &ResolvedConfig,
+    session: Session,
+    out: &Path,
+    observer: &dyn Observer,
+    stop: &StopFlag,
+) -> Result<RunSummary, Error> {
+    let config = resolved.config();
     let directory = RunDirectory::claim(out, Continue::Refuse)?;
     observer.observe(&Event::RunStarted(&session.summary()));
     let rate = measure::gemm_rate(session.plan.device.as_ref(), session.plan.dtypes.compute)?;

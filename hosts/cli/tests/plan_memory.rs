@@ -99,31 +99,36 @@ fn make_model(seeded: &mut Seeded, folder: &Path) -> u64 {
         "bos_token_id": 0,
         "eos_token_id": 1,
     });
+    make(&config, folder);
+    vocab
+}
+
+/// Writes a random model of `config` into `made/model`.
+fn make(config: &Json, folder: &Path) {
     let blank = folder.join("blank");
     fs::create_dir(&blank).expect("a folder");
     fs::write(blank.join("config.json"), config.to_string()).expect("a config");
-    let row = json!({"input_ids": [1, 2, 3]});
-    fs::write(folder.join("one.jsonl"), format!("{row}\n")).expect("rows");
+    let rows = folder.join("one.jsonl");
+    fs::write(&rows, "{\"input_ids\": [1, 2, 3]}\n").expect("rows");
     let mut words = texts(&["train", "--quiet", "--set", "model.init=random"]);
-    words.extend(texts(&[
-        "--set",
-        "run.max_steps=0",
-        "--set",
-        "model.compute=f32",
-    ]));
+    words.extend(texts(&["--set", "run.max_steps=0"]));
+    words.extend(texts(&["--set", "model.compute=f32"]));
     words.extend(["--model".into(), blank.display().to_string()]);
-    words.extend([
-        "--data".into(),
-        folder.join("one.jsonl").display().to_string(),
-    ]);
+    words.extend(["--data".into(), rows.display().to_string()]);
     words.extend(["--out".into(), folder.join("made").display().to_string()]);
     let made = host(&words).output().expect("the host starts");
-    assert!(
-        made.status.success(),
-        "{}",
-        String::from_utf8_lossy(&made.stderr)
-    );
-    vocab
+    let words = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{words}");
+}
+
+/// The plan's number `key` for a run of `words`.
+fn planned(words: &[String], key: &str) -> u64 {
+    let words = [&texts(&["plan", "--json"]), words].concat();
+    let planned = host(&words).output().expect("the host starts");
+    let words = String::from_utf8_lossy(&planned.stderr);
+    assert!(planned.status.success(), "{words}");
+    let plan: Json = serde_json::from_slice(&planned.stdout).expect("JSON");
+    plan[key].as_u64().expect("bytes")
 }
 
 fn make_rows(seeded: &mut Seeded, vocab: u64, longest: u64, path: &Path) {
@@ -180,16 +185,7 @@ fn the_plan_is_within_ten_percent_of_what_the_system_counts() {
             folder.path().join("made/model").display().to_string(),
         ]);
         words.extend(["--data".into(), rows.display().to_string()]);
-        let planned = host(&[texts(&["plan", "--json"]), words.clone()].concat())
-            .output()
-            .expect("the host starts");
-        assert!(
-            planned.status.success(),
-            "{}",
-            String::from_utf8_lossy(&planned.stderr)
-        );
-        let plan: Json = serde_json::from_slice(&planned.stdout).expect("JSON");
-        let foretold = plan["peak_bytes"].as_u64().expect("bytes");
+        let foretold = planned(&words, "peak_bytes");
         let out = folder.path().join("out").display().to_string();
         words.extend(["--out".into(), out]);
         let found = peak(&[texts(&["train", "--quiet"]), words].concat());
@@ -202,4 +198,40 @@ fn the_plan_is_within_ten_percent_of_what_the_system_counts() {
     }
     println!("{table}");
     assert!(worst <= 0.1, "{table}");
+}
+
+/// A packed model, one weight in f32 and the encoder's workspace: loading takes no more.
+#[test]
+fn loading_holds_one_weight_beside_the_packed_model() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = json!({
+        "model_type": "llama",
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 12,
+        "vocab_size": 512,
+        "max_position_embeddings": 128,
+        "rms_norm_eps": 1e-5,
+        "eos_token_id": 1,
+    });
+    make(&config, folder.path());
+    let rows = folder.path().join("one.jsonl");
+    let mut words = texts(&["--plugins", "nf4,lora", "--set", "run.max_steps=0"]);
+    words.extend([
+        "--model".into(),
+        folder.path().join("made/model").display().to_string(),
+    ]);
+    words.extend(["--data".into(), rows.display().to_string()]);
+    let foretold = planned(&words, "loading_peak_bytes");
+    words.extend([
+        "--out".into(),
+        folder.path().join("out").display().to_string(),
+    ]);
+    let found = peak(&[texts(&["train", "--quiet"]), words].concat());
+    let ratio = found as f64 / foretold as f64;
+    assert!(
+        (ratio - 1.0).abs() <= 0.1,
+        "found {found}, planned {foretold}, ratio {ratio:.3}"
+    );
 }

@@ -23,7 +23,7 @@ pub struct RunOptions {
     pub keep_last: u64,
     /// Steps between evaluations.
     pub eval_every: Option<u64>,
-    /// The backend's name (`--backend`); unset: `cuda` where one works, else `cpu`.
+    /// The backend's name (`--backend`); unset: `cpu`.
     pub backend: Option<String>,
     /// Devices (`--devices`); empty: the backend's own choice.
     pub devices: Vec<String>,
