@@ -3,6 +3,7 @@
 mod compare;
 mod golden;
 mod rig;
+pub mod rows;
 
 #[cfg(feature = "embedded")]
 use {

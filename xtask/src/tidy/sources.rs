@@ -59,7 +59,9 @@ fn check_file(file: &Path, text: &str, findings: &mut Findings) {
         ));
     }
     // Unit tests end a file; files of tests are tests throughout.
-    let in_tests = file.iter().any(|part| part == "tests" || part == "benches");
+    let in_tests = ["tests", "benches", "tests.rs"]
+        .iter()
+        .any(|tests| file.iter().any(|part| part == *tests));
     let code_lines = if in_tests {
         0
     } else {

@@ -1,0 +1,104 @@
+//! Data files in a temporary directory and the tiny model's tokenizer, for the tests of rows.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use espalier_trainer::data::{DataError, DataOptions, Dataset, Vocabulary};
+use tempfile::TempDir;
+
+/// Rows of the tiny model's embedding.
+pub const VOCAB_SIZE: usize = 512;
+/// Its end token.
+pub const END: i32 = 1;
+
+/// The tiny model's directory.
+pub fn tiny() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/llama/tiny")
+}
+
+/// Its vocabulary.
+pub fn vocabulary() -> Vocabulary {
+    Vocabulary::new(tiny(), VOCAB_SIZE)
+}
+
+/// A directory with one data file.
+pub struct Files {
+    /// Removed with it.
+    pub directory: TempDir,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// Writes a data file.
+///
+/// # Panics
+/// Where it cannot be written.
+pub fn file(name: &str, content: impl AsRef<[u8]>) -> Files {
+    let directory = tempfile::tempdir().expect("a place to write");
+    let path = directory.path().join(name);
+    fs::write(&path, content).expect("a place to write");
+    Files { directory, path }
+}
+
+/// The options that read it in file order.
+pub fn options(path: &Path) -> DataOptions {
+    DataOptions {
+        files: vec![path.to_path_buf()],
+        shuffle: false,
+        ..DataOptions::default()
+    }
+}
+
+/// Loads what the options name.
+///
+/// # Errors
+/// The first fault.
+pub fn load(options: &DataOptions) -> Result<Dataset, DataError> {
+    Dataset::open(options, &vocabulary(), 42, &mut |_| ()).map(|(train, _)| train)
+}
+
+/// Loads `content`, changing the options first.
+///
+/// # Errors
+/// The first fault, in words, without the directory.
+pub fn read(
+    name: &str,
+    content: impl AsRef<[u8]>,
+    change: impl FnOnce(&mut DataOptions),
+) -> Result<Dataset, String> {
+    let files = file(name, content);
+    let mut options = options(&files.path);
+    change(&mut options);
+    let directory = format!("{}/", files.directory.path().display());
+    load(&options).map_err(|e| e.to_string().replace(&directory, ""))
+}
+
+/// Why `content` is refused.
+///
+/// # Panics
+/// Where it is not.
+pub fn refused(name: &str, content: impl AsRef<[u8]>) -> String {
+    read(name, content, |_| ()).err().expect("refused")
+}
+
+/// A copy of the tiny model's directory without weights, one file replaced or (without content)
+/// removed.
+///
+/// # Panics
+/// Where it cannot be written.
+pub fn model_with(name: &str, content: Option<&str>) -> TempDir {
+    let directory = tempfile::tempdir().expect("a place to write");
+    for file in [
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ] {
+        fs::copy(tiny().join(file), directory.path().join(file)).expect("a place to write");
+    }
+    match content {
+        Some(content) => fs::write(directory.path().join(name), content).expect("a place to write"),
+        None => fs::remove_file(directory.path().join(name)).expect("a place to write"),
+    }
+    directory
+}
