@@ -9,17 +9,19 @@ use serde_json::Value as Json;
 
 const PLUGINS: [&str; 5] = ["backend_cpu", "llama", "lora", "nf4", "single"];
 
-/// A folder with the shipped plugins as libraries, which `cargo test --workspace` has built beside the host.
+/// A folder with the shipped plugins as libraries, which `cargo test --workspace` builds with the host.
 fn libraries(folder: &Path) -> PathBuf {
-    let built = Path::new(env!("CARGO_BIN_EXE_host"))
+    let release = Path::new(env!("CARGO_BIN_EXE_host"))
         .parent()
         .expect("the target directory");
     let plugins = folder.join("plugins");
     fs::create_dir(&plugins).expect("a folder");
     for plugin in PLUGINS {
         let name = format!("libespalier_{plugin}.so");
-        fs::copy(built.join(&name), plugins.join(&name))
-            .unwrap_or_else(|error| panic!("{name}: {error}; run `cargo test --workspace`"));
+        let mut built = [release.join("deps").join(&name), release.join(&name)].into_iter();
+        let built = built.find(|path| path.is_file());
+        let built = built.unwrap_or_else(|| panic!("{name} is missing: `cargo test --workspace`"));
+        fs::copy(built, plugins.join(&name)).expect("a copy");
     }
     plugins
 }
