@@ -85,11 +85,7 @@ pub fn rows_mut2<A: Send, B: Send>(
     rows: usize,
     body: impl Fn(usize, &mut [A], &mut [B]) + Sync,
 ) {
-    let total = if widths[0] == 0 {
-        0
-    } else {
-        a.len() / widths[0]
-    };
+    let total = a.len().checked_div(widths[0]).unwrap_or(0);
     assert!(
         a.len() == total * widths[0],
         "the first output is not whole rows"

@@ -259,9 +259,12 @@ fn damaged_rows_never_panic() {
         }
         let path = directory.path().join(["f.json", "f.jsonl"][round % 2]);
         fs::write(&path, bytes).unwrap();
-        if let Err(error) =
-            Dataset::load(&[path.clone()], &options(&path), &vocabulary, &mut |_| ())
-        {
+        if let Err(error) = Dataset::load(
+            std::slice::from_ref(&path),
+            &options(&path),
+            &vocabulary,
+            &mut |_| (),
+        ) {
             refusals += 1;
             let message = error.to_string();
             let place = format!("{}", path.display());

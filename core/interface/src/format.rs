@@ -413,7 +413,7 @@ mod tests {
             .flat_map(|x| half::bf16::from_f32(*x).to_le_bytes())
             .collect();
         let mut out = [0.0; 6];
-        let segments: [&[u8]; 3] = [&[0b11_10_01_00, 0b0000_01_00], &scale, &zero];
+        let segments: [&[u8]; 3] = [&[0b11_10_01_00, 0b00_00_01_00], &scale, &zero];
         format
             .decode(&segments, 0..2, 0..3, &mut out)
             .expect("described");

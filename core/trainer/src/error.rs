@@ -126,11 +126,11 @@ impl Error {
 
     /// The same error, naming the component that plays `role` where only the role was known.
     pub fn naming(mut self, role: &str, identity: &PluginIdentity) -> Self {
-        if let Error::Plugin { plugin, file, .. } = &mut self {
-            if plugin == role {
-                *plugin = identity.component.clone();
-                *file = identity.file.clone();
-            }
+        if let Error::Plugin { plugin, file, .. } = &mut self
+            && plugin == role
+        {
+            *plugin = identity.component.clone();
+            *file = identity.file.clone();
         }
         self
     }

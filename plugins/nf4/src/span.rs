@@ -46,7 +46,7 @@ pub fn encode_blocks<E: EncodeBlock>(
     absmax: &mut [u8],
     services: &dyn Services,
 ) -> Result<()> {
-    assert!(SPAN % block_size == 0 && block_size % E::PER_BYTE == 0);
+    assert!(SPAN.is_multiple_of(block_size) && block_size.is_multiple_of(E::PER_BYTE));
     assert_eq!(
         codes.len(),
         weight.len().div_ceil(E::PER_BYTE),

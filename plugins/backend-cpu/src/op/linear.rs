@@ -45,7 +45,7 @@ enum Kind {
     Bf16,
     F16,
     F64,
-    Described(FormatDecoder),
+    Described(Box<FormatDecoder>),
     Callback(Callback),
 }
 
@@ -163,7 +163,7 @@ fn packed(
         return Err(asked.invalid(what));
     }
     if format.decoding != Decoding::Callback {
-        return Ok(Kind::Described(FormatDecoder::new(format)?));
+        return Ok(Kind::Described(Box::new(FormatDecoder::new(format)?)));
     }
     let quantizer = format.quantizer.clone();
     match setting.decoders.get(index).copied().flatten() {

@@ -377,7 +377,7 @@ fn flat_runs_are_zeroed_cast_and_drawn() {
     let half: Vec<bf16> = x.iter().map(|&v| bf16::from_f32(v)).collect();
     let cast = Rig::new("cast", 0)
         .input(flat(&x))
-        .output(flat(&vec![bf16::ZERO; 100]));
+        .output(flat(&[bf16::ZERO; 100]));
     assert_eq!(numbers::<bf16>(&cast.run().unwrap()[0]), half);
     let key = random::key(5, Purpose::INIT, 0);
     let (mut uniform, mut normals) = (vec![0f32; 100], vec![0f32; 100]);
