@@ -35,14 +35,6 @@ pub enum Error {
         /// What the user can do.
         next_step: String,
     },
-    /// The output directory holds something already.
-    #[error("the output directory {path} already holds {found}")]
-    OutputTaken {
-        /// The directory.
-        path: PathBuf,
-        /// What lies in it.
-        found: String,
-    },
     /// A plugin cannot be found, opened or made.
     #[error(transparent)]
     Registry(#[from] RegistryError),
@@ -139,7 +131,7 @@ impl Error {
     /// 7 numbers, 8 resources, 128 + the signal after a signal.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Error::Config(_) | Error::Usage { .. } | Error::OutputTaken { .. } => 2,
+            Error::Config(_) | Error::Usage { .. } => 2,
             Error::Data(_) => 3,
             Error::File(error) => error.exit_class().code(),
             Error::Checkpoint { .. } => 4,
@@ -174,7 +166,6 @@ impl Error {
                         .into()
                 }
             },
-            Error::OutputTaken { .. } => "choose another --out, or move that one away".into(),
             Error::Registry(error) => error.next_step(),
             Error::Plugin { source, plugin, .. } => match source.code {
                 ErrorCode::INVALID => format!("see `host plugins inspect {plugin}`"),

@@ -36,7 +36,7 @@ pub struct LoadReport {
     pub encoded: u64,
     /// Params placed, packed ones included.
     pub placed: u64,
-    /// Seconds spent in encoders.
+    /// Nanoseconds spent in encoders.
     pub encode_nanos: u64,
 }
 

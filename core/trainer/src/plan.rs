@@ -91,10 +91,10 @@ pub fn dtypes(config: &Config) -> Dtypes {
 /// Makes the plan of a run.
 ///
 /// # Errors
-/// A model that the family refuses, options that fit no site, an op that the backend lacks, a schedule that is not valid.
+/// A model that contradicts itself, options that fit no site, an op that the backend lacks, a schedule that is not valid.
 pub fn make(
     config: &Config,
-    model_config: &serde_json::Value,
+    model: Model,
     components: &Components,
     device: Arc<dyn Device>,
     device_info: DeviceInfo,
@@ -102,10 +102,8 @@ pub fn make(
     program_bytes: u64,
 ) -> Result<RunPlan, Error> {
     let family = &components.family;
-    let model = family
-        .plugin
-        .describe(model_config)
-        .and_then(|model| model.validate().map(|()| model))
+    model
+        .validate()
         .map_err(|error| family.failed("describe", error))?;
     let sites = splice::sites(&model);
     let adaptation = match &components.adapter {

@@ -71,7 +71,7 @@ impl Session {
             .map_or_else(|| limits_without_rows(config), limits);
         let plan = plan::make(
             config,
-            directory.config(),
+            model,
             &components,
             device,
             device_info,
