@@ -92,6 +92,12 @@ pub enum Error {
         /// What the operating system said.
         source: io::Error,
     },
+    /// A signal ended what writes nothing.
+    #[error("stopped by signal {signal}")]
+    Interrupted {
+        /// The signal's number.
+        signal: i32,
+    },
     /// A signal ended the run.
     #[error("stopped by signal {signal} after step {step}")]
     Stopped {
@@ -148,7 +154,9 @@ impl Error {
                 true => 8,
                 false => 2,
             },
-            Error::Stopped { signal, .. } => u8::try_from(128 + signal).unwrap_or(130),
+            Error::Stopped { signal, .. } | Error::Interrupted { signal } => {
+                u8::try_from(128 + signal).unwrap_or(130)
+            }
         }
     }
 
@@ -184,6 +192,7 @@ impl Error {
                 true => "make room on that disk or choose another --out".into(),
                 false => "check the path and its permissions, or choose another --out".into(),
             },
+            Error::Interrupted { .. } => "start again".into(),
             Error::Stopped { saved, .. } => match saved {
                 Some(path) => format!("what was learned so far is in {}", path.display()),
                 None => "nothing was trained yet; start again".into(),

@@ -255,17 +255,23 @@ impl Executor {
     /// # Errors
     /// What the backend reports.
     pub fn zero_gradients(&self) -> Result<()> {
-        self.launch_flat(&self.prepared.zero, &[self.storage.gradients()], &[])
+        match &self.prepared.gradients {
+            Some(kernels) => self.launch_flat(&kernels.zero, &[self.storage.gradients()], &[]),
+            None => Ok(()),
+        }
     }
 
-    /// The norm of all gradients together.
+    /// The norm of all gradients together; 0 where nothing is trained.
     ///
     /// # Errors
     /// What the backend reports.
     pub fn gradient_norm(&self) -> Result<f64> {
+        let Some(kernels) = &self.prepared.gradients else {
+            return Ok(0.0);
+        };
         let result = self.storage.result();
         let ranges = [self.storage.gradients(), result];
-        self.launch_flat(&self.prepared.sum_squares, &ranges, &[])?;
+        self.launch_flat(&kernels.sum_squares, &ranges, &[])?;
         let mut bytes = [0u8; 8];
         self.device.download(result, &mut bytes, Stream(0))?;
         Ok(f64::from_le_bytes(bytes).sqrt())

@@ -7,6 +7,7 @@ pub mod data;
 mod decoder;
 pub mod devices;
 pub mod error;
+pub mod evaluate;
 pub mod executor;
 pub mod export;
 pub mod files;

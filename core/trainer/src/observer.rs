@@ -37,6 +37,13 @@ pub enum Event<'a> {
     },
     /// An optimizer step is done.
     StepFinished(&'a StepMetrics),
+    /// An evaluation that stands by itself went on by a step.
+    EvalProgress {
+        /// Steps done.
+        done: u64,
+        /// Steps in all.
+        total: u64,
+    },
     /// The held-out rows were evaluated.
     Evaluated(&'a EvalMetrics),
     /// Something was written completely.

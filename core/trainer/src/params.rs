@@ -84,6 +84,8 @@ pub enum Training {
     Adapter,
     /// All of the model.
     Full,
+    /// Nothing: model and adapter are read only.
+    Nothing,
 }
 
 /// All params of a run: first the model's, then the adapter's.
@@ -130,7 +132,7 @@ pub fn params(
             aliases: Vec::new(),
             shape: param.shape.clone(),
             kind: None,
-            trainable: true,
+            trainable: training != Training::Nothing,
             layout: WeightLayout::Dense(dtypes.params),
             init: param.init,
             unit: usize::MAX,

@@ -35,6 +35,15 @@ pub struct BatchLimits {
     pub max_sequences: u64,
 }
 
+/// What a model is loaded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To train it, or an adapter on it.
+    Train,
+    /// To read off losses: nothing is trained, and the plan holds no memory of training.
+    Evaluate,
+}
+
 /// A run before its weights are read.
 pub struct RunPlan {
     /// The model as data.
@@ -94,6 +103,7 @@ pub fn dtypes(config: &Config) -> Dtypes {
 /// A model that contradicts itself, options that fit no site, an op that the backend lacks, a schedule that is not valid.
 pub fn make(
     config: &Config,
+    purpose: Purpose,
     model: Model,
     components: &Components,
     device: Arc<dyn Device>,
@@ -113,10 +123,10 @@ pub fn make(
             .map_err(|error| adapter.failed("adapt", error))?,
         None => Adaptation::default(),
     };
-    let training = if components.adapter.is_some() {
-        Training::Adapter
-    } else {
-        Training::Full
+    let training = match (purpose, &components.adapter) {
+        (Purpose::Evaluate, _) => Training::Nothing,
+        (Purpose::Train, Some(_)) => Training::Adapter,
+        (Purpose::Train, None) => Training::Full,
     };
     if training == Training::Full && components.quantizer.is_some() {
         return Err(Error::Usage {
@@ -127,7 +137,7 @@ pub fn make(
         });
     }
     let dtypes = dtypes(config);
-    let (formats, quantizers) = formats(config, &model, &sites, components)?;
+    let (formats, quantizers) = formats(config, &model, &sites, components, training)?;
     let keep = |name: &str| {
         let rule = |pattern: &String| crate::config::SiteRule {
             pattern: pattern.clone(),
@@ -279,11 +289,20 @@ fn formats(
     model: &Model,
     sites: &[Site],
     components: &Components,
+    training: Training,
 ) -> Result<Formats, Error> {
     let (mut formats, mut quantizers) = (HashMap::new(), HashMap::new());
     for site in sites {
-        let chosen = components.quantizer_of(config, site)?;
-        let Some(quantizer) = chosen else { continue };
+        let Some(quantizer) = components.quantizer_of(config, site) else {
+            continue;
+        };
+        if training == Training::Full {
+            return Err(Error::Usage {
+                message: format!("`{}` is to be packed and trained at once", site.name),
+                next_step: "add an adapter (--plugins nf4,lora), or leave the quantizer out"
+                    .to_owned(),
+            });
+        }
         let weight = format!("{}.weight", site.name);
         let named = |param: &espalier_interface::model::ParamSpec| {
             param.name == weight || param.aliases.contains(&weight)

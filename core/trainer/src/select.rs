@@ -180,32 +180,17 @@ pub fn select(
 
 impl Components {
     /// The quantizer of a site: the last rule that matches, else the run's own for the linears of layers.
-    ///
-    /// # Errors
-    /// A rule that packs what the whole model trains.
-    pub fn quantizer_of(
-        &self,
-        config: &Config,
-        site: &Site,
-    ) -> Result<Option<&Chosen<dyn Quantizer>>, Error> {
+    pub fn quantizer_of(&self, config: &Config, site: &Site) -> Option<&Chosen<dyn Quantizer>> {
         let rule = self
             .rules
             .iter()
             .rev()
             .find(|one| config.sites[one.rule].matches(&site.name));
-        let chosen = match rule {
+        match rule {
             Some(rule) => rule.quantizer.as_ref(),
             None if site.kind == SiteKind::Linear => self.quantizer.as_ref(),
             None => None,
-        };
-        if chosen.is_some() && self.adapter.is_none() {
-            return Err(Error::Usage {
-                message: format!("`{}` is to be packed and trained at once", site.name),
-                next_step: "add an adapter (--plugins nf4,lora), or leave the quantizer out"
-                    .to_owned(),
-            });
         }
-        Ok(chosen)
     }
 
     /// Where every component came from, for `run.json`.

@@ -10,7 +10,7 @@ use crate::config::{Config, ResolvedConfig};
 use crate::data::{Dataset, Extent, Horizon, Schedule, Vocabulary};
 use crate::files::ModelDirectory;
 use crate::observer::{Event, Observer, PlanSummary};
-use crate::plan::{self, BatchLimits, RunPlan};
+use crate::plan::{self, BatchLimits, Purpose, RunPlan};
 use crate::registry::{Registry, SearchPath};
 use crate::select::{self, Components};
 use crate::threads::HostServices;
@@ -18,7 +18,7 @@ use crate::{bytes::Bytes, memory, sections};
 
 /// A run's rows.
 pub struct RunData {
-    /// Steps of training.
+    /// Steps of training; of an evaluation, one pass over its rows.
     pub train: Schedule,
     /// One pass over the held-out rows, if there are any.
     pub eval: Option<Schedule>,
@@ -41,11 +41,23 @@ pub struct Session {
 }
 
 impl Session {
-    /// Reads the model's config and the rows, makes the plugins and the plan.
+    /// Reads the model's config and the rows, makes the plugins and the plan of a training run.
     ///
     /// # Errors
     /// Whatever of it is wrong, before anything is written or a weight is read.
     pub fn open(resolved: &ResolvedConfig, observer: &dyn Observer) -> Result<Self, Error> {
+        Session::open_for(resolved, Purpose::Train, observer)
+    }
+
+    /// As [`Session::open`], for any purpose.
+    ///
+    /// # Errors
+    /// As [`Session::open`]; where nothing is trained, also an adapter that was never trained.
+    pub fn open_for(
+        resolved: &ResolvedConfig,
+        purpose: Purpose,
+        observer: &dyn Observer,
+    ) -> Result<Self, Error> {
         let config = resolved.config();
         refuse_later_versions(config)?;
         let path = config.model.path.as_deref().ok_or_else(|| Error::Usage {
@@ -57,12 +69,13 @@ impl Session {
         let registry = Registry::discover(&SearchPath::of(resolved));
         sections::check(resolved, &registry)?;
         let components = select::select(config, directory.config(), &registry, services)?;
+        refuse_untrained_adapter(purpose, &components)?;
         let model = describe(&directory, &components)?;
         let (device, device_info) = open_device(config, &components)?;
         let data = match config.data.files.is_empty() {
             true => None,
             false => {
-                let read = || read_rows(config, &directory, &model, observer);
+                let read = || read_rows(config, purpose, &directory, &model, observer);
                 Some(services.install(read)?)
             }
         };
@@ -71,6 +84,7 @@ impl Session {
             .map_or_else(|| limits_without_rows(config), limits);
         let plan = plan::make(
             config,
+            purpose,
             model,
             &components,
             device,
@@ -144,6 +158,20 @@ fn refuse_later_versions(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
+/// Without training, an adapter must have been trained before.
+fn refuse_untrained_adapter(purpose: Purpose, components: &Components) -> Result<(), Error> {
+    match (&components.adapter, &components.saved_adapter) {
+        (Some(adapter), None) if purpose != Purpose::Train => Err(Error::Usage {
+            message: format!(
+                "adapter `{}` was chosen, and no directory of a trained one",
+                adapter.identity.component
+            ),
+            next_step: "name its directory with --adapter DIR, or leave the adapter out".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// The model that `config.json` describes.
 fn describe(directory: &ModelDirectory, components: &Components) -> Result<Model, Error> {
     let family = &components.family;
@@ -200,13 +228,22 @@ fn open_device(
 /// Reads the rows and orders them into steps.
 fn read_rows(
     config: &Config,
+    purpose: Purpose,
     directory: &ModelDirectory,
     model: &Model,
     observer: &dyn Observer,
 ) -> Result<RunData, Error> {
     let vocabulary = Vocabulary::new(directory.path(), model.vocab_size as usize);
     let mut progress = |_: crate::data::Progress<'_>| {};
-    let (train, eval) = Dataset::open(&config.data, &vocabulary, config.run.seed, &mut progress)?;
+    let seed = config.run.seed;
+    let (train, eval) = match purpose {
+        Purpose::Train => Dataset::open(&config.data, &vocabulary, seed, &mut progress)?,
+        Purpose::Evaluate => {
+            let files = &config.data.files;
+            let rows = Dataset::load(files, &config.data, &vocabulary, &mut progress)?;
+            (rows, None)
+        }
+    };
     let longest = config.data.max_seq_len as u64;
     if longest > model.max_positions {
         observer.observe(&Event::Note(&format!(
@@ -214,7 +251,11 @@ fn read_rows(
             model.max_positions
         )));
     }
-    for note in notes(&train, "training").into_iter().chain(
+    let which = match purpose {
+        Purpose::Train => "training",
+        Purpose::Evaluate => "evaluation",
+    };
+    for note in notes(&train, which).into_iter().chain(
         eval.as_ref()
             .map(|eval| notes(eval, "held-out"))
             .unwrap_or_default(),
@@ -225,7 +266,10 @@ fn read_rows(
         epochs: config.run.epochs,
         max_steps: config.run.max_steps,
     };
-    let train = Schedule::training(&train, &config.data, config.run.seed, horizon)?;
+    let train = match purpose {
+        Purpose::Train => Schedule::training(&train, &config.data, seed, horizon)?,
+        Purpose::Evaluate => Schedule::evaluation(&train, &config.data)?,
+    };
     let eval = eval
         .map(|eval| Schedule::evaluation(&eval, &config.data))
         .transpose()?;

@@ -26,6 +26,10 @@ pub struct EvalOutcome {
     pub loss: f64,
     /// Share of them that the model ranked first.
     pub token_accuracy: f64,
+    /// Tokens, trained or not.
+    pub tokens: u64,
+    /// Trained tokens.
+    pub trained_tokens: u64,
 }
 
 /// Sums the gradients of a step's micro-batches and returns the mean loss.
@@ -89,45 +93,72 @@ pub fn train(
     })
 }
 
-/// The mean loss over all rows of a schedule.
+/// The mean loss over all rows of a schedule. `after` is called with the number of steps done, and may end it.
 ///
 /// # Errors
-/// What the backend reports.
-pub fn evaluate(executor: &Executor, rows: &Schedule, seed: u64) -> Result<EvalOutcome, Error> {
-    let mut sum = LossSum::default();
+/// What the backend or `after` reports.
+pub fn evaluate(
+    executor: &Executor,
+    rows: &Schedule,
+    seed: u64,
+    after: &mut dyn FnMut(u64) -> Result<(), Error>,
+) -> Result<EvalOutcome, Error> {
+    let (mut sum, mut tokens) = (LossSum::default(), 0);
     for index in 0..rows.total_steps() {
         for micro in &rows.step(index).micro_batches {
-            let moment = Moment {
-                seed,
-                step: index,
-                first: true,
-                last: true,
-            };
+            let moment = alone(seed, index);
             let part = executor
                 .micro_batch(micro, Pass::Evaluate, moment)
                 .map_err(launch_failed)?;
             sum.loss += part.loss;
             sum.correct += part.correct;
             sum.trained += part.trained;
+            tokens += micro.tokens.len() as u64;
         }
+        after(index + 1)?;
     }
     let trained = sum.trained.max(1) as f64;
     Ok(EvalOutcome {
         loss: sum.loss / trained,
         token_accuracy: sum.correct as f64 / trained,
+        tokens,
+        trained_tokens: sum.trained,
     })
+}
+
+/// The error for an evaluation whose loss is not finite: the first step of it that has such a loss.
+pub fn evaluation_not_finite(executor: &Executor, rows: &Schedule, seed: u64) -> Error {
+    for index in 0..rows.total_steps() {
+        let step = rows.step(index);
+        let found = step
+            .micro_batches
+            .iter()
+            .map(|micro| executor.forward_not_finite(micro, alone(seed, index)))
+            .find_map(|found| found.ok().flatten());
+        if let Some(found) = found {
+            let (step, tensor) = (index + 1, found.to_string());
+            return Error::NotFinite { step, tensor };
+        }
+    }
+    let (step, tensor) = (rows.total_steps(), "the loss".to_owned());
+    Error::NotFinite { step, tensor }
+}
+
+/// A micro-batch that stands by itself.
+fn alone(seed: u64, step: u64) -> Moment {
+    Moment {
+        seed,
+        step,
+        first: true,
+        last: true,
+    }
 }
 
 /// Looks for the first tensor of the step that is not finite.
 fn not_finite(executor: &Executor, step: &Step, index: u64, seed: u64, loss: f64) -> Error {
     let find = || {
         for micro in &step.micro_batches {
-            let moment = Moment {
-                seed,
-                step: index,
-                first: true,
-                last: true,
-            };
+            let moment = alone(seed, index);
             if let Some(found) = executor.forward_not_finite(micro, moment)? {
                 return Ok(Some(found));
             }

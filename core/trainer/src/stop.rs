@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::Error;
+
 /// Holds the number of the signal that asked the run to stop, or 0. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct StopFlag(Arc<AtomicUsize>);
@@ -24,6 +26,17 @@ impl StopFlag {
         match self.0.load(Ordering::SeqCst) {
             0 => None,
             signal => i32::try_from(signal).ok(),
+        }
+    }
+
+    /// Ends what writes nothing, once a signal asked to stop.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn check(&self) -> Result<(), Error> {
+        match self.requested() {
+            Some(signal) => Err(Error::Interrupted { signal }),
+            None => Ok(()),
         }
     }
 

@@ -274,7 +274,7 @@ impl Runner<'_> {
     }
 
     fn evaluate(&mut self, rows: &crate::data::Schedule, steps: u64) -> Result<EvalMetrics, Error> {
-        let outcome = step::evaluate(self.executor, rows, self.config.run.seed)?;
+        let outcome = step::evaluate(self.executor, rows, self.config.run.seed, &mut |_| Ok(()))?;
         let metrics = EvalMetrics {
             step: steps,
             eval_loss: outcome.loss,

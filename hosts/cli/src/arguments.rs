@@ -1,7 +1,11 @@
 //! The command line as it was written; what it means is the trainer's config.
 
+mod eval;
+
 use clap::{Args, Parser, Subcommand};
 use espalier_trainer::config::Sources;
+
+pub use eval::EvalArguments;
 
 /// Fine-tunes large language models where there is no room for them.
 #[derive(Debug, Parser)]
@@ -22,6 +26,8 @@ pub enum Command {
     Train(TrainArguments),
     /// Show what a run would take: memory by category, time, placement
     Plan(PlanArguments),
+    /// Evaluate a model on rows: loss, perplexity, token accuracy
+    Eval(EvalArguments),
     /// Show the components that can be chosen, or what one of them takes
     Plugins(PluginsArguments),
     /// Show this machine, its devices and where plugins are looked for

@@ -1,6 +1,7 @@
 //! One file a command: what it calls and what it prints.
 
 pub mod doctor;
+pub mod eval;
 pub mod plan;
 pub mod plugins;
 pub mod train;

@@ -67,6 +67,19 @@ impl Progress {
         }
     }
 
+    fn evaluating(&self, state: &mut State, done: u64, total: u64) {
+        if done <= 1 {
+            self.start_bar(state, total);
+        }
+        if let Some(bar) = &state.bar {
+            bar.set_position(done);
+            bar.set_message(format!("evaluating {done}/{total}"));
+            if done == total {
+                bar.finish_and_clear();
+            }
+        }
+    }
+
     fn step(&self, state: &mut State, step: &StepMetrics) {
         let mean = match state.mean_step_secs {
             Some(mean) => mean + NEWEST * (step.step_secs - mean),
@@ -114,6 +127,7 @@ impl Observer for Progress {
                 self.loading(&mut state, param, *done, *total);
             }
             Event::StepFinished(step) => self.step(&mut state, step),
+            Event::EvalProgress { done, total } => self.evaluating(&mut state, *done, *total),
             Event::Evaluated(eval) => self.line(&eval_line(eval)),
             Event::Saved(path) => self.line(&format!("saved {}", path.display())),
             Event::Note(text) => self.line(&format!("note: {text}")),

@@ -64,11 +64,17 @@ pub(super) struct PreparedUnit {
     pub(super) backward: Vec<PreparedStep>,
 }
 
+/// Kernels on all gradients at once.
+pub(super) struct GradientKernels {
+    pub(super) zero: Kernel,
+    pub(super) sum_squares: Kernel,
+}
+
 /// All kernels of a run.
 pub struct Prepared {
     pub(super) units: Vec<PreparedUnit>,
-    pub(super) zero: Kernel,
-    pub(super) sum_squares: Kernel,
+    /// None where nothing is trained.
+    pub(super) gradients: Option<GradientKernels>,
     /// One for each unit that has something to train.
     pub(super) adamw: Vec<Option<Kernel>>,
     /// Bytes of workspace that the hungriest kernel needs.
@@ -104,10 +110,17 @@ impl Prepared {
             shape: vec![Dim::Fixed(count)],
             dtype,
         };
-        let all = Storage::trainable_elements(params);
-        let gradients = flat(all, dtypes.reduce);
-        let zero = maker.flat("zero", vec![], vec![gradients.clone()])?;
-        let sum_squares = maker.flat("sum_squares", vec![gradients], vec![flat(1, DType::F64)])?;
+        let gradients = match Storage::trainable_elements(params) {
+            0 => None,
+            all => {
+                let all = flat(all, dtypes.reduce);
+                let norm = vec![flat(1, DType::F64)];
+                Some(GradientKernels {
+                    zero: maker.flat("zero", vec![], vec![all.clone()])?,
+                    sum_squares: maker.flat("sum_squares", vec![all], norm)?,
+                })
+            }
+        };
         let mut adamw = Vec::with_capacity(program.units.len());
         for unit in 0..program.units.len() {
             let count = Storage::unit_elements(params, unit);
@@ -123,8 +136,7 @@ impl Prepared {
         let workspace_bytes = maker.workspace_bytes;
         Ok(Prepared {
             units,
-            zero,
-            sum_squares,
+            gradients,
             adamw,
             workspace_bytes,
         })

@@ -128,7 +128,9 @@ pub(super) fn place(
         if outputs[index].is_none() {
             slots[0] = slots[0].max(bytes);
         }
-        slots[1] = slots[1].max(bytes);
+        if draft.backward.seed.is_some() {
+            slots[1] = slots[1].max(bytes);
+        }
     }
     let base = arena.saved;
     let slot = |kind: usize, index: usize| {

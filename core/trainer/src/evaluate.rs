@@ -1,0 +1,96 @@
+//! Rows and a model that nothing trains -> how well it foretells them.
+
+use std::time::Instant;
+
+use espalier_interface::Role;
+use serde::Serialize;
+
+use crate::Error;
+use crate::config::ResolvedConfig;
+use crate::observer::{Event, Observer};
+use crate::plan::Purpose;
+use crate::session::{RunData, Session};
+use crate::stop::StopFlag;
+use crate::{step, train};
+
+/// What an evaluation found; as JSON the answer of `host eval --json`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// Mean loss over the trained tokens.
+    pub loss: f64,
+    /// `exp(loss)`.
+    pub perplexity: f64,
+    /// Share of the trained tokens that the model ranks first.
+    pub token_accuracy: f64,
+    /// Sequences.
+    pub sequences: u64,
+    /// Their tokens, trained or not.
+    pub tokens: u64,
+    /// Tokens that bear loss.
+    pub trained_tokens: u64,
+    /// The time of all passes together, loading not counted, in seconds.
+    pub secs: f64,
+    /// `tokens / secs`.
+    pub tokens_per_sec: f64,
+}
+
+/// Evaluates the model, and the adapter where one is named, on `data.files`, every row once.
+///
+/// # Errors
+/// Whatever goes wrong, with its exit code; [`Error::NotFinite`] for a loss that is not a number,
+/// [`Error::Interrupted`] after a signal.
+pub fn run(
+    resolved: &ResolvedConfig,
+    observer: &dyn Observer,
+    stop: &StopFlag,
+) -> Result<Evaluation, Error> {
+    let session = Session::open_for(resolved, Purpose::Evaluate, observer)?;
+    session.plan.check(session.plan.available())?;
+    observer.observe(&Event::RunStarted(&session.summary()));
+    let backend = session.components.backend.identity.clone();
+    evaluate(resolved, session, observer, stop)
+        .map_err(|error| error.naming(Role::BACKEND.0, &backend))
+}
+
+/// The evaluation of a session that fits.
+fn evaluate(
+    resolved: &ResolvedConfig,
+    session: Session,
+    observer: &dyn Observer,
+    stop: &StopFlag,
+) -> Result<Evaluation, Error> {
+    let config = resolved.config();
+    let Session {
+        directory,
+        components,
+        data,
+        plan,
+        ..
+    } = session;
+    let RunData { train: rows, .. } = data.ok_or_else(|| Error::Usage {
+        message: "no rows were given".to_owned(),
+        next_step: "name their files with --data FILE".to_owned(),
+    })?;
+    let (executor, _) = train::load(config, &directory, &components, plan, observer)?;
+    let total = rows.total_steps();
+    let begin = Instant::now();
+    let outcome = step::evaluate(&executor, &rows, config.run.seed, &mut |done| {
+        observer.observe(&Event::EvalProgress { done, total });
+        stop.check()
+    })?;
+    let secs = begin.elapsed().as_secs_f64();
+    if !outcome.loss.is_finite() {
+        let seed = config.run.seed;
+        return Err(step::evaluation_not_finite(&executor, &rows, seed));
+    }
+    Ok(Evaluation {
+        loss: outcome.loss,
+        perplexity: outcome.loss.exp(),
+        token_accuracy: outcome.token_accuracy,
+        sequences: rows.dataset().num_sequences() as u64,
+        tokens: outcome.tokens,
+        trained_tokens: outcome.trained_tokens,
+        secs,
+        tokens_per_sec: outcome.tokens as f64 / secs,
+    })
+}

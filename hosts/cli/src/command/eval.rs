@@ -1,0 +1,53 @@
+//! `host eval`: how well a model foretells rows that it is not trained on.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use espalier_trainer::config::{Need, resolve};
+use espalier_trainer::error::Error;
+use espalier_trainer::evaluate::{self, Evaluation};
+use espalier_trainer::observer::{Observer, Unobserved};
+use espalier_trainer::stop::StopFlag;
+use indicatif::MultiProgress;
+
+use crate::arguments::EvalArguments;
+use crate::progress::Progress;
+use crate::signals;
+
+/// Evaluates and prints what was found.
+pub fn run(arguments: &EvalArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+    let resolved = resolve(&arguments.run.sources()).map_err(Error::from)?;
+    let needs = [Need::Model, Need::Data];
+    resolved.require(&needs).map_err(Error::from)?;
+    let stop = StopFlag::new();
+    signals::watch(&stop).context("cannot watch for signals")?;
+    let progress = Progress::new(bars);
+    let observer: &dyn Observer = match arguments.quiet {
+        true => &Unobserved,
+        false => &progress,
+    };
+    let found = evaluate::run(&resolved, observer, &stop)?;
+    drop(progress);
+    if arguments.json {
+        serde_json::to_writer_pretty(&mut *out, &found)?;
+        writeln!(out)?;
+    } else {
+        print(&found, out)?;
+    }
+    Ok(())
+}
+
+fn print(found: &Evaluation, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "loss {:.4}, perplexity {:.2}, token accuracy {:.1} %",
+        found.loss,
+        found.perplexity,
+        found.token_accuracy * 100.0
+    )?;
+    writeln!(
+        out,
+        "{} sequences, {} tokens, {} of them counted, {:.1} s, {:.0} tokens/s",
+        found.sequences, found.tokens, found.trained_tokens, found.secs, found.tokens_per_sec
+    )
+}
