@@ -1,25 +1,27 @@
 //! A session -> a trained adapter or model, with every step on record.
 
-use std::fs::File;
-use std::io::Write;
+mod metrics;
+mod runner;
+mod weights;
+
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use espalier_interface::{DType, Role};
-use serde::Serialize;
 
 use crate::Error;
-use crate::config::{Config, Init, ResolvedConfig};
-use crate::executor::Executor;
+use crate::config::ResolvedConfig;
 use crate::files::{self, Continue, RunDirectory};
-use crate::load::{LoadReport, Loader, Origin};
-use crate::observer::{EvalMetrics, Event, Observer, StepMetrics};
+use crate::observer::{EvalMetrics, Event, Observer};
 use crate::params::Training;
-use crate::plan::{Flops, RunPlan};
 use crate::record;
 use crate::session::Session;
 use crate::stop::StopFlag;
-use crate::{export, measure, memory, step};
+use crate::{export, measure};
+
+pub use weights::load;
+
+use metrics::Metrics;
+use runner::Runner;
 
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,74 +149,6 @@ fn train_session(
     })
 }
 
-/// Allocates a plan's storage, loads every param and returns the executor.
-///
-/// # Errors
-/// What [`Loader::load`] gives; an adapter that is not the one the options describe.
-pub fn load(
-    config: &Config,
-    model: &crate::files::ModelDirectory,
-    components: &crate::select::Components,
-    plan: RunPlan,
-    observer: &dyn Observer,
-) -> Result<(Executor, LoadReport), Error> {
-    let storage = plan.storage()?;
-    let random = config.model.init == Init::Random;
-    let tensors = if random { None } else { Some(model.tensors()?) };
-    let saved = components.saved_adapter.as_ref();
-    if let Some(saved) = saved {
-        check_saved_adapter(saved, &plan)?;
-    }
-    let report = {
-        let mut loader = Loader::new(plan.device.as_ref(), &storage, config.run.seed);
-        let total = plan.params.len() as u64;
-        for (index, param) in plan.params.iter().enumerate() {
-            let origin = match (param.kind, &tensors, saved) {
-                (Some(_), Some(tensors), _) => Origin::Files(tensors),
-                (None, _, Some(saved)) => Origin::Files(saved.tensors()),
-                _ => Origin::Random,
-            };
-            loader.load(index, param, origin, plan.quantizers.get(&index))?;
-            let done = index as u64 + 1;
-            observer.observe(&Event::LoadProgress {
-                param: &param.name,
-                done,
-                total,
-            });
-        }
-        loader.report()
-    };
-    Ok((Executor::new(plan, storage), report))
-}
-
-/// Every tensor of a saved adapter must be one of the plan's.
-fn check_saved_adapter(
-    saved: &crate::files::AdapterDirectory,
-    plan: &RunPlan,
-) -> Result<(), Error> {
-    let known: std::collections::HashSet<&str> = plan
-        .params
-        .iter()
-        .filter(|p| p.kind.is_none())
-        .map(|p| p.name.as_str())
-        .collect();
-    let stranger = saved
-        .tensors()
-        .entries()
-        .iter()
-        .find(|e| !known.contains(e.name.as_str()));
-    match stranger {
-        None => Ok(()),
-        Some(entry) => Err(Error::Checkpoint {
-            path: saved.path().to_owned(),
-            message: format!(
-                "tensor `{}` belongs to no site of this model that its adapter_config.json targets",
-                entry.name
-            ),
-        }),
-    }
-}
-
 /// The dtype in which a fully trained model is written: the one its config names, f32 otherwise.
 fn stored_dtype(config: &serde_json::Value) -> DType {
     let named = config.get("dtype").or_else(|| config.get("torch_dtype"));
@@ -222,97 +156,5 @@ fn stored_dtype(config: &serde_json::Value) -> DType {
         Some("bfloat16") => DType::BF16,
         Some("float16") => DType::F16,
         _ => DType::F32,
-    }
-}
-
-/// A run in progress.
-struct Runner<'a> {
-    config: &'a Config,
-    observer: &'a dyn Observer,
-    executor: &'a Executor,
-    metrics: Metrics,
-    /// Operations a second of the device's own matrix product.
-    rate: f64,
-    flops: Flops,
-    peak_host_bytes: u64,
-}
-
-impl Runner<'_> {
-    /// Does step `index` and returns its loss.
-    fn step(&mut self, rows: &crate::data::Schedule, index: u64, total: u64) -> Result<f64, Error> {
-        let begin = Instant::now();
-        let batch = rows.step(index);
-        let (optim, seed) = (&self.config.optim, self.config.run.seed);
-        let outcome = step::train(self.executor, optim, &batch, [index, total], seed)?;
-        let step_secs = begin.elapsed().as_secs_f64();
-        self.peak_host_bytes = self.peak_host_bytes.max(memory::resident_bytes());
-        let tokens: usize = batch
-            .micro_batches
-            .iter()
-            .map(|micro| micro.tokens.len())
-            .sum();
-        let flops: u64 = batch
-            .micro_batches
-            .iter()
-            .map(|m| self.flops.micro_batch(m))
-            .sum();
-        let metrics = StepMetrics {
-            step: index + 1,
-            loss: outcome.loss,
-            grad_norm: outcome.grad_norm,
-            learning_rate: outcome.learning_rate,
-            trained_tokens: outcome.trained_tokens,
-            tokens_per_sec: tokens as f64 / step_secs,
-            step_secs,
-            peak_host_bytes: self.peak_host_bytes,
-            peak_device_bytes: 0,
-            speed_of_light: Some(flops as f64 / step_secs / self.rate),
-        };
-        self.metrics.append(&metrics)?;
-        self.observer.observe(&Event::StepFinished(&metrics));
-        Ok(outcome.loss)
-    }
-
-    fn evaluate(&mut self, rows: &crate::data::Schedule, steps: u64) -> Result<EvalMetrics, Error> {
-        let outcome = step::evaluate(self.executor, rows, self.config.run.seed, &mut |_| Ok(()))?;
-        let metrics = EvalMetrics {
-            step: steps,
-            eval_loss: outcome.loss,
-            eval_perplexity: outcome.loss.exp(),
-            eval_token_accuracy: outcome.token_accuracy,
-        };
-        self.metrics.append(&metrics)?;
-        self.observer.observe(&Event::Evaluated(&metrics));
-        Ok(metrics)
-    }
-}
-
-/// The file `metrics.jsonl`: a line is there whole or not at all.
-struct Metrics {
-    path: PathBuf,
-    file: File,
-}
-
-impl Metrics {
-    fn create(path: &Path) -> Result<Self, Error> {
-        let file = File::create(path).map_err(|source| Error::Write {
-            path: path.to_owned(),
-            source,
-        })?;
-        Ok(Metrics {
-            path: path.to_owned(),
-            file,
-        })
-    }
-
-    fn append(&mut self, line: &impl Serialize) -> Result<(), Error> {
-        let mut text = serde_json::to_string(line).expect("metrics are plain data");
-        text.push('\n');
-        self.file
-            .write_all(text.as_bytes())
-            .map_err(|source| Error::Write {
-                path: self.path.clone(),
-                source,
-            })
     }
 }
