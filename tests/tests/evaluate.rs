@@ -101,7 +101,8 @@ fn a_frozen_adapter_gives_the_bits_of_a_training_run_in_less_memory() {
     let base = evaluate(&config(&data, &[("plugins", "\"nf4\"")]));
     assert_ne!(base.loss, found.loss, "the adapter changes nothing");
 
-    let session = Session::open_for(&resolved, Purpose::Evaluate, &Unobserved).expect("a session");
+    let session = Session::open_for(&resolved, Purpose::Evaluate, &Unobserved, &StopFlag::new())
+        .expect("a session");
     let memory = session.plan.memory;
     let training = [
         memory.trainable,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use espalier_interface::{ErrorCode, PluginError};
 
 use crate::bytes::Bytes;
+use crate::checkpoint::CheckpointError;
 use crate::config::ConfigError;
 use crate::data::DataError;
 use crate::files::{ExitClass, FileError};
@@ -58,6 +59,9 @@ pub enum Error {
         /// What was expected and what was found.
         message: String,
     },
+    /// A checkpoint cannot be taken.
+    #[error(transparent)]
+    Resume(#[from] CheckpointError),
     /// Another rank failed or does not answer.
     #[error("rank {rank} failed: {message}")]
     Peer {
@@ -133,6 +137,19 @@ impl Error {
         self
     }
 
+    /// The same error, with the command that goes on from the older checkpoint that it offers.
+    pub fn offering(mut self, resuming: impl FnOnce(u64) -> String) -> Self {
+        if let Error::Resume(CheckpointError::Damaged {
+            older: Some(step),
+            command,
+            ..
+        }) = &mut self
+        {
+            *command = Some(resuming(*step));
+        }
+        self
+    }
+
     /// The process's exit code: 2 usage or config, 3 data, 4 checkpoint, 5 plugin, 6 peer,
     /// 7 numbers, 8 resources, 128 + the signal after a signal.
     pub fn exit_code(&self) -> u8 {
@@ -141,6 +158,7 @@ impl Error {
             Error::Data(_) => 3,
             Error::File(error) => error.exit_class().code(),
             Error::Checkpoint { .. } => 4,
+            Error::Resume(error) => error.exit_code(),
             Error::Registry(error) => error.exit_code(),
             Error::Plugin { source, .. } => match source.code {
                 ErrorCode::NOT_FINITE => 7,
@@ -170,7 +188,8 @@ impl Error {
                 ExitClass::Usage => "check the path, or choose another".into(),
                 ExitClass::Checkpoint => "download or export that file again".into(),
                 ExitClass::Resources => {
-                    "make room on that disk, then start again: what was there before is untouched"
+                    "see to that disk, then start again (a training run goes on with --resume): \
+                     what was there before is untouched"
                         .into()
                 }
             },
@@ -185,17 +204,22 @@ impl Error {
             Error::Checkpoint { .. } => {
                 "check that it is complete and belongs to this model".into()
             }
+            Error::Resume(error) => error.next_step(),
             Error::Peer { .. } => "see that rank's own last line".into(),
-            Error::NotFinite { .. } => numbers_step(),
+            Error::NotFinite { .. } => format!("{}, in another --out", numbers_step()),
             Error::OutOfMemory { .. } => memory_step(),
             Error::Write { source, .. } => match is_full(source) {
-                true => "make room on that disk or choose another --out".into(),
+                true => "make room on that disk, then go on with --resume, or choose another --out"
+                    .into(),
                 false => "check the path and its permissions, or choose another --out".into(),
             },
             Error::Interrupted { .. } => "start again".into(),
             Error::Stopped { saved, .. } => match saved {
-                Some(path) => format!("what was learned so far is in {}", path.display()),
-                None => "nothing was trained yet; start again".into(),
+                Some(path) => format!(
+                    "go on with --resume: what was learned so far is in {}",
+                    path.display()
+                ),
+                None => "nothing was trained yet: start again with --resume".into(),
             },
         }
     }

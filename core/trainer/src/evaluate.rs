@@ -44,7 +44,7 @@ pub fn run(
     observer: &dyn Observer,
     stop: &StopFlag,
 ) -> Result<Evaluation, Error> {
-    let session = Session::open_for(resolved, Purpose::Evaluate, observer)?;
+    let session = Session::open_for(resolved, Purpose::Evaluate, observer, stop)?;
     session.plan.check(session.plan.available())?;
     observer.observe(&Event::RunStarted(&session.summary()));
     let backend = session.components.backend.identity.clone();

@@ -2,6 +2,7 @@
 
 mod diagnose;
 mod launch;
+mod state;
 mod storage;
 mod transfer;
 
@@ -18,6 +19,7 @@ use crate::program::Program;
 
 pub use diagnose::NotFinite;
 pub use launch::Prepared;
+pub use state::StatePart;
 pub use storage::Storage;
 pub(crate) use transfer::write;
 

@@ -2,6 +2,7 @@
 
 mod arena;
 pub mod bytes;
+pub mod checkpoint;
 pub mod config;
 pub mod data;
 mod decoder;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bytes::Bytes;
 
@@ -103,9 +103,16 @@ pub struct EvalMetrics {
     /// Steps done before it.
     pub step: u64,
     /// Mean loss over the held-out trained tokens.
+    #[serde(deserialize_with = "number_or_null")]
     pub eval_loss: f64,
     /// `exp(eval_loss)`.
+    #[serde(deserialize_with = "number_or_null")]
     pub eval_perplexity: f64,
     /// Share of those tokens that the model ranks first.
     pub eval_token_accuracy: f64,
+}
+
+/// JSON has no number that is not finite; one is written as `null`.
+fn number_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }

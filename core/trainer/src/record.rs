@@ -4,7 +4,9 @@ use serde_json::{Value as Json, json};
 
 use crate::Error;
 use crate::config::ResolvedConfig;
-use crate::files::FileHash;
+use crate::data::Schedule;
+use crate::files::{self, AdapterDirectory, FileHash};
+use crate::plan::RunPlan;
 use crate::session::Session;
 
 /// What `run.json` holds; `gemm_rate` in operations a second.
@@ -34,6 +36,7 @@ pub fn describe(
         "model": {
             "path": session.directory.path(),
             "files": model_files(session)?,
+            "adapter_files": session.components.saved_adapter.as_ref().map(adapter_files).transpose()?,
             "num_params": num_params,
             "num_trained_params": num_trained_params,
         },
@@ -42,7 +45,9 @@ pub fn describe(
             "eval_files": eval.map(|rows| rows.dataset().files()),
             "tokenizer_sha256": data.and_then(|data| data.tokenizer_sha256.as_ref()),
             "total_steps": data.map(|data| data.train.total_steps()),
+            "first_step_sha256": data.and_then(|data| first_step_sha256(&data.train)),
         },
+        "plan_sha256": plan_sha256(&session.plan),
         "seed": config.run.seed,
         "world": 1,
         "instruction_set": info.instruction_set,
@@ -66,4 +71,48 @@ fn model_files(session: &Session) -> Result<Vec<FileHash>, Error> {
         false => None,
     };
     Ok(directory.hashes(tensors.as_ref())?)
+}
+
+/// Hashes of the adapter that the run starts from.
+fn adapter_files(adapter: &AdapterDirectory) -> Result<Vec<FileHash>, Error> {
+    let hash = |name| Ok(files::hash_file(&adapter.path().join(name))?);
+    files::ADAPTER_FILES.into_iter().map(hash).collect()
+}
+
+/// Hash of what the model and the adapter are as data, and of how every param is stored.
+fn plan_sha256(plan: &RunPlan) -> String {
+    let params: Vec<Json> = plan
+        .params
+        .iter()
+        .map(|param| {
+            json!([
+                param.name,
+                param.shape,
+                param.layout,
+                param.trainable,
+                param.init
+            ])
+        })
+        .collect();
+    let content = json!([
+        plan.model,
+        plan.adaptation,
+        params,
+        plan.dtypes.compute,
+        plan.dtypes.reduce,
+    ]);
+    files::hash_bytes(content.to_string().as_bytes())
+}
+
+/// Hash of the tokens and labels of the first step: what files, tokenizer and template came to.
+fn first_step_sha256(rows: &Schedule) -> Option<String> {
+    if rows.total_steps() == 0 {
+        return None;
+    }
+    let micro_batches = rows.step(0).micro_batches;
+    let numbers: Vec<_> = micro_batches
+        .iter()
+        .map(|micro| (&micro.tokens, &micro.labels, &micro.cu_seqlens))
+        .collect();
+    Some(files::hash_bytes(json!(numbers).to_string().as_bytes()))
 }

@@ -13,6 +13,7 @@ use crate::observer::{Event, Observer, PlanSummary};
 use crate::plan::{self, BatchLimits, Purpose, RunPlan};
 use crate::registry::{Registry, SearchPath};
 use crate::select::{self, Components};
+use crate::stop::StopFlag;
 use crate::threads::HostServices;
 use crate::{bytes::Bytes, memory, sections};
 
@@ -46,10 +47,10 @@ impl Session {
     /// # Errors
     /// Whatever of it is wrong, before anything is written or a weight is read.
     pub fn open(resolved: &ResolvedConfig, observer: &dyn Observer) -> Result<Self, Error> {
-        Session::open_for(resolved, Purpose::Train, observer)
+        Session::open_for(resolved, Purpose::Train, observer, &StopFlag::new())
     }
 
-    /// As [`Session::open`], for any purpose.
+    /// As [`Session::open`], for any purpose; plugins are told to stop when `stop` is.
     ///
     /// # Errors
     /// As [`Session::open`]; where nothing is trained, also an adapter that was never trained.
@@ -57,6 +58,7 @@ impl Session {
         resolved: &ResolvedConfig,
         purpose: Purpose,
         observer: &dyn Observer,
+        stop: &StopFlag,
     ) -> Result<Self, Error> {
         let config = resolved.config();
         refuse_later_versions(config)?;
@@ -65,7 +67,7 @@ impl Session {
             next_step: "name its directory with --model DIR".to_owned(),
         })?;
         let directory = ModelDirectory::open(path)?;
-        let services = HostServices::start(config.run.threads)?;
+        let services = HostServices::start_until(config.run.threads, stop.clone())?;
         let registry = Registry::discover(&SearchPath::of(resolved));
         sections::check(resolved, &registry)?;
         let components = select::select(config, directory.config(), &registry, services)?;
@@ -76,7 +78,9 @@ impl Session {
             true => None,
             false => {
                 let read = || read_rows(config, purpose, &directory, &model, observer);
-                Some(services.install(read)?)
+                let data = services.install(read)?;
+                stop.check()?;
+                Some(data)
             }
         };
         let limits = data
@@ -134,12 +138,6 @@ fn refuse_later_versions(config: &Config) -> Result<(), Error> {
             next_step: next_step.to_owned(),
         })
     };
-    if config.run.save_every.is_some() {
-        return refuse(
-            "run.save_every: this version saves at the end of a run and when it is stopped, not in between",
-            "leave run.save_every unset",
-        );
-    }
     if config.run.ranks.is_some_and(|ranks| ranks != 1) || config.run.devices.len() > 1 {
         return refuse(
             "this version trains on one rank and one device",

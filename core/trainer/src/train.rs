@@ -1,18 +1,20 @@
 //! A session -> a trained adapter or model, with every step on record.
 
+mod beginning;
 mod metrics;
 mod runner;
 mod weights;
 
 use std::path::{Path, PathBuf};
 
-use espalier_interface::{DType, Role};
+use espalier_interface::{DType, ErrorCode, Role};
 
 use crate::Error;
+use crate::checkpoint::{self, Checkpoint, Checkpoints, ResumeFrom};
 use crate::config::ResolvedConfig;
-use crate::files::{self, Continue, RunDirectory};
+use crate::files;
 use crate::observer::{EvalMetrics, Event, Observer};
-use crate::params::Training;
+use crate::plan::Purpose;
 use crate::record;
 use crate::session::Session;
 use crate::stop::StopFlag;
@@ -20,8 +22,10 @@ use crate::{export, measure};
 
 pub use weights::load;
 
+use beginning::Beginning;
 use metrics::Metrics;
 use runner::Runner;
+use weights::Loading;
 
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,16 +38,54 @@ pub struct RunSummary {
     pub eval_before: Option<EvalMetrics>,
     /// Held-out loss after the last.
     pub eval_after: Option<EvalMetrics>,
+    /// Whether the run was finished already, and nothing was done.
+    pub finished_before: bool,
     /// What was written: `adapter/` or `model/`.
     pub saved: PathBuf,
 }
 
-/// Trains as the config says.
+impl RunSummary {
+    fn finished_before(saved: PathBuf) -> Self {
+        RunSummary {
+            steps: 0,
+            last_loss: None,
+            eval_before: None,
+            eval_after: None,
+            finished_before: true,
+            saved,
+        }
+    }
+}
+
+/// Trains as the config says, in a directory that holds no run yet.
 ///
 /// # Errors
-/// Whatever goes wrong, with its exit code; [`Error::Stopped`] after a signal, once everything is saved.
+/// Whatever goes wrong, with its exit code; [`Error::Stopped`] after a signal, once a checkpoint is saved.
 pub fn run(
     resolved: &ResolvedConfig,
+    observer: &dyn Observer,
+    stop: &StopFlag,
+) -> Result<RunSummary, Error> {
+    start(resolved, None, observer, stop)
+}
+
+/// Goes on with the run in the output directory: what comes out is what [`run`] alone would have given.
+/// Without a checkpoint it starts over; a finished run it leaves as it is.
+///
+/// # Errors
+/// As [`run`]; [`Error::Resume`] for a checkpoint that is damaged, or that another run has saved.
+pub fn resume(
+    resolved: &ResolvedConfig,
+    from: ResumeFrom,
+    observer: &dyn Observer,
+    stop: &StopFlag,
+) -> Result<RunSummary, Error> {
+    start(resolved, Some(from), observer, stop)
+}
+
+fn start(
+    resolved: &ResolvedConfig,
+    from: Option<ResumeFrom>,
     observer: &dyn Observer,
     stop: &StopFlag,
 ) -> Result<RunSummary, Error> {
@@ -52,26 +94,60 @@ pub fn run(
         message: "no output directory was given".to_owned(),
         next_step: "name one with --out DIR".to_owned(),
     })?;
-    let session = Session::open(resolved, observer)?;
-    session.plan.check(session.plan.available())?;
-    let backend = session.components.backend.identity.clone();
-    train_session(resolved, session, out, observer, stop)
-        .map_err(|error| error.naming(Role::BACKEND.0, &backend))
+    let resumed = from.map(|from| Beginning::resumed(out, from, observer));
+    let resumed = resumed.transpose()?;
+    if let Some(beginning) = &resumed
+        && let Some(saved) = beginning.directory.finished()
+    {
+        beginning.check_finished(config)?;
+        return Ok(RunSummary::finished_before(saved));
+    }
+    let checkpoint = resumed.as_ref().and_then(|one| one.checkpoint.clone());
+    let session = Session::open_for(resolved, Purpose::Train, observer, stop);
+    let trained = session.and_then(|session| {
+        session.plan.check(session.plan.available())?;
+        let backend = session.components.backend.identity.clone();
+        train_session(resolved, session, resumed, observer, stop)
+            .map_err(|error| error.naming(Role::BACKEND.0, &backend))
+    });
+    trained.map_err(|error| stopped(error, stop, checkpoint.as_ref()))
+}
+
+/// What a run that was interrupted between two steps is told.
+fn stopped(error: Error, stop: &StopFlag, checkpoint: Option<&Checkpoint>) -> Error {
+    let cancelled = match &error {
+        Error::Interrupted { .. } => true,
+        Error::Plugin { source, .. } => source.code == ErrorCode::CANCELLED,
+        _ => false,
+    };
+    match stop.requested() {
+        Some(signal) if cancelled => Error::Stopped {
+            signal,
+            step: checkpoint.map_or(0, |one| one.manifest.progress.step),
+            saved: checkpoint.map(|one| one.path.clone()),
+        },
+        _ => error,
+    }
 }
 
 /// The run of a session that fits.
 fn train_session(
     resolved: &ResolvedConfig,
     session: Session,
-    out: &Path,
+    resumed: Option<Beginning>,
     observer: &dyn Observer,
     stop: &StopFlag,
 ) -> Result<RunSummary, Error> {
     let config = resolved.config();
-    let directory = RunDirectory::claim(out, Continue::Refuse)?;
+    let beginning = match (resumed, &config.run.out) {
+        (Some(beginning), _) => beginning,
+        (None, out) => Beginning::fresh(out.as_deref().unwrap_or(Path::new(".")))?,
+    };
+    let directory = &beginning.directory;
     observer.observe(&Event::RunStarted(&session.summary()));
     let rate = measure::gemm_rate(session.plan.device.as_ref(), session.plan.dtypes.compute)?;
-    let circumstances = record::describe(resolved, &session, rate)?;
+    let mut circumstances = record::describe(resolved, &session, rate)?;
+    beginning.check(&mut circumstances, observer)?;
     let Session {
         directory: model,
         components,
@@ -83,68 +159,68 @@ fn train_session(
         message: "no rows were given".to_owned(),
         next_step: "name their files with --data FILE".to_owned(),
     })?;
-    let (flops, training) = (plan.flops, plan.training);
-    let sites = plan.sites.clone();
-    let (executor, _) = load(config, &model, &components, plan, observer)?;
-    // Only now: a checkpoint that is refused leaves the directory free for the next attempt.
+    let (flops, sites) = (plan.flops, plan.sites.clone());
+    let loading = Loading {
+        config,
+        model: &model,
+        components: &components,
+        observer,
+        stop,
+    };
+    let (executor, _) = match &beginning.checkpoint {
+        None => loading.all(plan)?,
+        Some(checkpoint) => {
+            let (executor, report) = loading.frozen(plan)?;
+            checkpoint::restore(checkpoint, &executor)?;
+            (executor, report)
+        }
+    };
+    // Only now: what is refused leaves the directory free for the next attempt.
+    let metrics = directory.file("metrics.jsonl");
+    let metrics = match &beginning.checkpoint {
+        None => Metrics::create(&metrics)?,
+        Some(checkpoint) => Metrics::go_on(&metrics, &checkpoint.metrics())?,
+    };
     files::write_json(&directory.file("run.json"), &circumstances)?;
+    let base = model.path().display().to_string();
+    let adapter = components.adapter.as_ref();
+    let adapter = adapter.map(|chosen| (chosen.plugin.as_ref(), sites.as_slice(), base.as_str()));
+    let progress = beginning.progress();
     let mut runner = Runner {
         config,
         observer,
+        stop,
         executor: &executor,
-        metrics: Metrics::create(&directory.file("metrics.jsonl"))?,
+        data: &data,
+        adapter,
+        run: &circumstances,
+        checkpoints: Checkpoints::of(directory.path()),
+        metrics,
+        saved: (progress.step > 0).then_some(progress.step),
+        progress,
         rate,
         flops,
         peak_host_bytes: 0,
     };
-    let evaluate = |runner: &mut Runner<'_>, steps: u64| {
-        data.eval
-            .as_ref()
-            .map(|rows| runner.evaluate(rows, steps))
-            .transpose()
-    };
-    let eval_before = evaluate(&mut runner, 0)?;
-    let total = data.train.total_steps();
-    let (mut done, mut last_loss, mut eval_after) = (0, None, None);
-    while done < total && stop.requested().is_none() {
-        last_loss = Some(runner.step(&data.train, done, total)?);
-        done += 1;
-        let due = config.run.eval_every.is_some_and(|every| done % every == 0);
-        if due || done == total {
-            eval_after = evaluate(&mut runner, done)?;
+    runner.train()?;
+    // The last to be written: it is what tells a finished run from one to go on with.
+    let saved = match adapter {
+        Some((adapter, sites, base)) => {
+            export::adapter(&executor, adapter, sites, base, directory.path())?
         }
-    }
-    let saved = match (training, &components.adapter) {
-        (Training::Adapter, Some(adapter)) => {
-            let base = model.path().display().to_string();
-            export::adapter(
-                &executor,
-                adapter.plugin.as_ref(),
-                &sites,
-                &base,
-                directory.path(),
-            )?
+        None => {
+            let dtype = stored_dtype(model.config());
+            export::model(&executor, &model, dtype, directory.path())?
         }
-        _ => export::model(
-            &executor,
-            &model,
-            stored_dtype(model.config()),
-            directory.path(),
-        )?,
     };
     observer.observe(&Event::Saved(&saved));
-    if let Some(signal) = stop.requested().filter(|_| done < total) {
-        return Err(Error::Stopped {
-            signal,
-            step: done,
-            saved: Some(saved),
-        });
-    }
+    let progress = runner.progress;
     Ok(RunSummary {
-        steps: done,
-        last_loss,
-        eval_before,
-        eval_after,
+        steps: progress.step,
+        last_loss: progress.last_loss,
+        eval_before: progress.eval_before,
+        eval_after: progress.eval_after,
+        finished_before: false,
         saved,
     })
 }

@@ -3,6 +3,7 @@
 mod eval;
 
 use clap::{Args, Parser, Subcommand};
+use espalier_trainer::checkpoint::ResumeFrom;
 use espalier_trainer::config::Sources;
 
 pub use eval::EvalArguments;
@@ -37,16 +38,31 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     host train --plugins nf4,lora --model models/llama --data train.jsonl --out runs/first\n  \
-    host train --config configs/quickstart.toml --set optim.learning_rate=1e-4 --dry-run")]
+    host train --config configs/quickstart.toml --set optim.learning_rate=1e-4 --dry-run\n  \
+    host train --config configs/quickstart.toml --out runs/first --resume")]
 pub struct TrainArguments {
     #[command(flatten)]
     pub run: RunArguments,
     /// Show the resolved config, where each value came from and the plan, and stop
     #[arg(long)]
     pub dry_run: bool,
+    /// Go on with the run in --out: from its newest checkpoint, or from the one named (--resume=step-20)
+    #[arg(long, value_name = "STEP", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "newest", value_parser = resume_from)]
+    pub resume: Option<ResumeFrom>,
     /// Show no progress
     #[arg(long)]
     pub quiet: bool,
+}
+
+/// `newest`, or a checkpoint's name.
+fn resume_from(text: &str) -> Result<ResumeFrom, String> {
+    let step = text.strip_prefix("step-").unwrap_or(text);
+    match (text, step.parse()) {
+        ("newest", _) => Ok(ResumeFrom::Newest),
+        (_, Ok(step)) => Ok(ResumeFrom::Step(step)),
+        _ => Err("expected a checkpoint's name, such as step-20".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]

@@ -357,7 +357,7 @@ fn an_output_directory_that_holds_something_stays_as_it_is() {
         ("done", "done already holds a finished run (adapter)"),
         (
             "half",
-            "half already holds an unfinished run (metrics.jsonl)",
+            "half already holds an unfinished run (metrics.jsonl); go on with it with --resume",
         ),
         ("file", "cannot write file"),
         ("file/below", "cannot write file/below"),
@@ -411,7 +411,7 @@ fn an_adapter_of_another_model_is_refused() {
 }
 
 #[test]
-fn a_signal_ends_the_run_after_its_step_with_the_adapter_saved() {
+fn a_signal_ends_the_run_after_its_step_with_a_checkpoint_saved() {
     let place = Place::new();
     place.model("model");
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
@@ -429,10 +429,12 @@ fn a_signal_ends_the_run_after_its_step_with_the_adapter_saved() {
         let sent = Command::new("sh").args(["-c", &kill]).status();
         assert!(sent.expect("a shell").success());
         let outcome = Outcome::new(&child.wait_with_output().expect("it ends"));
-        outcome.refused(signal, code, "stopped by signal | after step | /adapter");
-        assert_eq!(place.names(signal), "adapter metrics.jsonl run.json");
-        // The adapter is whole: the next run starts from it.
-        let next = format!("--adapter {signal}/adapter --out next-{signal}");
+        outcome.refused(signal, code, "stopped by signal | after step | --resume");
+        assert_eq!(place.names(signal), "checkpoints metrics.jsonl run.json");
+        // Its adapter is whole: the next run starts from it.
+        let saved = format!("{signal}/checkpoints");
+        let saved = format!("{saved}/{}", place.names(&saved));
+        let next = format!("--adapter {saved}/adapter --out next-{signal}");
         place.train("model", &next).succeeded();
     }
 }

@@ -1,4 +1,4 @@
-//! A signal ends a run after the step it is in: what was learned is saved, and the exit code says so.
+//! A signal ends a run after the step it is in: a checkpoint is saved, and the exit code says so.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn steps(dir: &Path) -> usize {
 }
 
 #[test]
-fn a_signal_ends_the_run_after_its_step_and_the_adapter_is_saved() {
+fn a_signal_ends_the_run_after_its_step_and_a_checkpoint_is_saved() {
     for (name, code) in [("INT", 130), ("TERM", 143)] {
         let dir = tempfile::tempdir().expect("a directory");
         let mut run = endless(dir.path());
@@ -54,11 +54,15 @@ fn a_signal_ends_the_run_after_its_step_and_the_adapter_is_saved() {
         let last = text.lines().last().unwrap_or_default();
         assert_eq!(output.status.code(), Some(code), "{name}: {text}");
         assert!(last.starts_with("error: stopped by signal"), "{last}");
-        assert!(
-            last.contains("; next: ") && last.contains("out/adapter"),
-            "{last}"
-        );
-        let saved = dir.path().join("out/adapter/adapter_model.safetensors");
-        assert!(saved.is_file(), "{name}: nothing was saved");
+        let step = steps(dir.path());
+        let saved = format!("out/checkpoints/step-{step}");
+        assert!(last.contains("; next: go on with --resume"), "{last}");
+        assert!(last.contains(&saved), "{last}: {step} lines of metrics");
+        let adapter = dir
+            .path()
+            .join(saved)
+            .join("adapter/adapter_model.safetensors");
+        assert!(adapter.is_file(), "{name}: nothing was saved");
+        assert!(!dir.path().join("out/adapter").exists(), "{name}");
     }
 }

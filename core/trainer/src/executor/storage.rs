@@ -204,6 +204,21 @@ impl Storage {
         self.gradients[param].expect("the gradient of a trainable param")
     }
 
+    /// First and second moment of a trainable param.
+    ///
+    /// # Panics
+    /// For a frozen param.
+    pub(super) fn moments(&self, param: usize) -> [BufferRange; 2] {
+        // The three runs hold the same elements in the same order.
+        let [_, _, first, second] = self.optimizer[0];
+        let BufferRange { offset, bytes, .. } = self.gradient(param);
+        [first.buffer, second.buffer].map(|buffer| BufferRange {
+            buffer,
+            offset,
+            bytes,
+        })
+    }
+
     pub(super) fn gradients(&self) -> BufferRange {
         self.all_gradients
     }

@@ -5,7 +5,7 @@ use espalier_interface::{BufferRange, DType, Device, PluginError, Result, Stream
 use super::Executor;
 
 /// Bytes moved at once, so that no whole weight is held twice.
-const CHUNK_BYTES: usize = 1 << 20;
+pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
 /// Little-endian elements of `dtype` as f64.
 pub(crate) fn numbers(bytes: &[u8], dtype: DType) -> Vec<f64> {

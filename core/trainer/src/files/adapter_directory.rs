@@ -13,6 +13,8 @@ use super::{
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
+/// The files that [`write_adapter`] writes.
+pub const ADAPTER_FILES: [&str; 2] = [CONFIG, WEIGHTS];
 
 /// A PEFT adapter: the config as it stands and the tensors by their names on disk, such as
 /// `base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight`, `[R, in]`.

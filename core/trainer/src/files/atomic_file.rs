@@ -1,12 +1,13 @@
 //! Bytes into a file that is there whole or not at all: `.partial`, sync, rename, sync.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::FileError;
+use super::json_file::open_regular;
 
 /// Bytes collected before they go to the operating system.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -89,6 +90,23 @@ pub fn write_atomically(target: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let mut file = PartialFile::create(target, bytes.len() as u64)?;
     file.write(bytes)?;
     file.commit()
+}
+
+/// Copies the file `source` to `target`, whole or not at all, 1 MiB at a time.
+pub fn copy_file(source: &Path, target: &Path) -> Result<(), FileError> {
+    let fail = |error| FileError::Read {
+        path: source.to_owned(),
+        source: error,
+    };
+    let (mut from, bytes) = open_regular(source)?;
+    let mut file = PartialFile::create(target, bytes)?;
+    let mut chunk = vec![0; BUFFER_BYTES];
+    loop {
+        match from.read(&mut chunk).map_err(fail)? {
+            0 => return file.commit(),
+            count => file.write(&chunk[..count])?,
+        }
+    }
 }
 
 /// Writes `value` as indented JSON to `target`, whole or not at all.

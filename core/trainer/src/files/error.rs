@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use safetensors::Dtype;
 
+use super::RunState;
+
 /// The process exit code that a failure leads to, as the command line's contract numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitClass {
@@ -259,12 +261,13 @@ pub enum FileError {
     OutputLocked { path: PathBuf, holder: String },
     /// The output directory holds a run already.
     #[error(
-        "the output directory {path} already holds {state} run ({found}); \
-         choose another one, or move it away"
+        "the output directory {path} already holds {} run ({found}); {}",
+        article(.state),
+        advice(.state)
     )]
     OutputTaken {
         path: PathBuf,
-        state: &'static str,
+        state: RunState,
         found: String,
     },
 }
@@ -300,6 +303,20 @@ fn nearest_names(nearest: &[String]) -> String {
     match nearest {
         [] => String::new(),
         names => format!("; the nearest names it has: `{}`", names.join("`, `")),
+    }
+}
+
+fn article(state: &RunState) -> &'static str {
+    match state {
+        RunState::Finished => "a finished",
+        _ => "an unfinished",
+    }
+}
+
+fn advice(state: &RunState) -> &'static str {
+    match state {
+        RunState::Finished => "choose another one, or move it away",
+        _ => "go on with it with --resume, or choose another one",
     }
 }
 

@@ -3,14 +3,14 @@
 use std::io::Read;
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::FileError;
 use super::json_file::open_regular;
 
 /// What identifies the content of a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileHash {
     /// The file's name, without its directory.
     pub file: String,
@@ -42,14 +42,19 @@ pub fn hash_file(path: &Path) -> Result<FileHash, FileError> {
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned();
-    let sha256 = hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let sha256 = hexadecimal(&hasher.finalize());
     Ok(FileHash {
         file,
         bytes,
         sha256,
     })
+}
+
+/// SHA-256 of `bytes`, 64 lower-case hexadecimal digits.
+pub fn hash_bytes(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

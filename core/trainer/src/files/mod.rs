@@ -20,14 +20,14 @@ mod safetensors_writer;
 mod shard_index;
 mod tensor_store;
 
-pub use adapter_directory::{AdapterDirectory, write_adapter};
-pub use atomic_file::{PartialFile, write_atomically, write_json};
+pub use adapter_directory::{ADAPTER_FILES, AdapterDirectory, write_adapter};
+pub use atomic_file::{PartialFile, copy_file, write_atomically, write_json};
 pub use error::{ExitClass, FileError};
-pub use file_hash::{FileHash, hash_file};
+pub use file_hash::{FileHash, hash_bytes, hash_file};
 pub use hub_cache::{HubCache, RepoKind};
 pub use model_directory::ModelDirectory;
 pub use model_export::{MAX_SHARD_BYTES, write_model};
-pub use pending_directory::PendingDirectory;
+pub use pending_directory::{PendingDirectory, remove_committed, sweep_leftover};
 pub use run_directory::{Continue, RunDirectory, RunState};
 pub use safetensors::Dtype as StoredDtype;
 pub use safetensors_writer::{TensorSink, TensorSpec, write_safetensors};

@@ -21,8 +21,7 @@ pub struct PendingDirectory {
 impl PendingDirectory {
     /// Starts the directory `target`; an unfinished attempt of an earlier process is removed.
     pub fn begin(target: &Path) -> Result<Self, FileError> {
-        let home = parent(target);
-        fs::create_dir_all(home).map_err(|error| failure(home, error))?;
+        create_synced(parent(target))?;
         restore_replaced(target)?;
         let partial = partial_path(target);
         remove_directory(&partial)?;
@@ -95,6 +94,36 @@ impl Drop for PendingDirectory {
             // Nothing can be done if removing fails; the next attempt removes it.
             let _ = fs::remove_dir_all(&self.partial);
         }
+    }
+}
+
+/// Removes a committed directory. It loses its name first, so that it is never there in part.
+pub fn remove_committed(directory: &Path) -> Result<(), FileError> {
+    let partial = partial_path(directory);
+    remove_directory(&partial)?;
+    fs::rename(directory, &partial).map_err(|error| failure(directory, error))?;
+    remove_directory(&partial)
+}
+
+/// Tidies up after a process that died while it committed, replaced or removed the directory `target`.
+pub fn sweep_leftover(target: &Path) -> Result<(), FileError> {
+    restore_replaced(target)?;
+    remove_directory(&partial_path(target))?;
+    remove_directory(&replaced_path(target))
+}
+
+/// Makes `directory` and those above it, each on the disk under its name.
+fn create_synced(directory: &Path) -> Result<(), FileError> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let above = parent(directory);
+    create_synced(above)?;
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(failure(directory, error))
+        }
+        _ => sync_directory(above),
     }
 }
 

@@ -65,11 +65,6 @@ impl RunDirectory {
             lock,
         };
         if existing == Continue::Refuse && state != RunState::Empty {
-            let state = if state == RunState::Finished {
-                "a finished"
-            } else {
-                "an unfinished"
-            };
             return Err(FileError::OutputTaken {
                 path: path.to_owned(),
                 state,
@@ -87,6 +82,13 @@ impl RunDirectory {
     /// The path of `name` in the directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// What a finished run left, if it held one when it was claimed.
+    pub fn finished(&self) -> Option<PathBuf> {
+        let mut saved = FINISHED.iter().map(|name| self.path.join(name));
+        let finished = self.state == RunState::Finished;
+        saved.find(|path| finished && path.symlink_metadata().is_ok())
     }
 
     /// What the directory held when it was claimed.

@@ -224,6 +224,28 @@ impl TensorStore {
         self.read_at(entry, entry.bytes.start, out)
     }
 
+    /// Passes the stored bytes of tensor `name` front to back, at most 1 MiB at once.
+    ///
+    /// # Errors
+    ///
+    /// A failure to read, or what `take` reports.
+    pub fn stream_tensor_bytes<E: From<FileError>>(
+        &self,
+        name: &str,
+        take: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let entry = self.entry(name)?;
+        let mut chunk = vec![0; CHUNK_BYTES.min((entry.bytes.end - entry.bytes.start) as usize)];
+        let mut offset = entry.bytes.start;
+        while offset < entry.bytes.end {
+            let count = chunk.len().min((entry.bytes.end - offset) as usize);
+            self.read_at(entry, offset, &mut chunk[..count])?;
+            take(&chunk[..count])?;
+            offset += count as u64;
+        }
+        Ok(())
+    }
+
     fn read_at(&self, entry: &TensorEntry, offset: u64, out: &mut [u8]) -> Result<(), FileError> {
         let (path, file) = &self.files[entry.file];
         file.read_exact_at(out, offset)

@@ -1,12 +1,13 @@
 //! The metrics of a run -> `metrics.jsonl`, one line at a time.
 
-use std::fs::File;
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::Error;
+use crate::files;
 
 /// The file `metrics.jsonl`: a line is there whole or not at all.
 pub(super) struct Metrics {
@@ -15,15 +16,36 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
+    /// Starts the file anew.
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
-        let file = File::create(path).map_err(|source| Error::Write {
-            path: path.to_owned(),
+        Metrics::open(path, File::create(path))
+    }
+
+    /// Goes on behind the lines of `earlier`: they replace what is in the file, in one step.
+    pub(super) fn go_on(path: &Path, earlier: &Path) -> Result<Self, Error> {
+        files::copy_file(earlier, path)?;
+        Metrics::open(path, OpenOptions::new().append(true).open(path))
+    }
+
+    fn open(path: &Path, file: io::Result<File>) -> Result<Self, Error> {
+        let path = path.to_owned();
+        match file {
+            Ok(file) => Ok(Metrics { path, file }),
+            Err(source) => Err(Error::Write { path, source }),
+        }
+    }
+
+    /// Puts all lines so far on the disk.
+    pub(super) fn sync(&self) -> Result<(), Error> {
+        let path = || self.path.clone();
+        self.file.sync_data().map_err(|source| Error::Write {
+            path: path(),
             source,
-        })?;
-        Ok(Metrics {
-            path: path.to_owned(),
-            file,
         })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(super) fn append(&mut self, line: &impl Serialize) -> Result<(), Error> {

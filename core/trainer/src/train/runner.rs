@@ -1,21 +1,37 @@
-//! One step or one evaluation at a time, each put on record and shown.
+//! The steps of a run, one after the other: each put on record, evaluated and saved where that is due.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
+use serde_json::Value as Json;
+
 use super::metrics::Metrics;
+use crate::checkpoint::{self, AdapterParts, Checkpoints, Position, Progress, Snapshot};
 use crate::config::Config;
 use crate::data::Schedule;
 use crate::executor::Executor;
 use crate::observer::{EvalMetrics, Event, Observer, StepMetrics};
 use crate::plan::Flops;
+use crate::session::RunData;
+use crate::stop::StopFlag;
 use crate::{Error, memory, step};
 
 /// A run in progress.
 pub(super) struct Runner<'a> {
     pub config: &'a Config,
     pub observer: &'a dyn Observer,
+    pub stop: &'a StopFlag,
     pub executor: &'a Executor,
+    pub data: &'a RunData,
+    /// How to write the adapter; none where the model itself is trained.
+    pub adapter: Option<AdapterParts<'a>>,
+    /// What `run.json` holds.
+    pub run: &'a Json,
+    pub checkpoints: Checkpoints,
     pub metrics: Metrics,
+    pub progress: Progress,
+    /// The newest checkpoint, by its step.
+    pub saved: Option<u64>,
     /// Operations a second of the device's own matrix product.
     pub rate: f64,
     pub flops: Flops,
@@ -23,10 +39,48 @@ pub(super) struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Does step `index` and returns its loss.
-    pub(super) fn step(&mut self, rows: &Schedule, index: u64, total: u64) -> Result<f64, Error> {
+    /// Does the steps that are left. A request to stop ends it after the step it is in.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] after a signal, once a checkpoint is saved.
+    pub fn train(&mut self) -> Result<(), Error> {
+        let total = self.data.train.total_steps();
+        loop {
+            match self.evaluate_where_due(total) {
+                Err(Error::Interrupted { .. }) => {}
+                other => other?,
+            }
+            if let Some(signal) = self.stop.requested().filter(|_| self.progress.step < total) {
+                return Err(self.stopped(signal)?);
+            }
+            let every = self.config.run.save_every;
+            if every.is_some_and(|every| self.progress.step.is_multiple_of(every)) {
+                self.save()?;
+            }
+            if self.progress.step >= total {
+                return Ok(());
+            }
+            let loss = self.step(total)?;
+            self.progress.step += 1;
+            self.progress.last_loss = Some(loss);
+        }
+    }
+
+    /// Saves what was learned and says so.
+    fn stopped(&mut self, signal: i32) -> Result<Error, Error> {
+        self.save()?;
+        Ok(Error::Stopped {
+            signal,
+            step: self.progress.step,
+            saved: self.saved.map(|step| self.checkpoints.path(step)),
+        })
+    }
+
+    /// Does the next step and returns its loss.
+    fn step(&mut self, total: u64) -> Result<f64, Error> {
         let begin = Instant::now();
-        let batch = rows.step(index);
+        let index = self.progress.step;
+        let batch = self.data.train.step(index);
         let (optim, seed) = (&self.config.optim, self.config.run.seed);
         let outcome = step::train(self.executor, optim, &batch, [index, total], seed)?;
         let step_secs = begin.elapsed().as_secs_f64();
@@ -58,10 +112,33 @@ impl Runner<'_> {
         Ok(outcome.loss)
     }
 
-    pub(super) fn evaluate(&mut self, rows: &Schedule, steps: u64) -> Result<EvalMetrics, Error> {
-        let outcome = step::evaluate(self.executor, rows, self.config.run.seed, &mut |_| Ok(()))?;
+    /// Evaluates before the first step, every so many steps and after the last, once each.
+    fn evaluate_where_due(&mut self, total: u64) -> Result<(), Error> {
+        let Some(rows) = &self.data.eval else {
+            return Ok(());
+        };
+        let step = self.progress.step;
+        if self.progress.eval_before.is_none() {
+            self.progress.eval_before = Some(self.evaluate(rows)?);
+        }
+        let every = self.config.run.eval_every;
+        let due = step == total || every.is_some_and(|every| step.is_multiple_of(every));
+        let last = self
+            .progress
+            .eval_after
+            .as_ref()
+            .map_or(0, |eval| eval.step);
+        if due && last < step {
+            self.progress.eval_after = Some(self.evaluate(rows)?);
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, rows: &Schedule) -> Result<EvalMetrics, Error> {
+        let (seed, stop) = (self.config.run.seed, self.stop);
+        let outcome = step::evaluate(self.executor, rows, seed, &mut |_| stop.check())?;
         let metrics = EvalMetrics {
-            step: steps,
+            step: self.progress.step,
             eval_loss: outcome.loss,
             eval_perplexity: outcome.loss.exp(),
             eval_token_accuracy: outcome.token_accuracy,
@@ -69,5 +146,31 @@ impl Runner<'_> {
         self.metrics.append(&metrics)?;
         self.observer.observe(&Event::Evaluated(&metrics));
         Ok(metrics)
+    }
+
+    /// Saves a checkpoint, unless this step has one or nothing was trained yet; then removes those
+    /// that are too many.
+    fn save(&mut self) -> Result<(), Error> {
+        let step = self.progress.step;
+        if step == 0 || self.saved == Some(step) {
+            return Ok(());
+        }
+        self.metrics.sync()?;
+        let snapshot = Snapshot {
+            executor: self.executor,
+            adapter: self.adapter,
+            run: self.run,
+            progress: &self.progress,
+            position: Position::after(step, self.data.train.steps_per_epoch()),
+            metrics: self.metrics.path(),
+        };
+        let path: PathBuf = checkpoint::save(&self.checkpoints, &snapshot)?;
+        self.saved = Some(step);
+        self.observer.observe(&Event::Saved(&path));
+        if let Err(error) = self.checkpoints.prune(step, self.config.run.keep_last) {
+            let note = format!("an old checkpoint stays: {error}");
+            self.observer.observe(&Event::Note(&note));
+        }
+        Ok(())
     }
 }

@@ -8,8 +8,10 @@ use crate::executor::Executor;
 use crate::files::{AdapterDirectory, ModelDirectory};
 use crate::load::{LoadReport, Loader, Origin};
 use crate::observer::{Event, Observer};
+use crate::params::Param;
 use crate::plan::RunPlan;
 use crate::select::Components;
+use crate::stop::StopFlag;
 
 /// Allocates a plan's storage, loads every param and returns the executor.
 ///
@@ -22,33 +24,76 @@ pub fn load(
     plan: RunPlan,
     observer: &dyn Observer,
 ) -> Result<(Executor, LoadReport), Error> {
-    let storage = plan.storage()?;
-    let random = config.model.init == Init::Random;
-    let tensors = if random { None } else { Some(model.tensors()?) };
-    let saved = components.saved_adapter.as_ref();
-    if let Some(saved) = saved {
-        check_saved_adapter(saved, &plan)?;
-    }
-    let report = {
-        let mut loader = Loader::new(plan.device.as_ref(), &storage, config.run.seed);
-        let total = plan.params.len() as u64;
-        for (index, param) in plan.params.iter().enumerate() {
-            let origin = match (param.kind, &tensors, saved) {
-                (Some(_), Some(tensors), _) => Origin::Files(tensors),
-                (None, _, Some(saved)) => Origin::Files(saved.tensors()),
-                _ => Origin::Random,
-            };
-            loader.load(index, param, origin, plan.quantizers.get(&index))?;
-            let done = index as u64 + 1;
-            observer.observe(&Event::LoadProgress {
-                param: &param.name,
-                done,
-                total,
-            });
-        }
-        loader.report()
+    let stop = &StopFlag::new();
+    let loading = Loading {
+        config,
+        model,
+        components,
+        observer,
+        stop,
     };
-    Ok((Executor::new(plan, storage), report))
+    loading.all(plan)
+}
+
+/// All that params are loaded with.
+pub(super) struct Loading<'a> {
+    pub config: &'a Config,
+    pub model: &'a ModelDirectory,
+    pub components: &'a Components,
+    pub observer: &'a dyn Observer,
+    pub stop: &'a StopFlag,
+}
+
+impl Loading<'_> {
+    /// Loads every param.
+    pub fn all(&self, plan: RunPlan) -> Result<(Executor, LoadReport), Error> {
+        self.load(plan, |_| true)
+    }
+
+    /// Loads what is not trained; a checkpoint has the rest.
+    pub fn frozen(&self, plan: RunPlan) -> Result<(Executor, LoadReport), Error> {
+        self.load(plan, |param| !param.trainable)
+    }
+
+    fn load(
+        &self,
+        plan: RunPlan,
+        wanted: impl Fn(&Param) -> bool,
+    ) -> Result<(Executor, LoadReport), Error> {
+        let storage = plan.storage()?;
+        let random = self.config.model.init == Init::Random;
+        let tensors = match random {
+            true => None,
+            false => Some(self.model.tensors()?),
+        };
+        let saved = self.components.saved_adapter.as_ref();
+        if let Some(saved) = saved {
+            check_saved_adapter(saved, &plan)?;
+        }
+        let report = {
+            let mut loader = Loader::new(plan.device.as_ref(), &storage, self.config.run.seed);
+            let total = plan.params.len() as u64;
+            for (index, param) in plan.params.iter().enumerate() {
+                self.stop.check()?;
+                let origin = match (param.kind, &tensors, saved) {
+                    (Some(_), Some(tensors), _) => Origin::Files(tensors),
+                    (None, _, Some(saved)) => Origin::Files(saved.tensors()),
+                    _ => Origin::Random,
+                };
+                if wanted(param) {
+                    loader.load(index, param, origin, plan.quantizers.get(&index))?;
+                }
+                let done = index as u64 + 1;
+                self.observer.observe(&Event::LoadProgress {
+                    param: &param.name,
+                    done,
+                    total,
+                });
+            }
+            loader.report()
+        };
+        Ok((Executor::new(plan, storage), report))
+    }
 }
 
 /// Every tensor of a saved adapter must be one of the plan's.

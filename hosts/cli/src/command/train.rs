@@ -36,13 +36,43 @@ pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write
         true => &Unobserved,
         false => &progress,
     };
-    let summary = train::run(&resolved, observer, &stop)?;
+    let trained = match arguments.resume {
+        None => train::run(&resolved, observer, &stop),
+        Some(from) => train::resume(&resolved, from, observer, &stop),
+    };
+    let summary = trained.map_err(|error| error.offering(resuming_command))?;
     print_summary(&summary, out)?;
     Ok(())
 }
 
+/// This command line, going on from the checkpoint after `step` steps.
+fn resuming_command(step: u64) -> String {
+    let words = std::env::args().filter(|word| !is_resume(word));
+    let quoted = words.map(
+        |word| match word.chars().all(is_plain) && !word.is_empty() {
+            true => word,
+            false => format!("'{}'", word.replace('\'', "'\\''")),
+        },
+    );
+    let resume = format!("--resume=step-{step}");
+    quoted.chain([resume]).collect::<Vec<_>>().join(" ")
+}
+
+fn is_resume(word: &str) -> bool {
+    word == "--resume" || word.starts_with("--resume=")
+}
+
+/// What a shell takes as it stands.
+fn is_plain(letter: char) -> bool {
+    letter.is_alphanumeric() || "-_./=,:+@%".contains(letter)
+}
+
 /// The run in a few lines: what it learned, and where it lies.
 fn print_summary(summary: &RunSummary, out: &mut dyn Write) -> std::io::Result<()> {
+    if summary.finished_before {
+        let saved = summary.saved.display();
+        return writeln!(out, "nothing to do: this run is finished, see {saved}");
+    }
     writeln!(out, "{} steps done", summary.steps)?;
     if let Some(before) = &summary.eval_before {
         let after = summary.eval_after.as_ref().unwrap_or(before);

@@ -1,0 +1,30 @@
+//! A run between two steps <-> the directory `checkpoints/step-N`, there whole or not at all.
+//!
+//! Random numbers and batches are functions of the seed and the step's number, so a checkpoint holds
+//! no state of either: trained params, both moments of the optimizer and the step suffice.
+
+mod difference;
+mod directory;
+mod error;
+mod manifest;
+mod restore;
+mod save;
+mod seal;
+mod verify;
+
+pub use difference::Difference;
+pub(crate) use difference::{config_differences, differences};
+pub use directory::{Checkpoint, Checkpoints, ResumeFrom};
+pub use error::CheckpointError;
+pub use manifest::{Manifest, Position, Progress};
+pub(crate) use restore::restore;
+pub(crate) use save::{AdapterParts, Snapshot, save};
+
+/// The file that describes a checkpoint.
+const MANIFEST: &str = "checkpoint.json";
+/// Trained params by name, in their own dtype.
+const PARAMS: &str = "params.safetensors";
+/// Moments, by name of their param and part.
+const OPTIMIZER: &str = "optimizer.safetensors";
+/// The run's `metrics.jsonl` as it stood.
+const METRICS: &str = "metrics.jsonl";

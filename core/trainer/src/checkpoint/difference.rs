@@ -1,0 +1,294 @@
+//! Two runs' circumstances -> what of them differs and could change the result.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::{Value as Json, json};
+
+use crate::config::OptimOptions;
+use crate::optim;
+
+/// Config keys that change no result: where things lie, and how often something is saved. Files are
+/// compared by their content.
+const FREE: [&str; 10] = [
+    "run.out",
+    "run.threads",
+    "run.save_every",
+    "run.keep_last",
+    "run.plugin_dirs",
+    "model.path",
+    "model.adapter",
+    "model.recompute",
+    "data.files",
+    "data.eval_files",
+];
+
+/// Config keys that say when the run ends.
+const HORIZON: [&str; 2] = ["run.epochs", "run.max_steps"];
+
+/// Something that was one thing and is another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    part: Part,
+    key: String,
+    old: String,
+    new: String,
+    reason: Option<String>,
+}
+
+/// The part of the circumstances that differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Config,
+    Other,
+}
+
+impl Difference {
+    /// Whether it is a key of the config.
+    pub fn is_of_config(&self) -> bool {
+        self.part == Part::Config
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} -> {}", self.key, self.old, self.new)?;
+        match &self.reason {
+            Some(reason) => write!(f, " ({reason})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What of `new` differs from `old`, both as `run.json` has them, in a run that has done `step` steps.
+/// Empty where going on gives what never having stopped would have given.
+pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
+    let mut found = config_differences(old, new, step);
+    let others: [(&str, fn(&Json) -> Leaves); 6] = [
+        ("", |run| {
+            flat(&json!({"espalier": run["espalier"], "world": run["world"]}))
+        }),
+        ("plugin ", |run| plugins(&run["plugins"])),
+        ("model file ", |run| hashes(&run["model"]["files"])),
+        ("adapter file ", |run| {
+            hashes(&run["model"]["adapter_files"])
+        }),
+        ("data file ", |run| hashes(&run["data"]["files"])),
+        ("eval file ", |run| hashes(&run["data"]["eval_files"])),
+    ];
+    for (prefix, leaves) in others {
+        found.extend(compare(&leaves(old), &leaves(new), Part::Other, prefix));
+    }
+    // What the rest leads to, and so only told where nothing above explains it.
+    if found.is_empty() {
+        let derived = |run: &Json| {
+            flat(&json!({
+                "plan": run["plan_sha256"],
+                "tokenizer": run["data"]["tokenizer_sha256"],
+                "rows of the first step": run["data"]["first_step_sha256"],
+            }))
+        };
+        found = compare(&derived(old), &derived(new), Part::Other, "");
+    }
+    found
+}
+
+/// As [`differences`], of the config alone.
+pub(crate) fn config_differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
+    let mut found = compare(&config(old), &config(new), Part::Config, "");
+    let horizon = |key: &str| HORIZON.contains(&key);
+    if found.iter().any(|one| horizon(&one.key)) {
+        match longer_is_the_same(old, new, step) {
+            Ok(()) => found.retain(|one| !horizon(&one.key)),
+            Err(reason) => {
+                let ends = found.iter_mut().filter(|one| horizon(&one.key));
+                ends.for_each(|one| one.reason = Some(reason.clone()));
+            }
+        }
+    }
+    found
+}
+
+/// Whether a run of more steps would have done the first `step` steps as the shorter one did.
+fn longer_is_the_same(old: &Json, new: &Json, step: u64) -> Result<(), String> {
+    let total = |run: &Json| run["data"]["total_steps"].as_u64();
+    let before = total(old).ok_or("the number of its steps is not known")?;
+    if step >= before {
+        return Err(format!("the run of {before} steps had come to its end"));
+    }
+    let after = total(new).ok_or("the number of steps is not known")?;
+    if after < before {
+        return Err(format!(
+            "a run of {before} steps cannot become one of {after}"
+        ));
+    }
+    let optim: OptimOptions = serde_json::from_value(old["config"]["optim"].clone())
+        .map_err(|error| format!("its optimizer is not known: {error}"))?;
+    let rate = |step, total| optim::learning_rate(&optim, step, total);
+    match (0..step).find(|&done| rate(done, before) != rate(done, after)) {
+        None => Ok(()),
+        Some(done) => Err(format!(
+            "the learning rate of step {} follows from the number of steps, which would be {after} \
+             instead of {before}",
+            done + 1
+        )),
+    }
+}
+
+type Leaves = BTreeMap<String, String>;
+
+/// The keys of the config that matter.
+fn config(run: &Json) -> Leaves {
+    let mut config = run["config"].clone();
+    // Components are chosen by name, one a role: their order says nothing.
+    if let Some(plugins) = config.get_mut("plugins").and_then(Json::as_array_mut) {
+        plugins.sort_by_key(ToString::to_string);
+    }
+    let mut leaves = flat(&config);
+    leaves.retain(|key, _| !FREE.contains(&key.as_str()));
+    leaves
+}
+
+/// Components by name; where their library lies says nothing.
+fn plugins(list: &Json) -> Leaves {
+    let mut by_name = serde_json::Map::new();
+    for plugin in list.as_array().into_iter().flatten() {
+        let mut plugin = plugin.clone();
+        let fields = plugin.as_object_mut();
+        let name = fields.and_then(|fields| {
+            fields.shift_remove("file");
+            fields.shift_remove("component")
+        });
+        let name = name.and_then(|name| name.as_str().map(str::to_owned));
+        by_name.insert(name.unwrap_or_default(), plugin);
+    }
+    flat(&Json::Object(by_name))
+}
+
+/// Hashes of files, by name inside a directory and else by number: equal wherever they lie.
+fn hashes(list: &Json) -> Leaves {
+    let files = list.as_array().into_iter().flatten().enumerate();
+    files
+        .map(|(index, file)| {
+            let name = file["file"].as_str().map(str::to_owned);
+            let hash = file["sha256"].as_str().unwrap_or_default();
+            (
+                name.unwrap_or_else(|| (index + 1).to_string()),
+                hash.to_owned(),
+            )
+        })
+        .collect()
+}
+
+/// The plain values of a tree by their dotted keys; unset ones are left out.
+fn flat(value: &Json) -> Leaves {
+    fn collect(value: &Json, key: &str, leaves: &mut Leaves) {
+        match value {
+            Json::Object(entries) => {
+                for (name, value) in entries {
+                    let inner = match key {
+                        "" => name.clone(),
+                        _ => format!("{key}.{name}"),
+                    };
+                    collect(value, &inner, leaves);
+                }
+            }
+            Json::Null => {}
+            plain => drop(leaves.insert(key.to_owned(), plain.to_string())),
+        }
+    }
+    let mut leaves = Leaves::new();
+    collect(value, "", &mut leaves);
+    leaves
+}
+
+fn compare(old: &Leaves, new: &Leaves, part: Part, prefix: &str) -> Vec<Difference> {
+    let shown = |value: Option<&String>| value.map_or("unset", String::as_str).to_owned();
+    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    keys.into_iter()
+        .filter(|key| old.get(*key) != new.get(*key))
+        .map(|key| Difference {
+            part,
+            key: format!("{prefix}{key}"),
+            old: shown(old.get(key)),
+            new: shown(new.get(key)),
+            reason: None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(total: u64, schedule: &str) -> Json {
+        json!({
+            "espalier": "0.1.0",
+            "config": {
+                "plugins": ["nf4", "lora"],
+                "run": {"out": "a", "threads": 1, "epochs": 1, "max_steps": total, "seed": 42},
+                "optim": {"learning_rate": 2e-4, "schedule": schedule},
+            },
+            "plugins": [{"component": "nf4", "version": "0.1.0", "sha256": null, "file": null}],
+            "model": {"files": [{"file": "config.json", "sha256": "aa"}]},
+            "data": {"files": [{"path": "x/rows.jsonl", "sha256": "bb"}], "total_steps": total},
+            "plan_sha256": "cc",
+        })
+    }
+
+    fn shown(old: &Json, new: &Json, step: u64) -> Vec<String> {
+        let found = differences(old, new, step);
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_changes_no_result_may_change() {
+        let (old, mut new) = (run(9, "constant"), run(9, "constant"));
+        new["config"]["plugins"] = json!(["lora", "nf4"]);
+        new["config"]["run"]["out"] = json!("/elsewhere");
+        new["config"]["run"]["threads"] = Json::Null;
+        new["data"]["files"][0]["path"] = json!("y/lines.jsonl");
+        new["plugins"][0]["file"] = json!("/y/libnf4.so");
+        assert_eq!(shown(&old, &new, 3), [""; 0]);
+    }
+
+    #[test]
+    fn every_other_difference_is_named_with_both_values() {
+        let (old, mut new) = (run(9, "constant"), run(9, "constant"));
+        new["config"]["run"]["seed"] = json!(7);
+        new["config"]["run"]["eval_every"] = json!(2);
+        assert!(
+            differences(&old, &new, 3)
+                .iter()
+                .all(Difference::is_of_config)
+        );
+        new["plugins"][0]["sha256"] = json!("dd");
+        new["model"]["files"][0]["sha256"] = json!("ee");
+        new["data"]["files"][0]["sha256"] = json!("ff");
+        new["plan_sha256"] = json!("gg");
+        let expected = [
+            "run.eval_every: unset -> 2",
+            "run.seed: 42 -> 7",
+            "plugin nf4.sha256: unset -> \"dd\"",
+            "model file config.json: aa -> ee",
+            "data file 1: bb -> ff",
+        ];
+        assert_eq!(shown(&old, &new, 3), expected);
+        let mut new = old.clone();
+        new["plan_sha256"] = json!("gg");
+        assert_eq!(shown(&old, &new, 3), ["plan: \"cc\" -> \"gg\""]);
+    }
+
+    #[test]
+    fn a_run_may_become_longer_where_its_steps_stay_the_same() {
+        let longer = |schedule, step| shown(&run(9, schedule), &run(12, schedule), step);
+        assert_eq!(longer("constant", 3), [""; 0]);
+        let refused = longer("linear", 3);
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        let expected = "run.max_steps: 9 -> 12 (the learning rate of step 2 follows from";
+        assert!(refused[0].starts_with(expected), "{refused:?}");
+        assert!(longer("constant", 9)[0].contains("had come to its end"));
+        let shorter = shown(&run(12, "constant"), &run(9, "constant"), 3);
+        assert!(shorter[0].contains("cannot become"), "{shorter:?}");
+    }
+}

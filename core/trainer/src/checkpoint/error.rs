@@ -1,0 +1,106 @@
+//! What can be wrong with resuming a run, with the exit code and the next step.
+
+use std::path::PathBuf;
+
+use super::Difference;
+
+/// A checkpoint that cannot be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// A file of it is missing, changed, or not its own.
+    #[error("checkpoint {} is damaged: {file}: {problem}", .checkpoint.display())]
+    Damaged {
+        /// The checkpoint's directory.
+        checkpoint: PathBuf,
+        /// The file, by its path in the directory.
+        file: String,
+        /// What is wrong with it.
+        problem: String,
+        /// The newest older checkpoint that is whole.
+        older: Option<u64>,
+        /// The command that goes on from that one.
+        command: Option<String>,
+    },
+    /// The run that it was saved by is not the run that was asked for.
+    #[error(
+        "{} was made by another run: {}",
+        .path.display(),
+        listed(.differences)
+    )]
+    Changed {
+        /// The checkpoint's directory, or the finished run's.
+        path: PathBuf,
+        /// What differs; never empty.
+        differences: Vec<Difference>,
+    },
+    /// There is no checkpoint of that step.
+    #[error("{} has no checkpoint `step-{wanted}`: {}", .home.display(), names(.found))]
+    Unknown {
+        /// The directory of checkpoints.
+        home: PathBuf,
+        /// The step that was asked for.
+        wanted: u64,
+        /// Steps that there are.
+        found: Vec<u64>,
+    },
+}
+
+impl CheckpointError {
+    /// The process's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            CheckpointError::Damaged { .. } => 4,
+            CheckpointError::Changed { differences, .. } => {
+                match differences.iter().any(Difference::is_of_config) {
+                    true => 2,
+                    false => 4,
+                }
+            }
+            CheckpointError::Unknown { .. } => 2,
+        }
+    }
+
+    /// What the user can do next.
+    pub fn next_step(&self) -> String {
+        match self {
+            CheckpointError::Damaged { older: None, .. } => {
+                "no older checkpoint is whole: restore that file, or train again with another --out"
+                    .into()
+            }
+            CheckpointError::Damaged {
+                older: Some(step),
+                command,
+                ..
+            } => match command {
+                Some(command) => {
+                    format!("restore that file, or go on from step {step}: `{command}`")
+                }
+                None => format!(
+                    "restore that file, or go on from step {step} with --resume=step-{step}"
+                ),
+            },
+            CheckpointError::Changed { .. } => {
+                "change that back, or train with another --out".into()
+            }
+            CheckpointError::Unknown { found, .. } if found.is_empty() => {
+                "start over with --resume alone".into()
+            }
+            CheckpointError::Unknown { .. } => {
+                "name one of those, or take the newest with --resume alone".into()
+            }
+        }
+    }
+}
+
+fn listed(differences: &[Difference]) -> String {
+    let shown: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    shown.join("; ")
+}
+
+fn names(steps: &[u64]) -> String {
+    if steps.is_empty() {
+        return "it has none".to_owned();
+    }
+    let names: Vec<String> = steps.iter().map(|step| format!("step-{step}")).collect();
+    format!("it has {}", names.join(", "))
+}

@@ -1,0 +1,60 @@
+//! JSON text that knows its own hash: no byte of it can change unseen.
+//!
+//! The first member is `sha256`, on a line of its own; it is the hash of all bytes after that line.
+
+use serde_json::Value as Json;
+
+use crate::files::hash_bytes;
+
+/// `value`, an object, as indented text under its hash.
+pub(super) fn seal(value: &Json) -> String {
+    let text = format!("{value:#}\n");
+    let body = text
+        .strip_prefix("{\n")
+        .expect("an object with members begins on a line of its own");
+    head(body.as_bytes()) + body
+}
+
+/// The object in a sealed text, without the hash; nothing where any byte is not what was sealed.
+pub(super) fn open(text: &[u8]) -> Option<Json> {
+    let lines = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    let (second, _) = lines.take(2).last()?;
+    let (found, body) = text.split_at(second + 1);
+    if found != head(body).as_bytes() {
+        return None;
+    }
+    let object = [b"{\n", body].concat();
+    serde_json::from_slice(&object).ok()
+}
+
+/// The two lines that stand before `body`.
+fn head(body: &[u8]) -> String {
+    format!("{{\n  \"sha256\": \"{}\",\n", hash_bytes(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_was_sealed_is_read_back_and_no_changed_bit_is() {
+        let value = json!({"step": 3, "files": ["a", "b"], "text": "\n\u{e9}"});
+        let sealed = seal(&value).into_bytes();
+        let whole: Json = serde_json::from_slice(&sealed).expect("JSON as a whole too");
+        assert_eq!(whole["step"], 3);
+        assert_eq!(open(&sealed), Some(value));
+        for at in 0..sealed.len() {
+            for bit in 0..8 {
+                let mut flipped = sealed.clone();
+                flipped[at] ^= 1 << bit;
+                assert_eq!(open(&flipped), None, "bit {bit} of byte {at}");
+            }
+        }
+        for end in 0..sealed.len() {
+            assert_eq!(open(&sealed[..end]), None, "cut at {end}");
+        }
+        assert_eq!(open(&[sealed.as_slice(), b"\n"].concat()), None);
+    }
+}

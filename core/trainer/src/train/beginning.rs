@@ -1,0 +1,131 @@
+//! An output directory -> where a run begins: at its first step, or behind a checkpoint.
+
+use std::path::Path;
+
+use serde_json::{Value as Json, json};
+
+use crate::Error;
+use crate::checkpoint::{
+    Checkpoint, CheckpointError, Checkpoints, Progress, ResumeFrom, config_differences, differences,
+};
+use crate::config::Config;
+use crate::files::{Continue, RunDirectory, RunState};
+use crate::observer::{Event, Observer};
+
+/// A run's directory, and how far the run is.
+pub(super) struct Beginning {
+    pub directory: RunDirectory,
+    pub checkpoint: Option<Checkpoint>,
+    /// What `run.json` says of earlier resumptions, and of this one.
+    resumptions: Vec<Json>,
+}
+
+impl Beginning {
+    /// A directory that holds no run yet.
+    pub fn fresh(out: &Path) -> Result<Self, Error> {
+        Ok(Beginning {
+            directory: RunDirectory::claim(out, Continue::Refuse)?,
+            checkpoint: None,
+            resumptions: Vec::new(),
+        })
+    }
+
+    /// A directory that holds a run, or is to hold one.
+    ///
+    /// # Errors
+    /// Another process's directory; a checkpoint that is damaged or not there.
+    pub fn resumed(out: &Path, from: ResumeFrom, observer: &dyn Observer) -> Result<Self, Error> {
+        let directory = RunDirectory::claim(out, Continue::Resume)?;
+        let mut resumptions = earlier_resumptions(&directory);
+        let checkpoint = match directory.state() {
+            RunState::Unfinished => Checkpoints::of(out).choose(from)?,
+            RunState::Empty | RunState::Finished => None,
+        };
+        let out = out.display();
+        match (&checkpoint, directory.state()) {
+            (_, RunState::Finished) => {}
+            (Some(checkpoint), _) => {
+                let step = checkpoint.manifest.progress.step;
+                resumptions.push(json!({ "from_step": step }));
+                let note = format!("going on from {}", checkpoint.path.display());
+                observer.observe(&Event::Note(&note));
+            }
+            (None, RunState::Unfinished) => {
+                resumptions.push(json!({ "from_step": 0 }));
+                let note = format!("{out} has no checkpoint yet: starting over");
+                observer.observe(&Event::Note(&note));
+            }
+            (None, _) => {
+                let note = format!("{out} holds no run yet: starting one");
+                observer.observe(&Event::Note(&note));
+            }
+        }
+        Ok(Beginning {
+            directory,
+            checkpoint,
+            resumptions,
+        })
+    }
+
+    /// Refuses a config under which the finished run would have come to something else.
+    pub fn check_finished(&self, config: &Config) -> Result<(), Error> {
+        let Some(run) = recorded(&self.directory) else {
+            return Ok(());
+        };
+        let changed = config_differences(&run, &json!({ "config": config }), u64::MAX);
+        self.refuse(self.directory.path(), changed)
+    }
+
+    /// Adds the resumptions to what `run.json` will hold, and refuses to go on with another run than
+    /// the checkpoint's.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Changed`], naming every difference.
+    pub fn check(&self, run: &mut Json, observer: &dyn Observer) -> Result<(), Error> {
+        run["resumptions"] = Json::Array(self.resumptions.clone());
+        let Some(checkpoint) = &self.checkpoint else {
+            return Ok(());
+        };
+        let old = &checkpoint.manifest.run;
+        let (before, now) = (&old["instruction_set"], &run["instruction_set"]);
+        if before != now {
+            observer.observe(&Event::Note(&format!(
+                "the checkpoint was saved with the instruction set {before}, this machine has \
+                 {now}: rounding may differ"
+            )));
+        }
+        let step = checkpoint.manifest.progress.step;
+        self.refuse(&checkpoint.path, differences(old, run, step))
+    }
+
+    /// How far the run is.
+    pub fn progress(&self) -> Progress {
+        let checkpoint = self.checkpoint.as_ref();
+        checkpoint.map_or_else(Progress::default, |one| one.manifest.progress.clone())
+    }
+
+    fn refuse(
+        &self,
+        path: &Path,
+        differences: Vec<crate::checkpoint::Difference>,
+    ) -> Result<(), Error> {
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Resume(CheckpointError::Changed {
+            path: path.to_owned(),
+            differences,
+        }))
+    }
+}
+
+/// What the directory's `run.json` holds; nothing where it cannot be read, as nothing depends on it.
+fn recorded(directory: &RunDirectory) -> Option<Json> {
+    let text = std::fs::read(directory.file("run.json")).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+fn earlier_resumptions(directory: &RunDirectory) -> Vec<Json> {
+    let run = recorded(directory).unwrap_or_default();
+    run["resumptions"].as_array().cloned().unwrap_or_default()
+}
