@@ -148,9 +148,7 @@ pub fn micro_batch(tokens: &[Vec<i32>], labels: &[Vec<i32>]) -> MicroBatch {
         micro
             .labels
             .extend(labels[1..].iter().copied().chain([-100]));
-        micro
-            .sequences
-            .extend(std::iter::repeat_n(sequence as i32, row.len()));
+        micro.sequences.push(sequence as i32);
         micro.cu_seqlens.push(micro.tokens.len() as i32);
     }
     micro.num_trained = micro.labels.iter().filter(|&&label| label >= 0).count();

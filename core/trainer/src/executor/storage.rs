@@ -255,11 +255,12 @@ impl Storage {
 
     /// Uploads a micro-batch's tensors in the order of [`crate::program::BATCH`].
     pub(super) fn upload_batch(&self, device: &dyn Device, micro: &MicroBatch) -> Result<()> {
+        let sequences = sequence_of_each_token(micro);
         let tensors = [
             &micro.tokens,
             &micro.positions,
             &micro.labels,
-            &micro.sequences,
+            &sequences,
             &micro.cu_seqlens,
         ];
         for (tensor, values) in tensors.into_iter().enumerate() {
@@ -284,6 +285,29 @@ impl Storage {
     }
 }
 
+/// The sequence number of each token, `[T]`.
+fn sequence_of_each_token(micro: &MicroBatch) -> Vec<i32> {
+    let bounds = micro.cu_seqlens.windows(2);
+    let each = micro.sequences.iter().zip(bounds);
+    each.flat_map(|(&number, ends)| std::iter::repeat_n(number, (ends[1] - ends[0]) as usize))
+        .collect()
+}
+
 fn rounded(param: &Param) -> u64 {
     param.elements().div_ceil(ELEMENT_STEP) * ELEMENT_STEP
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_token_carries_the_number_of_its_sequence() {
+        let micro = MicroBatch {
+            cu_seqlens: vec![0, 3, 3, 5],
+            sequences: vec![7, 8, 2],
+            ..MicroBatch::default()
+        };
+        assert_eq!(sequence_of_each_token(&micro), [7, 7, 7, 2, 2]);
+    }
 }
