@@ -27,6 +27,7 @@
 //! | `dropout` | x `[T, D]`, sequences `[T]`, positions `[T]` -> `[T, D]`; also applied to gradients | `p`; scalars: seed low, seed high, step, site |
 //! | `cross_entropy` | logits `[T, V]`, labels `[T]` -> loss `[T]` r, lse `[T]` r, correct `[T]` i32 | |
 //! | `cross_entropy_backward` | logits, labels, lse -> dlogits `[T, V]` c | scalars: factor |
+//! | `attention_cached` | q `[T, H K]`, k, v `[T, J K]`, cu_seqlens `[S + 1]`, positions, sequences `[T]` -> out `[T, H K]` c, keys, values `[N, L, J K]` c, appended to | as `attention`, `causal` |
 //! | `base` | in an adapter's fragment only: x -> the site's own output | |
 //!
 //! Ops of the step's own, on flat runs of `n` elements:
@@ -39,6 +40,11 @@
 //! | `sum_squares` | x `[n]` -> `[1]` f64, by a tree that `n` fixes | |
 //! | `first_not_finite` | x `[n]` -> `[1]` i64: index, or -1 | |
 //! | `adamw` | gradient `[n]` -> param, m, v `[n]`, updated | scalars: learning_rate, beta1, beta2, eps, weight_decay, step (from 1), factor of the gradient |
+//!
+//! `attention_cached` is `attention` over a cache of `N` slots of `L` tokens. The core puts it in the place of `attention` where a
+//! model generates; graphs do not name it. A sequence of the launch is the next part of one in slot `sequences[t]`, `t` its first
+//! token, which stands at `positions[t]`: k and v are written there, and its tokens see all that the slot then holds up to them. No
+//! slot stands twice in a launch.
 //!
 //! "Accumulated" outputs are added to, in the reduce dtype. Seeds cross as two halves of 32 bits, since a scalar is an f64.
 

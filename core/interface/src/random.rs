@@ -19,6 +19,8 @@ impl Purpose {
     pub const DROPOUT: Purpose = Purpose(2);
     /// The order of rows; counter `(row, epoch, 0, 0)`.
     pub const SHUFFLE: Purpose = Purpose(3);
+    /// Tokens drawn from their probabilities; counter `(place in the answer, prompt, 0, 0)`.
+    pub const SAMPLING: Purpose = Purpose(5);
     /// Synthetic inputs of tests and benches.
     pub const SYNTHETIC: Purpose = Purpose(4);
 }

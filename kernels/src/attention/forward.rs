@@ -23,7 +23,7 @@ where
 }
 
 /// Elements that one task needs: queries and output of a block, logits, running sums, the product's.
-fn share<S: Scalar>(shape: &AttentionShape) -> usize {
+pub(super) fn share<S: Scalar>(shape: &AttentionShape) -> usize {
     let rows = shape.queries() * shape.group();
     rows * (2 * shape.head_dim + KEYS + 2) + space::<S>()
 }
@@ -60,27 +60,20 @@ pub fn forward<E: Element>(
         // A task is a run of tokens and a key/value head. The last tokens, which see most, come first.
         let (head, run) = (task % shape.kv_heads, count - 1 - task / shape.kv_heads);
         let run = run * queries..((run + 1) * queries).min(tokens);
-        let mut seq = inputs
-            .cu_seqlens
-            .partition_point(|&start| start as usize <= run.start)
-            - 1;
-        let mut start = run.start;
-        while start < run.end {
+        let width = shape.kv_width();
+        for (seq, tokens) in pieces(inputs.cu_seqlens, run) {
             let bounds = inputs.cu_seqlens[seq] as usize..inputs.cu_seqlens[seq + 1] as usize;
-            let end = run.end.min(bounds.end);
-            if start < end {
-                let block = Block {
-                    isa,
-                    shape,
-                    inputs,
-                    head,
-                    sequence: bounds,
-                    tokens: start..end,
-                };
-                block.forward(memory, &out, &lse);
-                start = end;
-            }
-            seq += 1;
+            let block = Block {
+                isa,
+                shape,
+                q: inputs.q,
+                k: &inputs.k[bounds.start * width..bounds.end * width],
+                v: &inputs.v[bounds.start * width..bounds.end * width],
+                head,
+                first: tokens.start - bounds.start,
+                tokens,
+            };
+            block.forward(memory, &out, Some(&lse));
         }
     };
     each_task(
@@ -92,24 +85,54 @@ pub fn forward<E: Element>(
     );
 }
 
+/// The tokens `run` cut where sequences begin, each piece with the index of its sequence.
+pub(super) fn pieces(
+    cu_seqlens: &[i32],
+    run: Range<usize>,
+) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let first = cu_seqlens.partition_point(|&start| start as usize <= run.start) - 1;
+    let bounds = cu_seqlens[first..].windows(2).enumerate();
+    bounds
+        .map(move |(at, ends)| {
+            let piece = run.start.max(ends[0] as usize)..run.end.min(ends[1] as usize);
+            (first + at, piece)
+        })
+        .take_while(|(_, piece)| piece.start <= piece.end)
+        .filter(|(_, piece)| !piece.is_empty())
+}
+
 /// Some tokens of one sequence as queries of one group of heads.
-struct Block<'a, E> {
-    isa: Isa,
-    shape: &'a AttentionShape,
-    inputs: Inputs<'a, E>,
-    head: usize,
-    sequence: Range<usize>,
-    tokens: Range<usize>,
+pub(super) struct Block<'a, E> {
+    pub(super) isa: Isa,
+    pub(super) shape: &'a AttentionShape,
+    /// `[T, H K]`.
+    pub(super) q: &'a [E],
+    /// The keys of the sequence from its start, `[.., J K]`.
+    pub(super) k: &'a [E],
+    /// Its values.
+    pub(super) v: &'a [E],
+    /// The key/value head.
+    pub(super) head: usize,
+    /// Which of the `T` tokens are the queries.
+    pub(super) tokens: Range<usize>,
+    /// Place of the first of them in its sequence.
+    pub(super) first: usize,
 }
 
 impl<E: Element> Block<'_, E>
 where
     E::Acc: Scalar,
 {
-    fn forward(&self, memory: &mut [E::Acc], out: &Parts<'_, E>, lse: &Parts<'_, E::Acc>) {
+    /// Writes `out` of its tokens and heads and, where it is wanted, their `lse`.
+    pub(super) fn forward(
+        &self,
+        memory: &mut [E::Acc],
+        out: &Parts<'_, E>,
+        lse: Option<&Parts<'_, E::Acc>>,
+    ) {
         let shape = self.shape;
         let (width, group, count) = (shape.head_dim, shape.group(), self.tokens.len());
-        let (rows, len) = (group * count, self.sequence.len());
+        let (rows, len) = (group * count, self.k.len() / shape.kv_width());
         let first_head = self.head * group;
         let (q, memory) = memory.split_at_mut(rows * width);
         let (sums, memory) = memory.split_at_mut(rows * width);
@@ -120,17 +143,17 @@ where
             shape.q_width(),
         );
         let scale = E::Acc::from_f64(shape.scale);
-        gather(self.inputs.q, from, [group, count, width], scale, q);
+        gather(self.q, from, [group, count, width], scale, q);
         sums.fill(E::Acc::ZERO);
         let (most, total) = running.split_at_mut(rows);
         most.fill(E::Acc::NEG_INFINITY);
         total.fill(E::Acc::ZERO);
-        let first = self.tokens.start - self.sequence.start;
+        let first = self.first;
         for block in shape.blocks(first..first + count, len) {
             let keys = block.len();
-            let at = (self.sequence.start + block.start) * shape.kv_width() + self.head * width;
-            let k = Dense::strided(&self.inputs.k[at..], keys, width, shape.kv_width());
-            let v = Dense::strided(&self.inputs.v[at..], keys, width, shape.kv_width());
+            let at = block.start * shape.kv_width() + self.head * width;
+            let k = Dense::strided(&self.k[at..], keys, width, shape.kv_width());
+            let v = Dense::strided(&self.v[at..], keys, width, shape.kv_width());
             let queries = Dense::new(q, rows, width);
             let sides = (Operand::over_cols(&queries), Operand::over_cols(&k));
             multiply_into(self.isa, sides, (logits, KEYS), Update::Overwrite, memory);
@@ -165,22 +188,27 @@ where
         }
         for query in 0..count {
             let token = self.tokens.start + query;
-            let (at, at_lse) = (
-                token * shape.q_width() + first_head * width,
-                token * shape.heads + first_head,
-            );
+            let at = token * shape.q_width() + first_head * width;
             // SAFETY: tasks have different tokens or groups of heads, and each runs once.
-            let (out, lse) = unsafe { (out.part(at, group * width), lse.part(at_lse, group)) };
+            let out = unsafe { out.part(at, group * width) };
+            let lse = lse.map(|lse| {
+                // SAFETY: as above.
+                unsafe { lse.part(token * shape.heads + first_head, group) }
+            });
+            let state = |head: usize| Running {
+                most: most[head * count + query],
+                sum: total[head * count + query],
+            };
+            if let Some(lse) = lse {
+                for (head, lse) in lse.iter_mut().enumerate() {
+                    *lse = state(head).log_sum_exp();
+                }
+            }
             for head in 0..group {
-                let row = head * count + query;
-                let state = Running {
-                    most: most[row],
-                    sum: total[row],
-                };
-                lse[head] = state.log_sum_exp();
+                let (row, all) = (head * count + query, state(head).sum);
                 let sums = &sums[row * width..(row + 1) * width];
                 for (out, &sum) in out[head * width..(head + 1) * width].iter_mut().zip(sums) {
-                    *out = E::store(sum / state.sum);
+                    *out = E::store(sum / all);
                 }
             }
         }

@@ -16,6 +16,7 @@
 //! and 4; `D_i = dout_i . out_i` as in its appendix B.2).
 
 mod backward;
+mod cached;
 mod forward;
 mod mask;
 mod softmax;
@@ -23,6 +24,7 @@ mod softmax;
 mod tests;
 
 pub use backward::{Gradients, backward, backward_workspace_bytes};
+pub use cached::{Cache, Start, forward_cached};
 pub use forward::{forward, forward_workspace_bytes};
 
 use crate::element::Element;

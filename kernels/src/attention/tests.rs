@@ -11,13 +11,13 @@ use crate::matmul::tests::numbers;
 use crate::matmul::threads::Threads;
 
 /// Operands of one attention, owned.
-struct Case<E> {
-    shape: AttentionShape,
-    q: Vec<E>,
-    k: Vec<E>,
-    v: Vec<E>,
+pub(super) struct Case<E> {
+    pub(super) shape: AttentionShape,
+    pub(super) q: Vec<E>,
+    pub(super) k: Vec<E>,
+    pub(super) v: Vec<E>,
     dout: Vec<E>,
-    cu_seqlens: Vec<i32>,
+    pub(super) cu_seqlens: Vec<i32>,
 }
 
 /// `out`, `lse`, `dq`, `dk`, `dv`.
@@ -27,7 +27,7 @@ impl<E: Element> Case<E>
 where
     E::Acc: Scalar,
 {
-    fn new(shape: AttentionShape, lens: &[usize]) -> Self {
+    pub(super) fn new(shape: AttentionShape, lens: &[usize]) -> Self {
         let tokens: usize = lens.iter().sum();
         let mut cu_seqlens = vec![0];
         for len in lens {
@@ -53,7 +53,7 @@ where
         }
     }
 
-    fn forward(&self, services: &dyn Services) -> (Vec<E>, Vec<E::Acc>) {
+    pub(super) fn forward(&self, services: &dyn Services) -> (Vec<E>, Vec<E::Acc>) {
         let tokens = self.q.len() / self.shape.q_width();
         let mut out = vec![E::default(); self.q.len()];
         let mut lse = vec![E::Acc::default(); tokens * self.shape.heads];
@@ -156,7 +156,7 @@ impl Case<f64> {
     }
 }
 
-fn shapes() -> Vec<AttentionShape> {
+pub(super) fn shapes() -> Vec<AttentionShape> {
     let plain = AttentionShape {
         heads: 4,
         kv_heads: 2,

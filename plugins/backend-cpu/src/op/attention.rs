@@ -3,8 +3,8 @@
 use espalier_interface::graph::Dim;
 use espalier_interface::{DType, PluginError, Result};
 use espalier_kernels::attention::{
-    AttentionShape, Future, Gradients, Inputs, backward, backward_workspace_bytes, forward,
-    forward_workspace_bytes,
+    AttentionShape, Cache, Future, Gradients, Inputs, Start, backward, backward_workspace_bytes,
+    forward, forward_cached, forward_workspace_bytes,
 };
 use espalier_kernels::element::Element;
 
@@ -16,6 +16,10 @@ pub const OPS: &[Op] = &[
     Op {
         name: "attention",
         prepare: prepare_forward,
+    },
+    Op {
+        name: "attention_cached",
+        prepare: prepare_cached,
     },
     Op {
         name: "attention_backward",
@@ -50,6 +54,97 @@ fn prepare_forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
         })
         .with_workspace(bytes))
     })
+}
+
+fn prepare_cached(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
+    asked.check([6, 0, 3], &ATTRIBUTES)?;
+    let shape = shape(asked)?;
+    if shape.future != Future::Hidden {
+        return Err(asked.invalid("`causal` is false: a cache holds no later token".to_owned()));
+    }
+    let [q, k, v, cu_seqlens] = [0, 1, 2, 3].map(|index| asked.input(index));
+    check_widths(asked, &shape, [0, 1, 2])?;
+    asked.expect_like(q, &[(asked.output(0), "the output")])?;
+    asked.expect_like(k, &[(v, "v")])?;
+    asked.expect(cu_seqlens, "cu_seqlens", &[Dim::Boundaries], DType::I32)?;
+    for (index, name) in [(4, "positions"), (5, "sequences")] {
+        asked.expect(asked.input(index), name, &[Dim::Tokens], DType::I32)?;
+    }
+    let (keys, values) = (asked.output(1), asked.output(2));
+    let width = (shape.kv_heads * shape.head_dim) as u64;
+    let [slots, capacity] = match keys.shape[..] {
+        [Dim::Fixed(slots), Dim::Fixed(capacity), Dim::Fixed(found)] if found == width => {
+            [slots as usize, capacity as usize]
+        }
+        _ => {
+            return Err(asked.invalid(format!(
+                "keys have shape {:?}, expected slots, tokens and {width}",
+                keys.shape
+            )));
+        }
+    };
+    asked.expect(keys, "keys", &keys.shape, q.dtype)?;
+    asked.expect_like(keys, &[(values, "values")])?;
+    compute!(asked, q.dtype, E => {
+        let bytes = forward_workspace_bytes::<E>(&shape, setting.threads);
+        Ok(Made::new(move |call| {
+            let (q, k, v) = (call.input::<E>(0), call.input::<E>(1), call.input::<E>(2));
+            let cu_seqlens = boundaries(call.integers(3), q.len() / (shape.heads * shape.head_dim))?;
+            let inputs = Inputs { q, k, v, cu_seqlens };
+            let start = starts(cu_seqlens, [call.integers(4), call.integers(5)]);
+            check_starts(cu_seqlens, &start, [slots, capacity])?;
+            let (keys, values) = (call.output(1), call.output(2));
+            let cache = Cache { keys, values, capacity };
+            let (out, workspace) = (call.output(0), call.workspace_bytes());
+            forward_cached(call.services, &shape, inputs, (cache, &start), out, workspace);
+            Ok(())
+        })
+        .with_workspace(bytes))
+    })
+}
+
+/// Where each sequence of a launch goes on; one without tokens stands where slot 0 begins.
+fn starts<'a>(
+    cu_seqlens: &'a [i32],
+    [positions, sequences]: [&'a [i32]; 2],
+) -> impl Fn(usize) -> Start + Sync + 'a {
+    let place = |value: i32| usize::try_from(value).unwrap_or(usize::MAX);
+    move |seq| {
+        let (first, end) = (cu_seqlens[seq] as usize, cu_seqlens[seq + 1] as usize);
+        let of = |values: &[i32]| if first < end { place(values[first]) } else { 0 };
+        Start {
+            slot: of(sequences),
+            held: of(positions),
+        }
+    }
+}
+
+/// Slots and places that a kernel may believe: inside the cache, and no slot twice.
+fn check_starts(
+    cu_seqlens: &[i32],
+    start: &dyn Fn(usize) -> Start,
+    [slots, capacity]: [usize; 2],
+) -> Result<()> {
+    let fail = |what: String| Err(PluginError::invalid(format!("attention_cached: {what}")));
+    for (seq, bounds) in cu_seqlens.windows(2).enumerate() {
+        let new = (bounds[1] - bounds[0]) as usize;
+        let Start { slot, held } = start(seq);
+        if new > 0 && slot >= slots {
+            return fail(format!("sequence {seq} is in slot {slot} of {slots}"));
+        }
+        if held.saturating_add(new) > capacity {
+            return fail(format!(
+                "{new} tokens at {held} leave a slot of {capacity} tokens"
+            ));
+        }
+        let twice = |other: &usize| {
+            start(*other).slot == slot && cu_seqlens[*other] < cu_seqlens[*other + 1]
+        };
+        if new > 0 && (0..seq).any(|other| twice(&other)) {
+            return fail(format!("slot {slot} stands twice in a launch"));
+        }
+    }
+    Ok(())
 }
 
 fn prepare_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {

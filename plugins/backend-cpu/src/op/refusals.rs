@@ -1,9 +1,10 @@
 //! Requests and launches that are wrong -> refusals in words that name what is wrong.
 
+use espalier_interface::graph::Dim;
 use espalier_interface::{ErrorCode, Kernels, Launch, Stream};
 
 use super::tests::{normal, rows};
-use crate::rig::Rig;
+use crate::rig::{Array, Rig, array, integers};
 
 #[test]
 fn an_unknown_op_version_dtype_or_attribute_is_named() {
@@ -121,4 +122,45 @@ fn a_launch_that_does_not_fit_is_refused() {
             .contains("1 scalars, expected 0")
     );
     launch(0, &[]).expect("no token is a micro-batch too");
+}
+
+#[test]
+fn a_cache_refuses_what_leaves_it() {
+    let cache = |held: i32, slot: [i32; 2], boundaries: [i32; 3]| {
+        let rows = |width| rows(&normal::<f32>(3 * width, 1), width);
+        let bounds = |mut array: Array, dim| {
+            array.operand.shape = vec![dim];
+            array
+        };
+        let store = array(&[2, 4, 8].map(Dim::Fixed), &[0.0f32; 64]);
+        let slots = [slot[0], slot[0], slot[1]];
+        let rig = Rig {
+            sequences: 2,
+            ..Rig::new("attention_cached", 3)
+        };
+        let rig = rig.input(rows(16)).input(rows(8)).input(rows(8));
+        let rig = rig.input(bounds(integers(&boundaries), Dim::Boundaries));
+        let rig = rig
+            .input(integers(&[held, held + 1, 0]))
+            .input(integers(&slots));
+        let rig = rig.output(rows(16)).output(store.clone()).output(store);
+        let rig = rig.with("heads", 2).with("kv_heads", 1).with("head_dim", 8);
+        rig.with("scale", 1.0).with("causal", true).run()
+    };
+    cache(2, [0, 1], [0, 2, 3]).expect("inside");
+    cache(2, [0, 0], [0, 3, 3]).expect_err("the second of three tokens leaves");
+    for (wrong, words) in [
+        (
+            cache(3, [0, 1], [0, 2, 3]),
+            "2 tokens at 3 leave a slot of 4",
+        ),
+        (cache(-1, [0, 1], [0, 2, 3]), "leave a slot of 4"),
+        (cache(0, [2, 1], [0, 2, 3]), "in slot 2 of 2"),
+        (cache(0, [0, -1], [0, 2, 3]), "of 2"),
+        (cache(0, [1, 1], [0, 2, 3]), "slot 1 stands twice"),
+    ] {
+        let error = wrong.expect_err(words);
+        assert_eq!(error.code, ErrorCode::INVALID, "{error}");
+        assert!(error.message.contains(words), "{error}");
+    }
 }
