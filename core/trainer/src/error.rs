@@ -78,6 +78,12 @@ pub enum Error {
         /// The first tensor in which it was seen.
         tensor: String,
     },
+    /// Logits that are not finite, where text is generated.
+    #[error("the logits of token {token} of an answer are not finite")]
+    LogitsNotFinite {
+        /// The token of the answer, counted from 1.
+        token: u64,
+    },
     /// The plan, or an allocation, exceeds the memory there is.
     #[error("not enough {kind} memory: {needed} needed, {available} available")]
     OutOfMemory {
@@ -166,7 +172,7 @@ impl Error {
                 _ => 5,
             },
             Error::Peer { .. } => 6,
-            Error::NotFinite { .. } => 7,
+            Error::NotFinite { .. } | Error::LogitsNotFinite { .. } => 7,
             Error::OutOfMemory { .. } => 8,
             Error::Write { source, .. } => match is_full(source) {
                 true => 8,
@@ -207,6 +213,9 @@ impl Error {
             Error::Resume(error) => error.next_step(),
             Error::Peer { .. } => "see that rank's own last line".into(),
             Error::NotFinite { .. } => format!("{}, in another --out", numbers_step()),
+            Error::LogitsNotFinite { .. } => {
+                "try model.compute = \"f32\"; if it stays, the weights hold numbers that are not finite".into()
+            }
             Error::OutOfMemory { .. } => memory_step(),
             Error::Write { source, .. } => match is_full(source) {
                 true => "make room on that disk, then go on with --resume, or choose another --out"

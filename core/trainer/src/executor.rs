@@ -1,6 +1,7 @@
 //! A program on a device: storage for every byte, launches in the schedule's order, and what a step reads back.
 
 mod diagnose;
+mod infer;
 mod launch;
 mod state;
 mod storage;
@@ -14,13 +15,13 @@ use espalier_interface::{Device, PluginError, Quantizer, Result, Stream};
 
 use crate::data::MicroBatch;
 use crate::params::{Dtypes, Param};
-use crate::plan::RunPlan;
+use crate::plan::{Generation, RunPlan};
 use crate::program::Program;
 
 pub use diagnose::NotFinite;
 pub use launch::Prepared;
 pub use state::StatePart;
-pub use storage::Storage;
+pub use storage::{Sizes, Storage};
 pub(crate) use transfer::write;
 
 use launch::{Numbers, Window};
@@ -82,6 +83,8 @@ pub struct Update {
 pub struct Executor {
     device: Arc<dyn Device>,
     program: Program,
+    generator: Option<Program>,
+    generation: Option<Generation>,
     schedule: Schedule,
     params: Vec<Param>,
     dtypes: Dtypes,
@@ -97,6 +100,8 @@ impl Executor {
         Executor {
             device: plan.device,
             program: plan.program,
+            generator: plan.generator,
+            generation: plan.demand.generation,
             schedule: plan.schedule,
             params: plan.params,
             dtypes: plan.dtypes,

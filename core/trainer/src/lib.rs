@@ -12,6 +12,7 @@ pub mod evaluate;
 pub mod executor;
 pub mod export;
 pub mod files;
+pub mod generate;
 pub mod grad;
 pub mod library;
 pub mod load;

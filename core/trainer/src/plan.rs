@@ -14,10 +14,10 @@ use espalier_interface::schedule::{Schedule, ShardingRequest, UnitBytes};
 use espalier_interface::{DType, Device, DeviceInfo, Quantizer, WeightLayout};
 
 use crate::arena::aligned;
-use crate::config::{ComputeType, Config, ParamType};
+use crate::config::{ComputeType, Config, ParamType, Recompute};
 use crate::executor::{Prepared, Storage};
 use crate::params::{self, Dtypes, Param, Training};
-use crate::program::{self, Limits, Program};
+use crate::program::{self, CacheShape, Limits, Program};
 use crate::select::Components;
 use crate::splice;
 use crate::{Error, memory};
@@ -42,6 +42,28 @@ pub enum Purpose {
     Train,
     /// To read off losses: nothing is trained, and the plan holds no memory of training.
     Evaluate,
+    /// To generate text; no memory of training either.
+    Generate,
+}
+
+/// What a run that generates has at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation {
+    /// Sequences, and the tokens of each, prompt included.
+    pub cache: CacheShape,
+    /// Most tokens of one pass: longer prompts are taken in parts.
+    pub max_tokens: u64,
+}
+
+/// What a plan is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// What the model is loaded for.
+    pub purpose: Purpose,
+    /// The largest micro-batch of training and evaluation.
+    pub limits: BatchLimits,
+    /// What is generated, beside training or evaluation or alone.
+    pub generation: Option<Generation>,
 }
 
 /// A run before its weights are read.
@@ -58,14 +80,16 @@ pub struct RunPlan {
     pub quantizers: HashMap<usize, Arc<dyn Quantizer>>,
     /// Kernels and arena.
     pub program: Program,
+    /// What generates beside it, in the same arena, while no step is at work there.
+    pub generator: Option<Program>,
     /// The order of a step.
     pub schedule: Schedule,
     /// Dtypes.
     pub dtypes: Dtypes,
     /// What is trained.
     pub training: Training,
-    /// Largest micro-batch.
-    pub limits: BatchLimits,
+    /// What the plan was made for.
+    pub demand: Demand,
     /// Kernels as the device has them.
     pub prepared: Prepared,
     /// The device.
@@ -103,12 +127,11 @@ pub fn dtypes(config: &Config) -> Dtypes {
 /// A model that contradicts itself, options that fit no site, an op that the backend lacks, a schedule that is not valid.
 pub fn make(
     config: &Config,
-    purpose: Purpose,
+    demand: Demand,
     model: Model,
     components: &Components,
     device: Arc<dyn Device>,
     device_info: DeviceInfo,
-    limits: BatchLimits,
     program_bytes: u64,
 ) -> Result<RunPlan, Error> {
     let family = &components.family;
@@ -123,8 +146,8 @@ pub fn make(
             .map_err(|error| adapter.failed("adapt", error))?,
         None => Adaptation::default(),
     };
-    let training = match (purpose, &components.adapter) {
-        (Purpose::Evaluate, _) => Training::Nothing,
+    let training = match (demand.purpose, &components.adapter) {
+        (Purpose::Evaluate | Purpose::Generate, _) => Training::Nothing,
         (Purpose::Train, Some(_)) => Training::Adapter,
         (Purpose::Train, None) => Training::Full,
     };
@@ -150,20 +173,28 @@ pub fn make(
             .any(|pattern| rule(pattern).matches(name))
     };
     let mut params = params::params(&model, &adaptation, &formats, &keep, dtypes, training);
-    let program_limits = Limits {
-        max_tokens: limits.max_tokens,
-        max_sequences: limits.max_sequences,
-        recompute: config.model.recompute,
+    let mut compile = |limits: Limits| {
+        program::compile(&model, &sites, &adaptation, &mut params, dtypes, limits)
+            .map_err(|error| family.failed("graph", error))
     };
-    let program = program::compile(
-        &model,
-        &sites,
-        &adaptation,
-        &mut params,
-        dtypes,
-        program_limits,
-    )
-    .map_err(|error| family.failed("graph", error))?;
+    let generating = demand.generation.map(|generation| Limits {
+        max_tokens: generation.max_tokens,
+        max_sequences: generation.cache.slots,
+        recompute: Recompute::None,
+        cache: Some(generation.cache),
+    });
+    let (program, generator) = match (demand.purpose, generating) {
+        (Purpose::Generate, Some(limits)) => (compile(limits)?, None),
+        (_, generating) => {
+            let limits = Limits {
+                max_tokens: demand.limits.max_tokens,
+                max_sequences: demand.limits.max_sequences,
+                recompute: config.model.recompute,
+                cache: None,
+            };
+            (compile(limits)?, generating.map(compile).transpose()?)
+        }
+    };
     let request = sharding_request(&program, &params, dtypes, &device_info);
     let sharding = &components.sharding;
     let schedule = sharding
@@ -172,15 +203,13 @@ pub fn make(
         .and_then(|schedule| schedule.validate(&request).map(|()| schedule))
         .map_err(|error| sharding.failed("schedule", error))?;
     let backend = &components.backend;
-    let prepared = Prepared::new(device.as_ref(), &program, &params, dtypes, &quantizers)
+    let programs = (&program, generator.as_ref());
+    let prepared = Prepared::new(device.as_ref(), programs, &params, dtypes, &quantizers)
         .map_err(|error| backend.failed("prepare", error))?;
-    let batch = [limits.max_tokens, limits.max_sequences];
     let loading = loading_bytes(&params, &quantizers);
     let memory = MemoryPlan::new(
-        &program,
-        &params,
-        dtypes,
-        batch,
+        programs,
+        Storage::sizes(&params, dtypes, demand.batch()),
         prepared.workspace_bytes,
         [program_bytes, loading],
     );
@@ -192,16 +221,34 @@ pub fn make(
         params,
         quantizers,
         program,
+        generator,
         schedule,
         dtypes,
         training,
-        limits,
+        demand,
         prepared,
         device,
         device_info,
         memory,
         flops,
     })
+}
+
+impl Demand {
+    /// Most tokens and sequences of any pass.
+    pub fn batch(&self) -> [u64; 2] {
+        let BatchLimits {
+            max_tokens,
+            max_sequences,
+        } = self.limits;
+        match self.generation {
+            None => [max_tokens, max_sequences],
+            Some(generation) => [
+                max_tokens.max(generation.max_tokens),
+                max_sequences.max(generation.cache.slots),
+            ],
+        }
+    }
 }
 
 impl RunPlan {
@@ -241,16 +288,16 @@ impl RunPlan {
     /// # Errors
     /// What the backend reports.
     pub fn storage(&self) -> Result<Storage, Error> {
-        let batch = [self.limits.max_tokens, self.limits.max_sequences];
-        let workspace = self.prepared.workspace_bytes;
-        let device = self.device.as_ref();
+        let generator = self.generator.as_ref();
+        let arena = self.program.arena.bytes();
+        let arena = generator.map_or(arena, |generator| arena.max(generator.arena.bytes()));
         Storage::new(
-            device,
-            &self.program,
+            self.device.as_ref(),
+            self.program.units.len(),
             &self.params,
             self.dtypes,
-            batch,
-            workspace,
+            self.demand.batch(),
+            [arena, self.prepared.workspace_bytes],
         )
         .map_err(|error| Error::plugin("backend", "alloc", error))
     }

@@ -1,5 +1,6 @@
 //! A model, an adapter and a recompute policy -> each unit's kernels in order, with a place for every value.
 
+mod cached;
 mod layout;
 
 use std::collections::HashMap;
@@ -15,6 +16,7 @@ use crate::params::{Dtypes, Param};
 use crate::recompute::{self, Retention};
 use crate::splice::{self, UnitGraph};
 
+pub use cached::CacheShape;
 pub use layout::{ArenaLayout, Extent, Place, Region};
 
 /// Sizes and policies that a program is made for.
@@ -26,6 +28,8 @@ pub struct Limits {
     pub max_sequences: u64,
     /// What layers save.
     pub recompute: Recompute,
+    /// The cache that attention reads, where the program generates: it then has no backward pass and no loss.
+    pub cache: Option<CacheShape>,
 }
 
 /// Numbers that a launch takes beside its buffers.
@@ -98,6 +102,8 @@ struct Draft {
     unit: UnitGraph,
     backward: Backward,
     retention: Retention,
+    /// Values that last from launch to launch.
+    caches: Vec<ValueId>,
     kind: UnitKind,
     name: String,
 }
@@ -127,7 +133,12 @@ pub fn compile(
         for &param in &graph.params {
             params[param].unit = params[param].unit.min(index);
         }
-        let trainable: Vec<bool> = graph.params.iter().map(|&p| params[p].trainable).collect();
+        let caches = match limits.cache {
+            Some(shape) => cached::cache(&mut graph, shape, &["hidden", "logits"])?,
+            None => Vec::new(),
+        };
+        let trained = |&param: &usize| limits.cache.is_none() && params[param].trainable;
+        let trainable: Vec<bool> = graph.params.iter().map(trained).collect();
         let backward = grad::differentiate(&mut graph, &trainable, upstream)?;
         if trainable.contains(&true) {
             upstream = InputGradient::Wanted;
@@ -147,6 +158,7 @@ pub fn compile(
             unit: graph,
             backward,
             retention,
+            caches,
             kind: unit.kind,
             name,
         });

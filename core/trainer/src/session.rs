@@ -10,7 +10,7 @@ use crate::config::{Config, ResolvedConfig};
 use crate::data::{Dataset, Extent, Horizon, Schedule, Vocabulary};
 use crate::files::ModelDirectory;
 use crate::observer::{Event, Observer, PlanSummary};
-use crate::plan::{self, BatchLimits, Purpose, RunPlan};
+use crate::plan::{self, BatchLimits, Demand, Generation, Purpose, RunPlan};
 use crate::registry::{Registry, SearchPath};
 use crate::select::{self, Components};
 use crate::stop::StopFlag;
@@ -60,25 +60,13 @@ impl Session {
         observer: &dyn Observer,
         stop: &StopFlag,
     ) -> Result<Self, Error> {
-        let config = resolved.config();
-        refuse_later_versions(config)?;
-        let path = config.model.path.as_deref().ok_or_else(|| Error::Usage {
-            message: "no model was given".to_owned(),
-            next_step: "name its directory with --model DIR".to_owned(),
-        })?;
-        let directory = ModelDirectory::open(path)?;
-        let services = HostServices::start_until(config.run.threads, stop.clone())?;
-        let registry = Registry::discover(&SearchPath::of(resolved));
-        sections::check(resolved, &registry)?;
-        let components = select::select(config, directory.config(), &registry, services)?;
-        refuse_untrained_adapter(purpose, &components)?;
-        let model = describe(&directory, &components)?;
-        let (device, device_info) = open_device(config, &components)?;
+        let ground = Ground::open(resolved, purpose, stop)?;
+        let config = ground.config;
         let data = match config.data.files.is_empty() {
             true => None,
             false => {
-                let read = || read_rows(config, purpose, &directory, &model, observer);
-                let data = services.install(read)?;
+                let read = || read_rows(&ground, purpose, observer);
+                let data = ground.services.install(read)?;
                 stop.check()?;
                 Some(data)
             }
@@ -86,23 +74,34 @@ impl Session {
         let limits = data
             .as_ref()
             .map_or_else(|| limits_without_rows(config), limits);
-        let plan = plan::make(
-            config,
+        let demand = Demand {
             purpose,
-            model,
-            &components,
-            device,
-            device_info,
             limits,
-            memory::resident_bytes(),
-        )?;
-        Ok(Session {
-            directory,
-            components,
-            data,
-            plan,
-            services,
-        })
+            generation: None,
+        };
+        ground.plan(demand, data)
+    }
+
+    /// A session to generate in. `demand` says, once the model is known, how much is generated at once.
+    ///
+    /// # Errors
+    /// As [`Session::open_for`]; what `demand` gives.
+    pub fn open_to_generate(
+        resolved: &ResolvedConfig,
+        stop: &StopFlag,
+        demand: impl FnOnce(&ModelDirectory, &Model) -> Result<Generation, Error>,
+    ) -> Result<Self, Error> {
+        let ground = Ground::open(resolved, Purpose::Generate, stop)?;
+        let generation = demand(&ground.directory, &ground.model)?;
+        let demand = Demand {
+            purpose: Purpose::Generate,
+            limits: BatchLimits {
+                max_tokens: generation.max_tokens,
+                max_sequences: generation.cache.slots,
+            },
+            generation: Some(generation),
+        };
+        ground.plan(demand, None)
     }
 
     /// The plan in a few numbers.
@@ -127,6 +126,68 @@ impl Session {
             peak_host_bytes: Bytes(if host { peak } else { self.plan.memory.program }),
             peak_device_bytes: Bytes(if host { 0 } else { peak }),
         }
+    }
+}
+
+/// What stands of a session before its rows are read.
+struct Ground<'a> {
+    config: &'a Config,
+    directory: ModelDirectory,
+    components: Components,
+    model: Model,
+    device: Arc<dyn Device>,
+    device_info: DeviceInfo,
+    services: &'static HostServices,
+}
+
+impl<'a> Ground<'a> {
+    fn open(
+        resolved: &'a ResolvedConfig,
+        purpose: Purpose,
+        stop: &StopFlag,
+    ) -> Result<Self, Error> {
+        let config = resolved.config();
+        refuse_later_versions(config)?;
+        let path = config.model.path.as_deref().ok_or_else(|| Error::Usage {
+            message: "no model was given".to_owned(),
+            next_step: "name its directory with --model DIR".to_owned(),
+        })?;
+        let directory = ModelDirectory::open(path)?;
+        let services = HostServices::start_until(config.run.threads, stop.clone())?;
+        let registry = Registry::discover(&SearchPath::of(resolved));
+        sections::check(resolved, &registry)?;
+        let components = select::select(config, directory.config(), &registry, services)?;
+        refuse_untrained_adapter(purpose, &components)?;
+        let model = describe(&directory, &components)?;
+        let (device, device_info) = open_device(config, &components)?;
+        Ok(Ground {
+            config,
+            directory,
+            components,
+            model,
+            device,
+            device_info,
+            services,
+        })
+    }
+
+    fn plan(self, demand: Demand, data: Option<RunData>) -> Result<Session, Error> {
+        let plan = plan::make(
+            self.config,
+            demand,
+            self.model,
+            &self.components,
+            self.device,
+            self.device_info,
+            memory::resident_bytes(),
+        )?;
+        Ok(Session {
+            directory: self.directory,
+            components: self.components,
+            data,
+            plan,
+            services: self.services,
+        })
     }
 }
 
@@ -225,18 +286,17 @@ fn open_device(
 
 /// Reads the rows and orders them into steps.
 fn read_rows(
-    config: &Config,
+    ground: &Ground<'_>,
     purpose: Purpose,
-    directory: &ModelDirectory,
-    model: &Model,
     observer: &dyn Observer,
 ) -> Result<RunData, Error> {
+    let (config, directory, model) = (ground.config, &ground.directory, &ground.model);
     let vocabulary = Vocabulary::new(directory.path(), model.vocab_size as usize);
     let mut progress = |_: crate::data::Progress<'_>| {};
     let seed = config.run.seed;
     let (train, eval) = match purpose {
         Purpose::Train => Dataset::open(&config.data, &vocabulary, seed, &mut progress)?,
-        Purpose::Evaluate => {
+        Purpose::Evaluate | Purpose::Generate => {
             let files = &config.data.files;
             let rows = Dataset::load(files, &config.data, &vocabulary, &mut progress)?;
             (rows, None)
@@ -251,7 +311,7 @@ fn read_rows(
     }
     let which = match purpose {
         Purpose::Train => "training",
-        Purpose::Evaluate => "evaluation",
+        Purpose::Evaluate | Purpose::Generate => "evaluation",
     };
     for note in notes(&train, which).into_iter().chain(
         eval.as_ref()
@@ -266,7 +326,7 @@ fn read_rows(
     };
     let train = match purpose {
         Purpose::Train => Schedule::training(&train, &config.data, seed, horizon)?,
-        Purpose::Evaluate => Schedule::evaluation(&train, &config.data)?,
+        Purpose::Evaluate | Purpose::Generate => Schedule::evaluation(&train, &config.data)?,
     };
     let eval = eval
         .map(|eval| Schedule::evaluation(&eval, &config.data))

@@ -111,8 +111,21 @@ impl TextTokenizer {
     /// # Errors
     /// The tokenizer's own reason.
     pub fn decode(&self, ids: &[i32]) -> Result<String, String> {
+        self.decode_with(ids, Special::Shown)
+    }
+
+    /// The text of `ids`, without special tokens.
+    ///
+    /// # Errors
+    /// The tokenizer's own reason.
+    pub fn decode_plain(&self, ids: &[i32]) -> Result<String, String> {
+        self.decode_with(ids, Special::LeftOut)
+    }
+
+    fn decode_with(&self, ids: &[i32], special: Special) -> Result<String, String> {
+        let skip = special == Special::LeftOut;
         let ids: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
-        contain(|| self.inner.decode(&ids, false))?.map_err(|e| e.to_string())
+        contain(|| self.inner.decode(&ids, skip))?.map_err(|e| e.to_string())
     }
 
     /// The token that ends a row.
@@ -124,6 +137,13 @@ impl TextTokenizer {
     pub fn sha256(&self) -> &str {
         &self.sha256
     }
+}
+
+/// What becomes of special tokens in a text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Special {
+    Shown,
+    LeftOut,
 }
 
 fn read(bytes: &[u8]) -> Result<Tokenizer, String> {

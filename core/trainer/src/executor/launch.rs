@@ -17,6 +17,7 @@ use crate::params::{Dtypes, Param};
 use crate::program::{Extent, OperandPlace, Program, Region, Scalars, Step};
 
 /// Numbers of a micro-batch that launches take.
+#[derive(Clone, Copy)]
 pub(super) struct Numbers {
     pub(super) tokens: u64,
     pub(super) sequences: u64,
@@ -73,6 +74,8 @@ pub(super) struct GradientKernels {
 /// All kernels of a run.
 pub struct Prepared {
     pub(super) units: Vec<PreparedUnit>,
+    /// Units of what generates beside the program.
+    pub(super) generator: Vec<PreparedUnit>,
     /// None where nothing is trained.
     pub(super) gradients: Option<GradientKernels>,
     /// One for each unit that has something to train.
@@ -82,13 +85,13 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Asks `device` for every kernel of `program`; equal requests share one.
+    /// Asks `device` for every kernel of a program, and of what generates beside it; equal requests share one.
     ///
     /// # Errors
     /// What the backend refuses, op named.
     pub fn new(
         device: &dyn Device,
-        program: &Program,
+        (program, generator): (&Program, Option<&Program>),
         params: &[Param],
         dtypes: Dtypes,
         quantizers: &HashMap<usize, Arc<dyn Quantizer>>,
@@ -99,13 +102,8 @@ impl Prepared {
             made: HashMap::new(),
             workspace_bytes: 0,
         };
-        let mut units = Vec::with_capacity(program.units.len());
-        for unit in &program.units {
-            units.push(PreparedUnit {
-                forward: maker.steps(&unit.forward)?,
-                backward: maker.steps(&unit.backward)?,
-            });
-        }
+        let units = maker.units(program)?;
+        let generator = generator.map_or(Ok(Vec::new()), |program| maker.units(program))?;
         let flat = |count: u64, dtype: DType| Operand {
             shape: vec![Dim::Fixed(count)],
             dtype,
@@ -136,6 +134,7 @@ impl Prepared {
         let workspace_bytes = maker.workspace_bytes;
         Ok(Prepared {
             units,
+            generator,
             gradients,
             adamw,
             workspace_bytes,
@@ -152,6 +151,16 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
+    fn units(&mut self, program: &Program) -> Result<Vec<PreparedUnit>> {
+        let units = program.units.iter().map(|unit| {
+            Ok(PreparedUnit {
+                forward: self.steps(&unit.forward)?,
+                backward: self.steps(&unit.backward)?,
+            })
+        });
+        units.collect()
+    }
+
     fn steps(&mut self, steps: &[Step]) -> Result<Vec<PreparedStep>> {
         steps
             .iter()

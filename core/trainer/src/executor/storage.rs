@@ -5,7 +5,6 @@ use espalier_interface::{Buffer, BufferRange, Device, MemoryKind, Result, Stream
 use crate::arena::aligned;
 use crate::data::MicroBatch;
 use crate::params::{Dtypes, Param};
-use crate::program::Program;
 
 /// Elements to which a trainable param's place is rounded up: 64 bytes or more in every dtype.
 const ELEMENT_STEP: u64 = 64;
@@ -43,7 +42,7 @@ pub struct Sizes {
 
 impl Storage {
     /// The sizes of the buffers that [`Storage::new`] allocates beside arena and workspace.
-    pub fn sizes(params: &[Param], dtypes: Dtypes, max_tokens: u64, max_sequences: u64) -> Sizes {
+    pub fn sizes(params: &[Param], dtypes: Dtypes, [max_tokens, max_sequences]: [u64; 2]) -> Sizes {
         let elements = Self::trainable_elements(params);
         Sizes {
             frozen: params
@@ -72,17 +71,17 @@ impl Storage {
             .sum()
     }
 
-    /// Allocates all buffers of a run, zeroed.
+    /// Allocates all buffers of a run of `units` units, zeroed.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` with the bytes wanted.
     pub fn new(
         device: &dyn Device,
-        program: &Program,
+        units: usize,
         params: &[Param],
         dtypes: Dtypes,
         [max_tokens, max_sequences]: [u64; 2],
-        workspace_bytes: u64,
+        [arena_bytes, workspace_bytes]: [u64; 2],
     ) -> Result<Self> {
         let mut buffers = Vec::new();
         let mut alloc = |bytes: u64| -> Result<BufferRange> {
@@ -97,7 +96,7 @@ impl Storage {
         };
         let mut ranges: Vec<Vec<BufferRange>> = vec![Vec::new(); params.len()];
         let mut gradients = vec![None; params.len()];
-        for unit in 0..program.units.len() {
+        for unit in 0..units {
             let frozen = |param: &Param| !param.trainable && param.unit == unit;
             let owned: Vec<_> = params
                 .iter()
@@ -131,9 +130,9 @@ impl Storage {
             bytes: count * each,
             ..whole
         };
-        let mut optimizer = Vec::with_capacity(program.units.len());
+        let mut optimizer = Vec::with_capacity(units);
         let mut at = 0;
-        for unit in 0..program.units.len() {
+        for unit in 0..units {
             let begin = at;
             for (index, param) in params.iter().enumerate() {
                 if param.trainable && param.unit == unit {
@@ -147,7 +146,7 @@ impl Storage {
             let value = part(values, begin, at - begin, dtypes.params.bytes());
             optimizer.push([state(slope), value, state(first), state(second)]);
         }
-        let arena = alloc(program.arena.bytes())?;
+        let arena = alloc(arena_bytes)?;
         let each = aligned(4 * max_tokens);
         let boundaries = 4 * (max_sequences + 1);
         let whole = alloc(4 * each + aligned(boundaries) + aligned(8))?;

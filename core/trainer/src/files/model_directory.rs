@@ -106,6 +106,13 @@ impl ModelDirectory {
             .transpose()
     }
 
+    /// `generation_config.json`, if there is one.
+    pub fn generation_config(&self) -> Result<Option<Value>, FileError> {
+        self.file(GENERATION_CONFIG)?
+            .map(|path| read_object(&path))
+            .transpose()
+    }
+
     /// All files of the tokenizer and the chat template that there are.
     pub fn tokenizer_files(&self) -> Result<Vec<PathBuf>, FileError> {
         self.existing(&TOKENIZER_FILES)

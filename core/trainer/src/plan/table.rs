@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use crate::executor::Storage;
-use crate::params::{Dtypes, Param};
+use crate::executor::Sizes;
 use crate::program::Program;
 
 /// Bytes by category. Their sum is the peak of a step; loading has a peak of its own.
@@ -23,6 +22,9 @@ pub struct MemoryPlan {
     pub arena: u64,
     /// What the head's chunk of logits needs beyond that.
     pub logits: u64,
+    /// Keys and values of earlier tokens; of a run that also trains or evaluates, what generating needs beyond the memory
+    /// of a step.
+    pub kv_cache: u64,
     /// Workspace of kernels.
     pub workspace: u64,
     /// Buffers of collectives; none on one rank.
@@ -34,19 +36,20 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// The plan of a program's run.
+    /// The plan of a program's run, and of what generates beside it in the same arena.
     ///
     /// # Units
     /// `program_bytes` and `loading_bytes` in bytes; see the fields of those names.
     pub fn new(
-        program: &Program,
-        params: &[Param],
-        dtypes: Dtypes,
-        [max_tokens, max_sequences]: [u64; 2],
+        (program, generator): (&Program, Option<&Program>),
+        sizes: Sizes,
         workspace: u64,
         [program_bytes, loading_bytes]: [u64; 2],
     ) -> Self {
-        let sizes = Storage::sizes(params, dtypes, max_tokens, max_sequences);
+        let beyond = generator.map_or(0, |generator| {
+            let step = program.arena.bytes();
+            generator.arena.bytes().saturating_sub(step)
+        });
         MemoryPlan {
             weights: sizes.frozen,
             trainable: sizes.trainable,
@@ -55,6 +58,7 @@ impl MemoryPlan {
             saved_activations: program.arena.saved,
             arena: program.arena.passing + program.arena.work + sizes.batch,
             logits: program.arena.logits,
+            kv_cache: program.arena.cache + beyond,
             workspace,
             collective: 0,
             program: program_bytes,
@@ -78,7 +82,7 @@ impl MemoryPlan {
     }
 
     /// The categories of a step with their names, in the order in which they are printed.
-    pub fn categories(&self) -> [(&'static str, u64); 10] {
+    pub fn categories(&self) -> [(&'static str, u64); 11] {
         [
             ("weights", self.weights),
             ("trainable params", self.trainable),
@@ -87,6 +91,7 @@ impl MemoryPlan {
             ("saved activations", self.saved_activations),
             ("arena", self.arena),
             ("logits chunk", self.logits),
+            ("kv cache", self.kv_cache),
             ("kernel workspace", self.workspace),
             ("collective buffers", self.collective),
             ("program", self.program),

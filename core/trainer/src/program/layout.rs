@@ -72,6 +72,8 @@ pub struct Place {
 /// The arena's parts in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArenaLayout {
+    /// Keys and values of earlier tokens, which nothing else overwrites.
+    pub cache: u64,
     /// What layers save for the backward pass.
     pub saved: u64,
     /// Hidden states and their gradients on the way from unit to unit, and the loss of each token.
@@ -89,7 +91,7 @@ pub struct ArenaLayout {
 impl ArenaLayout {
     /// Bytes of the whole arena.
     pub fn bytes(&self) -> u64 {
-        self.saved + self.passing + self.work + self.logits
+        self.cache + self.saved + self.passing + self.work + self.logits
     }
 }
 
@@ -102,21 +104,28 @@ pub(super) fn place(
 ) -> Result<Program> {
     let last = drafts.len() - 1;
     let mut arena = ArenaLayout::default();
+    let mut kept: Vec<HashMap<ValueId, Place>> = vec![HashMap::new(); drafts.len()];
+    for (index, draft) in drafts.iter().enumerate() {
+        for &value in &draft.caches {
+            let place = lasting(draft, value, dtypes, limits, &mut arena.cache)?;
+            kept[index].insert(value, place);
+        }
+    }
     // What lasts: saved values and hidden states that a backward pass reads.
     let mut outputs: Vec<Option<Place>> = vec![None; drafts.len()];
-    let mut saved: Vec<HashMap<ValueId, Place>> = vec![HashMap::new(); drafts.len()];
+    let mut end = arena.cache;
     for (index, draft) in drafts.iter().enumerate() {
         for &value in &draft.retention.saved {
-            let place = lasting(draft, value, dtypes, limits, &mut arena.saved)?;
-            saved[index].insert(value, place);
+            let place = lasting(draft, value, dtypes, limits, &mut end)?;
+            kept[index].insert(value, place);
         }
         let Some(hidden) = grad::output(&draft.unit.graph, "hidden") else {
             continue;
         };
-        if let Some(&place) = saved[index].get(&hidden) {
+        if let Some(&place) = kept[index].get(&hidden) {
             outputs[index] = Some(place);
         } else if drafts[index + 1].retention.keeps_input {
-            outputs[index] = Some(lasting(draft, hidden, dtypes, limits, &mut arena.saved)?);
+            outputs[index] = Some(lasting(draft, hidden, dtypes, limits, &mut end)?);
         }
     }
     // What passes: two slots for hidden states, two for their gradients, the loss by token.
@@ -132,7 +141,8 @@ pub(super) fn place(
             slots[1] = slots[1].max(bytes);
         }
     }
-    let base = arena.saved;
+    arena.saved = end - arena.cache;
+    let base = end;
     let slot = |kind: usize, index: usize| {
         base + if kind == 0 { 0 } else { 2 * slots[0] } + (index as u64 % 2) * slots[kind]
     };
@@ -151,14 +161,16 @@ pub(super) fn place(
             ..place
         }
     };
-    arena.loss = Some(by_token(dtypes.reduce.bytes()));
-    arena.correct = Some(by_token(4));
+    if limits.cache.is_none() {
+        arena.loss = Some(by_token(dtypes.reduce.bytes()));
+        arena.correct = Some(by_token(4));
+    }
 
-    let work = arena.saved + arena.passing;
+    let work = base + arena.passing;
     let mut units = Vec::with_capacity(drafts.len());
     let mut head_work = 0;
     for (index, draft) in drafts.iter().enumerate() {
-        let mut fixed = saved[index].clone();
+        let mut fixed = kept[index].clone();
         let head = draft.kind == UnitKind::Head;
         let max_tokens = if head {
             chunk(draft, dtypes, limits)
@@ -403,7 +415,7 @@ fn extent_of(draft: &Draft, value: ValueId, dtypes: Dtypes) -> Result<Extent> {
     }
 }
 
-/// Tokens of a head's chunk: about [`CHUNK_BYTES`] of logits.
+/// Tokens of a head's chunk: about [`CHUNK_BYTES`] of logits. Where the program generates, a sequence asks for one token's.
 fn chunk(draft: &Draft, dtypes: Dtypes, limits: Limits) -> u64 {
     let logits = grad::output(&draft.unit.graph, "logits");
     let per_token = logits.and_then(|value| extent_of(draft, value, dtypes).ok());
@@ -412,5 +424,9 @@ fn chunk(draft: &Draft, dtypes: Dtypes, limits: Limits) -> u64 {
         _ => 1,
     };
     let steps = (CHUNK_BYTES / bytes / CHUNK_STEP).max(1);
-    (steps * CHUNK_STEP).min(limits.max_tokens.div_ceil(CHUNK_STEP) * CHUNK_STEP)
+    let most = match limits.cache {
+        Some(shape) => shape.slots,
+        None => limits.max_tokens.div_ceil(CHUNK_STEP) * CHUNK_STEP,
+    };
+    (steps * CHUNK_STEP).min(most)
 }

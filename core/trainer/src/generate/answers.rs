@@ -1,0 +1,155 @@
+//! Rows and a model -> how many of their trained parts the model answers word for word.
+
+use super::generator::{Flow, Generator, Request};
+use crate::Error;
+use crate::data::{Sequence, TextTokenizer, UNTRAINED};
+use crate::plan::Generation;
+use crate::program::CacheShape;
+
+/// Tokens that an answer may have beyond the expected one: more would make it wrong in any case.
+const BEYOND: usize = 8;
+/// Most questions answered at once.
+const SLOTS: usize = 16;
+/// Most tokens of prompts taken in at once.
+const PREFILL_TOKENS: usize = 512;
+
+/// A row as a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The tokens before the first trained one.
+    pub prompt: Vec<i32>,
+    /// The trained tokens that follow.
+    pub expected: Vec<i32>,
+}
+
+/// The questions that a model answered word for word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExactMatch {
+    /// Right ones.
+    pub right: u64,
+    /// All that were asked.
+    pub asked: u64,
+}
+
+impl ExactMatch {
+    /// `right / asked`.
+    pub fn share(self) -> f64 {
+        self.right as f64 / self.asked.max(1) as f64
+    }
+}
+
+impl std::fmt::Display for ExactMatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.right, self.asked)
+    }
+}
+
+/// The first trained part of a row, and what stands before it; none where nothing is trained.
+pub fn question(sequence: &Sequence<'_>) -> Option<Question> {
+    let labels: Vec<i32> = sequence.labels().collect();
+    let first = labels.iter().position(|&label| label != UNTRAINED)?;
+    let trained = labels[first..].iter().copied();
+    Some(Question {
+        prompt: sequence.tokens[..=first].to_vec(),
+        expected: trained.take_while(|&label| label != UNTRAINED).collect(),
+    })
+}
+
+/// What answering `questions` takes at once.
+pub fn demand(questions: &[Question]) -> Generation {
+    let longest = |length: fn(&Question) -> usize| questions.iter().map(length).max();
+    let capacity = longest(|one| one.prompt.len() + one.expected.len() + BEYOND);
+    let prompts: usize = questions.iter().map(|one| one.prompt.len()).sum();
+    let slots = questions.len().clamp(1, SLOTS);
+    Generation {
+        cache: CacheShape {
+            slots: slots as u64,
+            capacity: capacity.unwrap_or(1) as u64,
+        },
+        max_tokens: prompts.min(PREFILL_TOKENS).max(slots) as u64,
+    }
+}
+
+/// Answers the questions and counts those whose text is the expected one, white space around it aside; tokens are
+/// compared where there is no tokenizer.
+///
+/// # Errors
+/// As [`Generator::answer`]; tokens that the tokenizer cannot decode.
+pub fn answer(
+    generator: &mut Generator<'_>,
+    questions: &[Question],
+    ends: &[i32],
+    tokenizer: Option<&TextTokenizer>,
+) -> Result<ExactMatch, Error> {
+    let request = |question: &'_ Question| question.expected.len() + BEYOND;
+    let requests: Vec<Request<'_>> = questions
+        .iter()
+        .map(|question| Request {
+            prompt: &question.prompt,
+            max_new_tokens: request(question),
+        })
+        .collect();
+    let answers = generator.answer(&requests, &mut |_, _| Ok(Flow::Continue))?;
+    let mut right = 0;
+    for (question, answer) in questions.iter().zip(&answers) {
+        let expected = without_end(&question.expected, ends);
+        right += u64::from(match tokenizer {
+            None => answer.tokens == expected,
+            Some(tokenizer) => {
+                plain(tokenizer, &answer.tokens)?.trim() == plain(tokenizer, expected)?.trim()
+            }
+        });
+    }
+    Ok(ExactMatch {
+        right,
+        asked: questions.len() as u64,
+    })
+}
+
+/// `tokens` up to the first end token.
+fn without_end<'a>(tokens: &'a [i32], ends: &[i32]) -> &'a [i32] {
+    let end = tokens.iter().position(|token| ends.contains(token));
+    &tokens[..end.unwrap_or(tokens.len())]
+}
+
+fn plain(tokenizer: &TextTokenizer, tokens: &[i32]) -> Result<String, Error> {
+    let text = tokenizer.decode_plain(tokens);
+    text.map_err(|reason| Error::Usage {
+        message: format!("the tokenizer cannot decode an answer: {reason}"),
+        next_step: "check the model's tokenizer.json".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn questions(lengths: &[[usize; 2]]) -> Vec<Question> {
+        let tokens = |length| vec![5; length];
+        let of = |&[prompt, expected]: &[usize; 2]| Question {
+            prompt: tokens(prompt),
+            expected: tokens(expected),
+        };
+        lengths.iter().map(of).collect()
+    }
+
+    #[test]
+    fn the_demand_holds_the_longest_question_and_its_answer() {
+        let found = demand(&questions(&[[3, 40], [30, 2], [1, 1]]));
+        assert_eq!((found.cache.slots, found.cache.capacity), (3, 43 + 8));
+        assert_eq!(found.max_tokens, 34);
+        let found = demand(&questions(&[[100, 1]; 40]));
+        assert_eq!((found.cache.slots, found.max_tokens), (16, 512));
+        let found = demand(&questions(&[]));
+        assert_eq!(
+            (found.cache.slots, found.cache.capacity, found.max_tokens),
+            (1, 1, 1)
+        );
+    }
+
+    #[test]
+    fn an_expected_answer_ends_at_its_end_token() {
+        assert_eq!(without_end(&[4, 5, 1, 9], &[1, 2]), [4, 5]);
+        assert_eq!(without_end(&[4, 5], &[1]), [4, 5]);
+    }
+}

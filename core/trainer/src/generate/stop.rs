@@ -1,0 +1,153 @@
+//! What ends an answer: end tokens, and texts at which it is cut.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::Error;
+use crate::files::ModelDirectory;
+
+/// The tokens that end an answer: `eos_token_id` of `generation_config.json` and of `config.json`, a number or a list,
+/// and the tokenizer's own.
+///
+/// # Errors
+/// A `generation_config.json` that cannot be read, or an id that is none.
+pub fn end_tokens(
+    directory: &ModelDirectory,
+    tokenizers: Option<i32>,
+    vocab_size: u64,
+) -> Result<Vec<i32>, Error> {
+    let mut tokens: Vec<i32> = tokenizers.into_iter().collect();
+    tokens.extend(ids(
+        &directory.path().join("config.json"),
+        directory.config(),
+        vocab_size,
+    )?);
+    if let Some(config) = directory.generation_config()? {
+        let path = directory.path().join("generation_config.json");
+        tokens.extend(ids(&path, &config, vocab_size)?);
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    Ok(tokens)
+}
+
+/// The ids under `eos_token_id`.
+fn ids(path: &Path, config: &Value, vocab_size: u64) -> Result<Vec<i32>, Error> {
+    let found = match config.get("eos_token_id") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(ids)) => ids.clone(),
+        Some(id) => vec![id.clone()],
+    };
+    let id = |value: &Value| {
+        let id = value.as_u64().filter(|&id| id < vocab_size);
+        id.map(|id| id as i32).ok_or_else(|| Error::Checkpoint {
+            path: path.to_owned(),
+            message: format!("eos_token_id: expected ids below {vocab_size}, found {value}"),
+        })
+    };
+    found.iter().map(id).collect()
+}
+
+/// Cuts a text that comes in pieces where one of some texts begins.
+#[derive(Clone, Debug, Default)]
+pub struct Cut {
+    stops: Vec<String>,
+    /// Text held back: a stop text may begin in it.
+    held: String,
+}
+
+/// A piece of text, and whether a stop text followed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Text to show.
+    pub text: String,
+    /// Whether the answer ends with it.
+    pub stopped: bool,
+}
+
+impl Cut {
+    /// A cut at any of `stops`; empty ones count for nothing.
+    pub fn new(stops: &[String]) -> Self {
+        let stops = stops.iter().filter(|stop| !stop.is_empty());
+        Cut {
+            stops: stops.cloned().collect(),
+            held: String::new(),
+        }
+    }
+
+    /// Takes the next piece and returns what no stop text can begin in any more.
+    pub fn push(&mut self, piece: &str) -> Piece {
+        self.held.push_str(piece);
+        let found = self.stops.iter().filter_map(|stop| self.held.find(stop));
+        if let Some(at) = found.min() {
+            let text = self.held[..at].to_owned();
+            self.held.clear();
+            return Piece {
+                text,
+                stopped: true,
+            };
+        }
+        let overlaps = self.stops.iter().map(|stop| overlap(&self.held, stop));
+        let keep = overlaps.max().unwrap_or(0);
+        let rest = self.held.split_off(self.held.len() - keep);
+        Piece {
+            text: std::mem::replace(&mut self.held, rest),
+            stopped: false,
+        }
+    }
+
+    /// What is held back when the answer ends otherwise.
+    pub fn finish(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+}
+
+/// Bytes of the longest end of `text` with which `stop` begins.
+fn overlap(text: &str, stop: &str) -> usize {
+    let lengths = stop.char_indices().map(|(at, _)| at);
+    lengths
+        .filter(|&len| text.ends_with(&stop[..len]))
+        .max()
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_stop_text_is_found_across_pieces_and_never_shown() {
+        let mut cut = Cut::new(&["\n\n".into(), "END".into(), String::new()]);
+        let mut shown = String::new();
+        let mut stopped = false;
+        for piece in ["a\n", "b E", "N", "D of it"] {
+            let piece = cut.push(piece);
+            shown.push_str(&piece.text);
+            stopped = piece.stopped;
+        }
+        assert!(stopped);
+        assert_eq!(shown, "a\nb ");
+    }
+
+    #[test]
+    fn what_was_held_back_for_nothing_comes_after_all() {
+        let mut cut = Cut::new(&["ENDE".into()]);
+        assert_eq!(cut.push("x EN").text, "x ");
+        assert_eq!(cut.push("é E").text, "ENé ");
+        assert_eq!(cut.finish(), "E");
+    }
+
+    #[test]
+    fn end_tokens_are_a_number_or_a_list_and_below_the_vocabulary() {
+        let of = |config: Value| ids(Path::new("config.json"), &config, 10);
+        assert_eq!(of(json!({})).expect("none"), Vec::<i32>::new());
+        assert_eq!(of(json!({"eos_token_id": 3})).expect("one"), [3]);
+        assert_eq!(of(json!({"eos_token_id": [3, 9]})).expect("two"), [3, 9]);
+        let error = of(json!({"eos_token_id": 10})).expect_err("too large");
+        assert_eq!(error.exit_code(), 4);
+        assert!(error.to_string().contains("below 10, found 10"), "{error}");
+    }
+}

@@ -1,0 +1,159 @@
+//! A unit's graph -> the same for generating: attention over a cache, and no more than the output asks for.
+
+use std::collections::HashSet;
+
+use espalier_interface::graph::{Dim, ValueId, ValueType, batch};
+use espalier_interface::{DType, PluginError, Result};
+
+use crate::splice::UnitGraph;
+
+/// The size of a cache of keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheShape {
+    /// Sequences that it holds at once.
+    pub slots: u64,
+    /// Tokens of a slot.
+    pub capacity: u64,
+}
+
+/// Turns every `attention` of `unit` into `attention_cached`, drops what no output of `outputs` needs, and
+/// returns the caches, each `[slots, capacity, J K]`.
+///
+/// # Errors
+/// `UNSUPPORTED` for attention that sees later tokens, or a graph that reads what attention computes beside its output.
+pub(super) fn cache(
+    unit: &mut UnitGraph,
+    shape: CacheShape,
+    outputs: &[&str],
+) -> Result<Vec<ValueId>> {
+    unit.graph
+        .outputs
+        .retain(|output| outputs.contains(&output.name.as_str()));
+    prune(unit);
+    let positions = unit.graph.batch(batch::POSITIONS);
+    let sequences = unit.graph.batch(batch::SEQUENCES);
+    let (graph, nodes) = (&mut unit.graph, &mut unit.nodes);
+    let read: HashSet<ValueId> = nodes
+        .iter()
+        .flat_map(|placed| placed.node.inputs.iter().copied())
+        .collect();
+    let mut caches = Vec::new();
+    for placed in nodes.iter_mut().filter(|p| p.node.op == "attention") {
+        let node = &mut placed.node;
+        if !node.attributes.flag("causal") {
+            return Err(PluginError::unsupported(
+                "a model whose attention sees later tokens does not generate",
+            ));
+        }
+        if node.outputs[1..].iter().any(|value| read.contains(value)) {
+            return Err(PluginError::unsupported(
+                "attention over a cache gives no log-sum-exp, and the graph reads it",
+            ));
+        }
+        node.op = "attention_cached".to_owned();
+        node.inputs.extend([positions, sequences]);
+        node.outputs.truncate(1);
+        for input in [1, 2] {
+            let width = graph.values[node.inputs[input]].shape[1];
+            let [slots, capacity] = [shape.slots, shape.capacity].map(Dim::Fixed);
+            graph.values.push(ValueType {
+                shape: vec![slots, capacity, width],
+                dtype: DType::COMPUTE,
+            });
+            let value = graph.values.len() - 1;
+            node.outputs.push(value);
+            caches.push(value);
+        }
+    }
+    Ok(caches)
+}
+
+/// Drops the nodes whose results nothing needs.
+fn prune(unit: &mut UnitGraph) {
+    let outputs = unit.graph.outputs.iter();
+    let mut needed: HashSet<ValueId> = outputs.map(|output| output.value).collect();
+    let mut kept = Vec::with_capacity(unit.nodes.len());
+    for placed in unit.nodes.drain(..).rev() {
+        if placed
+            .node
+            .outputs
+            .iter()
+            .any(|value| needed.contains(value))
+        {
+            needed.extend(&placed.node.inputs);
+            kept.push(placed);
+        }
+    }
+    kept.reverse();
+    unit.nodes = kept;
+}
+
+#[cfg(test)]
+mod tests {
+    use espalier_interface::graph::{Graph, Source};
+    use espalier_interface::op::{self, AttentionShape};
+
+    use super::*;
+    use crate::splice::Placed;
+
+    /// `hidden` = attention of the input with itself; `loss` = twice the input.
+    fn unit() -> UnitGraph {
+        let mut graph = Graph::new("unit");
+        let rows = [Dim::Tokens, Dim::Fixed(8)];
+        let x = graph.input(Source::Previous("hidden".into()), rows, DType::COMPUTE);
+        let bounds = graph.batch(batch::CU_SEQLENS);
+        let shape = AttentionShape {
+            heads: 2,
+            kv_heads: 2,
+            head_dim: 4,
+            scale: 0.5,
+            window: None,
+            softcap: None,
+        };
+        let hidden = op::attention(&mut graph, x, x, x, bounds, shape);
+        let loss = op::add(&mut graph, x, x, 1.0);
+        graph.output("hidden", hidden);
+        graph.output("loss", loss);
+        let nodes = std::mem::take(&mut graph.nodes).into_iter();
+        let placed = nodes.map(|node| Placed {
+            node,
+            dropout: None,
+            site: None,
+        });
+        UnitGraph {
+            nodes: placed.collect(),
+            graph,
+            params: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn attention_gets_a_cache_and_the_loss_is_dropped() {
+        let mut unit = unit();
+        let shape = CacheShape {
+            slots: 3,
+            capacity: 5,
+        };
+        let caches = cache(&mut unit, shape, &["hidden", "logits"]).expect("causal");
+        let ops: Vec<&str> = unit.nodes.iter().map(|p| p.node.op.as_str()).collect();
+        assert_eq!(ops, ["attention_cached"]);
+        let node = &unit.nodes[0].node;
+        assert_eq!((node.inputs.len(), node.outputs.len()), (6, 3));
+        assert_eq!(node.outputs[1..], caches);
+        let fixed = [3, 5, 8].map(Dim::Fixed).to_vec();
+        assert!(caches.iter().all(|&v| unit.graph.values[v].shape == fixed));
+    }
+
+    #[test]
+    fn attention_to_later_tokens_is_refused() {
+        let mut unit = unit();
+        let attributes = &mut unit.nodes[0].node.attributes;
+        *attributes = std::mem::take(attributes).with("causal", false);
+        let shape = CacheShape {
+            slots: 1,
+            capacity: 1,
+        };
+        let refused = cache(&mut unit, shape, &["hidden"]).expect_err("not causal");
+        assert!(refused.message.contains("later tokens"), "{refused}");
+    }
+}
