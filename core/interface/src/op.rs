@@ -12,9 +12,9 @@
 //! | `linear_input_backward` | dy `[T, N]`; weight -> dx `[T, M]` c | |
 //! | `linear_weight_backward` | dy `[T, N]`, x `[T, M]` -> dweight `[N, M]`, accumulated | |
 //! | `bias_backward` | dy `[T, N]` -> dbias `[N]`, accumulated | |
-//! | `rms_norm` | x `[T, D]`; weight `[D]` -> `[T, D]` c | `eps` |
+//! | `rms_norm` | x `[T, D]`; weight `[G]`, each G of the D columns on their own -> `[T, D]` c | `eps` |
 //! | `rms_norm_backward` | dy, x `[T, D]`; weight -> dx `[T, D]` c | `eps` |
-//! | `rms_norm_weight_backward` | dy, x `[T, D]` -> dweight `[D]`, accumulated | `eps` |
+//! | `rms_norm_weight_backward` | dy, x `[T, D]` -> dweight `[G]`, accumulated | `eps` |
 //! | `rope` | x `[T, H K]`, positions `[T]` -> `[T, H K]` c | `head_dim`, `inv_freq` `[K / 2]`, `scaling`; halves rotated as in Llama |
 //! | `rope_backward` | dy, positions -> dx | as `rope` |
 //! | `attention` | q `[T, H K]`, k, v `[T, J K]`, cu_seqlens `[S + 1]` -> out `[T, H K]` c, lse `[T, H]` r | `heads`, `kv_heads`, `head_dim`, `scale`, `causal`, `window`, `softcap` |
@@ -85,7 +85,7 @@ pub fn linear(graph: &mut Graph, x: ValueId, weight: ParamId, bias: Option<Param
     graph.node("linear", &[x], &params, vec![ty], Attributes::new())
 }
 
-/// `x / rms(x) * weight`, `[T, D]`.
+/// `x / rms(x) * weight`, `[T, D]`; a weight of `K < D` elements norms each run of `K` columns, a head, on its own.
 pub fn rms_norm(graph: &mut Graph, x: ValueId, weight: ParamId, eps: f64) -> ValueId {
     let ty = graph.type_of(x).clone();
     graph.node(

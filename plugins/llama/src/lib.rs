@@ -1,24 +1,25 @@
-//! Llama's `config.json` -> a model as data: params, units and graphs of Llama 1, 2 and 3.
+//! Llama 1, 2 and 3, and models that share their `config.json`: their `config.json` -> a model as data. Biases where the config asks for them.
 
-mod config;
-mod fields;
-mod graphs;
-mod model;
-mod rope;
-
+use espalier_decoder::{AttentionBias, Dialect, Window};
 use espalier_interface::model::Model;
 use espalier_interface::{Component, Family, Instance, Result, Role};
 use serde_json::Value as Json;
 
-pub use config::LlamaConfig;
-pub use rope::{Rope, RopeScaling};
+const DIALECT: Dialect = Dialect {
+    model_type: "llama",
+    attention_bias: AttentionBias::Configured,
+    mlp_bias: true,
+    head_norms: false,
+    window: Window::Never,
+    default_head_dim: None,
+};
 
-/// The family of Llama 1, 2 and 3, and of models that share their `config.json`.
+/// The family of Llama 1, 2 and 3, and models that share their `config.json`.
 pub struct Llama;
 
 impl Family for Llama {
     fn describe(&self, config: &Json) -> Result<Model> {
-        model::build(&LlamaConfig::read(config)?)
+        espalier_decoder::describe(config, &DIALECT)
     }
 }
 

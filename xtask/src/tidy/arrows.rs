@@ -1,7 +1,7 @@
 //! Turns the members' `Cargo.toml` into findings: who may depend on whom, and shared settings.
 //!
-//! hosts -> trainer -> interface <- plugins -> kernels -> interface. A plugin knows no other plugin
-//! and never the trainer; the trainer knows neither kernels nor plugins.
+//! hosts -> trainer -> interface <- plugins -> kernels -> interface; families -> decoder -> interface. A plugin knows
+//! no other plugin and never the trainer; the trainer knows neither kernels nor decoder nor plugins.
 
 use std::fs;
 use std::path::Path;
@@ -15,6 +15,7 @@ use crate::workspace::Workspace;
 const INTERFACE: &str = "espalier-interface";
 const TRAINER: &str = "espalier-trainer";
 const KERNELS: &str = "espalier-kernels";
+const DECODER: &str = "espalier-decoder";
 
 const SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
@@ -68,12 +69,12 @@ fn check_manifest(name: &str, folder: &Path, manifest: &Table, findings: &mut Fi
 /// Whether the arrow `name -> dependency` exists in the architecture.
 fn allowed(folder: &Path, name: &str, dependency: &str) -> bool {
     match folder.iter().next().and_then(|part| part.to_str()) {
-        Some("core") if name == TRAINER => dependency == INTERFACE,
+        Some("core") if [TRAINER, DECODER].contains(&name) => dependency == INTERFACE,
         Some("core" | "xtask") => false,
         Some("kernels") => dependency == INTERFACE,
-        Some("plugins") => [INTERFACE, KERNELS].contains(&dependency),
+        Some("plugins") => [INTERFACE, KERNELS, DECODER].contains(&dependency),
         // The embedded default links the shipped plugins in.
-        Some("hosts") => dependency != KERNELS,
+        Some("hosts") => ![KERNELS, DECODER].contains(&dependency),
         Some("tests") => true,
         _ => false,
     }
@@ -106,6 +107,10 @@ mod tests {
         assert_eq!(of(TRAINER, "core/trainer", KERNELS), 1);
         assert_eq!(of(TRAINER, "core/trainer", "espalier-llama"), 1);
         assert_eq!(of(INTERFACE, "core/interface", KERNELS), 1);
+        assert_eq!(of(DECODER, "core/decoder", INTERFACE), 0);
+        assert_eq!(of(DECODER, "core/decoder", KERNELS), 1);
+        assert_eq!(of("espalier-llama", "plugins/llama", DECODER), 0);
+        assert_eq!(of(TRAINER, "core/trainer", DECODER), 1);
         assert_eq!(of(KERNELS, "kernels", INTERFACE), 0);
         assert_eq!(of("espalier-cli", "hosts/cli", "espalier-llama"), 0);
         assert_eq!(of("xtask", "xtask", TRAINER), 1);

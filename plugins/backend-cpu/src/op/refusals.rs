@@ -62,7 +62,7 @@ fn a_contradictory_request_is_refused() {
         .param(&[3], &x[..3]);
     refused(
         norm.output(rows(&x, 4)).with("eps", 1e-5),
-        "the weight has shape [3], expected [4]",
+        "the weight has 3 elements, expected a divisor of the 4 columns",
     );
 }
 

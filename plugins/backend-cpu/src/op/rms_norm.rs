@@ -1,7 +1,7 @@
 //! `rms_norm`, `rms_norm_backward` and `rms_norm_weight_backward`.
 
-use espalier_interface::Result;
 use espalier_interface::graph::Dim;
+use espalier_interface::{DType, Operand, Result};
 use espalier_kernels::element::Element;
 use espalier_kernels::rms_norm as kernel;
 
@@ -27,9 +27,8 @@ pub const OPS: &[Op] = &[
 fn forward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     asked.check([1, 1, 1], &["eps"])?;
     let (x, eps) = (asked.input(0), asked.attributes().number("eps")?);
-    let width = asked.width(x, "x")?;
     asked.expect_like(x, &[(asked.output(0), "the output")])?;
-    let weight = asked.dense(0, "the weight", &[width as u64])?;
+    let weight = weight(asked, x)?;
     compute!(asked, x.dtype, E => stored!(asked, weight, W => {
         Ok(Made::new(move |call| {
             let (x, weight) = (call.input::<E>(0), call.param::<W>(0));
@@ -42,9 +41,8 @@ fn forward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
 fn backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     asked.check([2, 1, 1], &["eps"])?;
     let (dy, eps) = (asked.input(0), asked.attributes().number("eps")?);
-    let width = asked.width(dy, "dy")?;
     asked.expect_like(dy, &[(asked.input(1), "x"), (asked.output(0), "dx")])?;
-    let weight = asked.dense(0, "the weight", &[width as u64])?;
+    let weight = weight(asked, dy)?;
     compute!(asked, dy.dtype, E => stored!(asked, weight, W => {
         Ok(Made::new(move |call| {
             let (dy, x, weight) = (call.input::<E>(0), call.input(1), call.param::<W>(0));
@@ -57,20 +55,44 @@ fn backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
 fn weight_backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     asked.check([2, 0, 1], &["eps"])?;
     let (dy, eps) = (asked.input(0), asked.attributes().number("eps")?);
-    let width = asked.width(dy, "dy")?;
     asked.expect_like(dy, &[(asked.input(1), "x")])?;
-    let most = asked.request.max_tokens as usize;
+    let gradient = asked.output(0);
+    let width = match gradient.shape[..] {
+        [Dim::Fixed(group)] => group,
+        _ => 0,
+    };
+    let group = group(asked, dy, "dweight", width)?;
+    let groups = asked.width(dy, "dy")? / group as usize;
+    let most = asked.request.max_tokens as usize * groups;
     compute!(asked, dy.dtype, E => {
         type R = <E as Element>::Acc;
-        let gradient = asked.output(0);
-        asked.expect(gradient, "dweight", &[Dim::Fixed(width as u64)], R::DTYPE)?;
+        asked.expect(gradient, "dweight", &[Dim::Fixed(group)], R::DTYPE)?;
         let run = Made::new(move |call| {
             let (dy, x) = (call.input::<E>(0), call.input(1));
-            let inverse = call.workspace(call.tokens);
+            let inverse = call.workspace(call.tokens * groups);
             let dweight = call.output::<R>(0);
             kernel::rms_norm_backward_weight(call.services, x, dy, eps, inverse, dweight);
             Ok(())
         });
         Ok(run.with_workspace(most * size_of::<R>()))
     })
+}
+
+/// The stored dtype of the weight, whose elements are a group of the columns of `x`.
+fn weight(asked: &Asked<'_>, x: &Operand) -> Result<DType> {
+    let elements = asked.request.params[0].shape.iter().product();
+    let group = group(asked, x, "the weight", elements)?;
+    asked.dense(0, "the weight", &[group])
+}
+
+/// `elements` of `name`, where they divide the columns of `x`.
+fn group(asked: &Asked<'_>, x: &Operand, name: &str, elements: u64) -> Result<u64> {
+    let width = asked.width(x, "x")? as u64;
+    match elements {
+        0 => Err(asked.invalid(format!("{name} has no elements"))),
+        _ if width % elements == 0 => Ok(elements),
+        _ => Err(asked.invalid(format!(
+            "{name} has {elements} elements, expected a divisor of the {width} columns"
+        ))),
+    }
 }

@@ -25,18 +25,19 @@ fn flat<E: Element>(x: &[E]) -> Array {
     array(&[Fixed(x.len() as u64)], x)
 }
 
-fn norms<E: Element>() {
+/// Norms of whole rows, or of each `group` of their columns.
+fn norms<E: Element>(group: usize) {
     let (t, d) = (5, 24);
     let (x, dy, w) = (
         normal::<E>(t * d, 1),
         normal::<E>(t * d, 2),
-        normal::<f32>(d, 3),
+        normal::<f32>(group, 3),
     );
     let mut y = vec![E::default(); t * d];
     kernels::rms_norm::rms_norm(&Serial, &x, &w, 1e-5, &mut y);
     let rig = Rig::new("rms_norm", t)
         .input(rows(&x, d))
-        .param(&[d as u64], &w);
+        .param(&[group as u64], &w);
     let rig = rig
         .output(rows(&normal::<E>(t * d, 9), d))
         .with("eps", 1e-5);
@@ -47,13 +48,13 @@ fn norms<E: Element>() {
         .input(rows(&dy, d))
         .input(rows(&x, d));
     let rig = rig
-        .param(&[d as u64], &w)
+        .param(&[group as u64], &w)
         .output(rows(&x, d))
         .with("eps", 1e-5);
     assert_eq!(numbers::<E>(&rig.run().unwrap()[0]), y);
 
-    let start: Vec<E::Acc> = normal(d, 4);
-    let (mut dw, mut inverse) = (start.clone(), vec![Default::default(); t]);
+    let start: Vec<E::Acc> = normal(group, 4);
+    let (mut dw, mut inverse) = (start.clone(), vec![Default::default(); t * d / group]);
     kernels::rms_norm::rms_norm_backward_weight(&Serial, &x, &dy, 1e-5, &mut inverse, &mut dw);
     let rig = Rig::new("rms_norm_weight_backward", t)
         .input(rows(&dy, d))
@@ -64,9 +65,10 @@ fn norms<E: Element>() {
 
 #[test]
 fn norms_in_every_dtype() {
-    norms::<f32>();
-    norms::<bf16>();
-    norms::<f64>();
+    norms::<f32>(24);
+    norms::<f32>(8);
+    norms::<bf16>(24);
+    norms::<f64>(24);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Llama's three graphs: the token table, a layer, and the head with its loss.
+//! A decoder's graphs: the token table, a layer, and the head with its loss.
 //!
 //! Legend: `T` tokens, `D` width, `F` feed-forward width, `H` heads, `J` key/value heads, `K` head width, `V` vocab.
 
@@ -6,14 +6,14 @@ use espalier_interface::DType;
 use espalier_interface::graph::{Dim, Graph, Source, ValueId, batch};
 use espalier_interface::op::{self, AttentionShape, EmbeddingLayout};
 
-use crate::config::LlamaConfig;
+use crate::config::DecoderConfig;
 
 /// The name under which hidden states pass from unit to unit.
 const HIDDEN: &str = "hidden";
 
 /// Tokens `[T]` -> `hidden` `[T, D]`.
-pub fn embedding(config: &LlamaConfig) -> Graph {
-    let mut graph = Graph::new("llama.embedding");
+pub fn embedding(config: &DecoderConfig) -> Graph {
+    let mut graph = Graph::new(&format!("{}.embedding", config.family));
     let tokens = graph.batch(batch::TOKENS);
     let shape = [config.vocab_size, config.hidden_size];
     let table = graph.param("model.embed_tokens.weight", shape);
@@ -22,12 +22,13 @@ pub fn embedding(config: &LlamaConfig) -> Graph {
     graph
 }
 
-/// `hidden` `[T, D]` -> `hidden` `[T, D]`: `x + attention(norm(x))`, then `x + feed_forward(norm(x))`.
-pub fn layer(config: &LlamaConfig) -> Graph {
-    let mut graph = Graph::new("llama.layer");
+/// `hidden` `[T, D]` -> `hidden` `[T, D]`: `x + attention(norm(x))`, then `x + feed_forward(norm(x))`. Its tokens see
+/// `window` tokens back, themselves included, or all of their sequence.
+pub fn layer(config: &DecoderConfig, window: Option<u64>) -> Graph {
+    let mut graph = Graph::new(&format!("{}.layer", config.family));
     let hidden = previous(&mut graph, config);
     let normed = norm(&mut graph, hidden, "input_layernorm.weight", config);
-    let attended = attention(&mut graph, normed, config);
+    let attended = attention(&mut graph, normed, config, window);
     let hidden = op::add(&mut graph, hidden, attended, 1.0);
     let normed = norm(
         &mut graph,
@@ -42,8 +43,8 @@ pub fn layer(config: &LlamaConfig) -> Graph {
 }
 
 /// `hidden` `[T, D]` -> `loss` `[T]`, `correct` `[T]`, `logits` `[T, V]`.
-pub fn head(config: &LlamaConfig) -> Graph {
-    let mut graph = Graph::new("llama.head");
+pub fn head(config: &DecoderConfig) -> Graph {
+    let mut graph = Graph::new(&format!("{}.head", config.family));
     let hidden = previous(&mut graph, config);
     let normed = norm(&mut graph, hidden, "model.norm.weight", config);
     let weight = graph.param("lm_head.weight", [config.vocab_size, config.hidden_size]);
@@ -56,13 +57,22 @@ pub fn head(config: &LlamaConfig) -> Graph {
     graph
 }
 
-fn previous(graph: &mut Graph, config: &LlamaConfig) -> ValueId {
+fn previous(graph: &mut Graph, config: &DecoderConfig) -> ValueId {
     let shape = [Dim::Tokens, Dim::Fixed(config.hidden_size)];
     graph.input(Source::Previous(HIDDEN.to_owned()), shape, DType::COMPUTE)
 }
 
-fn norm(graph: &mut Graph, x: ValueId, name: &str, config: &LlamaConfig) -> ValueId {
+fn norm(graph: &mut Graph, x: ValueId, name: &str, config: &DecoderConfig) -> ValueId {
     let weight = graph.param(name, [config.hidden_size]);
+    op::rms_norm(graph, x, weight, config.rms_norm_eps)
+}
+
+/// Each head of `x` `[T, H K]` on its own, where the family norms queries and keys.
+fn head_norm(graph: &mut Graph, x: ValueId, name: &str, config: &DecoderConfig) -> ValueId {
+    if !config.head_norms {
+        return x;
+    }
+    let weight = graph.param(name, [config.head_dim]);
     op::rms_norm(graph, x, weight, config.rms_norm_eps)
 }
 
@@ -90,11 +100,18 @@ fn project(graph: &mut Graph, x: ValueId, name: &str, width: u64, bias: Bias) ->
     op::linear(graph, x, weight, bias)
 }
 
-fn attention(graph: &mut Graph, x: ValueId, config: &LlamaConfig) -> ValueId {
-    let bias = Bias::when(config.attention_bias);
+fn attention(
+    graph: &mut Graph,
+    x: ValueId,
+    config: &DecoderConfig,
+    window: Option<u64>,
+) -> ValueId {
+    let bias = Bias::when(config.qkv_bias);
     let q = project(graph, x, "self_attn.q_proj", config.query_width(), bias);
     let k = project(graph, x, "self_attn.k_proj", config.kv_width(), bias);
     let v = project(graph, x, "self_attn.v_proj", config.kv_width(), bias);
+    let q = head_norm(graph, q, "self_attn.q_norm.weight", config);
+    let k = head_norm(graph, k, "self_attn.k_norm.weight", config);
     let inv_freq = config.rope.inv_freq(config.head_dim);
     let positions = graph.batch(batch::POSITIONS);
     let q = op::rope(graph, q, positions, config.head_dim, &inv_freq, 1.0);
@@ -104,15 +121,16 @@ fn attention(graph: &mut Graph, x: ValueId, config: &LlamaConfig) -> ValueId {
         kv_heads: config.num_kv_heads,
         head_dim: config.head_dim,
         scale: (config.head_dim as f64).sqrt().recip(),
-        window: None,
+        window,
         softcap: None,
     };
     let cu_seqlens = graph.batch(batch::CU_SEQLENS);
     let out = op::attention(graph, q, k, v, cu_seqlens, shape);
+    let bias = Bias::when(config.output_bias);
     project(graph, out, "self_attn.o_proj", config.hidden_size, bias)
 }
 
-fn feed_forward(graph: &mut Graph, x: ValueId, config: &LlamaConfig) -> ValueId {
+fn feed_forward(graph: &mut Graph, x: ValueId, config: &DecoderConfig) -> ValueId {
     let bias = Bias::when(config.mlp_bias);
     let gate = project(graph, x, "mlp.gate_proj", config.intermediate_size, bias);
     let up = project(graph, x, "mlp.up_proj", config.intermediate_size, bias);

@@ -35,6 +35,11 @@ impl<'a> Fields<'a> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 
+    /// Whether `key` is written, be it as null.
+    pub fn is_written(&self, key: &str) -> bool {
+        self.object.contains_key(key)
+    }
+
     /// Keys and values that are set.
     pub fn entries(&self) -> impl Iterator<Item = (&'a String, &'a Json)> {
         self.object.iter().filter(|(_, value)| !value.is_null())

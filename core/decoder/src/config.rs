@@ -1,10 +1,12 @@
-//! `config.json` as transformers 4 and 5 write it -> the numbers that define a Llama.
+//! `config.json` as transformers 4 and 5 write it -> the numbers that define a decoder.
 
 use espalier_interface::{PluginError, Result};
 use serde_json::Value as Json;
 
+use crate::dialect::{AttentionBias, Dialect, Window};
 use crate::fields::Fields;
 use crate::rope::Rope;
+use crate::window::windows;
 
 /// Largest extent that is believed: four times the widest vocabularies, and no product of two overflows.
 const MAX_EXTENT: u64 = 1 << 24;
@@ -15,9 +17,11 @@ const MAX_LAYERS: u64 = 4096;
 /// Most elements of all params that are believed; their bytes and sums stay far below 2^63.
 const MAX_ELEMENTS: u64 = 1 << 50;
 
-/// What a Llama's `config.json` says.
+/// What a decoder's `config.json` says.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LlamaConfig {
+pub struct DecoderConfig {
+    /// The family's name.
+    pub family: &'static str,
     /// `V`.
     pub vocab_size: u64,
     /// `D`.
@@ -40,26 +44,33 @@ pub struct LlamaConfig {
     pub rope: Rope,
     /// True where the head's weight is the token table.
     pub tied_head: bool,
-    /// True where the four projections of attention have biases.
-    pub attention_bias: bool,
+    /// True where queries, keys and values have biases.
+    pub qkv_bias: bool,
+    /// True where attention's output projection has a bias.
+    pub output_bias: bool,
     /// True where the three projections of the feed-forward part have biases.
     pub mlp_bias: bool,
+    /// True where each head of queries and keys is normed.
+    pub head_norms: bool,
+    /// For each layer the tokens that it sees back, itself included; unset: all.
+    pub windows: Vec<Option<u64>>,
     /// Standard deviation of fresh weights.
     pub initializer_range: f64,
 }
 
-impl LlamaConfig {
-    /// Reads a parsed `config.json`.
+impl DecoderConfig {
+    /// Reads a parsed `config.json` as `dialect` means it.
     ///
     /// # Errors
-    /// `INVALID` for a value that is missing or impossible, `UNSUPPORTED` for a variant that is not Llama's.
-    pub fn read(json: &Json) -> Result<Self> {
+    /// `INVALID` for a value that is missing or impossible, `UNSUPPORTED` for a variant that the family does not have.
+    pub fn read(json: &Json, dialect: &Dialect) -> Result<Self> {
         let fields = Fields::new(json, "")?;
-        refuse_variants(&fields)?;
+        refuse_variants(&fields, dialect)?;
         let hidden_size = fields.count("hidden_size", 1..=MAX_EXTENT, None)?;
         let num_heads = fields.count("num_attention_heads", 1..=MAX_EXTENT, None)?;
         let num_kv_heads = fields.count("num_key_value_heads", 1..=MAX_EXTENT, Some(num_heads))?;
-        if hidden_size % num_heads != 0 {
+        let own_width = fields.get("head_dim").is_some() || dialect.default_head_dim.is_some();
+        if !own_width && hidden_size % num_heads != 0 {
             return Err(PluginError::invalid(format!(
                 "config.json: `hidden_size` {hidden_size} is not a multiple of \
                  `num_attention_heads` {num_heads}"
@@ -71,7 +82,9 @@ impl LlamaConfig {
                  `num_key_value_heads` {num_kv_heads}"
             )));
         }
-        let head_dim = fields.count("head_dim", 1..=MAX_EXTENT, Some(hidden_size / num_heads))?;
+        let even_share = (hidden_size / num_heads).max(1);
+        let usual = dialect.default_head_dim.unwrap_or(even_share);
+        let head_dim = fields.count("head_dim", 1..=MAX_EXTENT, Some(usual))?;
         if head_dim % 2 != 0 {
             return Err(PluginError::invalid(format!(
                 "config.json: heads are {head_dim} wide, expected an even width: rotary \
@@ -87,11 +100,14 @@ impl LlamaConfig {
             )));
         }
         let max_positions = fields.count("max_position_embeddings", 1..=1 << 40, Some(2048))?;
-        let config = LlamaConfig {
+        let num_layers = fields.count("num_hidden_layers", 1..=MAX_LAYERS, None)?;
+        let configured = fields.flag("attention_bias")?;
+        let config = DecoderConfig {
+            family: dialect.model_type,
             vocab_size: fields.count("vocab_size", 1..=MAX_EXTENT, None)?,
             hidden_size,
             intermediate_size: fields.count("intermediate_size", 1..=MAX_EXTENT, None)?,
-            num_layers: fields.count("num_hidden_layers", 1..=MAX_LAYERS, None)?,
+            num_layers,
             num_heads,
             num_kv_heads,
             head_dim,
@@ -99,8 +115,15 @@ impl LlamaConfig {
             rms_norm_eps: fields.positive("rms_norm_eps", Some(1e-6))?,
             rope: Rope::read(&fields, max_positions)?,
             tied_head: fields.flag("tie_word_embeddings")?,
-            attention_bias: fields.flag("attention_bias")?,
-            mlp_bias: fields.flag("mlp_bias")?,
+            qkv_bias: match dialect.attention_bias {
+                AttentionBias::Never => false,
+                AttentionBias::Configured => configured,
+                AttentionBias::QueryKeyValue => true,
+            },
+            output_bias: configured && dialect.attention_bias == AttentionBias::Configured,
+            mlp_bias: dialect.mlp_bias && fields.flag("mlp_bias")?,
+            head_norms: dialect.head_norms,
+            windows: windows(&fields, dialect.window, num_layers)?,
             initializer_range: fields.positive("initializer_range", Some(0.02))?,
         };
         let elements = config.elements();
@@ -130,27 +153,29 @@ impl LlamaConfig {
     }
 }
 
-fn refuse_variants(fields: &Fields<'_>) -> Result<()> {
-    let model_type = fields.text("model_type", "llama")?;
-    if model_type != "llama" {
+fn refuse_variants(fields: &Fields<'_>, dialect: &Dialect) -> Result<()> {
+    let family = dialect.model_type;
+    let model_type = fields.text("model_type", family)?;
+    if model_type != family {
         return Err(PluginError::unsupported(format!(
-            "config.json: `model_type` is `{model_type}`, this family reads `llama`"
+            "config.json: `model_type` is `{model_type}`, this family reads `{family}`"
         )));
     }
     let activation = fields.text("hidden_act", "silu")?;
     if activation != "silu" {
         return Err(PluginError::unsupported(format!(
-            "config.json: `hidden_act` is `{activation}`, a Llama's is `silu`"
+            "config.json: `hidden_act` is `{activation}`, this family's is `silu`"
         )));
     }
-    for key in [
-        "attention_dropout",
-        "sliding_window",
-        "attn_logit_softcapping",
-    ] {
+    let windowless = dialect.window == Window::Never;
+    let strange = ["attention_dropout", "attn_logit_softcapping"];
+    let strange = strange
+        .into_iter()
+        .chain(windowless.then_some("sliding_window"));
+    for key in strange {
         if let Some(found) = fields.get(key).filter(|found| found.as_f64() != Some(0.0)) {
             return Err(PluginError::unsupported(format!(
-                "config.json: `{key}` is {found}, which a Llama does not have"
+                "config.json: `{key}` is {found}, which this family does not have"
             )));
         }
     }
@@ -172,6 +197,10 @@ mod tests {
         })
     }
 
+    fn read(config: &Json) -> Result<DecoderConfig> {
+        DecoderConfig::read(config, &crate::model::PLAIN)
+    }
+
     fn with(key: &str, value: Json) -> Json {
         let mut config = tiny();
         config[key] = value;
@@ -185,7 +214,7 @@ mod tests {
             .as_object_mut()
             .expect("an object")
             .remove("num_key_value_heads");
-        let read = LlamaConfig::read(&config).expect("complete");
+        let read = read(&config).expect("complete");
         assert_eq!((read.num_kv_heads, read.head_dim), (4, 16));
         assert_eq!((read.max_positions, read.tied_head), (2048, false));
         assert_eq!(read.rope.theta, 10_000.0);
@@ -193,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_head_dim_of_its_own_widens_the_queries() {
-        let read = LlamaConfig::read(&with("head_dim", json!(32))).expect("allowed");
+        let read = read(&with("head_dim", json!(32))).expect("allowed");
         assert_eq!((read.query_width(), read.kv_width()), (128, 64));
     }
 
@@ -241,7 +270,7 @@ mod tests {
             ),
         ];
         for (key, value, parts) in cases {
-            let error = LlamaConfig::read(&with(key, value)).expect_err(key);
+            let error = read(&with(key, value)).expect_err(key);
             assert_eq!(error.code, ErrorCode::INVALID, "{error}");
             for part in parts {
                 assert!(error.message.contains(part), "{error}");
@@ -256,7 +285,7 @@ mod tests {
             config[key] = json!(1 << 24);
         }
         config["num_hidden_layers"] = json!(4096);
-        let error = LlamaConfig::read(&config).expect_err("2^62 weights");
+        let error = read(&config).expect_err("2^62 weights");
         assert!(
             error.message.contains("expected at most 1125899906842624"),
             "{error}"
@@ -275,7 +304,7 @@ mod tests {
             ),
         ];
         for (key, value, part) in cases {
-            let error = LlamaConfig::read(&with(key, value)).expect_err(key);
+            let error = read(&with(key, value)).expect_err(key);
             assert_eq!(error.code, ErrorCode::UNSUPPORTED, "{error}");
             assert!(error.message.contains(part), "{error}");
         }
@@ -283,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_refused() {
-        let error = LlamaConfig::read(&json!([1, 2])).expect_err("a list");
+        let error = read(&json!([1, 2])).expect_err("a list");
         assert_eq!(
             error.message,
             "config.json: expected an object, found [1,2]"

@@ -45,7 +45,7 @@ impl Rope {
     /// Reads `rope_scaling` and `rope_theta` (transformers 4) or `rope_parameters` (transformers 5).
     ///
     /// # Errors
-    /// `UNSUPPORTED` for a rope type that Llama does not have, `INVALID` for a value missing or impossible.
+    /// `UNSUPPORTED` for a rope type that is not one of these, `INVALID` for a value missing or impossible.
     pub fn read(config: &Fields<'_>, max_positions: u64) -> Result<Self> {
         let mut theta = config.positive("rope_theta", Some(10_000.0))?;
         refuse_partial(config)?;
@@ -71,7 +71,7 @@ impl Rope {
         if let Some((inner, _)) = fields.entries().find(|(_, value)| value.is_object()) {
             return Err(PluginError::unsupported(format!(
                 "config.json: `{key}.{inner}` gives a kind of layer its own rotary embedding, \
-                 a Llama has one for all layers"
+                 these families have one for all layers"
             )));
         }
         theta = fields.positive("rope_theta", Some(theta))?;
@@ -157,7 +157,7 @@ fn llama3(config: &Fields<'_>, fields: &Fields<'_>, max_positions: u64) -> Resul
 fn refuse_partial(fields: &Fields<'_>) -> Result<()> {
     match fields.get("partial_rotary_factor") {
         Some(found) if found.as_f64() != Some(1.0) => Err(PluginError::unsupported(format!(
-            "config.json: `partial_rotary_factor` is {found}, a Llama turns all channels"
+            "config.json: `partial_rotary_factor` is {found}, these families turn all channels"
         ))),
         _ => Ok(()),
     }

@@ -1,27 +1,23 @@
-//! A Llama's numbers -> its params, graphs and units; all layers share one graph.
+//! A decoder's numbers -> its params, graphs and units; layers that see as far share a graph.
 
 use espalier_interface::graph::Graph;
 use espalier_interface::model::{Model, ParamKind, ParamSpec, Unit, UnitKind};
 use espalier_interface::{Init, Result};
 
-use crate::config::LlamaConfig;
+use crate::config::DecoderConfig;
 use crate::graphs;
-
-/// Indices into `Model::graphs`.
-const EMBEDDING: usize = 0;
-const LAYER: usize = 1;
-const HEAD: usize = 2;
 
 /// The model of `config`.
 ///
 /// # Errors
 /// None in practice: the result is validated, and a failure would be a fault of this crate.
-pub fn build(config: &LlamaConfig) -> Result<Model> {
-    let graphs = vec![
-        graphs::embedding(config),
-        graphs::layer(config),
-        graphs::head(config),
-    ];
+pub fn build(config: &DecoderConfig) -> Result<Model> {
+    let mut windows = config.windows.clone();
+    windows.sort_unstable();
+    windows.dedup();
+    let mut graphs = vec![graphs::embedding(config)];
+    graphs.extend(windows.iter().map(|&window| graphs::layer(config, window)));
+    graphs.push(graphs::head(config));
     let mut params = Vec::new();
     let mut units = Vec::new();
     let mut unit = |name: &str, kind: UnitKind, graph: usize, prefix: &str| {
@@ -34,14 +30,15 @@ pub fn build(config: &LlamaConfig) -> Result<Model> {
             params: bound,
         });
     };
-    unit("model.embed_tokens", UnitKind::Embedding, EMBEDDING, "");
-    for index in 0..config.num_layers {
+    unit("model.embed_tokens", UnitKind::Embedding, 0, "");
+    for (index, window) in config.windows.iter().enumerate() {
         let name = format!("model.layers.{index}");
-        unit(&name, UnitKind::Layer, LAYER, &format!("{name}."));
+        let graph = 1 + windows.binary_search(window).expect("each has its graph");
+        unit(&name, UnitKind::Layer, graph, &format!("{name}."));
     }
-    unit("lm_head", UnitKind::Head, HEAD, "");
+    unit("lm_head", UnitKind::Head, graphs.len() - 1, "");
     let model = Model {
-        family: "llama".to_owned(),
+        family: config.family.to_owned(),
         hidden_size: config.hidden_size,
         vocab_size: config.vocab_size,
         max_positions: config.max_positions,
@@ -57,7 +54,7 @@ pub fn build(config: &LlamaConfig) -> Result<Model> {
 fn bind(
     graph: &Graph,
     prefix: &str,
-    config: &LlamaConfig,
+    config: &DecoderConfig,
     params: &mut Vec<ParamSpec>,
 ) -> Vec<usize> {
     let mut bound = Vec::with_capacity(graph.params.len());
@@ -98,13 +95,23 @@ fn kind_of(name: &str) -> ParamKind {
     }
 }
 
+/// A family with what all have, for tests.
+#[cfg(test)]
+pub(crate) const PLAIN: crate::Dialect = crate::Dialect {
+    model_type: "llama",
+    attention_bias: crate::AttentionBias::Configured,
+    mlp_bias: true,
+    head_norms: false,
+    window: crate::Window::Never,
+    default_head_dim: None,
+};
+
 #[cfg(test)]
 mod tests {
-    use espalier_interface::Family;
     use serde_json::{Value as Json, json};
 
     use super::*;
-    use crate::Llama;
+    use crate::{AttentionBias, Dialect, Window, describe};
 
     fn tiny() -> Json {
         json!({
@@ -119,7 +126,7 @@ mod tests {
     }
 
     fn model(config: &Json) -> Model {
-        let model = Llama.describe(config).expect("a whole config");
+        let model = describe(config, &PLAIN).expect("a whole config");
         model.validate().expect("it agrees with itself");
         model
     }
@@ -268,5 +275,61 @@ mod tests {
             .map(|out| out.name.as_str())
             .collect();
         assert_eq!(head, ["loss", "correct", "logits"]);
+    }
+
+    #[test]
+    fn layers_that_see_as_far_share_a_graph() {
+        let mut config = tiny();
+        config["num_hidden_layers"] = json!(3);
+        config["use_sliding_window"] = json!(true);
+        config["sliding_window"] = json!(8);
+        config["max_window_layers"] = json!(1);
+        let switched = Dialect {
+            window: Window::Switched,
+            ..PLAIN
+        };
+        let model = describe(&config, &switched).expect("allowed");
+        let graphs: Vec<_> = model.units.iter().map(|unit| unit.graph).collect();
+        assert_eq!(graphs, [0, 1, 2, 2, 3]);
+        let window = |graph: usize| {
+            let nodes = model.graphs[graph].nodes.iter();
+            let mut attention = nodes.filter(|node| node.op == "attention");
+            attention.next().expect("a layer attends").attributes.0["window"].clone()
+        };
+        assert_eq!([window(1), window(2)], [json!(null), json!(8)]);
+    }
+
+    #[test]
+    fn head_norms_stand_between_projection_and_rotation() {
+        let normed = Dialect {
+            attention_bias: AttentionBias::QueryKeyValue,
+            head_norms: true,
+            default_head_dim: Some(32),
+            ..PLAIN
+        };
+        let mut config = tiny();
+        config
+            .as_object_mut()
+            .expect("an object")
+            .remove("head_dim");
+        let model = describe(&config, &normed).expect("allowed");
+        let q_norm = shape(&model, "model.layers.0.self_attn.q_norm.weight");
+        assert_eq!(q_norm, [32]);
+        assert_eq!(
+            shape(&model, "model.layers.0.self_attn.k_proj.weight"),
+            [64, 64]
+        );
+        let has = |name: &str| model.params.iter().any(|param| param.name == name);
+        assert!(has("model.layers.0.self_attn.v_proj.bias"));
+        assert!(!has("model.layers.0.self_attn.o_proj.bias"));
+        let ops: Vec<_> = model.graphs[1]
+            .nodes
+            .iter()
+            .map(|n| n.op.as_str())
+            .collect();
+        assert_eq!(
+            ops[4..9],
+            ["rms_norm", "rms_norm", "rope", "rope", "attention"]
+        );
     }
 }

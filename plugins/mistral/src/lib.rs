@@ -1,0 +1,35 @@
+//! Mistral 7B and its kin: their `config.json` -> a model as data. A sliding window in every layer, no biases.
+
+use espalier_decoder::{AttentionBias, Dialect, Window};
+use espalier_interface::model::Model;
+use espalier_interface::{Component, Family, Instance, Result, Role};
+use serde_json::Value as Json;
+
+const DIALECT: Dialect = Dialect {
+    model_type: "mistral",
+    attention_bias: AttentionBias::Never,
+    mlp_bias: false,
+    head_norms: false,
+    window: Window::EveryLayer { default: 4096 },
+    default_head_dim: None,
+};
+
+/// The family of Mistral 7B and its kin.
+pub struct Mistral;
+
+impl Family for Mistral {
+    fn describe(&self, config: &Json) -> Result<Model> {
+        espalier_decoder::describe(config, &DIALECT)
+    }
+}
+
+const MISTRAL: Component = Component {
+    name: "mistral",
+    role: Role::FAMILY,
+    doc: "Mistral 7B and its kin: grouped-query attention, a sliding window where the config has one",
+    options: &[],
+    capabilities: &[("model_types", "mistral")],
+    create: |_, _| Ok(Instance::Family(Box::new(Mistral))),
+};
+
+espalier_interface::declare_plugin! { name: "mistral", components: &[MISTRAL] }

@@ -1,0 +1,35 @@
+//! Qwen 3, the dense ones: their `config.json` -> a model as data. Queries and keys are normed by head; heads have a width of their own.
+
+use espalier_decoder::{AttentionBias, Dialect, Window};
+use espalier_interface::model::Model;
+use espalier_interface::{Component, Family, Instance, Result, Role};
+use serde_json::Value as Json;
+
+const DIALECT: Dialect = Dialect {
+    model_type: "qwen3",
+    attention_bias: AttentionBias::Configured,
+    mlp_bias: false,
+    head_norms: true,
+    window: Window::Switched,
+    default_head_dim: Some(128),
+};
+
+/// The family of Qwen 3, the dense ones.
+pub struct Qwen3;
+
+impl Family for Qwen3 {
+    fn describe(&self, config: &Json) -> Result<Model> {
+        espalier_decoder::describe(config, &DIALECT)
+    }
+}
+
+const QWEN3: Component = Component {
+    name: "qwen3",
+    role: Role::FAMILY,
+    doc: "Qwen 3, the dense ones: queries and keys normed by head, heads with a width of their own",
+    options: &[],
+    capabilities: &[("model_types", "qwen3")],
+    create: |_, _| Ok(Instance::Family(Box::new(Qwen3))),
+};
+
+espalier_interface::declare_plugin! { name: "qwen3", components: &[QWEN3] }
