@@ -18,7 +18,7 @@ use crate::plan::Purpose;
 use crate::record;
 use crate::session::Session;
 use crate::stop::StopFlag;
-use crate::{export, measure};
+use crate::{export, measure, report};
 
 pub use weights::load;
 
@@ -143,6 +143,20 @@ fn train_session(
         (Some(beginning), _) => beginning,
         (None, out) => Beginning::fresh(out.as_deref().unwrap_or(Path::new(".")))?,
     };
+    let trained = train_from(resolved, session, &beginning, observer, stop);
+    report::conclude(beginning.directory.path(), observer);
+    trained
+}
+
+/// The run in a directory that is claimed.
+fn train_from(
+    resolved: &ResolvedConfig,
+    session: Session,
+    beginning: &Beginning,
+    observer: &dyn Observer,
+    stop: &StopFlag,
+) -> Result<RunSummary, Error> {
+    let config = resolved.config();
     let directory = &beginning.directory;
     observer.observe(&Event::RunStarted(&session.summary()));
     let rate = measure::gemm_rate(session.plan.device.as_ref(), session.plan.dtypes.compute)?;

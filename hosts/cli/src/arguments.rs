@@ -1,12 +1,14 @@
 //! The command line as it was written; what it means is the trainer's config.
 
 mod eval;
+mod report;
 
 use clap::{Args, Parser, Subcommand};
 use espalier_trainer::checkpoint::ResumeFrom;
 use espalier_trainer::config::Sources;
 
 pub use eval::EvalArguments;
+pub use report::ReportArguments;
 
 /// Fine-tunes large language models where there is no room for them.
 #[derive(Debug, Parser)]
@@ -29,6 +31,8 @@ pub enum Command {
     Plan(PlanArguments),
     /// Evaluate a model on rows: loss, perplexity, token accuracy
     Eval(EvalArguments),
+    /// Write a run's report anew: report.html and report.json
+    Report(ReportArguments),
     /// Show the components that can be chosen, or what one of them takes
     Plugins(PluginsArguments),
     /// Show this machine, its devices and where plugins are looked for

@@ -4,4 +4,5 @@ pub mod doctor;
 pub mod eval;
 pub mod plan;
 pub mod plugins;
+pub mod report;
 pub mod train;

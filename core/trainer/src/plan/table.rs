@@ -1,12 +1,13 @@
 //! Sizes of a run -> memory by category: the table that `host plan` prints and that refuses what does not fit.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::executor::Sizes;
 use crate::program::Program;
 
 /// Bytes by category. Their sum is the peak of a step; loading has a peak of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MemoryPlan {
     /// Frozen weights, packed or dense.
     pub weights: u64,

@@ -8,6 +8,7 @@ use espalier_trainer::error::Error;
 use espalier_trainer::observer::{Observer, Unobserved};
 use espalier_trainer::plan::PlanReport;
 use espalier_trainer::session::Session;
+use espalier_trainer::shell;
 use espalier_trainer::stop::StopFlag;
 use espalier_trainer::train::{self, RunSummary};
 use indicatif::MultiProgress;
@@ -48,23 +49,13 @@ pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write
 /// This command line, going on from the checkpoint after `step` steps.
 fn resuming_command(step: u64) -> String {
     let words = std::env::args().filter(|word| !is_resume(word));
-    let quoted = words.map(
-        |word| match word.chars().all(is_plain) && !word.is_empty() {
-            true => word,
-            false => format!("'{}'", word.replace('\'', "'\\''")),
-        },
-    );
     let resume = format!("--resume=step-{step}");
-    quoted.chain([resume]).collect::<Vec<_>>().join(" ")
+    let words = words.map(|word| shell::quoted(&word)).chain([resume]);
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn is_resume(word: &str) -> bool {
     word == "--resume" || word.starts_with("--resume=")
-}
-
-/// What a shell takes as it stands.
-fn is_plain(letter: char) -> bool {
-    letter.is_alphanumeric() || "-_./=,:+@%".contains(letter)
 }
 
 /// The run in a few lines: what it learned, and where it lies.

@@ -1,0 +1,170 @@
+//! A run's output directory -> `report.html` and `report.json`: whether it learned, how it went, and
+//! what to do with the result.
+//!
+//! A report is a function of the directory's path and content alone, so that it can be made again at
+//! any time, of a run that goes on too.
+
+mod axis;
+mod chart;
+mod charts;
+mod course;
+mod headline;
+mod memory;
+mod number;
+mod page;
+mod reading;
+mod record;
+mod series;
+mod usage;
+
+use std::path::{Component, Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::Error;
+use crate::files::write_atomically;
+use crate::observer::{Event, Observer};
+
+use chart::Chart;
+use course::Course;
+use record::Record;
+
+pub use course::EvalPoint;
+pub use headline::Headline;
+pub use memory::Memory;
+pub use reading::{Reading, Verdict};
+pub use usage::Usage;
+
+/// The page's name in an output directory.
+const PAGE: &str = "report.html";
+/// The same numbers for programs.
+const NUMBERS: &str = "report.json";
+
+/// What can be said of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Model and components.
+    pub title: String,
+    /// Names what the result is a function of; see `run.json`.
+    pub identity: String,
+    /// The run in words.
+    pub reading: Reading,
+    /// Its headline numbers.
+    pub headline: Headline,
+    /// All evaluations.
+    pub evals: Vec<EvalPoint>,
+    /// Memory as planned and as observed.
+    pub memory: Memory,
+    /// Curves by step, thinned to what a screen can show.
+    charts: Vec<Chart>,
+    /// Command lines that use the result.
+    pub usages: Vec<Usage>,
+    /// The first and the last step of the charts.
+    #[serde(skip)]
+    span: [u64; 2],
+    #[serde(skip)]
+    record: Record,
+}
+
+impl Report {
+    /// Reads the output directory of a run that has ended or goes on.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where `directory` holds no run; a file that cannot be read.
+    pub fn of(directory: &Path) -> Result<Self, Error> {
+        let record = Record::read(directory)?;
+        let course = Course::read(&directory.join("metrics.jsonl"))?;
+        let clip_norm = record.value("optim.clip_norm").and_then(|v| v.as_f64());
+        let planned = record.data.total_steps;
+        let first = course.evals.first().map(|eval| eval.step);
+        let first = first.or(course.steps.first().map(|step| step.step));
+        let last = course.steps.last().map_or(0, |step| step.step);
+        let memory = Memory::new(record.memory, course.peak_bytes());
+        Ok(Report {
+            title: title(&record),
+            identity: record.identity(),
+            reading: reading::read(&course, planned, clip_norm.unwrap_or_default()),
+            headline: Headline::new(&course, &record),
+            charts: charts::charts(&course, memory.planned_peak_bytes),
+            memory,
+            usages: usage::usages(directory, &record),
+            span: [first.unwrap_or(0), last],
+            evals: course.evals,
+            record,
+        })
+    }
+
+    /// The report as a page that needs nothing beside it.
+    pub fn to_html(&self) -> String {
+        page::render(self)
+    }
+
+    /// Writes `report.html` and `report.json` into `directory` and returns the page's path.
+    ///
+    /// # Errors
+    /// What keeps them from being written; older ones are then untouched.
+    pub fn write(&self, directory: &Path) -> Result<PathBuf, Error> {
+        let numbers = serde_json::to_string_pretty(self).expect("a report is plain data");
+        write_atomically(&directory.join(NUMBERS), format!("{numbers}\n").as_bytes())?;
+        let page = directory.join(PAGE);
+        write_atomically(&page, self.to_html().as_bytes())?;
+        Ok(page)
+    }
+}
+
+/// Writes the report of a run that has come to an end, whatever end. That a report cannot be written
+/// is said and spoils nothing else; a run that recorded nothing has none.
+pub fn conclude(directory: &Path, observer: &dyn Observer) {
+    if !directory.join("run.json").is_file() {
+        return;
+    }
+    match Report::of(directory).and_then(|report| report.write(directory)) {
+        Ok(page) => observer.observe(&Event::Saved(&page)),
+        Err(error) => observer.observe(&Event::Note(&format!("no report was written: {error}"))),
+    }
+}
+
+/// `quickstart/model, nf4 + lora`.
+fn title(record: &Record) -> String {
+    let parts = ["quantizer", "adapter"].map(|role| record.plugin(role));
+    let parts = parts.into_iter().flatten();
+    let parts: Vec<&str> = parts.map(|plugin| plugin.component.as_str()).collect();
+    let method = match parts[..] {
+        [] => "all weights".to_owned(),
+        _ => parts.join(" + "),
+    };
+    format!("{}, {method}", model_name(&record.model.path))
+}
+
+/// A model's name: of a directory of the Hugging Face cache its repository's, else the path's end.
+fn model_name(path: &Path) -> String {
+    let parts: Vec<String> = path
+        .components()
+        .filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+            _ => None,
+        })
+        .collect();
+    let repository = parts
+        .iter()
+        .rev()
+        .find_map(|part| part.strip_prefix("models--"));
+    match repository {
+        Some(repository) => repository.replace("--", "/"),
+        None => parts[parts.len().saturating_sub(2)..].join("/"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_named_as_its_repository_or_by_its_paths_end() {
+        let name = |path: &str| model_name(Path::new(path));
+        let cached = "/home/u/hub/models--meta-llama--Llama-2-7b-hf/snapshots/0a1b";
+        assert_eq!(name(cached), "meta-llama/Llama-2-7b-hf");
+        assert_eq!(name("configs/quickstart/model"), "quickstart/model");
+        assert_eq!(name("llama"), "llama");
+    }
+}

@@ -1,0 +1,13 @@
+//! The arguments of `host report`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  host report runs/first")]
+pub struct ReportArguments {
+    /// Output directory of a run that has ended or goes on
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+}
