@@ -34,7 +34,8 @@ pub struct Component {
     pub doc: &'static str,
     /// Its options.
     pub options: &'static [OptionSpec],
-    /// What the host may know without asking, as name and value: `model_types` of a family, `peft_types` of an adapter.
+    /// What the host may know without asking, as name and value: `model_types` of a family, `peft_types` of an adapter,
+    /// `quant_methods` of a quantizer.
     pub capabilities: &'static [(&'static str, &'static str)],
     /// Makes it.
     pub create: Create,

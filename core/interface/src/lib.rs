@@ -14,6 +14,7 @@ pub mod op;
 mod options;
 pub mod random;
 mod role;
+pub mod saved_form;
 pub mod schedule;
 mod services;
 

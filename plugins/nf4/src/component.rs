@@ -28,13 +28,16 @@ const FOUR_BIT_OPTIONS: &[OptionSpec] = &[
     },
 ];
 
+/// What the host reads of a `quantization_config` before it asks.
+const QUANT_METHODS: &[(&str, &str)] = &[("quant_methods", "bitsandbytes")];
+
 /// The component `nf4`.
 pub const NF4: Component = Component {
     name: "nf4",
     role: Role::QUANTIZER,
     doc: "4-bit NormalFloat in blocks, bit for bit as bitsandbytes",
     options: FOUR_BIT_OPTIONS,
-    capabilities: &[],
+    capabilities: QUANT_METHODS,
     create: |options, services| four_bit("nf4", &codebook::NF4, options, services),
 };
 
@@ -44,7 +47,7 @@ pub const FP4: Component = Component {
     role: Role::QUANTIZER,
     doc: "4-bit float in blocks, bit for bit as bitsandbytes",
     options: FOUR_BIT_OPTIONS,
-    capabilities: &[],
+    capabilities: QUANT_METHODS,
     create: |options, services| four_bit("fp4", &codebook::FP4, options, services),
 };
 

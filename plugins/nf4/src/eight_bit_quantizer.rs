@@ -5,7 +5,8 @@ use std::sync::Arc;
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
 };
-use espalier_interface::{DType, Quantizer, Result, Services};
+use espalier_interface::saved_form::SavedForm;
+use espalier_interface::{DType, PluginError, Quantizer, Result, Services};
 
 use crate::dynamic_map::DYNAMIC_SIGNED;
 use crate::eight_bit::EightBit;
@@ -56,5 +57,13 @@ impl Quantizer for EightBitQuantizer {
         };
         let services = self.services.as_ref();
         encode_blocks(&EightBit, weight, self.block_size, codes, absmax, services)
+    }
+
+    /// There is none: checkpoints of 8-bit weights hold LLM.int8's, which have one scale a row and even steps.
+    fn saved_form(&self, _shape: [u64; 2], _dtype: DType) -> Result<SavedForm> {
+        Err(PluginError::unsupported(
+            "bitsandbytes' block-wise 8 bits are for states and activations: no loader takes weights packed so \
+             (its 8-bit checkpoints are LLM.int8, another format); choose nf4 or fp4",
+        ))
     }
 }

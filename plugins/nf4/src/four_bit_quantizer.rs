@@ -5,11 +5,14 @@ use std::sync::Arc;
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
 };
-use espalier_interface::{DType, Quantizer, Result, Services};
+use espalier_interface::saved_form::{SavedDescription, SavedForm, SavedModel};
+use espalier_interface::{DType, Options, Quantizer, Result, Services};
+use serde_json::Value as Json;
 
 use crate::dynamic_map::DYNAMIC_SIGNED;
 use crate::four_bit::FourBit;
 use crate::nested::{NESTED_BLOCK_SIZE, Nested, encode_absmax};
+use crate::saved;
 use crate::shape::count_elements;
 use crate::span::encode_blocks;
 
@@ -122,5 +125,17 @@ impl Quantizer for FourBitQuantizer {
             AbsmaxStore::Plain => 0,
             AbsmaxStore::Nested => self.count_blocks(shape).map_or(0, |blocks| 4 * blocks),
         }
+    }
+
+    fn saved_form(&self, shape: [u64; 2], dtype: DType) -> Result<SavedForm> {
+        saved::form(self, shape, dtype)
+    }
+
+    fn quantization_config(&self, model: &SavedModel) -> Result<Json> {
+        Ok(saved::config(self, model))
+    }
+
+    fn options_from_saved(&self, saved: &SavedDescription) -> Result<Options> {
+        saved::options(self, saved)
     }
 }

@@ -9,6 +9,7 @@ mod four_bit;
 mod four_bit_quantizer;
 mod mean;
 mod nested;
+mod saved;
 mod shape;
 mod span;
 

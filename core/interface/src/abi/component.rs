@@ -104,6 +104,16 @@ extern "C" fn call(handle: Opaque, method: RStr<'_>, request: RSlice<'_, u8>) ->
             (Instance::Quantizer(quantizer), "encode_workspace") => {
                 to_bytes(&quantizer.encode_workspace(from_bytes(request)?))
             }
+            (Instance::Quantizer(quantizer), "saved_form") => {
+                let (shape, dtype) = from_bytes(request)?;
+                to_bytes(&quantizer.saved_form(shape, dtype)?)
+            }
+            (Instance::Quantizer(quantizer), "quantization_config") => {
+                to_bytes(&quantizer.quantization_config(&from_bytes(request)?)?)
+            }
+            (Instance::Quantizer(quantizer), "options_from_saved") => {
+                to_bytes(&quantizer.options_from_saved(&from_bytes(request)?)?)
+            }
             (Instance::Backend(backend), "devices") => to_bytes(&backend.devices()?),
             (_, other) => Err(PluginError::unsupported(format!(
                 "no method `{other}` here"

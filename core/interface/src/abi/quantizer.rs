@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use abi_stable::StableAbi;
 use abi_stable::std_types::{RSlice, RSliceMut};
+use serde_json::Value as Json;
 
 use super::Opaque;
 use super::component::{InstanceHandle, instance};
@@ -11,7 +12,8 @@ use super::reply::{Reply, guard, plain};
 use crate::declare::Instance;
 use crate::format::Format;
 use crate::role::Quantizer;
-use crate::{PluginError, Result};
+use crate::saved_form::{SavedDescription, SavedForm, SavedModel};
+use crate::{DType, Options, PluginError, Result};
 
 /// Version of [`QuantizerTable`].
 pub const QUANTIZER_VERSION: u32 = 1;
@@ -184,5 +186,17 @@ impl Quantizer for QuantizerProxy {
             out: out.into(),
         };
         plain((self.table.decode)(self.handle.raw, call))
+    }
+
+    fn saved_form(&self, shape: [u64; 2], dtype: DType) -> Result<SavedForm> {
+        self.handle.call("saved_form", &(shape, dtype))
+    }
+
+    fn quantization_config(&self, model: &SavedModel) -> Result<Json> {
+        self.handle.call("quantization_config", model)
+    }
+
+    fn options_from_saved(&self, saved: &SavedDescription) -> Result<Options> {
+        self.handle.call("options_from_saved", saved)
     }
 }

@@ -1,0 +1,155 @@
+//! How a packed weight lies in a checkpoint, as data: the host reads and writes the bytes.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use crate::format::{Format, SegmentSpec};
+use crate::{DType, PluginError, Result};
+
+/// The tensors of one packed weight in a checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SavedForm {
+    /// Tensors in the order in which they are written.
+    pub tensors: Vec<SavedTensor>,
+}
+
+/// One tensor of a packed weight.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedTensor {
+    /// Name behind the module's and a dot, such as `weight` or `weight.absmax`.
+    pub name: String,
+    /// Element type; what [`SavedContent::Json`] holds is `U8` in any case.
+    pub dtype: DType,
+    /// Sizes, outermost first; a text's length is the host's to fill in.
+    pub shape: Vec<u64>,
+    /// What it holds.
+    pub content: SavedContent,
+    /// Other element types under which a checkpoint may hold the same bytes; the first extent shrinks by their width.
+    #[serde(default)]
+    pub also_stored_as: Vec<DType>,
+}
+
+/// What a tensor of a packed weight holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SavedContent {
+    /// The bytes of the format's segment of this index.
+    Segment(usize),
+    /// Numbers that follow from the options, such as a code table. A checkpoint's own must be these to within 1e-6.
+    Values(Vec<f32>),
+    /// A JSON object as text.
+    Json(SavedObject),
+}
+
+/// A JSON object that stands in a checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SavedObject {
+    /// Its fields in order. A checkpoint's own must be equal, but for those named below.
+    pub fields: Map<String, Json>,
+    /// Fields that are the one f32 of a segment: name and the segment's index.
+    #[serde(default)]
+    pub scalars: Vec<(String, usize)>,
+    /// Fields that may have any value in a checkpoint.
+    #[serde(default)]
+    pub free: Vec<String>,
+}
+
+/// What a checkpoint says of a packed weight, from which a quantizer tells its options.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SavedDescription {
+    /// The `quantization_config` of `config.json`.
+    pub config: Json,
+    /// The objects that stand beside the weight, by their tensors' names behind the module's.
+    #[serde(default)]
+    pub objects: Map<String, Json>,
+}
+
+/// A model that is about to be written with packed weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedModel {
+    /// Dtype in which most of its dense weights are stored.
+    pub dtype: DType,
+    /// Modules whose weight is a matrix and stays dense, such as `lm_head`.
+    pub dense_modules: Vec<String>,
+}
+
+impl SavedTensor {
+    /// Its bytes, as far as its shape tells.
+    pub fn bytes(&self) -> u64 {
+        let elements = self
+            .shape
+            .iter()
+            .fold(1, |n: u64, &size| n.saturating_mul(size));
+        elements.saturating_mul(self.dtype.bytes())
+    }
+}
+
+impl SavedForm {
+    /// The names of the tensors that hold JSON.
+    pub fn objects(&self) -> impl Iterator<Item = &str> {
+        let objects = self
+            .tensors
+            .iter()
+            .filter(|tensor| matches!(tensor.content, SavedContent::Json(_)));
+        objects.map(|tensor| tensor.name.as_str())
+    }
+
+    /// Checks that the form holds every segment of a format exactly once, and each in its size.
+    ///
+    /// # Errors
+    /// `INVALID`, naming the segment or tensor.
+    pub fn validate(&self, format: &Format) -> Result<()> {
+        let fail = |what: String| {
+            PluginError::invalid(format!(
+                "saved form of quantizer `{}`: {what}",
+                format.quantizer
+            ))
+        };
+        let mut seen = vec![0; format.segments.len()];
+        let mut hold = |index: usize, tensor: &str| -> Result<&SegmentSpec> {
+            let segment = format.segments.get(index);
+            let segment = segment
+                .ok_or_else(|| fail(format!("tensor `{tensor}` holds segment {index} of none")))?;
+            seen[index] += 1;
+            Ok(segment)
+        };
+        for tensor in &self.tensors {
+            let bytes = tensor.bytes();
+            match &tensor.content {
+                SavedContent::Segment(index) => {
+                    let segment = hold(*index, &tensor.name)?;
+                    if bytes != segment.bytes() {
+                        return Err(fail(format!(
+                            "tensor `{}` has {bytes} bytes, its segment `{}` {}",
+                            tensor.name,
+                            segment.name,
+                            segment.bytes()
+                        )));
+                    }
+                }
+                SavedContent::Values(values) => {
+                    if bytes != 4 * values.len() as u64 || tensor.dtype != DType::F32 {
+                        let what = format!("tensor `{}` is not its values in f32", tensor.name);
+                        return Err(fail(what));
+                    }
+                }
+                SavedContent::Json(object) => {
+                    for (field, index) in &object.scalars {
+                        let segment = hold(*index, &tensor.name)?;
+                        if segment.bytes() != 4 || segment.dtype != DType::F32 {
+                            let what = format!("field `{field}` is not a segment of one f32");
+                            return Err(fail(what));
+                        }
+                    }
+                }
+            }
+        }
+        match seen.iter().position(|&times| times != 1) {
+            None => Ok(()),
+            Some(index) => Err(fail(format!(
+                "segment `{}` is held {} times",
+                format.segments[index].name, seen[index]
+            ))),
+        }
+    }
+}
