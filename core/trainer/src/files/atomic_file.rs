@@ -1,7 +1,7 @@
 //! Bytes into a file that is there whole or not at all: `.partial`, sync, rename, sync.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -19,6 +19,8 @@ pub struct PartialFile {
     target: PathBuf,
     partial: PathBuf,
     needed_bytes: u64,
+    /// Where the next byte goes.
+    position: u64,
     writer: Option<BufWriter<File>>,
 }
 
@@ -46,16 +48,28 @@ impl PartialFile {
             target: target.to_owned(),
             partial,
             needed_bytes,
+            position: 0,
             writer: Some(BufWriter::with_capacity(BUFFER_BYTES, file)),
         })
     }
 
-    /// Appends `bytes`.
+    /// Writes `bytes` behind those written last.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        self.write_at(self.position, bytes)
+    }
+
+    /// Writes `bytes` at `offset` from the start of the file.
+    pub(super) fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
         let writer = self.writer.as_mut().expect("present until the commit");
-        writer
-            .write_all(bytes)
-            .map_err(|e| write_error(&self.target, self.needed_bytes, e))
+        let moved = match offset == self.position {
+            true => Ok(offset),
+            false => writer.seek(SeekFrom::Start(offset)),
+        };
+        moved
+            .and_then(|_| writer.write_all(bytes))
+            .map_err(|e| write_error(&self.target, self.needed_bytes, e))?;
+        self.position = offset + bytes.len() as u64;
+        Ok(())
     }
 
     /// The path the file will have.

@@ -26,9 +26,12 @@ pub use error::{ExitClass, FileError};
 pub use file_hash::{FileHash, hash_bytes, hash_file};
 pub use hub_cache::{HubCache, RepoKind};
 pub use model_directory::ModelDirectory;
-pub use model_export::{MAX_SHARD_BYTES, write_model};
+pub use model_export::{
+    Existing, GroupSink, MAX_SHARD_BYTES, NewModel, refuse_existing, write_model,
+    write_model_groups,
+};
 pub use pending_directory::{PendingDirectory, remove_committed, sweep_leftover};
 pub use run_directory::{Continue, RunDirectory, RunState};
 pub use safetensors::Dtype as StoredDtype;
-pub use safetensors_writer::{TensorSink, TensorSpec, write_safetensors};
+pub use safetensors_writer::{TensorSink, TensorSpec, interface_dtype, write_safetensors};
 pub use tensor_store::{TensorEntry, TensorStore};

@@ -1,26 +1,57 @@
-//! Trained parameters into a complete Hugging Face model directory, sharded where they are large.
+//! Weights into a complete Hugging Face model directory, sharded where they are large.
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use super::atomic_file::{check_room, write_error};
+use super::safetensors_writer::SafetensorsFile;
 use super::shard_index::INDEX_NAME;
-use super::{
-    FileError, ModelDirectory, PendingDirectory, TensorSink, TensorSpec, write_json,
-    write_safetensors,
-};
+use super::{FileError, ModelDirectory, PendingDirectory, TensorSink, TensorSpec, write_json};
 
 /// Largest file of weights written, in bytes; more is cut into shards with an index.
 pub const MAX_SHARD_BYTES: u64 = 5_000_000_000;
 
-/// Writes a model to the directory `target`, whole or not at all; what was there before is
-/// replaced. Tokenizer, chat template and generation config are copied from `source`.
-///
-/// `config` is written as it stands, except that its `dtype` (and `torch_dtype`, where it has one)
-/// name the dtype of `specs` where that is one dtype: loaders take the dtype from there.
-/// `fill` writes tensor `specs[index]`, as for [`write_safetensors`]; a shard has at most
-/// `max_shard_bytes` bytes of data or one tensor.
+/// What becomes of a directory that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and the writer is refused before it does any work.
+    Refuse,
+    /// The new one takes its place.
+    Replace,
+}
+
+/// A model directory to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct NewModel<'a> {
+    /// Where.
+    pub path: &'a Path,
+    /// Its `config.json`.
+    pub config: &'a Value,
+    /// Tokenizer, chat template and generation config are copied from here.
+    pub source: &'a ModelDirectory,
+    /// What becomes of a directory there.
+    pub existing: Existing,
+    /// Largest file of weights in bytes of data; a larger group of tensors is a file of its own.
+    pub max_shard_bytes: u64,
+}
+
+/// Where the tensors of one group are put, in any order.
+#[derive(Debug)]
+pub struct GroupSink<'f, 's> {
+    file: &'f mut SafetensorsFile<'s>,
+    first: usize,
+}
+
+impl GroupSink<'_, '_> {
+    /// Where tensor `index` of the group goes.
+    pub fn tensor(&mut self, index: usize) -> TensorSink<'_> {
+        self.file.tensor(self.first + index)
+    }
+}
+
+/// Writes a model whose tensors come one by one; what was there before is replaced. Otherwise as
+/// [`write_model_groups`].
 pub fn write_model<E: From<FileError>>(
     target: &Path,
     config: &Value,
@@ -29,25 +60,61 @@ pub fn write_model<E: From<FileError>>(
     max_shard_bytes: u64,
     mut fill: impl FnMut(usize, &mut TensorSink<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let shards = cut_shards(target, specs, max_shard_bytes)?;
+    let model = NewModel {
+        path: target,
+        config,
+        source,
+        existing: Existing::Replace,
+        max_shard_bytes,
+    };
+    let groups: Vec<_> = specs.iter().map(|spec| vec![spec.clone()]).collect();
+    write_model_groups(&model, &groups, |index, sink| {
+        fill(index, &mut sink.tensor(0))
+    })
+}
+
+/// Writes a model, whole or not at all.
+///
+/// Its config is written as it stands, except that its `dtype` (and `torch_dtype`, where it has
+/// one) name the dtype of all tensors where that is one dtype: loaders take the dtype from there.
+/// `fill` writes the tensors of `groups[index]`, which lie in one file: loaders of packed weights
+/// want all tensors of a weight there.
+pub fn write_model_groups<E: From<FileError>>(
+    model: &NewModel<'_>,
+    groups: &[Vec<TensorSpec>],
+    mut fill: impl FnMut(usize, &mut GroupSink<'_, '_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let target = model.path;
+    if model.existing == Existing::Refuse {
+        refuse_existing(target)?;
+    }
+    let shards = cut_shards(target, groups, model.max_shard_bytes)?;
     let pending = PendingDirectory::begin(target)?;
     let home = pending.path();
     check_room(home, shards.iter().map(|shard| shard.bytes).sum())?;
-    write_json(&home.join("config.json"), &stamped(config, specs))?;
-    for file in source.companion_files()? {
-        let name = file.file_name().expect("the name of a file");
-        let bytes = std::fs::metadata(&file).map_or(0, |metadata| metadata.len());
-        std::fs::copy(&file, home.join(name))
-            .map_err(|error| write_error(&target.join(name), bytes, error))?;
-    }
+    let specs: Vec<TensorSpec> = groups.iter().flatten().cloned().collect();
+    write_json(&home.join("config.json"), &stamped(model.config, &specs))?;
+    copy_companions(model.source, home, target)?;
     let mut weight_map = Map::new();
+    let mut first = 0;
     for shard in &shards {
-        let part = &specs[shard.specs.clone()];
-        let first = shard.specs.start;
+        let count: usize = groups[shard.groups.clone()].iter().map(Vec::len).sum();
+        let part = &specs[first..first + count];
+        first += count;
         let path = home.join(&shard.name);
-        write_safetensors(&path, &[("format", "pt")], part, |i, sink| {
-            fill(first + i, sink)
-        })?;
+        let mut file = SafetensorsFile::create(&path, &[("format", "pt")], part)?;
+        let mut begin = 0;
+        for index in shard.groups.clone() {
+            fill(
+                index,
+                &mut GroupSink {
+                    file: &mut file,
+                    first: begin,
+                },
+            )?;
+            begin += groups[index].len();
+        }
+        file.commit()?;
         weight_map.extend(part.iter().map(|s| (s.name.clone(), json!(shard.name))));
     }
     if shards.len() > 1 {
@@ -55,41 +122,72 @@ pub fn write_model<E: From<FileError>>(
         let index = json!({"metadata": {"total_size": total_size}, "weight_map": weight_map});
         write_json(&home.join(INDEX_NAME), &index)?;
     }
-    pending.commit_replacing()?;
+    match model.existing {
+        Existing::Refuse => pending.commit()?,
+        Existing::Replace => pending.commit_replacing()?,
+    }
     Ok(())
 }
 
-/// One file of weights: consecutive specs.
+/// Refuses a target that is there already.
+///
+/// # Errors
+///
+/// [`FileError::Exists`].
+pub fn refuse_existing(target: &Path) -> Result<(), FileError> {
+    match target.symlink_metadata() {
+        Err(_) => Ok(()),
+        Ok(_) => Err(FileError::Exists {
+            path: target.to_owned(),
+        }),
+    }
+}
+
+/// Copies what stands beside the weights; `target` is the directory's name in the end, for messages.
+fn copy_companions(source: &ModelDirectory, home: &Path, target: &Path) -> Result<(), FileError> {
+    for file in source.companion_files()? {
+        let name = file.file_name().expect("the name of a file");
+        let bytes = std::fs::metadata(&file).map_or(0, |metadata| metadata.len());
+        std::fs::copy(&file, home.join(name))
+            .map_err(|error| write_error(&target.join(name), bytes, error))?;
+    }
+    Ok(())
+}
+
+/// One file of weights: consecutive groups.
 #[derive(Debug, PartialEq, Eq)]
 struct ShardPlan {
     name: String,
-    specs: std::ops::Range<usize>,
+    groups: std::ops::Range<usize>,
     bytes: u64,
 }
 
-/// Cuts `specs` in their order; a tensor larger than `max_bytes` is a shard of its own.
+/// Cuts `groups` in their order; a group larger than `max_bytes` is a shard of its own.
 fn cut_shards(
     target: &Path,
-    specs: &[TensorSpec],
+    groups: &[Vec<TensorSpec>],
     max_bytes: u64,
 ) -> Result<Vec<ShardPlan>, FileError> {
     let mut shards = vec![ShardPlan {
         name: String::new(),
-        specs: 0..0,
+        groups: 0..0,
         bytes: 0,
     }];
-    for (index, spec) in specs.iter().enumerate() {
-        let bytes = spec.stored(target)?.1;
+    for (index, group) in groups.iter().enumerate() {
+        let mut bytes = 0_u64;
+        for spec in group {
+            bytes = bytes.saturating_add(spec.stored(target)?.1);
+        }
         let last = shards.last_mut().expect("never empty");
         let together = last.bytes.saturating_add(bytes);
-        if together > max_bytes && !last.specs.is_empty() {
+        if together > max_bytes && !last.groups.is_empty() {
             shards.push(ShardPlan {
                 name: String::new(),
-                specs: index..index + 1,
+                groups: index..index + 1,
                 bytes,
             });
         } else {
-            (last.specs.end, last.bytes) = (index + 1, together);
+            (last.groups.end, last.bytes) = (index + 1, together);
         }
     }
     let count = shards.len();
@@ -137,14 +235,14 @@ mod tests {
     #[test]
     fn shards_hold_what_fits_in_order() {
         let sizes = [3_u64, 2, 9, 1, 1, 4];
-        let specs: Vec<_> = sizes
+        let groups: Vec<_> = sizes
             .iter()
-            .map(|&size| TensorSpec::new(size.to_string(), DType::U8, [size]))
+            .map(|&size| vec![TensorSpec::new(size.to_string(), DType::U8, [size])])
             .collect();
-        let cut = |max| cut_shards(Path::new("t"), &specs, max).unwrap();
+        let cut = |max| cut_shards(Path::new("t"), &groups, max).unwrap();
         let ranges: Vec<_> = cut(5)
             .into_iter()
-            .map(|shard| (shard.specs, shard.bytes))
+            .map(|shard| (shard.groups, shard.bytes))
             .collect();
         assert_eq!(ranges, [(0..2, 5), (2..3, 9), (3..5, 2), (5..6, 4)]);
         assert_eq!(cut(5)[1].name, "model-00002-of-00004.safetensors");

@@ -52,11 +52,18 @@ impl TensorSpec {
     }
 }
 
-/// Where the callback of [`write_safetensors`] puts the elements of one tensor, front to back.
+/// Where the elements of one tensor are put, front to back.
 #[derive(Debug)]
 pub struct TensorSink<'a> {
     file: &'a mut PartialFile,
     spec: &'a TensorSpec,
+    place: &'a mut Place,
+}
+
+/// The bytes of a tensor in its file.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    offset: u64,
     expected_bytes: u64,
     found_bytes: u64,
 }
@@ -69,11 +76,12 @@ impl TensorSink<'_> {
 
     /// Appends stored bytes, little-endian.
     pub fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), FileError> {
-        self.found_bytes += bytes.len() as u64;
-        if self.found_bytes > self.expected_bytes {
-            return Err(self.announced());
+        let at = self.place.offset + self.place.found_bytes;
+        self.place.found_bytes += bytes.len() as u64;
+        if self.place.found_bytes > self.place.expected_bytes {
+            return Err(announced(self.file, self.spec, *self.place));
         }
-        self.file.write(bytes)
+        self.file.write_at(at, bytes)
     }
 
     /// Appends elements, rounded to nearest even where the stored dtype is narrower.
@@ -119,14 +127,88 @@ impl TensorSink<'_> {
         }
         Ok(())
     }
+}
 
-    fn announced(&self) -> FileError {
-        FileError::Announced {
-            path: self.file.target().to_owned(),
-            tensor: self.spec.name.clone(),
-            expected: self.expected_bytes,
-            found: self.found_bytes,
+fn announced(file: &PartialFile, spec: &TensorSpec, place: Place) -> FileError {
+    FileError::Announced {
+        path: file.target().to_owned(),
+        tensor: spec.name.clone(),
+        expected: place.expected_bytes,
+        found: place.found_bytes,
+    }
+}
+
+/// A safetensors file that is being written, its tensors in any order.
+#[derive(Debug)]
+pub(super) struct SafetensorsFile<'a> {
+    file: PartialFile,
+    specs: &'a [TensorSpec],
+    places: Vec<Place>,
+    /// Indices of the tensors by their place in the file.
+    order: Vec<usize>,
+}
+
+impl<'a> SafetensorsFile<'a> {
+    /// Starts `path` with its header.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_safetensors`].
+    pub(super) fn create(
+        path: &Path,
+        metadata: &[(&str, &str)],
+        specs: &'a [TensorSpec],
+    ) -> Result<Self, FileError> {
+        let layout = Layout::new(path, metadata, specs)?;
+        let start = LENGTH_BYTES + layout.header.len() as u64;
+        let mut file = PartialFile::create(path, start + layout.data_bytes)?;
+        file.write(&(layout.header.len() as u64).to_le_bytes())?;
+        file.write(&layout.header)?;
+        let nowhere = Place {
+            offset: 0,
+            expected_bytes: 0,
+            found_bytes: 0,
+        };
+        let mut places = vec![nowhere; specs.len()];
+        let mut offset = start;
+        for &(index, expected_bytes) in &layout.order {
+            places[index] = Place {
+                offset,
+                expected_bytes,
+                found_bytes: 0,
+            };
+            offset += expected_bytes;
         }
+        Ok(SafetensorsFile {
+            file,
+            specs,
+            places,
+            order: layout.order.into_iter().map(|(index, _)| index).collect(),
+        })
+    }
+
+    /// Where tensor `specs[index]` goes.
+    pub(super) fn tensor(&mut self, index: usize) -> TensorSink<'_> {
+        TensorSink {
+            file: &mut self.file,
+            spec: &self.specs[index],
+            place: &mut self.places[index],
+        }
+    }
+
+    /// Refuses a tensor of which not all elements were written.
+    fn check_whole(&self, index: usize) -> Result<(), FileError> {
+        let place = self.places[index];
+        match place.found_bytes == place.expected_bytes {
+            true => Ok(()),
+            false => Err(announced(&self.file, &self.specs[index], place)),
+        }
+    }
+
+    /// Puts the file in its place, once every tensor is whole.
+    pub(super) fn commit(self) -> Result<(), FileError> {
+        (0..self.specs.len()).try_for_each(|index| self.check_whole(index))?;
+        self.file.commit()
     }
 }
 
@@ -146,27 +228,10 @@ pub fn write_safetensors<E: From<FileError>>(
     specs: &[TensorSpec],
     mut fill: impl FnMut(usize, &mut TensorSink<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let Layout {
-        header,
-        order,
-        data_bytes,
-    } = Layout::new(path, metadata, specs)?;
-    let needed_bytes = LENGTH_BYTES + header.len() as u64 + data_bytes;
-    let mut file = PartialFile::create(path, needed_bytes)?;
-    file.write(&(header.len() as u64).to_le_bytes())?;
-    file.write(&header)?;
-    for (index, expected_bytes) in order {
-        let spec = &specs[index];
-        let mut sink = TensorSink {
-            file: &mut file,
-            spec,
-            expected_bytes,
-            found_bytes: 0,
-        };
-        fill(index, &mut sink)?;
-        if sink.found_bytes != expected_bytes {
-            return Err(sink.announced().into());
-        }
+    let mut file = SafetensorsFile::create(path, metadata, specs)?;
+    for index in file.order.clone() {
+        fill(index, &mut file.tensor(index))?;
+        file.check_whole(index)?;
     }
     file.commit()?;
     Ok(())
@@ -243,21 +308,30 @@ impl Layout {
     }
 }
 
+/// Dtypes of the interface and of files.
+const DTYPES: [(DType, Dtype); 10] = [
+    (DType::F64, Dtype::F64),
+    (DType::F32, Dtype::F32),
+    (DType::BF16, Dtype::BF16),
+    (DType::F16, Dtype::F16),
+    (DType::F8_E4M3, Dtype::F8_E4M3),
+    (DType::F8_E5M2, Dtype::F8_E5M2),
+    (DType::I64, Dtype::I64),
+    (DType::I32, Dtype::I32),
+    (DType::I8, Dtype::I8),
+    (DType::U8, Dtype::U8),
+];
+
 /// The dtype of a file for a dtype of the interface.
 fn stored_dtype(dtype: DType) -> Option<Dtype> {
-    Some(match dtype {
-        DType::F64 => Dtype::F64,
-        DType::F32 => Dtype::F32,
-        DType::BF16 => Dtype::BF16,
-        DType::F16 => Dtype::F16,
-        DType::F8_E4M3 => Dtype::F8_E4M3,
-        DType::F8_E5M2 => Dtype::F8_E5M2,
-        DType::I64 => Dtype::I64,
-        DType::I32 => Dtype::I32,
-        DType::I8 => Dtype::I8,
-        DType::U8 => Dtype::U8,
-        _ => return None,
-    })
+    let found = DTYPES.iter().find(|(known, _)| *known == dtype);
+    found.map(|(_, stored)| *stored)
+}
+
+/// The dtype of the interface for a dtype of a file.
+pub fn interface_dtype(stored: Dtype) -> Option<DType> {
+    let found = DTYPES.iter().find(|(_, known)| *known == stored);
+    found.map(|(dtype, _)| *dtype)
 }
 
 #[cfg(test)]

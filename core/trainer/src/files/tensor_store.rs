@@ -210,16 +210,8 @@ impl TensorStore {
     /// Reads the stored bytes of tensor `name`; `out` has exactly as many.
     pub fn read_tensor_bytes(&self, name: &str, out: &mut [u8]) -> Result<(), FileError> {
         let entry = self.entry(name)?;
-        let bytes = entry.bytes.end - entry.bytes.start;
-        if bytes != out.len() as u64 {
-            return Err(FileError::ByteCount {
-                path: self.file_of(entry).to_owned(),
-                tensor: name.to_owned(),
-                shape: entry.shape.clone(),
-                dtype: entry.dtype,
-                expected: bytes,
-                found: out.len() as u64,
-            });
+        if entry.bytes.end - entry.bytes.start != out.len() as u64 {
+            return Err(self.wrong_bytes(entry, out.len() as u64));
         }
         self.read_at(entry, entry.bytes.start, out)
     }
@@ -246,6 +238,15 @@ impl TensorStore {
         Ok(())
     }
 
+    /// Bytes of all tensors.
+    pub fn bytes(&self) -> u64 {
+        let sizes = self
+            .entries
+            .iter()
+            .map(|entry| entry.bytes.end - entry.bytes.start);
+        sizes.sum()
+    }
+
     fn read_at(&self, entry: &TensorEntry, offset: u64, out: &mut [u8]) -> Result<(), FileError> {
         let (path, file) = &self.files[entry.file];
         file.read_exact_at(out, offset)
@@ -261,6 +262,17 @@ impl TensorStore {
                     source,
                 },
             })
+    }
+
+    fn wrong_bytes(&self, entry: &TensorEntry, found: u64) -> FileError {
+        FileError::ByteCount {
+            path: self.file_of(entry).to_owned(),
+            tensor: entry.name.clone(),
+            shape: entry.shape.clone(),
+            dtype: entry.dtype,
+            expected: entry.bytes.end - entry.bytes.start,
+            found,
+        }
     }
 
     fn wrong_elements(&self, entry: &TensorEntry, expected: u64) -> FileError {
