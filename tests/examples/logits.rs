@@ -1,6 +1,6 @@
 //! A model, an adapter -> the logits of the golden evaluation rows, for `cargo xtask peers` to hold against the peer's.
 //!
-//! Usage: `cargo run --release -p espalier-tests --example logits -- MODEL ADAPTER OUT.safetensors`
+//! Usage: `cargo run --release -p espalier-tests --example logits -- MODEL ADAPTER|none OUT.safetensors`
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,13 +12,17 @@ use safetensors::tensor::TensorView;
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [model, adapter, out] = words.as_slice() else {
-        panic!("usage: logits MODEL ADAPTER OUT.safetensors");
+        panic!("usage: logits MODEL ADAPTER|none OUT.safetensors");
     };
     let rows = Golden::open("llama/data.safetensors").rows("eval_tokens");
-    let adapter = format!("{adapter:?}");
+    // A fresh LoRA changes nothing, and lets a packed model be loaded as for training.
+    let adapter = match adapter.as_str() {
+        "none" => ("plugins", "[\"lora\"]".to_owned()),
+        path => ("model.adapter", format!("{path:?}")),
+    };
     let keys = [
         ("model.compute", "\"f32\""),
-        ("model.adapter", adapter.as_str()),
+        (adapter.0, adapter.1.as_str()),
         ("data.max_seq_len", "48"),
         ("data.micro_batch", "2"),
     ];

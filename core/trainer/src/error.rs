@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use espalier_interface::{ErrorCode, PluginError};
+use espalier_interface::{DType, ErrorCode, PluginError};
 
 use crate::bytes::Bytes;
 use crate::checkpoint::CheckpointError;
@@ -83,6 +83,14 @@ pub enum Error {
     LogitsNotFinite {
         /// The token of the answer, counted from 1.
         token: u64,
+    },
+    /// A finite number that a narrower dtype cannot hold.
+    #[error("tensor `{tensor}` has a number beyond the largest of {dtype}")]
+    Unwritable {
+        /// The tensor that was to be written.
+        tensor: String,
+        /// Its dtype.
+        dtype: DType,
     },
     /// The plan, or an allocation, exceeds the memory there is.
     #[error("not enough {kind} memory: {needed} needed, {available} available")]
@@ -172,7 +180,7 @@ impl Error {
                 _ => 5,
             },
             Error::Peer { .. } => 6,
-            Error::NotFinite { .. } | Error::LogitsNotFinite { .. } => 7,
+            Error::NotFinite { .. } | Error::LogitsNotFinite { .. } | Error::Unwritable { .. } => 7,
             Error::OutOfMemory { .. } => 8,
             Error::Write { source, .. } => match is_full(source) {
                 true => 8,
@@ -216,6 +224,7 @@ impl Error {
             Error::LogitsNotFinite { .. } => {
                 "try model.compute = \"f32\"; if it stays, the weights hold numbers that are not finite".into()
             }
+            Error::Unwritable { .. } => "choose a wider --dtype: f32 or bf16".into(),
             Error::OutOfMemory { .. } => memory_step(),
             Error::Write { source, .. } => match is_full(source) {
                 true => "make room on that disk, then go on with --resume, or choose another --out"

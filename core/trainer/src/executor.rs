@@ -22,7 +22,7 @@ pub use diagnose::NotFinite;
 pub use launch::Prepared;
 pub use state::StatePart;
 pub use storage::{Sizes, Storage};
-pub(crate) use transfer::write;
+pub(crate) use transfer::{numbers, write};
 
 use launch::{Numbers, Window};
 

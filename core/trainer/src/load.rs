@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
@@ -12,8 +11,10 @@ use espalier_interface::{
 use memmap2::MmapMut;
 
 use crate::bytes::Bytes;
+use crate::convert::SavedWeight;
 use crate::executor::{Storage, write};
 use crate::files::TensorStore;
+use crate::packing::SavedParam;
 use crate::params::Param;
 use crate::{Error, memory};
 
@@ -29,7 +30,16 @@ pub enum Origin<'a> {
     Random,
 }
 
-/// What loading did; a weight is encoded exactly once.
+/// How a packed param comes by its segments.
+#[derive(Clone, Copy)]
+pub enum Packing<'a> {
+    /// The dense weight is read and encoded.
+    Encode(&'a dyn Quantizer),
+    /// The files hold it packed.
+    Saved(&'a SavedParam),
+}
+
+/// What loading did; a weight is encoded exactly once, and not at all where the files hold it packed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
     /// Weights packed.
@@ -78,7 +88,7 @@ impl<'a> Loader<'a> {
         index: usize,
         param: &Param,
         origin: Origin<'_>,
-        quantizer: Option<&Arc<dyn Quantizer>>,
+        packing: Option<Packing<'_>>,
     ) -> Result<(), Error> {
         match (&param.layout, origin) {
             (WeightLayout::Dense(dtype), Origin::Files(store)) => {
@@ -88,9 +98,23 @@ impl<'a> Loader<'a> {
                 self.random(index, param, self.storage.param(index)[0], *dtype)?;
             }
             (WeightLayout::Packed(format), origin) => {
-                let quantizer = quantizer.expect("a packed param has a quantizer");
-                let named = (format.quantizer.as_str(), quantizer.as_ref());
-                self.packed(index, param, origin, named)?;
+                match (packing.expect("a packed param has a packing"), origin) {
+                    (Packing::Saved(saved), Origin::Files(store)) => {
+                        self.saved(index, store, SavedWeight::new(saved, format))?;
+                    }
+                    (Packing::Encode(quantizer), Origin::Files(store)) => {
+                        let named = (format.quantizer.as_str(), quantizer);
+                        self.packed(index, param, store, named)?;
+                    }
+                    (_, Origin::Random) => {
+                        let what = format!(
+                            "param `{}` is random and packed: train from scratch without a quantizer",
+                            param.name
+                        );
+                        let error = PluginError::unsupported(what);
+                        return Err(Error::plugin(&format.quantizer, "encode", error));
+                    }
+                }
             }
         }
         self.report.placed += 1;
@@ -104,7 +128,7 @@ impl<'a> Loader<'a> {
         dtype: DType,
         store: &TensorStore,
     ) -> Result<(), Error> {
-        let name = stored_name(param, store)?;
+        let name = stored_name(store, &param.name, &param.aliases, &param.shape)?;
         let range = self.storage.param(index)[0];
         let mut values = vec![0.0f32; CHUNK_ELEMENTS.min(param.elements() as usize)];
         let mut first = 0;
@@ -185,41 +209,44 @@ impl<'a> Loader<'a> {
         &mut self,
         index: usize,
         param: &Param,
-        origin: Origin<'_>,
+        store: &TensorStore,
         (plugin, quantizer): (&str, &dyn Quantizer),
     ) -> Result<(), Error> {
         let shape = param.matrix().expect("a packed param is a matrix");
         let elements = param.elements() as usize;
-        let Origin::Files(store) = origin else {
-            let what = format!(
-                "param `{}` is random and packed: train from scratch without a quantizer",
-                param.name
-            );
-            return Err(Error::plugin(
-                plugin,
-                "encode",
-                PluginError::unsupported(what),
-            ));
-        };
-        let name = stored_name(param, store)?;
+        let name = stored_name(store, &param.name, &param.aliases, &param.shape)?;
         let weight = self.scratch.floats(elements)?;
-        store.read_tensor_f32(&name, weight)?;
-        if let Some(at) = weight.iter().position(|x| !x.is_finite()) {
-            return Err(not_finite(&name, store, at as u64));
-        }
+        read_weight(store, &name, weight)?;
         let workspace = self
             .workspace
             .bytes(quantizer.encode_workspace(shape) as usize)?;
         let ranges = self.storage.param(index);
         let begin = std::time::Instant::now();
         let encoded = encode(self.device, quantizer, weight, shape, ranges, workspace);
-        encoded.map_err(|error| {
-            let what = format!("param `{}`: {}", param.name, error.message);
-            Error::plugin(plugin, "encode", PluginError::new(error.code, what))
-        })?;
+        encoded.map_err(|error| Error::plugin(plugin, "encode", of_param(&param.name, error)))?;
         self.report.encode_nanos += begin.elapsed().as_nanos() as u64;
         self.report.encoded += 1;
         Ok(())
+    }
+
+    /// Puts a weight that the files hold packed into its place, a part at a time.
+    fn saved(
+        &mut self,
+        index: usize,
+        store: &TensorStore,
+        weight: SavedWeight<'_>,
+    ) -> Result<(), Error> {
+        let ranges = self.storage.param(index);
+        weight.read(store, |segment, at, part| {
+            let range = BufferRange {
+                offset: ranges[segment].offset + at,
+                bytes: part.len() as u64,
+                ..ranges[segment]
+            };
+            self.device
+                .upload(part, range, Stream(0))
+                .map_err(|error| Error::plugin("backend", "upload", error))
+        })
     }
 }
 
@@ -256,18 +283,29 @@ fn encode(
     Ok(())
 }
 
-/// The name under which the files hold a param, its shape checked.
-fn stored_name(param: &Param, store: &TensorStore) -> Result<String, Error> {
-    let names = std::iter::once(&param.name).chain(&param.aliases);
-    let found = names
-        .clone()
-        .find(|name| store.contains(name))
-        .unwrap_or(&param.name);
-    store.entry_of_shape(found, &param.shape)?;
-    Ok(found.clone())
+/// The name under which the files hold a param of these names, its shape checked.
+pub(crate) fn stored_name(
+    store: &TensorStore,
+    name: &str,
+    aliases: &[String],
+    shape: &[u64],
+) -> Result<String, Error> {
+    let mut names = std::iter::once(name).chain(aliases.iter().map(String::as_str));
+    let found = names.find(|name| store.contains(name)).unwrap_or(name);
+    store.entry_of_shape(found, shape)?;
+    Ok(found.to_owned())
 }
 
-fn not_finite(name: &str, store: &TensorStore, index: u64) -> Error {
+/// Reads all of tensor `name`, which must be finite.
+pub(crate) fn read_weight(store: &TensorStore, name: &str, out: &mut [f32]) -> Result<(), Error> {
+    store.read_tensor_f32(name, out)?;
+    match out.iter().position(|x| !x.is_finite()) {
+        Some(at) => Err(not_finite(name, store, at as u64)),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn not_finite(name: &str, store: &TensorStore, index: u64) -> Error {
     let path = store
         .entry(name)
         .map(|entry| store.file_of(entry).to_owned());
@@ -277,12 +315,17 @@ fn not_finite(name: &str, store: &TensorStore, index: u64) -> Error {
     }
 }
 
+/// The same failure, naming the param that it met.
+pub(crate) fn of_param(param: &str, error: PluginError) -> PluginError {
+    PluginError::new(error.code, format!("param `{param}`: {}", error.message))
+}
+
 /// Memory mapped for the length of loading, so that it goes back to the system whole.
 #[derive(Default)]
-struct Scratch(Option<MmapMut>);
+pub(crate) struct Scratch(Option<MmapMut>);
 
 impl Scratch {
-    fn bytes(&mut self, len: usize) -> Result<&mut [u8], Error> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Result<&mut [u8], Error> {
         if self.0.as_ref().is_none_or(|map| map.len() < len) {
             self.0 = None;
             let map = MmapMut::map_anon(len.max(1)).map_err(|_| Error::OutOfMemory {
@@ -295,7 +338,7 @@ impl Scratch {
         Ok(&mut self.0.as_mut().expect("mapped above")[..len])
     }
 
-    fn floats(&mut self, len: usize) -> Result<&mut [f32], Error> {
+    pub(crate) fn floats(&mut self, len: usize) -> Result<&mut [f32], Error> {
         let bytes = self.bytes(len * 4)?;
         // SAFETY: a mapping is page-aligned, zeroed or written as f32, and every bit pattern is an f32.
         Ok(unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) })

@@ -35,6 +35,15 @@ pub enum Event<'a> {
         /// Weights in all.
         total: u64,
     },
+    /// A tensor of a new model directory is written.
+    WriteProgress {
+        /// The tensor's name.
+        tensor: &'a str,
+        /// Tensors written so far.
+        done: u64,
+        /// Tensors in all.
+        total: u64,
+    },
     /// An optimizer step is done.
     StepFinished(&'a StepMetrics),
     /// An evaluation that stands by itself went on by a step.

@@ -7,7 +7,7 @@ pub mod table;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use espalier_interface::adaptation::{Adaptation, Site, SiteKind};
+use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::format::Format;
 use espalier_interface::model::Model;
 use espalier_interface::schedule::{Schedule, ShardingRequest, UnitBytes};
@@ -16,11 +16,12 @@ use espalier_interface::{DType, Device, DeviceInfo, Quantizer, WeightLayout};
 use crate::arena::aligned;
 use crate::config::{ComputeType, Config, ParamType, Recompute};
 use crate::executor::{Prepared, Storage};
+use crate::packing::{SavedParam, packed_weights};
 use crate::params::{self, Dtypes, Param, Training};
 use crate::program::{self, CacheShape, Limits, Program};
-use crate::select::Components;
+use crate::select::{Components, PackedCheckpoint};
 use crate::splice;
-use crate::{Error, memory};
+use crate::{Error, load, memory};
 
 pub use flops::Flops;
 pub use report::PlanReport;
@@ -78,6 +79,8 @@ pub struct RunPlan {
     pub params: Vec<Param>,
     /// The quantizer of each packed param.
     pub quantizers: HashMap<usize, Arc<dyn Quantizer>>,
+    /// Where the checkpoint holds params that are packed already.
+    pub saved: HashMap<usize, SavedParam>,
     /// Kernels and arena.
     pub program: Program,
     /// What generates beside it, in the same arena, while no step is at work there.
@@ -151,16 +154,12 @@ pub fn make(
         (Purpose::Train, Some(_)) => Training::Adapter,
         (Purpose::Train, None) => Training::Full,
     };
-    if training == Training::Full && components.quantizer.is_some() {
-        return Err(Error::Usage {
-            message:
-                "a packed base cannot be trained itself: a quantizer was chosen, and no adapter"
-                    .to_owned(),
-            next_step: "add an adapter (--plugins nf4,lora), or leave the quantizer out".to_owned(),
-        });
-    }
     let dtypes = dtypes(config);
-    let (formats, quantizers) = formats(config, &model, &sites, components, training)?;
+    let Packing {
+        formats,
+        quantizers,
+        saved,
+    } = packing(config, &model, &sites, components, training)?;
     let keep = |name: &str| {
         let rule = |pattern: &String| crate::config::SiteRule {
             pattern: pattern.clone(),
@@ -206,7 +205,7 @@ pub fn make(
     let programs = (&program, generator.as_ref());
     let prepared = Prepared::new(device.as_ref(), programs, &params, dtypes, &quantizers)
         .map_err(|error| backend.failed("prepare", error))?;
-    let loading = loading_bytes(&params, &quantizers);
+    let loading = loading_bytes(&params, &quantizers, &saved);
     let memory = MemoryPlan::new(
         programs,
         Storage::sizes(&params, dtypes, demand.batch()),
@@ -220,6 +219,7 @@ pub fn make(
         adaptation,
         params,
         quantizers,
+        saved,
         program,
         generator,
         schedule,
@@ -302,6 +302,17 @@ impl RunPlan {
         .map_err(|error| Error::plugin("backend", "alloc", error))
     }
 
+    /// How param number `index` comes by its segments, if it is packed.
+    pub fn packing(&self, index: usize) -> Option<load::Packing<'_>> {
+        match self.saved.get(&index) {
+            Some(saved) => Some(load::Packing::Saved(saved)),
+            None => {
+                let quantizer = self.quantizers.get(&index);
+                quantizer.map(|quantizer| load::Packing::Encode(quantizer.as_ref()))
+            }
+        }
+    }
+
     /// Elements of all params of the model and the adapter, and of the trained ones.
     pub fn num_params(&self) -> (u64, u64) {
         let all = self.params.iter().map(Param::elements).sum();
@@ -328,53 +339,62 @@ impl RunPlan {
     }
 }
 
-type Formats = (HashMap<usize, Format>, HashMap<usize, Arc<dyn Quantizer>>);
+/// How weights are packed, by the indices of their params.
+#[derive(Default)]
+struct Packing {
+    formats: HashMap<usize, Format>,
+    quantizers: HashMap<usize, Arc<dyn Quantizer>>,
+    saved: HashMap<usize, SavedParam>,
+}
 
-/// The format of every weight that a quantizer packs: the linears of layers, unless `[[sites]]` says otherwise.
-fn formats(
+/// The format of every weight that is packed: the linears of layers, unless `[[sites]]` or the checkpoint say otherwise.
+fn packing(
     config: &Config,
     model: &Model,
     sites: &[Site],
     components: &Components,
     training: Training,
-) -> Result<Formats, Error> {
-    let (mut formats, mut quantizers) = (HashMap::new(), HashMap::new());
-    for site in sites {
-        let Some(quantizer) = components.quantizer_of(config, site) else {
-            continue;
-        };
+) -> Result<Packing, Error> {
+    let packed = components.quantizers.packed();
+    let weights = packed_weights(model, sites, |site| components.quantizer_of(config, site))?;
+    let mut made = Packing::default();
+    for weight in weights {
+        let site = &sites[weight.site];
         if training == Training::Full {
-            return Err(Error::Usage {
-                message: format!("`{}` is to be packed and trained at once", site.name),
-                next_step: "add an adapter (--plugins nf4,lora), or leave the quantizer out"
-                    .to_owned(),
-            });
+            return Err(packed_and_trained(site, packed));
         }
-        let weight = format!("{}.weight", site.name);
-        let named = |param: &espalier_interface::model::ParamSpec| {
-            param.name == weight || param.aliases.contains(&weight)
-        };
-        let Some(index) = model.params.iter().position(named) else {
-            continue;
-        };
-        if site.kind == SiteKind::Embedding || site.tied_to.is_some() {
-            return Err(Error::Usage {
-                message: format!(
-                    "[[sites]]: `{}` is a token table, which stays dense",
-                    site.name
-                ),
-                next_step: "let the pattern match linears only".to_owned(),
-            });
+        if packed.is_some() {
+            let saved = SavedParam::new(site, &weight)?;
+            made.saved.insert(weight.param, saved);
         }
-        let format = quantizer
-            .plugin
-            .format(site.shape)
-            .and_then(|format| format.validate().map(|()| format))
-            .map_err(|error| quantizer.failed("format", error))?;
-        formats.insert(index, format);
-        quantizers.insert(index, Arc::clone(&quantizer.plugin));
+        made.quantizers.insert(weight.param, weight.plugin());
+        made.formats.insert(weight.param, weight.format);
     }
-    Ok((formats, quantizers))
+    Ok(made)
+}
+
+/// The refusal to train all of a model of which a weight is packed.
+fn packed_and_trained(site: &Site, packed: Option<&PackedCheckpoint>) -> Error {
+    let (message, next_step) = match packed {
+        Some(packed) => (
+            format!(
+                "the checkpoint is packed by `{}`, and packed weights cannot be trained themselves",
+                packed.component()
+            ),
+            "add an adapter (--plugins lora), or start from the model's original weights",
+        ),
+        None => (
+            format!(
+                "`{}` is to be packed and trained at once: a quantizer was chosen, and no adapter",
+                site.name
+            ),
+            "add an adapter (--plugins nf4,lora), or leave the quantizer out",
+        ),
+    };
+    Error::Usage {
+        message,
+        next_step: next_step.to_owned(),
+    }
 }
 
 /// The sizes that a sharding strategy places.
@@ -404,17 +424,21 @@ fn sharding_request(
     }
 }
 
-/// The most that loading one weight takes: itself in f32, and what its encoder declares.
-fn loading_bytes(params: &[Param], quantizers: &HashMap<usize, Arc<dyn Quantizer>>) -> u64 {
+/// The most that loading one weight takes: itself in f32, and what its encoder declares; parts where it is packed already.
+fn loading_bytes(
+    params: &[Param],
+    quantizers: &HashMap<usize, Arc<dyn Quantizer>>,
+    saved: &HashMap<usize, SavedParam>,
+) -> u64 {
     let needs = params
         .iter()
         .enumerate()
         .map(|(index, param)| match quantizers.get(&index) {
-            Some(quantizer) => {
+            Some(quantizer) if !saved.contains_key(&index) => {
                 let shape = param.matrix().expect("a packed param is a matrix");
                 aligned(param.elements() * 4) + quantizer.encode_workspace(shape)
             }
-            None => 0,
+            _ => 0,
         });
     needs.max().unwrap_or(0)
 }

@@ -7,6 +7,7 @@ use crate::config::ResolvedConfig;
 use crate::data::Schedule;
 use crate::files::{self, AdapterDirectory, FileHash};
 use crate::plan::RunPlan;
+use crate::select::PackedCheckpoint;
 use crate::session::Session;
 
 /// What `run.json` holds; `gemm_rate` in operations a second.
@@ -37,6 +38,7 @@ pub fn describe(
             "path": session.directory.path(),
             "files": model_files(session)?,
             "adapter_files": session.components.saved_adapter.as_ref().map(adapter_files).transpose()?,
+            "packed_by": session.components.quantizers.packed().map(PackedCheckpoint::component),
             "num_params": num_params,
             "num_trained_params": num_trained_params,
         },

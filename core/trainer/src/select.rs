@@ -1,18 +1,24 @@
 //! Config and registry -> one component a role, made with its options.
 
+mod packed_checkpoint;
+mod quantizers;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use espalier_interface::adaptation::{Site, SiteKind};
+use espalier_interface::adaptation::Site;
 use espalier_interface::{
     Adapter, Backend, Family, PluginError, Quantizer, Role, Services, Sharding,
 };
 use serde_json::Value as Json;
 
 use crate::Error;
-use crate::config::{Config, Section};
-use crate::files::AdapterDirectory;
-use crate::registry::{PluginIdentity, Registry};
+use crate::config::{Config, Init, Section};
+use crate::files::{AdapterDirectory, ModelDirectory};
+use crate::registry::{PluginIdentity, Registry, RegistryError};
+
+pub use packed_checkpoint::{PackedCheckpoint, Packing, read_object};
+pub use quantizers::Quantizers;
 
 /// A component that was made, and where it came from.
 pub struct Chosen<T: ?Sized> {
@@ -34,10 +40,23 @@ impl<T: ?Sized> Chosen<T> {
     }
 }
 
-/// The quantizer of a `[[sites]]` rule.
-struct RuleQuantizer {
-    rule: usize,
-    quantizer: Option<Chosen<dyn Quantizer>>,
+impl Chosen<dyn Quantizer> {
+    /// The quantizer `name` with the options that the user or a checkpoint gives.
+    ///
+    /// # Errors
+    /// As [`Registry::create_quantizer`].
+    pub fn quantizer(
+        registry: &Registry,
+        name: &str,
+        options: &Section,
+        services: &'static dyn Services,
+    ) -> Result<Self, RegistryError> {
+        let (plugin, identity) = registry.create_quantizer(name, options, services)?;
+        Ok(Chosen {
+            plugin: Arc::from(plugin),
+            identity,
+        })
+    }
 }
 
 /// The components of a run.
@@ -48,13 +67,12 @@ pub struct Components {
     pub adapter: Option<Chosen<dyn Adapter>>,
     /// The adapter to start from.
     pub saved_adapter: Option<AdapterDirectory>,
-    /// Quantizer of linears that no rule names; none keeps them dense.
-    pub quantizer: Option<Chosen<dyn Quantizer>>,
+    /// Quantizers by site.
+    pub quantizers: Quantizers,
     /// Sharding strategy.
     pub sharding: Chosen<dyn Sharding>,
     /// Compute backend.
     pub backend: Chosen<dyn Backend>,
-    rules: Vec<RuleQuantizer>,
 }
 
 /// Makes the components that `config` names, and the defaults of the roles it leaves out.
@@ -63,7 +81,7 @@ pub struct Components {
 /// An unknown name, two components of one role, an option that is not known or not allowed.
 pub fn select(
     config: &Config,
-    model_config: &Json,
+    directory: &ModelDirectory,
     registry: &Registry,
     services: &'static dyn Services,
 ) -> Result<Components, Error> {
@@ -74,7 +92,7 @@ pub fn select(
 
     let family = match named(Role::FAMILY) {
         Some(name) => name.to_owned(),
-        None => registry.family_for(model_type(model_config)?)?,
+        None => registry.family_for(model_type(directory.config())?)?,
     };
     let (plugin, identity) = registry.create_family(&family, &empty, services)?;
     let family = Chosen {
@@ -119,34 +137,12 @@ pub fn select(
         }
     };
 
-    let make_quantizer = |name: &str, options: &Section| -> Result<_, Error> {
-        let (plugin, identity) = registry.create_quantizer(name, options, services)?;
-        Ok(Chosen {
-            plugin: Arc::<dyn Quantizer>::from(plugin),
-            identity,
-        })
+    let packed = match config.model.init {
+        Init::Checkpoint => PackedCheckpoint::open(directory, registry, services)?,
+        Init::Random => None,
     };
     let default = named(Role::QUANTIZER);
-    let quantizer = default
-        .map(|name| make_quantizer(name, &options("quantizer", name)))
-        .transpose()?;
-    let mut rules = Vec::with_capacity(config.sites.len());
-    for (rule, site) in config.sites.iter().enumerate() {
-        let name = match site.quantizer.as_deref() {
-            Some("none") => None,
-            Some(name) => Some(name),
-            None => default,
-        };
-        let quantizer = match name {
-            None => None,
-            Some(name) => {
-                let mut merged = options("quantizer", name);
-                merged.extend(site.options.clone());
-                Some(make_quantizer(name, &merged)?)
-            }
-        };
-        rules.push(RuleQuantizer { rule, quantizer });
-    }
+    let quantizers = Quantizers::select(config, default, packed, registry, services)?;
 
     let sharding = named(Role::SHARDING).unwrap_or("single");
     let (plugin, identity) =
@@ -171,38 +167,29 @@ pub fn select(
         family,
         adapter,
         saved_adapter,
-        quantizer,
+        quantizers,
         sharding,
         backend,
-        rules,
     })
 }
 
 impl Components {
-    /// The quantizer of a site: the last rule that matches, else the run's own for the linears of layers.
-    pub fn quantizer_of(&self, config: &Config, site: &Site) -> Option<&Chosen<dyn Quantizer>> {
-        let rule = self
-            .rules
-            .iter()
-            .rev()
-            .find(|one| config.sites[one.rule].matches(&site.name));
-        match rule {
-            Some(rule) => rule.quantizer.as_ref(),
-            None if site.kind == SiteKind::Linear => self.quantizer.as_ref(),
-            None => None,
-        }
+    /// The quantizer of a site, as [`Quantizers::of`] gives it.
+    ///
+    /// # Errors
+    /// One that the checkpoint is not packed by.
+    pub fn quantizer_of(
+        &self,
+        config: &Config,
+        site: &Site,
+    ) -> Result<Option<&Chosen<dyn Quantizer>>, Error> {
+        self.quantizers.of(config, site)
     }
 
     /// Where every component came from, for `run.json`.
     pub fn identities(&self) -> Vec<&PluginIdentity> {
-        let quantizers = self.rules.iter().filter_map(|one| one.quantizer.as_ref());
         let mut all = vec![&self.family.identity];
-        all.extend(
-            self.quantizer
-                .iter()
-                .chain(quantizers)
-                .map(|chosen| &chosen.identity),
-        );
+        all.extend(self.quantizers.identities());
         all.extend(self.adapter.iter().map(|chosen| &chosen.identity));
         all.push(&self.sharding.identity);
         all.push(&self.backend.identity);

@@ -130,33 +130,33 @@ impl Session {
 }
 
 /// What stands of a session before its rows are read.
-struct Ground<'a> {
-    config: &'a Config,
-    directory: ModelDirectory,
-    components: Components,
-    model: Model,
-    device: Arc<dyn Device>,
+pub(crate) struct Ground<'a> {
+    pub config: &'a Config,
+    pub directory: ModelDirectory,
+    pub components: Components,
+    pub model: Model,
+    pub device: Arc<dyn Device>,
     device_info: DeviceInfo,
-    services: &'static HostServices,
+    pub services: &'static HostServices,
 }
 
 impl<'a> Ground<'a> {
-    fn open(
+    /// Opens the model, makes the plugins and opens the device.
+    ///
+    /// # Errors
+    /// Whatever of it is wrong; where nothing is trained, also an adapter that was never trained.
+    pub fn open(
         resolved: &'a ResolvedConfig,
         purpose: Purpose,
         stop: &StopFlag,
     ) -> Result<Self, Error> {
         let config = resolved.config();
         refuse_later_versions(config)?;
-        let path = config.model.path.as_deref().ok_or_else(|| Error::Usage {
-            message: "no model was given".to_owned(),
-            next_step: "name its directory with --model DIR".to_owned(),
-        })?;
-        let directory = ModelDirectory::open(path)?;
+        let directory = model_directory(config)?;
         let services = HostServices::start_until(config.run.threads, stop.clone())?;
         let registry = Registry::discover(&SearchPath::of(resolved));
         sections::check(resolved, &registry)?;
-        let components = select::select(config, directory.config(), &registry, services)?;
+        let components = select::select(config, &directory, &registry, services)?;
         refuse_untrained_adapter(purpose, &components)?;
         let model = describe(&directory, &components)?;
         let (device, device_info) = open_device(config, &components)?;
@@ -229,6 +229,15 @@ fn refuse_untrained_adapter(purpose: Purpose, components: &Components) -> Result
         }),
         _ => Ok(()),
     }
+}
+
+/// The model's directory.
+fn model_directory(config: &Config) -> Result<ModelDirectory, Error> {
+    let path = config.model.path.as_deref().ok_or_else(|| Error::Usage {
+        message: "no model was given".to_owned(),
+        next_step: "name its directory with --model DIR".to_owned(),
+    })?;
+    Ok(ModelDirectory::open(path)?)
 }
 
 /// The model that `config.json` describes.

@@ -1,6 +1,8 @@
 //! The command line as it was written; what it means is the trainer's config.
 
 mod eval;
+mod new_model;
+mod quantize;
 mod report;
 
 use clap::{Args, Parser, Subcommand};
@@ -8,6 +10,8 @@ use espalier_trainer::checkpoint::ResumeFrom;
 use espalier_trainer::config::Sources;
 
 pub use eval::EvalArguments;
+pub use new_model::NewModelArguments;
+pub use quantize::QuantizeArguments;
 pub use report::ReportArguments;
 
 /// Fine-tunes large language models where there is no room for them.
@@ -33,6 +37,8 @@ pub enum Command {
     Eval(EvalArguments),
     /// Write a run's report anew: report.html and report.json
     Report(ReportArguments),
+    /// Pack a model's weights into a checkpoint that the ecosystem's own loader reads
+    Quantize(QuantizeArguments),
     /// Show the components that can be chosen, or what one of them takes
     Plugins(PluginsArguments),
     /// Show this machine, its devices and where plugins are looked for

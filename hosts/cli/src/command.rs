@@ -4,5 +4,6 @@ pub mod doctor;
 pub mod eval;
 pub mod plan;
 pub mod plugins;
+pub mod quantize;
 pub mod report;
 pub mod train;

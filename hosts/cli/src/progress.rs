@@ -67,13 +67,14 @@ impl Progress {
         }
     }
 
-    fn evaluating(&self, state: &mut State, done: u64, total: u64) {
+    /// Shows one of `total` steps of something that stands by itself.
+    fn went_on(&self, state: &mut State, what: &str, done: u64, total: u64) {
         if done <= 1 {
             self.start_bar(state, total);
         }
         if let Some(bar) = &state.bar {
             bar.set_position(done);
-            bar.set_message(format!("evaluating {done}/{total}"));
+            bar.set_message(format!("{what} {done}/{total}"));
             if done == total {
                 bar.finish_and_clear();
             }
@@ -127,7 +128,12 @@ impl Observer for Progress {
                 self.loading(&mut state, param, *done, *total);
             }
             Event::StepFinished(step) => self.step(&mut state, step),
-            Event::EvalProgress { done, total } => self.evaluating(&mut state, *done, *total),
+            Event::EvalProgress { done, total } => {
+                self.went_on(&mut state, "evaluating", *done, *total);
+            }
+            Event::WriteProgress { done, total, .. } => {
+                self.went_on(&mut state, "writing", *done, *total);
+            }
             Event::Evaluated(eval) => self.line(&eval_line(eval)),
             Event::Saved(path) => self.line(&format!("saved {}", path.display())),
             Event::Note(text) => self.line(&format!("note: {text}")),

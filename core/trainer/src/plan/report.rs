@@ -16,6 +16,8 @@ use crate::session::Session;
 pub struct PlanReport {
     /// The model's directory.
     pub model: String,
+    /// The quantizer by which its checkpoint is packed already, so that nothing is encoded anew.
+    pub packed_by: Option<String>,
     /// Components, one a role.
     pub plugins: Vec<String>,
     /// Parameters in all, and those that are trained.
@@ -79,6 +81,11 @@ impl PlanReport {
         let available = plan.available();
         Ok(PlanReport {
             model: summary.model,
+            packed_by: session
+                .components
+                .quantizers
+                .packed()
+                .map(|packed| packed.component().to_owned()),
             plugins: summary.plugins,
             num_params: summary.num_params,
             num_trained_params: summary.num_trained_params,
@@ -105,7 +112,11 @@ impl PlanReport {
 impl fmt::Display for PlanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = 100.0 * self.num_trained_params as f64 / self.num_params.max(1) as f64;
-        writeln!(f, "model      {}", self.model)?;
+        let packed = self.packed_by.as_ref();
+        let packed = packed.map_or(String::new(), |name| {
+            format!(" (packed already, by {name})")
+        });
+        writeln!(f, "model      {}{packed}", self.model)?;
         writeln!(f, "plugins    {}", self.plugins.join(", "))?;
         writeln!(
             f,

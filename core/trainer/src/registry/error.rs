@@ -47,12 +47,12 @@ pub enum RegistryError {
         /// The other.
         second: String,
     },
-    /// No family reads this model, or no adapter this adapter's files.
+    /// No family reads this model, no adapter this adapter's files, no quantizer these weights.
     #[error("no {role} reads {key} `{value}`; known: {}{}", list(.known), failed(.broken))]
     NoReader {
-        /// Family or adapter.
+        /// Family, adapter or quantizer.
         role: Role,
-        /// `model_type` or `peft_type`.
+        /// `model_type`, `peft_type` or `quant_method`.
         key: &'static str,
         /// Its value.
         value: String,

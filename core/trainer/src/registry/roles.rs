@@ -44,7 +44,7 @@ impl Registry {
     /// # Errors
     /// Where none does, with what is read.
     pub fn family_for(&self, model_type: &str) -> Result<String, RegistryError> {
-        self.reader(Role::FAMILY, "model_types", "model_type", model_type)
+        self.first_reader(Role::FAMILY, "model_types", "model_type", model_type)
     }
 
     /// The adapter that reads an `adapter_config.json` of this `peft_type`.
@@ -52,17 +52,40 @@ impl Registry {
     /// # Errors
     /// Where none does, with what is read.
     pub fn adapter_for(&self, peft_type: &str) -> Result<String, RegistryError> {
-        self.reader(Role::ADAPTER, "peft_types", "peft_type", peft_type)
+        self.first_reader(Role::ADAPTER, "peft_types", "peft_type", peft_type)
     }
 
-    fn reader(
+    /// The quantizers that may read weights of this `quant_method`: the rest of the
+    /// `quantization_config` tells which does.
+    ///
+    /// # Errors
+    /// Where none does, with what is read.
+    pub fn quantizers_for(&self, quant_method: &str) -> Result<Vec<String>, RegistryError> {
+        let key = "quant_method";
+        self.readers(Role::QUANTIZER, "quant_methods", key, quant_method)
+    }
+
+    fn first_reader(
         &self,
         role: Role,
         capability: &str,
         key: &'static str,
         value: &str,
     ) -> Result<String, RegistryError> {
+        let mut readers = self.readers(role, capability, key, value)?;
+        Ok(readers.swap_remove(0))
+    }
+
+    /// The components of `role` whose `capability` lists `value`: one at least.
+    fn readers(
+        &self,
+        role: Role,
+        capability: &str,
+        key: &'static str,
+        value: &str,
+    ) -> Result<Vec<String>, RegistryError> {
         let mut known: Vec<String> = Vec::new();
+        let mut readers: Vec<String> = Vec::new();
         for component in self.usable().filter(|one| one.role == role.0) {
             let values = component
                 .capabilities
@@ -70,10 +93,13 @@ impl Registry {
                 .map_or("", String::as_str);
             for read in values.split([',', ' ']).filter(|read| !read.is_empty()) {
                 if read == value {
-                    return Ok(component.name.clone());
+                    readers.push(component.name.clone());
                 }
                 known.push(format!("{read} ({})", component.name));
             }
+        }
+        if !readers.is_empty() {
+            return Ok(readers);
         }
         known.dedup();
         Err(RegistryError::NoReader {

@@ -81,7 +81,7 @@ impl Loading<'_> {
                     _ => Origin::Random,
                 };
                 if wanted(param) {
-                    loader.load(index, param, origin, plan.quantizers.get(&index))?;
+                    loader.load(index, param, origin, plan.packing(index))?;
                 }
                 let done = index as u64 + 1;
                 self.observer.observe(&Event::LoadProgress {

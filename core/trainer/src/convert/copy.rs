@@ -1,0 +1,105 @@
+//! A stored tensor -> the same tensor in another file, as it is or rounded to another dtype.
+
+use espalier_interface::DType;
+
+use crate::Error;
+use crate::executor::numbers;
+use crate::files::{TensorEntry, TensorSink, TensorSpec, TensorStore, interface_dtype};
+use crate::load::not_finite;
+
+/// Elements held at once.
+const CHUNK_ELEMENTS: u64 = 1 << 18;
+
+/// The tensor that a copy of `entry` is; `dtype` replaces that of a float.
+///
+/// # Errors
+/// A dtype that the program does not know.
+pub fn spec(
+    store: &TensorStore,
+    entry: &TensorEntry,
+    dtype: Option<DType>,
+) -> Result<TensorSpec, Error> {
+    let stored = interface_dtype(entry.dtype).ok_or_else(|| Error::Checkpoint {
+        path: store.file_of(entry).to_owned(),
+        message: format!(
+            "tensor `{}` is {}, which this program does not copy",
+            entry.name, entry.dtype
+        ),
+    })?;
+    let dtype = dtype.filter(|_| is_number(stored)).unwrap_or(stored);
+    Ok(TensorSpec::new(
+        entry.name.clone(),
+        dtype,
+        entry.shape.clone(),
+    ))
+}
+
+/// Copies `entry` to `sink`, a part at a time.
+///
+/// # Errors
+/// A number that is not finite, or not after rounding; a failure to read or write.
+pub fn copy(
+    store: &TensorStore,
+    entry: &TensorEntry,
+    sink: &mut TensorSink<'_>,
+) -> Result<(), Error> {
+    let stored = interface_dtype(entry.dtype).expect("`spec` refuses others");
+    if stored == sink.spec().dtype {
+        let mut first = 0;
+        return store.stream_tensor_bytes(&entry.name, &mut |bytes| {
+            if is_number(stored) {
+                check(store, entry, first, &numbers(bytes, stored))?;
+            }
+            first += bytes.len() as u64 / stored.bytes();
+            Ok(sink.write_bytes(bytes)?)
+        });
+    }
+    let mut values = vec![0.0f32; CHUNK_ELEMENTS.min(entry.elements()) as usize];
+    let mut first = 0;
+    while first < entry.elements() {
+        let count = CHUNK_ELEMENTS.min(entry.elements() - first) as usize;
+        let values = &mut values[..count];
+        store.read_elements_f32(&entry.name, first, values)?;
+        check(store, entry, first, values)?;
+        write_rounded(sink, values)?;
+        first += count as u64;
+    }
+    Ok(())
+}
+
+/// Refuses numbers that are not finite; they begin at element `first`.
+fn check<T: Copy + Into<f64>>(
+    store: &TensorStore,
+    entry: &TensorEntry,
+    first: u64,
+    values: &[T],
+) -> Result<(), Error> {
+    match values.iter().position(|&x| !x.into().is_finite()) {
+        Some(at) => Err(not_finite(&entry.name, store, first + at as u64)),
+        None => Ok(()),
+    }
+}
+
+/// Writes finite numbers, rounded to the sink's dtype.
+///
+/// # Errors
+/// A number beyond the largest of that dtype; a failure to write.
+pub fn write_rounded(sink: &mut TensorSink<'_>, values: &[f32]) -> Result<(), Error> {
+    let largest = match sink.spec().dtype {
+        // What is half a step beyond the largest number or more becomes infinite.
+        DType::F16 => 65519.996,
+        DType::BF16 => f32::from_bits(0x7f7f_7fff),
+        _ => f32::MAX,
+    };
+    match values.iter().all(|x| x.abs() <= largest) {
+        true => Ok(sink.write_f32(values)?),
+        false => Err(Error::Unwritable {
+            tensor: sink.spec().name.clone(),
+            dtype: sink.spec().dtype,
+        }),
+    }
+}
+
+fn is_number(dtype: DType) -> bool {
+    [DType::F64, DType::F32, DType::BF16, DType::F16].contains(&dtype)
+}

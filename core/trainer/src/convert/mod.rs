@@ -1,0 +1,76 @@
+//! One model directory into another, weight by weight: packed, or with an adapter merged into it.
+//!
+//! At most one weight is held at a time. The new directory is written beside its place and put
+//! there by one rename.
+
+mod copy;
+pub mod quantize;
+mod saved_weight;
+
+use std::path::Path;
+
+use espalier_interface::adaptation::Site;
+
+use crate::Error;
+use crate::config::ResolvedConfig;
+use crate::files::{TensorStore, refuse_existing};
+use crate::load::stored_name;
+use crate::plan::Purpose;
+use crate::session::Ground;
+use crate::splice;
+use crate::stop::StopFlag;
+
+pub use saved_weight::SavedWeight;
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Converted {
+    /// Weights that were packed, or into which the adapter was merged.
+    pub changed: u64,
+    /// Tensors copied as they were.
+    pub copied: u64,
+    /// Bytes of all weights before.
+    pub bytes_before: u64,
+    /// Bytes of all weights after.
+    pub bytes_after: u64,
+}
+
+/// The directory to write, which must not be there.
+fn new_directory(resolved: &ResolvedConfig) -> Result<&Path, Error> {
+    let out = resolved.config().run.out.as_deref();
+    let out = out.ok_or_else(|| Error::Usage {
+        message: "no directory to write was given".to_owned(),
+        next_step: "name one with --out DIR".to_owned(),
+    })?;
+    refuse_existing(out)?;
+    Ok(out)
+}
+
+/// A model that is about to be written anew.
+struct Source<'a> {
+    ground: Ground<'a>,
+    sites: Vec<Site>,
+    store: TensorStore,
+}
+
+impl<'a> Source<'a> {
+    /// Opens the model and makes the plugins that the config names.
+    fn open(resolved: &'a ResolvedConfig, stop: &StopFlag) -> Result<Self, Error> {
+        let ground = Ground::open(resolved, Purpose::Evaluate, stop)?;
+        ground
+            .model
+            .validate()
+            .map_err(|error| ground.components.family.failed("describe", error))?;
+        Ok(Source {
+            sites: splice::sites(&ground.model),
+            store: ground.directory.tensors()?,
+            ground,
+        })
+    }
+
+    /// The name under which the files hold param number `param` of the model.
+    fn stored_name(&self, param: usize) -> Result<String, Error> {
+        let spec = &self.ground.model.params[param];
+        stored_name(&self.store, &spec.name, &spec.aliases, &spec.shape)
+    }
+}

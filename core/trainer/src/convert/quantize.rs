@@ -1,0 +1,224 @@
+//! A dense model directory -> the same model packed, in the form that the ecosystem's loader of the quantizer reads.
+
+use std::collections::HashMap;
+
+use espalier_interface::adaptation::SiteKind;
+use espalier_interface::saved_form::SavedModel;
+use espalier_interface::{DType, Quantizer};
+
+use super::saved_weight::stored_float;
+use super::{Converted, SavedWeight, Source, copy, new_directory};
+use crate::Error;
+use crate::config::ResolvedConfig;
+use crate::files::{self, Existing, GroupSink, MAX_SHARD_BYTES, NewModel, TensorEntry, TensorSpec};
+use crate::load::{Scratch, of_param, read_weight};
+use crate::observer::{Event, Observer};
+use crate::packing::{PackedWeight, SavedParam, packed_weights};
+use crate::select::Chosen;
+use crate::stop::StopFlag;
+
+/// Packs the model that the config names into the new directory `run.out`.
+///
+/// # Errors
+/// No quantizer, several, or one without a saved form; a checkpoint that is packed already; a
+/// weight that is missing or not finite; a full disk. Nothing is left behind then.
+pub fn quantize(
+    resolved: &ResolvedConfig,
+    observer: &dyn Observer,
+    stop: &StopFlag,
+) -> Result<Converted, Error> {
+    let out = new_directory(resolved)?;
+    let source = Source::open(resolved, stop)?;
+    let config = resolved.config();
+    let quantizers = &source.ground.components.quantizers;
+    if let Some(packed) = quantizers.packed() {
+        return Err(Error::Usage {
+            message: format!("the model is packed already, by `{}`", packed.component()),
+            next_step: "start from its original weights".to_owned(),
+        });
+    }
+    let weights = packed_weights(&source.ground.model, &source.sites, |site| {
+        quantizers.of(config, site)
+    })?;
+    let quantizer = the_quantizer(&weights)?;
+    let plan = Plan::new(&source, &weights, quantizer)?;
+    let mut new_config = source.ground.directory.config().clone();
+    new_config["quantization_config"] = plan.quantization_config;
+    let model = NewModel {
+        path: out,
+        config: &new_config,
+        source: &source.ground.directory,
+        existing: Existing::Refuse,
+        max_shard_bytes: MAX_SHARD_BYTES,
+    };
+    let groups: Vec<Vec<TensorSpec>> = plan
+        .tensors
+        .iter()
+        .map(|tensor| tensor.specs.clone())
+        .collect();
+    let mut packer = Packer {
+        source: &source,
+        scratch: Scratch::default(),
+        workspace: Scratch::default(),
+    };
+    let mut converted = Converted::default();
+    let total = groups.len() as u64;
+    files::write_model_groups(&model, &groups, |index, sink| {
+        stop.check()?;
+        let tensor = &plan.tensors[index];
+        converted.bytes_before += tensor.entry.bytes.end - tensor.entry.bytes.start;
+        match &tensor.packed {
+            Some(packed) => {
+                packer.pack(tensor.entry, packed, sink)?;
+                converted.changed += 1;
+            }
+            None => {
+                copy::copy(&source.store, tensor.entry, &mut sink.tensor(0))?;
+                converted.copied += 1;
+            }
+        }
+        observer.observe(&Event::WriteProgress {
+            tensor: &tensor.entry.name,
+            done: index as u64 + 1,
+            total,
+        });
+        Ok::<_, Error>(())
+    })?;
+    converted.bytes_after = files::ModelDirectory::open(out)?.tensors()?.bytes();
+    observer.observe(&Event::Saved(out));
+    Ok(converted)
+}
+
+/// The one quantizer of all weights: a checkpoint names one.
+fn the_quantizer<'a>(weights: &[PackedWeight<'a>]) -> Result<&'a Chosen<dyn Quantizer>, Error> {
+    let Some(first) = weights.first() else {
+        return Err(Error::Usage {
+            message: "no quantizer was named for any weight".to_owned(),
+            next_step: "name one: --plugins nf4".to_owned(),
+        });
+    };
+    let name = &first.quantizer.identity.component;
+    let other = weights
+        .iter()
+        .find(|weight| &weight.quantizer.identity.component != name);
+    match other {
+        None => Ok(first.quantizer),
+        Some(other) => Err(Error::Usage {
+            message: format!(
+                "a checkpoint is packed by one quantizer, the config names `{name}` and `{}`",
+                other.quantizer.identity.component
+            ),
+            next_step: "let [[sites]] name one quantizer, or none".to_owned(),
+        }),
+    }
+}
+
+/// What becomes of each stored tensor.
+struct Plan<'a> {
+    tensors: Vec<PlannedTensor<'a>>,
+    quantization_config: serde_json::Value,
+}
+
+struct PlannedTensor<'a> {
+    entry: &'a TensorEntry,
+    specs: Vec<TensorSpec>,
+    packed: Option<PlannedWeight<'a>>,
+}
+
+struct PlannedWeight<'a> {
+    saved: SavedParam,
+    weight: &'a PackedWeight<'a>,
+}
+
+impl PlannedWeight<'_> {
+    fn saved(&self) -> SavedWeight<'_> {
+        SavedWeight::new(&self.saved, &self.weight.format)
+    }
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        source: &'a Source<'a>,
+        weights: &'a [PackedWeight<'a>],
+        quantizer: &Chosen<dyn Quantizer>,
+    ) -> Result<Self, Error> {
+        let mut by_name = HashMap::new();
+        for weight in weights {
+            let name = source.stored_name(weight.param)?;
+            by_name.insert(name, weight);
+        }
+        let mut tensors = Vec::with_capacity(source.store.entries().len());
+        let mut dtype = None;
+        for entry in source.store.entries() {
+            let Some(&weight) = by_name.get(&entry.name) else {
+                let specs = vec![copy::spec(&source.store, entry, None)?];
+                tensors.push(PlannedTensor {
+                    entry,
+                    specs,
+                    packed: None,
+                });
+                continue;
+            };
+            let stored = stored_float(entry);
+            dtype = dtype.or(Some(stored));
+            let site = &source.sites[weight.site];
+            let saved = SavedParam::stored(site, weight, stored)?;
+            let packed = PlannedWeight { saved, weight };
+            let specs = packed.saved().specs();
+            tensors.push(PlannedTensor {
+                entry,
+                specs,
+                packed: Some(packed),
+            });
+        }
+        let packed: Vec<usize> = weights.iter().map(|weight| weight.site).collect();
+        let dense =
+            source.sites.iter().enumerate().filter(|(index, site)| {
+                site.kind != SiteKind::Embedding && !packed.contains(index)
+            });
+        let model = SavedModel {
+            dtype: dtype.unwrap_or(DType::F32),
+            dense_modules: dense.map(|(_, site)| site.name.clone()).collect(),
+        };
+        let config = quantizer.plugin.quantization_config(&model);
+        Ok(Plan {
+            tensors,
+            quantization_config: config
+                .map_err(|error| quantizer.failed("quantization_config", error))?,
+        })
+    }
+}
+
+/// Memory for one weight.
+struct Packer<'a> {
+    source: &'a Source<'a>,
+    scratch: Scratch,
+    workspace: Scratch,
+}
+
+impl Packer<'_> {
+    fn pack(
+        &mut self,
+        entry: &TensorEntry,
+        packed: &PlannedWeight<'_>,
+        sink: &mut GroupSink<'_, '_>,
+    ) -> Result<(), Error> {
+        let format = &packed.weight.format;
+        let chosen = packed.weight.quantizer;
+        let weight = self.scratch.floats(entry.elements() as usize)?;
+        read_weight(&self.source.store, &entry.name, weight)?;
+        let mut segments: Vec<Vec<u8>> = format
+            .segments
+            .iter()
+            .map(|segment| vec![0; segment.bytes() as usize])
+            .collect();
+        let mut parts: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
+        let workspace = chosen.plugin.encode_workspace(format.shape);
+        let workspace = self.workspace.bytes(workspace as usize)?;
+        chosen
+            .plugin
+            .encode(weight, format.shape, &mut parts, workspace)
+            .map_err(|error| chosen.failed("encode", of_param(&entry.name, error)))?;
+        packed.saved().write(&segments, sink)
+    }
+}

@@ -1,0 +1,114 @@
+//! A model's sites and the quantizers chosen for them -> the weights that are packed, each with its format.
+
+use std::sync::Arc;
+
+use espalier_interface::adaptation::{Site, SiteKind};
+use espalier_interface::format::Format;
+use espalier_interface::model::{Model, ParamSpec};
+use espalier_interface::saved_form::SavedForm;
+use espalier_interface::{DType, Quantizer};
+
+use crate::Error;
+use crate::select::Chosen;
+
+/// A weight that is packed.
+pub struct PackedWeight<'a> {
+    /// Index of its site.
+    pub site: usize,
+    /// Index into [`Model::params`].
+    pub param: usize,
+    /// How it lies in memory.
+    pub format: Format,
+    /// What packs it.
+    pub quantizer: &'a Chosen<dyn Quantizer>,
+}
+
+impl PackedWeight<'_> {
+    /// What packs it, to keep.
+    pub fn plugin(&self) -> Arc<dyn Quantizer> {
+        Arc::clone(&self.quantizer.plugin)
+    }
+}
+
+/// A packed weight as a checkpoint holds it.
+#[derive(Clone, Debug)]
+pub struct SavedParam {
+    /// The module that has it.
+    pub module: String,
+    /// Its tensors.
+    pub form: SavedForm,
+}
+
+impl SavedParam {
+    /// The tensors of `weight`, the weight of `site`.
+    ///
+    /// # Errors
+    /// What the quantizer says; a form that does not fit its format.
+    pub fn new(site: &Site, weight: &PackedWeight<'_>) -> Result<Self, Error> {
+        SavedParam::stored(site, weight, DType::F32)
+    }
+
+    /// As [`SavedParam::new`], for a weight that was stored as `dtype` before it is packed.
+    ///
+    /// # Errors
+    /// As [`SavedParam::new`].
+    pub fn stored(site: &Site, weight: &PackedWeight<'_>, dtype: DType) -> Result<Self, Error> {
+        let form = weight
+            .quantizer
+            .plugin
+            .saved_form(weight.format.shape, dtype);
+        let form = form.and_then(|form| form.validate(&weight.format).map(|()| form));
+        Ok(SavedParam {
+            module: site.name.clone(),
+            form: form.map_err(|error| weight.quantizer.failed("saved_form", error))?,
+        })
+    }
+}
+
+/// The packed weights of a model; `quantizer_of` chooses for each site.
+///
+/// # Errors
+/// A token table that was chosen; a format that is not valid; what `quantizer_of` reports.
+pub fn packed_weights<'a>(
+    model: &Model,
+    sites: &[Site],
+    quantizer_of: impl Fn(&Site) -> Result<Option<&'a Chosen<dyn Quantizer>>, Error>,
+) -> Result<Vec<PackedWeight<'a>>, Error> {
+    let mut packed = Vec::new();
+    for (index, site) in sites.iter().enumerate() {
+        let Some(quantizer) = quantizer_of(site)? else {
+            continue;
+        };
+        let Some(param) = weight_of(model, site) else {
+            continue;
+        };
+        if site.kind == SiteKind::Embedding || site.tied_to.is_some() {
+            return Err(Error::Usage {
+                message: format!(
+                    "[[sites]]: `{}` is a token table, which stays dense",
+                    site.name
+                ),
+                next_step: "let the pattern match linears only".to_owned(),
+            });
+        }
+        let format = quantizer
+            .plugin
+            .format(site.shape)
+            .and_then(|format| format.validate().map(|()| format))
+            .map_err(|error| quantizer.failed("format", error))?;
+        packed.push(PackedWeight {
+            site: index,
+            param,
+            format,
+            quantizer,
+        });
+    }
+    Ok(packed)
+}
+
+/// The index of a site's weight among the model's params.
+pub fn weight_of(model: &Model, site: &Site) -> Option<usize> {
+    let weight = format!("{}.weight", site.name);
+    let named = |param: &ParamSpec| param.name == weight || param.aliases.contains(&weight);
+    model.params.iter().position(named)
+}

@@ -1,0 +1,50 @@
+//! The arguments of the commands that make a new model directory of another.
+
+use clap::Args;
+use espalier_trainer::config::Sources;
+
+use super::ConfigArguments;
+
+/// Which model, by which plugins, and where to.
+#[derive(Debug, Args)]
+pub struct NewModelArguments {
+    #[command(flatten)]
+    config: ConfigArguments,
+    /// Components by name, one a role
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    plugins: Vec<String>,
+    /// Model directory, as Hugging Face lays it out
+    #[arg(long, value_name = "DIR", overrides_with = "model")]
+    model: Option<String>,
+    /// Directory to write; it must not be there yet
+    #[arg(long, value_name = "DIR", overrides_with = "out")]
+    out: Option<String>,
+    /// Worker threads; never changes a result
+    #[arg(long, value_name = "N", overrides_with = "threads")]
+    threads: Option<u64>,
+    /// Show no progress
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+impl NewModelArguments {
+    /// All layers, the flags last.
+    pub fn sources(&self) -> Sources {
+        let mut sources = self.config.sources();
+        if !self.plugins.is_empty() {
+            sources = sources.flag("--plugins", "plugins", self.plugins.clone());
+        }
+        for (flag, key, value) in [
+            ("--model", "model.path", &self.model),
+            ("--out", "run.out", &self.out),
+        ] {
+            if let Some(value) = value {
+                sources = sources.flag(flag, key, value.as_str());
+            }
+        }
+        if let Some(threads) = self.threads {
+            sources = sources.flag("--threads", "run.threads", threads);
+        }
+        sources
+    }
+}
