@@ -1,0 +1,175 @@
+//! A run that was stopped and goes on ends as one that never stopped, or says why it cannot.
+
+mod training;
+
+use std::fs;
+
+use serde_json::Value as Json;
+use training::{Training, copy, files, names, trained};
+
+/// A copy of a finished run as it was before its last file was written.
+fn unfinished(training: &Training, from: &str, to: &str) {
+    copy(&training.path(from), &training.path(to));
+    for name in ["adapter", "model"] {
+        let saved = training.path(to).join(name);
+        if saved.is_dir() {
+            fs::remove_dir_all(saved).expect("removed");
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_run_goes_on_to_the_same_bits() {
+    for kind in [
+        "--plugins lora --set adapter.lora.dropout=0.1 --set optim.schedule=cosine",
+        "--plugins nf4,lora --set model.params=bf16 --set model.compute=bf16",
+        "--plugins lora --set model.compute=f64",
+        "--set optim.weight_decay=0.1",
+        "--set model.params=bf16 --set model.init=random",
+    ] {
+        let training = Training::new(&format!("{kind} --set run.keep_last=2"));
+        let never_stopped = training.succeed("whole", "");
+        let kept = training.path("whole/checkpoints");
+        assert_eq!(names(&kept), ["step-4", "step-6"], "{kind}");
+        for step in [4, 6] {
+            let out = format!("from-{step}");
+            unfinished(&training, "whole", &out);
+            let more = format!("--resume=step-{step} --threads 2");
+            let went_on = training.succeed(&out, &more);
+            assert_eq!(went_on.metrics, never_stopped.metrics, "{kind} from {step}");
+            assert!(went_on.files == never_stopped.files, "{kind} from {step}");
+            // Params and moments at the end, too.
+            for file in ["params.safetensors", "optimizer.safetensors"] {
+                let last = |out: &str| {
+                    let path = training.path(out).join("checkpoints/step-6").join(file);
+                    fs::read(path).expect("a file")
+                };
+                assert!(last("whole") == last(&out), "{kind} from {step}: {file}");
+            }
+            let run = fs::read(training.path(&out).join("run.json")).expect("a record");
+            let run: Json = serde_json::from_slice(&run).expect("JSON");
+            assert_eq!(
+                run["resumptions"],
+                serde_json::json!([{ "from_step": step }])
+            );
+        }
+    }
+}
+
+#[test]
+fn an_adapter_in_a_checkpoint_is_the_one_a_shorter_run_writes() {
+    let training = Training::new("--plugins lora --set model.params=bf16");
+    training.succeed("whole", "");
+    training.succeed("short", "--set run.max_steps=4");
+    let saved = files(&training.path("whole/checkpoints/step-4/adapter"));
+    assert!(saved == files(&training.path("short/adapter")));
+    let names: Vec<&String> = saved.keys().collect();
+    assert_eq!(names, ["adapter_config.json", "adapter_model.safetensors"]);
+}
+
+#[test]
+fn without_a_checkpoint_a_run_starts_over_and_a_finished_one_is_left_alone() {
+    let training = Training::new("--plugins lora");
+    let started = training.succeed("new", "--resume");
+    let before = files(&training.path("new"));
+    assert_eq!(training.succeed("new", "--resume"), started);
+    assert!(
+        before == files(&training.path("new")),
+        "a finished run was touched"
+    );
+    let line = training.refuse("new", "--resume --set run.seed=7", 2, "run.seed: 42 -> 7");
+    assert!(line.contains("another --out"), "{line}");
+    let longer = "--resume --set run.epochs=3";
+    training.refuse("new", longer, 2, "run.epochs: 2 -> 3 | had come to its end");
+
+    unfinished(&training, "new", "early");
+    fs::remove_dir_all(training.path("early/checkpoints")).expect("removed");
+    training.refuse("early", "", 2, "an unfinished run | with --resume");
+    assert_eq!(training.succeed("early", "--resume"), started);
+}
+
+#[test]
+fn what_changes_no_result_may_change_and_all_else_is_refused_by_name() {
+    let training = Training::new("--plugins lora --set run.max_steps=5");
+    let whole = training.succeed("whole", "");
+    let mut count = 0;
+    let mut resumed = |more: &str| {
+        count += 1;
+        let out = format!("again-{count}");
+        unfinished(&training, "whole", &out);
+        (out, format!("--resume {more}"))
+    };
+    for allowed in [
+        "--threads 2",
+        "--set run.save_every=3 --set run.keep_last=1",
+        "--set run.plugin_dirs=[\"nowhere\"]",
+        "--set model.recompute=layer",
+    ] {
+        let (out, more) = resumed(allowed);
+        assert_eq!(training.succeed(&out, &more), whole, "{allowed}");
+    }
+    for (changed, words) in [
+        ("--set run.seed=1", "run.seed: 42 -> 1"),
+        (
+            "--set optim.learning_rate=1e-3",
+            "optim.learning_rate: 0.0002 -> 0.001",
+        ),
+        ("--set run.eval_every=2", "run.eval_every: 3 -> 2"),
+        ("--set data.micro_batch=2", "data.micro_batch: 1 -> 2"),
+        ("--set adapter.lora.rank=4", "adapter.lora.rank: unset -> 4"),
+        (
+            "--set run.max_steps=4",
+            "run.max_steps: 5 -> 4 | cannot become",
+        ),
+        (
+            "--set run.seed=1 --set data.shuffle=false",
+            "run.seed | data.shuffle: true -> false",
+        ),
+    ] {
+        let (out, more) = resumed(changed);
+        training.refuse(&out, &more, 2, words);
+    }
+    // A longer run: only where the steps that are done would have been the same.
+    let longer = training.succeed("longer", "--set run.max_steps=6");
+    let (out, more) = resumed("--set run.max_steps=6");
+    assert_eq!(training.succeed(&out, &more), longer);
+    let falling = "--set optim.schedule=linear";
+    training.succeed("falling", falling);
+    unfinished(&training, "falling", "fell");
+    let more = format!("--resume {falling} --set run.max_steps=6");
+    training.refuse(
+        "fell",
+        &more,
+        2,
+        "run.max_steps: 5 -> 6 (the learning rate of step",
+    );
+}
+
+#[test]
+fn changed_files_are_refused_with_their_hashes() {
+    let training = Training::new("--plugins lora");
+    training.succeed("whole", "");
+    unfinished(&training, "whole", "again");
+    let rows = training.path("rows.jsonl");
+    let text = fs::read_to_string(&rows).expect("rows");
+    fs::write(&rows, text.replacen('5', "6", 1)).expect("written");
+    training.refuse("again", "--resume", 4, "data file 1: | eval file 1: | -> ");
+    fs::write(&rows, &text).expect("written");
+
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama");
+    training.refuse(
+        "again",
+        &format!("--resume --model {}", golden.join("tiny-trained").display()),
+        4,
+        "model file model.safetensors: ",
+    );
+    // Another place is not another file.
+    copy(&golden.join("tiny"), &training.path("elsewhere"));
+    fs::rename(&rows, training.path("moved.jsonl")).expect("moved");
+    fs::copy(training.path("moved.jsonl"), &rows).expect("copied");
+    let output = training.run("again", "--resume --model elsewhere");
+    assert!(output.status.success(), "{}", training::last_line(&output));
+    let weights =
+        |out: &str| trained(&training.path(out)).files["adapter_model.safetensors"].clone();
+    assert!(weights("again") == weights("whole"));
+}

@@ -1,0 +1,171 @@
+//! A run of some steps on a tiny model, and what of it must be equal to the bit however it came about.
+#![allow(dead_code)] // Each test takes what it needs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::{Value as Json, json};
+
+/// Values of a line of metrics that do not depend on the clock.
+const EXACT: [&str; 7] = [
+    "step",
+    "loss",
+    "grad_norm",
+    "learning_rate",
+    "trained_tokens",
+    "eval_loss",
+    "eval_token_accuracy",
+];
+
+/// A folder with rows, and the arguments of a run on them.
+pub struct Training {
+    pub folder: tempfile::TempDir,
+    words: Vec<String>,
+}
+
+/// What must be equal to the bit: the exact values of every line of metrics, and every file of what was trained.
+#[derive(Debug, PartialEq)]
+pub struct Trained {
+    pub metrics: Vec<Vec<Json>>,
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Training {
+    /// Six steps in two passes over five rows, a sixth held out; `more` follows on the command line.
+    pub fn new(more: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let row = |start: u32| json!({"input_ids": (start..start + 6).collect::<Vec<_>>()});
+        let rows: String = (0..6)
+            .map(|index| format!("{}\n", row(5 + 9 * index)))
+            .collect();
+        fs::write(folder.path().join("rows.jsonl"), rows).expect("written");
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny");
+        let line = format!(
+            "train --quiet --threads 1 --data rows.jsonl --set model.compute=f32 \
+             --set run.epochs=2 --set data.batch_size=2 --set data.eval_split=1 \
+             --set run.eval_every=3 --set run.save_every=2 --model {} {more}",
+            model.display()
+        );
+        let words = line.split_whitespace().map(str::to_owned).collect();
+        Training { folder, words }
+    }
+
+    /// A path in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The program with the run's arguments, and `more`; the output is an absolute path.
+    pub fn command(&self, out: &str, more: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+        command.current_dir(self.folder.path()).args(&self.words);
+        command.arg("--out").arg(self.path(out));
+        command.args(more.split_whitespace());
+        command
+    }
+
+    /// Runs it to its end.
+    pub fn run(&self, out: &str, more: &str) -> Output {
+        self.command(out, more).output().expect("the host starts")
+    }
+
+    /// Runs it, and wants it to succeed.
+    pub fn succeed(&self, out: &str, more: &str) -> Trained {
+        let output = self.run(out, more);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{out} {more}: {}",
+            last_line(&output)
+        );
+        trained(&self.path(out))
+    }
+
+    /// Runs it, and wants it to end with `code` and a last line that has a next step and all of `words`,
+    /// which stand between ` | `.
+    pub fn refuse(&self, out: &str, more: &str, code: i32, words: &str) -> String {
+        refused(&self.run(out, more), code, words, more)
+    }
+}
+
+/// Wants a last line with a next step and all of `words`, and returns it.
+pub fn refused(output: &Output, code: i32, words: &str, case: &str) -> String {
+    let line = last_line(output);
+    let all = String::from_utf8_lossy(&output.stderr);
+    assert!(!all.contains("panicked"), "{case}: {all}");
+    assert_eq!(output.status.code(), Some(code), "{case}: {all}");
+    assert!(
+        line.starts_with("error: ") && line.contains("; next: "),
+        "{case}: {all}"
+    );
+    for word in words.split(" | ") {
+        assert!(line.contains(word), "{case}: no {word:?} in {line}");
+    }
+    line
+}
+
+/// The last line on standard error.
+pub fn last_line(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    text.lines().last().unwrap_or_default().to_owned()
+}
+
+/// What a finished run left.
+pub fn trained(out: &Path) -> Trained {
+    let metrics = fs::read_to_string(out.join("metrics.jsonl")).expect("metrics");
+    let line = |line: &str| {
+        let line: Json = serde_json::from_str(line).expect("JSON");
+        EXACT.iter().map(|key| line[key].clone()).collect()
+    };
+    let saved = ["adapter", "model"].map(|name| out.join(name));
+    let saved = saved
+        .iter()
+        .find(|path| path.is_dir())
+        .expect("an adapter or a model");
+    Trained {
+        metrics: metrics.lines().map(line).collect(),
+        files: files(saved),
+    }
+}
+
+/// The files of a directory by name.
+pub fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths
+        .filter(|path| path.is_file())
+        .map(|path| {
+            let name = path
+                .file_name()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned();
+            (name, fs::read(&path).expect("a file"))
+        })
+        .collect()
+}
+
+/// The names in a directory in order, hidden from nobody; none where there is no directory.
+pub fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let mut names: Vec<String> = entries
+        .map(|entry| name(entry.expect("an entry")))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Copies a directory with all below it.
+pub fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("created");
+    for name in names(from) {
+        let (from, to) = (from.join(&name), to.join(&name));
+        match from.is_dir() {
+            true => copy(&from, &to),
+            false => drop(fs::copy(from, to).expect("copied")),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Environment variables -> the call that is to fail, and how.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What becomes of a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is made.
+    Pass,
+    /// It is not made, and this is its errno.
+    Fail(c_int),
+    /// It writes half of what it was given.
+    Short,
+}
+
+/// How the chosen call fails.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Errno(c_int),
+    /// From that call on, whatever takes room fails.
+    DiskFull,
+    Short,
+    /// The process is killed in its place.
+    Kill,
+}
+
+struct Plan {
+    /// Calls below this path count.
+    prefix: Vec<u8>,
+    /// The number of the call, from 1; 0 lets all pass.
+    call: u64,
+    fault: Fault,
+    /// Where every call that counts is written down.
+    log: Option<c_int>,
+}
+
+static PLAN: OnceLock<Option<Plan>> = OnceLock::new();
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// Whether any call can fail at all.
+pub fn is_on() -> bool {
+    plan().is_some()
+}
+
+/// Counts the call `name` on `path` where it is below the prefix, and says what becomes of it.
+pub fn judge(name: &CStr, path: &[u8], takes_room: bool) -> Verdict {
+    let Some(plan) = plan() else {
+        return Verdict::Pass;
+    };
+    if !path.starts_with(&plan.prefix) {
+        return Verdict::Pass;
+    }
+    let number = CALLS.fetch_add(1, Ordering::SeqCst) + 1;
+    plan.note(name, path);
+    if plan.fault == Fault::DiskFull && plan.call != 0 && number >= plan.call && takes_room {
+        return Verdict::Fail(libc::ENOSPC);
+    }
+    if number != plan.call {
+        return Verdict::Pass;
+    }
+    match plan.fault {
+        Fault::Errno(errno) => Verdict::Fail(errno),
+        Fault::DiskFull => Verdict::Pass,
+        Fault::Short => Verdict::Short,
+        Fault::Kill => {
+            // SAFETY: a process may end itself.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+            Verdict::Pass
+        }
+    }
+}
+
+impl Plan {
+    fn from_environment() -> Option<Plan> {
+        let text = |name: &str| std::env::var(name).ok();
+        let prefix = std::env::var_os("FAULT_PREFIX")?.into_vec();
+        let fault = match text("FAULT_KIND").as_deref() {
+            Some("enospc") => Fault::Errno(libc::ENOSPC),
+            Some("full") => Fault::DiskFull,
+            Some("short") => Fault::Short,
+            Some("kill") => Fault::Kill,
+            _ => Fault::Errno(libc::EIO),
+        };
+        let log = std::env::var_os("FAULT_LOG").and_then(|path| {
+            let path = CString::new(path.into_vec()).ok()?;
+            let flags = libc::O_CREAT | libc::O_APPEND | libc::O_WRONLY | libc::O_CLOEXEC;
+            // SAFETY: the path ends in NUL. The call below the wrappers is meant.
+            let file = unsafe { libc::syscall(libc::SYS_open, path.as_ptr(), flags, 0o600) };
+            c_int::try_from(file).ok().filter(|&file| file >= 0)
+        });
+        Some(Plan {
+            prefix,
+            call: text("FAULT_CALL").and_then(|n| n.parse().ok()).unwrap_or(0),
+            fault,
+            log,
+        })
+    }
+
+    fn note(&self, name: &CStr, path: &[u8]) {
+        let Some(log) = self.log else { return };
+        let line = [name.to_bytes(), b" ", path, b"\n"].concat();
+        let (start, length) = (line.as_ptr().cast::<c_char>(), line.len());
+        // SAFETY: `line` has `length` bytes. The call below the wrappers is meant.
+        unsafe { libc::syscall(libc::SYS_write, log, start, length) };
+    }
+}
+
+fn plan() -> Option<&'static Plan> {
+    PLAN.get_or_init(Plan::from_environment).as_ref()
+}
