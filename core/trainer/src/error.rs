@@ -1,6 +1,5 @@
 //! Everything that can end a run, with its exit code and the user's next step.
 
-use std::io;
 use std::path::PathBuf;
 
 use espalier_interface::{DType, ErrorCode, PluginError};
@@ -102,14 +101,6 @@ pub enum Error {
         /// What there is.
         available: Bytes,
     },
-    /// Something cannot be written.
-    #[error("cannot write {path}")]
-    Write {
-        /// The file or directory.
-        path: PathBuf,
-        /// What the operating system said.
-        source: io::Error,
-    },
     /// A signal ended what writes nothing.
     #[error("stopped by signal {signal}")]
     Interrupted {
@@ -182,10 +173,6 @@ impl Error {
             Error::Peer { .. } => 6,
             Error::NotFinite { .. } | Error::LogitsNotFinite { .. } | Error::Unwritable { .. } => 7,
             Error::OutOfMemory { .. } => 8,
-            Error::Write { source, .. } => match is_full(source) {
-                true => 8,
-                false => 2,
-            },
             Error::Stopped { signal, .. } | Error::Interrupted { signal } => {
                 u8::try_from(128 + signal).unwrap_or(130)
             }
@@ -226,11 +213,6 @@ impl Error {
             }
             Error::Unwritable { .. } => "choose a wider --dtype: f32 or bf16".into(),
             Error::OutOfMemory { .. } => memory_step(),
-            Error::Write { source, .. } => match is_full(source) {
-                true => "make room on that disk, then go on with --resume, or choose another --out"
-                    .into(),
-                false => "check the path and its permissions, or choose another --out".into(),
-            },
             Error::Interrupted { .. } => "start again".into(),
             Error::Stopped { saved, .. } => match saved {
                 Some(path) => format!(
@@ -251,15 +233,6 @@ fn memory_step() -> String {
 
 fn numbers_step() -> String {
     "lower optim.learning_rate, raise the warm-up, or try model.compute = \"f32\"".into()
-}
-
-/// Whether the operating system ran out of space, quota or memory.
-fn is_full(error: &io::Error) -> bool {
-    use io::ErrorKind::{FileTooLarge, OutOfMemory, QuotaExceeded, StorageFull};
-    matches!(
-        error.kind(),
-        StorageFull | QuotaExceeded | FileTooLarge | OutOfMemory
-    )
 }
 
 fn in_file(file: &Option<PathBuf>) -> String {
@@ -290,16 +263,6 @@ mod tests {
         assert_eq!(plugin(ErrorCode::OUT_OF_MEMORY).exit_code(), 8);
         let shown = plugin(ErrorCode::PANIC).to_string();
         assert_eq!(shown, "plugin `nf4` failed in encode (/plugins/libnf4.so)");
-    }
-
-    #[test]
-    fn a_full_disk_is_a_resource_and_a_forbidden_path_is_usage() {
-        let write = |kind: io::ErrorKind| Error::Write {
-            path: "out".into(),
-            source: kind.into(),
-        };
-        assert_eq!(write(io::ErrorKind::StorageFull).exit_code(), 8);
-        assert_eq!(write(io::ErrorKind::PermissionDenied).exit_code(), 2);
     }
 
     #[test]

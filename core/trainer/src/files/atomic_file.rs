@@ -9,6 +9,9 @@ use serde_json::Value;
 use super::FileError;
 use super::json_file::open_regular;
 
+/// What a new name in a directory takes at most on usual file systems: one block.
+pub(super) const NAME_BYTES: u64 = 4096;
+
 /// Bytes collected before they go to the operating system.
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -147,10 +150,7 @@ pub(super) fn parent(path: &Path) -> &Path {
 pub(super) fn sync_directory(directory: &Path) -> Result<(), FileError> {
     File::open(directory)
         .and_then(|directory| directory.sync_all())
-        .map_err(|source| FileError::Write {
-            path: directory.to_owned(),
-            source,
-        })
+        .map_err(|error| write_error(directory, NAME_BYTES, error))
 }
 
 /// Refuses a write of `needed_bytes` bytes to `target` that its file system has no room for.
@@ -167,7 +167,7 @@ pub(super) fn check_room(target: &Path, needed_bytes: u64) -> Result<(), FileErr
 }
 
 /// The failure to write `target`, which was to have `needed_bytes` bytes.
-pub(super) fn write_error(target: &Path, needed_bytes: u64, source: io::Error) -> FileError {
+pub(crate) fn write_error(target: &Path, needed_bytes: u64, source: io::Error) -> FileError {
     let path = target.to_owned();
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FileError::DiskFull {

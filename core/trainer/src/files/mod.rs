@@ -21,6 +21,7 @@ mod shard_index;
 mod tensor_store;
 
 pub use adapter_directory::{ADAPTER_FILES, AdapterDirectory, write_adapter};
+pub(crate) use atomic_file::write_error;
 pub use atomic_file::{PartialFile, copy_file, write_atomically, write_json};
 pub use error::{ExitClass, FileError};
 pub use file_hash::{FileHash, hash_bytes, hash_file};

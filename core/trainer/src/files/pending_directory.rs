@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::FileError;
-use super::atomic_file::{parent, partial_path, sync_directory, write_error};
+use super::atomic_file::{NAME_BYTES, parent, partial_path, sync_directory, write_error};
 
 /// A directory that is being written as `NAME.partial` beside its target. Dropped without a commit
 /// it leaves nothing behind and the target as it was.
@@ -126,9 +126,6 @@ fn create_synced(directory: &Path) -> Result<(), FileError> {
         _ => sync_directory(above),
     }
 }
-
-/// What a new name in a directory takes at most on usual file systems: one block.
-const NAME_BYTES: u64 = 4096;
 
 fn failure(path: &Path, source: io::Error) -> FileError {
     write_error(path, NAME_BYTES, source)

@@ -9,15 +9,13 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::FileError;
-use super::atomic_file::write_error;
+use super::atomic_file::{NAME_BYTES, write_error};
 
 /// What a finished run leaves.
 const FINISHED: [&str; 2] = ["adapter", "model"];
 /// What a run leaves that did not come to its end.
 const UNFINISHED: [&str; 3] = ["checkpoints", "metrics.jsonl", "run.json"];
 const LOCK: &str = "run.lock";
-/// What the directory or its lock file takes at most on usual file systems: one block.
-const LOCK_BYTES: u64 = 4096;
 
 /// What to do with an output directory that already holds a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +54,7 @@ impl RunDirectory {
     /// [`FileError::OutputLocked`] where another process has it, [`FileError::OutputTaken`] where
     /// it holds a run and `existing` is [`Continue::Refuse`]. Other files in it do not matter.
     pub fn claim(path: &Path, existing: Continue) -> Result<Self, FileError> {
-        fs::create_dir_all(path).map_err(|error| write_error(path, LOCK_BYTES, error))?;
+        fs::create_dir_all(path).map_err(|error| write_error(path, NAME_BYTES, error))?;
         let lock = lock(path)?;
         let (state, found) = find_run(path);
         let claimed = RunDirectory {
@@ -109,7 +107,7 @@ impl Drop for RunDirectory {
 /// Locks `directory`; `None` where its file system has no locks.
 fn lock(directory: &Path) -> Result<Option<File>, FileError> {
     let path = directory.join(LOCK);
-    let fail = |error| write_error(&path, LOCK_BYTES, error);
+    let fail = |error| write_error(&path, NAME_BYTES, error);
     loop {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);

@@ -31,17 +31,14 @@ impl Metrics {
         let path = path.to_owned();
         match file {
             Ok(file) => Ok(Metrics { path, file }),
-            Err(source) => Err(Error::Write { path, source }),
+            Err(error) => Err(files::write_error(&path, 0, error).into()),
         }
     }
 
     /// Puts all lines so far on the disk.
     pub(super) fn sync(&self) -> Result<(), Error> {
-        let path = || self.path.clone();
-        self.file.sync_data().map_err(|source| Error::Write {
-            path: path(),
-            source,
-        })
+        let synced = self.file.sync_data();
+        synced.map_err(|error| files::write_error(&self.path, 0, error).into())
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -51,11 +48,8 @@ impl Metrics {
     pub(super) fn append(&mut self, line: &impl Serialize) -> Result<(), Error> {
         let mut text = serde_json::to_string(line).expect("metrics are plain data");
         text.push('\n');
-        self.file
-            .write_all(text.as_bytes())
-            .map_err(|source| Error::Write {
-                path: self.path.clone(),
-                source,
-            })
+        let written = self.file.write_all(text.as_bytes());
+        let bytes = text.len() as u64;
+        written.map_err(|error| files::write_error(&self.path, bytes, error).into())
     }
 }

@@ -45,6 +45,10 @@ impl Runner<'_> {
     /// [`Error::Stopped`] after a signal, once a checkpoint is saved.
     pub fn train(&mut self) -> Result<(), Error> {
         let total = self.data.train.total_steps();
+        if let Some(saved) = self.saved {
+            // Whoever saved it may have died before this.
+            self.prune(saved);
+        }
         loop {
             match self.evaluate_where_due(total) {
                 Err(Error::Interrupted { .. }) => {}
@@ -148,8 +152,7 @@ impl Runner<'_> {
         Ok(metrics)
     }
 
-    /// Saves a checkpoint, unless this step has one or nothing was trained yet; then removes those
-    /// that are too many.
+    /// Saves a checkpoint, unless this step has one or nothing was trained yet.
     fn save(&mut self) -> Result<(), Error> {
         let step = self.progress.step;
         if step == 0 || self.saved == Some(step) {
@@ -167,10 +170,15 @@ impl Runner<'_> {
         let path: PathBuf = checkpoint::save(&self.checkpoints, &snapshot)?;
         self.saved = Some(step);
         self.observer.observe(&Event::Saved(&path));
+        self.prune(step);
+        Ok(())
+    }
+
+    /// Removes the checkpoints up to this step's that are too many.
+    fn prune(&self, step: u64) {
         if let Err(error) = self.checkpoints.prune(step, self.config.run.keep_last) {
             let note = format!("an old checkpoint stays: {error}");
             self.observer.observe(&Event::Note(&note));
         }
-        Ok(())
     }
 }
