@@ -192,8 +192,7 @@ fn formats_are_told_forced_and_refused() {
     assert!(read("f.jsonl", r#"{"output": "b"}"#, renamed).is_ok());
     let chat = refused("f.jsonl", r#"{"messages": []}"#);
     assert!(
-        chat.contains("rows of format chat are not supported in this version")
-            && chat.contains("supported are text"),
+        chat.contains("f.jsonl has conversations") && chat.contains("chatml, zephyr"),
         "{chat}"
     );
     let assistant = read("f.jsonl", r#"{"text": "b"}"#, |o| {

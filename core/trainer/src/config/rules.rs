@@ -113,9 +113,6 @@ impl ResolvedConfig {
                 expected,
                 found,
             } => (format!("data.{key}"), expected, found),
-            DataError::UnsupportedFormat {
-                format, supported, ..
-            } => ("data.format".into(), supported.into(), format.to_string()),
             DataError::UnknownField {
                 found,
                 nearest,

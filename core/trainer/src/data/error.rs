@@ -84,31 +84,18 @@ pub enum DataError {
         /// All known names.
         known: String,
     },
-    /// A format that this version knows by name only.
-    #[error(
-        "{source_name}: rows of format {format} are not supported in this version; supported are \
-         {supported}"
-    )]
-    UnsupportedFormat {
-        /// The row or option that asks for it.
-        source_name: String,
-        /// The format.
-        format: Format,
-        /// The formats that can be read.
-        supported: &'static str,
-    },
     /// The first row of a file has no format's fields.
     #[error(
-        "{place}: no known format has the fields {found}; supported are {supported}; rename one \
-         with data.fields"
+        "{place}: no known format has the fields {found}; known are {known}; rename one with \
+         data.fields"
     )]
     UnknownFormat {
         /// The row.
         place: Place,
         /// Its fields.
         found: String,
-        /// The formats that can be read.
-        supported: &'static str,
+        /// The formats with their fields.
+        known: &'static str,
     },
     /// The first row of a file has the fields of several formats.
     #[error("{place}: the fields fit several formats ({formats}); choose one with data.format")]
@@ -243,7 +230,7 @@ pub enum DataError {
     /// `train_on` asks for turns that the format does not have.
     #[error(
         "{}: data.train_on = \"assistant\" needs rows with roles; rows of format {format} have \
-         none: use \"all\"",
+         none: use \"completion\" or \"all\", or turn them into conversations with data.chat_template",
         path.display()
     )]
     TrainOn {
@@ -332,6 +319,62 @@ pub enum DataError {
     NoEndToken {
         /// The model's directory.
         directory: PathBuf,
+    },
+    /// A text that is no chat template.
+    #[error(
+        "the chat template {origin} cannot be used: {reason}; correct it or choose another with data.chat_template"
+    )]
+    Template {
+        /// Its name or file.
+        origin: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A chat template refuses a conversation.
+    #[error("the chat template {origin} raised: {reason}")]
+    TemplateRaised {
+        /// Its name or file.
+        origin: String,
+        /// What it says.
+        reason: String,
+    },
+    /// Rows with turns, and no template to write them with.
+    #[error("{} has conversations, and the model has no chat template; set data.chat_template to one of {known}, or to a file", path.display())]
+    NoTemplate {
+        /// The data file.
+        path: PathBuf,
+        /// The shipped templates.
+        known: String,
+    },
+    /// A conversation that the template refuses, or of which it cannot tell what is trained.
+    #[error("{place}: the chat template {origin} cannot be used for this row: {reason}")]
+    Conversation {
+        /// The row.
+        place: Place,
+        /// The template's name or file.
+        origin: String,
+        /// What it raised, or which renderings do not fit together.
+        reason: String,
+    },
+    /// A conversation without a turn.
+    #[error("{place}: field `{field}` is empty; expected at least one message")]
+    NoTurns {
+        /// The row.
+        place: Place,
+        /// The field's name in the file.
+        field: String,
+    },
+    /// A turn of nobody known.
+    #[error("{place}: {what} is \"{found}\", which no template knows; expected one of {known}")]
+    UnknownRole {
+        /// The row.
+        place: Place,
+        /// The field.
+        what: String,
+        /// The role.
+        found: String,
+        /// The known ones.
+        known: String,
     },
     /// The tokenizer cannot encode this text.
     #[error("{place}: the tokenizer cannot encode the row: {reason}")]

@@ -29,8 +29,10 @@ pub enum Format {
     PromptCompletion,
 }
 
-/// The formats that this version reads, for messages.
-pub const SUPPORTED: &str = "text (field `text`) and input_ids (`input_ids`, optional `labels`)";
+/// The formats with their fields, for messages.
+pub const KNOWN: &str = "text (field `text`), input_ids (`input_ids`, optional `labels`), alpaca \
+    (`instruction`, `output`, optional `input`), chat (`messages` or `conversations`) and \
+    prompt_completion (`prompt`, `completion`)";
 
 /// Formats with the fields that tell them: all of one alternative must be there.
 const TELLING: [(Format, &[&[&str]]); 5] = [
@@ -41,15 +43,26 @@ const TELLING: [(Format, &[&[&str]]); 5] = [
     (Format::PromptCompletion, &[&["prompt", "completion"]]),
 ];
 
-/// Fields that `fields` may rename: those of the supported formats.
-const FIELDS: [&str; 4] = ["text", "input_ids", "labels", "attention_mask"];
+/// Fields that `fields` may rename: those of the formats, and of a conversation's turns.
+pub(super) const FIELDS: [&str; 15] = [
+    "text",
+    "input_ids",
+    "labels",
+    "attention_mask",
+    "instruction",
+    "input",
+    "output",
+    "messages",
+    "conversations",
+    "role",
+    "content",
+    "from",
+    "value",
+    "prompt",
+    "completion",
+];
 
 impl Format {
-    /// Whether this version reads it; `auto` finds one that it reads.
-    pub fn is_supported(self) -> bool {
-        matches!(self, Format::Auto | Format::Text | Format::InputIds)
-    }
-
     /// The name in the config.
     pub fn name(self) -> &'static str {
         match self {
@@ -92,7 +105,7 @@ pub(super) fn check_renames(renames: &BTreeMap<String, String>) -> Result<(), Da
     Ok(())
 }
 
-/// The one supported format whose fields `row` has.
+/// The one format whose fields `row` has.
 pub(super) fn tell(
     row: &Map<String, Value>,
     renames: &BTreeMap<String, String>,
@@ -108,14 +121,9 @@ pub(super) fn tell(
         [] => Err(DataError::UnknownFormat {
             place: place.clone(),
             found: names(row),
-            supported: SUPPORTED,
+            known: KNOWN,
         }),
-        [format] if format.is_supported() => Ok(format),
-        [format] => Err(DataError::UnsupportedFormat {
-            source_name: place.to_string(),
-            format,
-            supported: SUPPORTED,
-        }),
+        [format] => Ok(format),
         _ => Err(DataError::AmbiguousFormat {
             place: place.clone(),
             formats: fitting
@@ -180,30 +188,22 @@ mod tests {
             told(r#"{"body":1}"#, &[("text", "body")]).unwrap(),
             Format::Text
         );
+        for (row, format) in [
+            (r#"{"instruction":1,"input":2,"output":3}"#, Format::Alpaca),
+            (r#"{"prompt":1,"messages":[]}"#, Format::Chat),
+            (r#"{"conversations":[]}"#, Format::Chat),
+            (r#"{"prompt":1,"completion":2}"#, Format::PromptCompletion),
+        ] {
+            assert_eq!(told(row, &[]).unwrap(), format);
+        }
     }
 
     #[test]
     fn what_cannot_be_told_is_refused() {
-        for (row, named) in [
-            (r#"{"instruction":1,"input":2,"output":3}"#, "alpaca"),
-            (r#"{"messages":[]}"#, "chat"),
-            (r#"{"conversations":[]}"#, "chat"),
-            (r#"{"prompt":1,"completion":2}"#, "prompt_completion"),
-        ] {
-            let message = told(row, &[]).unwrap_err().to_string();
-            assert!(message.starts_with("f.jsonl:7: "), "{message}");
-            assert!(
-                message.contains(named) && message.contains(SUPPORTED),
-                "{message}"
-            );
-        }
         let several = told(r#"{"text":1,"instruction":2,"output":3}"#, &[]).unwrap_err();
         assert!(several.to_string().contains("text, alpaca"), "{several}");
         let none = told(r#"{"body":1}"#, &[]).unwrap_err().to_string();
-        assert!(
-            none.contains("`body`") && none.contains(SUPPORTED),
-            "{none}"
-        );
+        assert!(none.contains("`body`") && none.contains(KNOWN), "{none}");
         assert!(
             told("{}", &[])
                 .unwrap_err()

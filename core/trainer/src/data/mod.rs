@@ -7,6 +7,8 @@
 //!
 //! Legend: `T` packed tokens of a micro-batch, `S` its sequences.
 
+mod chat_template;
+mod conversation;
 mod dataset;
 mod error;
 mod format;
@@ -19,7 +21,9 @@ mod row;
 mod schedule;
 mod store;
 mod tokenizer;
+mod turns;
 
+pub use chat_template::{ChatTemplate, Message};
 pub use dataset::{Dataset, Sequence};
 pub use error::{DataError, Place};
 pub use format::Format;

@@ -36,7 +36,9 @@ pub struct DataOptions {
     /// Which tokens are trained. A `text` row is all completion; `labels` of a pre-tokenized row
     /// decide alone.
     pub train_on: TrainOn,
-    /// Name or file of the chat template; unset: the tokenizer's. Read by chat formats only.
+    /// Name or file of the chat template; unset: the tokenizer's, for rows with turns. Where it is
+    /// set (`tokenizer`: the tokenizer's own), rows of alpaca and of prompts and completions in plain
+    /// text become turns too; otherwise they stay text, one behind the other.
     pub chat_template: Option<String>,
     /// Draw a new order of rows each epoch from the run's seed; otherwise file order.
     pub shuffle: bool,
@@ -59,10 +61,10 @@ pub enum TooLong {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrainOn {
-    /// The answer, not the prompt.
+    /// The answer, not the prompt: of a conversation the last one.
     #[default]
     Completion,
-    /// Every turn of the assistant; needs a chat format.
+    /// Every turn of the assistant; needs rows with turns.
     Assistant,
     /// Every token.
     All,
@@ -123,13 +125,6 @@ impl DataOptions {
                 let expected = "unset where eval_files is set";
                 return Err(DataError::option("eval_split", expected, split));
             }
-        }
-        if !self.format.is_supported() {
-            return Err(DataError::UnsupportedFormat {
-                source_name: "data.format".into(),
-                format: self.format,
-                supported: format::SUPPORTED,
-            });
         }
         format::check_renames(&self.fields)
     }
@@ -197,11 +192,6 @@ mod tests {
             o.eval_files = vec!["b.jsonl".into()];
         });
         assert!(both.contains("eval_files"), "{both}");
-        let later = refused(|o| o.format = Format::Alpaca);
-        assert!(
-            later.contains("alpaca") && later.contains("input_ids"),
-            "{later}"
-        );
         let typo = refused(|o| {
             o.fields.insert("txt".into(), "content".into());
         });

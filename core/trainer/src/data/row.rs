@@ -3,11 +3,14 @@
 use serde_json::error::Category;
 use serde_json::{Map, Number, Value};
 
+use super::chat_template::{self, ChatTemplate};
+use super::conversation::{Example, Fields};
 use super::error::{DataError, Place};
 use super::format::{self, Format, renamed};
-use super::options::{DataOptions, TooLong};
+use super::options::{DataOptions, TooLong, TrainOn};
 use super::reader::RawRow;
-use super::tokenizer::TextTokenizer;
+use super::tokenizer::{AddedTokens, TextTokenizer};
+use super::turns::{self, trained_tokens};
 
 /// The label of a token that is not trained (Hugging Face's and PyTorch's `ignore_index`).
 pub const UNTRAINED: i32 = -100;
@@ -22,6 +25,9 @@ pub(super) struct Row {
     /// Whether tokens were cut off.
     pub truncated: bool,
 }
+
+/// `[n]` token ids and their labels, as in [`Row`].
+type Labelled = (Vec<i32>, Option<Vec<i32>>);
 
 /// What becomes of one row.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,10 +76,12 @@ pub(super) fn parse(raw: &RawRow, place: &Place) -> Result<Map<String, Value>, D
 /// How the rows of one file are read.
 pub(super) struct RowRules<'a> {
     pub options: &'a DataOptions,
-    /// A format that is supported, not `auto`.
+    /// A format, not `auto`.
     pub format: Format,
-    /// Where `format` is text.
+    /// For all formats but `input_ids`.
     pub tokenizer: Option<&'a TextTokenizer>,
+    /// Where rows have turns.
+    pub template: Option<ChatTemplate>,
     /// Rows of the model's embedding.
     pub vocab_size: usize,
 }
@@ -86,51 +94,82 @@ impl RowRules<'_> {
         place: &Place,
     ) -> Result<Outcome, DataError> {
         let (tokens, labels) = match self.tokenizer {
-            Some(tokenizer) => (self.text(tokenizer, row, place)?, None),
+            Some(tokenizer) => self.example(tokenizer, row, place)?,
             None => self.input_ids(row, place)?,
         };
         self.cut(tokens, labels, place)
     }
 
-    fn text(
+    /// The ids and labels of a row of text or turns.
+    fn example(
         &self,
         tokenizer: &TextTokenizer,
         row: &Map<String, Value>,
         place: &Place,
-    ) -> Result<Vec<i32>, DataError> {
-        let field = renamed(&self.options.fields, "text");
-        let text = match required(row, field, place)? {
-            Value::String(text) => text,
-            other => return Err(wrong_field(place, field, "a string", other)),
+    ) -> Result<Labelled, DataError> {
+        let fields = Fields {
+            renames: &self.options.fields,
+            templated: self.template.is_some(),
         };
-        let tokens = tokenizer
-            .encode_row(text)
-            .map_err(|reason| DataError::Encode {
+        let unencoded = |reason| DataError::Encode {
+            place: place.clone(),
+            reason,
+        };
+        let (tokens, labels) = match (fields.read(self.format, row, place)?, &self.template) {
+            (Example::Plain { prompt, completion }, _) => {
+                let train_on = self.options.train_on;
+                plain(tokenizer, &prompt, &completion, train_on).map_err(unencoded)?
+            }
+            (
+                Example::Turns {
+                    messages,
+                    completion_from,
+                },
+                Some(template),
+            ) => {
+                let train_on = self.options.train_on;
+                let rendered =
+                    turns::render(template, tokenizer, &messages, completion_from, train_on)
+                        .map_err(|reason| DataError::Conversation {
+                            place: place.clone(),
+                            origin: template.origin().to_owned(),
+                            reason,
+                        })?;
+                let encoded = tokenizer.encode_with_offsets(&rendered.text, AddedTokens::None);
+                let (ids, offsets) = encoded.map_err(unencoded)?;
+                let labels = rendered.trained.map(|trained| {
+                    let trained = trained_tokens(&offsets, &trained);
+                    labels_where(&ids, &trained)
+                });
+                (ids, labels)
+            }
+            (Example::Turns { .. }, None) => {
+                return Err(DataError::NoTemplate {
+                    path: place.path.clone(),
+                    known: chat_template::names(),
+                });
+            }
+        };
+        self.check_ids(&tokens, place)?;
+        Ok((tokens, labels))
+    }
+
+    /// A tokenizer can give ids that the model has no row for.
+    fn check_ids(&self, tokens: &[i32], place: &Place) -> Result<(), DataError> {
+        let known = 0..self.vocab_size as i64;
+        match tokens.iter().position(|&id| !known.contains(&id.into())) {
+            Some(index) => Err(DataError::TokenId {
                 place: place.clone(),
-                reason,
-            })?;
-        let vocab_size = self.vocab_size;
-        let outside = tokens
-            .iter()
-            .position(|&id| id < 0 || id as usize >= vocab_size);
-        match outside {
-            Some(index) => Err(outside_vocabulary(
-                place,
-                field,
+                field: "tokens".into(),
                 index,
-                tokens[index],
-                vocab_size,
-            )),
-            None => Ok(tokens),
+                found: tokens[index].to_string(),
+                expected: format!("0 to {}", self.vocab_size.saturating_sub(1)),
+            }),
+            None => Ok(()),
         }
     }
 
-    #[allow(clippy::type_complexity)]
-    fn input_ids(
-        &self,
-        row: &Map<String, Value>,
-        place: &Place,
-    ) -> Result<(Vec<i32>, Option<Vec<i32>>), DataError> {
+    fn input_ids(&self, row: &Map<String, Value>, place: &Place) -> Result<Labelled, DataError> {
         let name = |field| renamed(&self.options.fields, field);
         let ids = name("input_ids");
         let tokens = self.ids(required(row, ids, place)?, ids, Ids::Tokens, place)?;
@@ -256,23 +295,39 @@ fn is_huge(number: &Number) -> bool {
         .is_some_and(|n| n.abs() >= 9_223_372_036_854_775_808.0) // 2^63
 }
 
-fn outside_vocabulary(
-    place: &Place,
-    field: &str,
-    index: usize,
-    found: i32,
-    vocab_size: usize,
-) -> DataError {
-    DataError::TokenId {
-        place: place.clone(),
-        field: format!("tokens of `{field}`"),
-        index,
-        found: found.to_string(),
-        expected: format!("0 to {}", vocab_size.saturating_sub(1)),
+/// The ids and labels of a text of two parts, with the tokenizer's own special tokens and the end
+/// token.
+fn plain(
+    tokenizer: &TextTokenizer,
+    prompt: &str,
+    completion: &str,
+    train_on: TrainOn,
+) -> Result<Labelled, String> {
+    if prompt.is_empty() || train_on == TrainOn::All {
+        let text = format!("{prompt}{completion}");
+        return Ok((tokenizer.encode_row(&text)?, None));
     }
+    let text = format!("{prompt}{completion}");
+    let (mut ids, offsets) = tokenizer.encode_with_offsets(&text, AddedTokens::Tokenizers)?;
+    let mut trained = trained_tokens(&offsets, &[prompt.len()..text.len()]);
+    if ids.last() != Some(&tokenizer.end_token()) {
+        ids.push(tokenizer.end_token());
+        trained.push(true);
+    }
+    // The tokenizer may have added it, for no byte of the text.
+    *trained.last_mut().expect("the end token is there") = true;
+    let labels = labels_where(&ids, &trained);
+    Ok((ids, Some(labels)))
 }
 
-fn required<'a>(
+fn labels_where(ids: &[i32], trained: &[bool]) -> Vec<i32> {
+    let labelled = ids.iter().zip(trained);
+    labelled
+        .map(|(&id, &trained)| if trained { id } else { UNTRAINED })
+        .collect()
+}
+
+pub(super) fn required<'a>(
     row: &'a Map<String, Value>,
     field: &str,
     place: &Place,
@@ -284,11 +339,21 @@ fn required<'a>(
     })
 }
 
-fn wrong_field(place: &Place, field: &str, expected: &'static str, found: &Value) -> DataError {
+pub(super) fn wrong_field(
+    place: &Place,
+    field: &str,
+    expected: &'static str,
+    found: &Value,
+) -> DataError {
     wrong_type(place, &format!("field `{field}`"), expected, found)
 }
 
-fn wrong_type(place: &Place, what: &str, expected: &'static str, found: &Value) -> DataError {
+pub(super) fn wrong_type(
+    place: &Place,
+    what: &str,
+    expected: &'static str,
+    found: &Value,
+) -> DataError {
     DataError::WrongType {
         place: place.clone(),
         what: what.into(),
@@ -326,6 +391,7 @@ mod tests {
             options: &options,
             format: Format::InputIds,
             tokenizer: None,
+            template: None,
             vocab_size: 10,
         };
         parse(&raw(text.as_bytes()), &place)

@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use serde_json::{Map, Value};
 
+use super::chat_template::{self, ChatTemplate};
 use super::error::{DataError, Place};
 use super::format::{self, Format};
 use super::options::{DataOptions, TrainOn};
@@ -238,7 +240,11 @@ fn rules_of<'a>(
     };
     let labelled =
         format == Format::InputIds && row.contains_key(format::renamed(&options.fields, "labels"));
-    if options.train_on == TrainOn::Assistant && !labelled {
+    let template = match has_turns(format, &row, options) {
+        true => Some(open_template(path, options, vocabulary)?),
+        false => None,
+    };
+    if options.train_on == TrainOn::Assistant && !labelled && template.is_none() {
         return Err(DataError::TrainOn {
             path: path.to_path_buf(),
             format,
@@ -248,9 +254,34 @@ fn rules_of<'a>(
         options,
         format,
         tokenizer: match format {
-            Format::Text => Some(vocabulary.tokenizer()?),
-            _ => None,
+            Format::InputIds => None,
+            _ => Some(vocabulary.tokenizer()?),
         },
+        template,
         vocab_size: vocabulary.size(),
+    })
+}
+
+/// Whether the rows like `row` are turns, or become turns because a template is asked for.
+fn has_turns(format: Format, row: &Map<String, Value>, options: &DataOptions) -> bool {
+    let prompt = row.get(format::renamed(&options.fields, "prompt"));
+    match format {
+        Format::Auto | Format::Text | Format::InputIds => false,
+        Format::Chat => true,
+        Format::PromptCompletion if prompt.is_some_and(Value::is_array) => true,
+        Format::Alpaca | Format::PromptCompletion => options.chat_template.is_some(),
+    }
+}
+
+fn open_template(
+    path: &Path,
+    options: &DataOptions,
+    vocabulary: &Vocabulary,
+) -> Result<ChatTemplate, DataError> {
+    let choice = options.chat_template.as_deref();
+    let opened = ChatTemplate::open(vocabulary.directory(), choice)?;
+    opened.ok_or_else(|| DataError::NoTemplate {
+        path: path.to_path_buf(),
+        known: chat_template::names(),
     })
 }

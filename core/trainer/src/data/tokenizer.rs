@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tokenizers::{ModelWrapper, Tokenizer};
+use tokenizers::{Encoding, ModelWrapper, Tokenizer};
 
 use super::error::DataError;
 use super::panics::contain;
@@ -24,6 +24,8 @@ use super::reader::hex;
 pub struct TextTokenizer {
     inner: Tokenizer,
     end_token: i32,
+    /// The texts of the special tokens.
+    special: Vec<String>,
     sha256: String,
 }
 
@@ -69,8 +71,16 @@ impl TextTokenizer {
                 vocab_size,
             });
         }
+        let added = inner.get_added_tokens_decoder();
+        let mut special: Vec<String> = added
+            .into_values()
+            .filter(|token| token.special)
+            .map(|token| token.content)
+            .collect();
+        special.sort_unstable();
         let tokenizer = TextTokenizer {
             inner,
+            special,
             end_token: end_token(directory, &vocabulary, vocab_size)?,
             sha256: hex(&Sha256::digest(&bytes)),
         };
@@ -87,11 +97,40 @@ impl TextTokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<i32>, String> {
         let encoding =
             contain(|| self.inner.encode_fast(text, true))?.map_err(|e| e.to_string())?;
-        encoding
-            .get_ids()
+        ids(&encoding)
+    }
+
+    /// The ids of `text` and the bytes that each stands for; special tokens stand for none.
+    /// `adding` says whether special tokens join that the text does not have.
+    ///
+    /// # Errors
+    /// The tokenizer's own reason.
+    pub(super) fn encode_with_offsets(
+        &self,
+        text: &str,
+        adding: AddedTokens,
+    ) -> Result<(Vec<i32>, Vec<(usize, usize)>), String> {
+        let add = adding == AddedTokens::Tokenizers;
+        let encoding = contain(|| self.inner.encode(text, add))?.map_err(|e| e.to_string())?;
+        Ok((ids(&encoding)?, encoding.get_offsets().to_vec()))
+    }
+
+    /// Whether `text` ends with a special token.
+    pub(super) fn ends_with_special(&self, text: &str) -> bool {
+        self.special
             .iter()
-            .map(|&id| i32::try_from(id).map_err(|_| format!("it gives the id {id}")))
-            .collect()
+            .any(|token| text.ends_with(token.as_str()))
+    }
+
+    /// The token with this id, as it stands in the vocabulary.
+    pub fn token(&self, id: i32) -> Option<String> {
+        self.inner.id_to_token(u32::try_from(id).ok()?)
+    }
+
+    /// Whether the token with this id is a special one.
+    pub fn is_special(&self, id: i32) -> bool {
+        let token = self.token(id);
+        token.is_some_and(|token| self.special.binary_search(&token).is_ok())
     }
 
     /// The ids of a row: those of `text`, then the end token where they do not already end with it.
@@ -146,6 +185,21 @@ enum Special {
     LeftOut,
 }
 
+/// Which special tokens join a text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AddedTokens {
+    /// Those that the tokenizer adds by itself.
+    Tokenizers,
+    /// None: a chat template has written them.
+    None,
+}
+
+fn ids(encoding: &Encoding) -> Result<Vec<i32>, String> {
+    let ids = encoding.get_ids().iter();
+    ids.map(|&id| i32::try_from(id).map_err(|_| format!("it gives the id {id}")))
+        .collect()
+}
+
 fn read(bytes: &[u8]) -> Result<Tokenizer, String> {
     let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|e| e.to_string())?;
     tokenizer.with_truncation(None).map_err(|e| e.to_string())?;
@@ -169,6 +223,11 @@ impl Vocabulary {
             size,
             tokenizer: OnceLock::new(),
         }
+    }
+
+    /// The model's directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Rows of the model's embedding.
@@ -203,13 +262,7 @@ fn end_token(
 ) -> Result<i32, DataError> {
     let path = directory.join("tokenizer_config.json");
     let named = json(&path)?.and_then(|mut config| config.get_mut("eos_token").map(Value::take));
-    // Either the token itself or an object that describes it.
-    let token = match &named {
-        Some(Value::Object(described)) => described.get("content").and_then(Value::as_str),
-        Some(Value::String(token)) => Some(token.as_str()),
-        _ => None,
-    };
-    if let Some(token) = token.filter(|token| !token.is_empty()) {
+    if let Some(token) = named.as_ref().and_then(token_text) {
         return match vocabulary.get(token) {
             Some(&id) => Ok(id as i32),
             None => Err(DataError::Tokenizer {
@@ -240,8 +293,17 @@ fn end_token(
     })
 }
 
+/// The text of a token in a config: it stands there itself or in an object that describes it.
+pub(super) fn token_text(value: &Value) -> Option<&str> {
+    let text = match value {
+        Value::Object(described) => described.get("content").and_then(Value::as_str),
+        other => other.as_str(),
+    };
+    text.filter(|text| !text.is_empty())
+}
+
 /// The JSON of a file that may be absent.
-fn json(path: &Path) -> Result<Option<Value>, DataError> {
+pub(super) fn json(path: &Path) -> Result<Option<Value>, DataError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
