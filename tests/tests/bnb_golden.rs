@@ -131,7 +131,7 @@ fn encode(
         .iter()
         .map(|spec| vec![0xa5; spec.bytes() as usize])
         .collect();
-    let mut workspace = vec![0x5a; quantizer.encode_workspace(shape) as usize];
+    let mut workspace = vec![0x5a; quantizer.encode_workspace(shape).expect("bytes") as usize];
     let mut views: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
     quantizer.encode(weight, shape, &mut views, &mut workspace)?;
     Ok((format, segments))

@@ -163,7 +163,7 @@ fn answers(registry: &Registry) -> Json {
         .map(|segment| segment.bytes() as usize);
     let mut segments: Vec<Vec<u8>> = sizes.map(|bytes| vec![0; bytes]).collect();
     let mut views: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
-    let mut workspace = vec![0; quantizer.encode_workspace([8, 48]) as usize];
+    let mut workspace = vec![0; quantizer.encode_workspace([8, 48]).expect("bytes") as usize];
     quantizer
         .encode(&weight, [8, 48], &mut views, &mut workspace)
         .expect("finite weights");

@@ -207,7 +207,10 @@ impl Error {
             }
             Error::Resume(error) => error.next_step(),
             Error::Peer { .. } => "see that rank's own last line".into(),
-            Error::NotFinite { .. } => format!("{}, in another --out", numbers_step()),
+            Error::NotFinite { .. } => format!(
+                "{}, with another --out: --resume would come to the same number",
+                numbers_step()
+            ),
             Error::LogitsNotFinite { .. } => {
                 "try model.compute = \"f32\"; if it stays, the weights hold numbers that are not finite".into()
             }

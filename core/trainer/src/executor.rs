@@ -3,6 +3,7 @@
 mod diagnose;
 mod infer;
 mod launch;
+mod order;
 mod state;
 mod storage;
 mod transfer;
@@ -20,6 +21,7 @@ use crate::program::Program;
 
 pub use diagnose::NotFinite;
 pub use launch::Prepared;
+pub use order::check_order;
 pub use state::StatePart;
 pub use storage::{Sizes, Storage};
 pub(crate) use transfer::{numbers, write};
@@ -145,12 +147,7 @@ impl Executor {
                     self.backward(action.unit, &numbers)?;
                 }
                 Act::Backward => {}
-                other => {
-                    return Err(PluginError::unsupported(format!(
-                        "the schedule asks for {other:?}; one rank without offload computes and \
-                         updates only: choose `--plugins single`"
-                    )));
-                }
+                other => return Err(order::unsupported(other)),
             }
         }
         self.loss(micro, &numbers)

@@ -217,9 +217,10 @@ impl<'a> Loader<'a> {
         let name = stored_name(store, &param.name, &param.aliases, &param.shape)?;
         let weight = self.scratch.floats(elements)?;
         read_weight(store, &name, weight)?;
-        let workspace = self
-            .workspace
-            .bytes(quantizer.encode_workspace(shape) as usize)?;
+        let workspace = quantizer
+            .encode_workspace(shape)
+            .map_err(|error| Error::plugin(plugin, "encode_workspace", error))?;
+        let workspace = self.workspace.bytes(workspace as usize)?;
         let ranges = self.storage.param(index);
         let begin = std::time::Instant::now();
         let encoded = encode(self.device, quantizer, weight, shape, ranges, workspace);

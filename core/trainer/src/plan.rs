@@ -15,7 +15,7 @@ use espalier_interface::{DType, Device, DeviceInfo, Quantizer, WeightLayout};
 
 use crate::arena::aligned;
 use crate::config::{ComputeType, Config, ParamType, Recompute};
-use crate::executor::{Prepared, Storage};
+use crate::executor::{Prepared, Storage, check_order};
 use crate::packing::{SavedParam, packed_weights};
 use crate::params::{self, Dtypes, Param, Training};
 use crate::program::{self, CacheShape, Limits, Program};
@@ -199,13 +199,17 @@ pub fn make(
     let schedule = sharding
         .plugin
         .schedule(&request)
-        .and_then(|schedule| schedule.validate(&request).map(|()| schedule))
+        .and_then(|schedule| {
+            schedule.validate(&request)?;
+            check_order(&schedule)?;
+            Ok(schedule)
+        })
         .map_err(|error| sharding.failed("schedule", error))?;
     let backend = &components.backend;
     let programs = (&program, generator.as_ref());
     let prepared = Prepared::new(device.as_ref(), programs, &params, dtypes, &quantizers)
         .map_err(|error| backend.failed("prepare", error))?;
-    let loading = loading_bytes(&params, &quantizers, &saved);
+    let loading = loading_bytes(&params, &quantizers, &saved)?;
     let memory = MemoryPlan::new(
         programs,
         Storage::sizes(&params, dtypes, demand.batch()),
@@ -429,16 +433,19 @@ fn loading_bytes(
     params: &[Param],
     quantizers: &HashMap<usize, Arc<dyn Quantizer>>,
     saved: &HashMap<usize, SavedParam>,
-) -> u64 {
-    let needs = params
-        .iter()
-        .enumerate()
-        .map(|(index, param)| match quantizers.get(&index) {
-            Some(quantizer) if !saved.contains_key(&index) => {
-                let shape = param.matrix().expect("a packed param is a matrix");
-                aligned(param.elements() * 4) + quantizer.encode_workspace(shape)
-            }
-            _ => 0,
-        });
-    needs.max().unwrap_or(0)
+) -> Result<u64, Error> {
+    let mut most = 0;
+    for (index, param) in params.iter().enumerate() {
+        if let Some(quantizer) = quantizers
+            .get(&index)
+            .filter(|_| !saved.contains_key(&index))
+        {
+            let shape = param.matrix().expect("a packed param is a matrix");
+            let workspace = quantizer
+                .encode_workspace(shape)
+                .map_err(|error| Error::plugin("quantizer", "encode_workspace", error))?;
+            most = most.max(aligned(param.elements() * 4) + workspace);
+        }
+    }
+    Ok(most)
 }

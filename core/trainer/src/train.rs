@@ -100,6 +100,8 @@ fn start(
         && let Some(saved) = beginning.directory.finished()
     {
         beginning.check_finished(config)?;
+        // Whoever finished it may have died before its report.
+        report::conclude(out, observer);
         return Ok(RunSummary::finished_before(saved));
     }
     let checkpoint = resumed.as_ref().and_then(|one| one.checkpoint.clone());

@@ -77,7 +77,10 @@ fn a_damaged_weight_file_is_named_and_leaves_the_output_free() {
     // The same output directory takes the run once the checkpoint is whole.
     place.model("whole");
     place.train("whole", "--plugins lora --out out").succeeded();
-    assert_eq!(place.names("out"), "adapter metrics.jsonl run.json");
+    assert_eq!(
+        place.names("out"),
+        "adapter metrics.jsonl report.html report.json run.json"
+    );
 }
 
 #[test]
@@ -308,7 +311,10 @@ fn numbers_that_run_away_stop_the_run_and_are_traced_to_a_step_and_a_tensor() {
         "step 2: | at `model.layers.0 | lower optim.learning_rate",
     );
     // The steps before stay on record, and no adapter of broken numbers is written.
-    assert_eq!(place.names("fast"), "metrics.jsonl run.json");
+    assert_eq!(
+        place.names("fast"),
+        "metrics.jsonl report.html report.json run.json"
+    );
     assert_eq!(place.read("fast/metrics.jsonl").lines().count(), 1);
 
     place.model("huge");
@@ -319,7 +325,10 @@ fn numbers_that_run_away_stop_the_run_and_are_traced_to_a_step_and_a_tensor() {
     });
     let outcome = place.train("huge", "--plugins lora --out far");
     outcome.refused("huge", 7, "step 1: | `model.layers.1 | is not finite");
-    assert_eq!(place.names("far"), "metrics.jsonl run.json");
+    assert_eq!(
+        place.names("far"),
+        "metrics.jsonl report.html report.json run.json"
+    );
 }
 
 #[test]
@@ -336,7 +345,11 @@ fn a_disk_that_fills_up_while_saving_costs_no_file_that_was_there() {
             .args(["--out", "out"]);
         let outcome = place.run(&mut shell);
         outcome.refused(plugins, 8, "no room for | .safetensors | make room");
-        assert_eq!(place.names("out"), "metrics.jsonl run.json", "{plugins}");
+        assert_eq!(
+            place.names("out"),
+            "metrics.jsonl report.html report.json run.json",
+            "{plugins}"
+        );
         assert_eq!(place.read("out/metrics.jsonl").lines().count(), 2);
         serde_json::from_str::<Json>(&place.read("out/run.json")).expect("whole JSON");
     }
@@ -430,7 +443,7 @@ fn a_signal_ends_the_run_after_its_step_with_a_checkpoint_saved() {
         assert!(sent.expect("a shell").success());
         let outcome = Outcome::new(&child.wait_with_output().expect("it ends"));
         outcome.refused(signal, code, "stopped by signal | after step | --resume");
-        assert_eq!(place.names(signal), "checkpoints metrics.jsonl run.json");
+        assert!(!place.path(signal).join("adapter").exists(), "{signal}");
         // Its adapter is whole: the next run starts from it.
         let saved = format!("{signal}/checkpoints");
         let saved = format!("{saved}/{}", place.names(&saved));

@@ -1,68 +1,69 @@
-//! A signal ends a run after the step it is in: a checkpoint is saved, and the exit code says so.
+//! A signal ends a run after the step it is in: a checkpoint is saved, the exit code says so, and the run can go on.
+
+mod training;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use training::{Training, refused};
 
 /// Longest wait for a run's first steps on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn model() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny")
-}
+/// Steps of a run that is stopped after some of them: a second and more.
+const STEPS: usize = 1200;
 
-/// Starts a run of far more steps than will be done.
-fn endless(dir: &Path) -> Child {
-    let rows = "{\"text\": \"the quick brown fox jumps over the lazy dog\"}\n".repeat(64);
-    fs::write(dir.join("rows.jsonl"), rows).expect("written");
-    Command::new(env!("CARGO_BIN_EXE_host"))
-        .current_dir(dir)
-        .args(["train", "--plugins", "nf4,lora", "--data", "rows.jsonl"])
-        .args(["--out", "out", "--set", "run.epochs=5000", "--model"])
-        .arg(model())
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("the program was built")
-}
-
-fn steps(dir: &Path) -> usize {
-    let metrics = fs::read_to_string(dir.join("out/metrics.jsonl"));
-    metrics.map_or(0, |text| text.lines().count())
+fn steps(training: &Training) -> usize {
+    let metrics = fs::read_to_string(training.path("out/metrics.jsonl"));
+    let steps = |text: String| {
+        text.lines()
+            .filter(|line| line.contains("grad_norm"))
+            .count()
+    };
+    metrics.map_or(0, steps)
 }
 
 #[test]
-fn a_signal_ends_the_run_after_its_step_and_a_checkpoint_is_saved() {
+fn a_signal_ends_the_run_after_its_step_and_the_run_goes_on_to_the_same_bits() {
     for (name, code) in [("INT", 130), ("TERM", 143)] {
-        let dir = tempfile::tempdir().expect("a directory");
-        let mut run = endless(dir.path());
+        let training = Training::new(&format!(
+            "--plugins nf4,lora --set run.epochs={} --set run.save_every=100000 \
+             --set run.eval_every=500",
+            STEPS / 3
+        ));
+        let mut run = training.command("out", "");
+        let run = run.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut run = run.expect("the program was built");
         let begin = Instant::now();
-        while steps(dir.path()) < 2 {
+        while steps(&training) < 2 {
             let ended = run.try_wait().expect("it was started here");
             assert!(ended.is_none(), "it ended by itself: {ended:?}");
             assert!(begin.elapsed() < PATIENCE, "no step in {PATIENCE:?}");
-            sleep(Duration::from_millis(10));
+            sleep(Duration::from_millis(5));
+        }
+        // Meanwhile the directory is taken, whatever is asked for.
+        for more in ["", "--resume"] {
+            training.refuse("out", more, 2, "is in use by process");
         }
         let sent = Command::new("kill")
             .args([format!("-{name}"), run.id().to_string()])
             .status();
         assert!(sent.expect("a shell's kill").success());
         let output = run.wait_with_output().expect("it was started here");
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        let last = text.lines().last().unwrap_or_default();
-        assert_eq!(output.status.code(), Some(code), "{name}: {text}");
-        assert!(last.starts_with("error: stopped by signal"), "{last}");
-        let step = steps(dir.path());
-        let saved = format!("out/checkpoints/step-{step}");
-        assert!(last.contains("; next: go on with --resume"), "{last}");
-        assert!(last.contains(&saved), "{last}: {step} lines of metrics");
-        let adapter = dir
-            .path()
-            .join(saved)
-            .join("adapter/adapter_model.safetensors");
-        assert!(adapter.is_file(), "{name}: nothing was saved");
-        assert!(!dir.path().join("out/adapter").exists(), "{name}");
+        let done = steps(&training);
+        assert!(done < STEPS, "{name}: it had done all");
+        let saved = format!("out/checkpoints/step-{done}");
+        let words =
+            format!("stopped by signal | after step {done} | go on with --resume | {saved}");
+        refused(&output, code, &words, name);
+        assert!(!training.path("out/adapter").exists(), "{name}");
+        let went_on = training.succeed("out", "--resume");
+        assert_eq!(went_on.metrics.len(), STEPS + 4, "{name}");
+        assert!(
+            went_on == training.succeed("whole", ""),
+            "{name}: other bits"
+        );
     }
 }

@@ -106,7 +106,7 @@ impl Quantizer for FourBitQuantizer {
                 encode_blocks(&self.encoder, weight, block_size, codes, absmax, services)
             }
             [codes, absmax_codes, nested_absmax, offset] => {
-                let absmax = &mut workspace[..self.encode_workspace(shape) as usize];
+                let absmax = &mut workspace[..self.encode_workspace(shape)? as usize];
                 encode_blocks(&self.encoder, weight, block_size, codes, absmax, services)?;
                 let nested = Nested {
                     codes: absmax_codes,
@@ -120,10 +120,10 @@ impl Quantizer for FourBitQuantizer {
     }
 
     /// The plain absmax, before it is quantized.
-    fn encode_workspace(&self, shape: [u64; 2]) -> u64 {
+    fn encode_workspace(&self, shape: [u64; 2]) -> Result<u64> {
         match self.absmax {
-            AbsmaxStore::Plain => 0,
-            AbsmaxStore::Nested => self.count_blocks(shape).map_or(0, |blocks| 4 * blocks),
+            AbsmaxStore::Plain => Ok(0),
+            AbsmaxStore::Nested => Ok(4 * self.count_blocks(shape)?),
         }
     }
 

@@ -102,7 +102,7 @@ extern "C" fn call(handle: Opaque, method: RStr<'_>, request: RSlice<'_, u8>) ->
                 to_bytes(&quantizer.format(from_bytes(request)?)?)
             }
             (Instance::Quantizer(quantizer), "encode_workspace") => {
-                to_bytes(&quantizer.encode_workspace(from_bytes(request)?))
+                to_bytes(&quantizer.encode_workspace(from_bytes(request)?)?)
             }
             (Instance::Quantizer(quantizer), "saved_form") => {
                 let (shape, dtype) = from_bytes(request)?;

@@ -156,8 +156,8 @@ impl Quantizer for QuantizerProxy {
         plain((self.table.encode)(self.handle.raw, call))
     }
 
-    fn encode_workspace(&self, shape: [u64; 2]) -> u64 {
-        self.handle.call("encode_workspace", &shape).unwrap_or(0)
+    fn encode_workspace(&self, shape: [u64; 2]) -> Result<u64> {
+        self.handle.call("encode_workspace", &shape)
     }
 
     fn decode(

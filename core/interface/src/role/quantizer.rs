@@ -32,9 +32,12 @@ pub trait Quantizer: Send + Sync {
     ) -> Result<()>;
 
     /// Bytes of workspace that [`Quantizer::encode`] wants; it allocates no more than this much besides.
-    fn encode_workspace(&self, shape: [u64; 2]) -> u64 {
+    ///
+    /// # Errors
+    /// Those of [`Quantizer::format`].
+    fn encode_workspace(&self, shape: [u64; 2]) -> Result<u64> {
         let _ = shape;
-        0
+        Ok(0)
     }
 
     /// Unpacks a range of rows and columns into `out`, `[rows.len(), cols.len()]` row major. Re-entrant.

@@ -213,7 +213,10 @@ impl Packer<'_> {
             .map(|segment| vec![0; segment.bytes() as usize])
             .collect();
         let mut parts: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
-        let workspace = chosen.plugin.encode_workspace(format.shape);
+        let workspace = chosen
+            .plugin
+            .encode_workspace(format.shape)
+            .map_err(|error| chosen.failed("encode_workspace", error))?;
         let workspace = self.workspace.bytes(workspace as usize)?;
         chosen
             .plugin
