@@ -59,6 +59,23 @@ pub fn sites(model: &Model) -> Vec<Site> {
     sites
 }
 
+/// The params that the site called `name` reads, by their indices in the model: its weight, then its bias if it has one.
+pub fn params_of(model: &Model, name: &str) -> Option<Vec<usize>> {
+    for unit in &model.units {
+        let graph = &model.graphs[unit.graph];
+        let is_named = |node: &&Node| site_of(graph, unit, node).as_deref() == Some(name);
+        if let Some(node) = graph.nodes.iter().find(is_named) {
+            return Some(
+                node.params
+                    .iter()
+                    .map(|&local| unit.params[local])
+                    .collect(),
+            );
+        }
+    }
+    None
+}
+
 /// The name of the site that `node` computes: its weight's local name behind the unit's prefix, without `.weight`.
 fn site_of(graph: &Graph, unit: &Unit, node: &Node) -> Option<String> {
     if node.op != "linear" && node.op != "embedding" {

@@ -20,6 +20,7 @@ use crate::session::Session;
 use crate::stop::StopFlag;
 use crate::{export, measure, report};
 
+pub(crate) use weights::check_saved_adapter;
 pub use weights::load;
 
 use beginning::Beginning;
@@ -241,8 +242,8 @@ fn train_from(
     })
 }
 
-/// The dtype in which a fully trained model is written: the one its config names, f32 otherwise.
-fn stored_dtype(config: &serde_json::Value) -> DType {
+/// The dtype in which a model's weights are written where nothing else says so: the one its config names, f32 otherwise.
+pub(crate) fn stored_dtype(config: &serde_json::Value) -> DType {
     let named = config.get("dtype").or_else(|| config.get("torch_dtype"));
     match named.and_then(serde_json::Value::as_str) {
         Some("bfloat16") => DType::BF16,

@@ -1,6 +1,7 @@
 //! The command line as it was written; what it means is the trainer's config.
 
 mod eval;
+mod merge;
 mod new_model;
 mod quantize;
 mod report;
@@ -10,6 +11,7 @@ use espalier_trainer::checkpoint::ResumeFrom;
 use espalier_trainer::config::Sources;
 
 pub use eval::EvalArguments;
+pub use merge::{BaseChoice, DtypeChoice, MergeArguments};
 pub use new_model::NewModelArguments;
 pub use quantize::QuantizeArguments;
 pub use report::ReportArguments;
@@ -37,6 +39,8 @@ pub enum Command {
     Eval(EvalArguments),
     /// Write a run's report anew: report.html and report.json
     Report(ReportArguments),
+    /// Merge an adapter into its model: a complete directory
+    Merge(MergeArguments),
     /// Pack a model's weights into a checkpoint that the ecosystem's own loader reads
     Quantize(QuantizeArguments),
     /// Show the components that can be chosen, or what one of them takes

@@ -2,6 +2,7 @@
 
 pub mod doctor;
 pub mod eval;
+pub mod merge;
 pub mod plan;
 pub mod plugins;
 pub mod quantize;

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => command::plan::run(&arguments, &mut out),
         Command::Eval(arguments) => command::eval::run(&arguments, &bars, &mut out),
         Command::Report(arguments) => command::report::run(&arguments, &mut out),
+        Command::Merge(arguments) => command::merge::run(&arguments, &bars, &mut out),
         Command::Quantize(arguments) => command::quantize::run(&arguments, &bars, &mut out),
         Command::Plugins(arguments) => command::plugins::run(&arguments.command, &mut out),
         Command::Doctor(arguments) => command::doctor::run(&arguments, &mut out),

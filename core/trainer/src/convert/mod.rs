@@ -3,7 +3,11 @@
 //! At most one weight is held at a time. The new directory is written beside its place and put
 //! there by one rename.
 
+mod base_weight;
 mod copy;
+mod fragment;
+mod joined;
+pub mod merge;
 pub mod quantize;
 mod saved_weight;
 
@@ -15,12 +19,23 @@ use crate::Error;
 use crate::config::ResolvedConfig;
 use crate::files::{TensorStore, refuse_existing};
 use crate::load::stored_name;
+use crate::packing::weight_of;
 use crate::plan::Purpose;
 use crate::session::Ground;
 use crate::splice;
 use crate::stop::StopFlag;
 
+pub use espalier_interface::DType;
 pub use saved_weight::SavedWeight;
+
+/// The weights that an adapter is merged into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// The dense weights that the checkpoint holds.
+    Original,
+    /// The values that the quantizer decodes to: those that the adapter was trained on.
+    Decoded,
+}
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +81,15 @@ impl<'a> Source<'a> {
             store: ground.directory.tensors()?,
             ground,
         })
+    }
+
+    /// The name under which the files hold the weight of `site`.
+    fn stored_weight(&self, site: &Site) -> Result<String, Error> {
+        let param = weight_of(&self.ground.model, site).ok_or_else(|| Error::Checkpoint {
+            path: self.ground.directory.path().to_owned(),
+            message: format!("the model describes no weight of `{}`", site.name),
+        })?;
+        self.stored_name(param)
     }
 
     /// The name under which the files hold param number `param` of the model.

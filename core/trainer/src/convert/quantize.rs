@@ -6,6 +6,7 @@ use espalier_interface::adaptation::SiteKind;
 use espalier_interface::saved_form::SavedModel;
 use espalier_interface::{DType, Quantizer};
 
+use super::base_weight::empty_segments;
 use super::saved_weight::stored_float;
 use super::{Converted, SavedWeight, Source, copy, new_directory};
 use crate::Error;
@@ -207,11 +208,7 @@ impl Packer<'_> {
         let chosen = packed.weight.quantizer;
         let weight = self.scratch.floats(entry.elements() as usize)?;
         read_weight(&self.source.store, &entry.name, weight)?;
-        let mut segments: Vec<Vec<u8>> = format
-            .segments
-            .iter()
-            .map(|segment| vec![0; segment.bytes() as usize])
-            .collect();
+        let mut segments = empty_segments(format);
         let mut parts: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
         let workspace = chosen
             .plugin

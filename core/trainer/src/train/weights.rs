@@ -68,7 +68,8 @@ impl Loading<'_> {
         };
         let saved = self.components.saved_adapter.as_ref();
         if let Some(saved) = saved {
-            check_saved_adapter(saved, &plan)?;
+            let added = plan.params.iter().filter(|param| param.kind.is_none());
+            check_saved_adapter(saved, added.map(|param| param.name.as_str()))?;
         }
         let report = {
             let mut loader = Loader::new(plan.device.as_ref(), &storage, self.config.run.seed);
@@ -97,13 +98,11 @@ impl Loading<'_> {
 }
 
 /// Every tensor of a saved adapter must be one of the plan's.
-fn check_saved_adapter(saved: &AdapterDirectory, plan: &RunPlan) -> Result<(), Error> {
-    let known: HashSet<&str> = plan
-        .params
-        .iter()
-        .filter(|p| p.kind.is_none())
-        .map(|p| p.name.as_str())
-        .collect();
+pub(crate) fn check_saved_adapter<'a>(
+    saved: &AdapterDirectory,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<(), Error> {
+    let known: HashSet<&str> = names.collect();
     let stranger = saved
         .tensors()
         .entries()

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use espalier_trainer::bytes::Bytes;
-use espalier_trainer::config::{Need, ResolvedConfig, resolve};
+use espalier_trainer::config::{Need, ResolvedConfig, Sources, resolve};
 use espalier_trainer::convert::{Converted, quantize};
 use espalier_trainer::error::Error;
 use espalier_trainer::observer::{Observer, Unobserved};
@@ -17,7 +17,7 @@ use crate::signals;
 
 /// Packs and says what came of it.
 pub fn run(arguments: &QuantizeArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
-    let resolved = new_model_config(&arguments.model)?;
+    let resolved = new_model_config(&arguments.model.sources())?;
     let done = watched(&arguments.model, bars, |observer, stop| {
         quantize::quantize(&resolved, observer, stop)
     })?;
@@ -33,8 +33,8 @@ pub fn run(arguments: &QuantizeArguments, bars: &MultiProgress, out: &mut dyn Wr
 }
 
 /// The config of a command that makes a new model directory.
-pub fn new_model_config(arguments: &NewModelArguments) -> Result<ResolvedConfig> {
-    let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
+pub fn new_model_config(sources: &Sources) -> Result<ResolvedConfig> {
+    let resolved = resolve(sources).map_err(Error::from)?;
     let needs = [Need::Model, Need::Out];
     resolved.require(&needs).map_err(Error::from)?;
     Ok(resolved)

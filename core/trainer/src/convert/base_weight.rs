@@ -1,0 +1,213 @@
+//! A site and the wanted base -> its weight in f32: as stored, or as its quantizer decodes it.
+
+use std::collections::{HashMap, HashSet};
+
+use espalier_interface::DType;
+use espalier_interface::adaptation::Site;
+use espalier_interface::format::Format;
+
+use super::saved_weight::stored_float;
+use super::{Base, SavedWeight, Source};
+use crate::Error;
+use crate::load::{of_param, read_weight};
+use crate::packing::{PackedWeight, SavedParam, packed_weights};
+use crate::train::stored_dtype;
+
+/// Rows decoded at once.
+const ROWS: u64 = 256;
+
+/// Where the weights of all sites come from.
+pub struct BaseWeights<'a> {
+    source: &'a Source<'a>,
+    /// Packed weights by site: those of the checkpoint, or those to be packed and decoded again.
+    packed: HashMap<usize, (PackedWeight<'a>, Option<SavedParam>)>,
+    /// Names of the tensors that packed weights lie in.
+    parts: HashSet<String>,
+    /// Dtype of decoded weights whose own is not stored.
+    dtype: DType,
+}
+
+/// Where the weight of one site comes from.
+pub enum BaseWeight<'a> {
+    /// The tensor of this name.
+    Dense { name: String, dtype: DType },
+    /// The tensor of this name, encoded and decoded.
+    Encoded {
+        name: String,
+        dtype: DType,
+        weight: &'a PackedWeight<'a>,
+    },
+    /// What the checkpoint holds packed.
+    Saved {
+        saved: &'a SavedParam,
+        dtype: DType,
+        weight: &'a PackedWeight<'a>,
+    },
+}
+
+impl BaseWeight<'_> {
+    /// True where it is a tensor as it stands.
+    pub fn is_dense(&self) -> bool {
+        matches!(self, BaseWeight::Dense { .. })
+    }
+
+    /// The dtype in which it is, or was, stored.
+    pub fn dtype(&self) -> DType {
+        match self {
+            BaseWeight::Dense { dtype, .. }
+            | BaseWeight::Encoded { dtype, .. }
+            | BaseWeight::Saved { dtype, .. } => *dtype,
+        }
+    }
+}
+
+impl<'a> BaseWeights<'a> {
+    /// The weights of `source` as `base` wants them.
+    ///
+    /// # Errors
+    /// Original weights of a checkpoint that has none; decoded ones without a quantizer.
+    pub fn new(source: &'a Source<'a>, base: Option<Base>) -> Result<Self, Error> {
+        let ground = &source.ground;
+        let quantizers = &ground.components.quantizers;
+        let refuse = |message: String, next_step: &str| {
+            let next_step = next_step.to_owned();
+            Err(Error::Usage { message, next_step })
+        };
+        match (base, quantizers.packed()) {
+            (Some(Base::Original), Some(packed)) => {
+                return refuse(
+                    format!(
+                        "--base original: the checkpoint holds no original weights, it is packed by `{}`",
+                        packed.component()
+                    ),
+                    "name the directory of the original model, or leave --base out",
+                );
+            }
+            (Some(Base::Decoded), None)
+                if !quantizers.pack_by_default() && ground.config.sites.is_empty() =>
+            {
+                return refuse(
+                    "--base decoded: no quantizer was named, and the checkpoint is not packed"
+                        .to_owned(),
+                    "name the one that the adapter was trained on: --plugins nf4",
+                );
+            }
+            _ => {}
+        }
+        let mut made = BaseWeights {
+            source,
+            packed: HashMap::new(),
+            parts: HashSet::new(),
+            dtype: stored_dtype(ground.directory.config()),
+        };
+        if base != Some(Base::Decoded) && quantizers.packed().is_none() {
+            return Ok(made);
+        }
+        let of = |site: &Site| quantizers.of(ground.config, site);
+        for weight in packed_weights(&ground.model, &source.sites, of)? {
+            let saved = match quantizers.packed() {
+                Some(_) => Some(SavedParam::new(&source.sites[weight.site], &weight)?),
+                None => None,
+            };
+            if let Some(saved) = &saved {
+                let specs = SavedWeight::new(saved, &weight.format).specs();
+                made.parts.extend(specs.into_iter().map(|spec| spec.name));
+            }
+            made.packed.insert(weight.site, (weight, saved));
+        }
+        Ok(made)
+    }
+
+    /// True for a tensor of a packed weight, which the merged model has no more.
+    pub fn is_part(&self, name: &str) -> bool {
+        self.parts.contains(name)
+    }
+
+    /// Where the weight of site number `index` comes from.
+    ///
+    /// # Errors
+    /// A weight that is missing or of another shape.
+    pub fn of(&'a self, index: usize) -> Result<BaseWeight<'a>, Error> {
+        let packed = self.packed.get(&index);
+        if let Some((weight, Some(saved))) = packed {
+            let dtype = self.dtype;
+            return Ok(BaseWeight::Saved {
+                saved,
+                dtype,
+                weight,
+            });
+        }
+        let site = &self.source.sites[index];
+        let name = self.source.stored_weight(site)?;
+        let dtype = stored_float(self.source.store.entry(&name)?);
+        Ok(match packed {
+            Some((weight, _)) => BaseWeight::Encoded {
+                name,
+                dtype,
+                weight,
+            },
+            None => BaseWeight::Dense { name, dtype },
+        })
+    }
+
+    /// The weight, `[N, M]`.
+    ///
+    /// # Errors
+    /// A tensor that is missing, damaged or not finite; what the quantizer reports.
+    pub fn read(&self, base: &BaseWeight<'_>, site: &Site) -> Result<Vec<f32>, Error> {
+        let [rows, cols] = site.shape;
+        let mut values = vec![0.0; (rows * cols) as usize];
+        match base {
+            BaseWeight::Dense { name, .. } => read_weight(&self.source.store, name, &mut values)?,
+            BaseWeight::Encoded { name, weight, .. } => {
+                read_weight(&self.source.store, name, &mut values)?;
+                let mut segments = empty_segments(&weight.format);
+                let mut parts: Vec<&mut [u8]> =
+                    segments.iter_mut().map(Vec::as_mut_slice).collect();
+                let plugin = &weight.quantizer.plugin;
+                let workspace_bytes = plugin.encode_workspace(site.shape);
+                let workspace_bytes = workspace_bytes
+                    .map_err(|error| weight.quantizer.failed("encode_workspace", error))?;
+                let mut workspace = vec![0; workspace_bytes as usize];
+                plugin
+                    .encode(&values, site.shape, &mut parts, &mut workspace)
+                    .map_err(|error| weight.quantizer.failed("encode", of_param(name, error)))?;
+                decode(weight, &segments, &mut values)?;
+            }
+            BaseWeight::Saved { saved, weight, .. } => {
+                let mut segments = empty_segments(&weight.format);
+                let place = SavedWeight::new(saved, &weight.format);
+                place.read(&self.source.store, |segment, at, bytes| {
+                    let at = at as usize;
+                    segments[segment][at..at + bytes.len()].copy_from_slice(bytes);
+                    Ok(())
+                })?;
+                decode(weight, &segments, &mut values)?;
+            }
+        }
+        Ok(values)
+    }
+}
+
+/// Room for the segments of a packed weight.
+pub fn empty_segments(format: &Format) -> Vec<Vec<u8>> {
+    let segments = format.segments.iter();
+    segments
+        .map(|segment| vec![0; segment.bytes() as usize])
+        .collect()
+}
+
+fn decode(weight: &PackedWeight<'_>, segments: &[Vec<u8>], out: &mut [f32]) -> Result<(), Error> {
+    let [rows, cols] = weight.format.shape;
+    let segments: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
+    for (index, out) in out.chunks_mut((ROWS * cols) as usize).enumerate() {
+        let first = index as u64 * ROWS;
+        let range = first..(first + ROWS).min(rows);
+        weight
+            .quantizer
+            .plugin
+            .decode(&segments, weight.format.shape, range, 0..cols, out)
+            .map_err(|error| weight.quantizer.failed("decode", error))?;
+    }
+    Ok(())
+}

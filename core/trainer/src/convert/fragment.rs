@@ -1,0 +1,287 @@
+//! An adapter's fragment and rows of its input -> rows of its output, on the device, in f32.
+//!
+//! Legend: `T` rows at once, `N x M` the site's weight.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use espalier_interface::graph::{Dim, Graph, Node, ValueId};
+use espalier_interface::{
+    Buffer, BufferRange, DType, Device, KernelRequest, Launch, MemoryKind, Operand, ParamOperand,
+    PluginError, Prepared, Result, Stream, WeightLayout,
+};
+
+use crate::executor::numbers;
+
+/// Kernels by their requests, so that equal ones are prepared once.
+#[derive(Default)]
+pub struct Kernels(RefCell<HashMap<String, Prepared>>);
+
+/// What a fragment reads in one run.
+pub enum Rows<'a> {
+    /// `[T, M]`, row major.
+    Vectors(&'a [f32]),
+    /// Token ids, `[T]`.
+    Tokens(&'a [i32]),
+}
+
+/// Computes the site's own operation: from its input to `[T, N]`, row major.
+pub type Base<'a> = dyn Fn(BaseInput<'_>) -> Vec<f32> + 'a;
+
+/// What the site's own operation is asked for.
+pub enum BaseInput<'a> {
+    /// The fragment's own input, unchanged.
+    Own,
+    /// Other numbers, `[T, M]`, that the fragment has computed.
+    Computed(&'a [f32]),
+}
+
+/// A fragment with its params on a device.
+pub struct Fragment<'a> {
+    device: &'a dyn Device,
+    kernels: &'a Kernels,
+    graph: &'a Graph,
+    /// Gives all of it back in the end.
+    _memory: Memory<'a>,
+    params: Vec<BufferRange>,
+    values: Vec<Option<BufferRange>>,
+    /// For each value, the one that it is: a dropout lets everything pass.
+    same_as: Vec<ValueId>,
+    max_rows: u64,
+}
+
+impl<'a> Fragment<'a> {
+    /// Puts `params`, those of the graph in its order, on the device; `max_rows` is the largest `T`.
+    ///
+    /// # Errors
+    /// A graph that is not whole, a value that is no row of numbers; what the device reports.
+    pub fn new(
+        device: &'a dyn Device,
+        kernels: &'a Kernels,
+        graph: &'a Graph,
+        params: &[Vec<f32>],
+        max_rows: u64,
+    ) -> Result<Self> {
+        graph.validate()?;
+        let mut memory = Memory {
+            device,
+            buffers: Vec::new(),
+        };
+        let mut ranges = Vec::with_capacity(params.len());
+        for values in params {
+            let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+            let range = memory.alloc(bytes.len() as u64)?;
+            device.upload(&bytes, range, Stream(0))?;
+            ranges.push(range);
+        }
+        let mut same_as: Vec<ValueId> = (0..graph.values.len()).collect();
+        for node in graph.nodes.iter().filter(|node| node.op == "dropout") {
+            same_as[node.outputs[0]] = same_as[node.inputs[0]];
+        }
+        let read: Vec<ValueId> = graph
+            .nodes
+            .iter()
+            .filter(|node| node.op != "dropout")
+            .flat_map(|node| node.inputs.iter().chain(&node.outputs))
+            .map(|&value| same_as[value])
+            .collect();
+        let mut values = vec![None; graph.values.len()];
+        for value in read {
+            if values[value].is_none() {
+                let width = width(graph, value)?;
+                values[value] = Some(memory.alloc(max_rows * width * 4)?);
+            }
+        }
+        Ok(Fragment {
+            device,
+            kernels,
+            graph,
+            _memory: memory,
+            params: ranges,
+            values,
+            same_as,
+            max_rows,
+        })
+    }
+
+    /// The output for `count` rows, `[T, N]`.
+    ///
+    /// # Errors
+    /// A fragment that reads more than its site's input; what the device reports.
+    pub fn run(&mut self, rows: &Rows<'_>, count: u64, base: &Base<'_>) -> Result<Vec<f32>> {
+        let own = self.graph.inputs[0].value;
+        let bytes: Vec<u8> = match rows {
+            Rows::Vectors(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            Rows::Tokens(tokens) => tokens.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        };
+        if let Some(range) = self.values[own] {
+            let range = part(range, bytes.len() as u64);
+            self.device.upload(&bytes, range, Stream(0))?;
+        }
+        for node in self.graph.nodes.iter().filter(|node| node.op != "dropout") {
+            let foreign = |&&value: &&ValueId| {
+                let value = self.same_as[value];
+                value != own && self.graph.inputs.iter().any(|input| input.value == value)
+            };
+            if node.inputs.iter().any(|value| foreign(&value)) {
+                return Err(PluginError::unsupported(format!(
+                    "its op `{}` reads where a token stands, which a weight cannot hold",
+                    node.op
+                )));
+            }
+            match node.op.as_str() {
+                "base" => self.base(node, own, count, base)?,
+                _ => self.launch(node, count)?,
+            }
+        }
+        self.download(self.graph.outputs[0].value, count)
+    }
+
+    fn base(&self, node: &Node, own: ValueId, count: u64, base: &Base<'_>) -> Result<()> {
+        let input = self.same_as[node.inputs[0]];
+        let out = match input == own {
+            true => base(BaseInput::Own),
+            false => base(BaseInput::Computed(&self.download(input, count)?)),
+        };
+        let bytes: Vec<u8> = out.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let range = self.range(node.outputs[0], count)?;
+        self.device.upload(&bytes, range, Stream(0))
+    }
+
+    fn launch(&self, node: &Node, count: u64) -> Result<()> {
+        let operand = |&value: &ValueId| {
+            let ty = &self.graph.values[self.same_as[value]];
+            Operand {
+                shape: ty.shape.clone(),
+                dtype: concrete(ty.dtype),
+            }
+        };
+        let request = KernelRequest {
+            op: node.op.clone(),
+            version: node.version,
+            attributes: node.attributes.clone(),
+            inputs: node.inputs.iter().map(operand).collect(),
+            params: node
+                .params
+                .iter()
+                .map(|&param| ParamOperand {
+                    shape: self.graph.params[param].shape.clone(),
+                    layout: WeightLayout::Dense(DType::F32),
+                })
+                .collect(),
+            outputs: node.outputs.iter().map(operand).collect(),
+            max_tokens: self.max_rows,
+            max_sequences: 1,
+        };
+        let prepared = self.kernels.prepare(self.device, &request)?;
+        let mut ranges = Vec::new();
+        for &value in &node.inputs {
+            ranges.push(self.range(value, count)?);
+        }
+        ranges.extend(node.params.iter().map(|&param| self.params[param]));
+        for &value in &node.outputs {
+            ranges.push(self.range(value, count)?);
+        }
+        let mut workspace = Memory {
+            device: self.device,
+            buffers: Vec::new(),
+        };
+        self.device.launch(&Launch {
+            kernel: prepared.kernel,
+            stream: Stream(0),
+            ranges: &ranges,
+            workspace: workspace.alloc(prepared.workspace_bytes)?,
+            tokens: count,
+            sequences: 1,
+            scalars: &[],
+        })?;
+        self.device.synchronize(Stream(0))
+    }
+
+    fn download(&self, value: ValueId, count: u64) -> Result<Vec<f32>> {
+        let range = self.range(value, count)?;
+        let mut bytes = vec![0; range.bytes as usize];
+        self.device.download(range, &mut bytes, Stream(0))?;
+        let values = numbers(&bytes, DType::F32).into_iter();
+        Ok(values.map(|x| x as f32).collect())
+    }
+
+    /// The first `count` rows of a value.
+    fn range(&self, value: ValueId, count: u64) -> Result<BufferRange> {
+        let value = self.same_as[value];
+        let width = width(self.graph, value)?;
+        let range = self.values[value].expect("every value that a node has, has a place");
+        Ok(part(range, count * width * 4))
+    }
+}
+
+impl Kernels {
+    fn prepare(&self, device: &dyn Device, request: &KernelRequest) -> Result<Prepared> {
+        let key = serde_json::to_string(request).expect("a request is plain data");
+        if let Some(prepared) = self.0.borrow().get(&key) {
+            return Ok(*prepared);
+        }
+        let decoders = vec![None; request.params.len()];
+        let prepared = device.prepare(request, &decoders)?;
+        self.0.borrow_mut().insert(key, prepared);
+        Ok(prepared)
+    }
+}
+
+/// Buffers that are given back together.
+struct Memory<'a> {
+    device: &'a dyn Device,
+    buffers: Vec<Buffer>,
+}
+
+impl Memory<'_> {
+    fn alloc(&mut self, bytes: u64) -> Result<BufferRange> {
+        let bytes = bytes.max(1);
+        let buffer = self.device.alloc(bytes, MemoryKind::DEVICE)?;
+        self.buffers.push(buffer);
+        Ok(BufferRange {
+            buffer,
+            offset: 0,
+            bytes,
+        })
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        for &buffer in &self.buffers {
+            // Nothing can be done about a buffer that cannot be given back; the process ends soon.
+            let _ = self.device.free(buffer);
+        }
+    }
+}
+
+fn part(range: BufferRange, bytes: u64) -> BufferRange {
+    BufferRange { bytes, ..range }
+}
+
+/// Elements of a row of `value`; all dtypes of a merge have four bytes.
+fn width(graph: &Graph, value: ValueId) -> Result<u64> {
+    let ty = &graph.values[value];
+    let rows = ty.shape.first() == Some(&Dim::Tokens);
+    let fixed = ty.shape[1..].iter().map(|dim| match dim {
+        Dim::Fixed(extent) => Some(*extent),
+        _ => None,
+    });
+    let width = fixed.collect::<Option<Vec<u64>>>();
+    match width.filter(|_| rows && concrete(ty.dtype).bytes() == 4) {
+        Some(extents) => Ok(extents.into_iter().product()),
+        None => Err(PluginError::unsupported(format!(
+            "a value of shape {:?} and dtype {} is no row of numbers for each token",
+            ty.shape, ty.dtype
+        ))),
+    }
+}
+
+/// f32 for the dtypes that a run decides.
+fn concrete(dtype: DType) -> DType {
+    match dtype {
+        DType::COMPUTE | DType::REDUCE => DType::F32,
+        other => other,
+    }
+}

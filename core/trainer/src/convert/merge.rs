@@ -1,0 +1,296 @@
+//! A model and an adapter -> the same model with the adapter in its weights: a complete directory.
+
+use std::path::Path;
+
+use espalier_interface::adaptation::{Adaptation, Site};
+use espalier_interface::{Adapter, DType};
+use serde_json::{Value as Json, json};
+
+use super::base_weight::{BaseWeight, BaseWeights};
+use super::fragment::Kernels;
+use super::joined::Joined;
+use super::{Base, Converted, Source, copy, new_directory};
+use crate::Error;
+use crate::config::ResolvedConfig;
+use crate::files::{
+    self, AdapterDirectory, Existing, GroupSink, MAX_SHARD_BYTES, ModelDirectory, NewModel,
+    TensorEntry, TensorSpec,
+};
+use crate::load::{read_weight, stored_name};
+use crate::observer::{Event, Observer};
+use crate::select::Chosen;
+use crate::splice;
+use crate::stop::StopFlag;
+use crate::train::check_saved_adapter;
+
+/// How an adapter is merged.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MergeOptions {
+    /// The weights it is added to; unset: decoded where the checkpoint is packed, original otherwise.
+    pub base: Option<Base>,
+    /// Dtype of all weights written; unset: each as it was stored.
+    pub dtype: Option<DType>,
+}
+
+/// Merges the adapter that the config names into its model, into the new directory `run.out`.
+///
+/// # Errors
+/// No adapter, one of another model, one that is not linear; a weight that is missing or not
+/// finite; a full disk. Nothing is left behind then.
+pub fn merge(
+    resolved: &ResolvedConfig,
+    options: MergeOptions,
+    observer: &dyn Observer,
+    stop: &StopFlag,
+) -> Result<Converted, Error> {
+    let out = new_directory(resolved)?;
+    let source = Source::open(resolved, stop)?;
+    let components = &source.ground.components;
+    let (Some(adapter), Some(saved)) = (&components.adapter, &components.saved_adapter) else {
+        return Err(Error::Usage {
+            message: "no adapter to merge was given".to_owned(),
+            next_step: "name its directory with --adapter DIR".to_owned(),
+        });
+    };
+    let adaptation = adapter
+        .plugin
+        .adapt(&source.sites)
+        .map_err(|error| adapter.failed("adapt", error))?;
+    let names = adaptation.params.iter().map(|param| param.name.as_str());
+    check_saved_adapter(saved, names)?;
+    let bases = BaseWeights::new(&source, options.base)?;
+    let outputs = outputs(&source, &adaptation, &bases, options.dtype)?;
+    let config = merged_config(&source, &adaptation);
+    let model = NewModel {
+        path: out,
+        config: &config,
+        source: &source.ground.directory,
+        existing: Existing::Refuse,
+        max_shard_bytes: MAX_SHARD_BYTES,
+    };
+    let groups: Vec<Vec<TensorSpec>> = outputs.iter().map(|output| output.specs.clone()).collect();
+    let mut merger = Merger {
+        source: &source,
+        adaptation: &adaptation,
+        adapter,
+        saved,
+        bases: &bases,
+        kernels: Kernels::default(),
+    };
+    let mut converted = Converted {
+        bytes_before: source.store.bytes(),
+        ..Converted::default()
+    };
+    let total = outputs.len() as u64;
+    files::write_model_groups(&model, &groups, |index, sink| {
+        stop.check()?;
+        let output = &outputs[index];
+        merger.write(output, sink)?;
+        match output.action {
+            Action::Copy(_) => converted.copied += 1,
+            Action::Weight { .. } => converted.changed += 1,
+        }
+        observer.observe(&Event::WriteProgress {
+            tensor: &output.specs[0].name,
+            done: index as u64 + 1,
+            total,
+        });
+        Ok::<_, Error>(())
+    })?;
+    converted.bytes_after = written_bytes(out)?;
+    observer.observe(&Event::Saved(out));
+    Ok(converted)
+}
+
+fn written_bytes(out: &Path) -> Result<u64, Error> {
+    Ok(ModelDirectory::open(out)?.tensors()?.bytes())
+}
+
+/// Tensors of the new directory that are made together.
+struct Output<'a> {
+    specs: Vec<TensorSpec>,
+    action: Action<'a>,
+}
+
+enum Action<'a> {
+    /// As it stands.
+    Copy(&'a TensorEntry),
+    /// A site's weight, and its bias where it has one that an adapter may change.
+    Weight {
+        site: &'a Site,
+        join: Option<usize>,
+        base: BaseWeight<'a>,
+        bias: Option<String>,
+    },
+}
+
+/// What becomes of every stored tensor, in their order.
+fn outputs<'a>(
+    source: &'a Source<'a>,
+    adaptation: &Adaptation,
+    bases: &'a BaseWeights<'a>,
+    dtype: Option<DType>,
+) -> Result<Vec<Output<'a>>, Error> {
+    let join_of = |index: usize| adaptation.joins.iter().position(|join| join.site == index);
+    let mut changed: Vec<(String, Output<'a>)> = Vec::new();
+    let mut done: Vec<String> = Vec::new();
+    for (index, site) in source.sites.iter().enumerate() {
+        let (join, base) = (join_of(index), bases.of(index)?);
+        if join.is_none() && base.is_dense() && !untied(source, adaptation, site) {
+            continue;
+        }
+        let name = format!("{}.weight", site.name);
+        let stored = base.dtype();
+        let spec = TensorSpec::new(name.clone(), dtype.unwrap_or(stored), site.shape);
+        let mut specs = vec![spec];
+        let bias = join.and_then(|_| bias_of(source, site)).transpose()?;
+        if let Some(bias) = &bias {
+            let entry = source.store.entry(bias)?;
+            specs.push(copy::spec(&source.store, entry, dtype)?);
+            done.push(bias.clone());
+        }
+        let action = Action::Weight {
+            site,
+            join,
+            base,
+            bias,
+        };
+        changed.push((name, Output { specs, action }));
+    }
+    let mut outputs = Vec::new();
+    for entry in source.store.entries() {
+        match changed.iter().position(|(name, _)| *name == entry.name) {
+            Some(at) => outputs.push(changed.remove(at).1),
+            None if done.contains(&entry.name) || bases.is_part(&entry.name) => {}
+            None => outputs.push(Output {
+                specs: vec![copy::spec(&source.store, entry, dtype)?],
+                action: Action::Copy(entry),
+            }),
+        }
+    }
+    // What the files hold under another name: a tied head that is tied no longer.
+    outputs.extend(changed.into_iter().map(|(_, output)| output));
+    Ok(outputs)
+}
+
+/// True where `site` shares its weight with another and an adapter tells the two apart.
+fn untied(source: &Source<'_>, adaptation: &Adaptation, site: &Site) -> bool {
+    let shares = |other: &Site| {
+        other.tied_to.as_ref() == Some(&site.name) || site.tied_to.as_ref() == Some(&other.name)
+    };
+    let tied = site.tied_to.is_some() || source.sites.iter().any(shares);
+    let mut joined = adaptation.joins.iter().map(|join| &source.sites[join.site]);
+    tied && joined.any(|other| shares(other) || other.name == site.name)
+}
+
+/// The stored name of the bias that `site` adds, where its operation has one.
+fn bias_of(source: &Source<'_>, site: &Site) -> Option<Result<String, Error>> {
+    let model = &source.ground.model;
+    let param = *splice::params_of(model, &site.name)?.get(1)?;
+    let spec = &model.params[param];
+    Some(stored_name(
+        &source.store,
+        &spec.name,
+        &spec.aliases,
+        &spec.shape,
+    ))
+}
+
+/// The config of the merged model: dense, and untied where the adapter tells head and table apart.
+fn merged_config(source: &Source<'_>, adaptation: &Adaptation) -> Json {
+    let mut config = source.ground.directory.config().clone();
+    if let Some(entries) = config.as_object_mut() {
+        entries.shift_remove("quantization_config");
+    }
+    if source
+        .sites
+        .iter()
+        .any(|site| untied(source, adaptation, site))
+    {
+        config["tie_word_embeddings"] = json!(false);
+    }
+    config
+}
+
+struct Merger<'a> {
+    source: &'a Source<'a>,
+    adaptation: &'a Adaptation,
+    adapter: &'a Chosen<dyn Adapter>,
+    saved: &'a AdapterDirectory,
+    bases: &'a BaseWeights<'a>,
+    kernels: Kernels,
+}
+
+impl Merger<'_> {
+    fn write(&mut self, output: &Output<'_>, sink: &mut GroupSink<'_, '_>) -> Result<(), Error> {
+        let (site, join, base, bias) = match &output.action {
+            Action::Copy(entry) => {
+                return copy::copy(&self.source.store, entry, &mut sink.tensor(0));
+            }
+            Action::Weight {
+                site,
+                join,
+                base,
+                bias,
+            } => (site, join, base, bias),
+        };
+        let weight = self.bases.read(base, site)?;
+        let Some(join) = join else {
+            return copy::write_rounded(&mut sink.tensor(0), &weight);
+        };
+        let bias = match bias {
+            Some(name) => Some(self.tensor(name)?),
+            None => None,
+        };
+        let (merged, merged_bias) = self.joined(site, *join, &weight, bias.as_deref())?;
+        copy::write_rounded(&mut sink.tensor(0), &merged)?;
+        if bias.is_some() {
+            copy::write_rounded(&mut sink.tensor(1), &merged_bias)?;
+        }
+        Ok(())
+    }
+
+    /// The merged weight and bias of `site`.
+    fn joined(
+        &self,
+        site: &Site,
+        join: usize,
+        weight: &[f32],
+        bias: Option<&[f32]>,
+    ) -> Result<(Vec<f32>, Vec<f32>), Error> {
+        let join = &self.adaptation.joins[join];
+        let mut params = Vec::with_capacity(join.params.len());
+        for &param in &join.params {
+            params.push(self.adapter_param(param)?);
+        }
+        let joined = Joined {
+            device: self.source.ground.device.as_ref(),
+            kernels: &self.kernels,
+            services: self.source.ground.services,
+            site,
+            graph: &join.fragment,
+            params: &params,
+        };
+        let mut merged = vec![0.0; weight.len()];
+        let bias = joined
+            .merge(weight, bias, &mut merged)
+            .map_err(|error| self.adapter.failed("merge", error))?;
+        Ok((merged, bias))
+    }
+
+    fn adapter_param(&self, index: usize) -> Result<Vec<f32>, Error> {
+        let param = &self.adaptation.params[index];
+        let store = self.saved.tensors();
+        let entry = store.entry_of_shape(&param.name, &param.shape)?;
+        let mut values = vec![0.0; entry.elements() as usize];
+        read_weight(store, &param.name, &mut values)?;
+        Ok(values)
+    }
+
+    fn tensor(&self, name: &str) -> Result<Vec<f32>, Error> {
+        let entry = self.source.store.entry(name)?;
+        let mut values = vec![0.0; entry.elements() as usize];
+        read_weight(&self.source.store, name, &mut values)?;
+        Ok(values)
+    }
+}

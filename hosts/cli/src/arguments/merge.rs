@@ -1,0 +1,55 @@
+//! The arguments of `host merge`.
+
+use clap::{Args, ValueEnum};
+use espalier_trainer::config::Sources;
+
+use super::NewModelArguments;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    host merge --model models/llama --adapter runs/first/adapter --out models/llama-mine\n  \
+    host merge --model models/llama --plugins nf4 --adapter runs/first/adapter --base decoded --out models/llama-mine")]
+pub struct MergeArguments {
+    #[command(flatten)]
+    pub model: NewModelArguments,
+    /// PEFT adapter directory
+    #[arg(long, value_name = "DIR", overrides_with = "adapter")]
+    adapter: Option<String>,
+    /// What the adapter is added to: the stored weights, or the values that the quantizer decodes to
+    #[arg(long, value_enum)]
+    pub base: Option<BaseChoice>,
+    /// Number type of all weights written [default: each as it was stored]
+    #[arg(long, value_enum)]
+    pub dtype: Option<DtypeChoice>,
+}
+
+/// A value of `--base`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BaseChoice {
+    /// The dense weights of the checkpoint (default where it has them)
+    Original,
+    /// What the quantizer makes of them (default where the checkpoint is packed)
+    Decoded,
+}
+
+/// A value of `--dtype`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DtypeChoice {
+    /// 32 bits
+    F32,
+    /// bfloat16
+    Bf16,
+    /// 16-bit IEEE
+    F16,
+}
+
+impl MergeArguments {
+    /// All layers, the flags last.
+    pub fn sources(&self) -> Sources {
+        let sources = self.model.sources();
+        match &self.adapter {
+            Some(adapter) => sources.flag("--adapter", "model.adapter", adapter.as_str()),
+            None => sources,
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! `host merge`: a model and an adapter into one complete model directory.
+
+use std::io::Write;
+
+use anyhow::Result;
+use espalier_trainer::bytes::Bytes;
+use espalier_trainer::convert::merge::{self, MergeOptions};
+use espalier_trainer::convert::{Base, DType};
+use indicatif::MultiProgress;
+
+use super::quantize::{new_model_config, watched};
+use crate::arguments::{BaseChoice, DtypeChoice, MergeArguments};
+
+/// Merges and says what came of it.
+pub fn run(arguments: &MergeArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+    let resolved = new_model_config(&arguments.sources())?;
+    let options = MergeOptions {
+        base: arguments.base.map(|base| match base {
+            BaseChoice::Original => Base::Original,
+            BaseChoice::Decoded => Base::Decoded,
+        }),
+        dtype: arguments.dtype.map(|dtype| match dtype {
+            DtypeChoice::F32 => DType::F32,
+            DtypeChoice::Bf16 => DType::BF16,
+            DtypeChoice::F16 => DType::F16,
+        }),
+    };
+    let done = watched(&arguments.model, bars, |observer, stop| {
+        merge::merge(&resolved, options, observer, stop)
+    })?;
+    writeln!(
+        out,
+        "{} weights merged, {} tensors copied, {}",
+        done.changed,
+        done.copied,
+        Bytes(done.bytes_after)
+    )?;
+    Ok(())
+}
