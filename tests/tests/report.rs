@@ -75,7 +75,7 @@ fn the_page_says_what_the_metrics_say_and_needs_nothing_else() {
     let page = page(place.path());
     for words in [
         "Learned",
-        "models/llama",
+        "models&#x2f;llama",
         "<b></b>",
         "Peak memory",
         "1.0 % below the plan",

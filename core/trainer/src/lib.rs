@@ -38,6 +38,7 @@ pub mod shell;
 pub mod splice;
 pub mod step;
 pub mod stop;
+pub mod tensorboard;
 pub mod threads;
 pub mod train;
 

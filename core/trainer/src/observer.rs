@@ -20,12 +20,33 @@ impl Observer for Unobserved {
     fn observe(&self, _: &Event<'_>) {}
 }
 
+/// Passes every event on to all of these, in their order.
+#[derive(Clone, Copy)]
+pub struct All<'a>(pub &'a [&'a dyn Observer]);
+
+impl Observer for All<'_> {
+    fn observe(&self, event: &Event<'_>) {
+        for observer in self.0 {
+            observer.observe(event);
+        }
+    }
+}
+
 /// What has just happened.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
     /// The plan stands; loading begins.
     RunStarted(&'a PlanSummary),
+    /// Rows were read.
+    ReadProgress {
+        /// Rows so far.
+        rows: u64,
+        /// Bytes of the files so far.
+        bytes: u64,
+        /// Bytes of all files.
+        total_bytes: u64,
+    },
     /// A weight is in its place.
     LoadProgress {
         /// The weight's name.
@@ -34,6 +55,10 @@ pub enum Event<'a> {
         done: u64,
         /// Weights in all.
         total: u64,
+        /// Bytes that they take, as they are stored.
+        bytes: u64,
+        /// Bytes that all will take.
+        total_bytes: u64,
     },
     /// A tensor of a new model directory is written.
     WriteProgress {
@@ -46,7 +71,7 @@ pub enum Event<'a> {
     },
     /// An optimizer step is done.
     StepFinished(&'a StepMetrics),
-    /// An evaluation that stands by itself went on by a step.
+    /// An evaluation went on by a step.
     EvalProgress {
         /// Steps done.
         done: u64,

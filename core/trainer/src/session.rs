@@ -301,7 +301,13 @@ fn read_rows(
 ) -> Result<RunData, Error> {
     let (config, directory, model) = (ground.config, &ground.directory, &ground.model);
     let vocabulary = Vocabulary::new(directory.path(), model.vocab_size as usize);
-    let mut progress = |_: crate::data::Progress<'_>| {};
+    let mut progress = |read: crate::data::Progress<'_>| {
+        observer.observe(&Event::ReadProgress {
+            rows: read.rows,
+            bytes: read.bytes,
+            total_bytes: read.total_bytes,
+        });
+    };
     let seed = config.run.seed;
     let (train, eval) = match purpose {
         Purpose::Train => Dataset::open(&config.data, &vocabulary, seed, &mut progress)?,

@@ -1,4 +1,7 @@
-//! Shows a run on standard error: a bar on a terminal, plain lines otherwise.
+//! Shows a run on standard error: bars on a terminal, plain lines otherwise.
+
+mod pace;
+mod text;
 
 use std::io::{self, IsTerminal};
 use std::sync::Mutex;
@@ -8,24 +11,44 @@ use espalier_trainer::bytes::Bytes;
 use espalier_trainer::observer::{EvalMetrics, Event, Observer, PlanSummary, StepMetrics};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-/// Least time between two plain lines about steps.
-const LINE_EVERY: Duration = Duration::from_secs(1);
-/// Weight of the newest step in the running mean of step times.
-const NEWEST: f64 = 0.1;
+use pace::{Lines, Pace};
+
+/// The bar of the steps, with the numbers in a line below; both are cut to the terminal's width.
+const STEPS: &str =
+    "{spinner:.green} step {pos}/{len}  {wide_bar:.green/dim}  {prefix}\n  {wide_msg}";
+/// The bar of what comes before the steps and in between.
+const WORK: &str = "{spinner:.green} {prefix}  {wide_bar:.green/dim}  {msg}";
+/// Time between two turns of a bar's spinner, which shows that a long step is alive.
+const TURN: Duration = Duration::from_millis(200);
 
 /// Shows the events of a run.
 pub struct Progress {
     bars: MultiProgress,
+    terminal: bool,
+    begin: Instant,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The bar that is shown, on a terminal.
-    bar: Option<ProgressBar>,
+    /// The bar of the steps, on a terminal.
+    steps: Option<ProgressBar>,
+    /// Reading, loading or evaluating.
+    work: Option<Work>,
     total_steps: u64,
-    mean_step_secs: Option<f64>,
-    last_line: Option<Instant>,
+    planned: Bytes,
+    held_out: Option<f64>,
+    pace: Pace,
+    lines: Lines,
+}
+
+/// Work that has an end of its own.
+struct Work {
+    name: &'static str,
+    begin: Instant,
+    /// On a terminal.
+    bar: Option<ProgressBar>,
+    lines: Lines,
 }
 
 impl Progress {
@@ -33,6 +56,8 @@ impl Progress {
     pub fn new(bars: &MultiProgress) -> Self {
         Progress {
             bars: bars.clone(),
+            terminal: io::stderr().is_terminal(),
+            begin: Instant::now(),
             state: Mutex::default(),
         }
     }
@@ -41,75 +66,113 @@ impl Progress {
         self.bars.suspend(|| eprintln!("{text}"));
     }
 
-    /// Replaces the bar by one of `length`.
-    fn start_bar(&self, state: &mut State, length: u64) {
-        if let Some(bar) = state.bar.take() {
+    /// A bar of `length` below those that are shown; none where nobody looks.
+    fn bar(&self, template: &str, length: u64) -> Option<ProgressBar> {
+        let style = ProgressStyle::with_template(template).expect("a fixed template");
+        self.terminal.then(|| {
+            let bar = self.bars.add(ProgressBar::new(length));
+            bar.set_style(style.progress_chars("━╸─"));
+            bar.enable_steady_tick(TURN);
+            bar
+        })
+    }
+
+    /// `done` of `total` of the work `name`; `text` says it in words, given the seconds it has taken.
+    fn work(
+        &self,
+        state: &mut State,
+        name: &'static str,
+        [done, total]: [u64; 2],
+        text: impl Fn(f64) -> String,
+    ) {
+        if state.work.as_ref().is_none_or(|work| work.name != name) {
+            self.end_work(state);
+            state.work = Some(Work {
+                name,
+                begin: Instant::now(),
+                bar: self.bar(WORK, total),
+                lines: Lines::default(),
+            });
+        }
+        let Some(work) = &mut state.work else { return };
+        let text = text(work.begin.elapsed().as_secs_f64());
+        match &work.bar {
+            Some(bar) => {
+                bar.set_prefix(name);
+                bar.set_position(done);
+                bar.set_message(text);
+            }
+            // Work that is soon done gets one line: its last.
+            None => {
+                let now = work.begin.elapsed();
+                let long = now >= Duration::from_secs(1);
+                if done >= total || (long && work.lines.due(now, done, total)) {
+                    self.line(&format!("{name} {text}"));
+                }
+            }
+        }
+        if done >= total {
+            self.end_work(state);
+        }
+    }
+
+    fn end_work(&self, state: &mut State) {
+        if let Some(bar) = state.work.take().and_then(|work| work.bar) {
             bar.finish_and_clear();
         }
-        if io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{bar:24} {msg}").expect("a fixed template");
-            let bar = self.bars.add(ProgressBar::new(length));
-            state.bar = Some(bar.with_style(style));
-        }
     }
 
-    fn loading(&self, state: &mut State, param: &str, done: u64, total: u64) {
-        if done <= 1 || (state.bar.is_none() && io::stderr().is_terminal()) {
-            self.start_bar(state, total);
-        }
-        match &state.bar {
-            Some(bar) => {
-                bar.set_position(done);
-                bar.set_message(format!("loading {done}/{total}  {param}"));
-            }
-            None if done == total => self.line(&format!("loaded {total} weights")),
-            None => {}
-        }
-    }
-
-    /// Shows one of `total` steps of something that stands by itself.
-    fn went_on(&self, state: &mut State, what: &str, done: u64, total: u64) {
-        if done <= 1 {
-            self.start_bar(state, total);
-        }
-        if let Some(bar) = &state.bar {
-            bar.set_position(done);
-            bar.set_message(format!("{what} {done}/{total}"));
-            if done == total {
-                bar.finish_and_clear();
-            }
-        }
+    fn started(&self, state: &mut State, plan: &PlanSummary) {
+        self.end_work(state);
+        state.total_steps = plan.total_steps;
+        state.planned = match plan.peak_device_bytes {
+            Bytes(0) => plan.peak_host_bytes,
+            device => device,
+        };
+        self.line(&text::plan(plan));
     }
 
     fn step(&self, state: &mut State, step: &StepMetrics) {
-        let mean = match state.mean_step_secs {
-            Some(mean) => mean + NEWEST * (step.step_secs - mean),
-            None => {
-                self.start_bar(state, state.total_steps);
-                step.step_secs
-            }
-        };
-        state.mean_step_secs = Some(mean);
-        let left = mean * state.total_steps.saturating_sub(step.step) as f64;
-        let text = step_line(step, state.total_steps, left);
-        match &state.bar {
-            Some(bar) => {
-                bar.set_position(step.step);
-                bar.set_message(text);
-                if step.step >= state.total_steps {
-                    bar.abandon();
-                }
-            }
-            None => {
-                let due = state
-                    .last_line
-                    .is_none_or(|last| last.elapsed() >= LINE_EVERY);
-                if due || step.step >= state.total_steps {
-                    state.last_line = Some(Instant::now());
-                    self.line(&text);
-                }
-            }
+        self.end_work(state);
+        state.pace.take(step);
+        let total = state.total_steps;
+        let left = state.pace.secs(total.saturating_sub(step.step));
+        if state.steps.is_none() {
+            state.steps = self.bar(STEPS, total);
         }
+        let loss = state.pace.loss();
+        let last = step.step >= total;
+        if let Some(bar) = &state.steps {
+            let percent = 100 * step.step / total.max(1);
+            bar.set_prefix(format!("{percent} %  {} left", text::clock(left)));
+            bar.set_position(step.step);
+            bar.set_message(text::step_beside_bar(
+                step,
+                loss,
+                state.held_out,
+                state.planned,
+            ));
+        }
+        let shown = state.steps.is_some();
+        let due = !shown && state.lines.due(self.begin.elapsed(), step.step, total);
+        if last {
+            self.end_steps(state);
+        }
+        if due || last {
+            self.line(&text::step(step, total, loss, left));
+        }
+    }
+
+    fn end_steps(&self, state: &mut State) {
+        if let Some(bar) = state.steps.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn evaluated(&self, state: &mut State, eval: &EvalMetrics) {
+        self.end_work(state);
+        state.held_out = Some(eval.eval_loss);
+        self.line(&text::eval(eval));
     }
 }
 
@@ -119,22 +182,44 @@ impl Observer for Progress {
             Ok(state) => state,
             Err(poisoned) => poisoned.into_inner(),
         };
-        match event {
-            Event::RunStarted(plan) => {
-                state.total_steps = plan.total_steps;
-                self.line(&plan_lines(plan));
-            }
-            Event::LoadProgress { param, done, total } => {
-                self.loading(&mut state, param, *done, *total);
-            }
-            Event::StepFinished(step) => self.step(&mut state, step),
-            Event::EvalProgress { done, total } => {
-                self.went_on(&mut state, "evaluating", *done, *total);
-            }
+        let state = &mut *state;
+        match *event {
+            Event::RunStarted(plan) => self.started(state, plan),
+            Event::ReadProgress {
+                rows,
+                bytes,
+                total_bytes,
+            } => self.work(state, "reading", [bytes, total_bytes], |secs| {
+                let rate = text::rate(bytes, secs);
+                format!(
+                    "{rows} rows  {} of {}  {rate}",
+                    Bytes(bytes),
+                    Bytes(total_bytes)
+                )
+            }),
+            Event::LoadProgress {
+                done,
+                total,
+                bytes,
+                total_bytes,
+                ..
+            } => self.work(state, "loading", [done, total], |secs| {
+                let rate = text::rate(bytes, secs);
+                let (bytes, total_bytes) = (Bytes(bytes), Bytes(total_bytes));
+                format!("{done}/{total} weights  {bytes} of {total_bytes}  {rate}")
+            }),
+            Event::StepFinished(step) => self.step(state, step),
             Event::WriteProgress { done, total, .. } => {
-                self.went_on(&mut state, "writing", *done, *total);
+                self.work(state, "writing", [done, total], |_| {
+                    format!("{done}/{total} tensors")
+                });
             }
-            Event::Evaluated(eval) => self.line(&eval_line(eval)),
+            Event::EvalProgress { done, total } if self.terminal => {
+                self.work(state, "evaluating", [done, total], |_| {
+                    format!("{done}/{total}")
+                });
+            }
+            Event::Evaluated(eval) => self.evaluated(state, eval),
             Event::Saved(path) => self.line(&format!("saved {}", path.display())),
             Event::Note(text) => self.line(&format!("note: {text}")),
             _ => {}
@@ -148,90 +233,9 @@ impl Drop for Progress {
             Ok(state) => state,
             Err(poisoned) => poisoned.into_inner(),
         };
-        if let Some(bar) = state.bar.take() {
-            bar.abandon();
+        let work = state.work.take().and_then(|work| work.bar);
+        for bar in work.into_iter().chain(state.steps.take()) {
+            bar.finish_and_clear();
         }
-    }
-}
-
-fn plan_lines(plan: &PlanSummary) -> String {
-    let device = match plan.peak_device_bytes {
-        Bytes(0) => String::new(),
-        bytes => format!(", {bytes} on the device"),
-    };
-    format!(
-        "{} with {}: {} of {} parameters trained, {} steps, peak {} on the host{device}",
-        plan.model,
-        plan.plugins.join(", "),
-        plan.num_trained_params,
-        plan.num_params,
-        plan.total_steps,
-        plan.peak_host_bytes,
-    )
-}
-
-/// Loss, speed, memory and time left; `left_secs` in seconds.
-fn step_line(step: &StepMetrics, total_steps: u64, left_secs: f64) -> String {
-    let light = match step.speed_of_light {
-        Some(share) => format!("  {:.0} % of light", share * 100.0),
-        None => String::new(),
-    };
-    let memory = Bytes(step.peak_host_bytes.max(step.peak_device_bytes));
-    format!(
-        "step {}/{total_steps}  loss {:.4}  {:.0} tokens/s{light}  {memory}  {} left",
-        step.step,
-        step.loss,
-        step.tokens_per_sec,
-        clock(left_secs),
-    )
-}
-
-fn eval_line(eval: &EvalMetrics) -> String {
-    format!(
-        "eval after step {}: loss {:.4}, perplexity {:.2}, token accuracy {:.1} %",
-        eval.step,
-        eval.eval_loss,
-        eval.eval_perplexity,
-        eval.eval_token_accuracy * 100.0
-    )
-}
-
-/// Seconds as `m:ss` or `h:mm:ss`.
-fn clock(secs: f64) -> String {
-    let secs = secs.max(0.0).round() as u64;
-    let (hours, minutes, secs) = (secs / 3600, secs / 60 % 60, secs % 60);
-    match hours {
-        0 => format!("{minutes}:{secs:02}"),
-        _ => format!("{hours}:{minutes:02}:{secs:02}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_is_one_line() {
-        let mut step = StepMetrics {
-            step: 3,
-            loss: 1.5,
-            tokens_per_sec: 1234.5,
-            peak_host_bytes: 3 << 29,
-            speed_of_light: Some(0.42),
-            ..StepMetrics::default()
-        };
-        let line = step_line(&step, 10, 61.0);
-        let expected = "step 3/10  loss 1.5000  1234 tokens/s  42 % of light  1.50 GiB  1:01 left";
-        assert_eq!(line, expected);
-        step.speed_of_light = None;
-        assert!(!step_line(&step, 10, 61.0).contains("light"));
-    }
-
-    #[test]
-    fn time_left_is_shown_as_a_clock() {
-        assert_eq!(clock(0.4), "0:00");
-        assert_eq!(clock(59.6), "1:00");
-        assert_eq!(clock(3661.0), "1:01:01");
-        assert_eq!(clock(-1.0), "0:00");
     }
 }

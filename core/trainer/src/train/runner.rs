@@ -140,7 +140,11 @@ impl Runner<'_> {
 
     fn evaluate(&mut self, rows: &Schedule) -> Result<EvalMetrics, Error> {
         let (seed, stop) = (self.config.run.seed, self.stop);
-        let outcome = step::evaluate(self.executor, rows, seed, &mut |_| stop.check())?;
+        let total = rows.total_steps();
+        let outcome = step::evaluate(self.executor, rows, seed, &mut |done| {
+            self.observer.observe(&Event::EvalProgress { done, total });
+            stop.check()
+        })?;
         let metrics = EvalMetrics {
             step: self.progress.step,
             eval_loss: outcome.loss,

@@ -74,6 +74,8 @@ impl Loading<'_> {
         let report = {
             let mut loader = Loader::new(plan.device.as_ref(), &storage, self.config.run.seed);
             let total = plan.params.len() as u64;
+            let total_bytes = plan.params.iter().map(Param::bytes).sum();
+            let mut bytes = 0;
             for (index, param) in plan.params.iter().enumerate() {
                 self.stop.check()?;
                 let origin = match (param.kind, &tensors, saved) {
@@ -85,10 +87,13 @@ impl Loading<'_> {
                     loader.load(index, param, origin, plan.packing(index))?;
                 }
                 let done = index as u64 + 1;
+                bytes += param.bytes();
                 self.observer.observe(&Event::LoadProgress {
                     param: &param.name,
                     done,
                     total,
+                    bytes,
+                    total_bytes,
                 });
             }
             loader.report()

@@ -1,16 +1,19 @@
 //! `host train`: the config, the plan, then the run.
 
+mod summary;
+
 use std::io::Write;
 
 use anyhow::{Context, Result};
 use espalier_trainer::config::{Need, resolve};
 use espalier_trainer::error::Error;
-use espalier_trainer::observer::{Observer, Unobserved};
+use espalier_trainer::observer::{All, Observer, Unobserved};
 use espalier_trainer::plan::PlanReport;
 use espalier_trainer::session::Session;
 use espalier_trainer::shell;
 use espalier_trainer::stop::StopFlag;
-use espalier_trainer::train::{self, RunSummary};
+use espalier_trainer::tensorboard::TensorBoard;
+use espalier_trainer::train;
 use indicatif::MultiProgress;
 
 use crate::arguments::TrainArguments;
@@ -33,16 +36,23 @@ pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write
     let stop = StopFlag::new();
     signals::watch(&stop).context("cannot watch for signals")?;
     let progress = Progress::new(bars);
-    let observer: &dyn Observer = match arguments.quiet {
+    let shown: &dyn Observer = match arguments.quiet {
         true => &Unobserved,
         false => &progress,
     };
+    let out_directory = resolved.config().run.out.as_deref();
+    let board = out_directory.map(|out| TensorBoard::new(&out.join("tensorboard")));
+    let board = board.as_ref().map(|board| board as &dyn Observer);
+    let observers = [shown, board.unwrap_or(&Unobserved)];
+    let observer = &All(&observers);
     let trained = match arguments.resume {
         None => train::run(&resolved, observer, &stop),
         Some(from) => train::resume(&resolved, from, observer, &stop),
     };
     let summary = trained.map_err(|error| error.offering(resuming_command))?;
-    print_summary(&summary, out)?;
+    drop(progress);
+    let program = std::env::args().next().unwrap_or_default();
+    write!(out, "{}", summary::lines(&summary, &program))?;
     Ok(())
 }
 
@@ -56,28 +66,4 @@ fn resuming_command(step: u64) -> String {
 
 fn is_resume(word: &str) -> bool {
     word == "--resume" || word.starts_with("--resume=")
-}
-
-/// The run in a few lines: what it learned, and where it lies.
-fn print_summary(summary: &RunSummary, out: &mut dyn Write) -> std::io::Result<()> {
-    if summary.finished_before {
-        let saved = summary.saved.display();
-        return writeln!(out, "nothing to do: this run is finished, see {saved}");
-    }
-    writeln!(out, "{} steps done", summary.steps)?;
-    if let Some(before) = &summary.eval_before {
-        let after = summary.eval_after.as_ref().unwrap_or(before);
-        writeln!(
-            out,
-            "held-out loss {:.4} before, {:.4} after (perplexity {:.2} -> {:.2}, \
-             token accuracy {:.1} % -> {:.1} %)",
-            before.eval_loss,
-            after.eval_loss,
-            before.eval_perplexity,
-            after.eval_perplexity,
-            100.0 * before.eval_token_accuracy,
-            100.0 * after.eval_token_accuracy,
-        )?;
-    }
-    writeln!(out, "saved {}", summary.saved.display())
 }

@@ -1,0 +1,103 @@
+//! What a run came to -> a few lines: what was learned, where it lies, what to do next.
+
+use std::path::Path;
+
+use espalier_trainer::observer::EvalMetrics;
+use espalier_trainer::shell;
+use espalier_trainer::train::RunSummary;
+
+/// The lines; `program` is how the user calls it.
+pub fn lines(summary: &RunSummary, program: &str) -> String {
+    let saved = summary.saved.display();
+    let directory = summary.saved.parent().unwrap_or(Path::new("."));
+    let quoted = shell::quoted(&directory.display().to_string());
+    let mut lines = Vec::new();
+    match (summary.finished_before, summary.last_loss) {
+        (true, _) => lines.push(format!("nothing to do: this run is finished, see {saved}")),
+        (false, Some(loss)) => lines.push(format!(
+            "{} steps done, training loss {loss:.4} in the last",
+            summary.steps
+        )),
+        (false, None) => lines.push(format!("{} steps done", summary.steps)),
+    }
+    if let Some(before) = &summary.eval_before {
+        lines.extend(held_out(before, summary.eval_after.as_ref()));
+    }
+    if !summary.finished_before {
+        lines.push(format!("saved     {saved}"));
+    }
+    let report = directory.join("report.html");
+    if report.is_file() {
+        lines.push(format!("report    {}", report.display()));
+    }
+    let program = shell::quoted(program);
+    let next = format!("next      {program} generate --run {quoted} --prompt \"...\"");
+    lines.push(next);
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// A held-out number a line, before and after.
+fn held_out(before: &EvalMetrics, after: Option<&EvalMetrics>) -> Vec<String> {
+    let line = |name: &str, of: &dyn Fn(&EvalMetrics) -> Option<String>| {
+        let first = of(before)?;
+        let then = after.and_then(of).map(|then| format!(" -> {then}"));
+        Some(format!(
+            "  {name:<18}{first:>9}{}",
+            then.unwrap_or_default()
+        ))
+    };
+    let share = |value: f64| format!("{:.1} %", value * 100.0);
+    [
+        line("held-out loss", &|eval| {
+            Some(format!("{:.4}", eval.eval_loss))
+        }),
+        line("perplexity", &|eval| {
+            Some(format!("{:.2}", eval.eval_perplexity))
+        }),
+        line("token accuracy", &|eval| {
+            Some(share(eval.eval_token_accuracy))
+        }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_ends_in_a_few_lines() {
+        let before = EvalMetrics {
+            eval_loss: 5.7539,
+            eval_perplexity: 315.43,
+            eval_token_accuracy: 0.093,
+            ..EvalMetrics::default()
+        };
+        let after = EvalMetrics {
+            eval_loss: 4.4092,
+            eval_perplexity: 82.2,
+            eval_token_accuracy: 0.219,
+            ..before.clone()
+        };
+        let summary = RunSummary {
+            steps: 120,
+            last_loss: Some(4.5218),
+            eval_before: Some(before),
+            eval_after: Some(after),
+            finished_before: false,
+            saved: "my runs/first/adapter".into(),
+        };
+        let expected = "\
+120 steps done, training loss 4.5218 in the last
+  held-out loss        5.7539 -> 4.4092
+  perplexity           315.43 -> 82.20
+  token accuracy        9.3 % -> 21.9 %
+saved     my runs/first/adapter
+next      host generate --run 'my runs/first' --prompt \"...\"
+";
+        assert_eq!(lines(&summary, "host"), expected);
+    }
+}

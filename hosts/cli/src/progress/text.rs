@@ -1,0 +1,128 @@
+//! What happens in a run -> lines of text: stable, one fact after the other, easy to search.
+
+use espalier_trainer::bytes::Bytes;
+use espalier_trainer::observer::{EvalMetrics, PlanSummary, StepMetrics};
+
+/// The run that begins.
+pub fn plan(plan: &PlanSummary) -> String {
+    let device = match plan.peak_device_bytes {
+        Bytes(0) => String::new(),
+        bytes => format!(", {bytes} on the device"),
+    };
+    format!(
+        "{} with {}: {} of {} parameters trained, {} steps, peak {} on the host{device}",
+        plan.model,
+        plan.plugins.join(", "),
+        plan.num_trained_params,
+        plan.num_params,
+        plan.total_steps,
+        plan.peak_host_bytes,
+    )
+}
+
+/// A step as a line of its own; `left_secs` in seconds.
+pub fn step(step: &StepMetrics, total_steps: u64, mean_loss: f64, left_secs: f64) -> String {
+    format!(
+        "step {}/{total_steps}  loss {:.4} (mean {mean_loss:.4})  {}  {}  {} left",
+        step.step,
+        step.loss,
+        speed(step),
+        held(step),
+        clock(left_secs),
+    )
+}
+
+/// A step beside a bar, what matters most first; `held_out` is the last held-out loss.
+pub fn step_beside_bar(
+    step: &StepMetrics,
+    mean_loss: f64,
+    held_out: Option<f64>,
+    planned: Bytes,
+) -> String {
+    let held_out = held_out.map_or_else(String::new, |loss| format!("  held-out {loss:.4}"));
+    let held = held(step);
+    format!(
+        "loss {mean_loss:.4}{held_out}  {}  {held} of {planned}",
+        speed(step)
+    )
+}
+
+/// Most memory held: the device's where it has its own.
+fn held(step: &StepMetrics) -> Bytes {
+    match step.peak_device_bytes {
+        0 => Bytes(step.peak_host_bytes),
+        device => Bytes(device),
+    }
+}
+
+fn speed(step: &StepMetrics) -> String {
+    let light = match step.speed_of_light {
+        Some(share) => format!("  {:.0} % of light", share * 100.0),
+        None => String::new(),
+    };
+    format!("{:.0} tokens/s{light}", step.tokens_per_sec)
+}
+
+/// What was found on the held-out rows.
+pub fn eval(eval: &EvalMetrics) -> String {
+    format!(
+        "eval after step {}: loss {:.4}, perplexity {:.2}, token accuracy {:.1} %",
+        eval.step,
+        eval.eval_loss,
+        eval.eval_perplexity,
+        eval.eval_token_accuracy * 100.0
+    )
+}
+
+/// So many bytes a second; nothing before there is something to divide by.
+pub fn rate(bytes: u64, secs: f64) -> String {
+    match bytes > 0 && secs > 0.0 {
+        true => format!("{}/s", Bytes((bytes as f64 / secs) as u64)),
+        false => String::new(),
+    }
+}
+
+/// Seconds as `m:ss` or `h:mm:ss`.
+pub fn clock(secs: f64) -> String {
+    let secs = secs.max(0.0).round() as u64;
+    let (hours, minutes, secs) = (secs / 3600, secs / 60 % 60, secs % 60);
+    match hours {
+        0 => format!("{minutes}:{secs:02}"),
+        _ => format!("{hours}:{minutes:02}:{secs:02}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_one_line() {
+        let mut metrics = StepMetrics {
+            step: 3,
+            loss: 1.5,
+            tokens_per_sec: 1234.5,
+            peak_host_bytes: 3 << 29,
+            speed_of_light: Some(0.42),
+            ..StepMetrics::default()
+        };
+        let line = step(&metrics, 10, 1.625, 61.0);
+        let expected = "step 3/10  loss 1.5000 (mean 1.6250)  1234 tokens/s  42 % of light  \
+                        1.50 GiB  1:01 left";
+        assert_eq!(line, expected);
+        let beside = step_beside_bar(&metrics, 1.625, Some(2.0), Bytes(1 << 31));
+        let expected = "loss 1.6250  held-out 2.0000  1234 tokens/s  42 % of light  \
+                        1.50 GiB of 2.00 GiB";
+        assert_eq!(beside, expected);
+        metrics.speed_of_light = None;
+        assert!(!step(&metrics, 10, 1.5, 61.0).contains("light"));
+    }
+
+    #[test]
+    fn time_left_is_shown_as_a_clock() {
+        let shown = [0.4, 59.6, 3661.0, -1.0].map(clock);
+        assert_eq!(shown, ["0:00", "1:00", "1:01:01", "0:00"]);
+        assert_eq!(rate(3 << 20, 2.0), "1.50 MiB/s");
+        assert_eq!(rate(0, 2.0) + &rate(1, 0.0), "");
+    }
+}

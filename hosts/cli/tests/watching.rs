@@ -1,0 +1,138 @@
+//! What a run shows and leaves for people: lines, a summary, a report, TensorBoard's files.
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod place;
+
+use std::fs;
+use std::process::Output;
+
+use place::Place;
+use serde_json::Value as Json;
+
+/// A run of the golden model, with what it printed.
+fn train(place: &Place, more: &str) -> Output {
+    let words = Place::words("m", &format!("--plugins lora {more}"));
+    let output = place.command().args(words).output();
+    output.expect("the program starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_run_is_told_in_plain_lines_and_summed_up() {
+    let place = Place::new();
+    place.model("m");
+    let output = train(&place, "--out out --set data.eval_files=['rows.jsonl']");
+    let (shown, said) = (text(&output.stderr), text(&output.stdout));
+    assert!(output.status.success(), "{shown}");
+    let begins = [
+        "reading 2 rows  ",
+        "m with llama, ",
+        "loading ",
+        "eval after step 0: loss ",
+        "step 1/2  loss ",
+        "step 2/2  loss ",
+        "eval after step 2: loss ",
+        "saved out/adapter",
+        "saved out/report.html",
+    ];
+    let mut lines = shown.lines();
+    for begin in begins {
+        assert!(
+            lines.any(|line| line.starts_with(begin)),
+            "no {begin:?} in {shown}"
+        );
+    }
+    assert!(
+        !shown.contains('\u{1b}') && !shown.contains('\r'),
+        "{shown:?}"
+    );
+    let begins = [
+        "2 steps done",
+        "  held-out loss ",
+        "  perplexity ",
+        "  token accuracy ",
+    ];
+    let ends = [
+        "saved     out/adapter",
+        "report    out/report.html",
+        "next      ",
+    ];
+    assert_eq!(said.lines().count(), 7, "{said}");
+    for (line, begin) in said.lines().zip(begins.iter().chain(&ends)) {
+        assert!(line.starts_with(begin), "{said}");
+    }
+
+    let events = place.names("out/tensorboard");
+    assert_eq!(events, "events.out.tfevents.0000000000.espalier");
+    let page = fs::read(place.path("out/report.html")).expect("a report");
+    place.host("report out").succeeded();
+    assert_eq!(
+        fs::read(place.path("out/report.html")).expect("a report"),
+        page
+    );
+}
+
+#[test]
+fn quiet_means_quiet() {
+    let place = Place::new();
+    place.model("m");
+    let output = train(&place, "--out out --quiet");
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(
+        place.names("out").contains("report.html"),
+        output.status.success()
+    );
+}
+
+#[test]
+fn a_run_that_fails_leaves_a_report_and_a_refused_one_touches_none() {
+    let place = Place::new();
+    place.model("m");
+    let diverging = "--set optim.learning_rate=1e30 --set run.max_steps=9 --set run.epochs=9";
+    let failed = train(&place, &format!("--out out {diverging}"));
+    assert_eq!(failed.status.code(), Some(7), "{}", text(&failed.stderr));
+    let numbers: Json = serde_json::from_str(&place.read("out/report.json")).expect("JSON");
+    let steps = numbers["headline"]["steps"].as_u64();
+    assert!(steps.is_some_and(|steps| steps < 9), "{numbers}");
+    assert!(
+        numbers["reading"]["sentences"]
+            .to_string()
+            .contains("of 9 steps are done")
+    );
+
+    place.write("out/report.html", "mine");
+    train(&place, "--out out");
+    assert_eq!(place.read("out/report.html"), "mine");
+    place
+        .host("report m")
+        .refused("no run", 2, "run.json | output directory");
+}
+
+#[test]
+fn a_run_that_goes_on_has_no_step_twice() {
+    let place = Place::new();
+    place.model("m");
+    let more = "--out out --set run.epochs=4 --set run.max_steps=4 --set run.save_every=2";
+    assert!(train(&place, more).status.success());
+    let whole = events(&place);
+    fs::remove_dir_all(place.path("out/adapter")).expect("removed");
+    let resumed = train(&place, &format!("{more} --resume=step-2"));
+    assert!(resumed.status.success(), "{}", text(&resumed.stderr));
+    assert_eq!(events(&place), whole);
+}
+
+/// How often the loss of a step stands in all event files.
+fn events(place: &Place) -> usize {
+    let names = place.names("out/tensorboard");
+    let count = |name: &str| {
+        let bytes = fs::read(place.path("out/tensorboard").join(name)).expect("events");
+        bytes
+            .windows(10)
+            .filter(|part| part == b"train/loss")
+            .count()
+    };
+    names.split(' ').map(count).sum()
+}
