@@ -5,12 +5,12 @@ mod metrics;
 mod runner;
 mod weights;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use espalier_interface::{DType, ErrorCode, Role};
 
 use crate::Error;
-use crate::checkpoint::{self, Checkpoint, Checkpoints, ResumeFrom};
+use crate::checkpoint::{self, Checkpoints, ResumeFrom};
 use crate::config::ResolvedConfig;
 use crate::files;
 use crate::observer::{EvalMetrics, Event, Observer};
@@ -105,31 +105,37 @@ fn start(
         report::conclude(out, observer);
         return Ok(RunSummary::finished_before(saved));
     }
-    let checkpoint = resumed.as_ref().and_then(|one| one.checkpoint.clone());
     let session = Session::open_for(resolved, Purpose::Train, observer, stop);
     let trained = session.and_then(|session| {
         session.plan.check(session.plan.available())?;
         let backend = session.components.backend.identity.clone();
-        train_session(resolved, session, resumed, observer, stop)
+        let beginning = resumed.map_or_else(|| Beginning::fresh(out), Ok)?;
+        train_session(resolved, session, &beginning, observer, stop)
             .map_err(|error| error.naming(Role::BACKEND.0, &backend))
     });
-    trained.map_err(|error| stopped(error, stop, checkpoint.as_ref()))
+    trained.map_err(|error| stopped(error, stop, &Checkpoints::of(out)))
 }
 
-/// What a run that was interrupted between two steps is told.
-fn stopped(error: Error, stop: &StopFlag, checkpoint: Option<&Checkpoint>) -> Error {
+/// What a run is told that a plugin or the loading of weights gave up because it was asked to.
+fn stopped(error: Error, stop: &StopFlag, checkpoints: &Checkpoints) -> Error {
     let cancelled = match &error {
         Error::Interrupted { .. } => true,
         Error::Plugin { source, .. } => source.code == ErrorCode::CANCELLED,
         _ => false,
     };
-    match stop.requested() {
-        Some(signal) if cancelled => Error::Stopped {
+    let newest = || {
+        checkpoints
+            .steps()
+            .ok()
+            .and_then(|steps| steps.last().copied())
+    };
+    match stop.requested().filter(|_| cancelled) {
+        Some(signal) => Error::Stopped {
             signal,
-            step: checkpoint.map_or(0, |one| one.manifest.progress.step),
-            saved: checkpoint.map(|one| one.path.clone()),
+            step: newest().unwrap_or(0),
+            saved: newest().map(|step| checkpoints.path(step)),
         },
-        _ => error,
+        None => error,
     }
 }
 
@@ -137,16 +143,11 @@ fn stopped(error: Error, stop: &StopFlag, checkpoint: Option<&Checkpoint>) -> Er
 fn train_session(
     resolved: &ResolvedConfig,
     session: Session,
-    resumed: Option<Beginning>,
+    beginning: &Beginning,
     observer: &dyn Observer,
     stop: &StopFlag,
 ) -> Result<RunSummary, Error> {
-    let config = resolved.config();
-    let beginning = match (resumed, &config.run.out) {
-        (Some(beginning), _) => beginning,
-        (None, out) => Beginning::fresh(out.as_deref().unwrap_or(Path::new(".")))?,
-    };
-    let trained = train_from(resolved, session, &beginning, observer, stop);
+    let trained = train_from(resolved, session, beginning, observer, stop);
     report::conclude(beginning.directory.path(), observer);
     trained
 }

@@ -71,6 +71,16 @@ impl Crashes {
         command.output().expect("it starts")
     }
 
+    /// Runs it for so long, then kills it.
+    fn killed_after(&self, out: &str, more: &str, pause: Duration) {
+        let mut command = self.training.command(out, more);
+        let run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut run = run.expect("it starts");
+        std::thread::sleep(pause);
+        run.kill().expect("it was started here");
+        run.wait().expect("it was started here");
+    }
+
     /// The numbers of the calls of the second save, the removal of the first checkpoint included.
     fn second_save(&self) -> std::ops::RangeInclusive<usize> {
         let of = |name: &str| {
@@ -142,22 +152,20 @@ fn a_run_killed_at_thirty_moments_goes_on_to_the_same_bits() {
         crashes.all_whole(&out, usize::from(call > begin), case);
         crashes.goes_on(&out, case);
     });
-    // By the clock, too: whatever the program does then.
+    // By the clock, too: whatever the program does then; and one run again and again.
     let begin = Instant::now();
     crashes.training.succeed("timed", "");
     let whole_secs = begin.elapsed().as_secs_f64();
     for moment in 0..10 {
         let case = format!("after {moment} tenths of a run");
-        let mut command = crashes.training.command("timed-out", "");
-        let mut run = command.stderr(Stdio::null()).spawn().expect("it starts");
-        std::thread::sleep(Duration::from_secs_f64(
-            whole_secs * f64::from(moment) / 10.0,
-        ));
-        run.kill().expect("it was started here");
-        run.wait().expect("it was started here");
+        let pause = Duration::from_secs_f64(whole_secs * f64::from(moment) / 10.0);
+        crashes.killed_after("timed-out", "", pause);
         crashes.all_whole("timed-out", 0, &case);
         crashes.goes_on("timed-out", &case);
+        crashes.killed_after("again", "--resume", pause);
+        crashes.all_whole("again", 0, &case);
     }
+    crashes.goes_on("again", "again and again");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! environment names (`plan.rs`). Every call is counted in the order in which the program makes them.
 //!
 //! The wrappers have the C library's names, so nothing may link this crate: it is preloaded.
+#![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 
 mod plan;

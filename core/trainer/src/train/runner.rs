@@ -51,7 +51,8 @@ impl Runner<'_> {
         }
         loop {
             match self.evaluate_where_due(total) {
-                Err(Error::Interrupted { .. }) => {}
+                // What was not evaluated is, where the run goes on.
+                Err(Error::Interrupted { signal }) => return Err(self.stopped(signal)?),
                 other => other?,
             }
             if let Some(signal) = self.stop.requested().filter(|_| self.progress.step < total) {
