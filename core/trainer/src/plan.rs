@@ -3,6 +3,7 @@
 pub mod flops;
 pub mod report;
 pub mod table;
+mod text;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -10,7 +10,7 @@ mod charts;
 mod course;
 mod headline;
 mod memory;
-mod number;
+pub(crate) mod number;
 mod page;
 mod reading;
 mod record;

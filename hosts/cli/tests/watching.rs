@@ -124,6 +124,24 @@ fn a_run_that_goes_on_has_no_step_twice() {
     assert_eq!(events(&place), whole);
 }
 
+#[test]
+fn a_plan_shows_what_takes_most_and_what_it_comes_to() {
+    let place = Place::new();
+    place.model("m");
+    let mut plan = place.command();
+    plan.args("plan --model m --plugins lora --data rows.jsonl".split(' '));
+    let said = text(&plan.output().expect("the program starts").stdout);
+    let longest = format!("  {}", "#".repeat(24));
+    assert_eq!(
+        said.lines().filter(|line| line.ends_with(&longest)).count(),
+        1
+    );
+    assert!(!said.contains(" 0 B"), "{said}");
+    for words in ["peak of a step", "fits: ", "first step  ", "1 such steps"] {
+        assert!(said.contains(words), "no {words:?} in {said}");
+    }
+}
+
 /// How often the loss of a step stands in all event files.
 fn events(place: &Place) -> usize {
     let names = place.names("out/tensorboard");

@@ -1,13 +1,11 @@
 //! A session -> what `host plan` prints: memory by category, the largest micro-batch, and the speed of light.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::Serialize;
 
 use super::MemoryPlan;
 use crate::Error;
-use crate::bytes::Bytes;
 use crate::measure;
 use crate::session::Session;
 
@@ -106,64 +104,5 @@ impl PlanReport {
             gemm_flops_per_sec: rate,
             light_step_secs: step_flops as f64 / rate,
         })
-    }
-}
-
-impl fmt::Display for PlanReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = 100.0 * self.num_trained_params as f64 / self.num_params.max(1) as f64;
-        let packed = self.packed_by.as_ref();
-        let packed = packed.map_or(String::new(), |name| {
-            format!(" (packed already, by {name})")
-        });
-        writeln!(f, "model      {}{packed}", self.model)?;
-        writeln!(f, "plugins    {}", self.plugins.join(", "))?;
-        writeln!(
-            f,
-            "params     {} in all, {} trained ({percent:.2} %)",
-            self.num_params, self.num_trained_params
-        )?;
-        writeln!(
-            f,
-            "run        {} steps; at most {} tokens of {} sequences at once",
-            self.total_steps, self.max_tokens, self.max_sequences
-        )?;
-        writeln!(f, "\nmemory on {} (one rank)", self.device)?;
-        for (name, bytes) in self.memory.categories() {
-            writeln!(f, "  {name:<20} {:>12}", Bytes(bytes).to_string())?;
-            if name == "weights" {
-                for (layout, bytes) in &self.weights_by_layout {
-                    writeln!(f, "    as {layout:<15} {:>12}", Bytes(*bytes).to_string())?;
-                }
-            }
-        }
-        writeln!(
-            f,
-            "  {:<20} {:>12}",
-            "peak of a step",
-            Bytes(self.step_peak_bytes).to_string()
-        )?;
-        writeln!(
-            f,
-            "  {:<20} {:>12}",
-            "peak while loading",
-            Bytes(self.loading_peak_bytes).to_string()
-        )?;
-        let verdict = if self.fits { "fits" } else { "does not fit" };
-        let needed = self.peak_bytes - self.memory.program;
-        writeln!(
-            f,
-            "  {verdict}: {} more needed, {} available{}",
-            Bytes(needed),
-            Bytes(self.available_bytes),
-            if self.exact { "" } else { " (an estimate)" }
-        )?;
-        writeln!(
-            f,
-            "\nspeed of light: {:.3} s for the first step ({:.2} GFLOP at {:.1} GFLOP/s measured)",
-            self.light_step_secs,
-            self.step_flops as f64 / 1e9,
-            self.gemm_flops_per_sec / 1e9
-        )
     }
 }
