@@ -35,6 +35,8 @@ struct State {
     steps: Option<ProgressBar>,
     /// Reading, loading or evaluating.
     work: Option<Work>,
+    /// The work that has ended last, with its total: its end may be told twice.
+    ended: Option<(&'static str, u64)>,
     total_steps: u64,
     planned: Bytes,
     held_out: Option<f64>,
@@ -85,6 +87,9 @@ impl Progress {
         [done, total]: [u64; 2],
         text: impl Fn(f64) -> String,
     ) {
+        if state.work.is_none() && done >= total && state.ended == Some((name, total)) {
+            return;
+        }
         if state.work.as_ref().is_none_or(|work| work.name != name) {
             self.end_work(state);
             state.work = Some(Work {
@@ -113,6 +118,7 @@ impl Progress {
         }
         if done >= total {
             self.end_work(state);
+            state.ended = Some((name, total));
         }
     }
 
@@ -192,7 +198,7 @@ impl Observer for Progress {
             } => self.work(state, "reading", [bytes, total_bytes], |secs| {
                 let rate = text::rate(bytes, secs);
                 format!(
-                    "{rows} rows  {} of {}  {rate}",
+                    "{rows} rows  {} of {}{rate}",
                     Bytes(bytes),
                     Bytes(total_bytes)
                 )
@@ -206,7 +212,7 @@ impl Observer for Progress {
             } => self.work(state, "loading", [done, total], |secs| {
                 let rate = text::rate(bytes, secs);
                 let (bytes, total_bytes) = (Bytes(bytes), Bytes(total_bytes));
-                format!("{done}/{total} weights  {bytes} of {total_bytes}  {rate}")
+                format!("{done}/{total} weights  {bytes} of {total_bytes}{rate}")
             }),
             Event::StepFinished(step) => self.step(state, step),
             Event::WriteProgress { done, total, .. } => {

@@ -24,11 +24,13 @@ fn text(bytes: &[u8]) -> String {
 fn a_run_is_told_in_plain_lines_and_summed_up() {
     let place = Place::new();
     place.model("m");
-    let output = train(&place, "--out out --set data.eval_files=['rows.jsonl']");
+    place.write("held.jsonl", "{\"input_ids\": [7, 8, 9]}\n");
+    let output = train(&place, "--out out --set data.eval_files=['held.jsonl']");
     let (shown, said) = (text(&output.stderr), text(&output.stdout));
     assert!(output.status.success(), "{shown}");
     let begins = [
         "reading 2 rows  ",
+        "reading 1 rows  ",
         "m with llama, ",
         "loading ",
         "eval after step 0: loss ",
@@ -45,6 +47,7 @@ fn a_run_is_told_in_plain_lines_and_summed_up() {
             "no {begin:?} in {shown}"
         );
     }
+    assert_eq!(shown.matches("reading").count(), 2, "{shown}");
     assert!(
         !shown.contains('\u{1b}') && !shown.contains('\r'),
         "{shown:?}"

@@ -3,6 +3,9 @@
 use espalier_trainer::bytes::Bytes;
 use espalier_trainer::observer::{EvalMetrics, PlanSummary, StepMetrics};
 
+/// Seconds before which a rate says nothing.
+const LEAST_SECS: f64 = 0.1;
+
 /// The run that begins.
 pub fn plan(plan: &PlanSummary) -> String {
     let device = match plan.peak_device_bytes {
@@ -74,10 +77,10 @@ pub fn eval(eval: &EvalMetrics) -> String {
     )
 }
 
-/// So many bytes a second; nothing before there is something to divide by.
+/// So many bytes a second, behind two spaces; nothing before there is enough to tell.
 pub fn rate(bytes: u64, secs: f64) -> String {
-    match bytes > 0 && secs > 0.0 {
-        true => format!("{}/s", Bytes((bytes as f64 / secs) as u64)),
+    match bytes > 0 && secs >= LEAST_SECS {
+        true => format!("  {}/s", Bytes((bytes as f64 / secs) as u64)),
         false => String::new(),
     }
 }
@@ -122,7 +125,7 @@ mod tests {
     fn time_left_is_shown_as_a_clock() {
         let shown = [0.4, 59.6, 3661.0, -1.0].map(clock);
         assert_eq!(shown, ["0:00", "1:00", "1:01:01", "0:00"]);
-        assert_eq!(rate(3 << 20, 2.0), "1.50 MiB/s");
-        assert_eq!(rate(0, 2.0) + &rate(1, 0.0), "");
+        assert_eq!(rate(3 << 20, 2.0), "  1.50 MiB/s");
+        assert_eq!(rate(0, 2.0) + &rate(1, 0.01), "");
     }
 }
