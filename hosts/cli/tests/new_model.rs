@@ -1,4 +1,4 @@
-//! `host quantize` and packed checkpoints: what is refused, with which words, and what is left behind.
+//! `host quantize`, `host merge` and packed checkpoints: what is refused, with which words, and what is left behind.
 #![allow(dead_code)]
 
 mod place;
@@ -319,17 +319,126 @@ fn what_cannot_be_packed_leaves_nothing_behind() {
         outcome.refused(&format!("{model} {more}"), code, words);
         assert_eq!(place.names("."), before, "{model} {more}");
     }
-    // A limit on the size of files, which every user may set, is a full disk to the writer.
-    let script =
-        "trap '' XFSZ; ulimit -f 16; exec \"$0\" quantize --model dense --plugins nf4 --out out";
-    let mut shell = Command::new("sh");
-    shell.args(["-c", script, env!("CARGO_BIN_EXE_host")]);
-    place
-        .run(&mut shell)
-        .refused("full", 8, "model.safetensors | make room");
+    on_a_full_disk(&place, "quantize --model dense --plugins nf4 --out out");
     assert_eq!(place.names("."), before);
     place
         .host("quantize --model dense --plugins nf4 --out out")
         .succeeded();
     assert_eq!(place.names("out"), "config.json model.safetensors");
+}
+
+/// A limit on the size of files, which every user may set, is a full disk to the writer.
+fn on_a_full_disk(place: &Place, arguments: &str) {
+    let script = format!("trap '' XFSZ; ulimit -f 16; exec \"$0\" {arguments}");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_host")]);
+    let outcome = place.run(&mut shell);
+    outcome.refused(arguments, 8, "model.safetensors | make room");
+}
+
+#[test]
+fn what_cannot_be_merged_leaves_nothing_behind() {
+    let place = Place::new();
+    let adapter = |name: &str, damage: &dyn Fn(&mut Weights)| {
+        copy_directory("../packed/dense-lora", &place.path(name));
+        Weights::edit(&place.path(name).join("adapter_model.safetensors"), damage);
+    };
+    let tensor = format!("base_model.model.{UP}.lora_A.weight");
+    copy_directory("../packed/dense", &place.path("dense"));
+    packed(&place, "nf4", "packed");
+    copy_directory("../packed/dense", &place.path("huge"));
+    Weights::edit(&place.path("huge/model.safetensors"), |weights| {
+        weights.data(&format!("{UP}.weight"))[..4].copy_from_slice(&1e6f32.to_le_bytes());
+    });
+    copy_directory("../packed/dense", &place.path("short"));
+    Weights::edit(&place.path("short/model.safetensors"), |weights| {
+        weights.rename(&format!("{UP}.weight"), "stray");
+    });
+    adapter("lora", &|_| ());
+    adapter("nan", &|weights| {
+        weights.data(&tensor)[..4].copy_from_slice(&f32::NAN.to_le_bytes())
+    });
+    adapter("turned", &|weights| {
+        weights.header(|header| header[&tensor]["shape"] = json!([64, 4]))
+    });
+    adapter("empty", &|_| ());
+    fs::remove_file(place.path("empty/adapter_model.safetensors")).expect("removed");
+    copy_directory("adapter_init", &place.path("foreign"));
+    fs::create_dir(place.path("taken")).expect("a folder");
+    let cases = [
+        (
+            "--model dense --adapter lora --out taken",
+            2,
+            "taken exists already",
+        ),
+        (
+            "--model dense --out out",
+            2,
+            "no adapter to merge | --adapter DIR",
+        ),
+        (
+            "--model dense --plugins lora --out out",
+            2,
+            "no directory of a trained one",
+        ),
+        ("--model dense --adapter lora", 2, "--out"),
+        (
+            "--model packed --adapter lora --base original --out out",
+            2,
+            "packed by `nf4` | leave --base out",
+        ),
+        (
+            "--model dense --adapter lora --base decoded --out out",
+            2,
+            "no quantizer | --plugins nf4",
+        ),
+        (
+            "--model dense --adapter foreign --out out",
+            4,
+            "foreign | layers.1. | belongs to no site",
+        ),
+        (
+            "--model dense --adapter turned --out out",
+            4,
+            "up_proj.lora_A.weight` has shape [64, 4], expected [4, 64]",
+        ),
+        (
+            "--model dense --adapter nan --out out",
+            4,
+            "up_proj.lora_A.weight`: element 0 is not a finite",
+        ),
+        (
+            "--model dense --adapter empty --out out",
+            4,
+            "empty has no adapter_model.safetensors",
+        ),
+        (
+            "--model short --adapter lora --out out",
+            4,
+            "has no tensor `model.layers.0.mlp.up_proj.weight`",
+        ),
+        (
+            "--model huge --adapter lora --dtype f16 --out out",
+            7,
+            "up_proj.weight` | beyond the largest of f16 | --dtype",
+        ),
+        ("--model dense --adapter lora --dtype f8 --out out", 2, "f8"),
+    ];
+    let before = place.names(".");
+    for (arguments, code, words) in cases {
+        place
+            .host(&format!("merge {arguments}"))
+            .refused(arguments, code, words);
+        assert_eq!(place.names("."), before, "{arguments}");
+    }
+    on_a_full_disk(&place, "merge --model dense --adapter lora --out out");
+    assert_eq!(place.names("."), before);
+    place
+        .host("merge --model packed --adapter lora --out out")
+        .succeeded();
+    assert_eq!(place.names("out"), "config.json model.safetensors");
+    // What was merged is a model like any other.
+    place
+        .train("out", "--plugins nf4,lora --out run")
+        .succeeded();
 }
