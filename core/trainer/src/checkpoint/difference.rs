@@ -64,7 +64,7 @@ impl fmt::Display for Difference {
 /// Empty where going on gives what never having stopped would have given.
 pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
     let mut found = config_differences(old, new, step);
-    let others: [(&str, fn(&Json) -> Leaves); 6] = [
+    let others: [(&str, Read); 6] = [
         ("", |run| {
             flat(&json!({"espalier": run["espalier"], "world": run["world"]}))
         }),
@@ -136,6 +136,8 @@ fn longer_is_the_same(old: &Json, new: &Json, step: u64) -> Result<(), String> {
 }
 
 type Leaves = BTreeMap<String, String>;
+/// Reads a part of the circumstances.
+type Read = fn(&Json) -> Leaves;
 
 /// The keys of the config that matter.
 fn config(run: &Json) -> Leaves {
