@@ -40,8 +40,9 @@ pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
     };
     std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     run(script("bnb.py").current_dir(&out))?;
-    run(script("make_llama.py").arg(&golden).arg(&out))?;
-    run(script("make_generation.py").arg(&golden).arg(&out))?;
+    for made in ["make_llama.py", "make_families.py", "make_generation.py"] {
+        run(script(made).arg(&golden).arg(&out))?;
+    }
     run(script("make_packed.py").arg(&out))?;
     run(script("chat.py").arg(&out))?;
     run(script("compare.py").arg(&golden).arg(&out))

@@ -168,7 +168,11 @@ fn refuse_variants(fields: &Fields<'_>, dialect: &Dialect) -> Result<()> {
         )));
     }
     let windowless = dialect.window == Window::Never;
-    let strange = ["attention_dropout", "attn_logit_softcapping"];
+    let strange = [
+        "attention_dropout",
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+    ];
     let strange = strange
         .into_iter()
         .chain(windowless.then_some("sliding_window"));

@@ -1,25 +1,27 @@
 //! A `config.json` -> how far each layer sees.
 
 use espalier_interface::{PluginError, Result};
+use serde_json::Value as Json;
 
 use crate::dialect::Window;
 use crate::fields::Fields;
 
+/// The window of Qwen's configs that switch one on and give no width. Source: transformers 5, `Qwen2Config`.
+const SWITCHED_WIDTH: u64 = 4096;
+
 /// For each layer the tokens that it sees back, the seeing one included; unset: all.
 ///
 /// # Errors
-/// `INVALID` for values of the wrong type or number, `UNSUPPORTED` for kinds of layers that are neither full nor windowed.
+/// `INVALID` for values of the wrong type or number and lists that contradict the switch, `UNSUPPORTED` for kinds of layers
+/// that the family does not have.
 pub fn windows(fields: &Fields<'_>, rule: Window, num_layers: u64) -> Result<Vec<Option<u64>>> {
     let (window, first) = match rule {
         Window::Never => return Ok(vec![None; num_layers as usize]),
-        Window::EveryLayer { default } => {
-            let left_out = !fields.is_written("sliding_window");
-            (width(fields)?.or(left_out.then_some(default)), 0)
-        }
+        Window::EveryLayer { default } => (width(fields, default)?, 0),
         Window::Switched if !fields.flag("use_sliding_window")? => (None, 0),
         Window::Switched => {
             let first = fields.count("max_window_layers", 0..=u64::MAX, Some(28))?;
-            (width(fields)?, first)
+            (width(fields, SWITCHED_WIDTH)?, first)
         }
     };
     let Some(kinds) = fields.get("layer_types") else {
@@ -34,27 +36,47 @@ pub fn windows(fields: &Fields<'_>, rule: Window, num_layers: u64) -> Result<Vec
             "config.json: `layer_types`: expected a list with one entry for each of {num_layers} layers"
         )));
     };
-    let windowed = |kind: &serde_json::Value| match kind.as_str() {
-        Some("full_attention") => Ok(None),
-        Some("sliding_attention") => Ok(window),
+    kinds
+        .iter()
+        .map(|kind| of_kind(kind, rule, window))
+        .collect()
+}
+
+/// The window of a layer that `layer_types` calls `kind`.
+fn of_kind(kind: &Json, rule: Window, window: Option<u64>) -> Result<Option<u64>> {
+    match (kind.as_str(), window) {
+        // transformers gives such a layer the window all the same.
+        (Some("full_attention"), Some(window)) if rule != Window::Switched => {
+            Err(PluginError::unsupported(format!(
+                "config.json: `layer_types` names {kind} beside `sliding_window` {window}; every \
+                 layer of this family has the window"
+            )))
+        }
+        (Some("full_attention"), _) => Ok(None),
+        (Some("sliding_attention"), Some(window)) => Ok(Some(window)),
+        (Some("sliding_attention"), None) => Err(PluginError::invalid(format!(
+            "config.json: `layer_types` names {kind}, and `sliding_window` or \
+             `use_sliding_window` switches the window off"
+        ))),
         _ => Err(PluginError::unsupported(format!(
             "config.json: `layer_types` names {kind}; this family has `full_attention` and \
              `sliding_attention`"
         ))),
-    };
-    kinds.iter().map(windowed).collect()
+    }
 }
 
-fn width(fields: &Fields<'_>) -> Result<Option<u64>> {
-    match fields.get("sliding_window") {
-        None => Ok(None),
-        Some(_) => fields.count("sliding_window", 1..=1 << 40, None).map(Some),
+/// The key `sliding_window`: `default` where it is left out, none where it is null.
+fn width(fields: &Fields<'_>, default: u64) -> Result<Option<u64>> {
+    let key = "sliding_window";
+    if fields.is_written(key) && fields.get(key).is_none() {
+        return Ok(None);
     }
+    fields.count(key, 1..=1 << 40, Some(default)).map(Some)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value as Json, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -81,21 +103,32 @@ mod tests {
         assert_eq!(of(config.clone()), [None, None, Some(8)]);
         config["layer_types"] = json!(["sliding_attention", "full_attention", "full_attention"]);
         assert_eq!(of(config.clone()), [Some(8), None, None]);
-        config["use_sliding_window"] = json!(false);
+        config["sliding_window"] = json!(null);
+        config["layer_types"] = json!(null);
         assert_eq!(of(config), [None; 3]);
+        let silent = json!({"use_sliding_window": true, "max_window_layers": 0});
+        assert_eq!(of(silent), [Some(4096); 3]);
     }
 
     #[test]
     fn what_cannot_be_is_named() {
-        for (config, part) in [
-            (json!({"sliding_window": 0}), "`sliding_window`"),
+        let mixed = ["sliding_attention", "full_attention", "full_attention"];
+        for (rule, config, part) in [
+            (MISTRAL, json!({"sliding_window": 0}), "`sliding_window`"),
             (
+                MISTRAL,
                 json!({"layer_types": ["full_attention"]}),
                 "each of 3 layers",
             ),
-            (json!({"layer_types": ["a", "b", "c"]}), "\"a\""),
+            (MISTRAL, json!({"layer_types": ["a", "b", "c"]}), "\"a\""),
+            (MISTRAL, json!({"layer_types": mixed}), "every layer"),
+            (
+                Window::Switched,
+                json!({"layer_types": mixed, "sliding_window": 8}),
+                "`use_sliding_window` switches the window off",
+            ),
         ] {
-            let error = read(MISTRAL, config).expect_err(part);
+            let error = read(rule, config).expect_err(part);
             assert!(error.message.contains(part), "{error}");
         }
     }

@@ -7,7 +7,16 @@ use std::process::Command;
 
 use serde_json::Value as Json;
 
-const PLUGINS: [&str; 5] = ["backend_cpu", "llama", "lora", "nf4", "single"];
+const PLUGINS: [&str; 8] = [
+    "backend_cpu",
+    "llama",
+    "lora",
+    "mistral",
+    "nf4",
+    "qwen2",
+    "qwen3",
+    "single",
+];
 
 /// A folder with the shipped plugins as libraries, which `cargo test --workspace` builds with the host.
 fn libraries(folder: &Path) -> PathBuf {
