@@ -1,6 +1,7 @@
 //! A size in bytes, shown in powers of two.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -28,9 +29,41 @@ impl fmt::Display for Bytes {
     }
 }
 
+impl FromStr for Bytes {
+    type Err = String;
+
+    /// Reads `24GiB`, `512 MiB`, `1.5TiB`; a unit must stand there.
+    fn from_str(text: &str) -> Result<Self, String> {
+        const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+        let expected = || format!("expected a size such as 24GiB or 512MiB, found `{text}`");
+        let text = text.trim();
+        let (number, shift) = UNITS
+            .into_iter()
+            .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))
+            .ok_or_else(expected)?;
+        let number: f64 = number.trim().parse().map_err(|_| expected())?;
+        let bytes = number * (1u64 << shift) as f64;
+        // Above 2^63 nothing is believed, below one byte nothing is meant.
+        if !(1.0..=(1u64 << 63) as f64).contains(&bytes) {
+            return Err(expected());
+        }
+        Ok(Bytes(bytes as u64))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Bytes;
+
+    #[test]
+    fn sizes_are_read_as_they_are_shown() {
+        assert_eq!("24GiB".parse(), Ok(Bytes(24 << 30)));
+        assert_eq!(" 1.5 TiB".parse(), Ok(Bytes(3 << 39)));
+        for text in ["24", "24GB", "-1GiB", "nanGiB", "0MiB", "1e30TiB", "GiB"] {
+            let error = text.parse::<Bytes>().expect_err(text);
+            assert!(error.contains(text), "{error}");
+        }
+    }
 
     #[test]
     fn units_are_powers_of_two() {

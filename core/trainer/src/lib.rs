@@ -25,6 +25,7 @@ pub mod optim;
 mod packing;
 pub mod params;
 pub mod plan;
+pub mod preset;
 pub mod program;
 mod recompute;
 mod record;

@@ -1,5 +1,6 @@
 //! Config, components and a model's `config.json` -> everything known of a run before the first weight is read.
 
+pub mod assumed;
 pub mod flops;
 pub mod report;
 pub mod table;
@@ -24,6 +25,7 @@ use crate::select::{Components, PackedCheckpoint};
 use crate::splice;
 use crate::{Error, load, memory};
 
+pub use assumed::Assumed;
 pub use flops::Flops;
 pub use report::PlanReport;
 pub use table::MemoryPlan;
@@ -272,7 +274,7 @@ impl RunPlan {
     /// [`Error::OutOfMemory`] with both numbers.
     pub fn check(&self, available: u64) -> Result<(), Error> {
         // What the program holds already is not among what is available.
-        let needed = self.memory.peak() - self.memory.program;
+        let needed = self.memory.needed();
         if needed <= available {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use crate::config::{Config, ResolvedConfig};
 use crate::data::{Dataset, Extent, Horizon, Schedule, Vocabulary};
 use crate::files::ModelDirectory;
 use crate::observer::{Event, Observer, PlanSummary};
-use crate::plan::{self, BatchLimits, Demand, Generation, Purpose, RunPlan};
+use crate::plan::{self, Assumed, BatchLimits, Demand, Generation, Purpose, RunPlan};
 use crate::registry::{Registry, SearchPath};
 use crate::select::{self, Components};
 use crate::stop::StopFlag;
@@ -61,25 +61,33 @@ impl Session {
         stop: &StopFlag,
     ) -> Result<Self, Error> {
         let ground = Ground::open(resolved, purpose, stop)?;
-        let config = ground.config;
-        let data = match config.data.files.is_empty() {
-            true => None,
-            false => {
-                let read = || read_rows(&ground, purpose, observer);
-                let data = ground.services.install(read)?;
-                stop.check()?;
-                Some(data)
-            }
+        let data = ground.rows(purpose, observer, stop)?;
+        ground.plan_rows(purpose, data)
+    }
+
+    /// As [`Session::open`], to plan only: for another machine, or for `preset`, a model of which there is nothing but its
+    /// config. A preset has no tokenizer, so that rows are not read and the largest micro-batch is the config's.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn open_to_plan(
+        resolved: &ResolvedConfig,
+        preset: Option<ModelDirectory>,
+        assumed: Assumed,
+        observer: &dyn Observer,
+    ) -> Result<Self, Error> {
+        let (purpose, stop) = (Purpose::Train, StopFlag::new());
+        let reads_rows = preset.is_none();
+        let mut ground = match preset {
+            Some(preset) => Ground::of(resolved, preset, purpose, &stop)?,
+            None => Ground::open(resolved, purpose, &stop)?,
         };
-        let limits = data
-            .as_ref()
-            .map_or_else(|| limits_without_rows(config), limits);
-        let demand = Demand {
-            purpose,
-            limits,
-            generation: None,
+        assumed.replace(&mut ground.device_info);
+        let data = match reads_rows {
+            true => ground.rows(purpose, observer, &stop)?,
+            false => None,
         };
-        ground.plan(demand, data)
+        ground.plan_rows(purpose, data)
     }
 
     /// A session to generate in. `demand` says, once the model is known, how much is generated at once.
@@ -150,9 +158,22 @@ impl<'a> Ground<'a> {
         purpose: Purpose,
         stop: &StopFlag,
     ) -> Result<Self, Error> {
+        let directory = model_directory(resolved.config())?;
+        Ground::of(resolved, directory, purpose, stop)
+    }
+
+    /// As [`Ground::open`], with the model in `directory`.
+    ///
+    /// # Errors
+    /// As [`Ground::open`].
+    fn of(
+        resolved: &'a ResolvedConfig,
+        directory: ModelDirectory,
+        purpose: Purpose,
+        stop: &StopFlag,
+    ) -> Result<Self, Error> {
         let config = resolved.config();
         refuse_later_versions(config)?;
-        let directory = model_directory(config)?;
         let services = HostServices::start_until(config.run.threads, stop.clone())?;
         let registry = Registry::discover(&SearchPath::of(resolved));
         sections::check(resolved, &registry)?;
@@ -169,6 +190,32 @@ impl<'a> Ground<'a> {
             device_info,
             services,
         })
+    }
+
+    /// The rows, where the config names any.
+    fn rows(
+        &self,
+        purpose: Purpose,
+        observer: &dyn Observer,
+        stop: &StopFlag,
+    ) -> Result<Option<RunData>, Error> {
+        if self.config.data.files.is_empty() {
+            return Ok(None);
+        }
+        let read = || read_rows(self, purpose, observer);
+        let data = self.services.install(read)?;
+        stop.check()?;
+        Ok(Some(data))
+    }
+
+    fn plan_rows(self, purpose: Purpose, data: Option<RunData>) -> Result<Session, Error> {
+        let without_rows = || limits_without_rows(self.config);
+        let demand = Demand {
+            purpose,
+            limits: data.as_ref().map_or_else(without_rows, limits),
+            generation: None,
+        };
+        self.plan(demand, data)
     }
 
     fn plan(self, demand: Demand, data: Option<RunData>) -> Result<Session, Error> {

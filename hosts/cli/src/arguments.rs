@@ -3,6 +3,7 @@
 mod eval;
 mod merge;
 mod new_model;
+mod plan;
 mod quantize;
 mod report;
 
@@ -13,6 +14,7 @@ use espalier_trainer::config::Sources;
 pub use eval::EvalArguments;
 pub use merge::{BaseChoice, DtypeChoice, MergeArguments};
 pub use new_model::NewModelArguments;
+pub use plan::PlanArguments;
 pub use quantize::QuantizeArguments;
 pub use report::ReportArguments;
 
@@ -77,17 +79,6 @@ fn resume_from(text: &str) -> Result<ResumeFrom, String> {
         (_, Ok(step)) => Ok(ResumeFrom::Step(step)),
         _ => Err("expected a checkpoint's name, such as step-20".to_owned()),
     }
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Example:\n  \
-    host plan --plugins nf4,lora --model models/llama --data train.jsonl --json")]
-pub struct PlanArguments {
-    #[command(flatten)]
-    pub run: RunArguments,
-    /// Print the plan as JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[derive(Debug, Args)]

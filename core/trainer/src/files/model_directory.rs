@@ -61,6 +61,11 @@ impl ModelDirectory {
         })
     }
 
+    /// A model of which there is nothing but its config; `path` is its name in messages.
+    pub fn without_files(path: PathBuf, config: Value) -> Self {
+        ModelDirectory { path, config }
+    }
+
     /// The directory; of a cached repository, its snapshot.
     pub fn path(&self) -> &Path {
         &self.path

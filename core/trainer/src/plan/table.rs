@@ -82,6 +82,11 @@ impl MemoryPlan {
         self.step_peak().max(self.loading_peak())
     }
 
+    /// What a run needs beside what the program holds already.
+    pub fn needed(&self) -> u64 {
+        self.peak() - self.program
+    }
+
     /// The categories of a step with their names, in the order in which they are printed.
     pub fn categories(&self) -> [(&'static str, u64); 11] {
         [

@@ -33,8 +33,13 @@ impl PlanReport {
         )?;
         writeln!(
             f,
-            "run        {} steps; at most {} tokens of {} sequences at once",
-            self.total_steps, self.max_tokens, self.max_sequences
+            "run        {}; at most {} tokens of {} sequences at once",
+            match self.rows_read {
+                true => format!("{} steps", self.total_steps),
+                false => "no rows were read".to_owned(),
+            },
+            self.max_tokens,
+            self.max_sequences
         )
     }
 
@@ -57,36 +62,59 @@ impl PlanReport {
             }
         }
         writeln!(f, "  {:-<33}", "")?;
-        for (name, bytes) in [
-            ("peak of a step", self.step_peak_bytes),
-            ("peak while loading", self.loading_peak_bytes),
-        ] {
-            writeln!(f, "  {name:<20} {:>12}", Bytes(bytes).to_string())?;
+        row(f, "peak of a step", self.step_peak_bytes)?;
+        row(f, "peak while loading", self.loading_peak_bytes)?;
+        if let Some(host) = &self.host {
+            writeln!(f, "\nmemory on its host")?;
+            row(f, "program", host.program)?;
+            row(f, "weights on their way", host.loading)?;
         }
         let verdict = if self.fits { "fits" } else { "does not fit" };
-        writeln!(
+        write!(
             f,
             "  {verdict}: {} more needed, {} available{}",
-            Bytes(self.peak_bytes - self.memory.program),
+            Bytes(self.memory.needed()),
             Bytes(self.available_bytes),
-            if self.exact { "" } else { " (an estimate)" }
-        )
+            match (&self.stand_in, self.exact) {
+                (Some(_), _) => " (assumed)",
+                (None, true) => "",
+                (None, false) => " (an estimate)",
+            }
+        )?;
+        if let Some(host) = &self.host {
+            let available = host.available.map_or_else(
+                || "not asked for: see --host-memory".to_owned(),
+                |bytes| format!("{} available", Bytes(bytes)),
+            );
+            write!(f, "; on the host {}, {available}", Bytes(host.needed()))?;
+        }
+        writeln!(f)
     }
 
     fn time(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(backend) = &self.stand_in {
+            return writeln!(
+                f,
+                "\nThe device is not here: workspace of kernels as the {backend} backend needs it, \
+                 and no prediction of time."
+            );
+        }
+        let (Some(rate), Some(step_secs)) = (self.gemm_flops_per_sec, self.light_step_secs) else {
+            return Ok(());
+        };
         writeln!(
             f,
             "\ntime at the speed of light ({:.1} GFLOP/s, measured): nothing is faster",
-            self.gemm_flops_per_sec / 1e9
+            rate / 1e9
         )?;
         writeln!(
             f,
             "  first step           {:>10.3} s  {:.2} GFLOP",
-            self.light_step_secs,
+            step_secs,
             self.step_flops as f64 / 1e9,
         )?;
         if self.total_steps > 0 {
-            let all = self.light_step_secs * self.total_steps as f64;
+            let all = step_secs * self.total_steps as f64;
             let steps = self.total_steps;
             let all = duration(all);
             writeln!(f, "  {:<20} {all:>12}", format!("{steps} such steps"))?;
@@ -100,4 +128,8 @@ impl PlanReport {
             ),
         }
     }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, bytes: u64) -> fmt::Result {
+    writeln!(f, "  {name:<20} {:>12}", Bytes(bytes).to_string())
 }
