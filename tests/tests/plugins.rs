@@ -14,7 +14,10 @@ use espalier_trainer::registry::{Registry, RegistryError, SearchPath, Status};
 use serde_json::{Map, Value as Json, json};
 use tempfile::TempDir;
 #[cfg(feature = "embedded")]
-use {espalier_llama as _, espalier_lora as _, espalier_single as _};
+use {
+    espalier_llama as _, espalier_lora as _, espalier_mistral as _, espalier_qwen2 as _,
+    espalier_qwen3 as _, espalier_single as _,
+};
 
 static SERVICES: &dyn Services = &Serial;
 
@@ -239,7 +242,7 @@ fn errors_cross_with_code_words_and_the_plugins_name() {
         error.to_string().contains("failed in create: targets `(`"),
         "{error}"
     );
-    assert_eq!(error.exit_code(), 5);
+    assert_eq!(error.exit_code(), 2);
 }
 
 #[cfg(feature = "embedded")]
@@ -493,7 +496,7 @@ fn files_find_their_readers() {
     let message = registry.family_for("gpt2").expect_err("nobody").to_string();
     assert_eq!(
         message,
-        "no family reads model_type `gpt2`; known: llama (llama)"
+        "no family reads model_type `gpt2`; known: llama (llama), mistral (mistral), qwen2 (qwen2), qwen3 (qwen3)"
     );
     let message = registry
         .adapter_for("LOHA")

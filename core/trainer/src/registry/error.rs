@@ -87,13 +87,17 @@ impl From<OptionError> for RegistryError {
 
 impl RegistryError {
     /// The process's exit code: 2 for options and names that do not go together, 5 for plugins; 7 and 8 where a plugin's
-    /// own code says so.
+    /// own code says so, 2 where it refuses its options.
     pub fn exit_code(&self) -> u8 {
         match self {
             RegistryError::Option(_) | RegistryError::TwoOfRole { .. } => 2,
-            RegistryError::Plugin { source, .. } => match source.code {
-                ErrorCode::NOT_FINITE => 7,
-                ErrorCode::OUT_OF_MEMORY => 8,
+            RegistryError::Plugin {
+                source, callback, ..
+            } => match (source.code, *callback) {
+                (ErrorCode::NOT_FINITE, _) => 7,
+                (ErrorCode::OUT_OF_MEMORY, _) => 8,
+                // What a plugin refuses when it is made are its options, beyond the ranges that it declares.
+                (ErrorCode::INVALID, "create") => 2,
                 _ => 5,
             },
             _ => 5,

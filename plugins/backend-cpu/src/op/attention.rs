@@ -208,6 +208,10 @@ fn shape(asked: &Asked<'_>) -> Result<AttentionShape> {
         None | Some(serde_json::Value::Null) => None,
         Some(_) => Some(count("window")?),
     };
+    let softcap = attributes.optional_number("softcap");
+    if let Some(bad) = softcap.filter(|cap| !(cap.is_finite() && *cap > 0.0)) {
+        return Err(asked.invalid(format!("`softcap` is {bad}, expected a number above 0")));
+    }
     Ok(AttentionShape {
         heads,
         kv_heads,
@@ -219,7 +223,7 @@ fn shape(asked: &Asked<'_>) -> Result<AttentionShape> {
             Future::Visible
         },
         window,
-        softcap: attributes.optional_number("softcap"),
+        softcap,
     })
 }
 

@@ -280,6 +280,9 @@ where
         let rig = rig.input(boundaries(cu_seqlens)).output(rows(&q, wide));
         attributes(rig.output(rows(&vec![E::Acc::default(); t * heads], heads)))
     };
+    let error = rig(&cu_seqlens).with("softcap", 0.0).run().unwrap_err();
+    let message = error.message;
+    assert!(message.contains("`softcap` is 0, expected"), "{message}");
     let made = rig(&cu_seqlens).run().unwrap();
     assert_eq!(
         (numbers::<E>(&made[0]), numbers::<E::Acc>(&made[1])),
