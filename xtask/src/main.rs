@@ -1,5 +1,6 @@
 //! The developer's commands: turns `cargo xtask NAME` into builds, checks and comparisons.
 
+mod dist;
 mod doors;
 mod golden;
 mod peers;
@@ -27,6 +28,8 @@ enum Command {
     Plugins(plugins::Options),
     /// Run the suite with a host that has no plugin linked into it
     Doors(doors::Options),
+    /// Pack host, plugins, configs and docs into one archive that runs without Rust
+    Dist(dist::Options),
     /// Check form, sizes, names and the arrows between crates
     Tidy(tidy::Options),
     /// Compare with the real peers (transformers, peft, bitsandbytes)
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let done = Workspace::load().and_then(|workspace| match arguments.command {
         Command::Plugins(options) => plugins::gather(&workspace, &options),
         Command::Doors(options) => doors::check(&workspace, &options),
+        Command::Dist(options) => dist::pack(&workspace, &options),
         Command::Tidy(options) => tidy::check(&workspace, &options),
         Command::Peers(options) => peers::compare(&workspace, &options),
         Command::Golden(options) => golden::regenerate(&workspace, &options),

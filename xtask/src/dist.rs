@@ -1,0 +1,134 @@
+//! Turns a release build into one archive that runs where no Rust is.
+
+mod archive;
+mod licenses;
+mod needs;
+
+use std::env::consts::{ARCH, OS};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::plugins;
+use crate::workspace::{Workspace, run};
+
+/// What goes into the archive as it lies in the repository: files, and folders with a final `/`.
+const AS_IT_IS: [&str; 6] = [
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+    "configs/",
+    "docs/",
+];
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Options of `cargo xtask dist`.
+#[derive(Args)]
+pub struct Options {
+    /// Where to write the archive [default: the target directory's `dist`]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Builds host and plugins, gathers what belongs to them, and packs it all.
+///
+/// Equal contents give equal bytes: see [`archive::write`].
+///
+/// # Errors
+/// Where the build or `strip` (of binutils) fails, or a file cannot be read or written.
+pub fn pack(workspace: &Workspace, options: &Options) -> Result<()> {
+    let out = options
+        .out
+        .clone()
+        .unwrap_or_else(|| workspace.target.join("dist"));
+    let name = format!("espalier-{VERSION}-{ARCH}-{OS}");
+    let stage = out.join(&name);
+    if stage.exists() {
+        fs::remove_dir_all(&stage).with_context(|| format!("cannot clear {}", stage.display()))?;
+    }
+    copy_sources(workspace, &stage)?;
+    let programs = copy_programs(workspace, &stage)?;
+    let needs = needs::of(&programs)?;
+    write(&stage.join("INSTALL.txt"), &install_text(&needs))?;
+    write(&stage.join("THIRD_PARTY.txt"), &licenses::text(workspace)?)?;
+
+    let archive = out.join(format!("{name}.tar.gz"));
+    archive::write(&archive, &stage, Path::new(&name))?;
+    fs::remove_dir_all(&stage).with_context(|| format!("cannot remove {}", stage.display()))?;
+    println!("needs {}", needs.join(", "));
+    println!("{}", archive.display());
+    Ok(())
+}
+
+fn copy_sources(workspace: &Workspace, stage: &Path) -> Result<()> {
+    for file in workspace.files()? {
+        let path = file.to_string_lossy();
+        if AS_IT_IS
+            .iter()
+            .any(|name| *name == path || name.ends_with('/') && path.starts_with(name))
+        {
+            copy(&workspace.root.join(&file), &stage.join(&file))?;
+        }
+    }
+    Ok(())
+}
+
+/// The host and the plugins' libraries, without the debug information.
+fn copy_programs(workspace: &Workspace, stage: &Path) -> Result<Vec<PathBuf>> {
+    run(workspace
+        .cargo()
+        .args(["build", "--release", "--quiet", "--bin", "host"]))?;
+    let host = stage.join("host");
+    copy(&workspace.target.join("release/host"), &host)?;
+    let libraries = stage.join("plugins");
+    plugins::gather(workspace, &plugins::Options::into(libraries.clone()))?;
+
+    let mut programs = vec![host];
+    for entry in fs::read_dir(&libraries)? {
+        programs.push(entry?.path());
+    }
+    programs.sort();
+    for program in &programs {
+        run(Command::new("strip").arg("--strip-debug").arg(program))
+            .context("`strip` comes with binutils, which the C compiler needs too")?;
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(programs)
+}
+
+fn install_text(needs: &[String]) -> String {
+    format!(
+        "Espalier {VERSION} for {OS} on {ARCH}
+
+Run it from this folder; nothing is installed and nothing else is needed:
+
+    ./host doctor
+    ./host plugins list
+    ./host train --config configs/quickstart.toml
+
+README.md says `cargo run --release --` where you write `./host`.
+
+The plugins are linked into the host and also lie in plugins/, where a third party's go too.
+Libraries of the system: {}.
+THIRD_PARTY.txt holds the licences of the libraries inside.
+",
+        needs.join(", ")
+    )
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let folder = to.parent().expect("a file lies in a folder");
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::copy(from, to))
+        .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
