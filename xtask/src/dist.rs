@@ -114,7 +114,7 @@ Run it from this folder; nothing is installed and nothing else is needed:
 README.md says `cargo run --release --` where you write `./host`.
 
 The plugins are linked into the host and also lie in plugins/, where a third party's go too.
-Libraries of the system: {}.
+Of the system: a mounted /proc, {}.
 THIRD_PARTY.txt holds the licences of the libraries inside.
 ",
         needs.join(", ")

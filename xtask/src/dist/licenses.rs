@@ -178,7 +178,8 @@ fn licence_files(
             .any(|start| name.starts_with(start))
             && !name.ends_with(".RS")
         {
-            let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let text =
+                fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
             let text = String::from_utf8_lossy(&text).replace("\r\n", "\n");
             let relative = path.strip_prefix(root).expect("found below it");
             files.push((relative.display().to_string(), text.trim().to_owned()));
