@@ -4,6 +4,7 @@ Called by make.sh; needs `tokenizers` and `numpy`.
 """
 
 import json
+import lzma
 import re
 import struct
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 MODEL = HERE / "model"
 DATA = HERE / "data"
+TEXT = HERE / "text"
 
 VOCAB = 2048
 MAX_TOKENS = 256  # a row with its begin and end tokens
@@ -28,7 +30,7 @@ PRETRAIN_HELD_OUT_EVERY = 50  # rows of the King James Version
 
 
 def king_james_chapters(path):
-    """Chapters of verses, without references, from `bible`'s one-verse-a-line output."""
+    """Chapters of (reference, verse), from `bible`'s one-verse-a-line output."""
     chapters, last = [], None
     for line in path.read_text(encoding="latin-1").splitlines():
         found = re.match(r"^(?:bible\(KJV\) \[[^\]]*\]> )?\s*([1-3]?[A-Za-z]+\d*):(\d+) (.*)$", line)
@@ -39,7 +41,7 @@ def king_james_chapters(path):
             continue  # the program greets with the first verse
         if not chapters or last[0] != chapter:
             chapters.append([])
-        chapters[-1].append(text.strip())
+        chapters[-1].append((f"{chapter}:{verse}", text.strip()))
         last = (chapter, verse)
     return chapters
 
@@ -143,12 +145,31 @@ def write_rows(path, texts):
     print(f"{path}: {len(texts)} rows, {path.stat().st_size} bytes")
 
 
+def write_verses(path, bible, seen, held_out):
+    """One line a verse: was it in pretraining, its reference, its text."""
+
+    def by_chapter(rows):
+        joined = [""] * len(bible)
+        for chapter_idx, row in rows:
+            joined[chapter_idx] += row + "\n"
+        return joined
+
+    lines = []
+    for chapter, seen_text, held_text in zip(bible, by_chapter(seen), by_chapter(held_out)):
+        for reference, text in chapter:
+            is_new = text in held_text and text not in seen_text
+            lines.append(f"{'held-out' if is_new else 'train'}\t{reference}\t{text}\n")
+    path.write_bytes(lzma.compress("".join(lines).encode(), preset=9 | lzma.PRESET_EXTREME))
+    held = sum(line.startswith("held-out") for line in lines)
+    print(f"{path}: {len(lines)} verses, {held} of them held out, {path.stat().st_size} bytes")
+
+
 def corpus(work):
-    MODEL.mkdir(exist_ok=True)
-    DATA.mkdir(exist_ok=True)
+    for folder in (MODEL, DATA, TEXT):
+        folder.mkdir(exist_ok=True)
     bible = king_james_chapters(work / "kjv.txt")
     assert len(bible) == 1189 and sum(map(len, bible)) == 31102, (len(bible), sum(map(len, bible)))
-    tokenizer = train_tokenizer(bible)
+    tokenizer = train_tokenizer([text for _, text in chapter] for chapter in bible)
     tokenizer.save(str(MODEL / "tokenizer.json"))
     write_json(
         MODEL / "tokenizer_config.json",
@@ -187,10 +208,17 @@ def corpus(work):
             "torch_dtype": "bfloat16",
         },
     )
-    bible_rows = [row for chapter in bible for row in rows(chapter, tokenizer)]
+    bible_rows = [
+        (chapter_idx, row)
+        for chapter_idx, chapter in enumerate(bible)
+        for row in rows([text for _, text in chapter], tokenizer)
+    ]
     held = range(PRETRAIN_HELD_OUT_EVERY - 1, len(bible_rows), PRETRAIN_HELD_OUT_EVERY)
-    write_rows(work / "pretrain-held-out.jsonl", (bible_rows[i] for i in held))
-    write_rows(work / "pretrain.jsonl", (r for i, r in enumerate(bible_rows) if i not in held))
+    held_out = [bible_rows[i] for i in held]
+    seen = [row for i, row in enumerate(bible_rows) if i not in held]
+    write_rows(work / "pretrain-held-out.jsonl", (row for _, row in held_out))
+    write_rows(work / "pretrain.jsonl", (row for _, row in seen))
+    write_verses(TEXT / "king-james.txt.xz", bible, seen, held_out)
 
     database = work / "deb/r-cran-janeaustenr/usr/lib/R/site-library/janeaustenr/data/Rdata.rdb"
     novel = next(n for n in r_character_vectors(database) if n[0] == "PRIDE AND PREJUDICE")

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Remakes everything the quickstart ships: text, tokenizer, config, and the pretrained weights.
+# Remakes everything the quickstart ships: texts, tokenizer, questions, and the pretrained weights.
 # For developers; nobody needs it to use or test the program, since its results are committed.
 #
 #   configs/quickstart/make.sh [PYTHON]          all of it (about 15 minutes on two cores)
-#   configs/quickstart/make.sh --corpus [PYTHON] text, tokenizer and config only
+#   configs/quickstart/make.sh --corpus [PYTHON] all but the weights
 #
 # Needs: Debian or Ubuntu (`apt-get download`, `dpkg-deb`, libreadline), cargo, and a Python 3 with
 # `tokenizers` and `numpy` (default: python3). Run from anywhere; it works in the repository root.
@@ -32,12 +32,13 @@ done
 "$work/deb/bible-kjv/usr/bin/bible" -f -p "$work/deb/bible-kjv-text/usr/lib" gen1:1-rev22:21 \
   </dev/null >"$work/kjv.txt"
 
-# 2. Rows, tokenizer, config.
+# 2. Rows, tokenizer, config; then the questions, which need only what that has written here.
 "$python" "$here/make.py" corpus "$work"
+"$python" "$here/questions.py"
 [ "$what" = all ] || exit 0
 
 # 3. Pretraining by this very program, then the weights rounded to bf16.
 rm -rf runs/quickstart-base "$here/model/model.safetensors"
 cargo run --release -- train --config "$here/pretrain.toml"
 "$python" "$here/make.py" weights runs/quickstart-base/model
-ls -l "$here/model" "$here/data"
+ls -l "$here/model" "$here/text" "$here/data"

@@ -1,8 +1,10 @@
-//! The quickstart's files: its configs are read, its rows are sound, and the clone stays small.
+//! The quickstart's files: its configs are read, its questions are sound, and the clone stays small.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use espalier_trainer::config::{Config, Init, Need, Sources, resolve};
 use serde_json::Value;
@@ -21,18 +23,30 @@ fn config(name: &str) -> Config {
     resolved.config().clone()
 }
 
-fn texts(files: &[PathBuf]) -> Vec<String> {
-    let mut texts = Vec::new();
-    for file in files {
-        for line in fs::read_to_string(root().join(file))
-            .expect("a file")
-            .lines()
-        {
-            let row: Value = serde_json::from_str(line).expect("a row is JSON");
-            texts.push(row["text"].as_str().expect("a row has text").to_owned());
-        }
-    }
-    texts
+fn rows(files: &[PathBuf]) -> Vec<Value> {
+    let contents = files
+        .iter()
+        .map(|file| fs::read_to_string(root().join(file)));
+    contents
+        .flat_map(|text| {
+            let text = text.expect("a file");
+            let rows = text.lines().map(|line| serde_json::from_str(line));
+            rows.map(|row| row.expect("a row is JSON"))
+                .collect::<Vec<Value>>()
+        })
+        .collect()
+}
+
+fn text<'a>(row: &'a Value, field: &str) -> &'a str {
+    row[field]
+        .as_str()
+        .unwrap_or_else(|| panic!("a row has a {field}"))
+}
+
+/// The sentence that a question is about.
+fn sentence(row: &Value) -> &str {
+    let lines = text(row, "prompt").split_once('\n');
+    lines.expect("a sentence, then the question").0
 }
 
 fn weight_bytes(folder: &Path) -> u64 {
@@ -84,16 +98,69 @@ fn its_base_is_pretrained_by_the_program_itself() {
 }
 
 #[test]
-fn held_out_rows_are_not_trained_on() {
+fn no_held_out_question_can_have_been_seen() {
     let config = config("configs/quickstart.toml");
-    let train: BTreeSet<_> = texts(&config.data.files).into_iter().collect();
-    let held_out = texts(&config.data.eval_files);
-    assert!(train.len() > 400 && held_out.len() > 50);
+    let trained = rows(&config.data.files);
+    let held_out = rows(&config.data.eval_files);
+    assert!(trained.len() > 5000 && held_out.len() > 250);
+    let novel = rows(&[PathBuf::from("configs/quickstart/data/train.jsonl")]);
+    let prompts = trained.iter().map(|row| text(row, "prompt"));
+    let seen: Vec<_> = prompts
+        .chain(novel.iter().map(|row| text(row, "text")))
+        .collect();
+    for row in &held_out {
+        let sentence = sentence(row).trim_end_matches(['.', ':', ';', '?', '!', ',']);
+        assert!(
+            !seen.iter().any(|text| text.contains(sentence)),
+            "{sentence}"
+        );
+    }
+}
+
+#[test]
+fn no_question_is_won_by_always_giving_the_same_answer() {
+    let config = config("configs/quickstart.toml");
+    let mut trained: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for row in rows(&config.data.files) {
+        let answers = trained.entry(text(&row, "kind").to_owned()).or_default();
+        answers.insert(text(&row, "completion").to_owned());
+    }
+    let mut held_out: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+    for row in rows(&config.data.eval_files) {
+        let (kind, answer) = (text(&row, "kind"), text(&row, "completion"));
+        assert!(trained[kind].contains(answer), "{kind} {answer}");
+        let counts = held_out.entry(kind.to_owned()).or_default();
+        *counts.entry(answer.to_owned()).or_default() += 1;
+    }
+    assert!(held_out.keys().eq(trained.keys()) && held_out.len() == 6);
+    for (kind, counts) in &held_out {
+        let total: usize = counts.values().sum();
+        let most = counts.values().max().expect("an answer");
+        assert!(most * 2 <= total, "{kind}: {counts:?}");
+    }
+}
+
+/// Where no Python is, nothing is checked: the program and its other tests need none.
+#[test]
+fn its_questions_follow_from_the_texts() {
+    let out = tempfile::tempdir().expect("a folder");
+    let script = root().join("configs/quickstart/questions.py");
+    let mut python = Command::new("python3");
+    let made = python.arg(script).arg("--out").arg(out.path()).output();
+    let made = match made {
+        Err(error) if error.kind() == ErrorKind::NotFound => return,
+        made => made.expect("python3 runs"),
+    };
     assert!(
-        held_out
-            .iter()
-            .all(|text| !text.trim().is_empty() && !train.contains(text))
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
     );
+    for name in ["questions.jsonl", "held-out-questions.jsonl"] {
+        let committed = fs::read(root().join("configs/quickstart/data").join(name));
+        let made = fs::read(out.path().join(name)).expect("a file");
+        assert!(made == committed.expect("a file"), "{name} differs");
+    }
 }
 
 #[test]
