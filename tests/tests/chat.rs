@@ -88,7 +88,7 @@ fn runs(labels: impl Iterator<Item = i32>) -> Vec<Vec<i32>> {
 fn check(dataset: &Dataset, expected: &[(&Value, &Value)], last_only: bool, name: &str) {
     assert_eq!(dataset.num_sequences(), expected.len(), "{name}");
     for (index, (conversation, result)) in expected.iter().enumerate() {
-        let sequence = dataset.sequence(index);
+        let sequence = dataset.sequence(index).unwrap();
         assert_eq!(
             sequence.tokens,
             numbers(&result["ids"]),
@@ -141,7 +141,7 @@ fn ids_and_masks_are_those_of_transformers() {
         let all = load(&bare, &conversations, all).unwrap();
         for (index, (_, result)) in expected.iter().enumerate() {
             let ids = numbers(&result["ids"]);
-            assert_eq!(all.sequence(index).trained_tokens, ids.len() - 1);
+            assert_eq!(all.sequence(index).unwrap().trained_tokens, ids.len() - 1);
         }
     }
 }
@@ -202,9 +202,9 @@ fn sharegpt_and_message_lists_say_the_same() {
         let vocabulary = Vocabulary::new(model.path(), VOCAB_SIZE);
         let files = options.files.clone();
         let dataset = Dataset::load(&files, &options, &vocabulary, &mut |_| ()).unwrap();
-        let sequence = dataset.sequence(0);
+        let sequence = dataset.sequence(0).unwrap();
         (
-            sequence.tokens.to_vec(),
+            sequence.tokens.clone(),
             sequence.labels().collect::<Vec<_>>(),
         )
     };

@@ -16,11 +16,14 @@ fn pre_tokenized_rows_need_no_tokenizer_and_stay_as_they_are() {
     let vocabulary = Vocabulary::new(files.directory.path(), VOCAB_SIZE);
     let (data, eval) = Dataset::open(&options(&files.path), &vocabulary, 1, &mut |_| ()).unwrap();
     assert!(eval.is_none() && vocabulary.loaded_tokenizer().is_none());
-    assert_eq!(data.sequence(0).tokens, [5, 6, 7]);
-    assert_eq!(data.sequence(1).labels().collect::<Vec<_>>(), [9, -100]);
+    assert_eq!(data.sequence(0).unwrap().tokens, [5, 6, 7]);
+    assert_eq!(
+        data.sequence(1).unwrap().labels().collect::<Vec<_>>(),
+        [9, -100]
+    );
     assert_eq!(data.files()[0].format, Format::InputIds);
     assert_eq!(
-        data.place(1).to_string(),
+        data.origin(1).unwrap().place.to_string(),
         format!("{}:2", files.path.display())
     );
     assert_eq!(data.files()[0].rows, 2);
@@ -47,10 +50,13 @@ fn an_array_file_equals_a_line_file() {
     ] {
         assert_eq!(other.num_sequences(), 3);
         for row in 0..3 {
-            assert_eq!(other.sequence(row).tokens, lines.sequence(row).tokens);
+            assert_eq!(
+                other.sequence(row).unwrap().tokens,
+                lines.sequence(row).unwrap().tokens
+            );
         }
     }
-    assert_eq!(lines.place(2).line, 4);
+    assert_eq!(lines.origin(2).unwrap().place.line, 4);
 }
 
 #[test]
@@ -67,7 +73,7 @@ fn the_hash_is_that_of_the_bytes() {
 fn long_rows_are_counted() {
     let rows = "{\"text\": \"In the beginning God created\"}\n{\"text\": \"a\"}\n";
     let cut = read("f.jsonl", rows, |o| o.max_seq_len = 5).unwrap();
-    assert_eq!(cut.sequence(0).tokens, [0, 43, 80, 261, 297]); // without the end token
+    assert_eq!(cut.sequence(0).unwrap().tokens, [0, 43, 80, 261, 297]); // without the end token
     assert_eq!((cut.counts().truncated, cut.counts().too_long), (1, 0));
     let dropped = read("f.jsonl", rows, |o| {
         o.max_seq_len = 5;
@@ -75,7 +81,7 @@ fn long_rows_are_counted() {
     })
     .unwrap();
     assert_eq!((dropped.num_sequences(), dropped.counts().too_long), (1, 1));
-    assert_eq!(dropped.place(0).line, 2);
+    assert_eq!(dropped.origin(0).unwrap().place.line, 2);
     let error = read("f.jsonl", rows, |o| {
         o.max_seq_len = 5;
         o.too_long = TooLong::Error;
@@ -102,8 +108,8 @@ fn many_rows_keep_their_order_and_the_first_fault_is_told() {
     let tokenizer = TextTokenizer::load(&tiny(), VOCAB_SIZE).unwrap();
     for row in (0..6000).step_by(457) {
         let expected = tokenizer.encode_row(&format!("row {row}")).unwrap();
-        assert_eq!(data.sequence(row).tokens, expected);
-        assert_eq!(data.place(row).line, row as u64 + 1);
+        assert_eq!(data.sequence(row).unwrap().tokens, expected);
+        assert_eq!(data.origin(row).unwrap().place.line, row as u64 + 1);
     }
     let broken = rows
         .replace("\"row 5000\"", "5")
@@ -138,7 +144,7 @@ fn evaluation_rows_come_from_files_or_a_split() {
     assert_eq!((train.num_sequences(), eval.num_sequences()), (7, 3));
     let schedule = Schedule::evaluation(&eval, &options).unwrap();
     assert_eq!(schedule.total_steps(), 1);
-    assert_eq!(schedule.step(0).trained_tokens, 3);
+    assert_eq!(schedule.step(0).unwrap().trained_tokens, 3);
 }
 
 /// Text files -> packed micro-batches, once through.
@@ -161,7 +167,7 @@ fn a_run_sees_every_row_once_an_epoch() {
     assert_eq!(schedule.total_steps(), 10);
     let (mut tokens, mut trained) = (0, 0);
     for k in 0..10 {
-        let step = schedule.step(k);
+        let step = schedule.step(k).unwrap();
         for m in &step.micro_batches {
             assert!(m.num_tokens() <= schedule.extent().max_tokens);
             assert!(m.num_tokens() <= 24);

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use espalier_tests::rows::{VOCAB_SIZE, load, options, read, refused};
-use espalier_trainer::data::{DataOptions, Dataset, Format, TooLong, TrainOn, Vocabulary};
+use espalier_trainer::data::{
+    DataOptions, Dataset, Format, OnBadRow, TooLong, TrainOn, Vocabulary,
+};
 
 #[test]
 fn bad_rows_name_file_and_line() {
@@ -156,9 +158,12 @@ fn faults_of_an_array_name_the_line_inside_the_row() {
 fn files_that_cannot_be_read_are_named() {
     assert!(refused("f.jsonl", "").starts_with("f.jsonl has no row"));
     assert!(refused("f.jsonl", "\n \r\n").starts_with("f.jsonl has no row"));
-    for name in ["f.parquet", "f.csv", "f"] {
+    for name in ["f.csv", "f"] {
         let message = refused(name, "x");
-        assert!(message.contains("expected .jsonl or .json"), "{message}");
+        assert!(
+            message.contains("expected .jsonl, .json or .parquet"),
+            "{message}"
+        );
     }
     let missing = options(Path::new("nowhere/rows.jsonl"));
     let message = load(&missing).err().expect("refused").to_string();
@@ -223,6 +228,131 @@ fn nothing_to_train_on_is_refused() {
         o.too_long = TooLong::Drop;
     });
     assert!(left_out.err().expect("refused").contains("1 are too long"));
+}
+
+#[test]
+fn conversations_say_which_turn_is_bad() {
+    let chatml = |o: &mut DataOptions| o.chat_template = Some("chatml".into());
+    let message = |messages: &str| {
+        let good = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
+        let rows = format!("{good}\n{{\"messages\": {messages}}}\n");
+        read("f.jsonl", rows, chatml).err().expect("refused")
+    };
+    for (messages, expected) in [
+        (
+            "[]",
+            "f.jsonl:2: field `messages` is empty; expected at least one message",
+        ),
+        (
+            "\"a\"",
+            "f.jsonl:2: field `messages` is the string \"a\"; expected an array of messages",
+        ),
+        (
+            "[3]",
+            "f.jsonl:2: field `messages`[0] is the number 3; expected an object",
+        ),
+        (
+            r#"[{"role": "user", "content": "a"}, {"role": "asistant", "content": "b"}]"#,
+            "f.jsonl:2: field `messages`[1].role is \"asistant\", which no template knows",
+        ),
+        (
+            r#"[{"role": 1, "content": "a"}]"#,
+            "f.jsonl:2: field `messages`[0].role is the number 1",
+        ),
+        (
+            r#"[{"role": "user"}]"#,
+            "f.jsonl:2: field `content` is missing; the row has `role`",
+        ),
+        (
+            r#"[{"content": "a"}]"#,
+            "f.jsonl:2: field `role` is missing; the row has `content`",
+        ),
+        (
+            r#"[{"role": "user", "content": null}]"#,
+            "f.jsonl:2: field `messages`[0].content is null; expected a string",
+        ),
+        (
+            r#"[{"role": "user", "content": [{"type": "image"}]}]"#,
+            "f.jsonl:2: field `messages`[0].content is an array; expected a string",
+        ),
+    ] {
+        let found = message(messages);
+        assert!(found.starts_with(expected), "{messages}: {found}");
+    }
+    let pair = |o: &mut DataOptions| o.format = Format::PromptCompletion;
+    let mixed = "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": [], \"completion\": []}";
+    let found = read("f.jsonl", mixed, pair).err().expect("refused");
+    assert!(
+        found.contains(
+            "f.jsonl:2: field `prompt` is an array; expected a string, as in the first row"
+        )
+    );
+}
+
+#[test]
+fn bad_rows_are_dropped_and_counted_where_that_is_asked_for() {
+    let drop = |o: &mut DataOptions| o.on_bad_row = OnBadRow::Drop;
+    let good = "{\"text\": \"good\"}\n".repeat(6);
+    let bad: [&[u8]; 5] = [
+        b"{\"text\": }\n",
+        b"{\"text\": \"\xff\"}\n",
+        b"{\"text\": 3}\n",
+        b"{\"txt\": \"a\"}\n",
+        b"{\"text\": \"cut off",
+    ];
+    // The first row is bad: the next one tells the format.
+    let rows = [bad[0], good.as_bytes(), &bad[1..].concat()].concat();
+    let kept = read("f.jsonl", &rows, drop).unwrap();
+    let counts = kept.counts();
+    assert_eq!((kept.num_sequences(), counts.rows), (6, 11));
+    let dropped = counts.dropped;
+    assert_eq!((dropped.json, dropped.utf8, dropped.fields), (2, 1, 2));
+    assert_eq!(dropped.total(), 5);
+    let text = counts.to_string();
+    assert!(
+        text.contains("6 sequences of 11 rows") && text.contains("2 left out: wrong fields"),
+        "{text}"
+    );
+    assert_eq!(kept.origin(0).unwrap().place.line, 2);
+    assert!(
+        read("f.jsonl", &rows, |_| ())
+            .err()
+            .expect("refused")
+            .starts_with("f.jsonl:1: ")
+    );
+    let most = read("f.jsonl", bad.concat(), drop).err().expect("refused");
+    assert!(
+        most.starts_with(
+            "5 of 5 rows were left out as bad, more than half; the first: f.jsonl:1: invalid JSON"
+        ),
+        "{most}"
+    );
+    // What is not one row's fault stays an error.
+    assert!(
+        read("f.jsonl", "", drop)
+            .err()
+            .expect("refused")
+            .contains("has no row")
+    );
+    let cut = read("f.json", "[{\"text\": \"a\"}, {\"text", drop)
+        .err()
+        .expect("refused");
+    assert!(cut.contains("the file ends inside"), "{cut}");
+}
+
+#[test]
+fn rows_of_more_than_64_mib_are_named_or_passed() {
+    let mut rows = b"{\"text\": \"a\"}\n{\"text\": \"".to_vec();
+    rows.resize(rows.len() + (64 << 20), b'x');
+    rows.extend(b"\"}\n{\"text\": \"b\"}\n");
+    let message = refused("f.jsonl", &rows);
+    assert!(
+        message.starts_with("f.jsonl:2: the row has more than 67108864 bytes"),
+        "{message}"
+    );
+    let kept = read("f.jsonl", &rows, |o| o.on_bad_row = OnBadRow::Drop).unwrap();
+    assert_eq!((kept.num_sequences(), kept.counts().dropped.long), (2, 1));
+    assert_eq!(kept.origin(1).unwrap().place.line, 3);
 }
 
 /// Rows changed at random places: a dataset or an error with a place, never a panic.

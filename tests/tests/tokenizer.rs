@@ -33,8 +33,8 @@ fn token_ids_equal_those_of_transformers() {
     let data = read("cases.jsonl", lines, |_| ()).unwrap();
     assert_eq!(data.num_sequences(), cases.len());
     for (row, expected) in expected_rows.iter().enumerate() {
-        let sequence = data.sequence(row);
-        assert_eq!(sequence.tokens, expected);
+        let sequence = data.sequence(row).unwrap();
+        assert_eq!(&sequence.tokens, expected);
         let labels: Vec<i32> = sequence.labels().collect();
         let shifted = [&expected[1..], &[-100]].concat();
         assert_eq!(labels, shifted, "every token is trained, the end token too");
@@ -48,8 +48,11 @@ fn the_end_token_is_added_once() {
 {"text": ""}
 "#;
     let data = read("f.jsonl", rows, |_| ()).unwrap();
-    assert_eq!(data.sequence(0).tokens, data.sequence(1).tokens);
-    assert_eq!(data.sequence(2).tokens, [0, END]);
+    assert_eq!(
+        data.sequence(0).unwrap().tokens,
+        data.sequence(1).unwrap().tokens
+    );
+    assert_eq!(data.sequence(2).unwrap().tokens, [0, END]);
 }
 
 #[test]

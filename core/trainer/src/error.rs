@@ -160,6 +160,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Config(_) | Error::Usage { .. } => 2,
+            Error::Data(error) if error.is_of_resources() => 8,
             Error::Data(_) => 3,
             Error::File(error) => error.exit_class().code(),
             Error::Checkpoint { .. } => 4,

@@ -47,7 +47,7 @@ pub fn describe(
             "eval_files": eval.map(|rows| rows.dataset().files()),
             "tokenizer_sha256": data.and_then(|data| data.tokenizer_sha256.as_ref()),
             "total_steps": data.map(|data| data.train.total_steps()),
-            "first_step_sha256": data.and_then(|data| first_step_sha256(&data.train)),
+            "first_step_sha256": data.map(|data| first_step_sha256(&data.train)).transpose()?.flatten(),
         },
         "plan_sha256": plan_sha256(&session.plan),
         "seed": config.run.seed,
@@ -107,14 +107,15 @@ fn plan_sha256(plan: &RunPlan) -> String {
 }
 
 /// Hash of the tokens and labels of the first step: what files, tokenizer and template came to.
-fn first_step_sha256(rows: &Schedule) -> Option<String> {
+fn first_step_sha256(rows: &Schedule) -> Result<Option<String>, Error> {
     if rows.total_steps() == 0 {
-        return None;
+        return Ok(None);
     }
-    let micro_batches = rows.step(0).micro_batches;
+    let micro_batches = rows.step(0)?.micro_batches;
     let numbers: Vec<_> = micro_batches
         .iter()
         .map(|micro| (&micro.tokens, &micro.labels, &micro.cu_seqlens))
         .collect();
-    Some(files::hash_bytes(json!(numbers).to_string().as_bytes()))
+    let text = json!(numbers).to_string();
+    Ok(Some(files::hash_bytes(text.as_bytes())))
 }

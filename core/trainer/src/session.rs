@@ -404,15 +404,19 @@ fn read_rows(
 /// What became of rows that were not taken as they are.
 fn notes(dataset: &Dataset, which: &str) -> Vec<String> {
     let counts = dataset.counts();
-    [
+    let expected = [
         (counts.truncated, "cut to data.max_seq_len"),
         (counts.too_long, "left out: longer than data.max_seq_len"),
         (counts.untrained, "left out: no trained token"),
-    ]
-    .into_iter()
-    .filter(|(count, _)| *count > 0)
-    .map(|(count, what)| format!("{count} of {} {which} rows {what}", counts.rows))
-    .collect()
+    ];
+    let kinds = expected.into_iter().chain(counts.dropped.by_kind());
+    let notes = kinds
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} of {} {which} rows {what}", counts.rows));
+    let file = Some(dataset.file_bytes()).filter(|bytes| *bytes > 0);
+    let file =
+        file.map(|bytes| format!("{} of {which} tokens are in a temporary file", Bytes(bytes)));
+    notes.chain(file).collect()
 }
 
 /// The largest micro-batch that the config allows.

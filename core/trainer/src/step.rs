@@ -105,7 +105,7 @@ pub fn evaluate(
 ) -> Result<EvalOutcome, Error> {
     let (mut sum, mut tokens) = (LossSum::default(), 0);
     for index in 0..rows.total_steps() {
-        for micro in &rows.step(index).micro_batches {
+        for micro in &rows.step(index)?.micro_batches {
             let moment = alone(seed, index);
             let part = executor
                 .micro_batch(micro, Pass::Evaluate, moment)
@@ -129,7 +129,10 @@ pub fn evaluate(
 /// The error for an evaluation whose loss is not finite: the first step of it that has such a loss.
 pub fn evaluation_not_finite(executor: &Executor, rows: &Schedule, seed: u64) -> Error {
     for index in 0..rows.total_steps() {
-        let step = rows.step(index);
+        let step = match rows.step(index) {
+            Ok(step) => step,
+            Err(error) => return error.into(),
+        };
         let found = step
             .micro_batches
             .iter()

@@ -10,7 +10,7 @@ use crate::optim;
 
 /// Config keys that change no result: where things lie, and how often something is saved. Files are
 /// compared by their content.
-const FREE: [&str; 10] = [
+const FREE: [&str; 11] = [
     "run.out",
     "run.threads",
     "run.save_every",
@@ -21,6 +21,7 @@ const FREE: [&str; 10] = [
     "model.recompute",
     "data.files",
     "data.eval_files",
+    "data.cache_dir",
 ];
 
 /// Config keys that say when the run ends.

@@ -7,34 +7,43 @@ use espalier_interface::random::{self, Purpose};
 
 use super::error::{DataError, Place};
 use super::options::DataOptions;
+use super::order;
 use super::row::UNTRAINED;
-use super::store::{Counts, FileRecord, Progress, Record, Store};
+use super::store::{Counts, FileRecord, Progress, Store};
 use super::tokenizer::Vocabulary;
 
 /// Sequences of tokens in file order; cheap to clone.
 #[derive(Clone)]
 pub struct Dataset {
     store: Arc<Store>,
-    /// Records of the store that belong to this dataset, in file order.
-    records: Arc<[u32]>,
+    /// Rows of the store that belong to this dataset, in file order; none where all do.
+    rows: Option<Arc<[u32]>>,
 }
 
 /// One sequence with its labels.
-#[derive(Clone, Copy, Debug)]
-pub struct Sequence<'a> {
+#[derive(Clone, Debug)]
+pub struct Sequence {
     /// `[n]` token ids.
-    pub tokens: &'a [i32],
+    pub tokens: Vec<i32>,
     /// `[n]` labels aligned with `tokens`; none where every token is trained.
-    aligned: Option<&'a [i32]>,
+    aligned: Option<Vec<i32>>,
     /// Tokens that are trained.
     pub trained_tokens: usize,
 }
 
-impl Sequence<'_> {
+/// Where a sequence comes from.
+pub struct SequenceOrigin {
+    /// Its row.
+    pub place: Place,
+    /// Tokens of the row before any were cut off.
+    pub full_length: usize,
+}
+
+impl Sequence {
     /// The labels as the model needs them, `[n]`: entry `t` is the token after `t`, or
     /// [`UNTRAINED`]; the last one always is.
     pub fn labels(&self) -> impl Iterator<Item = i32> + '_ {
-        let aligned = self.aligned.unwrap_or(self.tokens);
+        let aligned = self.aligned.as_ref().unwrap_or(&self.tokens);
         let shifted = aligned.get(1..).unwrap_or_default().iter().copied();
         shifted.chain((!aligned.is_empty()).then_some(UNTRAINED))
     }
@@ -81,7 +90,7 @@ impl Dataset {
         for path in files {
             total_bytes += path.metadata().map_err(|e| DataError::io(path, e))?.len();
         }
-        let mut store = Store::default();
+        let mut store = Store::new(&options.cache_directory());
         let mut bytes_before = 0;
         for path in files {
             let mut report = |rows, bytes| {
@@ -94,25 +103,9 @@ impl Dataset {
             };
             bytes_before += store.read_file(path, options, vocabulary, &mut report)?;
         }
-        let Counts {
-            rows,
-            untrained,
-            too_long,
-            ..
-        } = store.counts;
-        if store.records.is_empty() {
-            return Err(DataError::NothingTrained {
-                rows,
-                untrained,
-                too_long,
-            });
-        }
-        store.tokens.shrink_to_fit();
-        store.labels.shrink_to_fit();
-        store.records.shrink_to_fit();
-        let records = (0..store.records.len() as u32).collect();
+        store.finish()?;
         let store = Arc::new(store);
-        Ok(Dataset { store, records })
+        Ok(Dataset { store, rows: None })
     }
 
     /// Takes rows for evaluation: a fraction (rounded up) or a number of them, drawn by `seed`;
@@ -121,7 +114,7 @@ impl Dataset {
     /// # Errors
     /// [`DataError::Split`] where a side would be empty.
     pub fn split(&self, split: f64, seed: u64) -> Result<(Dataset, Dataset), DataError> {
-        let rows = self.records.len();
+        let rows = self.num_sequences();
         let eval = if split < 1.0 {
             (split * rows as f64).ceil()
         } else {
@@ -135,20 +128,14 @@ impl Dataset {
             });
         }
         let key = random::key(seed, Purpose::SHUFFLE, 0);
-        let mut drawn: Vec<(u64, u32)> = (0..rows as u32)
-            .map(|row| {
-                // The third word separates this draw from the orders of the epochs.
-                let words = random::philox(key, [row, 0, 1, 0]);
-                (u64::from(words[0]) << 32 | u64::from(words[1]), row)
-            })
-            .collect();
-        drawn.sort_unstable();
-        let side = |part: &[(u64, u32)]| {
-            let mut rows: Vec<u32> = part.iter().map(|(_, row)| *row).collect();
+        // The third word separates this draw from the orders of the epochs.
+        let drawn = order::shuffled(rows as u32, |row| random::philox(key, [row, 0, 1, 0]));
+        let side = |part: &[u32]| {
+            let mut rows: Vec<u32> = part.iter().map(|&row| self.row(row as usize)).collect();
             rows.sort_unstable();
             Dataset {
                 store: Arc::clone(&self.store),
-                records: rows.iter().map(|&row| self.records[row as usize]).collect(),
+                rows: Some(rows.into()),
             }
         };
         Ok((side(&drawn[eval..]), side(&drawn[..eval])))
@@ -156,33 +143,42 @@ impl Dataset {
 
     /// Number of sequences; never 0.
     pub fn num_sequences(&self) -> usize {
-        self.records.len()
+        self.rows
+            .as_ref()
+            .map_or_else(|| self.store.len(), |rows| rows.len())
     }
 
     /// The sequence at `index` in file order.
     ///
+    /// # Errors
+    /// A temporary file that cannot be read.
+    ///
     /// # Panics
     /// Where `index` is not below [`Dataset::num_sequences`].
-    pub fn sequence(&self, index: usize) -> Sequence<'_> {
-        let record = self.record(index);
-        let length = record.length as usize;
-        Sequence {
-            tokens: &self.store.tokens[record.tokens..][..length],
-            aligned: (record.labels != usize::MAX)
-                .then(|| &self.store.labels[record.labels..][..length]),
-            trained_tokens: record.trained as usize,
-        }
+    pub fn sequence(&self, index: usize) -> Result<Sequence, DataError> {
+        let record = self.store.record(self.row(index) as usize)?;
+        Ok(Sequence {
+            tokens: record.tokens,
+            aligned: record.labels,
+            trained_tokens: record.trained,
+        })
     }
 
     /// Tokens of the sequence at `index`.
     pub fn length(&self, index: usize) -> usize {
-        self.record(index).length as usize
+        self.store.length(self.row(index) as usize)
     }
 
-    /// Where the row of the sequence at `index` stands.
-    pub fn place(&self, index: usize) -> Place {
-        let record = self.record(index);
-        Place::new(&self.store.files[record.file as usize].path, record.line)
+    /// Where the sequence at `index` comes from.
+    ///
+    /// # Errors
+    /// As [`Dataset::sequence`].
+    pub fn origin(&self, index: usize) -> Result<SequenceOrigin, DataError> {
+        let origin = self.store.origin(self.row(index) as usize)?;
+        Ok(SequenceOrigin {
+            place: Place::new(&self.store.files[origin.file].path, origin.line),
+            full_length: origin.full_length,
+        })
     }
 
     /// The files that were read, with their content's hash.
@@ -197,10 +193,13 @@ impl Dataset {
 
     /// Host memory that the sequences take, in bytes; after a split, of both sides together.
     pub fn host_bytes(&self) -> u64 {
-        let store = &self.store;
-        let ids = (store.tokens.capacity() + store.labels.capacity()) * size_of::<i32>();
-        let records = store.records.capacity() * size_of::<Record>();
-        (ids + records + size_of_val(&*self.records)) as u64
+        let rows = self.rows.as_ref().map_or(0, |rows| size_of_val(&**rows));
+        (self.store.memory_bytes() + rows) as u64
+    }
+
+    /// Bytes of the temporary file that the sequences are in; 0 where they are in memory.
+    pub fn file_bytes(&self) -> u64 {
+        self.store.file_bytes()
     }
 
     /// A dataset of the given tokens, with labels where the second part has them.
@@ -208,12 +207,12 @@ impl Dataset {
     pub(super) fn of_rows(rows: &[(Vec<i32>, Option<Vec<i32>>)]) -> Dataset {
         use super::format::Format;
         use super::row::{Outcome, Row};
-        let mut store = Store::default();
+        let mut store = Store::new(std::path::Path::new("."));
         for (line, (tokens, labels)) in rows.iter().enumerate() {
             let row = Row {
                 tokens: tokens.clone(),
                 labels: labels.clone(),
-                truncated: false,
+                full_length: tokens.len(),
             };
             store
                 .add(Outcome::Kept(row), line as u64 + 1)
@@ -226,13 +225,17 @@ impl Dataset {
             rows: rows.len() as u64,
             format: Format::InputIds,
         });
-        let records = (0..store.records.len() as u32).collect();
+        store.finish().expect("rows to train on");
         let store = Arc::new(store);
-        Dataset { store, records }
+        Dataset { store, rows: None }
     }
 
-    fn record(&self, index: usize) -> &Record {
-        &self.store.records[self.records[index] as usize]
+    /// The store's number of the sequence at `index`.
+    fn row(&self, index: usize) -> u32 {
+        match &self.rows {
+            Some(rows) => rows[index],
+            None => index as u32,
+        }
     }
 }
 
@@ -243,7 +246,7 @@ mod tests {
     fn labels(tokens: &[i32], labels: Option<&[i32]>) -> Vec<i32> {
         let row = (tokens.to_vec(), labels.map(<[i32]>::to_vec));
         let dataset = Dataset::of_rows(&[row]);
-        let sequence = dataset.sequence(0);
+        let sequence = dataset.sequence(0).unwrap();
         let labels: Vec<i32> = sequence.labels().collect();
         let trained = labels.iter().filter(|&&label| label != UNTRAINED).count();
         assert_eq!(trained, sequence.trained_tokens);
@@ -267,8 +270,8 @@ mod tests {
             (vec![1, 2, 3], Some(vec![-100, -100, 3])),
         ]);
         assert_eq!(dataset.num_sequences(), 1);
-        assert_eq!(dataset.sequence(0).tokens, [1, 2, 3]);
-        assert_eq!(dataset.place(0).line, 4);
+        assert_eq!(dataset.sequence(0).unwrap().tokens, [1, 2, 3]);
+        assert_eq!(dataset.origin(0).unwrap().place.line, 4);
         let counts = dataset.counts();
         assert_eq!((counts.rows, counts.untrained), (4, 3));
         assert_eq!((counts.tokens, counts.trained_tokens), (3, 1));
@@ -286,7 +289,7 @@ mod tests {
         let dataset = Dataset::of_rows(&rows);
         let firsts = |d: &Dataset| -> Vec<i32> {
             (0..d.num_sequences())
-                .map(|i| d.sequence(i).tokens[0])
+                .map(|i| d.sequence(i).unwrap().tokens[0])
                 .collect()
         };
         let (train, eval) = dataset.split(0.11, 42).unwrap();

@@ -46,7 +46,7 @@ pub enum DataError {
     },
     /// The file's name says that it is of another kind.
     #[error(
-        "{} is not of a kind that this version reads; expected .jsonl or .json, found `{found}`",
+        "{} is not of a kind that this version reads; expected .jsonl, .json or .parquet, found `{found}`",
         path.display()
     )]
     FileKind {
@@ -241,10 +241,13 @@ pub enum DataError {
     },
     /// No token of any row is trained.
     #[error(
-        "no token would be trained: of {rows} rows, {untrained} have no trained token and \
-         {too_long} are too long; check labels, data.max_seq_len and data.train_on"
+        "no token would be trained: of {rows} rows, {untrained} have no trained token, {too_long} \
+         are too long and {dropped} were left out as bad; check labels, data.max_seq_len and \
+         data.train_on"
     )]
     NothingTrained {
+        /// Rows left out as bad.
+        dropped: u64,
         /// Rows read.
         rows: u64,
         /// Rows without a trained token.
@@ -376,6 +379,48 @@ pub enum DataError {
         /// The known ones.
         known: String,
     },
+    /// A row that takes more than a reader may hold.
+    #[error(
+        "{place}: the row has more than {most} bytes; split it, or check for a missing line end"
+    )]
+    RowBytes {
+        /// The row.
+        place: Place,
+        /// The most that is read.
+        most: usize,
+    },
+    /// A parquet file that cannot be read; its places are numbers of rows.
+    #[error(
+        "{place}: the parquet file cannot be read here: {reason}; write it again, uncompressed or with snappy, gzip or lz4"
+    )]
+    Parquet {
+        /// The row; 0 for the file itself.
+        place: Place,
+        /// The reason.
+        reason: String,
+    },
+    /// The rows fill more than memory may hold, and the file for them fails.
+    #[error("cannot {doing} the temporary file for {bytes} bytes of tokens in {}: {source}; make room there, or name another directory with data.cache_dir", directory.display())]
+    Cache {
+        /// What was tried: make, write or read.
+        doing: &'static str,
+        /// Where the file is.
+        directory: PathBuf,
+        /// Bytes of the tokens so far.
+        bytes: u64,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// More than half of the rows are bad.
+    #[error("{dropped} of {rows} rows were left out as bad, more than half; the first: {first}")]
+    MostDropped {
+        /// Bad rows.
+        dropped: u64,
+        /// Rows read.
+        rows: u64,
+        /// What is wrong with the first.
+        first: String,
+    },
     /// The tokenizer cannot encode this text.
     #[error("{place}: the tokenizer cannot encode the row: {reason}")]
     Encode {
@@ -387,6 +432,11 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// Whether the disk or the memory is at fault, not the data.
+    pub fn is_of_resources(&self) -> bool {
+        matches!(self, DataError::Cache { .. })
+    }
+
     pub(super) fn option(
         key: &'static str,
         expected: impl Into<String>,

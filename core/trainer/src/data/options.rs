@@ -40,6 +40,11 @@ pub struct DataOptions {
     /// set (`tokenizer`: the tokenizer's own), rows of alpaca and of prompts and completions in plain
     /// text become turns too; otherwise they stay text, one behind the other.
     pub chat_template: Option<String>,
+    /// What happens to a row that cannot be read.
+    pub on_bad_row: OnBadRow,
+    /// Directory of the temporary file that tokens go to when they are many; unset: `TMPDIR`, else
+    /// `/var/tmp`.
+    pub cache_dir: Option<PathBuf>,
     /// Draw a new order of rows each epoch from the run's seed; otherwise file order.
     pub shuffle: bool,
 }
@@ -55,6 +60,17 @@ pub enum TooLong {
     Drop,
     /// The run is refused.
     Error,
+}
+
+/// What happens to a row that cannot be read: broken JSON, a wrong field, an unknown role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnBadRow {
+    /// The run is refused.
+    #[default]
+    Error,
+    /// The row is left out and counted; where that are more than half, the run is refused.
+    Drop,
 }
 
 /// Which tokens of a row are trained.
@@ -85,12 +101,26 @@ impl Default for DataOptions {
             pack_tokens: None,
             train_on: TrainOn::default(),
             chat_template: None,
+            on_bad_row: OnBadRow::default(),
+            cache_dir: None,
             shuffle: true,
         }
     }
 }
 
 impl DataOptions {
+    /// Where tokens go that are too many for memory.
+    pub fn cache_directory(&self) -> PathBuf {
+        let chosen = self.cache_dir.clone();
+        let named = || std::env::var_os("TMPDIR").map(PathBuf::from);
+        // `/tmp` often is memory.
+        let disk = || Some(PathBuf::from("/var/tmp")).filter(|path| path.is_dir());
+        chosen
+            .or_else(named)
+            .or_else(disk)
+            .unwrap_or_else(std::env::temp_dir)
+    }
+
     /// Refuses values that no run can have; reads no file.
     ///
     /// # Errors
@@ -165,6 +195,8 @@ mod tests {
             micro_batch = 2
             pack_tokens = 128
             train_on = "all"
+            on_bad_row = "drop"
+            cache_dir = "cache"
             shuffle = false
         "#;
         let options: DataOptions = toml::from_str(text).unwrap();

@@ -20,14 +20,9 @@ impl Order {
             return (0..rows).collect();
         };
         let key = random::key(seed, Purpose::SHUFFLE, 0);
-        let mut keyed: Vec<(u64, u32)> = (0..rows)
-            .map(|row| {
-                let words = random::philox(key, [row, epoch as u32, 0, (epoch >> 32) as u32]);
-                (u64::from(words[0]) << 32 | u64::from(words[1]), row)
-            })
-            .collect();
-        keyed.sort_unstable();
-        keyed.into_iter().map(|(_, row)| row).collect()
+        shuffled(rows, |row| {
+            random::philox(key, [row, epoch as u32, 0, (epoch >> 32) as u32])
+        })
     }
 
     /// Whether all epochs are alike.
@@ -35,6 +30,52 @@ impl Order {
         self == Order::File
     }
 }
+
+/// `0..rows`, sorted by the first two `words` of each, then by row.
+///
+/// The rows are dealt into buckets by their keys' first bits and each bucket is sorted by itself,
+/// so that no more than a bucket's keys are held: 4 bytes a row in all.
+pub(super) fn shuffled(rows: u32, words: impl Fn(u32) -> [u32; 4]) -> Vec<u32> {
+    let key_of = |row| {
+        let [high, low, ..] = words(row);
+        u64::from(high) << 32 | u64::from(low)
+    };
+    let bits = (rows / ROWS_OF_A_BUCKET)
+        .checked_ilog2()
+        .map_or(1, |bits| bits + 1);
+    let bucket = |row| (key_of(row) >> (u64::BITS - bits)) as usize;
+    let mut ends = vec![0u32; 1 << bits];
+    for row in 0..rows {
+        ends[bucket(row)] += 1;
+    }
+    let mut sum = 0;
+    for end in &mut ends {
+        // The bucket's begin for now; dealing moves it to the end.
+        sum += std::mem::replace(end, sum);
+    }
+    let mut order = vec![0; rows as usize];
+    for row in 0..rows {
+        let place = &mut ends[bucket(row)];
+        order[*place as usize] = row;
+        *place += 1;
+    }
+    let mut keyed: Vec<(u64, u32)> = Vec::new();
+    let mut begin = 0;
+    for end in ends {
+        let part = &mut order[begin..end as usize];
+        keyed.clear();
+        keyed.extend(part.iter().map(|&row| (key_of(row), row)));
+        keyed.sort_unstable();
+        for (place, (_, row)) in part.iter_mut().zip(&keyed) {
+            *place = *row;
+        }
+        begin = end as usize;
+    }
+    order
+}
+
+/// Rows that share a bucket, about.
+const ROWS_OF_A_BUCKET: u32 = 1 << 12;
 
 #[cfg(test)]
 mod tests {
@@ -57,6 +98,18 @@ mod tests {
             rows.sort_unstable();
             assert!(rows.into_iter().eq(0..100));
         }
+    }
+
+    #[test]
+    fn buckets_give_the_order_of_one_sort() {
+        for rows in [0, 1, 2, 4097, 50_000] {
+            let words = |row| random::philox([1, 2], [row, 0, 0, 0]);
+            let mut sorted: Vec<u32> = (0..rows).collect();
+            sorted.sort_by_key(|&row| (words(row)[0], words(row)[1], row));
+            assert_eq!(shuffled(rows, words), sorted);
+        }
+        // Equal keys: by row.
+        assert!(shuffled(10_000, |row| [row / 5000, 0, 0, 0]).is_sorted());
     }
 
     /// Pins the order itself: it must stay for ever, or no run could be repeated.

@@ -79,8 +79,8 @@ impl MicroBatch {
     }
 
     /// Adds the sequence that is number `position` of its step.
-    pub(super) fn push(&mut self, position: u32, sequence: &Sequence<'_>) {
-        self.tokens.extend_from_slice(sequence.tokens);
+    pub(super) fn push(&mut self, position: u32, sequence: &Sequence) {
+        self.tokens.extend_from_slice(&sequence.tokens);
         self.positions.extend(0..sequence.tokens.len() as i32);
         self.labels.extend(sequence.labels());
         self.cu_seqlens.push(self.tokens.len() as i32);

@@ -12,6 +12,8 @@ use sha2::{Digest, Sha256};
 use super::error::{DataError, Place};
 
 const BUFFER_BYTES: usize = 1 << 20;
+/// The most bytes of one row that are held.
+pub(super) const MOST_ROW_BYTES: usize = 64 << 20;
 
 /// A row as it stands in the file.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,8 +22,9 @@ pub(super) struct RawRow {
     pub line: u64,
     /// Bytes before it in that line.
     pub column: usize,
-    /// The row's bytes; not yet known to be JSON or UTF-8.
-    pub bytes: Vec<u8>,
+    /// The row's bytes, not yet known to be JSON or UTF-8; nothing is kept of a row that has more
+    /// than [`MOST_ROW_BYTES`].
+    pub bytes: Option<Vec<u8>>,
     /// Whether the file ended right behind it, without a line end.
     pub last: bool,
 }
@@ -110,25 +113,46 @@ impl Reader {
     fn next_line(&mut self) -> Result<Option<RawRow>, DataError> {
         loop {
             let (line, column) = (self.line, self.column);
-            let mut bytes = Vec::new();
-            let read = self.input.read_until(b'\n', &mut bytes);
-            self.bytes_read += read.map_err(|e| DataError::io(&self.path, e))? as u64;
-            if bytes.is_empty() {
+            let Some((mut bytes, last)) = self.line_bytes()? else {
                 return Ok(None);
-            }
+            };
             self.line += 1;
             self.column = 0;
-            let last = bytes.last() != Some(&b'\n');
             // The line end goes: the parser would name the line behind it for a row that breaks
             // off.
-            bytes.truncate(bytes.trim_ascii_end().len());
-            if !bytes.is_empty() {
+            if let Some(bytes) = &mut bytes {
+                bytes.truncate(bytes.trim_ascii_end().len());
+            }
+            if bytes.as_ref().is_none_or(|bytes| !bytes.is_empty()) {
                 return Ok(Some(RawRow {
                     line,
                     column,
                     bytes,
                     last,
                 }));
+            }
+        }
+    }
+
+    /// The bytes up to the next line end, and whether the file's end came before one; nothing at
+    /// the file's end.
+    #[allow(clippy::type_complexity)]
+    fn line_bytes(&mut self) -> Result<Option<(Option<Vec<u8>>, bool)>, DataError> {
+        let mut bytes = Vec::new();
+        let mut length = 0;
+        loop {
+            let most = (MOST_ROW_BYTES + 1 - bytes.len()) as u64;
+            let read = self.input.by_ref().take(most).read_until(b'\n', &mut bytes);
+            let read = read.map_err(|e| DataError::io(&self.path, e))?;
+            self.bytes_read += read as u64;
+            length += read;
+            let ended = bytes.last() == Some(&b'\n');
+            if ended || read == 0 {
+                let kept = (length <= MOST_ROW_BYTES).then_some(bytes);
+                return Ok((length > 0).then_some((kept, !ended)));
+            }
+            if length > MOST_ROW_BYTES {
+                bytes.clear();
             }
         }
     }
@@ -165,7 +189,7 @@ impl Reader {
     fn element(&mut self) -> Result<RawRow, DataError> {
         let (line, column) = (self.line, self.column);
         let mut bytes = Vec::new();
-        let (mut depth, mut in_string, mut escaped) = (0u64, false, false);
+        let (mut depth, mut in_string, mut escaped, mut length) = (0u64, false, false, 0);
         while let Some(byte) = self.peek()? {
             let closes = matches!(byte, b']' | b'}') && !in_string;
             if depth == 0 && !in_string && (closes || byte == b',') {
@@ -179,7 +203,10 @@ impl Reader {
                 _ if closes => depth -= 1,
                 _ => {}
             }
-            bytes.push(byte);
+            length += 1;
+            if length <= MOST_ROW_BYTES {
+                bytes.push(byte);
+            }
             self.take();
             if closes && depth == 0 {
                 break;
@@ -191,7 +218,7 @@ impl Reader {
         Ok(RawRow {
             line,
             column,
-            bytes,
+            bytes: (length <= MOST_ROW_BYTES).then_some(bytes),
             last: false,
         })
     }
@@ -283,7 +310,10 @@ mod tests {
         let mut reader = Reader::new(path, input, may_be_array).map_err(|e| e.to_string())?;
         let mut rows = Vec::new();
         while let Some(row) = reader.next_row().map_err(|e| e.to_string())? {
-            rows.push((row.line, String::from_utf8(row.bytes).unwrap()));
+            rows.push((
+                row.line,
+                String::from_utf8(row.bytes.expect("short rows")).unwrap(),
+            ));
         }
         assert_eq!(reader.bytes_read(), text.len() as u64);
         assert_eq!(reader.sha256().unwrap(), hex(&Sha256::digest(text)));

@@ -8,7 +8,7 @@ use super::conversation::{Example, Fields};
 use super::error::{DataError, Place};
 use super::format::{self, Format, renamed};
 use super::options::{DataOptions, TooLong, TrainOn};
-use super::reader::RawRow;
+use super::reader::{MOST_ROW_BYTES, RawRow};
 use super::tokenizer::{AddedTokens, TextTokenizer};
 use super::turns::{self, trained_tokens};
 
@@ -22,8 +22,8 @@ pub(super) struct Row {
     pub tokens: Vec<i32>,
     /// `[n]` labels aligned with `tokens` (not shifted); none where every token is trained.
     pub labels: Option<Vec<i32>>,
-    /// Whether tokens were cut off.
-    pub truncated: bool,
+    /// Tokens before any were cut off.
+    pub full_length: usize,
 }
 
 /// `[n]` token ids and their labels, as in [`Row`].
@@ -38,7 +38,11 @@ pub(super) enum Outcome {
 
 /// The row as a JSON object.
 pub(super) fn parse(raw: &RawRow, place: &Place) -> Result<Map<String, Value>, DataError> {
-    let text = std::str::from_utf8(&raw.bytes).map_err(|e| {
+    let bytes = raw.bytes.as_deref().ok_or_else(|| DataError::RowBytes {
+        place: place.clone(),
+        most: MOST_ROW_BYTES,
+    })?;
+    let text = std::str::from_utf8(bytes).map_err(|e| {
         let place = place.clone();
         match e.error_len() {
             None if raw.last => DataError::Truncated { place },
@@ -256,9 +260,9 @@ impl RowRules<'_> {
         place: &Place,
     ) -> Result<Outcome, DataError> {
         let longest = self.options.max_seq_len;
-        let truncated = tokens.len() > longest;
+        let full_length = tokens.len();
         match self.options.too_long {
-            _ if !truncated => {}
+            _ if full_length <= longest => {}
             TooLong::Truncate => {
                 tokens.truncate(longest);
                 if let Some(labels) = &mut labels {
@@ -270,14 +274,14 @@ impl RowRules<'_> {
                 return Err(DataError::TooLong {
                     place: place.clone(),
                     expected: longest,
-                    found: tokens.len(),
+                    found: full_length,
                 });
             }
         }
         Ok(Outcome::Kept(Row {
             tokens,
             labels,
-            truncated,
+            full_length,
         }))
     }
 }
@@ -378,7 +382,7 @@ mod tests {
         RawRow {
             line: 3,
             column: 0,
-            bytes: text.to_vec(),
+            bytes: Some(text.to_vec()),
             last: false,
         }
     }
@@ -399,28 +403,25 @@ mod tests {
             .map_err(|e| e.to_string())
     }
 
-    fn kept(tokens: &[i32], labels: Option<&[i32]>, truncated: bool) -> Outcome {
+    fn kept(tokens: &[i32], labels: Option<&[i32]>, full_length: usize) -> Outcome {
         Outcome::Kept(Row {
             tokens: tokens.to_vec(),
             labels: labels.map(<[i32]>::to_vec),
-            truncated,
+            full_length,
         })
     }
 
     #[test]
     fn ids_and_labels_are_read_as_they_are() {
         let row = r#"{"input_ids": [0, 9], "labels": [-100, 3], "attention_mask": [1, 1]}"#;
-        assert_eq!(
-            read(row, |_| ()),
-            Ok(kept(&[0, 9], Some(&[-100, 3]), false))
-        );
+        assert_eq!(read(row, |_| ()), Ok(kept(&[0, 9], Some(&[-100, 3]), 2)));
         let row = r#"{"input_ids": [0, 9], "labels": null, "other": {}}"#;
-        assert_eq!(read(row, |_| ()), Ok(kept(&[0, 9], None, false)));
+        assert_eq!(read(row, |_| ()), Ok(kept(&[0, 9], None, 2)));
         let row = r#"{"ids": [4]}"#;
         let renamed = read(row, |o| {
             o.fields.insert("input_ids".into(), "ids".into());
         });
-        assert_eq!(renamed, Ok(kept(&[4], None, false)));
+        assert_eq!(renamed, Ok(kept(&[4], None, 1)));
     }
 
     #[test]
@@ -432,7 +433,7 @@ mod tests {
                 o.too_long = too_long;
             })
         };
-        let cut = kept(&[1, 2], Some(&[1, 2]), true);
+        let cut = kept(&[1, 2], Some(&[1, 2]), 3);
         assert_eq!(under(TooLong::Truncate), Ok(cut));
         assert_eq!(under(TooLong::Drop), Ok(Outcome::TooLong));
         let refused = under(TooLong::Error).unwrap_err();

@@ -73,7 +73,7 @@ pub struct Schedule {
     total_steps: u64,
     extent: Extent,
     /// The order of the epoch that was asked for last.
-    recent: Mutex<Option<(u64, Arc<[u32]>)>>,
+    recent: Mutex<Option<(u64, Arc<Vec<u32>>)>>,
 }
 
 impl Schedule {
@@ -119,7 +119,7 @@ impl Schedule {
             let longest = (0..rows).find(|&index| dataset.length(index) > expected);
             if let Some(index) = longest {
                 return Err(DataError::PackTokens {
-                    place: dataset.place(index),
+                    place: dataset.origin(index)?.place,
                     expected,
                     found: dataset.length(index),
                 });
@@ -167,9 +167,12 @@ impl Schedule {
 
     /// Step `index` of the run, from 0.
     ///
+    /// # Errors
+    /// A temporary file that cannot be read.
+    ///
     /// # Panics
     /// Where `index` is not below [`Schedule::total_steps`].
-    pub fn step(&self, index: u64) -> Step {
+    pub fn step(&self, index: u64) -> Result<Step, DataError> {
         assert!(
             index < self.total_steps,
             "step {index} of a run of {} steps",
@@ -185,26 +188,28 @@ impl Schedule {
                 let mut micro_batch = MicroBatch::new();
                 for &position in group {
                     let row = rows[position as usize] as usize;
-                    micro_batch.push(position, &self.dataset.sequence(row));
+                    micro_batch.push(position, &self.dataset.sequence(row)?);
                 }
-                micro_batch
+                Ok(micro_batch)
             })
-            .collect();
-        Step {
+            .collect::<Result<_, DataError>>()?;
+        Ok(Step {
             epoch,
             trained_tokens: micro_batches.iter().map(|m| m.num_trained).sum(),
             micro_batches,
-        }
+        })
     }
 
-    fn recent_order(&self, epoch: u64) -> Arc<[u32]> {
+    fn recent_order(&self, epoch: u64) -> Arc<Vec<u32>> {
         let epoch = if self.order.repeats() { 0 } else { epoch };
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         match &*recent {
             Some((held, order)) if *held == epoch => Arc::clone(order),
             _ => {
+                // Before the next one is made: there is never more than one.
+                *recent = None;
                 let rows = self.dataset.num_sequences();
-                let order: Arc<[u32]> = self.order.of_epoch(epoch, rows).into();
+                let order = Arc::new(self.order.of_epoch(epoch, rows));
                 *recent = Some((epoch, Arc::clone(&order)));
                 order
             }
@@ -236,17 +241,19 @@ impl Schedule {
         let extent = if epochs.saturating_mul(rows as u64) > MEASURED {
             self.bound()
         } else {
+            // The first epoch comes last: its order stays for the run to begin with.
             (0..epochs)
-                .into_par_iter()
+                .rev()
                 .map(|epoch| {
-                    let order = self.order.of_epoch(epoch, rows);
+                    let order = self.recent_order(epoch);
                     let steps_before = epoch * self.steps_per_epoch;
                     let steps = (self.total_steps - steps_before).min(self.steps_per_epoch);
                     (0..steps)
+                        .into_par_iter()
                         .map(|step| self.measure_step(self.rows_of(step, &order)))
-                        .fold(Extent::default(), Extent::join)
+                        .reduce(Extent::default, Extent::join)
                 })
-                .reduce(Extent::default, Extent::join)
+                .fold(Extent::default(), Extent::join)
         };
         if extent.max_tokens > i32::MAX as usize {
             let found = extent.max_tokens as u64;
@@ -258,22 +265,24 @@ impl Schedule {
     /// Sizes that no step of any order exceeds.
     fn bound(&self) -> Extent {
         let rows = self.dataset.num_sequences();
-        let mut lengths: Vec<usize> = (0..rows).map(|index| self.dataset.length(index)).collect();
+        let lengths = (0..rows).map(|index| self.dataset.length(index) as u32);
+        let mut lengths: Vec<u32> = lengths.collect();
         lengths.sort_unstable();
+        let sum = |lengths: &[u32]| lengths.iter().map(|&length| length as usize).sum();
         let step_sequences = self.batch_size.min(rows);
         let (max_tokens, max_sequences, max_micro_batches) = match self.packing {
             Packing::Sequences(count) => {
                 let count = count.min(step_sequences);
-                let longest = lengths[rows - count..].iter().sum();
+                let longest = sum(&lengths[rows - count..]);
                 (longest, count, step_sequences.div_ceil(count))
             }
             Packing::Tokens(capacity) => {
-                let shortest = lengths.iter().scan(0, |sum, length| {
-                    *sum += length;
+                let shortest = lengths.iter().scan(0, |sum, &length| {
+                    *sum += length as usize;
                     Some(*sum)
                 });
                 let fitting = shortest.take_while(|sum| *sum <= capacity).count();
-                let tokens: usize = lengths[rows - step_sequences..].iter().sum();
+                let tokens = sum(&lengths[rows - step_sequences..]);
                 (
                     capacity.min(tokens),
                     fitting.min(step_sequences),
@@ -284,7 +293,7 @@ impl Schedule {
         Extent {
             max_tokens,
             max_sequences,
-            max_sequence_tokens: lengths[rows - 1],
+            max_sequence_tokens: lengths[rows - 1] as usize,
             max_micro_batches,
         }
     }
@@ -356,7 +365,7 @@ mod tests {
             (vec![6, 7, 8], Some(vec![6, -100, 8])),
         ]);
         let schedule = Schedule::training(&data, &options(3, 2, None), 1, ONCE).unwrap();
-        let step = schedule.step(0);
+        let step = schedule.step(0).unwrap();
         assert_eq!(step.trained_tokens, 4);
         let first = MicroBatch {
             tokens: vec![1, 2, 3, 4, 5],
@@ -392,10 +401,16 @@ mod tests {
         };
         let schedule = Schedule::training(&data, &options(2, 1, None), 1, twice).unwrap();
         assert_eq!((schedule.steps_per_epoch(), schedule.total_steps()), (3, 6));
-        let seen: Vec<_> = (0..6).map(|k| rows(&schedule.step(k))).collect();
+        let seen: Vec<_> = (0..6).map(|k| rows(&schedule.step(k).unwrap())).collect();
         assert_eq!(seen[..3], [vec![0, 1], vec![2, 3], vec![4]]);
         assert_eq!(seen[..3], seen[3..]);
-        assert_eq!((schedule.step(2).epoch, schedule.step(3).epoch), (0, 1));
+        assert_eq!(
+            (
+                schedule.step(2).unwrap().epoch,
+                schedule.step(3).unwrap().epoch
+            ),
+            (0, 1)
+        );
     }
 
     #[test]
@@ -427,10 +442,13 @@ mod tests {
         };
         let (one, four, packed) = (shuffled(1, None), shuffled(4, None), shuffled(1, Some(12)));
         for k in 0..one.total_steps() {
-            let expected = rows(&one.step(k));
-            assert_eq!(rows(&four.step(k)), expected);
-            assert_eq!(rows(&packed.step(k)), expected);
-            assert_eq!(four.step(k).trained_tokens, packed.step(k).trained_tokens);
+            let expected = rows(&one.step(k).unwrap());
+            assert_eq!(rows(&four.step(k).unwrap()), expected);
+            assert_eq!(rows(&packed.step(k).unwrap()), expected);
+            assert_eq!(
+                four.step(k).unwrap().trained_tokens,
+                packed.step(k).unwrap().trained_tokens
+            );
         }
     }
 
@@ -445,10 +463,10 @@ mod tests {
         let data = dataset(&[2, 5, 3, 6, 4, 7, 3]);
         let new = || Schedule::training(&data, &options, 42, horizon).unwrap();
         let schedule = new();
-        let forward: Vec<Step> = (0..12).map(|k| schedule.step(k)).collect();
+        let forward: Vec<Step> = (0..12).map(|k| schedule.step(k).unwrap()).collect();
         for k in (0..12).rev() {
-            assert_eq!(schedule.step(k), forward[k as usize]);
-            assert_eq!(new().step(k), forward[k as usize]);
+            assert_eq!(schedule.step(k).unwrap(), forward[k as usize]);
+            assert_eq!(new().step(k).unwrap(), forward[k as usize]);
         }
         for epoch in forward.chunks(3) {
             let mut seen: Vec<i32> = epoch.iter().flat_map(rows).collect();
@@ -473,7 +491,7 @@ mod tests {
                 let schedule = Schedule::training(&data, &options, 5, horizon).unwrap();
                 let mut seen = Extent::default();
                 for k in 0..schedule.total_steps() {
-                    let step = schedule.step(k);
+                    let step = schedule.step(k).unwrap();
                     for m in &step.micro_batches {
                         let longest = m
                             .cu_seqlens

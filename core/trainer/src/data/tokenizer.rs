@@ -19,6 +19,7 @@ use tokenizers::{Encoding, ModelWrapper, Tokenizer};
 use super::error::DataError;
 use super::panics::contain;
 use super::reader::hex;
+use crate::files::ModelDirectory;
 
 /// A tokenizer that fits the model.
 pub struct TextTokenizer {
@@ -222,6 +223,24 @@ impl Vocabulary {
             directory: directory.into(),
             size,
             tokenizer: OnceLock::new(),
+        }
+    }
+
+    /// The vocabulary of the model in `directory`, as its `config.json` tells it.
+    ///
+    /// # Errors
+    /// A config without `vocab_size`.
+    pub fn of_model(directory: &ModelDirectory) -> Result<Self, DataError> {
+        let config = directory.config();
+        let size = ["/vocab_size", "/text_config/vocab_size"]
+            .iter()
+            .find_map(|key| config.pointer(key)?.as_u64());
+        match size {
+            Some(size) => Ok(Vocabulary::new(directory.path(), size as usize)),
+            None => Err(DataError::Tokenizer {
+                path: directory.path().join("config.json"),
+                reason: "it has no vocab_size".into(),
+            }),
         }
     }
 

@@ -45,7 +45,7 @@ impl std::fmt::Display for ExactMatch {
 }
 
 /// The first trained part of a row, and what stands before it; none where nothing is trained.
-pub fn question(sequence: &Sequence<'_>) -> Option<Question> {
+pub fn question(sequence: &Sequence) -> Option<Question> {
     let labels: Vec<i32> = sequence.labels().collect();
     let first = labels.iter().position(|&label| label != UNTRAINED)?;
     let trained = labels[first..].iter().copied();

@@ -90,7 +90,7 @@ impl PlanReport {
         let rows = session.data.as_ref().map(|data| &data.train);
         let step_flops = match rows.filter(|rows| rows.total_steps() > 0) {
             Some(rows) => {
-                let micro_batches = &rows.step(0).micro_batches;
+                let micro_batches = &rows.step(0)?.micro_batches;
                 micro_batches
                     .iter()
                     .map(|micro| plan.flops.micro_batch(micro))

@@ -85,7 +85,7 @@ impl Runner<'_> {
     fn step(&mut self, total: u64) -> Result<f64, Error> {
         let begin = Instant::now();
         let index = self.progress.step;
-        let batch = self.data.train.step(index);
+        let batch = self.data.train.step(index)?;
         let (optim, seed) = (&self.config.optim, self.config.run.seed);
         let outcome = step::train(self.executor, optim, &batch, [index, total], seed)?;
         let step_secs = begin.elapsed().as_secs_f64();

@@ -1,0 +1,66 @@
+//! What is wrong with a row -> a kind that rows left out are counted by.
+
+use serde::Serialize;
+
+use super::error::DataError;
+
+/// Rows left out as bad, by what is wrong with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// No JSON object, or one that breaks off.
+    pub json: u64,
+    /// Bytes that are no UTF-8.
+    pub utf8: u64,
+    /// More bytes than a row may have.
+    pub long: u64,
+    /// Fields that are missing or of another type, and roles that nobody knows.
+    pub fields: u64,
+    /// Ids that the model does not have, and lengths that do not agree.
+    pub ids: u64,
+    /// Conversations that the chat template refuses.
+    pub template: u64,
+    /// Text that the tokenizer cannot encode.
+    pub encoding: u64,
+}
+
+impl Dropped {
+    /// Counts the row that `fault` is about; what is not about one row is handed back.
+    pub(super) fn add(&mut self, fault: DataError) -> Result<(), DataError> {
+        let count = match &fault {
+            DataError::Json { .. } | DataError::Truncated { .. } => &mut self.json,
+            DataError::Utf8 { .. } => &mut self.utf8,
+            DataError::RowBytes { .. } => &mut self.long,
+            DataError::WrongType { .. }
+            | DataError::MissingField { .. }
+            | DataError::UnknownFormat { .. }
+            | DataError::NoTurns { .. }
+            | DataError::UnknownRole { .. } => &mut self.fields,
+            DataError::TokenId { .. } | DataError::Length { .. } | DataError::Padded { .. } => {
+                &mut self.ids
+            }
+            DataError::Conversation { .. } => &mut self.template,
+            DataError::Encode { .. } => &mut self.encoding,
+            _ => return Err(fault),
+        };
+        *count += 1;
+        Ok(())
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.by_kind().iter().map(|(count, _)| count).sum()
+    }
+
+    /// The counts with what each is of, for messages.
+    pub fn by_kind(&self) -> [(u64, &'static str); 7] {
+        [
+            (self.json, "left out: no JSON object"),
+            (self.utf8, "left out: not UTF-8"),
+            (self.long, "left out: too many bytes"),
+            (self.fields, "left out: wrong fields"),
+            (self.ids, "left out: wrong token ids"),
+            (self.template, "left out: refused by the chat template"),
+            (self.encoding, "left out: not encodable"),
+        ]
+    }
+}
