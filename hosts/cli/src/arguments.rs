@@ -1,5 +1,6 @@
 //! The command line as it was written; what it means is the trainer's config.
 
+mod data;
 mod eval;
 mod merge;
 mod new_model;
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use espalier_trainer::checkpoint::ResumeFrom;
 use espalier_trainer::config::Sources;
 
+pub use data::{DataArguments, DataCommand, ShowArguments};
 pub use eval::EvalArguments;
 pub use merge::{BaseChoice, DtypeChoice, MergeArguments};
 pub use new_model::NewModelArguments;
@@ -39,6 +41,8 @@ pub enum Command {
     Plan(PlanArguments),
     /// Evaluate a model on rows: loss, perplexity, token accuracy
     Eval(EvalArguments),
+    /// Show rows as the trainer sees them
+    Data(DataArguments),
     /// Write a run's report anew: report.html and report.json
     Report(ReportArguments),
     /// Merge an adapter into its model: a complete directory

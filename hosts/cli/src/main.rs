@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Train(arguments) => command::train::run(&arguments, &bars, &mut out),
         Command::Plan(arguments) => command::plan::run(&arguments, &mut out),
         Command::Eval(arguments) => command::eval::run(&arguments, &bars, &mut out),
+        Command::Data(arguments) => command::data::run(&arguments.command, &mut out),
         Command::Report(arguments) => command::report::run(&arguments, &mut out),
         Command::Merge(arguments) => command::merge::run(&arguments, &bars, &mut out),
         Command::Quantize(arguments) => command::quantize::run(&arguments, &bars, &mut out),

@@ -1,0 +1,66 @@
+//! The arguments of `host data`.
+
+use clap::{Args, Subcommand};
+use espalier_trainer::config::Sources;
+
+use super::ConfigArguments;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  host data show --data train.jsonl --model models/llama")]
+pub struct DataArguments {
+    #[command(subcommand)]
+    pub command: DataCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DataCommand {
+    /// Show rows as the trainer sees them: their tokens, and which of them are trained
+    Show(ShowArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    host data show --data train.jsonl --model models/llama\n  \
+    host data show --data chats.parquet --model models/llama --chat-template chatml --rows 10 --set data.train_on='\"assistant\"'")]
+pub struct ShowArguments {
+    #[command(flatten)]
+    config: ConfigArguments,
+    /// Model directory, as Hugging Face lays it out
+    #[arg(long, value_name = "DIR")]
+    model: Option<String>,
+    /// Data files
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    data: Vec<String>,
+    /// What the fields of a row mean: text, input_ids, alpaca, chat, prompt_completion
+    #[arg(long, value_name = "NAME")]
+    format: Option<String>,
+    /// Chat template: a shipped one (llama2, llama3, mistral, chatml, zephyr), `tokenizer` or a file
+    #[arg(long, value_name = "NAME|FILE")]
+    chat_template: Option<String>,
+    /// Rows to show, the first ones
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub rows: usize,
+    /// Print rows and counts as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ShowArguments {
+    /// All layers, the flags last.
+    pub fn sources(&self) -> Sources {
+        let mut sources = self.config.sources();
+        if !self.data.is_empty() {
+            sources = sources.flag("--data", "data.files", self.data.clone());
+        }
+        for (flag, key, value) in [
+            ("--model", "model.path", &self.model),
+            ("--format", "data.format", &self.format),
+            ("--chat-template", "data.chat_template", &self.chat_template),
+        ] {
+            if let Some(value) = value {
+                sources = sources.flag(flag, key, value.as_str());
+            }
+        }
+        sources
+    }
+}

@@ -1,0 +1,193 @@
+//! `host data`: rows as the trainer sees them.
+
+use std::io::{self, IsTerminal, Write};
+
+use anstyle::{AnsiColor, Style};
+use anyhow::{Context, Result};
+use espalier_trainer::config::{Config, Need, resolve};
+use espalier_trainer::data::{Dataset, Preview, ShownToken, Vocabulary};
+use espalier_trainer::error::Error;
+use espalier_trainer::files::ModelDirectory;
+use espalier_trainer::threads::HostServices;
+use serde_json::json;
+
+use crate::arguments::{DataCommand, ShowArguments};
+
+/// Runs a command about data.
+pub fn run(command: &DataCommand, out: &mut dyn Write) -> Result<()> {
+    match command {
+        DataCommand::Show(arguments) => show(arguments, out),
+    }
+}
+
+fn show(arguments: &ShowArguments, out: &mut dyn Write) -> Result<()> {
+    let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
+    let needs = [Need::Model, Need::Data];
+    resolved.require(&needs).map_err(Error::from)?;
+    let config = resolved.config();
+    let vocabulary = vocabulary(config)?;
+    let services = HostServices::start(config.run.threads)?;
+    let read = || Dataset::load(&config.data.files, &config.data, &vocabulary, &mut |_| ());
+    let dataset = services.install(read).map_err(Error::from)?;
+    let rows = (0..dataset.num_sequences().min(arguments.rows))
+        .map(|index| Preview::of(&dataset, &vocabulary, index))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(Error::from)?;
+    if arguments.json {
+        let shown = json!({"counts": dataset.counts(), "files": dataset.files(), "rows": rows});
+        serde_json::to_writer(&mut *out, &shown)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    let marks = match io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+        true => Marks::COLOURS,
+        false => Marks::PLAIN,
+    };
+    for row in &rows {
+        print(row, &marks, out)?;
+    }
+    writeln!(out, "{}", dataset.counts())?;
+    Ok(())
+}
+
+fn vocabulary(config: &Config) -> Result<Vocabulary> {
+    let path = config.model.path.as_deref();
+    let directory =
+        ModelDirectory::open(path.context("the config has a model")?).map_err(Error::from)?;
+    Ok(Vocabulary::of_model(&directory).map_err(Error::from)?)
+}
+
+/// How what is trained is told from the rest.
+struct Marks {
+    trained: Style,
+    special: Style,
+    begin: &'static str,
+    end: &'static str,
+}
+
+impl Marks {
+    const COLOURS: Marks = Marks {
+        trained: AnsiColor::Green.on_default().bold(),
+        special: Style::new().underline(),
+        begin: "",
+        end: "",
+    };
+    const PLAIN: Marks = Marks {
+        trained: Style::new(),
+        special: Style::new(),
+        begin: "«",
+        end: "»",
+    };
+}
+
+fn print(row: &Preview, marks: &Marks, out: &mut dyn Write) -> io::Result<()> {
+    let cut = match row.full_length > row.length {
+        true => format!(", cut from {}", row.full_length),
+        false => String::new(),
+    };
+    writeln!(
+        out,
+        "{}: {} tokens{cut}, {} trained ({}trained{}, not trained)",
+        row.place,
+        row.length,
+        row.trained_tokens,
+        format_args!("{}{}", marks.trained.render(), marks.begin),
+        format_args!("{}{}", marks.end, marks.trained.render_reset()),
+    )?;
+    for run in row.tokens.chunk_by(|a, b| a.trained == b.trained) {
+        let (style, begin, end) = match run[0].trained {
+            true => (marks.trained, marks.begin, marks.end),
+            false => (Style::new(), "", ""),
+        };
+        write!(out, "{begin}")?;
+        for token in run {
+            print_token(token, style, marks.special, out)?;
+        }
+        write!(out, "{end}")?;
+    }
+    if row.full_length > row.length {
+        write!(
+            out,
+            " [{} more tokens are cut off]",
+            row.full_length - row.length
+        )?;
+    }
+    writeln!(out, "\n")
+}
+
+/// The token's text; an id in brackets where there is none. A line end is shown and made.
+fn print_token(
+    token: &ShownToken,
+    style: Style,
+    special: Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let style = match token.special {
+        true => style | special.get_effects(),
+        false => style,
+    };
+    // A line end inside a style would colour the rest of a terminal's line.
+    for (number, line) in token.text.split('\n').enumerate() {
+        if number > 0 {
+            writeln!(out, "⏎")?;
+        }
+        let shown: String = line.chars().map(visible).collect();
+        write!(out, "{style}{shown}{style:#}")?;
+    }
+    Ok(())
+}
+
+/// Control characters by their pictures: a row must not steer the terminal.
+fn visible(letter: char) -> char {
+    match letter {
+        '\t' => '⇥',
+        '\u{7f}' => '␡',
+        control @ '\0'..='\x1f' => {
+            char::from_u32(0x2400 + control as u32).expect("a picture of a control character")
+        }
+        '\u{80}'..='\u{9f}' => '\u{FFFD}',
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(text: &str, trained: bool) -> ShownToken {
+        ShownToken {
+            id: 1,
+            text: text.to_owned(),
+            trained,
+            special: text.starts_with('<'),
+        }
+    }
+
+    #[test]
+    fn what_is_trained_stands_apart_with_and_without_colours() {
+        let row = Preview {
+            place: "f.jsonl:1".to_owned(),
+            length: 4,
+            full_length: 6,
+            trained_tokens: 2,
+            tokens: vec![
+                token("<s>", false),
+                token("a\n", false),
+                token("b\x1b[2J", true),
+                token("</s>", true),
+            ],
+        };
+        let printed = |marks: &Marks| {
+            let mut out = Vec::new();
+            print(&row, marks, &mut out).expect("memory takes all");
+            String::from_utf8(out).expect("text")
+        };
+        let plain = printed(&Marks::PLAIN);
+        let expected = "f.jsonl:1: 4 tokens, cut from 6, 2 trained («trained», not trained)\n\
+                        <s>a⏎\n«b␛[2J</s>» [2 more tokens are cut off]\n\n";
+        assert_eq!(plain, expected);
+        let coloured = printed(&Marks::COLOURS);
+        assert!(coloured.contains("\x1b[32mb␛[2J\x1b[0m"), "{coloured:?}");
+        assert!(!coloured.contains('«'));
+    }
+}

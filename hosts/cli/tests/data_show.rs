@@ -1,0 +1,91 @@
+//! `host data show` -> the rows as they are trained, marked, or why they cannot be.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny")
+}
+
+fn show(rows: &str, arguments: &[&str]) -> Output {
+    let directory = tempfile::tempdir().expect("a folder");
+    let file = directory.path().join("f.jsonl");
+    std::fs::write(&file, rows).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+    command.args(["data", "show", "--model"]).arg(model());
+    command.arg("--data").arg(&file).args(arguments);
+    command.output().expect("the program starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+#[test]
+fn what_is_trained_is_marked() {
+    let row = r#"{"prompt": "In the\n", "completion": " beginning \u001b[31m"}"#;
+    let shown = show(row, &[]);
+    let out = text(&shown.stdout);
+    assert!(shown.status.success(), "{}", text(&shown.stderr));
+    assert!(
+        out.contains("f.jsonl:1: ") && out.contains("1 sequences of 1 rows"),
+        "{out}"
+    );
+    let body = out.lines().skip(1).collect::<Vec<_>>().join("\n");
+    assert!(body.contains("In the⏎\n« beginning ␛[31m"), "{out}");
+    assert_eq!(body.matches('«').count(), 1, "{out}");
+    assert!(!out.contains('\u{1b}'), "no colours in a pipe: {out:?}");
+    let cut = show(row, &["--set", "data.max_seq_len=8"]);
+    let out = text(&cut.stdout);
+    assert!(
+        out.contains("8 tokens, cut from") && out.contains("more tokens are cut off"),
+        "{out}"
+    );
+}
+
+#[test]
+fn the_same_stands_in_json() {
+    let rows = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
+    let shown = show(
+        &format!("{rows}\n{rows}\n"),
+        &["--json", "--rows", "1", "--chat-template", "chatml"],
+    );
+    assert!(shown.status.success(), "{}", text(&shown.stderr));
+    let found: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    assert_eq!(found["rows"].as_array().map(Vec::len), Some(1));
+    assert_eq!(found["counts"]["rows"], 2);
+    let tokens = found["rows"][0]["tokens"].as_array().expect("tokens");
+    let pieces = |trained: bool| -> String {
+        let chosen = tokens.iter().filter(|token| token["trained"] == trained);
+        chosen
+            .map(|token| token["text"].as_str().expect("text"))
+            .collect()
+    };
+    // The tiny tokenizer has no token of its own for ChatML's end.
+    assert_eq!(pieces(true), "b<|im_end|>\n");
+    assert_eq!(
+        pieces(false),
+        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+    );
+}
+
+#[test]
+fn rows_that_train_nothing_are_refused() {
+    let rows = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
+    let refused = show(rows, &["--chat-template", "chatml"]);
+    assert_eq!(refused.status.code(), Some(3));
+    let error = text(&refused.stderr);
+    assert!(
+        error.contains("no token would be trained: of 1 rows, 1 have no trained token"),
+        "{error}"
+    );
+    let unknown = show(rows, &["--chat-template", "chatlm"]);
+    assert_eq!(unknown.status.code(), Some(3));
+    assert!(
+        text(&unknown.stderr).contains("chatml"),
+        "{}",
+        text(&unknown.stderr)
+    );
+}
