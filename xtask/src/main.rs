@@ -1,5 +1,6 @@
 //! The developer's commands: turns `cargo xtask NAME` into builds, checks and comparisons.
 
+mod big_data;
 mod dist;
 mod doors;
 mod golden;
@@ -34,6 +35,8 @@ enum Command {
     Tidy(tidy::Options),
     /// Compare with the real peers (transformers, peft, bitsandbytes)
     Peers(peers::Options),
+    /// Write a JSONL file of a given size
+    BigData(big_data::Options),
     /// Make the golden data again with the peers and compare it with the committed
     Golden(golden::Options),
 }
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Dist(options) => dist::pack(&workspace, &options),
         Command::Tidy(options) => tidy::check(&workspace, &options),
         Command::Peers(options) => peers::compare(&workspace, &options),
+        Command::BigData(options) => big_data::write(&options),
         Command::Golden(options) => golden::regenerate(&workspace, &options),
     });
     match done {
