@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::config::ResolvedConfig;
+use crate::generate::ExactMatch;
 use crate::observer::{Event, Observer};
 use crate::plan::Purpose;
 use crate::session::{RunData, Session};
@@ -28,7 +29,13 @@ pub struct Evaluation {
     pub tokens: u64,
     /// Tokens that bear loss.
     pub trained_tokens: u64,
-    /// The time of all passes together, loading not counted, in seconds.
+    /// Share of the rows asked that were answered word for word; unset where none were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exact_match: Option<f64>,
+    /// Rows that were asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers: Option<u64>,
+    /// The time of the losses' passes together, in seconds.
     pub secs: f64,
     /// `tokens / secs`.
     pub tokens_per_sec: f64,
@@ -67,7 +74,11 @@ fn evaluate(
         plan,
         ..
     } = session;
-    let RunData { train: rows, .. } = data.ok_or_else(|| Error::Usage {
+    let RunData {
+        train: rows,
+        questions,
+        ..
+    } = data.ok_or_else(|| Error::Usage {
         message: "no rows were given".to_owned(),
         next_step: "name their files with --data FILE".to_owned(),
     })?;
@@ -83,6 +94,8 @@ fn evaluate(
         let seed = config.run.seed;
         return Err(step::evaluation_not_finite(&executor, &rows, seed));
     }
+    let answered = questions.map(|questions| questions.answer(&executor, stop));
+    let answered = answered.transpose()?;
     Ok(Evaluation {
         loss: outcome.loss,
         perplexity: outcome.loss.exp(),
@@ -90,6 +103,8 @@ fn evaluate(
         sequences: rows.dataset().num_sequences() as u64,
         tokens: outcome.tokens,
         trained_tokens: outcome.trained_tokens,
+        exact_match: answered.map(ExactMatch::share),
+        answers: answered.map(|answered| answered.asked),
         secs,
         tokens_per_sec: outcome.tokens as f64 / secs,
     })

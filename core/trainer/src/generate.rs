@@ -7,7 +7,7 @@ mod sampling;
 mod stop;
 mod text;
 
-pub use answers::{ExactMatch, Question, answer, demand, question};
+pub use answers::{ExactMatch, Questions};
 pub use generator::{Answer, End, Flow, Generator, Request, Speed};
 pub use sampling::{Draw, Sampling};
 pub use stop::{Cut, Piece, end_tokens};

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bytes::Bytes;
+use crate::generate::ExactMatch;
 
 /// Watches a run. Called from the thread that drives it, so an observer should be quick.
 pub trait Observer: Send + Sync {
@@ -144,6 +145,23 @@ pub struct EvalMetrics {
     pub eval_perplexity: f64,
     /// Share of those tokens that the model ranks first.
     pub eval_token_accuracy: f64,
+    /// Share of the answered rows that were answered word for word; unset where none were asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval_exact_match: Option<f64>,
+    /// Rows that were asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval_answers: Option<u64>,
+}
+
+impl EvalMetrics {
+    /// Right answers and all, where any were asked.
+    pub fn exact_match(&self) -> Option<ExactMatch> {
+        let (share, asked) = (self.eval_exact_match?, self.eval_answers?);
+        Some(ExactMatch {
+            right: (share * asked as f64).round() as u64,
+            asked,
+        })
+    }
 }
 
 /// JSON has no number that is not finite; one is written as `null`.

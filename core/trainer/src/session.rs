@@ -9,6 +9,7 @@ use crate::Error;
 use crate::config::{Config, ResolvedConfig};
 use crate::data::{Dataset, Extent, Horizon, Schedule, Vocabulary};
 use crate::files::ModelDirectory;
+use crate::generate::Questions;
 use crate::observer::{Event, Observer, PlanSummary};
 use crate::plan::{self, Assumed, BatchLimits, Demand, Generation, Purpose, RunPlan};
 use crate::registry::{Registry, SearchPath};
@@ -23,6 +24,8 @@ pub struct RunData {
     pub train: Schedule,
     /// One pass over the held-out rows, if there are any.
     pub eval: Option<Schedule>,
+    /// Rows to be answered at every evaluation.
+    pub questions: Option<Questions>,
     /// The tokenizer's hash, where a row of text asked for it.
     pub tokenizer_sha256: Option<String>,
 }
@@ -213,7 +216,10 @@ impl<'a> Ground<'a> {
         let demand = Demand {
             purpose,
             limits: data.as_ref().map_or_else(without_rows, limits),
-            generation: None,
+            generation: data
+                .as_ref()
+                .and_then(|data| data.questions.as_ref())
+                .map(Questions::demand),
         };
         self.plan(demand, data)
     }
@@ -394,9 +400,27 @@ fn read_rows(
         .map(|eval| Schedule::evaluation(&eval, &config.data))
         .transpose()?;
     let tokenizer_sha256 = vocabulary.loaded_tokenizer().map(|t| t.sha256().to_owned());
+    let asked = match purpose {
+        Purpose::Train => eval.as_ref(),
+        Purpose::Evaluate | Purpose::Generate => Some(&train),
+    };
+    let questions = match (config.run.eval_answers, asked) {
+        (None, _) => None,
+        (Some(count), Some(rows)) => {
+            let rows = rows.dataset();
+            Some(Questions::of(rows, count, directory, vocabulary)?)
+        }
+        (Some(_), None) => {
+            return Err(Error::Usage {
+                message: "run.eval_answers asks held-out rows, and there are none".to_owned(),
+                next_step: "give data.eval_files or data.eval_split".to_owned(),
+            });
+        }
+    };
     Ok(RunData {
         train,
         eval,
+        questions,
         tokenizer_sha256,
     })
 }

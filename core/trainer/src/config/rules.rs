@@ -29,6 +29,7 @@ fn run(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
     )?;
     resolved.counts("run.save_every", run.save_every)?;
     resolved.counts("run.eval_every", run.eval_every)?;
+    resolved.counts("run.eval_answers", run.eval_answers)?;
     resolved.counts("run.threads", run.threads.map(|n| n as u64))?;
     let one_rank = "1: this version drives one rank";
     if let Some(ranks) = run.ranks {

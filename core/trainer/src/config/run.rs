@@ -23,6 +23,8 @@ pub struct RunOptions {
     pub keep_last: u64,
     /// Steps between evaluations.
     pub eval_every: Option<u64>,
+    /// Held-out rows that every evaluation also answers, greedily, to count exact matches.
+    pub eval_answers: Option<u64>,
     /// The backend's name (`--backend`); unset: `cpu`.
     pub backend: Option<String>,
     /// Devices (`--devices`); empty: the backend's own choice.
@@ -45,6 +47,7 @@ impl Default for RunOptions {
             save_every: None,
             keep_last: 3,
             eval_every: None,
+            eval_answers: None,
             backend: None,
             devices: Vec::new(),
             ranks: None,

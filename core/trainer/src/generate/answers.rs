@@ -1,10 +1,15 @@
 //! Rows and a model -> how many of their trained parts the model answers word for word.
 
 use super::generator::{Flow, Generator, Request};
+use super::sampling::Sampling;
+use super::stop::end_tokens;
 use crate::Error;
-use crate::data::{Sequence, TextTokenizer, UNTRAINED};
+use crate::data::{Dataset, Sequence, TextTokenizer, UNTRAINED, Vocabulary};
+use crate::executor::Executor;
+use crate::files::ModelDirectory;
 use crate::plan::Generation;
 use crate::program::CacheShape;
+use crate::stop::StopFlag;
 
 /// Tokens that an answer may have beyond the expected one: more would make it wrong in any case.
 const BEYOND: usize = 8;
@@ -15,11 +20,11 @@ const PREFILL_TOKENS: usize = 512;
 
 /// A row as a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+struct Question {
     /// The tokens before the first trained one.
-    pub prompt: Vec<i32>,
+    prompt: Vec<i32>,
     /// The trained tokens that follow.
-    pub expected: Vec<i32>,
+    expected: Vec<i32>,
 }
 
 /// The questions that a model answered word for word.
@@ -45,7 +50,7 @@ impl std::fmt::Display for ExactMatch {
 }
 
 /// The first trained part of a row, and what stands before it; none where nothing is trained.
-pub fn question(sequence: &Sequence) -> Option<Question> {
+fn question(sequence: &Sequence) -> Option<Question> {
     let labels: Vec<i32> = sequence.labels().collect();
     let first = labels.iter().position(|&label| label != UNTRAINED)?;
     let trained = labels[first..].iter().copied();
@@ -55,8 +60,90 @@ pub fn question(sequence: &Sequence) -> Option<Question> {
     })
 }
 
+/// Questions, and what it takes to tell a right answer.
+pub struct Questions {
+    list: Vec<Question>,
+    /// Tokens that end an answer.
+    ends: Vec<i32>,
+    vocabulary: Vocabulary,
+}
+
+impl Questions {
+    /// The first `count` rows of a dataset as questions.
+    ///
+    /// # Errors
+    /// As [`end_tokens`]; rows that cannot be read back.
+    pub fn of(
+        rows: &Dataset,
+        count: u64,
+        directory: &ModelDirectory,
+        vocabulary: Vocabulary,
+    ) -> Result<Self, Error> {
+        let count = rows
+            .num_sequences()
+            .min(usize::try_from(count).unwrap_or(usize::MAX));
+        let read = |index| {
+            let sequence = rows.sequence(index);
+            sequence.map(|sequence| question(&sequence)).transpose()
+        };
+        let list: Vec<Question> = (0..count).filter_map(read).collect::<Result<_, _>>()?;
+        let tokenizers = vocabulary.loaded_tokenizer().map(TextTokenizer::end_token);
+        Ok(Questions {
+            ends: end_tokens(directory, tokenizers, vocabulary.size() as u64)?,
+            list,
+            vocabulary,
+        })
+    }
+
+    /// What answering them takes at once.
+    pub fn demand(&self) -> Generation {
+        demand(&self.list)
+    }
+
+    /// Answers them greedily with a model's own weights and counts those whose text is the expected one, white space
+    /// around it aside. Where rows were read without a tokenizer, tokens are compared.
+    ///
+    /// # Errors
+    /// As [`Generator::answer`]; tokens that the tokenizer cannot decode.
+    pub fn answer(&self, executor: &Executor, stop: &StopFlag) -> Result<ExactMatch, Error> {
+        let mut generator = Generator::new(executor, Sampling::default(), &self.ends, stop)?;
+        let request = |question: &'_ Question| question.expected.len() + BEYOND;
+        let requests: Vec<Request<'_>> = self
+            .list
+            .iter()
+            .map(|question| Request {
+                prompt: &question.prompt,
+                max_new_tokens: request(question),
+            })
+            .collect();
+        let answers = generator.answer(&requests, &mut |_, _| Ok(Flow::Continue))?;
+        let mut right = 0;
+        for (question, answer) in self.list.iter().zip(&answers) {
+            let expected = without_end(&question.expected, &self.ends);
+            right += u64::from(self.same(&answer.tokens, expected)?);
+        }
+        Ok(ExactMatch {
+            right,
+            asked: self.list.len() as u64,
+        })
+    }
+
+    /// Whether two answers read the same.
+    fn same(&self, one: &[i32], other: &[i32]) -> Result<bool, Error> {
+        let Some(tokenizer) = self.vocabulary.loaded_tokenizer() else {
+            return Ok(one == other);
+        };
+        let text = |tokens: &[i32]| tokenizer.decode_plain(tokens);
+        let both = text(one).and_then(|one| Ok(one.trim() == text(other)?.trim()));
+        both.map_err(|reason| Error::Usage {
+            message: format!("the tokenizer cannot decode an answer: {reason}"),
+            next_step: "check the model's tokenizer.json".to_owned(),
+        })
+    }
+}
+
 /// What answering `questions` takes at once.
-pub fn demand(questions: &[Question]) -> Generation {
+fn demand(questions: &[Question]) -> Generation {
     let longest = |length: fn(&Question) -> usize| questions.iter().map(length).max();
     let capacity = longest(|one| one.prompt.len() + one.expected.len() + BEYOND);
     let prompts: usize = questions.iter().map(|one| one.prompt.len()).sum();
@@ -70,54 +157,10 @@ pub fn demand(questions: &[Question]) -> Generation {
     }
 }
 
-/// Answers the questions and counts those whose text is the expected one, white space around it aside; tokens are
-/// compared where there is no tokenizer.
-///
-/// # Errors
-/// As [`Generator::answer`]; tokens that the tokenizer cannot decode.
-pub fn answer(
-    generator: &mut Generator<'_>,
-    questions: &[Question],
-    ends: &[i32],
-    tokenizer: Option<&TextTokenizer>,
-) -> Result<ExactMatch, Error> {
-    let request = |question: &'_ Question| question.expected.len() + BEYOND;
-    let requests: Vec<Request<'_>> = questions
-        .iter()
-        .map(|question| Request {
-            prompt: &question.prompt,
-            max_new_tokens: request(question),
-        })
-        .collect();
-    let answers = generator.answer(&requests, &mut |_, _| Ok(Flow::Continue))?;
-    let mut right = 0;
-    for (question, answer) in questions.iter().zip(&answers) {
-        let expected = without_end(&question.expected, ends);
-        right += u64::from(match tokenizer {
-            None => answer.tokens == expected,
-            Some(tokenizer) => {
-                plain(tokenizer, &answer.tokens)?.trim() == plain(tokenizer, expected)?.trim()
-            }
-        });
-    }
-    Ok(ExactMatch {
-        right,
-        asked: questions.len() as u64,
-    })
-}
-
 /// `tokens` up to the first end token.
 fn without_end<'a>(tokens: &'a [i32], ends: &[i32]) -> &'a [i32] {
     let end = tokens.iter().position(|token| ends.contains(token));
     &tokens[..end.unwrap_or(tokens.len())]
-}
-
-fn plain(tokenizer: &TextTokenizer, tokens: &[i32]) -> Result<String, Error> {
-    let text = tokenizer.decode_plain(tokens);
-    text.map_err(|reason| Error::Usage {
-        message: format!("the tokenizer cannot decode an answer: {reason}"),
-        next_step: "check the model's tokenizer.json".to_owned(),
-    })
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::checkpoint::{self, AdapterParts, Checkpoints, Position, Progress, Sna
 use crate::config::Config;
 use crate::data::Schedule;
 use crate::executor::Executor;
+use crate::generate::ExactMatch;
 use crate::observer::{EvalMetrics, Event, Observer, StepMetrics};
 use crate::plan::Flops;
 use crate::session::RunData;
@@ -146,11 +147,16 @@ impl Runner<'_> {
             self.observer.observe(&Event::EvalProgress { done, total });
             stop.check()
         })?;
+        let questions = self.data.questions.as_ref();
+        let answered = questions.map(|questions| questions.answer(self.executor, stop));
+        let answered = answered.transpose()?;
         let metrics = EvalMetrics {
             step: self.progress.step,
             eval_loss: outcome.loss,
             eval_perplexity: outcome.loss.exp(),
             eval_token_accuracy: outcome.token_accuracy,
+            eval_exact_match: answered.map(ExactMatch::share),
+            eval_answers: answered.map(|answered| answered.asked),
         };
         self.metrics.append(&metrics)?;
         self.observer.observe(&Event::Evaluated(&metrics));

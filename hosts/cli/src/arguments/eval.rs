@@ -1,6 +1,7 @@
 //! The arguments of `host eval`.
 
 use clap::Args;
+use espalier_trainer::config::Sources;
 
 use super::RunArguments;
 
@@ -10,11 +11,25 @@ use super::RunArguments;
     host eval --model models/llama --adapter runs/first/adapter --plugins nf4 --data held-out.jsonl --json")]
 pub struct EvalArguments {
     #[command(flatten)]
-    pub run: RunArguments,
+    run: RunArguments,
+    /// Also answer the first N rows, greedily, and count exact matches with their trained part
+    #[arg(long, value_name = "N")]
+    answers: Option<u64>,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
     /// Show no progress
     #[arg(long)]
     pub quiet: bool,
+}
+
+impl EvalArguments {
+    /// All layers, the flags last.
+    pub fn sources(&self) -> Sources {
+        let sources = self.run.sources();
+        match self.answers {
+            Some(count) => sources.flag("--answers", "run.eval_answers", count),
+            None => sources,
+        }
+    }
 }

@@ -16,7 +16,7 @@ use crate::signals;
 
 /// Evaluates and prints what was found.
 pub fn run(arguments: &EvalArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
-    let resolved = resolve(&arguments.run.sources()).map_err(Error::from)?;
+    let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
     let needs = [Need::Model, Need::Data];
     resolved.require(&needs).map_err(Error::from)?;
     let stop = StopFlag::new();
@@ -45,6 +45,9 @@ fn print(found: &Evaluation, out: &mut dyn Write) -> std::io::Result<()> {
         found.perplexity,
         found.token_accuracy * 100.0
     )?;
+    if let (Some(share), Some(asked)) = (found.exact_match, found.answers) {
+        writeln!(out, "exact match {:.0}/{asked}", share * asked as f64)?;
+    }
     writeln!(
         out,
         "{} sequences, {} tokens, {} of them counted, {:.1} s, {:.0} tokens/s",

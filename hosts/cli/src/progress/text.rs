@@ -68,8 +68,11 @@ fn speed(step: &StepMetrics) -> String {
 
 /// What was found on the held-out rows.
 pub fn eval(eval: &EvalMetrics) -> String {
+    let answered = eval.exact_match();
+    let answered = answered.map(|answered| format!(", exact match {answered}"));
+    let answered = answered.unwrap_or_default();
     format!(
-        "eval after step {}: loss {:.4}, perplexity {:.2}, token accuracy {:.1} %",
+        "eval after step {}: loss {:.4}, perplexity {:.2}, token accuracy {:.1} %{answered}",
         eval.step,
         eval.eval_loss,
         eval.eval_perplexity,

@@ -58,6 +58,9 @@ fn held_out(before: &EvalMetrics, after: Option<&EvalMetrics>) -> Vec<String> {
         line("token accuracy", &|eval| {
             Some(share(eval.eval_token_accuracy))
         }),
+        line("exact match", &|eval| {
+            eval.exact_match().map(|answered| answered.to_string())
+        }),
     ]
     .into_iter()
     .flatten()
