@@ -3,12 +3,28 @@
 
 mod answers;
 mod generator;
+mod load;
+mod recorded;
+mod reply;
 mod sampling;
 mod stop;
 mod text;
 
 pub use answers::{ExactMatch, Questions};
 pub use generator::{Answer, End, Flow, Generator, Request, Speed};
+pub use load::{Loaded, load};
+pub use recorded::recorded;
+pub use reply::Reply;
 pub use sampling::{Draw, Sampling};
 pub use stop::{Cut, Piece, end_tokens};
 pub use text::TextStream;
+
+use crate::Error;
+
+/// The error for tokens that have no text.
+fn undecodable(reason: String) -> Error {
+    Error::Usage {
+        message: format!("the tokenizer cannot decode an answer: {reason}"),
+        next_step: "check the model's tokenizer.json".to_owned(),
+    }
+}

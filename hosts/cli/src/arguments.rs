@@ -2,6 +2,7 @@
 
 mod data;
 mod eval;
+mod generate;
 mod merge;
 mod new_model;
 mod plan;
@@ -14,6 +15,7 @@ use espalier_trainer::config::Sources;
 
 pub use data::{DataArguments, DataCommand, ShowArguments};
 pub use eval::EvalArguments;
+pub use generate::GenerateArguments;
 pub use merge::{BaseChoice, DtypeChoice, MergeArguments};
 pub use new_model::NewModelArguments;
 pub use plan::PlanArguments;
@@ -49,6 +51,8 @@ pub enum Command {
     Merge(MergeArguments),
     /// Pack a model's weights into a checkpoint that the ecosystem's own loader reads
     Quantize(QuantizeArguments),
+    /// Continue a text, or talk to a model
+    Generate(GenerateArguments),
     /// Show the components that can be chosen, or what one of them takes
     Plugins(PluginsArguments),
     /// Show this machine, its devices and where plugins are looked for
@@ -158,9 +162,9 @@ impl ConfigArguments {
     }
 }
 
-/// The arguments that train and plan share; each is a config value under another name.
+/// The arguments of every command that loads a model; each is a config value under another name.
 #[derive(Debug, Default, Args)]
-pub struct RunArguments {
+pub struct ModelArguments {
     #[command(flatten)]
     config: ConfigArguments,
     /// Components by name, one a role: nf4,lora
@@ -169,12 +173,6 @@ pub struct RunArguments {
     /// Model directory, as Hugging Face lays it out
     #[arg(long, value_name = "DIR", overrides_with = "model")]
     model: Option<String>,
-    /// Training files
-    #[arg(long, value_name = "FILE", num_args = 1..)]
-    data: Vec<String>,
-    /// Output directory
-    #[arg(long, value_name = "DIR", overrides_with = "out")]
-    out: Option<String>,
     /// PEFT adapter directory to start from
     #[arg(long, value_name = "DIR", overrides_with = "adapter")]
     adapter: Option<String>,
@@ -184,47 +182,66 @@ pub struct RunArguments {
     /// Devices
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     devices: Vec<String>,
-    /// Rank threads of this process
-    #[arg(long, value_name = "N", overrides_with = "ranks")]
-    ranks: Option<u64>,
     /// Worker threads; never changes a result
     #[arg(long, value_name = "N", overrides_with = "threads")]
     threads: Option<u64>,
 }
 
+impl ModelArguments {
+    /// All layers, the flags last.
+    pub fn sources(&self) -> Sources {
+        let sources = self.config.sources();
+        let sources = with_flag(sources, "--plugins", "plugins", given(&self.plugins));
+        let sources = with_flag(sources, "--devices", "run.devices", given(&self.devices));
+        let sources = with_flag(sources, "--model", "model.path", self.model.clone());
+        let sources = with_flag(sources, "--adapter", "model.adapter", self.adapter.clone());
+        let sources = with_flag(sources, "--backend", "run.backend", self.backend.clone());
+        with_flag(sources, "--threads", "run.threads", self.threads)
+    }
+}
+
+/// The arguments that train, plan and eval share.
+#[derive(Debug, Default, Args)]
+pub struct RunArguments {
+    #[command(flatten)]
+    model: ModelArguments,
+    /// Files of rows
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    data: Vec<String>,
+    /// Output directory
+    #[arg(long, value_name = "DIR", overrides_with = "out")]
+    out: Option<String>,
+    /// Rank threads of this process
+    #[arg(long, value_name = "N", overrides_with = "ranks")]
+    ranks: Option<u64>,
+}
+
 impl RunArguments {
     /// All layers, the flags last.
     pub fn sources(&self) -> Sources {
-        let mut sources = self.config.sources();
-        for (flag, key, values) in [
-            ("--plugins", "plugins", &self.plugins),
-            ("--data", "data.files", &self.data),
-            ("--devices", "run.devices", &self.devices),
-        ] {
-            if !values.is_empty() {
-                sources = sources.flag(flag, key, values.clone());
-            }
-        }
-        for (flag, key, value) in [
-            ("--model", "model.path", &self.model),
-            ("--out", "run.out", &self.out),
-            ("--adapter", "model.adapter", &self.adapter),
-            ("--backend", "run.backend", &self.backend),
-        ] {
-            if let Some(value) = value {
-                sources = sources.flag(flag, key, value.as_str());
-            }
-        }
-        for (flag, key, value) in [
-            ("--ranks", "run.ranks", self.ranks),
-            ("--threads", "run.threads", self.threads),
-        ] {
-            if let Some(value) = value {
-                sources = sources.flag(flag, key, value);
-            }
-        }
-        sources
+        let sources = self.model.sources();
+        let sources = with_flag(sources, "--data", "data.files", given(&self.data));
+        let sources = with_flag(sources, "--out", "run.out", self.out.clone());
+        with_flag(sources, "--ranks", "run.ranks", self.ranks)
     }
+}
+
+/// `sources` and `flag`, where it was given, for `key`.
+fn with_flag(
+    sources: Sources,
+    flag: &str,
+    key: &str,
+    value: Option<impl Into<serde_json::Value>>,
+) -> Sources {
+    match value {
+        Some(value) => sources.flag(flag, key, value),
+        None => sources,
+    }
+}
+
+/// A list that is not empty.
+fn given(list: &[String]) -> Option<Vec<String>> {
+    (!list.is_empty()).then(|| list.to_vec())
 }
 
 #[cfg(test)]
@@ -263,8 +280,8 @@ mod tests {
         let Command::Train(train) = arguments.command else {
             panic!("not train")
         };
-        assert_eq!(train.run.model.as_deref(), Some("b"));
+        assert_eq!(train.run.model.model.as_deref(), Some("b"));
         assert_eq!(train.run.data, ["x", "y", "z"]);
-        assert_eq!(train.run.plugins, ["nf4", "lora"]);
+        assert_eq!(train.run.model.plugins, ["nf4", "lora"]);
     }
 }

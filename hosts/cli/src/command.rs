@@ -3,6 +3,7 @@
 pub mod data;
 pub mod doctor;
 pub mod eval;
+pub mod generate;
 pub mod merge;
 pub mod plan;
 pub mod plugins;

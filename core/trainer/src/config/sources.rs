@@ -15,6 +15,7 @@ const PREFIX: &str = "HOST__";
 /// What the user said, in the order in which later layers win over earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
+    recorded: Vec<(String, Map<String, Value>)>,
     files: Vec<PathBuf>,
     environment: Vec<(String, String)>,
     sets: Vec<String>,
@@ -22,6 +23,12 @@ pub struct Sources {
 }
 
 impl Sources {
+    /// Adds what `flag` (`--run`) found on record, as the weakest layer.
+    pub fn recorded(mut self, flag: &str, values: Map<String, Value>) -> Self {
+        self.recorded.push((flag.into(), values));
+        self
+    }
+
     /// Adds a `--config` file; a later one wins over an earlier one.
     pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
         self.files.push(path.into());
@@ -62,7 +69,10 @@ impl Sources {
 
     /// All layers, the weakest first.
     pub(super) fn layers(&self) -> Result<Vec<Layer>, ConfigError> {
-        let mut layers = Vec::new();
+        let recorded = self.recorded.iter();
+        let mut layers: Vec<Layer> = recorded
+            .map(|(flag, values)| Layer::new(Origin::Flag(flag.clone()), values.clone()))
+            .collect();
         for path in &self.files {
             layers.push(Layer::from_file(path)?);
         }

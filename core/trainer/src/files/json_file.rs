@@ -56,8 +56,11 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path, limit: u64) -> Result<
     })
 }
 
-/// The JSON object in `path`.
-pub(super) fn read_object(path: &Path) -> Result<serde_json::Value, FileError> {
+/// The JSON object in `path`, which may have at most 16 MiB.
+///
+/// # Errors
+/// A file that cannot be read, is too large or holds something else.
+pub fn read_object(path: &Path) -> Result<serde_json::Value, FileError> {
     let value: serde_json::Value = read_json(path, MAX_CONFIG_BYTES)?;
     if value.is_object() {
         return Ok(value);

@@ -26,6 +26,7 @@ pub use atomic_file::{PartialFile, copy_file, write_atomically, write_json};
 pub use error::{ExitClass, FileError};
 pub use file_hash::{FileHash, hash_bytes, hash_file};
 pub use hub_cache::{HubCache, RepoKind};
+pub use json_file::read_object;
 pub use model_directory::ModelDirectory;
 pub use model_export::{
     Existing, GroupSink, MAX_SHARD_BYTES, NewModel, refuse_existing, write_model,

@@ -3,6 +3,7 @@
 use super::generator::{Flow, Generator, Request};
 use super::sampling::Sampling;
 use super::stop::end_tokens;
+use super::undecodable;
 use crate::Error;
 use crate::data::{Dataset, Sequence, TextTokenizer, UNTRAINED, Vocabulary};
 use crate::executor::Executor;
@@ -135,10 +136,7 @@ impl Questions {
         };
         let text = |tokens: &[i32]| tokenizer.decode_plain(tokens);
         let both = text(one).and_then(|one| Ok(one.trim() == text(other)?.trim()));
-        both.map_err(|reason| Error::Usage {
-            message: format!("the tokenizer cannot decode an answer: {reason}"),
-            next_step: "check the model's tokenizer.json".to_owned(),
-        })
+        both.map_err(undecodable)
     }
 }
 

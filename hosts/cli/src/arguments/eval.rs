@@ -3,7 +3,7 @@
 use clap::Args;
 use espalier_trainer::config::Sources;
 
-use super::RunArguments;
+use super::{RunArguments, with_flag};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -27,9 +27,6 @@ impl EvalArguments {
     /// All layers, the flags last.
     pub fn sources(&self) -> Sources {
         let sources = self.run.sources();
-        match self.answers {
-            Some(count) => sources.flag("--answers", "run.eval_answers", count),
-            None => sources,
-        }
+        with_flag(sources, "--answers", "run.eval_answers", self.answers)
     }
 }

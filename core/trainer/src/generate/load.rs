@@ -1,0 +1,73 @@
+//! A resolved config -> a model on its device, ready to generate.
+
+use espalier_interface::Role;
+
+use super::stop::end_tokens;
+use crate::Error;
+use crate::config::ResolvedConfig;
+use crate::data::TextTokenizer;
+use crate::executor::Executor;
+use crate::files::ModelDirectory;
+use crate::observer::{Event, Observer};
+use crate::plan::Generation;
+use crate::registry::PluginIdentity;
+use crate::session::Session;
+use crate::stop::StopFlag;
+use crate::train;
+
+/// A model that generates.
+pub struct Loaded {
+    /// The model, its adapter and its cache.
+    pub executor: Executor,
+    /// Its tokenizer.
+    pub tokenizer: TextTokenizer,
+    /// The tokens that end an answer.
+    pub ends: Vec<i32>,
+    backend: PluginIdentity,
+}
+
+impl Loaded {
+    /// `error`, with the backend's own name where it is the backend's.
+    pub fn naming(&self, error: Error) -> Error {
+        error.naming(Role::BACKEND.0, &self.backend)
+    }
+}
+
+/// Loads the model, the adapter where one is named, and room for what `demand` says: it is asked with the directory,
+/// the tokenizer and the positions that the model was made for, before anything is allocated.
+///
+/// # Errors
+/// Whatever is wrong with model, tokenizer or adapter; a plan that does not fit; what `demand` gives.
+pub fn load(
+    resolved: &ResolvedConfig,
+    observer: &dyn Observer,
+    stop: &StopFlag,
+    demand: impl FnOnce(&ModelDirectory, &TextTokenizer, u64) -> Result<Generation, Error>,
+) -> Result<Loaded, Error> {
+    let mut read = None;
+    let session = Session::open_to_generate(resolved, stop, |directory, model| {
+        let tokenizer = TextTokenizer::load(directory.path(), model.vocab_size as usize)?;
+        let ends = end_tokens(directory, Some(tokenizer.end_token()), model.vocab_size)?;
+        let generation = demand(directory, &tokenizer, model.max_positions)?;
+        read = Some((tokenizer, ends));
+        Ok(generation)
+    })?;
+    session.plan.check(session.plan.available())?;
+    observer.observe(&Event::RunStarted(&session.summary()));
+    let (tokenizer, ends) = read.expect("a session is opened after its demand");
+    let Session {
+        directory,
+        components,
+        plan,
+        ..
+    } = session;
+    let backend = components.backend.identity.clone();
+    let loaded = train::load(resolved.config(), &directory, &components, plan, observer);
+    let (executor, _) = loaded.map_err(|error| error.naming(Role::BACKEND.0, &backend))?;
+    Ok(Loaded {
+        executor,
+        tokenizer,
+        ends,
+        backend,
+    })
+}

@@ -1,0 +1,67 @@
+//! The output directory of a training run -> the config keys under which its model generates.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::Error;
+use crate::files;
+
+/// Sections that decide what the weights are; the others are the training's.
+const SECTIONS: [&str; 6] = [
+    "plugins",
+    "family",
+    "quantizer",
+    "adapter",
+    "backend",
+    "sites",
+];
+/// Keys of `[model]` that do.
+const MODEL_KEYS: [&str; 4] = ["path", "compute", "params", "keep_f32"];
+
+/// The config keys of the run in `directory` by its `run.json`, with the adapter that it saved, or the model where it
+/// trained all of it.
+///
+/// # Errors
+/// A directory without a `run.json`, or of a run that has saved nothing yet.
+pub fn recorded(directory: &Path) -> Result<Map<String, Value>, Error> {
+    let run = files::read_object(&directory.join("run.json"))?;
+    let config = &run["config"];
+    let mut keys = Map::new();
+    for name in SECTIONS {
+        if let Some(value) = config.get(name).filter(|value| !value.is_null()) {
+            keys.insert(name.to_owned(), value.clone());
+        }
+    }
+    let mut model = Map::new();
+    for name in MODEL_KEYS {
+        if let Some(value) = config["model"].get(name).filter(|value| !value.is_null()) {
+            model.insert(name.to_owned(), value.clone());
+        }
+    }
+    let saved = |name: &str| {
+        let path = directory.join(name);
+        path.is_dir()
+            .then(|| Value::from(path.display().to_string()))
+    };
+    match (saved("adapter"), saved("model")) {
+        (Some(adapter), _) => model.insert("adapter".to_owned(), adapter),
+        (None, Some(path)) => model.insert("path".to_owned(), path),
+        (None, None) => {
+            return Err(Error::Usage {
+                message: format!(
+                    "{}: expected `adapter/` or `model/`, found neither: the run is not finished",
+                    directory.display()
+                ),
+                next_step: "finish it with `host train --resume`, or name a model with --model"
+                    .to_owned(),
+            });
+        }
+    };
+    keys.insert("model".to_owned(), Value::Object(model));
+    if let Some(template) = config["data"].get("chat_template").filter(|v| !v.is_null()) {
+        let data = Map::from_iter([("chat_template".to_owned(), template.clone())]);
+        keys.insert("data".to_owned(), Value::Object(data));
+    }
+    Ok(keys)
+}

@@ -1,0 +1,118 @@
+//! The command line, standard input or a file -> prompts, and their tokens.
+
+use std::io::Read;
+use std::path::Path;
+
+use espalier_trainer::data::TextTokenizer;
+use espalier_trainer::error::Error;
+use serde_json::Value;
+
+use crate::arguments::GenerateArguments;
+
+/// The prompts that were given.
+///
+/// # Errors
+/// None at all, an empty one, or a file or input that holds something else.
+pub fn read(arguments: &GenerateArguments) -> Result<Vec<String>, Error> {
+    let prompts = match (&arguments.prompt, &arguments.prompts) {
+        (Some(prompt), _) if prompt == "-" => vec![from_input()?],
+        (Some(prompt), _) => vec![prompt.clone()],
+        (None, Some(path)) => from_file(path)?,
+        (None, None) => {
+            return Err(wrong(
+                "no prompt was given".to_owned(),
+                "write one with --prompt TEXT, or --prompt - to read it from standard input",
+            ));
+        }
+    };
+    match prompts.iter().position(|prompt| prompt.trim().is_empty()) {
+        None => Ok(prompts),
+        Some(index) => Err(wrong(
+            format!("prompt {} is empty", index + 1),
+            "write something to continue",
+        )),
+    }
+}
+
+/// The tokens of a prompt.
+///
+/// # Errors
+/// A text that the tokenizer cannot encode.
+pub fn encode(tokenizer: &TextTokenizer, prompt: &str) -> Result<Vec<i32>, Error> {
+    tokenizer.encode(prompt).map_err(|reason| {
+        let message = format!("the tokenizer cannot encode the prompt: {reason}");
+        wrong(message, "write it otherwise")
+    })
+}
+
+/// All of standard input without the newline at its end.
+fn from_input() -> Result<String, Error> {
+    let mut text = String::new();
+    let read = std::io::stdin().lock().read_to_string(&mut text);
+    read.map_err(|error| {
+        let message = format!("cannot read a prompt from standard input: {error}");
+        wrong(message, "give UTF-8 text")
+    })?;
+    Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
+}
+
+/// One prompt a line: plain text, or JSON where the file's name ends in `.jsonl`.
+fn from_file(path: &Path) -> Result<Vec<String>, Error> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let message = format!("cannot read prompts from {}: {error}", path.display());
+        wrong(message, "check the path; prompts are UTF-8 text")
+    })?;
+    let json = path
+        .extension()
+        .is_some_and(|extension| extension == "jsonl");
+    let lines = text.lines().enumerate();
+    let lines = lines.filter(|(_, line)| !line.trim().is_empty());
+    let prompts: Vec<String> = lines
+        .map(|(index, line)| match json {
+            false => Ok(line.to_owned()),
+            true => of_json(line).ok_or_else(|| {
+                let place = format!("{}:{}", path.display(), index + 1);
+                let message =
+                    format!("{place}: expected a JSON text, or an object with a text `prompt`");
+                wrong(message, "correct that line")
+            }),
+        })
+        .collect::<Result<_, Error>>()?;
+    match prompts.is_empty() {
+        false => Ok(prompts),
+        true => Err(wrong(
+            format!("{} has no prompt", path.display()),
+            "write one a line",
+        )),
+    }
+}
+
+fn of_json(line: &str) -> Option<String> {
+    match serde_json::from_str(line).ok()? {
+        Value::String(prompt) => Some(prompt),
+        value => Some(value.get("prompt")?.as_str()?.to_owned()),
+    }
+}
+
+fn wrong(message: String, next_step: &str) -> Error {
+    Error::Usage {
+        message,
+        next_step: next_step.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_json_prompt_is_a_text_or_an_object_with_one() {
+        assert_eq!(of_json("\"a b\"").as_deref(), Some("a b"));
+        assert_eq!(
+            of_json("{\"prompt\": \"a\", \"id\": 3}").as_deref(),
+            Some("a")
+        );
+        assert_eq!(of_json("{\"prompt\": 3}"), None);
+        assert_eq!(of_json("a b"), None);
+    }
+}
