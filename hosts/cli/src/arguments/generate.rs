@@ -14,8 +14,7 @@ pub const MAX_TOKENS: usize = 256;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     host generate --model models/llama --prompt \"Once upon a time\"\n  \
-    host generate --model models/llama --adapter runs/first/adapter --plugins nf4 --chat\n  \
-    host generate --run runs/first --chat --prompt \"What is a tree?\" --temperature 0.7 --top-p 0.9\n  \
+    host generate --run runs/first --prompt \"What is a tree?\" --temperature 0.7 --top-p 0.9\n  \
     host generate --run runs/first --prompts questions.txt > answers.jsonl")]
 pub struct GenerateArguments {
     #[command(flatten)]
@@ -29,15 +28,6 @@ pub struct GenerateArguments {
     /// Answer many prompts at once: one a line, or JSON objects with `prompt` (.jsonl); prints JSON lines
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
-    /// Write prompts as a user's turns of a conversation; without --prompt, talk until /quit
-    #[arg(long)]
-    pub chat: bool,
-    /// The conversation's system turn
-    #[arg(long, value_name = "TEXT", requires = "chat")]
-    pub system: Option<String>,
-    /// Chat template: a name or a file; the tokenizer's own where left out
-    #[arg(long, value_name = "NAME")]
-    chat_template: Option<String>,
     /// Divisor of the logits; 0 takes the likeliest token
     #[arg(
         long,
@@ -60,7 +50,7 @@ pub struct GenerateArguments {
     /// Most tokens of an answer
     #[arg(long, value_name = "N", default_value_t = MAX_TOKENS)]
     pub max_tokens: usize,
-    /// Tokens of prompt and answer together; as many as needed, in a conversation 4096, where left out
+    /// Tokens of prompt and answer together; as many as needed where left out
     #[arg(long, value_name = "N")]
     pub context: Option<u64>,
     /// Seed of the draws; run.seed (42) where left out
@@ -84,8 +74,6 @@ impl GenerateArguments {
         if let Some(run) = &self.run {
             sources = sources.recorded("--run", recorded(run)?);
         }
-        let template = self.chat_template.clone();
-        let sources = with_flag(sources, "--chat-template", "data.chat_template", template);
         Ok(with_flag(sources, "--seed", "run.seed", self.seed))
     }
 

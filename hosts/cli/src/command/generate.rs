@@ -1,4 +1,4 @@
-//! `host generate`: continues a text, answers many prompts, or holds a conversation.
+//! `host generate`: continues a text, or answers many prompts.
 
 mod prompts;
 

@@ -1,0 +1,118 @@
+//! Held-out rows answered during training: right ones counted, and not a bit of the training changed.
+
+use std::fs;
+use std::path::Path;
+
+use espalier_tests::golden_path;
+use espalier_trainer::config::{ResolvedConfig, Sources, resolve};
+use espalier_trainer::observer::Unobserved;
+use espalier_trainer::stop::StopFlag;
+use espalier_trainer::{evaluate, train};
+
+/// Questions of different lengths, each with an answer that its prompt decides, and the end token.
+fn write_rows(path: &Path) {
+    let row = |first: i32, length: usize| {
+        let prompt: Vec<i32> = (0..length as i32).map(|i| 40 + first + i).collect();
+        let answer = [100 + first, 200 - first, 130 + first, 1];
+        let labels = [vec![-100; length], answer.to_vec()].concat();
+        let tokens = [prompt, answer.to_vec()].concat();
+        format!(
+            "{}\n",
+            serde_json::json!({"input_ids": tokens, "labels": labels})
+        )
+    };
+    let rows = [row(0, 3), row(20, 9), row(40, 5), row(60, 12)];
+    fs::write(path, rows.concat()).expect("a place to write");
+}
+
+fn config(place: &Path, out: &str, keys: &[(&str, String)]) -> ResolvedConfig {
+    let [model, rows, out] = [
+        golden_path("llama/tiny-trained"),
+        place.join("rows.jsonl"),
+        place.join(out),
+    ];
+    let sources = Sources::default()
+        .set(format!("model.path={model:?}"))
+        .set(format!("run.out={out:?}"))
+        .set(format!("data.files=[{rows:?}]"))
+        .set("model.compute=\"f32\"");
+    let set =
+        |sources: Sources, (key, value): &(&str, String)| sources.set(format!("{key}={value}"));
+    resolve(&keys.iter().fold(sources, set)).expect("a config")
+}
+
+#[test]
+fn training_learns_the_answers_and_counts_them() {
+    let place = tempfile::tempdir().expect("a place to write");
+    let place = place.path();
+    write_rows(&place.join("rows.jsonl"));
+    let rows = place.join("rows.jsonl");
+    let training = [
+        ("plugins", "\"nf4,lora\"".to_owned()),
+        ("data.eval_files", format!("[{rows:?}]")),
+        ("data.batch_size", "4".to_owned()),
+        ("run.epochs", "60".to_owned()),
+        ("optim.learning_rate", "1e-2".to_owned()),
+    ];
+    let asking = [&training[..], &[("run.eval_answers", "3".to_owned())]].concat();
+    let run = |out: &str, keys: &[(&str, String)]| {
+        let resolved = config(place, out, keys);
+        train::run(&resolved, &Unobserved, &StopFlag::new()).expect("a run")
+    };
+    let asked = run("asked", &asking);
+    let exact = |metrics: &Option<espalier_trainer::observer::EvalMetrics>| {
+        metrics
+            .as_ref()
+            .and_then(|one| one.exact_match())
+            .expect("answers")
+            .to_string()
+    };
+    assert_eq!(
+        (exact(&asked.eval_before), exact(&asked.eval_after)),
+        ("0/3".into(), "3/3".into())
+    );
+    let metrics = fs::read_to_string(place.join("asked/metrics.jsonl")).expect("metrics");
+    let last = metrics.lines().last().expect("a line");
+    assert!(
+        last.contains("\"eval_exact_match\":1.0,\"eval_answers\":3"),
+        "{last}"
+    );
+
+    run("plain", &training);
+    let adapter = |out: &str| fs::read(place.join(out).join("adapter/adapter_model.safetensors"));
+    assert_eq!(
+        adapter("asked").expect("an adapter"),
+        adapter("plain").expect("an adapter")
+    );
+
+    let saved = place.join("asked/adapter");
+    let evaluated = config(
+        place,
+        "unused",
+        &[
+            ("plugins", "\"nf4\"".to_owned()),
+            ("model.adapter", format!("{saved:?}")),
+            ("run.eval_answers", "100".to_owned()),
+        ],
+    );
+    let found = evaluate::run(&evaluated, &Unobserved, &StopFlag::new()).expect("an evaluation");
+    assert_eq!((found.exact_match, found.answers), (Some(1.0), Some(4)));
+}
+
+#[test]
+fn answers_without_held_out_rows_are_refused() {
+    let place = tempfile::tempdir().expect("a place to write");
+    write_rows(&place.path().join("rows.jsonl"));
+    let keys = [
+        ("plugins", "\"lora\"".to_owned()),
+        ("run.eval_answers", "3".to_owned()),
+    ];
+    let resolved = config(place.path(), "out", &keys);
+    let refused =
+        train::run(&resolved, &Unobserved, &StopFlag::new()).expect_err("nothing held out");
+    assert_eq!(refused.exit_code(), 2);
+    assert!(
+        refused.to_string().contains("run.eval_answers"),
+        "{refused}"
+    );
+}
