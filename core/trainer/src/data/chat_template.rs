@@ -109,6 +109,11 @@ impl ChatTemplate {
             })
     }
 
+    /// The names of the templates that need no file, with commas between them.
+    pub fn shipped() -> String {
+        names()
+    }
+
     /// Where the template comes from: a name or a path.
     pub fn origin(&self) -> &str {
         &self.origin

@@ -101,6 +101,15 @@ impl TextTokenizer {
         ids(&encoding)
     }
 
+    /// The ids of a text in which a chat template has written the special tokens: none joins them.
+    ///
+    /// # Errors
+    /// The tokenizer's own reason.
+    pub fn encode_rendered(&self, text: &str) -> Result<Vec<i32>, String> {
+        let (ids, _) = self.encode_with_offsets(text, AddedTokens::None)?;
+        Ok(ids)
+    }
+
     /// The ids of `text` and the bytes that each stands for; special tokens stand for none.
     /// `adding` says whether special tokens join that the text does not have.
     ///

@@ -15,7 +15,8 @@ pub const MAX_TOKENS: usize = 256;
 #[command(after_help = "Examples:\n  \
     host generate --model models/llama --prompt \"Once upon a time\"\n  \
     host generate --run runs/first --prompt \"What is a tree?\" --temperature 0.7 --top-p 0.9\n  \
-    host generate --run runs/first --prompts questions.txt > answers.jsonl")]
+    host generate --run runs/first --prompts questions.txt > answers.jsonl\n  \
+    host generate --model models/chat --chat --system \"Answer in one sentence.\"")]
 pub struct GenerateArguments {
     #[command(flatten)]
     model: ModelArguments,
@@ -28,6 +29,15 @@ pub struct GenerateArguments {
     /// Answer many prompts at once: one a line, or JSON objects with `prompt` (.jsonl); prints JSON lines
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
+    /// Talk in the model's chat template: one turn with --prompt, else a line of input a turn (`/reset` begins anew, `/quit` ends)
+    #[arg(long, conflicts_with = "prompts")]
+    pub chat: bool,
+    /// Message of the system before the first turn
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    pub system: Option<String>,
+    /// Chat template by name, or a file; the tokenizer's own where left out
+    #[arg(long, value_name = "NAME|FILE", requires = "chat")]
+    chat_template: Option<String>,
     /// Divisor of the logits; 0 takes the likeliest token
     #[arg(
         long,
@@ -50,7 +60,7 @@ pub struct GenerateArguments {
     /// Most tokens of an answer
     #[arg(long, value_name = "N", default_value_t = MAX_TOKENS)]
     pub max_tokens: usize,
-    /// Tokens of prompt and answer together; as many as needed where left out
+    /// Tokens of prompt and answer together; as many as needed where left out, at most 4096 to talk
     #[arg(long, value_name = "N")]
     pub context: Option<u64>,
     /// Seed of the draws; run.seed (42) where left out
@@ -74,6 +84,8 @@ impl GenerateArguments {
         if let Some(run) = &self.run {
             sources = sources.recorded("--run", recorded(run)?);
         }
+        let template = self.chat_template.clone();
+        let sources = with_flag(sources, "--chat-template", "data.chat_template", template);
         Ok(with_flag(sources, "--seed", "run.seed", self.seed))
     }
 

@@ -1,5 +1,7 @@
-//! `host generate`: continues a text, or answers many prompts.
+//! `host generate`: continues a text, answers many prompts, or talks.
 
+mod chat;
+mod lines;
 mod prompts;
 
 use std::io::Write;
@@ -7,13 +9,15 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use espalier_trainer::config::{Need, ResolvedConfig, resolve};
 use espalier_trainer::error::Error;
-use espalier_trainer::generate::{Answer, End, Generator, Loaded, Reply, Request, Speed, load};
+use espalier_trainer::generate::{End, Generator, Loaded, Reply, Request, Speed, load};
 use espalier_trainer::observer::{Observer, Unobserved};
 use espalier_trainer::plan::Generation;
 use espalier_trainer::program::CacheShape;
 use espalier_trainer::stop::StopFlag;
 use indicatif::MultiProgress;
 
+use self::chat::Chat;
+use self::lines::Lines;
 use crate::arguments::GenerateArguments;
 use crate::progress::Progress;
 use crate::signals;
@@ -22,6 +26,8 @@ use crate::signals;
 const PREFILL_TOKENS: u64 = 512;
 /// Most prompts answered at once.
 const SLOTS: u64 = 8;
+/// Tokens of a conversation unless --context says otherwise.
+const CHAT_CONTEXT: u64 = 4096;
 
 /// Answers what is asked and prints it.
 pub fn run(arguments: &GenerateArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
@@ -37,18 +43,32 @@ pub fn run(arguments: &GenerateArguments, bars: &MultiProgress, out: &mut dyn Wr
         true => &Unobserved,
         false => &progress,
     };
-    let mut encoded = Vec::new();
-    let loaded = load(&resolved, observer, &stop, |_, tokenizer, positions| {
-        for prompt in &prompts {
-            encoded.push(prompts::encode(tokenizer, prompt)?);
-        }
-        demand(arguments, &encoded, positions)
-    })?;
+    let (mut encoded, mut chat) = (Vec::new(), None);
+    let loaded = load(
+        &resolved,
+        observer,
+        &stop,
+        |directory, tokenizer, positions| {
+            if arguments.chat {
+                let choice = resolved.config().data.chat_template.as_deref();
+                let system = arguments.system.as_deref();
+                chat = Some(Chat::open(directory.path(), choice, system)?);
+            }
+            for prompt in &prompts {
+                encoded.push(match &mut chat {
+                    Some(chat) => chat.ask(prompt, tokenizer)?,
+                    None => prompts::encode(tokenizer, prompt)?,
+                });
+            }
+            demand(arguments, &encoded, positions)
+        },
+    )?;
     drop(progress);
     let mut talk = Talk::new(arguments, &resolved, &loaded, &stop)?;
-    let answered = match arguments.prompts {
-        Some(_) => talk.answer_all(&prompts, &encoded, out),
-        None => talk.answer_one(&encoded[0], out).map(drop),
+    let answered = match (encoded.as_slice(), chat) {
+        ([], Some(mut chat)) => talk.converse(&mut chat, &Lines::new(&stop), out),
+        ([prompt], _) if arguments.prompts.is_none() => talk.answer_one(prompt, out).map(drop),
+        _ => talk.answer_all(&prompts, &encoded, out),
     };
     answered?;
     if !arguments.quiet {
@@ -80,7 +100,17 @@ fn demand(
             message: format!(
                 "the prompt has {longest} tokens, and the context {most}: nothing is left for an answer"
             ),
-            next_step: "shorten the prompt".to_owned(),
+            next_step: match most < positions {
+                true => "shorten the prompt, or raise --context".to_owned(),
+                false => "shorten the prompt".to_owned(),
+            },
+        });
+    }
+    if prompts.is_empty() {
+        let capacity = arguments.context.unwrap_or(positions.min(CHAT_CONTEXT));
+        return Ok(Generation {
+            cache: CacheShape { slots: 1, capacity },
+            max_tokens: capacity.min(PREFILL_TOKENS),
         });
     }
     let slots = (prompts.len() as u64).clamp(1, SLOTS);
@@ -118,8 +148,8 @@ impl<'a> Talk<'a> {
         })
     }
 
-    /// Answers one prompt, its text printed as it is made.
-    fn answer_one(&mut self, prompt: &[i32], out: &mut dyn Write) -> Result<Answer> {
+    /// Answers one prompt, its text printed as it is made, and returns it.
+    fn answer_one(&mut self, prompt: &[i32], out: &mut dyn Write) -> Result<String> {
         let mut written = Ok(());
         let mut show = |text: &str| {
             let put = |out: &mut dyn Write| {
@@ -138,13 +168,45 @@ impl<'a> Talk<'a> {
         let answered = self
             .generator
             .answer(&[request], &mut |_, token| reply.push(token, &mut show));
-        if answered.is_ok() {
-            reply.finish(&mut show)?;
-        }
+        let answered = answered.map_err(|error| self.loaded.naming(error));
+        let text = match answered {
+            Ok(_) => reply.finish(&mut show),
+            Err(error) => Err(error),
+        };
         written?;
         writeln!(out)?;
-        let answer = answered.map_err(|error| self.loaded.naming(error))?;
-        Ok(answer.into_iter().next().expect("one prompt, one answer"))
+        Ok(text?)
+    }
+
+    /// Answers line after line, each with all that was said before it.
+    fn converse(&mut self, chat: &mut Chat, lines: &Lines, out: &mut dyn Write) -> Result<()> {
+        while let Some(line) = lines.next()? {
+            match line.trim() {
+                "" => {}
+                "/quit" => break,
+                "/reset" => chat.reset(),
+                said => match self.turn(chat, said, out) {
+                    Err(error) if lines.typed() && refused(&error) => {
+                        eprintln!("{error}; next: say it shorter, or begin anew with /reset");
+                    }
+                    turn => turn?,
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers what is said in a conversation, of which both are part then.
+    fn turn(&mut self, chat: &mut Chat, said: &str, out: &mut dyn Write) -> Result<()> {
+        let prompt = chat.ask(said, &self.loaded.tokenizer)?;
+        match self.answer_one(&prompt, out) {
+            Ok(text) => chat.answered(text),
+            Err(error) => {
+                chat.take_back();
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Answers all prompts and prints a JSON line for each.
@@ -179,6 +241,11 @@ impl<'a> Talk<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a turn was refused before anything ran.
+fn refused(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Error::Usage { .. }))
 }
 
 /// Why an answer ends, in a word.

@@ -12,16 +12,17 @@ use crate::arguments::GenerateArguments;
 /// The prompts that were given.
 ///
 /// # Errors
-/// None at all, an empty one, or a file or input that holds something else.
+/// None at all where none is to be typed, an empty one, or a file or input that holds something else.
 pub fn read(arguments: &GenerateArguments) -> Result<Vec<String>, Error> {
     let prompts = match (&arguments.prompt, &arguments.prompts) {
         (Some(prompt), _) if prompt == "-" => vec![from_input()?],
         (Some(prompt), _) => vec![prompt.clone()],
         (None, Some(path)) => from_file(path)?,
+        (None, None) if arguments.chat => Vec::new(),
         (None, None) => {
             return Err(wrong(
                 "no prompt was given".to_owned(),
-                "write one with --prompt TEXT, or --prompt - to read it from standard input",
+                "write one with --prompt TEXT, --prompt - to read it from standard input, or talk with --chat",
             ));
         }
     };
@@ -39,20 +40,26 @@ pub fn read(arguments: &GenerateArguments) -> Result<Vec<String>, Error> {
 /// # Errors
 /// A text that the tokenizer cannot encode.
 pub fn encode(tokenizer: &TextTokenizer, prompt: &str) -> Result<Vec<i32>, Error> {
-    tokenizer.encode(prompt).map_err(|reason| {
-        let message = format!("the tokenizer cannot encode the prompt: {reason}");
-        wrong(message, "write it otherwise")
-    })
+    tokenizer.encode(prompt).map_err(unencodable)
+}
+
+/// The error for a text that the tokenizer cannot encode.
+pub fn unencodable(reason: String) -> Error {
+    let message = format!("the tokenizer cannot encode the prompt: {reason}");
+    wrong(message, "write it otherwise")
+}
+
+/// The error for standard input that gives no text.
+pub fn unreadable(error: &std::io::Error) -> Error {
+    let message = format!("cannot read a prompt from standard input: {error}");
+    wrong(message, "give UTF-8 text")
 }
 
 /// All of standard input without the newline at its end.
 fn from_input() -> Result<String, Error> {
     let mut text = String::new();
     let read = std::io::stdin().lock().read_to_string(&mut text);
-    read.map_err(|error| {
-        let message = format!("cannot read a prompt from standard input: {error}");
-        wrong(message, "give UTF-8 text")
-    })?;
+    read.map_err(|error| unreadable(&error))?;
     Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
 }
 
