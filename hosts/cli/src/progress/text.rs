@@ -12,13 +12,17 @@ pub fn plan(plan: &PlanSummary) -> String {
         Bytes(0) => String::new(),
         bytes => format!(", {bytes} on the device"),
     };
+    let work = match (plan.num_trained_params, plan.num_params) {
+        (0, all) => format!("{all} parameters"),
+        (trained, all) => format!(
+            "{trained} of {all} parameters trained, {} steps",
+            plan.total_steps
+        ),
+    };
     format!(
-        "{} with {}: {} of {} parameters trained, {} steps, peak {} on the host{device}",
+        "{} with {}: {work}, peak {} on the host{device}",
         plan.model,
         plan.plugins.join(", "),
-        plan.num_trained_params,
-        plan.num_params,
-        plan.total_steps,
         plan.peak_host_bytes,
     )
 }
