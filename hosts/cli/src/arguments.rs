@@ -51,7 +51,7 @@ pub enum Command {
     Merge(MergeArguments),
     /// Pack a model's weights into a checkpoint that the ecosystem's own loader reads
     Quantize(QuantizeArguments),
-    /// Continue a text, or answer many prompts
+    /// Continue a text, answer many prompts, or talk
     Generate(GenerateArguments),
     /// Show the components that can be chosen, or what one of them takes
     Plugins(PluginsArguments),

@@ -124,6 +124,9 @@ fn turns_continue_the_conversation_that_the_template_writes() {
         "",
     );
     assert_eq!(single, one);
+    place.write("prompts.txt", "In the beginning\nWho art thou?\n");
+    let separate = answers(&place, &[&chat[..], &["--prompts", "prompts.txt"]].concat());
+    assert_eq!(separate[1], one);
     let asked = "Who art thou?\nWhence comest thou?\n";
     assert_eq!(text(&place, &chat, asked), format!("{one}\n{two}"));
     // What was said before a reset counts for nothing, and nothing is read after the end.

@@ -29,8 +29,8 @@ pub struct GenerateArguments {
     /// Answer many prompts at once: one a line, or JSON objects with `prompt` (.jsonl); prints JSON lines
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
-    /// Talk in the model's chat template: one turn with --prompt, else a line of input a turn (`/reset` begins anew, `/quit` ends)
-    #[arg(long, conflicts_with = "prompts")]
+    /// Talk in the model's chat template: each prompt is a conversation's first turn; without one, a line of input a turn (`/reset` begins anew, `/quit` ends)
+    #[arg(long)]
     pub chat: bool,
     /// Message of the system before the first turn
     #[arg(long, value_name = "TEXT", requires = "chat")]

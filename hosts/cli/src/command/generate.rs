@@ -56,7 +56,7 @@ pub fn run(arguments: &GenerateArguments, bars: &MultiProgress, out: &mut dyn Wr
             }
             for prompt in &prompts {
                 encoded.push(match &mut chat {
-                    Some(chat) => chat.ask(prompt, tokenizer)?,
+                    Some(chat) => chat.opening(prompt, tokenizer)?,
                     None => prompts::encode(tokenizer, prompt)?,
                 });
             }

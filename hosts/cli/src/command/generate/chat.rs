@@ -37,6 +37,16 @@ impl Chat {
         })
     }
 
+    /// The tokens of a conversation that `said` begins; this one stays as it is.
+    ///
+    /// # Errors
+    /// As [`Chat::ask`].
+    pub fn opening(&mut self, said: &str, tokenizer: &TextTokenizer) -> Result<Vec<i32>, Error> {
+        let tokens = self.ask(said, tokenizer)?;
+        self.take_back();
+        Ok(tokens)
+    }
+
     /// Adds the user's turn and returns the tokens of the conversation up to where the answer begins.
     ///
     /// # Errors
