@@ -6,6 +6,7 @@ mod doors;
 mod golden;
 mod peers;
 mod plugins;
+mod quickstart;
 mod tidy;
 mod workspace;
 
@@ -33,6 +34,8 @@ enum Command {
     Dist(dist::Options),
     /// Check form, sizes, names and the arrows between crates
     Tidy(tidy::Options),
+    /// Run the quickstart whole and hold its answers to held-out questions to a bound
+    Quickstart(quickstart::Options),
     /// Compare with the real peers (transformers, peft, bitsandbytes)
     Peers(peers::Options),
     /// Write a JSONL file of a given size
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Command::Doors(options) => doors::check(&workspace, &options),
         Command::Dist(options) => dist::pack(&workspace, &options),
         Command::Tidy(options) => tidy::check(&workspace, &options),
+        Command::Quickstart(options) => quickstart::check(&workspace, &options),
         Command::Peers(options) => peers::compare(&workspace, &options),
         Command::BigData(options) => big_data::write(&options),
         Command::Golden(options) => golden::regenerate(&workspace, &options),
