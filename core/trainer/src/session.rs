@@ -366,7 +366,7 @@ fn read_rows(
         Purpose::Train => Dataset::open(&config.data, &vocabulary, seed, &mut progress)?,
         Purpose::Evaluate | Purpose::Generate => {
             let files = &config.data.files;
-            let rows = Dataset::load(files, &config.data, &vocabulary, &mut progress)?;
+            let rows = Dataset::load_held_out(files, &config.data, &vocabulary, &mut progress)?;
             (rows, None)
         }
     };

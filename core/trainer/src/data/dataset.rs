@@ -6,11 +6,13 @@ use std::sync::Arc;
 use espalier_interface::random::{self, Purpose};
 
 use super::error::{DataError, Place};
+use super::named_files::{Part, named_files};
 use super::options::DataOptions;
 use super::order;
 use super::row::UNTRAINED;
 use super::store::{Counts, FileRecord, Progress, Store};
 use super::tokenizer::Vocabulary;
+use crate::files::HubCache;
 
 /// Sequences of tokens in file order; cheap to clone.
 #[derive(Clone)]
@@ -69,15 +71,40 @@ impl Dataset {
         if options.eval_files.is_empty() {
             return Ok((train, None));
         }
-        let eval = Dataset::load(&options.eval_files, options, vocabulary, progress)?;
+        let eval = Dataset::load_held_out(&options.eval_files, options, vocabulary, progress)?;
         Ok((train, Some(eval)))
     }
 
-    /// Reads `files` in order; rows are tokenized side by side on rayon's current pool.
+    /// Reads `files` in order; rows are tokenized side by side on rayon's current pool. A repository id stands for its
+    /// training files in the local Hugging Face cache.
     ///
     /// # Errors
     /// As [`Dataset::open`].
     pub fn load(
+        files: &[PathBuf],
+        options: &DataOptions,
+        vocabulary: &Vocabulary,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Dataset, DataError> {
+        let files = named_files(&HubCache::from_environment(), files, Part::Training)?;
+        Dataset::read(&files, options, vocabulary, progress)
+    }
+
+    /// As [`Dataset::load`]; a repository id stands for its held-out files.
+    ///
+    /// # Errors
+    /// As [`Dataset::open`].
+    pub fn load_held_out(
+        files: &[PathBuf],
+        options: &DataOptions,
+        vocabulary: &Vocabulary,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Dataset, DataError> {
+        let files = named_files(&HubCache::from_environment(), files, Part::HeldOut)?;
+        Dataset::read(&files, options, vocabulary, progress)
+    }
+
+    fn read(
         files: &[PathBuf],
         options: &DataOptions,
         vocabulary: &Vocabulary,

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::format::Format;
+use crate::files::FileError;
 
 /// Where a row begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +55,18 @@ pub enum DataError {
         path: PathBuf,
         /// Its extension.
         found: String,
+    },
+    /// A repository that is not in the local cache, or not whole.
+    #[error(transparent)]
+    Repository(Box<FileError>),
+    /// A repository that holds no file of rows.
+    #[error(
+        "{} has no .jsonl, .json or .parquet file; name its files one by one",
+        path.display()
+    )]
+    NoRowsInRepository {
+        /// Its snapshot.
+        path: PathBuf,
     },
     /// A file without any row.
     #[error("{} has no row; expected at least one", path.display())]

@@ -14,6 +14,7 @@ mod error;
 mod fault;
 mod format;
 mod index;
+mod named_files;
 mod numbers;
 mod options;
 mod order;
