@@ -180,7 +180,7 @@ fn decoding_gives_the_logits_of_a_whole_pass_at_every_place() {
     ] {
         let keys = borrowed(&keys);
         let f32 = [&keys[..], &[("model.compute", "\"f32\"")]].concat();
-        let micro = micro_batch(&[row.clone()], &[row.clone()]);
+        let micro = micro_batch(std::slice::from_ref(&row), std::slice::from_ref(&row));
         let expected = whole(&model, &f32, &micro);
         let (executor, _) = load(&model, &keys, size(3, 151, 151));
         fill_biases(&executor);
@@ -247,7 +247,7 @@ fn a_prompt_that_goes_on_reuses_the_cache_and_changes_no_token() {
     let read = talk.speed().prefill_tokens;
     assert_eq!(read, 150);
     let second: Vec<i32> = [&prompts[3][..], &first.tokens, &[40, 41, 42]].concat();
-    let found = answers(&mut talk, &[second.clone()], 20);
+    let found = answers(&mut talk, std::slice::from_ref(&second), 20);
     // The last token of the first answer was never run.
     assert_eq!(talk.speed().prefill_tokens, read + 4);
     let fresh = answers(

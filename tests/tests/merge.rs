@@ -186,7 +186,7 @@ fn a_merged_model_computes_what_its_adapter_did() {
     ] {
         let base = name.split('-').next().expect("a base");
         let place = merged(&packed(base), &packed(name), MergeOptions::default(), &[]);
-        let model = out(&place.as_ref().expect(name));
+        let model = out(place.as_ref().expect(name));
         let found = logits(&model, &[("plugins", "[\"lora\"]")]);
         let difference = largest_difference(&found, golden.numbers(name));
         assert!(difference <= 2e-5, "{name}: logits differ by {difference}");

@@ -30,7 +30,7 @@ fn rows(files: &[PathBuf]) -> Vec<Value> {
     contents
         .flat_map(|text| {
             let text = text.expect("a file");
-            let rows = text.lines().map(|line| serde_json::from_str(line));
+            let rows = text.lines().map(serde_json::from_str);
             rows.map(|row| row.expect("a row is JSON"))
                 .collect::<Vec<Value>>()
         })

@@ -14,6 +14,9 @@ use serde_json::{Map, Number, Value};
 use super::error::{DataError, Place};
 use super::panics::contain;
 
+/// A row with its number, counted from 1.
+pub(super) type NumberedRow = (u64, Map<String, Value>);
+
 /// Reads the rows of one file.
 pub(super) struct ParquetRows {
     path: PathBuf,
@@ -53,7 +56,7 @@ impl ParquetRows {
     ///
     /// # Errors
     /// Pages that cannot be decoded, and a type that rows cannot have.
-    pub(super) fn next_row(&mut self) -> Result<Option<(u64, Map<String, Value>)>, DataError> {
+    pub(super) fn next_row(&mut self) -> Result<Option<NumberedRow>, DataError> {
         let row = contain(|| self.rows.next());
         self.taken += 1;
         let broken = |reason| DataError::Parquet {

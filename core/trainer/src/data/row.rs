@@ -313,7 +313,8 @@ fn plain(
     }
     let text = format!("{prompt}{completion}");
     let (mut ids, offsets) = tokenizer.encode_with_offsets(&text, AddedTokens::Tokenizers)?;
-    let mut trained = trained_tokens(&offsets, &[prompt.len()..text.len()]);
+    let completion = prompt.len()..text.len();
+    let mut trained = trained_tokens(&offsets, std::slice::from_ref(&completion));
     if ids.last() != Some(&tokenizer.end_token()) {
         ids.push(tokenizer.end_token());
         trained.push(true);

@@ -119,7 +119,7 @@ impl TextTokenizer {
         &self,
         text: &str,
         adding: AddedTokens,
-    ) -> Result<(Vec<i32>, Vec<(usize, usize)>), String> {
+    ) -> Result<(Vec<i32>, Offsets), String> {
         let add = adding == AddedTokens::Tokenizers;
         let encoding = contain(|| self.inner.encode(text, add))?.map_err(|e| e.to_string())?;
         Ok((ids(&encoding)?, encoding.get_offsets().to_vec()))
@@ -187,6 +187,9 @@ impl TextTokenizer {
         &self.sha256
     }
 }
+
+/// For each token, the bytes of the text that it stands for: begin and end.
+pub(super) type Offsets = Vec<(usize, usize)>;
 
 /// What becomes of special tokens in a text.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -131,16 +131,17 @@ mod tests {
     #[test]
     fn tokens_that_touch_a_range_are_trained() {
         let offsets = [(0, 0), (0, 3), (3, 5), (6, 9), (9, 10), (9, 10), (10, 12)];
-        let touched = |trained: &[Range<usize>]| {
-            let tokens = trained_tokens(&offsets, trained);
+        let touched = |trained: &[(usize, usize)]| {
+            let trained: Vec<_> = trained.iter().map(|&(begin, end)| begin..end).collect();
+            let tokens = trained_tokens(&offsets, &trained);
             let touched = tokens.iter().enumerate().filter(|(_, trained)| **trained);
             touched.map(|(index, _)| index).collect::<Vec<_>>()
         };
-        assert_eq!(touched(&[0..12]), [1, 2, 3, 4, 5, 6]);
-        assert_eq!(touched(&[4..7]), [2, 3]);
-        assert_eq!(touched(&[5..6]), [3]); // the byte that was trimmed off
-        assert_eq!(touched(&[9..10]), [4, 5]); // two tokens of one letter
-        assert_eq!(touched(&[0..3, 10..12]), [1, 6]);
+        assert_eq!(touched(&[(0, 12)]), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(touched(&[(4, 7)]), [2, 3]);
+        assert_eq!(touched(&[(5, 6)]), [3]); // the byte that was trimmed off
+        assert_eq!(touched(&[(9, 10)]), [4, 5]); // two tokens of one letter
+        assert_eq!(touched(&[(0, 3), (10, 12)]), [1, 6]);
         assert!(touched(&[]).is_empty());
     }
 }

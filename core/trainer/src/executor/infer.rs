@@ -77,10 +77,8 @@ impl Executor {
                 .arena_range(place.offset + index * bytes, bytes)
         };
         // Rows rise, so none is overwritten before it has moved.
-        let moves = (0..).zip(wanted).filter(|(to, from)| to != *from);
-        moves
-            .map(|(to, &from)| self.device.copy(row(from), row(to), Stream(0)))
-            .collect()
+        let mut moves = (0..).zip(wanted).filter(|(to, from)| to != *from);
+        moves.try_for_each(|(to, &from)| self.device.copy(row(from), row(to), Stream(0)))
     }
 
     /// Runs the head on the first `rows` hidden states.

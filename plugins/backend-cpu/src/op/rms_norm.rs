@@ -90,7 +90,7 @@ fn group(asked: &Asked<'_>, x: &Operand, name: &str, elements: u64) -> Result<u6
     let width = asked.width(x, "x")? as u64;
     match elements {
         0 => Err(asked.invalid(format!("{name} has no elements"))),
-        _ if width % elements == 0 => Ok(elements),
+        _ if width.is_multiple_of(elements) => Ok(elements),
         _ => Err(asked.invalid(format!(
             "{name} has {elements} elements, expected a divisor of the {width} columns"
         ))),

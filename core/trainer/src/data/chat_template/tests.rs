@@ -142,7 +142,7 @@ fn generation_tags_mark_bytes_and_change_no_text() {
     assert_eq!(text, "user:assistant:a\nbé.!");
     let (unmarked, spans) = template.generated(&turns()).unwrap();
     assert_eq!(unmarked, text);
-    assert_eq!(spans, [15..21]);
+    assert_eq!((spans.len(), &spans[0]), (1, &(15..21)));
     assert_eq!(&text[spans[0].clone()], "a\nbé.");
     let marked = [Message::new("assistant", "a\u{FDD0}b")];
     assert!(
