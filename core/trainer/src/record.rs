@@ -83,27 +83,26 @@ fn adapter_files(adapter: &AdapterDirectory) -> Result<Vec<FileHash>, Error> {
 
 /// Hash of what the model and the adapter are as data, and of how every param is stored.
 fn plan_sha256(plan: &RunPlan) -> String {
-    let params: Vec<Json> = plan
+    let params: Vec<_> = plan
         .params
         .iter()
         .map(|param| {
-            json!([
-                param.name,
-                param.shape,
-                param.layout,
+            (
+                &param.name,
+                &param.shape,
+                &param.layout,
                 param.trainable,
-                param.init
-            ])
+                param.init,
+            )
         })
         .collect();
-    let content = json!([
-        plan.model,
-        plan.adaptation,
+    files::hash_json(&(
+        &plan.model,
+        &plan.adaptation,
         params,
         plan.dtypes.compute,
         plan.dtypes.reduce,
-    ]);
-    files::hash_bytes(content.to_string().as_bytes())
+    ))
 }
 
 /// Hash of the tokens and labels of the first step: what files, tokenizer and template came to.
@@ -116,6 +115,5 @@ fn first_step_sha256(rows: &Schedule) -> Result<Option<String>, Error> {
         .iter()
         .map(|micro| (&micro.tokens, &micro.labels, &micro.cu_seqlens))
         .collect();
-    let text = json!(numbers).to_string();
-    Ok(Some(files::hash_bytes(text.as_bytes())))
+    Ok(Some(files::hash_json(&numbers)))
 }

@@ -20,11 +20,14 @@ pub struct FileHash {
     pub sha256: String,
 }
 
-/// Hashes the file `path`, 1 MiB at a time.
+/// Bytes read at once: small, since a run hashes its files just before its memory is at its peak.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Hashes the file `path` in small parts.
 pub fn hash_file(path: &Path) -> Result<FileHash, FileError> {
     let (mut file, _) = open_regular(path)?;
     let mut hasher = Sha256::new();
-    let mut chunk = vec![0; 1 << 20];
+    let mut chunk = vec![0; CHUNK_BYTES];
     let mut bytes = 0;
     loop {
         let count = file.read(&mut chunk).map_err(|source| FileError::Read {
@@ -53,6 +56,16 @@ pub fn hash_file(path: &Path) -> Result<FileHash, FileError> {
 /// SHA-256 of `bytes`, 64 lower-case hexadecimal digits.
 pub fn hash_bytes(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
+}
+
+/// SHA-256 of `value` as JSON, which is never held as a whole.
+///
+/// # Panics
+/// Where `value` is no plain data: a map with keys that are no text.
+pub fn hash_json(value: &impl Serialize) -> String {
+    let mut hasher = Sha256::new();
+    serde_json::to_writer(&mut hasher, value).expect("plain data");
+    hexadecimal(&hasher.finalize())
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

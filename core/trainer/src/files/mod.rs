@@ -24,7 +24,7 @@ pub use adapter_directory::{ADAPTER_FILES, AdapterDirectory, write_adapter};
 pub(crate) use atomic_file::write_error;
 pub use atomic_file::{PartialFile, copy_file, write_atomically, write_json};
 pub use error::{ExitClass, FileError};
-pub use file_hash::{FileHash, hash_bytes, hash_file};
+pub use file_hash::{FileHash, hash_bytes, hash_file, hash_json};
 pub use hub_cache::{HubCache, RepoKind};
 pub use json_file::read_object;
 pub use model_directory::ModelDirectory;
