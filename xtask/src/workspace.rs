@@ -33,17 +33,7 @@ impl Workspace {
     /// # Errors
     /// Where cargo cannot read the workspace.
     pub fn load() -> Result<Self> {
-        let output = cargo()
-            .args(["metadata", "--format-version", "1", "--no-deps"])
-            .output()
-            .context("cannot run cargo metadata")?;
-        if !output.status.success() {
-            bail!(
-                "cargo metadata failed: {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-        }
-        let metadata: Value = serde_json::from_slice(&output.stdout)?;
+        let metadata = metadata(cargo(), &["--no-deps"])?;
         let root = PathBuf::from(text(&metadata["workspace_root"])?);
         let packages = metadata["packages"]
             .as_array()
@@ -56,6 +46,14 @@ impl Workspace {
             root,
             packages,
         })
+    }
+
+    /// What `cargo metadata` prints in the root with `arguments`.
+    ///
+    /// # Errors
+    /// Where cargo cannot read the workspace.
+    pub fn metadata(&self, arguments: &[&str]) -> Result<Value> {
+        metadata(self.cargo(), arguments)
     }
 
     /// A command that runs cargo in the root.
@@ -160,7 +158,27 @@ fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-fn text(value: &Value) -> Result<&str> {
+/// What `cargo metadata` prints with `arguments`.
+fn metadata(mut cargo: Command, arguments: &[&str]) -> Result<Value> {
+    let output = cargo
+        .args(["metadata", "--format-version", "1"])
+        .args(arguments)
+        .output()
+        .context("cannot run cargo metadata")?;
+    if !output.status.success() {
+        bail!(
+            "cargo metadata failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// The text in a value of cargo's.
+///
+/// # Errors
+/// Where it is no text.
+pub fn text(value: &Value) -> Result<&str> {
     value
         .as_str()
         .context("cargo metadata has an unexpected form")

@@ -6,6 +6,7 @@ mod failure;
 mod log;
 mod progress;
 mod signals;
+mod watch;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,6 +1,8 @@
 //! The same run through both doors: plugins linked into the host, and the same plugins as libraries.
 #![cfg(feature = "embedded")]
 
+mod training;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,26 +35,6 @@ fn libraries(folder: &Path) -> PathBuf {
         fs::copy(built, plugins.join(&name)).expect("a copy");
     }
     plugins
-}
-
-/// What must be equal to the bit: these values of every line, and the adapter's bytes.
-fn outcome(out: &Path) -> (Vec<Vec<Json>>, Vec<u8>) {
-    let metrics = fs::read_to_string(out.join("metrics.jsonl")).expect("metrics");
-    let keys = [
-        "step",
-        "loss",
-        "grad_norm",
-        "learning_rate",
-        "trained_tokens",
-        "eval_loss",
-        "eval_token_accuracy",
-    ];
-    let line = |line: &str| {
-        let line: Json = serde_json::from_str(line).expect("JSON");
-        keys.iter().map(|key| line[key].clone()).collect()
-    };
-    let adapter = fs::read(out.join("adapter/adapter_model.safetensors")).expect("an adapter");
-    (metrics.lines().map(line).collect(), adapter)
 }
 
 #[test]
@@ -104,13 +86,16 @@ fn linked_and_loaded_plugins_train_to_the_same_bits() {
                 .expect("JSON");
             let loaded = run["plugins"].as_array().expect("plugins").iter();
             let loaded = loaded.filter(|plugin| plugin["sha256"].is_string()).count();
-            (outcome(&out), loaded)
+            (training::trained(&out), loaded)
         };
         let (linked, none) = train("linked", &[]);
         let folder = plugins.display().to_string();
         let (loaded, all) = train("loaded", &["--plugin-dir", &folder]);
         assert_eq!((none, all), (0, 5), "plugins loaded from libraries");
-        assert_eq!(linked.0, loaded.0, "{compute}: metrics");
-        assert!(linked.1 == loaded.1, "{compute}: the adapter's bytes");
+        assert_eq!(linked.metrics, loaded.metrics, "{compute}: metrics");
+        assert!(
+            linked.files == loaded.files,
+            "{compute}: the adapter's bytes"
+        );
     }
 }

@@ -6,10 +6,10 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::workspace::Workspace;
+use crate::workspace::{self, Workspace};
 
 /// Folders below a crate in which the C code that it builds keeps its licence are at most this deep.
 const MOST_DEPTH: usize = 2;
@@ -43,7 +43,7 @@ pub fn text(workspace: &Workspace) -> Result<String> {
     let mut crates = Vec::new();
     for package in list(&metadata["packages"])? {
         let is_ours = package["source"].is_null();
-        if inside.contains(string(&package["id"])?) && !is_ours && !is_macro(package)? {
+        if inside.contains(workspace::text(&package["id"])?) && !is_ours && !is_macro(package)? {
             crates.push(Crate::read(package)?);
         }
     }
@@ -83,37 +83,25 @@ fn render(crates: &[Crate]) -> Result<String> {
 
 fn metadata(workspace: &Workspace) -> Result<Value> {
     let platform = format!("{ARCH}-unknown-linux-gnu");
-    let output = workspace
-        .cargo()
-        .args(["metadata", "--format-version", "1", "--locked"])
-        .args(["--filter-platform", &platform])
-        .output()
-        .context("cannot run cargo metadata")?;
-    if !output.status.success() {
-        bail!(
-            "cargo metadata failed: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
+    workspace.metadata(&["--locked", "--filter-platform", &platform])
 }
 
 /// The ids of all packages that the host and the plugins link, themselves included.
 fn inside(workspace: &Workspace, metadata: &Value) -> Result<BTreeSet<String>> {
     let mut normal: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in list(&metadata["resolve"]["nodes"])? {
-        let linked = normal.entry(string(&node["id"])?).or_default();
+        let linked = normal.entry(workspace::text(&node["id"])?).or_default();
         for dependency in list(&node["deps"])? {
             let kinds = list(&dependency["dep_kinds"])?;
             if kinds.iter().any(|kind| kind["kind"].is_null()) {
-                linked.push(string(&dependency["pkg"])?);
+                linked.push(workspace::text(&dependency["pkg"])?);
             }
         }
     }
     let mut macros = BTreeSet::new();
     let mut open = Vec::new();
     for package in list(&metadata["packages"])? {
-        let id = string(&package["id"])?;
+        let id = workspace::text(&package["id"])?;
         let is_plugin = workspace
             .plugins()
             .any(|plugin| plugin.name == package["name"]);
@@ -143,15 +131,15 @@ fn is_macro(package: &Value) -> Result<bool> {
 
 impl Crate {
     fn read(package: &Value) -> Result<Self> {
-        let manifest = Path::new(string(&package["manifest_path"])?);
+        let manifest = Path::new(workspace::text(&package["manifest_path"])?);
         let folder = manifest.parent().context("a manifest without a folder")?;
         let or = |value: &Value, other: &str| value.as_str().unwrap_or(other).to_owned();
-        let name = string(&package["name"])?;
+        let name = workspace::text(&package["name"])?;
         let mut files = Vec::new();
         licence_files(folder, folder, 0, &mut files)?;
         files.sort();
         Ok(Self {
-            name: format!("{name} {}", string(&package["version"])?),
+            name: format!("{name} {}", workspace::text(&package["version"])?),
             license: or(&package["license"], "no licence declared"),
             repository: or(&package["repository"], ""),
             files,
@@ -191,11 +179,5 @@ fn licence_files(
 fn list(value: &Value) -> Result<&Vec<Value>> {
     value
         .as_array()
-        .context("cargo metadata has an unexpected form")
-}
-
-fn string(value: &Value) -> Result<&str> {
-    value
-        .as_str()
         .context("cargo metadata has an unexpected form")
 }

@@ -2,32 +2,23 @@
 
 use std::io::Write;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use espalier_trainer::config::{Need, resolve};
 use espalier_trainer::error::Error;
 use espalier_trainer::evaluate::{self, Evaluation};
-use espalier_trainer::observer::{Observer, Unobserved};
-use espalier_trainer::stop::StopFlag;
 use indicatif::MultiProgress;
 
 use crate::arguments::EvalArguments;
-use crate::progress::Progress;
-use crate::signals;
+use crate::watch::watched;
 
 /// Evaluates and prints what was found.
 pub fn run(arguments: &EvalArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
     let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
     let needs = [Need::Model, Need::Data];
     resolved.require(&needs).map_err(Error::from)?;
-    let stop = StopFlag::new();
-    signals::watch(&stop).context("cannot watch for signals")?;
-    let progress = Progress::new(bars);
-    let observer: &dyn Observer = match arguments.quiet {
-        true => &Unobserved,
-        false => &progress,
-    };
-    let found = evaluate::run(&resolved, observer, &stop)?;
-    drop(progress);
+    let found = watched(arguments.quiet, bars, |observer, stop| {
+        evaluate::run(&resolved, observer, stop)
+    })?;
     if arguments.json {
         serde_json::to_writer_pretty(&mut *out, &found)?;
         writeln!(out)?;

@@ -6,11 +6,12 @@ mod prompts;
 
 use std::io::Write;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use espalier_trainer::config::{Need, ResolvedConfig, resolve};
+use espalier_trainer::data::TextTokenizer;
 use espalier_trainer::error::Error;
+use espalier_trainer::files::ModelDirectory;
 use espalier_trainer::generate::{End, Generator, Loaded, Reply, Request, Speed, load};
-use espalier_trainer::observer::{Observer, Unobserved};
 use espalier_trainer::plan::Generation;
 use espalier_trainer::program::CacheShape;
 use espalier_trainer::stop::StopFlag;
@@ -19,8 +20,7 @@ use indicatif::MultiProgress;
 use self::chat::Chat;
 use self::lines::Lines;
 use crate::arguments::GenerateArguments;
-use crate::progress::Progress;
-use crate::signals;
+use crate::watch::watched;
 
 /// Most tokens of prompts taken in at once.
 const PREFILL_TOKENS: u64 = 512;
@@ -36,34 +36,24 @@ pub fn run(arguments: &GenerateArguments, bars: &MultiProgress, out: &mut dyn Wr
     resolved.require(&[Need::Model]).map_err(Error::from)?;
     arguments.sampling(resolved.config().run.seed).check()?;
     let prompts = prompts::read(arguments)?;
-    let stop = StopFlag::new();
-    signals::watch(&stop).context("cannot watch for signals")?;
-    let progress = Progress::new(bars);
-    let observer: &dyn Observer = match arguments.quiet {
-        true => &Unobserved,
-        false => &progress,
-    };
     let (mut encoded, mut chat) = (Vec::new(), None);
-    let loaded = load(
-        &resolved,
-        observer,
-        &stop,
-        |directory, tokenizer, positions| {
-            if arguments.chat {
-                let choice = resolved.config().data.chat_template.as_deref();
-                let system = arguments.system.as_deref();
-                chat = Some(Chat::open(directory.path(), choice, system)?);
-            }
-            for prompt in &prompts {
-                encoded.push(match &mut chat {
-                    Some(chat) => chat.opening(prompt, tokenizer)?,
-                    None => prompts::encode(tokenizer, prompt)?,
-                });
-            }
-            demand(arguments, &encoded, positions)
-        },
-    )?;
-    drop(progress);
+    let encode = |directory: &ModelDirectory, tokenizer: &TextTokenizer, positions| {
+        if arguments.chat {
+            let choice = resolved.config().data.chat_template.as_deref();
+            let system = arguments.system.as_deref();
+            chat = Some(Chat::open(directory.path(), choice, system)?);
+        }
+        for prompt in &prompts {
+            encoded.push(match &mut chat {
+                Some(chat) => chat.opening(prompt, tokenizer)?,
+                None => prompts::encode(tokenizer, prompt)?,
+            });
+        }
+        demand(arguments, &encoded, positions)
+    };
+    let (loaded, stop) = watched(arguments.quiet, bars, |observer, stop| {
+        Ok((load(&resolved, observer, stop, encode)?, stop.clone()))
+    })?;
     let mut talk = Talk::new(arguments, &resolved, &loaded, &stop)?;
     let answered = match (encoded.as_slice(), chat) {
         ([], Some(mut chat)) => talk.converse(&mut chat, &Lines::new(&stop), out),

@@ -8,8 +8,9 @@ use espalier_trainer::convert::merge::{self, MergeOptions};
 use espalier_trainer::convert::{Base, DType};
 use indicatif::MultiProgress;
 
-use super::quantize::{new_model_config, watched};
+use super::quantize::new_model_config;
 use crate::arguments::{BaseChoice, DtypeChoice, MergeArguments};
+use crate::watch::watched;
 
 /// Merges and says what came of it.
 pub fn run(arguments: &MergeArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
@@ -25,7 +26,7 @@ pub fn run(arguments: &MergeArguments, bars: &MultiProgress, out: &mut dyn Write
             DtypeChoice::F16 => DType::F16,
         }),
     };
-    let done = watched(&arguments.model, bars, |observer, stop| {
+    let done = watched(arguments.model.quiet, bars, |observer, stop| {
         merge::merge(&resolved, options, observer, stop)
     })?;
     writeln!(

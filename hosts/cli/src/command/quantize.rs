@@ -2,23 +2,20 @@
 
 use std::io::Write;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use espalier_trainer::bytes::Bytes;
 use espalier_trainer::config::{Need, ResolvedConfig, Sources, resolve};
-use espalier_trainer::convert::{Converted, quantize};
+use espalier_trainer::convert::quantize;
 use espalier_trainer::error::Error;
-use espalier_trainer::observer::{Observer, Unobserved};
-use espalier_trainer::stop::StopFlag;
 use indicatif::MultiProgress;
 
-use crate::arguments::{NewModelArguments, QuantizeArguments};
-use crate::progress::Progress;
-use crate::signals;
+use crate::arguments::QuantizeArguments;
+use crate::watch::watched;
 
 /// Packs and says what came of it.
 pub fn run(arguments: &QuantizeArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
     let resolved = new_model_config(&arguments.model.sources())?;
-    let done = watched(&arguments.model, bars, |observer, stop| {
+    let done = watched(arguments.model.quiet, bars, |observer, stop| {
         quantize::quantize(&resolved, observer, stop)
     })?;
     writeln!(
@@ -38,20 +35,4 @@ pub fn new_model_config(sources: &Sources) -> Result<ResolvedConfig> {
     let needs = [Need::Model, Need::Out];
     resolved.require(&needs).map_err(Error::from)?;
     Ok(resolved)
-}
-
-/// Runs `work` with its progress shown, unless the user wants none.
-pub fn watched(
-    arguments: &NewModelArguments,
-    bars: &MultiProgress,
-    work: impl FnOnce(&dyn Observer, &StopFlag) -> Result<Converted, Error>,
-) -> Result<Converted> {
-    let stop = StopFlag::new();
-    signals::watch(&stop).context("cannot watch for signals")?;
-    let progress = Progress::new(bars);
-    let observer: &dyn Observer = match arguments.quiet {
-        true => &Unobserved,
-        false => &progress,
-    };
-    Ok(work(observer, &stop)?)
 }

@@ -4,21 +4,19 @@ mod summary;
 
 use std::io::Write;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use espalier_trainer::config::{Need, resolve};
 use espalier_trainer::error::Error;
 use espalier_trainer::observer::{All, Observer, Unobserved};
 use espalier_trainer::plan::PlanReport;
 use espalier_trainer::session::Session;
 use espalier_trainer::shell;
-use espalier_trainer::stop::StopFlag;
 use espalier_trainer::tensorboard::TensorBoard;
 use espalier_trainer::train;
 use indicatif::MultiProgress;
 
 use crate::arguments::TrainArguments;
-use crate::progress::Progress;
-use crate::signals;
+use crate::watch::watched;
 
 /// Trains, or with `--dry-run` shows what would be done.
 pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
@@ -33,24 +31,18 @@ pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write
     }
     let needs = [Need::Model, Need::Data, Need::Out];
     resolved.require(&needs).map_err(Error::from)?;
-    let stop = StopFlag::new();
-    signals::watch(&stop).context("cannot watch for signals")?;
-    let progress = Progress::new(bars);
-    let shown: &dyn Observer = match arguments.quiet {
-        true => &Unobserved,
-        false => &progress,
-    };
     let out_directory = resolved.config().run.out.as_deref();
     let board = out_directory.map(|out| TensorBoard::new(&out.join("tensorboard")));
     let board = board.as_ref().map(|board| board as &dyn Observer);
-    let observers = [shown, board.unwrap_or(&Unobserved)];
-    let observer = &All(&observers);
-    let trained = match arguments.resume {
-        None => train::run(&resolved, observer, &stop),
-        Some(from) => train::resume(&resolved, from, observer, &stop),
-    };
-    let summary = trained.map_err(|error| error.offering(resuming_command))?;
-    drop(progress);
+    let summary = watched(arguments.quiet, bars, |shown, stop| {
+        let observers = [shown, board.unwrap_or(&Unobserved)];
+        let observer = &All(&observers);
+        let trained = match arguments.resume {
+            None => train::run(&resolved, observer, stop),
+            Some(from) => train::resume(&resolved, from, observer, stop),
+        };
+        trained.map_err(|error| error.offering(resuming_command))
+    })?;
     let program = std::env::args().next().unwrap_or_default();
     write!(out, "{}", summary::lines(&summary, &program))?;
     Ok(())
