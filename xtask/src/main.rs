@@ -1,5 +1,6 @@
 //! The developer's commands: turns `cargo xtask NAME` into builds, checks and comparisons.
 
+mod abi;
 mod big_data;
 mod dist;
 mod doors;
@@ -30,6 +31,8 @@ enum Command {
     Plugins(plugins::Options),
     /// Run the suite with a host that has no plugin linked into it
     Doors(doors::Options),
+    /// Print the boundary between host and plugins; fail where it changed without a version
+    Abi(abi::Options),
     /// Pack host, plugins, configs and docs into one archive that runs without Rust
     Dist(dist::Options),
     /// Check form, sizes, names and the arrows between crates
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
     let done = Workspace::load().and_then(|workspace| match arguments.command {
         Command::Plugins(options) => plugins::gather(&workspace, &options),
         Command::Doors(options) => doors::check(&workspace, &options),
+        Command::Abi(options) => abi::check(&workspace, &options),
         Command::Dist(options) => dist::pack(&workspace, &options),
         Command::Tidy(options) => tidy::check(&workspace, &options),
         Command::Quickstart(options) => quickstart::check(&workspace, &options),

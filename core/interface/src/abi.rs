@@ -15,11 +15,14 @@ mod services;
 
 pub use backend::{BACKEND_VERSION, BackendProxy, BackendTable};
 pub use component::{
-    AdapterProxy, COMPONENT_VERSION, ComponentTable, FamilyProxy, InstanceHandle, ShardingProxy,
+    AdapterProxy, COMPONENT_VERSION, ComponentTable, FamilyProxy, InstanceHandle, METHODS,
+    ShardingProxy,
 };
 pub use quantizer::{QUANTIZER_VERSION, QuantizerProxy, QuantizerTable};
 pub use reply::{AbiError, Reply};
-pub use root::{ABI_MAJOR, ABI_MINOR, PluginRoot, TableRef};
+pub use root::{
+    ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MINOR, CALIBRATED_QUANTIZER, PluginRoot, TableRef, is_served,
+};
 pub use services::ServicesTable;
 
 /// A pointer that only the side which made it understands.

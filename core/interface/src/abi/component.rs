@@ -13,12 +13,33 @@ use super::{Opaque, ServicesTable};
 use crate::adaptation::{Adaptation, Site};
 use crate::declare::{Declaration, Instance};
 use crate::model::Model;
-use crate::role::{Adapter, Family, Sharding};
+use crate::role::{Adapter, Family, Role, Sharding};
 use crate::schedule::{Schedule, ShardingRequest};
 use crate::{Options, PluginError, Result, Services};
 
 /// Version of [`ComponentTable`].
 pub const COMPONENT_VERSION: u32 = 1;
+
+/// The methods of [`ComponentTable::call`] by role; their requests and replies are JSON.
+pub const METHODS: [(Role, &[&str]); 5] = [
+    (Role::FAMILY, &["describe"]),
+    (
+        Role::ADAPTER,
+        &["adapt", "saved_config", "options_from_saved"],
+    ),
+    (Role::SHARDING, &["schedule"]),
+    (
+        Role::QUANTIZER,
+        &[
+            "format",
+            "encode_workspace",
+            "saved_form",
+            "quantization_config",
+            "options_from_saved",
+        ],
+    ),
+    (Role::BACKEND, &["devices"]),
+];
 
 /// What every component offers.
 #[repr(C)]

@@ -13,8 +13,20 @@ use crate::declare::Declaration;
 /// Changes when a plugin built before cannot be loaded any more. 0 until the interface is declared stable.
 pub const ABI_MAJOR: u32 = 0;
 
-/// While the major is 0 every change of the boundary raises it, and both sides must be equal.
+/// Every change of the boundary raises it; `ABI.md` has the rules and what each version brought.
 pub const ABI_MINOR: u32 = 1;
+
+/// The oldest minor version of this major whose plugins still load. While the major is 0 a change may leave older plugins
+/// behind and then raises it; from 1.0 on it stays 0.
+pub const ABI_OLDEST_MINOR: u32 = 1;
+
+/// Reserved for [`PluginRoot::query`]: the table of quantizers that want activations, in version 1. No host asks for it yet.
+pub const CALIBRATED_QUANTIZER: &str = "calibrated_quantizer";
+
+/// True where this host talks to plugins that were built with version `major.minor` of the interface.
+pub fn is_served([major, minor]: [u32; 2]) -> bool {
+    major == ABI_MAJOR && (ABI_OLDEST_MINOR..=ABI_MINOR).contains(&minor)
+}
 
 /// The root of a plugin: reached by the symbol `espalier_root_NAME`.
 #[repr(C)]

@@ -1,7 +1,7 @@
 //! The bytes of a library file -> its descriptor; nothing of it is run.
 
 use espalier_interface::abi::descriptor::{self, Descriptor, SECTION};
-use espalier_interface::abi::{ABI_MAJOR, ABI_MINOR};
+use espalier_interface::abi::is_served;
 use object::LittleEndian;
 use object::elf::{EM_AARCH64, EM_X86_64, ET_DYN, FileHeader64};
 use object::read::elf::ElfFile;
@@ -53,7 +53,7 @@ pub fn read(bytes: &[u8]) -> Result<Descriptor, LibraryFault> {
         .data()
         .map_err(|error| truncated(lower(&error.to_string())))?;
     descriptor::read(section).map_err(|reason| match version(section) {
-        Some(found) if found != [ABI_MAJOR, ABI_MINOR] => other_abi(found),
+        Some(found) if !is_served(found) => LibraryFault::Abi { found },
         _ => LibraryFault::Descriptor(reason),
     })
 }
@@ -63,9 +63,9 @@ pub fn read(bytes: &[u8]) -> Result<Descriptor, LibraryFault> {
 /// # Errors
 /// Another version of the interface, or a name that is none.
 pub fn check(descriptor: &Descriptor) -> Result<(), LibraryFault> {
-    // While the major is 0 every minor version is another interface.
-    if descriptor.abi != [ABI_MAJOR, ABI_MINOR] {
-        return Err(other_abi(descriptor.abi));
+    if !is_served(descriptor.abi) {
+        let found = descriptor.abi;
+        return Err(LibraryFault::Abi { found });
     }
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let names = descriptor
@@ -81,13 +81,6 @@ pub fn check(descriptor: &Descriptor) -> Result<(), LibraryFault> {
         }
     }
     Ok(())
-}
-
-fn other_abi(found: [u32; 2]) -> LibraryFault {
-    LibraryFault::Abi {
-        expected: [ABI_MAJOR, ABI_MINOR],
-        found,
-    }
 }
 
 /// The version in a descriptor that cannot be read otherwise.
@@ -158,6 +151,7 @@ fn lower(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use espalier_interface::abi::descriptor::ComponentDescriptor;
+    use espalier_interface::abi::{ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MINOR};
 
     use super::*;
 
@@ -201,14 +195,24 @@ mod tests {
                 capabilities: Default::default(),
             }],
         };
-        check(&descriptor).expect("this host's own");
-        descriptor.abi = [7, 9];
-        let message = check(&descriptor).expect_err("another").to_string();
+        for served in [ABI_OLDEST_MINOR, ABI_MINOR] {
+            descriptor.abi = [ABI_MAJOR, served];
+            check(&descriptor).expect("served");
+        }
         let host = format!("this host has {ABI_MAJOR}.{ABI_MINOR}");
-        assert!(
-            message.contains("plugin interface 7.9") && message.contains(&host),
-            "{message}"
-        );
+        for other in [
+            [7, 9],
+            [ABI_MAJOR, ABI_MINOR + 1],
+            [ABI_MAJOR, ABI_OLDEST_MINOR.wrapping_sub(1)],
+        ] {
+            descriptor.abi = other;
+            let message = check(&descriptor).expect_err("another").to_string();
+            let built = format!("plugin interface {}.{}", other[0], other[1]);
+            assert!(
+                message.contains(&built) && message.contains(&host),
+                "{message}"
+            );
+        }
         descriptor.abi = [ABI_MAJOR, ABI_MINOR];
         descriptor.components[0].name = "../evil".to_owned();
         assert!(

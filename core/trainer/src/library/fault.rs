@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use espalier_interface::abi::{ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MINOR};
+
 /// A library that cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}: {fault}", path.display())]
@@ -53,14 +55,9 @@ pub enum LibraryFault {
     #[error("{0}")]
     Descriptor(String),
     /// It was built with another version of the interface.
-    #[error(
-        "built for plugin interface {}.{}, this host has {}.{}",
-        found[0], found[1], expected[0], expected[1]
-    )]
+    #[error("built for plugin interface {}.{}, this host has {}", found[0], found[1], served())]
     Abi {
-        /// This host's major and minor version.
-        expected: [u32; 2],
-        /// The library's.
+        /// The library's major and minor version.
         found: [u32; 2],
     },
     /// Anyone may replace it.
@@ -108,6 +105,15 @@ pub enum LibraryFault {
     },
 }
 
+/// The versions of the interface that this host talks to.
+fn served() -> String {
+    let newest = format!("{ABI_MAJOR}.{ABI_MINOR}");
+    match ABI_OLDEST_MINOR {
+        ABI_MINOR => newest,
+        oldest => format!("{newest} and takes plugins from {ABI_MAJOR}.{oldest} on"),
+    }
+}
+
 impl LibraryFault {
     /// What the user can do next; lower case, no full stop.
     pub fn next_step(&self) -> &'static str {
@@ -118,6 +124,9 @@ impl LibraryFault {
             LibraryFault::Open(_) => "install what it needs, or remove it",
             LibraryFault::OtherMachine { .. } | LibraryFault::Truncated { .. } => {
                 "build or copy it again, or remove it"
+            }
+            LibraryFault::Abi { found } if *found > [ABI_MAJOR, ABI_MINOR] => {
+                "update this host, or build it against this host's espalier-interface"
             }
             _ => "rebuild it against this host's espalier-interface, or remove it",
         }

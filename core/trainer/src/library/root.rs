@@ -13,8 +13,8 @@ use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
 use abi_stable::type_layout::TypeLayout;
 use espalier_interface::abi::descriptor::{self, Descriptor};
 use espalier_interface::abi::{
-    ABI_MAJOR, ABI_MINOR, BACKEND_VERSION, BackendTable, COMPONENT_VERSION, ComponentTable, Opaque,
-    PluginRoot, QUANTIZER_VERSION, QuantizerTable,
+    BACKEND_VERSION, BackendTable, COMPONENT_VERSION, ComponentTable, Opaque, PluginRoot,
+    QUANTIZER_VERSION, QuantizerTable, is_served,
 };
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
@@ -45,9 +45,8 @@ impl Root {
             return Err(LibraryFault::Descriptor("its root is null".to_owned()));
         };
         let found = [root.abi_major, root.abi_minor];
-        if found != [ABI_MAJOR, ABI_MINOR] {
-            let expected = [ABI_MAJOR, ABI_MINOR];
-            return Err(LibraryFault::Abi { expected, found });
+        if !is_served(found) {
+            return Err(LibraryFault::Abi { found });
         }
         let component = table::<ComponentTable>(root, "component", COMPONENT_VERSION)?;
         Ok(Root { root, component })

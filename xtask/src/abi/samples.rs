@@ -1,0 +1,393 @@
+//! What crosses the boundary as JSON -> one sample of each kind with every field and every variant.
+
+use std::fmt::Write;
+
+use espalier_interface::abi::METHODS;
+use espalier_interface::abi::descriptor::{ComponentDescriptor, Descriptor, OptionDescriptor};
+use espalier_interface::adaptation::{Adaptation, AdapterParam, Join, Site, SiteKind};
+use espalier_interface::format::{
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
+};
+use espalier_interface::graph::{Attributes, Dim, Graph, Source};
+use espalier_interface::model::{Model, ParamKind, ParamSpec, Unit, UnitKind};
+use espalier_interface::saved_form::{
+    SavedContent, SavedDescription, SavedForm, SavedModel, SavedObject, SavedTensor,
+};
+use espalier_interface::schedule::{
+    Act, Action, Place, Placement, Schedule, ShardingRequest, UnitBytes, When,
+};
+use espalier_interface::{
+    DType, DeviceInfo, ErrorCode, Init, KernelRequest, LogLevel, MemoryKind, Operand, OptionKind,
+    ParamOperand, Role, WeightLayout, op,
+};
+use serde::Serialize;
+use serde_json::{Map, json};
+
+/// The methods of every role, then a sample of every description.
+pub fn describe() -> String {
+    let mut text = String::new();
+    for (role, methods) in METHODS {
+        line(&mut text, &format!("{role} call: {}", methods.join(" ")));
+    }
+    let roles = Role::ALL.map(|role| role.0).join(" ");
+    line(&mut text, &format!("roles: {roles}"));
+    line(&mut text, &format!("option types: {}", option_kinds()));
+    line(&mut text, &format!("dtypes: {}", dtypes()));
+    line(&mut text, &format!("error codes: {}", codes()));
+    for (name, sample) in samples() {
+        line(&mut text, &format!("{name} {sample}"));
+    }
+    text
+}
+
+fn line(text: &mut String, line: &str) {
+    writeln!(text, "{line}").expect("a String takes everything");
+}
+
+fn option_kinds() -> String {
+    let kinds = [
+        OptionKind::BOOL,
+        OptionKind::INTEGER,
+        OptionKind::NUMBER,
+        OptionKind::TEXT,
+        OptionKind::TEXTS,
+    ];
+    kinds.map(|kind| kind.0).join(" ")
+}
+
+/// Every id that has a name.
+fn dtypes() -> String {
+    let known = (0..1024)
+        .map(DType)
+        .filter(|dtype| DType::from_name(&dtype.name()).is_some());
+    let shown: Vec<String> = known
+        .map(|dtype| format!("{}={}", dtype.name(), dtype.0))
+        .collect();
+    shown.join(" ")
+}
+
+fn codes() -> String {
+    let codes = [
+        ("invalid", ErrorCode::INVALID),
+        ("unsupported", ErrorCode::UNSUPPORTED),
+        ("out_of_memory", ErrorCode::OUT_OF_MEMORY),
+        ("cancelled", ErrorCode::CANCELLED),
+        ("not_finite", ErrorCode::NOT_FINITE),
+        ("panic", ErrorCode::PANIC),
+        ("device", ErrorCode::DEVICE),
+        ("protocol", ErrorCode::PROTOCOL),
+    ];
+    let levels = [
+        ("error", LogLevel::ERROR),
+        ("warn", LogLevel::WARN),
+        ("info", LogLevel::INFO),
+        ("debug", LogLevel::DEBUG),
+    ];
+    let kinds = [
+        ("device", MemoryKind::DEVICE),
+        ("pinned", MemoryKind::PINNED),
+    ];
+    let shown = |name: &str, id: u32| format!("{name}={id}");
+    let codes: Vec<_> = codes
+        .iter()
+        .map(|(name, code)| shown(name, code.0))
+        .collect();
+    let levels: Vec<_> = levels
+        .iter()
+        .map(|(name, level)| shown(name, level.0))
+        .collect();
+    let kinds: Vec<_> = kinds
+        .iter()
+        .map(|(name, kind)| shown(name, kind.0))
+        .collect();
+    format!(
+        "{}; log levels: {}; memory kinds: {}",
+        codes.join(" "),
+        levels.join(" "),
+        kinds.join(" ")
+    )
+}
+
+fn samples() -> Vec<(&'static str, String)> {
+    vec![
+        ("Descriptor", shown(&descriptor())),
+        ("Format", shown(&formats())),
+        ("Model", shown(&model())),
+        ("Adaptation", shown(&adaptation())),
+        ("Site", shown(&sites())),
+        ("ShardingRequest", shown(&request())),
+        ("Schedule", shown(&schedule())),
+        ("SavedForm", shown(&saved_form())),
+        ("SavedModel", shown(&saved_model())),
+        ("SavedDescription", shown(&saved_description())),
+        ("DeviceInfo", shown(&device())),
+        ("KernelRequest", shown(&kernel())),
+    ]
+}
+
+fn shown(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("descriptions are plain data")
+}
+
+fn descriptor() -> Descriptor {
+    Descriptor {
+        abi: [0, 0],
+        name: "sample".to_owned(),
+        version: "1.2.3".to_owned(),
+        components: vec![ComponentDescriptor {
+            name: "sample".to_owned(),
+            role: Role::QUANTIZER.0.to_owned(),
+            doc: "a line".to_owned(),
+            options: vec![OptionDescriptor {
+                name: "bits".to_owned(),
+                kind: OptionKind::INTEGER.0.to_owned(),
+                default: json!(4),
+                range: "1..=8".to_owned(),
+                doc: "a line".to_owned(),
+            }],
+            capabilities: [("quant_methods".to_owned(), "sample".to_owned())].into(),
+        }],
+    }
+}
+
+fn formats() -> Vec<Format> {
+    let stored = BlockValues::Stored { segment: 1 };
+    let nested = BlockValues::Nested {
+        codes: 1,
+        table: vec![0.5],
+        scales: 2,
+        size: 256,
+        offset: 3,
+    };
+    let codes = |order| Codes {
+        segment: 0,
+        bits: 4,
+        order,
+    };
+    let codebook = |blocks| Decoding::Codebook {
+        codes: codes(BitOrder::HighFirst),
+        table: vec![0.5],
+        blocks,
+        scale: nested.clone(),
+    };
+    let affine = |blocks| Decoding::Affine {
+        codes: codes(BitOrder::LowFirst),
+        blocks,
+        scale: stored.clone(),
+        zero: stored.clone(),
+    };
+    let decodings = [
+        codebook(BlockMap::Flat { size: 64 }),
+        codebook(BlockMap::Strided { count: 2 }),
+        affine(BlockMap::Rows),
+        affine(BlockMap::Columns),
+        Decoding::Callback,
+    ];
+    let format = |decoding| Format {
+        quantizer: "sample".to_owned(),
+        shape: [2, 3],
+        segments: vec![SegmentSpec::new("codes", DType::U8, 3)],
+        decoding,
+    };
+    decodings.into_iter().map(format).collect()
+}
+
+fn graph() -> Graph {
+    let mut graph = Graph::new("sample");
+    let shape = [Dim::Tokens, Dim::Boundaries, Dim::Fixed(4)];
+    let hidden = graph.input(Source::Previous("hidden".to_owned()), shape, DType::COMPUTE);
+    graph.batch("tokens");
+    let weight = graph.param("proj.weight", [4, 4]);
+    let out = op::linear(&mut graph, hidden, weight, None);
+    graph.output("hidden", out);
+    graph
+}
+
+fn model() -> Model {
+    let kinds = [
+        (ParamKind::Linear, Init::Normal { std: 0.5 }),
+        (ParamKind::Embedding, Init::Uniform { bound: 0.5 }),
+        (ParamKind::Head, Init::Zeros),
+        (ParamKind::Norm, Init::Ones),
+        (ParamKind::Bias, Init::Zeros),
+    ];
+    let param = |(kind, init)| ParamSpec {
+        name: "proj.weight".to_owned(),
+        aliases: vec!["tied.weight".to_owned()],
+        shape: vec![4, 4],
+        kind,
+        init,
+    };
+    let unit = |kind| Unit {
+        name: "layer".to_owned(),
+        kind,
+        graph: 0,
+        prefix: "layer.".to_owned(),
+        params: vec![0],
+    };
+    Model {
+        family: "sample".to_owned(),
+        hidden_size: 4,
+        vocab_size: 8,
+        max_positions: 16,
+        params: kinds.map(param).to_vec(),
+        graphs: vec![graph()],
+        units: [UnitKind::Embedding, UnitKind::Layer, UnitKind::Head]
+            .map(unit)
+            .to_vec(),
+    }
+}
+
+fn adaptation() -> Adaptation {
+    Adaptation {
+        params: vec![AdapterParam {
+            name: "lora_A.weight".to_owned(),
+            shape: vec![2, 4],
+            init: Init::Zeros,
+        }],
+        joins: vec![Join {
+            site: 0,
+            fragment: graph(),
+            params: vec![0],
+        }],
+    }
+}
+
+fn sites() -> Vec<Site> {
+    let site = |kind| Site {
+        name: "layer.proj".to_owned(),
+        kind,
+        shape: [4, 4],
+        tied_to: Some("embedding".to_owned()),
+    };
+    [SiteKind::Linear, SiteKind::Embedding, SiteKind::Head]
+        .map(site)
+        .to_vec()
+}
+
+fn request() -> ShardingRequest {
+    ShardingRequest {
+        units: vec![UnitBytes {
+            name: "layer".to_owned(),
+            frozen: 1,
+            trainable: 2,
+            gradients: 3,
+            optimizer: 4,
+        }],
+        world: 1,
+        ranks_per_machine: 1,
+        device_bytes: Some(5),
+        host_bytes: Some(6),
+    }
+}
+
+fn schedule() -> Schedule {
+    let acts = [
+        Act::Fetch,
+        Act::Gather,
+        Act::Forward,
+        Act::Backward,
+        Act::Release,
+        Act::Reduce,
+        Act::Offload,
+        Act::Optimize,
+    ];
+    let moments = [When::Every, When::First, When::Last];
+    let action = |(index, act): (usize, Act)| Action {
+        when: moments[index % moments.len()],
+        after: vec![0],
+        ..Action::new(act, 0)
+    };
+    let actions: Vec<Action> = acts.into_iter().enumerate().map(action).collect();
+    Schedule {
+        placements: vec![Placement {
+            frozen: Place::Replicated,
+            trainable: Place::Sharded,
+            optimizer: Place::Host,
+        }],
+        micro_batch: actions.clone(),
+        update: actions,
+    }
+}
+
+fn saved_form() -> SavedForm {
+    let object = SavedObject {
+        fields: fields(),
+        scalars: vec![("offset".to_owned(), 0)],
+        free: vec!["note".to_owned()],
+    };
+    let contents = [
+        SavedContent::Segment(0),
+        SavedContent::Values(vec![0.5]),
+        SavedContent::Json(object),
+    ];
+    let tensor = |content| SavedTensor {
+        name: "weight".to_owned(),
+        dtype: DType::U8,
+        shape: vec![3, 1],
+        content,
+        also_stored_as: vec![DType::BF16],
+    };
+    SavedForm {
+        tensors: contents.map(tensor).to_vec(),
+    }
+}
+
+fn saved_model() -> SavedModel {
+    SavedModel {
+        dtype: DType::F16,
+        dense_modules: vec!["lm_head".to_owned()],
+    }
+}
+
+fn saved_description() -> SavedDescription {
+    SavedDescription {
+        config: json!({"quant_method": "sample"}),
+        objects: fields(),
+    }
+}
+
+fn fields() -> Map<String, serde_json::Value> {
+    Map::from_iter([("blocksize".to_owned(), json!(64))])
+}
+
+fn device() -> DeviceInfo {
+    DeviceInfo {
+        name: "cpu".to_owned(),
+        description: "a processor".to_owned(),
+        memory_bytes: 1,
+        free_bytes: 2,
+        instruction_set: "avx2".to_owned(),
+        shares_host_memory: true,
+        exact_memory: true,
+    }
+}
+
+fn kernel() -> KernelRequest {
+    let operand = |dtype| Operand {
+        shape: vec![Dim::Tokens, Dim::Fixed(4)],
+        dtype,
+    };
+    let param = |layout| ParamOperand {
+        shape: vec![4, 4],
+        layout,
+    };
+    let format = formats().pop().expect("several");
+    KernelRequest {
+        op: "linear".to_owned(),
+        version: 1,
+        attributes: Attributes::new().with("site", "layer.proj"),
+        inputs: vec![
+            operand(DType::F32),
+            operand(DType::F64),
+            operand(DType::I32),
+        ],
+        params: vec![
+            param(WeightLayout::Dense(DType::BF16)),
+            param(WeightLayout::Packed(Box::new(format))),
+        ],
+        outputs: vec![operand(DType::REDUCE)],
+        max_tokens: 7,
+        max_sequences: 8,
+    }
+}

@@ -1,0 +1,162 @@
+//! The tables that cross the boundary as `repr(C)` -> a line for each field: its place, its size and its type.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::mem::{offset_of, size_of};
+
+use abi_stable::StableAbi;
+use abi_stable::type_layout::{TLField, TLFunction, TypeLayout};
+use espalier_interface::abi::{
+    BACKEND_VERSION, BackendTable, CALIBRATED_QUANTIZER, COMPONENT_VERSION, ComponentTable,
+    PluginRoot, QUANTIZER_VERSION, QuantizerTable, TableRef, descriptor,
+};
+
+/// The root and every table with the types that they lead to.
+pub fn describe() -> String {
+    let mut text = root();
+    let mut seen = BTreeSet::new();
+    let tables = [
+        (
+            "component",
+            COMPONENT_VERSION,
+            <ComponentTable as StableAbi>::LAYOUT,
+        ),
+        (
+            "quantizer",
+            QUANTIZER_VERSION,
+            <QuantizerTable as StableAbi>::LAYOUT,
+        ),
+        (
+            "backend",
+            BACKEND_VERSION,
+            <BackendTable as StableAbi>::LAYOUT,
+        ),
+    ];
+    for (name, version, layout) in tables {
+        line(
+            &mut text,
+            &format!("query(\"{name}\", {version}) -> {}", layout.name()),
+        );
+        fields(layout, &mut text, &mut seen);
+    }
+    line(
+        &mut text,
+        &format!("query(\"{CALIBRATED_QUANTIZER}\", 1) reserved"),
+    );
+    text
+}
+
+/// The version of the crate whose types these are.
+#[cfg(test)]
+pub fn crate_version() -> String {
+    <ComponentTable as StableAbi>::LAYOUT
+        .package_version()
+        .to_string()
+}
+
+/// The root by hand: it is what comes before any layout can be asked for.
+fn root() -> String {
+    let mut text = String::new();
+    let (section, magic) = (
+        descriptor::SECTION,
+        String::from_utf8_lossy(descriptor::MAGIC),
+    );
+    line(
+        &mut text,
+        &format!("section {section}: `{magic}`, length u32, Descriptor as JSON"),
+    );
+    line(&mut text, "symbol espalier_root_NAME -> *const PluginRoot");
+    line(
+        &mut text,
+        &format!("PluginRoot, {} bytes", size_of::<PluginRoot>()),
+    );
+    let places = [
+        ("abi_major", offset_of!(PluginRoot, abi_major)),
+        ("abi_minor", offset_of!(PluginRoot, abi_minor)),
+        ("descriptor", offset_of!(PluginRoot, descriptor)),
+        ("context", offset_of!(PluginRoot, context)),
+        ("query", offset_of!(PluginRoot, query)),
+    ];
+    for (name, place) in places {
+        line(&mut text, &format!("  {place:>3} {name}"));
+    }
+    line(
+        &mut text,
+        &format!("TableRef, {} bytes", size_of::<TableRef>()),
+    );
+    for (name, place) in [
+        ("table", offset_of!(TableRef, table)),
+        ("layout", offset_of!(TableRef, layout)),
+    ] {
+        line(&mut text, &format!("  {place:>3} {name}"));
+    }
+    text
+}
+
+/// A type's fields where it is the interface's own, and then all the types that it is made of.
+fn fields(layout: &'static TypeLayout, text: &mut String, seen: &mut BTreeSet<String>) {
+    if !seen.insert(shown(layout)) {
+        return;
+    }
+    if is_ours(layout) {
+        let (name, size, alignment) = (layout.name(), layout.size(), layout.alignment());
+        line(
+            text,
+            &format!("{name}, {size} bytes, aligned to {alignment}"),
+        );
+        let mut place: usize = 0;
+        for field in members(layout) {
+            let inner = field.layout();
+            place = place.next_multiple_of(inner.alignment());
+            let function = field.function_range().iter().next();
+            let ty = function.map_or_else(|| shown(inner), |function| signature(&function));
+            line(text, &format!("  {place:>3} {}: {ty}", field.name()));
+            place += inner.size();
+        }
+    }
+    for inner in layout.shared_vars().type_layouts() {
+        fields(inner(), text, seen);
+    }
+}
+
+fn signature(function: &TLFunction) -> String {
+    let taken = function
+        .param_type_layouts
+        .iter()
+        .map(|layout| shown(layout()));
+    let taken: Vec<String> = taken.collect();
+    let given = function.return_type_layout();
+    let given = given.map_or(String::new(), |layout| format!(" -> {}", shown(layout())));
+    format!("fn({}){given}", taken.join(", "))
+}
+
+/// A type in a line: one of abi_stable's with what it is made of, for it leaves its parameters out of its name.
+fn shown(layout: &'static TypeLayout) -> String {
+    if is_ours(layout) {
+        return layout.name().to_owned();
+    }
+    let inner = members(layout).map(|field| field.layout());
+    let parts: Vec<String> = inner
+        .filter(|inner| inner.name() != "PhantomData")
+        .map(shown)
+        .collect();
+    match parts.is_empty() || layout.name().contains("c_void") {
+        true => layout.full_type().to_string().trim_end().to_owned(),
+        false => format!("{}({})", layout.name(), parts.join(", ")),
+    }
+}
+
+fn members(layout: &'static TypeLayout) -> impl Iterator<Item = TLField> {
+    layout
+        .get_fields()
+        .into_iter()
+        .flat_map(|fields| fields.to_vec())
+}
+
+fn is_ours(layout: &TypeLayout) -> bool {
+    layout.package().as_str() == "espalier-interface"
+}
+
+fn line(text: &mut String, line: &str) {
+    writeln!(text, "{line}").expect("a String takes everything");
+}
