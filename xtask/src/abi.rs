@@ -1,5 +1,6 @@
 //! Turns the boundary between host and plugins into text, and holds it against the recorded one.
 
+mod keep;
 mod samples;
 mod tables;
 
@@ -21,12 +22,15 @@ pub struct Options {
     /// Record the boundary as it is; refused where it changed and the version did not
     #[arg(long)]
     record: bool,
+    /// Keep the sources of this version, so that tests build plugins against it for as long as they are to load
+    #[arg(long, conflicts_with = "record")]
+    keep: bool,
 }
 
 /// Prints the boundary and compares it with the record.
 ///
 /// # Errors
-/// Where it changed under the same version, or the record is of another version.
+/// Where it changed under the same version, or the record is of another version; files that cannot be written.
 pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     let path = workspace.root.join(RECORD);
     let now = boundary();
@@ -45,8 +49,13 @@ pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     }
     match recorded {
         None => bail!("{RECORD} is missing: make it with `cargo xtask abi --record`"),
-        Some(recorded) => compare(&recorded, &now),
+        Some(recorded) => compare(&recorded, &now)?,
     }
+    if options.keep {
+        let kept = keep::sources(workspace, &format!("{ABI_MAJOR}.{ABI_MINOR}"))?;
+        println!("kept in {}", kept.display());
+    }
+    Ok(())
 }
 
 /// The boundary as text; its first line is its version.

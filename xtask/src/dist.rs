@@ -1,6 +1,5 @@
 //! Turns a release build into one archive that runs where no Rust is.
 
-mod archive;
 mod licenses;
 mod needs;
 
@@ -13,6 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use clap::Args;
 
+use crate::archive;
 use crate::plugins;
 use crate::workspace::{Workspace, run};
 

@@ -1,6 +1,7 @@
 //! The developer's commands: turns `cargo xtask NAME` into builds, checks and comparisons.
 
 mod abi;
+mod archive;
 mod big_data;
 mod dist;
 mod doors;
