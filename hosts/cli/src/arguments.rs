@@ -5,6 +5,7 @@ mod eval;
 mod generate;
 mod merge;
 mod new_model;
+mod new_plugin;
 mod plan;
 mod quantize;
 mod report;
@@ -18,6 +19,7 @@ pub use eval::EvalArguments;
 pub use generate::GenerateArguments;
 pub use merge::{BaseChoice, DtypeChoice, MergeArguments};
 pub use new_model::NewModelArguments;
+pub use new_plugin::NewPluginArguments;
 pub use plan::PlanArguments;
 pub use quantize::QuantizeArguments;
 pub use report::ReportArguments;
@@ -102,6 +104,8 @@ pub enum PluginsCommand {
     List(ListArguments),
     /// Show one component: its plugin, its options with types, defaults and ranges
     Inspect(InspectArguments),
+    /// Make a crate of a plugin of your own, which builds, loads and passes the kit as it is
+    New(NewPluginArguments),
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ mod command;
 mod failure;
 mod log;
 mod progress;
+mod sdk;
 mod signals;
 mod watch;
 

@@ -1,5 +1,7 @@
 //! `host plugins`: which components there are, and what one of them takes.
 
+mod new;
+
 use std::io::{self, Write};
 
 use anyhow::Result;
@@ -20,6 +22,10 @@ pub fn run(command: &PluginsCommand, out: &mut dyn Write) -> Result<()> {
             let registry = discover(&arguments.config)?;
             let listing = registry.inspect(&arguments.name).map_err(Error::from)?;
             inspect(&listing, out)?;
+        }
+        PluginsCommand::New(arguments) => {
+            let registry = discover(&arguments.config)?;
+            new::run(arguments, &registry.list(), out)?;
         }
     }
     Ok(())

@@ -1,0 +1,55 @@
+//! `host plugins new`: a name and a kind -> the crate of a plugin.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use espalier_trainer::error::Error;
+use espalier_trainer::files::{FileError, PendingDirectory, refuse_existing, write_atomically};
+use espalier_trainer::registry::Listing;
+use espalier_trainer::shell::quoted;
+
+use crate::arguments::NewPluginArguments;
+use crate::sdk;
+
+/// Writes the crate and prints what to do with it; `listings` are the components that exist.
+pub fn run(
+    arguments: &NewPluginArguments,
+    listings: &[Listing],
+    out: &mut dyn Write,
+) -> Result<()> {
+    let name = &arguments.name;
+    sdk::check_name(name, listings)?;
+    let folder = arguments.out.clone().unwrap_or_else(|| PathBuf::from(name));
+    write(&folder, &sdk::files(name, arguments.kind)).map_err(Error::from)?;
+    let shown = quoted(&folder.display().to_string());
+    let library = name.replace('-', "_");
+    writeln!(
+        out,
+        "{shown} is a plugin of its own; src/lib.rs is where to begin. Next:\n\n  \
+         cd {shown}\n  \
+         cargo test --release      # the conformance kit\n  \
+         cargo build --release\n  \
+         host plugins check target/release/lib{library}.so\n  \
+         host plugins inspect {name} --plugin-dir target/release\n\n\
+         README.md there says how to train with it."
+    )?;
+    Ok(())
+}
+
+/// Writes all files, or none: a directory that exists is refused.
+fn write(folder: &Path, files: &[(String, String)]) -> Result<(), FileError> {
+    refuse_existing(folder)?;
+    let pending = PendingDirectory::begin(folder)?;
+    for (name, text) in files {
+        let path = pending.path().join(name);
+        let inside = path.parent().expect("a file lies in a folder");
+        fs::create_dir_all(inside).map_err(|source| FileError::Write {
+            path: inside.to_owned(),
+            source,
+        })?;
+        write_atomically(&path, text.as_bytes())?;
+    }
+    pending.commit()
+}

@@ -1,0 +1,76 @@
+//! A folder in which plugins are made and built as a third party would, with one target directory for all.
+#![allow(dead_code)] // Each test takes what it needs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// An empty folder, and where everything in it is built. Both stay where they are between runs, so that what was compiled
+/// is found again and nothing piles up.
+pub struct Bench {
+    pub folder: PathBuf,
+    target: PathBuf,
+}
+
+impl Bench {
+    /// The folder called `name`, emptied.
+    pub fn new(name: &str) -> Self {
+        let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let folder = scratch.join(name);
+        if folder.exists() {
+            fs::remove_dir_all(&folder).expect("emptied");
+        }
+        fs::create_dir_all(&folder).expect("a folder");
+        // The one of the sample plugins: their libraries are the same ones.
+        let target = scratch.parent().expect("target/tmp").join("samples");
+        Bench { folder, target }
+    }
+
+    /// A path in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Where the libraries are built.
+    pub fn built(&self) -> PathBuf {
+        self.target.join("release")
+    }
+
+    /// The program, in the folder.
+    pub fn host(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+        command.current_dir(&self.folder);
+        command.args(arguments.split_whitespace());
+        command
+    }
+
+    /// Cargo, in the folder's `inside`; what it builds lies in the shared target directory.
+    pub fn cargo(&self, inside: &str, arguments: &str) -> Command {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.current_dir(self.path(inside));
+        command.args(arguments.split_whitespace());
+        self.share_target(&mut command);
+        command
+    }
+
+    /// Lets cargo below `command` build into the shared target directory.
+    pub fn share_target(&self, command: &mut Command) {
+        command.env("CARGO_TARGET_DIR", &self.target);
+    }
+}
+
+/// Runs it and wants it to succeed; what it wrote to standard output.
+pub fn succeeded(command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    let said = both(&output);
+    assert!(output.status.success(), "{command:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Both outputs, for messages.
+pub fn both(output: &Output) -> String {
+    [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes))
+        .join("\n")
+}
