@@ -29,9 +29,9 @@ impl SegmentSpec {
         }
     }
 
-    /// Size in bytes.
+    /// Size in bytes; the largest number where that overflows.
     pub fn bytes(&self) -> u64 {
-        self.len * self.dtype.bytes()
+        self.len.saturating_mul(self.dtype.bytes())
     }
 }
 
@@ -160,16 +160,25 @@ pub struct Format {
     pub quantizer: String,
     /// `[N, M]`.
     pub shape: [u64; 2],
-    /// Segments in the order in which they are stored.
+    /// Segments in the order in which they are stored, at most [`Format::MOST_SEGMENTS`].
     pub segments: Vec<SegmentSpec>,
     /// How to read them.
     pub decoding: Decoding,
 }
 
 impl Format {
-    /// Bytes of all segments together, without alignment.
+    /// Most segments of a weight.
+    pub const MOST_SEGMENTS: usize = 16;
+
+    /// Bytes of all segments together, without alignment; the largest number where that overflows.
     pub fn bytes(&self) -> u64 {
-        self.segments.iter().map(SegmentSpec::bytes).sum()
+        let bytes = self.segments.iter().map(SegmentSpec::bytes);
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// Most bytes that a weight of `elements` may take: a packed weight larger than twice its f64 is a mistake.
+    fn most_bytes(elements: u64) -> u64 {
+        elements.saturating_mul(16).saturating_add(1 << 16)
     }
 
     /// Checks that the description agrees with itself.
@@ -192,16 +201,54 @@ impl Format {
                 ));
             }
         };
-        let segment = |index: usize, least: u64, what: &str| match self.segments.get(index) {
-            Some(spec) if spec.len >= least && spec.dtype.bytes() > 0 => Ok(()),
-            Some(spec) => fail(format!(
-                "{what}: segment `{}` holds {} {}, expected at least {least}",
-                spec.name, spec.len, spec.dtype
-            )),
-            None => fail(format!("{what}: segment {index} does not exist")),
+        if self.segments.len() > Self::MOST_SEGMENTS {
+            return fail(format!(
+                "{} segments, expected at most {}",
+                self.segments.len(),
+                Self::MOST_SEGMENTS
+            ));
+        }
+        if let Some(spec) = self.segments.iter().find(|spec| spec.dtype.bytes() == 0) {
+            return fail(format!(
+                "segment `{}` is of {}, which has no size",
+                spec.name, spec.dtype
+            ));
+        }
+        if self.bytes() > Self::most_bytes(elements) {
+            return fail(format!(
+                "{} bytes for the {elements} elements of {:?}, expected at most {}",
+                self.bytes(),
+                self.shape,
+                Self::most_bytes(elements)
+            ));
+        }
+        let segment =
+            |index: usize, least: u64, dtypes: &[DType], what: &str| match self.segments.get(index)
+            {
+                Some(spec) if spec.len < least => fail(format!(
+                    "{what}: segment `{}` holds {} {}, expected at least {least}",
+                    spec.name, spec.len, spec.dtype
+                )),
+                Some(spec) if !dtypes.contains(&spec.dtype) => fail(format!(
+                    "{what}: segment `{}` is of {}, expected {}",
+                    spec.name,
+                    spec.dtype,
+                    dtypes
+                        .iter()
+                        .map(|dtype| dtype.name())
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                )),
+                Some(_) => Ok(()),
+                None => fail(format!("{what}: segment {index} does not exist")),
+            };
+        let finite = |table: &[f32], what: &str| match table.iter().position(|x| !x.is_finite()) {
+            None => Ok(()),
+            Some(at) => fail(format!("{what}: value {at} of its table is {}", table[at])),
         };
+        const NUMBERS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
         let values = |values: &BlockValues, count: u64, what: &str| match values {
-            BlockValues::Stored { segment: index } => segment(*index, count, what),
+            BlockValues::Stored { segment: index } => segment(*index, count, &NUMBERS, what),
             BlockValues::Nested {
                 codes,
                 table,
@@ -214,9 +261,10 @@ impl Format {
                         "{what}: a nested table has 256 values and a block size"
                     ));
                 }
-                segment(*codes, count, what)?;
-                segment(*scales, count.div_ceil(*size), what)?;
-                segment(*offset, 1, what)
+                finite(table, what)?;
+                segment(*codes, count, &[DType::U8], what)?;
+                segment(*scales, count.div_ceil(*size), &[DType::F32], what)?;
+                segment(*offset, 1, &[DType::F32], what)
             }
         };
         let packed = |codes: &Codes| {
@@ -229,6 +277,7 @@ impl Format {
             segment(
                 codes.segment,
                 elements.div_ceil(8 / u64::from(codes.bits)),
+                &[DType::U8],
                 "codes",
             )
         };
@@ -254,6 +303,7 @@ impl Format {
                         codes.bits
                     ));
                 }
+                finite(table, "codes")?;
                 values(scale, mapped(blocks)?, "scale")
             }
             Decoding::Affine {
@@ -437,5 +487,27 @@ mod tests {
             message.contains("`scale` holds 1 f32, expected at least 2"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn absurd_sizes_and_tables_are_refused_before_anything_is_allocated() {
+        let refused = |change: fn(&mut Format)| {
+            let mut format = two_bit();
+            change(&mut format);
+            format.validate().expect_err("absurd").message
+        };
+        let message = refused(|format| format.segments[0].len = u64::MAX);
+        assert!(message.contains("expected at most"), "{message}");
+        let message = refused(|format| format.segments[2].len = 1 << 40);
+        assert!(message.contains("expected at most"), "{message}");
+        let message = refused(|format| format.shape = [u64::MAX, 2]);
+        assert!(message.contains("too many"), "{message}");
+        let message = refused(|format| format.segments[1].dtype = DType::I32);
+        assert!(message.contains("`scale` is of i32"), "{message}");
+        let message = refused(|format| {
+            let spec = format.segments[0].clone();
+            format.segments.extend(vec![spec; 16]);
+        });
+        assert!(message.contains("19 segments"), "{message}");
     }
 }

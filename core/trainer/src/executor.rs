@@ -12,12 +12,15 @@ use std::sync::Arc;
 
 use espalier_interface::model::UnitKind;
 use espalier_interface::schedule::{Act, Schedule, When};
-use espalier_interface::{Device, PluginError, Quantizer, Result, Stream};
+use espalier_interface::{Device, PluginError, Quantizer, Stream};
 
+use crate::Error;
 use crate::data::MicroBatch;
+use crate::error::Result;
 use crate::params::{Dtypes, Param};
 use crate::plan::{Generation, RunPlan};
 use crate::program::Program;
+use crate::select::Chosen;
 
 pub use diagnose::NotFinite;
 pub use launch::Prepared;
@@ -93,7 +96,7 @@ pub struct Executor {
     storage: Storage,
     prepared: Prepared,
     /// Kept for the kernels that call back into a quantizer.
-    _quantizers: Vec<Arc<dyn Quantizer>>,
+    _quantizers: Vec<Chosen<dyn Quantizer>>,
 }
 
 impl Executor {
@@ -147,7 +150,7 @@ impl Executor {
                     self.backward(action.unit, &numbers)?;
                 }
                 Act::Backward => {}
-                other => return Err(order::unsupported(other)),
+                other => return Err(order::unsupported(other).into()),
             }
         }
         self.loss(micro, &numbers)
@@ -180,7 +183,8 @@ impl Executor {
 
     /// Uploads the batch and fixes the numbers of its launches.
     fn begin(&self, micro: &MicroBatch, pass: Pass, moment: Moment) -> Result<Numbers> {
-        self.storage.upload_batch(self.device.as_ref(), micro)?;
+        let uploaded = self.storage.upload_batch(self.device.as_ref(), micro);
+        uploaded.map_err(|error| Error::plugin("backend", "upload", error))?;
         let loss_factor = match pass {
             Pass::Evaluate => 0.0,
             Pass::Train { loss_factor } => loss_factor,
@@ -231,9 +235,7 @@ impl Executor {
     fn loss(&self, micro: &MicroBatch, numbers: &Numbers) -> Result<LossSum> {
         let arena = &self.program.arena;
         let (Some(loss), Some(correct)) = (arena.loss, arena.correct) else {
-            return Err(PluginError::invalid(
-                "the model's head names no output `loss`",
-            ));
+            return Err(PluginError::invalid("the model's head names no output `loss`").into());
         };
         let range = self
             .storage

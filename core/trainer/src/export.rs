@@ -6,8 +6,10 @@ use espalier_interface::adaptation::Site;
 use espalier_interface::{Adapter, DType, PluginError};
 
 use crate::Error;
+use crate::answer;
 use crate::executor::Executor;
 use crate::files::{self, ModelDirectory, TensorSpec};
+use crate::select::Chosen;
 
 /// Writes `adapter/` into `out`: f32, in PEFT's names.
 ///
@@ -15,15 +17,13 @@ use crate::files::{self, ModelDirectory, TensorSpec};
 /// A full disk or another failure to write; what the adapter or the backend reports.
 pub fn adapter(
     executor: &Executor,
-    adapter: &dyn Adapter,
+    adapter: &Chosen<dyn Adapter>,
     sites: &[Site],
     base_model: &str,
     out: &Path,
 ) -> Result<PathBuf, Error> {
     let target = out.join("adapter");
-    let config = adapter
-        .saved_config(sites, base_model)
-        .map_err(|error| Error::plugin("adapter", "saved_config", error))?;
+    let config = answer::saved_config(adapter, sites, base_model)?;
     let of_adapter = |index: &usize| executor.params()[*index].kind.is_none();
     let params: Vec<usize> = (0..executor.params().len()).filter(of_adapter).collect();
     let specs: Vec<TensorSpec> = params

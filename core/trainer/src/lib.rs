@@ -1,5 +1,6 @@
 //! The machine behind the host: it turns a config and plugins into a trained model.
 
+mod answer;
 mod arena;
 pub mod bytes;
 pub mod checkpoint;
@@ -8,6 +9,7 @@ pub mod convert;
 pub mod data;
 mod decoder;
 pub mod devices;
+mod encoded;
 pub mod error;
 pub mod evaluate;
 pub mod executor;

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use espalier_interface::format::Format;
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
     BufferRange, DType, Device, Init, KernelRequest, Launch, Operand, PluginError, Quantizer,
@@ -12,11 +13,13 @@ use memmap2::MmapMut;
 
 use crate::bytes::Bytes;
 use crate::convert::SavedWeight;
+use crate::encoded::encode;
 use crate::executor::{Storage, write};
 use crate::files::TensorStore;
 use crate::packing::SavedParam;
 use crate::params::Param;
-use crate::{Error, memory};
+use crate::select::Chosen;
+use crate::{Error, answer, memory};
 
 /// Elements read at once where no whole weight is needed.
 const CHUNK_ELEMENTS: usize = 1 << 18;
@@ -34,7 +37,7 @@ pub enum Origin<'a> {
 #[derive(Clone, Copy)]
 pub enum Packing<'a> {
     /// The dense weight is read and encoded.
-    Encode(&'a dyn Quantizer),
+    Encode(&'a Chosen<dyn Quantizer>),
     /// The files hold it packed.
     Saved(&'a SavedParam),
 }
@@ -103,8 +106,7 @@ impl<'a> Loader<'a> {
                         self.saved(index, store, SavedWeight::new(saved, format))?;
                     }
                     (Packing::Encode(quantizer), Origin::Files(store)) => {
-                        let named = (format.quantizer.as_str(), quantizer);
-                        self.packed(index, param, store, named)?;
+                        self.packed(index, (param, format), store, quantizer)?;
                     }
                     (_, Origin::Random) => {
                         let what = format!(
@@ -208,23 +210,21 @@ impl<'a> Loader<'a> {
     fn packed(
         &mut self,
         index: usize,
-        param: &Param,
+        (param, format): (&Param, &Format),
         store: &TensorStore,
-        (plugin, quantizer): (&str, &dyn Quantizer),
+        quantizer: &Chosen<dyn Quantizer>,
     ) -> Result<(), Error> {
-        let shape = param.matrix().expect("a packed param is a matrix");
         let elements = param.elements() as usize;
         let name = stored_name(store, &param.name, &param.aliases, &param.shape)?;
         let weight = self.scratch.floats(elements)?;
         read_weight(store, &name, weight)?;
-        let workspace = quantizer
-            .encode_workspace(shape)
-            .map_err(|error| Error::plugin(plugin, "encode_workspace", error))?;
+        let workspace = answer::encode_workspace(quantizer, format.shape)?;
         let workspace = self.workspace.bytes(workspace as usize)?;
         let ranges = self.storage.param(index);
         let begin = std::time::Instant::now();
-        let encoded = encode(self.device, quantizer, weight, shape, ranges, workspace);
-        encoded.map_err(|error| Error::plugin(plugin, "encode", of_param(&param.name, error)))?;
+        in_place(self.device, ranges, |segments| {
+            encode(quantizer, &param.name, format, weight, segments, workspace)
+        })?;
         self.report.encode_nanos += begin.elapsed().as_nanos() as u64;
         self.report.encoded += 1;
         Ok(())
@@ -251,15 +251,12 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// Encodes straight into the device's memory where the host can write there, else into a copy that is uploaded.
-fn encode(
+/// Lets `fill` write straight into the device's memory where the host can write there, else into a copy that is uploaded.
+fn in_place(
     device: &dyn Device,
-    quantizer: &dyn Quantizer,
-    weight: &[f32],
-    shape: [u64; 2],
     ranges: &[BufferRange],
-    workspace: &mut [u8],
-) -> Result<(), PluginError> {
+    fill: impl FnOnce(&mut [&mut [u8]]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let addresses: Option<Vec<_>> = ranges
         .iter()
         .map(|&range| device.host_address(range))
@@ -273,15 +270,15 @@ fn encode(
                 std::slice::from_raw_parts_mut(address.as_ptr(), range.bytes as usize)
             })
             .collect();
-        return quantizer.encode(weight, shape, &mut segments, workspace);
+        return fill(&mut segments);
     }
     let mut copies: Vec<Vec<u8>> = ranges.iter().map(|r| vec![0; r.bytes as usize]).collect();
     let mut segments: Vec<&mut [u8]> = copies.iter_mut().map(Vec::as_mut_slice).collect();
-    quantizer.encode(weight, shape, &mut segments, workspace)?;
-    for (copy, &range) in copies.iter().zip(ranges) {
-        device.upload(copy, range, Stream(0))?;
-    }
-    Ok(())
+    fill(&mut segments)?;
+    let mut copies = copies.iter().zip(ranges);
+    copies
+        .try_for_each(|(copy, &range)| device.upload(copy, range, Stream(0)))
+        .map_err(|error| Error::plugin("backend", "upload", error))
 }
 
 /// The name under which the files hold a param of these names, its shape checked.

@@ -1,15 +1,13 @@
 //! A model's sites and the quantizers chosen for them -> the weights that are packed, each with its format.
 
-use std::sync::Arc;
-
 use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::format::Format;
 use espalier_interface::model::{Model, ParamSpec};
 use espalier_interface::saved_form::SavedForm;
 use espalier_interface::{DType, Quantizer};
 
-use crate::Error;
 use crate::select::Chosen;
+use crate::{Error, answer};
 
 /// A weight that is packed.
 pub struct PackedWeight<'a> {
@@ -21,13 +19,6 @@ pub struct PackedWeight<'a> {
     pub format: Format,
     /// What packs it.
     pub quantizer: &'a Chosen<dyn Quantizer>,
-}
-
-impl PackedWeight<'_> {
-    /// What packs it, to keep.
-    pub fn plugin(&self) -> Arc<dyn Quantizer> {
-        Arc::clone(&self.quantizer.plugin)
-    }
 }
 
 /// A packed weight as a checkpoint holds it.
@@ -91,11 +82,7 @@ pub fn packed_weights<'a>(
                 next_step: "let the pattern match linears only".to_owned(),
             });
         }
-        let format = quantizer
-            .plugin
-            .format(site.shape)
-            .and_then(|format| format.validate().map(|()| format))
-            .map_err(|error| quantizer.failed("format", error))?;
+        let format = answer::format(quantizer, site.shape)?;
         packed.push(PackedWeight {
             site: index,
             param,

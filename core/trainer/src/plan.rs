@@ -17,13 +17,13 @@ use espalier_interface::{DType, Device, DeviceInfo, Quantizer, WeightLayout};
 
 use crate::arena::aligned;
 use crate::config::{ComputeType, Config, ParamType, Recompute};
-use crate::executor::{Prepared, Storage, check_order};
+use crate::executor::{Prepared, Storage};
 use crate::packing::{SavedParam, packed_weights};
 use crate::params::{self, Dtypes, Param, Training};
 use crate::program::{self, CacheShape, Limits, Program};
-use crate::select::{Components, PackedCheckpoint};
+use crate::select::{Chosen, Components, PackedCheckpoint};
 use crate::splice;
-use crate::{Error, load, memory};
+use crate::{Error, answer, load, memory};
 
 pub use assumed::Assumed;
 pub use flops::Flops;
@@ -81,7 +81,7 @@ pub struct RunPlan {
     /// All params.
     pub params: Vec<Param>,
     /// The quantizer of each packed param.
-    pub quantizers: HashMap<usize, Arc<dyn Quantizer>>,
+    pub quantizers: HashMap<usize, Chosen<dyn Quantizer>>,
     /// Where the checkpoint holds params that are packed already.
     pub saved: HashMap<usize, SavedParam>,
     /// Kernels and arena.
@@ -141,15 +141,10 @@ pub fn make(
     program_bytes: u64,
 ) -> Result<RunPlan, Error> {
     let family = &components.family;
-    model
-        .validate()
-        .map_err(|error| family.failed("describe", error))?;
+    answer::model(family, &model)?;
     let sites = splice::sites(&model);
     let adaptation = match &components.adapter {
-        Some(adapter) => adapter
-            .plugin
-            .adapt(&sites)
-            .map_err(|error| adapter.failed("adapt", error))?,
+        Some(adapter) => answer::adaptation(adapter, &sites)?,
         None => Adaptation::default(),
     };
     let training = match (demand.purpose, &components.adapter) {
@@ -198,16 +193,7 @@ pub fn make(
         }
     };
     let request = sharding_request(&program, &params, dtypes, &device_info);
-    let sharding = &components.sharding;
-    let schedule = sharding
-        .plugin
-        .schedule(&request)
-        .and_then(|schedule| {
-            schedule.validate(&request)?;
-            check_order(&schedule)?;
-            Ok(schedule)
-        })
-        .map_err(|error| sharding.failed("schedule", error))?;
+    let schedule = answer::schedule(&components.sharding, &request)?;
     let backend = &components.backend;
     let programs = (&program, generator.as_ref());
     let prepared = Prepared::new(device.as_ref(), programs, &params, dtypes, &quantizers)
@@ -315,7 +301,7 @@ impl RunPlan {
             Some(saved) => Some(load::Packing::Saved(saved)),
             None => {
                 let quantizer = self.quantizers.get(&index);
-                quantizer.map(|quantizer| load::Packing::Encode(quantizer.as_ref()))
+                quantizer.map(load::Packing::Encode)
             }
         }
     }
@@ -350,7 +336,7 @@ impl RunPlan {
 #[derive(Default)]
 struct Packing {
     formats: HashMap<usize, Format>,
-    quantizers: HashMap<usize, Arc<dyn Quantizer>>,
+    quantizers: HashMap<usize, Chosen<dyn Quantizer>>,
     saved: HashMap<usize, SavedParam>,
 }
 
@@ -374,7 +360,8 @@ fn packing(
             let saved = SavedParam::new(site, &weight)?;
             made.saved.insert(weight.param, saved);
         }
-        made.quantizers.insert(weight.param, weight.plugin());
+        made.quantizers
+            .insert(weight.param, weight.quantizer.clone());
         made.formats.insert(weight.param, weight.format);
     }
     Ok(made)
@@ -434,7 +421,7 @@ fn sharding_request(
 /// The most that loading one weight takes: itself in f32, and what its encoder declares; parts where it is packed already.
 fn loading_bytes(
     params: &[Param],
-    quantizers: &HashMap<usize, Arc<dyn Quantizer>>,
+    quantizers: &HashMap<usize, Chosen<dyn Quantizer>>,
     saved: &HashMap<usize, SavedParam>,
 ) -> Result<u64, Error> {
     let mut most = 0;
@@ -444,9 +431,7 @@ fn loading_bytes(
             .filter(|_| !saved.contains_key(&index))
         {
             let shape = param.matrix().expect("a packed param is a matrix");
-            let workspace = quantizer
-                .encode_workspace(shape)
-                .map_err(|error| Error::plugin("quantizer", "encode_workspace", error))?;
+            let workspace = answer::encode_workspace(quantizer, shape)?;
             most = most.max(aligned(param.elements() * 4) + workspace);
         }
     }

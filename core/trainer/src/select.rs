@@ -28,6 +28,15 @@ pub struct Chosen<T: ?Sized> {
     pub identity: PluginIdentity,
 }
 
+impl<T: ?Sized> Clone for Chosen<T> {
+    fn clone(&self) -> Self {
+        Chosen {
+            plugin: Arc::clone(&self.plugin),
+            identity: self.identity.clone(),
+        }
+    }
+}
+
 impl<T: ?Sized> Chosen<T> {
     /// The error for a call to this component that failed.
     pub fn failed(&self, callback: &str, source: PluginError) -> Error {

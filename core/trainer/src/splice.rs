@@ -77,7 +77,7 @@ pub fn params_of(model: &Model, name: &str) -> Option<Vec<usize>> {
 }
 
 /// The name of the site that `node` computes: its weight's local name behind the unit's prefix, without `.weight`.
-fn site_of(graph: &Graph, unit: &Unit, node: &Node) -> Option<String> {
+pub(crate) fn site_of(graph: &Graph, unit: &Unit, node: &Node) -> Option<String> {
     if node.op != "linear" && node.op != "embedding" {
         return None;
     }

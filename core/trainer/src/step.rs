@@ -50,10 +50,7 @@ pub fn gradients(executor: &Executor, step: &Step, index: u64, seed: u64) -> Res
             first: number == 0,
             last: number == last,
         };
-        loss += executor
-            .micro_batch(micro, pass, moment)
-            .map_err(launch_failed)?
-            .loss;
+        loss += executor.micro_batch(micro, pass, moment)?.loss;
     }
     Ok(loss / step.trained_tokens as f64)
 }
@@ -75,16 +72,14 @@ pub fn train(
         return Err(not_finite(executor, step, index, seed, loss));
     }
     let learning_rate = optim::learning_rate(optim, index, total_steps);
-    executor
-        .update(&Update {
-            learning_rate,
-            betas: optim.betas,
-            eps: optim.eps,
-            weight_decay: optim.weight_decay,
-            step: index + 1,
-            factor: optim::clip_factor(grad_norm, optim.clip_norm),
-        })
-        .map_err(launch_failed)?;
+    executor.update(&Update {
+        learning_rate,
+        betas: optim.betas,
+        eps: optim.eps,
+        weight_decay: optim.weight_decay,
+        step: index + 1,
+        factor: optim::clip_factor(grad_norm, optim.clip_norm),
+    })?;
     Ok(StepOutcome {
         loss,
         grad_norm,
@@ -107,9 +102,7 @@ pub fn evaluate(
     for index in 0..rows.total_steps() {
         for micro in &rows.step(index)?.micro_batches {
             let moment = alone(seed, index);
-            let part = executor
-                .micro_batch(micro, Pass::Evaluate, moment)
-                .map_err(launch_failed)?;
+            let part = executor.micro_batch(micro, Pass::Evaluate, moment)?;
             sum.loss += part.loss;
             sum.correct += part.correct;
             sum.trained += part.trained;
@@ -177,8 +170,4 @@ fn not_finite(executor: &Executor, step: &Step, index: u64, seed: u64, loss: f64
         step: index + 1,
         tensor,
     }
-}
-
-fn launch_failed(error: espalier_interface::PluginError) -> Error {
-    Error::plugin("backend", "launch", error)
 }

@@ -202,7 +202,7 @@ fn train_from(
     files::write_json(&directory.file("run.json"), &circumstances)?;
     let base = model.path().display().to_string();
     let adapter = components.adapter.as_ref();
-    let adapter = adapter.map(|chosen| (chosen.plugin.as_ref(), sites.as_slice(), base.as_str()));
+    let adapter = adapter.map(|chosen| (chosen, sites.as_slice(), base.as_str()));
     let progress = beginning.progress();
     let mut runner = Runner {
         config,

@@ -33,7 +33,10 @@ impl From<PluginError> for AbiError {
 
 impl From<AbiError> for PluginError {
     fn from(error: AbiError) -> Self {
-        PluginError::new(ErrorCode(error.code), error.message.into_string())
+        // The other side may have made it of any bytes.
+        let message = error.message.into_bytes();
+        let message = String::from_utf8_lossy(message.as_slice());
+        PluginError::new(ErrorCode(error.code), message)
     }
 }
 
@@ -79,4 +82,18 @@ pub(super) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 fn protocol(what: &str, error: &serde_json::Error) -> PluginError {
     let message = format!("data at the plugin boundary {what}: {error}");
     PluginError::new(ErrorCode::PROTOCOL, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_any_bytes_is_read() {
+        // SAFETY: nothing reads it as text before it is turned into bytes.
+        let message = unsafe { RString::from_utf8_unchecked(vec![b'a', 0xff, b'b'].into()) };
+        let error = PluginError::from(AbiError { code: 7, message });
+        assert_eq!(error.code, ErrorCode::DEVICE);
+        assert_eq!(error.message, "a\u{fffd}b");
+    }
 }

@@ -72,11 +72,16 @@ struct Body(Opaque);
 unsafe impl Sync for Body {}
 
 extern "C" fn log(context: Opaque, level: u32, message: RStr<'_>) {
-    host(context).log(LogLevel(level), message.as_str());
+    host(context).log(LogLevel(level), &readable(&message));
 }
 
 extern "C" fn progress(context: Opaque, task: RStr<'_>, done: u64, total: u64) {
-    host(context).progress(task.as_str(), done, total);
+    host(context).progress(&readable(&task), done, total);
+}
+
+/// A plugin's text, which may be of any bytes.
+fn readable<'a>(text: &'a RStr<'_>) -> std::borrow::Cow<'a, str> {
+    String::from_utf8_lossy(text.as_rslice().as_slice())
 }
 
 extern "C" fn cancelled(context: Opaque) -> bool {

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::executor::{Executor, StatePart};
 use crate::files::{self, FileHash, PendingDirectory, TensorSpec};
+use crate::select::Chosen;
 use crate::{Error, export};
 
 /// All that a checkpoint is made of.
@@ -31,7 +32,7 @@ pub(crate) struct Snapshot<'a> {
 }
 
 /// An adapter, its sites and the name of the model below it.
-pub(crate) type AdapterParts<'a> = (&'a dyn Adapter, &'a [Site], &'a str);
+pub(crate) type AdapterParts<'a> = (&'a Chosen<dyn Adapter>, &'a [Site], &'a str);
 
 /// Writes a checkpoint, whole or not at all, and returns its directory's path.
 ///

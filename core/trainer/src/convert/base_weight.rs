@@ -9,12 +9,11 @@ use espalier_interface::format::Format;
 use super::saved_weight::stored_float;
 use super::{Base, SavedWeight, Source};
 use crate::Error;
-use crate::load::{of_param, read_weight};
+use crate::answer;
+use crate::encoded::{decode_all, encode};
+use crate::load::read_weight;
 use crate::packing::{PackedWeight, SavedParam, packed_weights};
 use crate::train::stored_dtype;
-
-/// Rows decoded at once.
-const ROWS: u64 = 256;
 
 /// Where the weights of all sites come from.
 pub struct BaseWeights<'a> {
@@ -164,14 +163,11 @@ impl<'a> BaseWeights<'a> {
                 let mut segments = empty_segments(&weight.format);
                 let mut parts: Vec<&mut [u8]> =
                     segments.iter_mut().map(Vec::as_mut_slice).collect();
-                let plugin = &weight.quantizer.plugin;
-                let workspace_bytes = plugin.encode_workspace(site.shape);
-                let workspace_bytes = workspace_bytes
-                    .map_err(|error| weight.quantizer.failed("encode_workspace", error))?;
-                let mut workspace = vec![0; workspace_bytes as usize];
-                plugin
-                    .encode(&values, site.shape, &mut parts, &mut workspace)
-                    .map_err(|error| weight.quantizer.failed("encode", of_param(name, error)))?;
+                let quantizer = weight.quantizer;
+                let workspace = answer::encode_workspace(quantizer, site.shape)?;
+                let mut workspace = vec![0; workspace as usize];
+                let (format, workspace) = (&weight.format, workspace.as_mut_slice());
+                encode(quantizer, name, format, &mut values, &mut parts, workspace)?;
                 decode(weight, &segments, &mut values)?;
             }
             BaseWeight::Saved { saved, weight, .. } => {
@@ -198,16 +194,12 @@ pub fn empty_segments(format: &Format) -> Vec<Vec<u8>> {
 }
 
 fn decode(weight: &PackedWeight<'_>, segments: &[Vec<u8>], out: &mut [f32]) -> Result<(), Error> {
-    let [rows, cols] = weight.format.shape;
     let segments: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
-    for (index, out) in out.chunks_mut((ROWS * cols) as usize).enumerate() {
-        let first = index as u64 * ROWS;
-        let range = first..(first + ROWS).min(rows);
-        weight
-            .quantizer
-            .plugin
-            .decode(&segments, weight.format.shape, range, 0..cols, out)
-            .map_err(|error| weight.quantizer.failed("decode", error))?;
-    }
-    Ok(())
+    decode_all(
+        weight.quantizer.plugin.as_ref(),
+        &weight.format,
+        &segments,
+        out,
+    )
+    .map_err(|error| weight.quantizer.failed("decode", error))
 }

@@ -11,6 +11,7 @@ use super::fragment::Kernels;
 use super::joined::Joined;
 use super::{Base, Converted, Source, copy, new_directory};
 use crate::Error;
+use crate::answer;
 use crate::config::ResolvedConfig;
 use crate::files::{
     self, AdapterDirectory, Existing, GroupSink, MAX_SHARD_BYTES, ModelDirectory, NewModel,
@@ -52,10 +53,7 @@ pub fn merge(
             next_step: "name its directory with --adapter DIR".to_owned(),
         });
     };
-    let adaptation = adapter
-        .plugin
-        .adapt(&source.sites)
-        .map_err(|error| adapter.failed("adapt", error))?;
+    let adaptation = answer::adaptation(adapter, &source.sites)?;
     let names = adaptation.params.iter().map(|param| param.name.as_str());
     check_saved_adapter(saved, names)?;
     let bases = BaseWeights::new(&source, options.base)?;

@@ -16,6 +16,7 @@ use std::path::Path;
 use espalier_interface::adaptation::Site;
 
 use crate::Error;
+use crate::answer;
 use crate::config::ResolvedConfig;
 use crate::files::{TensorStore, refuse_existing};
 use crate::load::stored_name;
@@ -72,10 +73,7 @@ impl<'a> Source<'a> {
     /// Opens the model and makes the plugins that the config names.
     fn open(resolved: &'a ResolvedConfig, stop: &StopFlag) -> Result<Self, Error> {
         let ground = Ground::open(resolved, Purpose::Evaluate, stop)?;
-        ground
-            .model
-            .validate()
-            .map_err(|error| ground.components.family.failed("describe", error))?;
+        answer::model(&ground.components.family, &ground.model)?;
         Ok(Source {
             sites: splice::sites(&ground.model),
             store: ground.directory.tensors()?,

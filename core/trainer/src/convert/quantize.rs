@@ -10,9 +10,11 @@ use super::base_weight::empty_segments;
 use super::saved_weight::stored_float;
 use super::{Converted, SavedWeight, Source, copy, new_directory};
 use crate::Error;
+use crate::answer;
 use crate::config::ResolvedConfig;
+use crate::encoded::encode;
 use crate::files::{self, Existing, GroupSink, MAX_SHARD_BYTES, NewModel, TensorEntry, TensorSpec};
-use crate::load::{Scratch, of_param, read_weight};
+use crate::load::{Scratch, read_weight};
 use crate::observer::{Event, Observer};
 use crate::packing::{PackedWeight, SavedParam, packed_weights};
 use crate::select::Chosen;
@@ -210,15 +212,9 @@ impl Packer<'_> {
         read_weight(&self.source.store, &entry.name, weight)?;
         let mut segments = empty_segments(format);
         let mut parts: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
-        let workspace = chosen
-            .plugin
-            .encode_workspace(format.shape)
-            .map_err(|error| chosen.failed("encode_workspace", error))?;
+        let workspace = answer::encode_workspace(chosen, format.shape)?;
         let workspace = self.workspace.bytes(workspace as usize)?;
-        chosen
-            .plugin
-            .encode(weight, format.shape, &mut parts, workspace)
-            .map_err(|error| chosen.failed("encode", of_param(&entry.name, error)))?;
+        encode(chosen, &entry.name, format, weight, &mut parts, workspace)?;
         packed.saved().write(&segments, sink)
     }
 }

@@ -1,13 +1,13 @@
 //! A loss that is not a number -> the first tensor of the step that is not.
 
 use espalier_interface::graph::{Attributes, Dim};
-use espalier_interface::{
-    BufferRange, DType, KernelRequest, Operand, Result, Stream, WeightLayout,
-};
+use espalier_interface::{BufferRange, DType, KernelRequest, Operand, Stream, WeightLayout};
 
 use super::launch::Window;
 use super::{Executor, Moment, Pass};
+use crate::Error;
 use crate::data::MicroBatch;
+use crate::error::Result;
 use crate::program::{OperandPlace, Region};
 
 /// A tensor with a number that is not finite.
@@ -118,7 +118,8 @@ impl Executor {
             max_tokens: 0,
             max_sequences: 0,
         };
-        let prepared = self.device.prepare(&request, &[])?;
+        let prepared = self.device.prepare(&request, &[]);
+        let prepared = prepared.map_err(|error| Error::plugin("backend", "prepare", error))?;
         let result = self.storage.result();
         self.launch_flat(&prepared.kernel, &[range, result], &[])?;
         let mut bytes = [0u8; 8];

@@ -1,10 +1,12 @@
 //! Tokens and a cache of those before them -> the logits of the tokens that were asked for.
 
-use espalier_interface::{PluginError, Result, Stream};
+use espalier_interface::{PluginError, Stream};
 
 use super::launch::{Numbers, PreparedUnit, Window};
 use super::{Executor, Moment, Pass};
+use crate::Error;
 use crate::data::MicroBatch;
+use crate::error::Result;
 use crate::plan::Generation;
 use crate::program::{Extent, Place, Program};
 
@@ -63,14 +65,14 @@ impl Executor {
         match (&self.generator, self.generation) {
             (Some(program), _) => Ok((program, &self.prepared.generator)),
             (None, Some(_)) => Ok((&self.program, &self.prepared.units)),
-            (None, None) => Err(PluginError::invalid("this plan generates nothing")),
+            (None, None) => Err(PluginError::invalid("this plan generates nothing").into()),
         }
     }
 
     /// Moves the rows `wanted` of a value to its first rows.
     fn gather_rows(&self, place: Place, wanted: &[u64]) -> Result<()> {
         let Extent::PerToken(bytes) = place.extent else {
-            return Err(missing("hidden"));
+            return Err(missing("hidden").into());
         };
         let row = |index: u64| {
             self.storage
@@ -78,7 +80,9 @@ impl Executor {
         };
         // Rows rise, so none is overwritten before it has moved.
         let mut moves = (0..).zip(wanted).filter(|(to, from)| to != *from);
-        moves.try_for_each(|(to, &from)| self.device.copy(row(from), row(to), Stream(0)))
+        let moved =
+            moves.try_for_each(|(to, &from)| self.device.copy(row(from), row(to), Stream(0)));
+        moved.map_err(|error| Error::plugin("backend", "copy", error))
     }
 
     /// Runs the head on the first `rows` hidden states.

@@ -2,19 +2,21 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use espalier_interface::format::Decoding;
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
-    BufferRange, DType, Decoder, Device, Kernel, KernelRequest, Launch, Operand, Quantizer, Result,
-    Stream, WeightLayout,
+    BufferRange, DType, Decoder, Device, ErrorCode, Kernel, KernelRequest, Launch, Operand,
+    PluginError, Quantizer, Result, Stream, WeightLayout,
 };
 
 use super::{Executor, Storage};
-use crate::decoder;
+use crate::Error;
+use crate::answer::MOST_BYTES;
+use crate::decoder::Callback;
 use crate::params::{Dtypes, Param};
 use crate::program::{Extent, OperandPlace, Program, Region, Scalars, Step};
+use crate::select::Chosen;
 
 /// Numbers of a micro-batch that launches take.
 #[derive(Clone, Copy)]
@@ -80,6 +82,8 @@ pub struct Prepared {
     pub(super) gradients: Option<GradientKernels>,
     /// One for each unit that has something to train.
     pub(super) adamw: Vec<Option<Kernel>>,
+    /// What kernels call for weights that only their quantizer decodes.
+    pub(super) callbacks: Vec<&'static Callback>,
     /// Bytes of workspace that the hungriest kernel needs.
     pub workspace_bytes: u64,
 }
@@ -94,11 +98,13 @@ impl Prepared {
         (program, generator): (&Program, Option<&Program>),
         params: &[Param],
         dtypes: Dtypes,
-        quantizers: &HashMap<usize, Arc<dyn Quantizer>>,
+        quantizers: &HashMap<usize, Chosen<dyn Quantizer>>,
     ) -> Result<Self> {
         let mut maker = Maker {
             device,
+            params,
             quantizers,
+            callbacks: Vec::new(),
             made: HashMap::new(),
             workspace_bytes: 0,
         };
@@ -131,13 +137,13 @@ impl Prepared {
                 }
             });
         }
-        let workspace_bytes = maker.workspace_bytes;
         Ok(Prepared {
             units,
             generator,
             gradients,
             adamw,
-            workspace_bytes,
+            callbacks: maker.callbacks,
+            workspace_bytes: maker.workspace_bytes,
         })
     }
 }
@@ -145,7 +151,9 @@ impl Prepared {
 /// Prepares kernels and remembers them by their request.
 struct Maker<'a> {
     device: &'a dyn Device,
-    quantizers: &'a HashMap<usize, Arc<dyn Quantizer>>,
+    params: &'a [Param],
+    quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
+    callbacks: Vec<&'static Callback>,
     made: HashMap<String, Kernel>,
     workspace_bytes: u64,
 }
@@ -202,7 +210,10 @@ impl Maker<'_> {
             .map(|(operand, param)| match &operand.layout {
                 WeightLayout::Packed(format) if format.decoding == Decoding::Callback => {
                     let quantizer = self.quantizers.get(param)?;
-                    Some(decoder::of(quantizer, format.shape))
+                    let name = &self.params[*param].name;
+                    let callback = Callback::new(quantizer, name, format.shape);
+                    self.callbacks.push(callback);
+                    Some(callback.decoder())
                 }
                 _ => None,
             })
@@ -213,6 +224,13 @@ impl Maker<'_> {
             return Ok(kernel);
         }
         let prepared = self.device.prepare(request, &decoders)?;
+        if prepared.workspace_bytes > MOST_BYTES {
+            let message = format!(
+                "a kernel of op `{}` asks for {} bytes of workspace",
+                request.op, prepared.workspace_bytes
+            );
+            return Err(PluginError::new(ErrorCode::PROTOCOL, message));
+        }
         self.workspace_bytes = self.workspace_bytes.max(prepared.workspace_bytes);
         if shared {
             self.made.insert(key, prepared.kernel);
@@ -228,7 +246,7 @@ impl Executor {
         step: &PreparedStep,
         numbers: &Numbers,
         window: Window,
-    ) -> Result<()> {
+    ) -> crate::Result<()> {
         thread_local! {
             /// The ranges of the launch at hand; reused, so that a step allocates nothing.
             static RANGES: RefCell<Vec<BufferRange>> = const { RefCell::new(Vec::new()) };
@@ -257,7 +275,8 @@ impl Executor {
             }
             if numbers.evaluate && matches!(step.scalars, Scalars::Dropout(_)) {
                 let (from, to) = (ranges[0], *ranges.last().expect("a dropout has an output"));
-                return self.device.copy(from, to, Stream(0));
+                let copied = self.device.copy(from, to, Stream(0));
+                return copied.map_err(|error| Error::plugin("backend", "copy", error));
             }
             let seed = [numbers.seed as u32, (numbers.seed >> 32) as u32].map(f64::from);
             let dropout;
@@ -273,7 +292,7 @@ impl Executor {
                     &factor
                 }
             };
-            self.device.launch(&Launch {
+            let launched = self.device.launch(&Launch {
                 kernel: step.kernel,
                 stream: Stream(0),
                 ranges,
@@ -281,7 +300,8 @@ impl Executor {
                 tokens: window.tokens,
                 sequences: numbers.sequences,
                 scalars,
-            })
+            });
+            launched.map_err(|error| self.launch_failed(error))
         })
     }
 
@@ -291,8 +311,8 @@ impl Executor {
         kernel: &Kernel,
         ranges: &[BufferRange],
         scalars: &[f64],
-    ) -> Result<()> {
-        self.device.launch(&Launch {
+    ) -> crate::Result<()> {
+        let launched = self.device.launch(&Launch {
             kernel: *kernel,
             stream: Stream(0),
             ranges,
@@ -300,6 +320,14 @@ impl Executor {
             tokens: 0,
             sequences: 0,
             scalars,
-        })
+        });
+        launched.map_err(|error| self.launch_failed(error))
+    }
+
+    /// A launch fails where the quantizer of its weight fails to decode; else it is the backend's failure.
+    fn launch_failed(&self, error: PluginError) -> Error {
+        let mut callbacks = self.prepared.callbacks.iter();
+        let decode = callbacks.find_map(|callback| callback.failure());
+        decode.unwrap_or_else(|| Error::plugin("backend", "launch", error))
     }
 }

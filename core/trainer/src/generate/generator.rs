@@ -278,16 +278,14 @@ impl<'a> Generator<'a> {
     ) -> Result<Vec<(usize, i32)>, Error> {
         let rows: Vec<u64> = wanted.iter().map(|&(_, row)| row).collect();
         let mut chosen = Vec::with_capacity(wanted.len());
-        self.executor
-            .infer(micro, &rows, &mut |row, logits| {
-                let at = wanted[row].0;
-                let draw = Draw {
-                    prompt: live[at].draw,
-                    place: live[at].made() as u32,
-                };
-                chosen.push((at, self.sampling.choose(logits, draw)));
-            })
-            .map_err(|error| Error::plugin("backend", "launch", error))?;
+        self.executor.infer(micro, &rows, &mut |row, logits| {
+            let at = wanted[row].0;
+            let draw = Draw {
+                prompt: live[at].draw,
+                place: live[at].made() as u32,
+            };
+            chosen.push((at, self.sampling.choose(logits, draw)));
+        })?;
         let token = |(at, token): (usize, Option<i32>)| match token {
             Some(token) => Ok((at, token)),
             None => Err(Error::LogitsNotFinite {
