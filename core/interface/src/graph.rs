@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::{DType, PluginError, Result};
+use crate::{DType, PluginError, Result, op};
 
 /// One extent of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -296,7 +296,8 @@ impl Graph {
         }
     }
 
-    /// Checks that every index is in range, every value is made once and before it is read.
+    /// Checks that every index is in range, every value is made once and before it is read, and that known ops have their
+    /// operands.
     ///
     /// # Errors
     /// `INVALID`, naming the graph, the node and what is wrong with it.
@@ -317,6 +318,20 @@ impl Graph {
         }
         for (index, node) in self.nodes.iter().enumerate() {
             let at = format!("node {index} ({})", node.op);
+            let found = [node.inputs.len(), node.params.len(), node.outputs.len()];
+            // An op that is not known here may be a backend's own; it makes something in any case.
+            let expected =
+                op::operands(&node.op).unwrap_or([0..=usize::MAX, 0..=usize::MAX, 1..=usize::MAX]);
+            if !expected
+                .iter()
+                .zip(&found)
+                .all(|(range, count)| range.contains(count))
+            {
+                let [inputs, params, outputs] = found;
+                return fail(format!(
+                    "{at} has {inputs} inputs, {params} params and {outputs} outputs"
+                ));
+            }
             for &value in &node.inputs {
                 if !made.get(value).copied().unwrap_or(false) {
                     return fail(format!("{at} reads value {value} before it is made"));

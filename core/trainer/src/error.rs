@@ -229,6 +229,18 @@ impl Error {
     }
 }
 
+/// A call to the backend -> the error that names the call, where it failed.
+pub(crate) trait BackendCall<T> {
+    /// The result, with `callback` as what failed.
+    fn during(self, callback: &str) -> Result<T>;
+}
+
+impl<T> BackendCall<T> for std::result::Result<T, PluginError> {
+    fn during(self, callback: &str) -> Result<T> {
+        self.map_err(|error| Error::plugin("backend", callback, error))
+    }
+}
+
 fn memory_step() -> String {
     "lower data.max_seq_len or data.micro_batch, set model.recompute = \"layer\", \
      or see `host plan`"

@@ -14,9 +14,8 @@ use espalier_interface::model::UnitKind;
 use espalier_interface::schedule::{Act, Schedule, When};
 use espalier_interface::{Device, PluginError, Quantizer, Stream};
 
-use crate::Error;
 use crate::data::MicroBatch;
-use crate::error::Result;
+use crate::error::{BackendCall, Result};
 use crate::params::{Dtypes, Param};
 use crate::plan::{Generation, RunPlan};
 use crate::program::Program;
@@ -183,8 +182,9 @@ impl Executor {
 
     /// Uploads the batch and fixes the numbers of its launches.
     fn begin(&self, micro: &MicroBatch, pass: Pass, moment: Moment) -> Result<Numbers> {
-        let uploaded = self.storage.upload_batch(self.device.as_ref(), micro);
-        uploaded.map_err(|error| Error::plugin("backend", "upload", error))?;
+        self.storage
+            .upload_batch(self.device.as_ref(), micro)
+            .during("upload")?;
         let loss_factor = match pass {
             Pass::Evaluate => 0.0,
             Pass::Train { loss_factor } => loss_factor,

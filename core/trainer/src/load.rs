@@ -14,6 +14,7 @@ use memmap2::MmapMut;
 use crate::bytes::Bytes;
 use crate::convert::SavedWeight;
 use crate::encoded::encode;
+use crate::error::BackendCall;
 use crate::executor::{Storage, write};
 use crate::files::TensorStore;
 use crate::packing::SavedParam;
@@ -153,7 +154,7 @@ impl<'a> Loader<'a> {
                     ..range
                 },
             )
-            .map_err(|error| Error::plugin("backend", "upload", error))?;
+            .during("upload")?;
             first += count as u64;
         }
         Ok(())
@@ -187,23 +188,21 @@ impl<'a> Loader<'a> {
             max_tokens: 0,
             max_sequences: 0,
         };
-        let fill = || -> Result<(), PluginError> {
-            let prepared = self.device.prepare(&request, &[])?;
-            self.device.launch(&Launch {
-                kernel: prepared.kernel,
-                stream: Stream(0),
-                ranges: &[range],
-                workspace: BufferRange { bytes: 0, ..range },
-                tokens: 0,
-                sequences: 0,
-                scalars: &[
-                    f64::from(self.seed as u32),
-                    f64::from((self.seed >> 32) as u32),
-                    index as f64,
-                ],
-            })
-        };
-        fill().map_err(|error| Error::plugin("backend", "init", error))
+        let prepared = self.device.prepare(&request, &[]).during("prepare")?;
+        let launched = self.device.launch(&Launch {
+            kernel: prepared.kernel,
+            stream: Stream(0),
+            ranges: &[range],
+            workspace: BufferRange { bytes: 0, ..range },
+            tokens: 0,
+            sequences: 0,
+            scalars: &[
+                f64::from(self.seed as u32),
+                f64::from((self.seed >> 32) as u32),
+                index as f64,
+            ],
+        });
+        launched.during("launch")
     }
 
     /// Reads a weight whole, encodes it into its place and forgets it.
@@ -244,9 +243,7 @@ impl<'a> Loader<'a> {
                 bytes: part.len() as u64,
                 ..ranges[segment]
             };
-            self.device
-                .upload(part, range, Stream(0))
-                .map_err(|error| Error::plugin("backend", "upload", error))
+            self.device.upload(part, range, Stream(0)).during("upload")
         })
     }
 }
@@ -278,7 +275,7 @@ fn in_place(
     let mut copies = copies.iter().zip(ranges);
     copies
         .try_for_each(|(copy, &range)| device.upload(copy, range, Stream(0)))
-        .map_err(|error| Error::plugin("backend", "upload", error))
+        .during("upload")
 }
 
 /// The name under which the files hold a param of these names, its shape checked.

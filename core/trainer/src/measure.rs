@@ -4,9 +4,11 @@ use std::time::Instant;
 
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
-    BufferRange, DType, Device, KernelRequest, Launch, MemoryKind, Operand, ParamOperand, Result,
-    Stream, WeightLayout,
+    BufferRange, DType, Device, KernelRequest, Launch, MemoryKind, Operand, ParamOperand, Stream,
+    WeightLayout,
 };
+
+use crate::error::{BackendCall, Result};
 
 /// Extent of the square product that is timed.
 const SIZE: u64 = 1024;
@@ -35,11 +37,15 @@ pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
         max_tokens: SIZE,
         max_sequences: 1,
     };
-    let prepared = device.prepare(&request, &[None])?;
+    let prepared = device.prepare(&request, &[None]).during("prepare")?;
     let bytes = SIZE * SIZE * compute.bytes();
-    let whole = device.alloc(3 * bytes, MemoryKind::DEVICE)?;
+    let whole = device
+        .alloc(3 * bytes, MemoryKind::DEVICE)
+        .during("alloc")?;
     let workspace_bytes = prepared.workspace_bytes.max(1);
-    let workspace = device.alloc(workspace_bytes, MemoryKind::DEVICE)?;
+    let workspace = device
+        .alloc(workspace_bytes, MemoryKind::DEVICE)
+        .during("alloc")?;
     let ranges = [0, 1, 2].map(|i| BufferRange {
         buffer: whole,
         offset: i * bytes,
@@ -48,7 +54,7 @@ pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
     let mut fastest = f64::INFINITY;
     for _ in 0..REPEATS {
         let begin = Instant::now();
-        device.launch(&Launch {
+        let launched = device.launch(&Launch {
             kernel: prepared.kernel,
             stream: Stream(0),
             ranges: &ranges,
@@ -60,11 +66,12 @@ pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
             tokens: SIZE,
             sequences: 1,
             scalars: &[],
-        })?;
-        device.synchronize(Stream(0))?;
+        });
+        launched.during("launch")?;
+        device.synchronize(Stream(0)).during("synchronize")?;
         fastest = fastest.min(begin.elapsed().as_secs_f64());
     }
-    device.free(whole)?;
-    device.free(workspace)?;
+    device.free(whole).during("free")?;
+    device.free(workspace).during("free")?;
     Ok(2.0 * (SIZE * SIZE * SIZE) as f64 / fastest)
 }

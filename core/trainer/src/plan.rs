@@ -17,6 +17,7 @@ use espalier_interface::{DType, Device, DeviceInfo, Quantizer, WeightLayout};
 
 use crate::arena::aligned;
 use crate::config::{ComputeType, Config, ParamType, Recompute};
+use crate::error::BackendCall;
 use crate::executor::{Prepared, Storage};
 use crate::packing::{SavedParam, packed_weights};
 use crate::params::{self, Dtypes, Param, Training};
@@ -292,7 +293,7 @@ impl RunPlan {
             self.demand.batch(),
             [arena, self.prepared.workspace_bytes],
         )
-        .map_err(|error| Error::plugin("backend", "alloc", error))
+        .during("alloc")
     }
 
     /// How param number `index` comes by its segments, if it is packed.

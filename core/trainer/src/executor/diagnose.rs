@@ -5,9 +5,8 @@ use espalier_interface::{BufferRange, DType, KernelRequest, Operand, Stream, Wei
 
 use super::launch::Window;
 use super::{Executor, Moment, Pass};
-use crate::Error;
 use crate::data::MicroBatch;
-use crate::error::Result;
+use crate::error::{BackendCall, Result};
 use crate::program::{OperandPlace, Region};
 
 /// A tensor with a number that is not finite.
@@ -119,7 +118,7 @@ impl Executor {
             max_sequences: 0,
         };
         let prepared = self.device.prepare(&request, &[]);
-        let prepared = prepared.map_err(|error| Error::plugin("backend", "prepare", error))?;
+        let prepared = prepared.during("prepare")?;
         let result = self.storage.result();
         self.launch_flat(&prepared.kernel, &[range, result], &[])?;
         let mut bytes = [0u8; 8];

@@ -4,9 +4,8 @@ use espalier_interface::{PluginError, Stream};
 
 use super::launch::{Numbers, PreparedUnit, Window};
 use super::{Executor, Moment, Pass};
-use crate::Error;
 use crate::data::MicroBatch;
-use crate::error::Result;
+use crate::error::{BackendCall, Result};
 use crate::plan::Generation;
 use crate::program::{Extent, Place, Program};
 
@@ -82,7 +81,7 @@ impl Executor {
         let mut moves = (0..).zip(wanted).filter(|(to, from)| to != *from);
         let moved =
             moves.try_for_each(|(to, &from)| self.device.copy(row(from), row(to), Stream(0)));
-        moved.map_err(|error| Error::plugin("backend", "copy", error))
+        moved.during("copy")
     }
 
     /// Runs the head on the first `rows` hidden states.

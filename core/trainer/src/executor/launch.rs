@@ -14,6 +14,7 @@ use super::{Executor, Storage};
 use crate::Error;
 use crate::answer::MOST_BYTES;
 use crate::decoder::Callback;
+use crate::error::BackendCall;
 use crate::params::{Dtypes, Param};
 use crate::program::{Extent, OperandPlace, Program, Region, Scalars, Step};
 use crate::select::Chosen;
@@ -276,7 +277,7 @@ impl Executor {
             if numbers.evaluate && matches!(step.scalars, Scalars::Dropout(_)) {
                 let (from, to) = (ranges[0], *ranges.last().expect("a dropout has an output"));
                 let copied = self.device.copy(from, to, Stream(0));
-                return copied.map_err(|error| Error::plugin("backend", "copy", error));
+                return copied.during("copy");
             }
             let seed = [numbers.seed as u32, (numbers.seed >> 32) as u32].map(f64::from);
             let dropout;

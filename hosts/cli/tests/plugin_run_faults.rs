@@ -1,0 +1,367 @@
+//! Plugins that fail while a run goes on, in every callback and in every way: the run ends with the plugin's exit code, a
+//! line that names component, file and callback, and its checkpoints whole.
+#![cfg(feature = "embedded")]
+
+mod training;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use espalier_trainer::checkpoint::{Checkpoints, ResumeFrom};
+use training::{Training, files, last_line};
+
+/// A run of six steps with a checkpoint every two, whose plugin folder holds the faulty library.
+struct Faulty {
+    training: Training,
+    library: PathBuf,
+}
+
+/// What fails, and the words of the last line.
+struct Case<'a> {
+    plugins: &'a str,
+    callback: &'a str,
+    kind: &'a str,
+    words: &'a str,
+}
+
+impl Faulty {
+    fn new() -> Self {
+        let training = Training::new("--plugin-dir plugins");
+        let folder = training.path("plugins");
+        fs::create_dir(&folder).expect("a folder");
+        let library = folder.join("libfaulty_run.so");
+        fs::copy(espalier_samples::library("faulty-run"), &library).expect("a copy");
+        Faulty { training, library }
+    }
+
+    /// The program with `CALLBACK:KIND` as its plugin's fault.
+    fn command(&self, out: &str, more: &str, fault: &str) -> Command {
+        let mut command = self.training.command(out, more);
+        command.env("FAULTY_RUN", fault).env("RUST_BACKTRACE", "0");
+        command.env("FAULTY_RUN_CPU", cpu());
+        command
+    }
+
+    fn run(&self, out: &str, more: &str, fault: &str) -> Output {
+        let mut command = self.command(out, more, fault);
+        command.output().expect("the host starts")
+    }
+
+    /// Wants a run of `case` refused before anything is learned, naming the plugin, its file and the callback.
+    fn refuses(&self, case: &Case<'_>) {
+        let fault = format!("{}:{}", case.callback, case.kind);
+        let output = self.run("refused", &format!("--plugins {}", case.plugins), &fault);
+        self.blamed(&output, case);
+        let _ = fs::remove_dir_all(self.training.path("refused"));
+    }
+
+    fn blamed(&self, output: &Output, case: &Case<'_>) {
+        let component = case.plugins.split([',', ' ']).next().unwrap_or_default();
+        let file = fs::canonicalize(&self.library).expect("it was put there");
+        let file = format!("({})", file.display());
+        let callback = format!("failed in {}", case.callback);
+        let name = format!("{} {}:{}", case.plugins, case.callback, case.kind);
+        let all = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{name}: {all}");
+        // The plugin's own panics are told where they happen; the host has none.
+        assert!(!all.contains("panicked at core"), "{name}: {all}");
+        let line = last_line(output);
+        let shaped = line.starts_with("error: plugin `") && line.contains("; next: ");
+        assert!(shaped, "{name}: {all}");
+        let named = [component, &file, &callback];
+        for word in named.into_iter().chain(case.words.split(" | ")) {
+            assert!(line.contains(word), "{name}: no {word:?} in {line}");
+        }
+    }
+
+    /// Wants a run that fails once `checkpoints/step-2` is there to keep that checkpoint whole, and to go on from it
+    /// to the bits of a run that never failed, once the plugin is mended.
+    fn goes_on(&self, case: &Case<'_>, more: &str) {
+        let more = format!("--plugins {} --threads 2 {more}", case.plugins);
+        let whole = format!("whole-{}", case.callback);
+        if !self.training.path(&whole).exists() {
+            let output = self.run(&whole, &more, "none:none");
+            assert!(output.status.success(), "{}", last_line(&output));
+        }
+        let out = format!("{}-{}", case.callback, case.kind);
+        let first = self.training.path(&out).join("checkpoints/step-2");
+        let fault = format!("{}:{}", case.callback, case.kind);
+        let mut command = self.command(&out, &more, &fault);
+        command.env("FAULTY_RUN_AFTER", first);
+        self.blamed(&command.output().expect("the host starts"), case);
+        let checkpoints = Checkpoints::of(&self.training.path(&out));
+        checkpoints
+            .choose(ResumeFrom::Step(2))
+            .expect("it is whole");
+        let output = self.run(&out, &format!("{more} --resume"), "none:none");
+        assert!(output.status.success(), "{}", last_line(&output));
+        let trained = |out: &str| training::trained(&self.training.path(out));
+        assert!(trained(&out) == trained(&whole), "{fault}: other bits");
+    }
+}
+
+/// The shipped backend as a library, which `cargo test` builds with the host.
+fn cpu() -> PathBuf {
+    let release = Path::new(env!("CARGO_BIN_EXE_host")).parent();
+    let release = release.expect("the target directory");
+    let name = "libespalier_backend_cpu.so";
+    let mut built = [release.join("deps").join(name), release.join(name)].into_iter();
+    let built = built.find(|path| path.is_file());
+    built.unwrap_or_else(|| panic!("{name} is missing: `cargo test` builds it"))
+}
+
+const QUANTIZER: &str = "faulty-quantizer,lora";
+const DESCRIBED: &str = "faulty-quantizer,lora --set quantizer.faulty-quantizer.described=true";
+const BACKEND: &str = "faulty-backend,lora";
+
+#[test]
+fn a_panic_an_error_and_a_text_that_is_none_are_told_of_every_callback() {
+    let faulty = Faulty::new();
+    let callbacks = [
+        (QUANTIZER, "create"),
+        (QUANTIZER, "format"),
+        (QUANTIZER, "encode_workspace"),
+        (QUANTIZER, "encode"),
+        (QUANTIZER, "decode"),
+        ("faulty-adapter", "adapt"),
+        ("faulty-adapter", "saved_config"),
+        ("faulty-sharding,lora", "schedule"),
+        (BACKEND, "devices"),
+        (BACKEND, "open"),
+        (BACKEND, "prepare"),
+        (BACKEND, "alloc"),
+        (BACKEND, "upload"),
+        (BACKEND, "launch"),
+        (BACKEND, "download"),
+    ];
+    for (plugins, callback) in callbacks {
+        for (kind, words) in [
+            ("panic", "panicked: CALLBACK was told to panic | report it"),
+            ("error", "CALLBACK was told to fail | report it"),
+            ("bytes", "no \u{fffd}\u{fffd} text of CALLBACK | report it"),
+        ] {
+            faulty.refuses(&Case {
+                plugins,
+                callback,
+                kind,
+                words: &words.replace("CALLBACK", callback),
+            });
+        }
+    }
+}
+
+#[test]
+fn a_failure_amid_training_leaves_the_checkpoint_and_names_the_guilty() {
+    let faulty = Faulty::new();
+    let goes_on = |plugins, callback, kind, words, more: &str| {
+        let case = Case {
+            plugins,
+            callback,
+            kind,
+            words,
+        };
+        faulty.goes_on(&case, more);
+    };
+    // Decoding runs on the host's threads, inside a launch of the backend's: neither is at fault.
+    goes_on(QUANTIZER, "decode", "panic", "decode was told to panic", "");
+    goes_on(
+        QUANTIZER,
+        "decode",
+        "error",
+        "param `model.layers. | told to fail",
+        "",
+    );
+    goes_on(QUANTIZER, "decode", "nan", "is NaN", "");
+    goes_on(QUANTIZER, "decode", "silent", "was not written", "");
+    goes_on(BACKEND, "launch", "panic", "launch was told to panic", "");
+    goes_on(BACKEND, "upload", "error", "upload was told to fail", "");
+    goes_on(BACKEND, "download", "bytes", "text of download", "");
+    goes_on(
+        "faulty-adapter",
+        "saved_config",
+        "panic",
+        "told to panic",
+        "",
+    );
+}
+
+#[test]
+fn lies_are_refused_before_anything_is_allocated() {
+    let faulty = Faulty::new();
+    let cases = [
+        (
+            QUANTIZER,
+            "format",
+            "shape",
+            "of shape [65, 64], expected [64, 64]",
+        ),
+        (
+            DESCRIBED,
+            "format",
+            "short",
+            "`scale` holds 1 f32, expected at least 64",
+        ),
+        (DESCRIBED, "format", "absent", "segment 1 does not exist"),
+        (QUANTIZER, "format", "overflow", "expected at most"),
+        (QUANTIZER, "format", "absurd", "expected at most"),
+        (
+            QUANTIZER,
+            "encode_workspace",
+            "huge",
+            "18446744073709551615 bytes of workspace",
+        ),
+        (
+            DESCRIBED,
+            "encode",
+            "nan",
+            "scale of block 0 is NaN | param `model.layers.0",
+        ),
+        (
+            QUANTIZER,
+            "decode",
+            "nan",
+            "element [0, 0] is NaN | param `model.layers.0",
+        ),
+        (
+            QUANTIZER,
+            "decode",
+            "silent",
+            "element [0, 0] | was not written",
+        ),
+        (
+            QUANTIZER,
+            "format",
+            "reply=no JSON",
+            "plugin boundary cannot be read",
+        ),
+        (QUANTIZER, "format", "reply={}", "missing field"),
+        ("faulty-adapter", "adapt", "site", "joins site 999"),
+        (
+            "faulty-adapter",
+            "adapt",
+            "twice",
+            "two fragments join site",
+        ),
+        ("faulty-adapter", "adapt", "param", "binds param 999 of 2"),
+        (
+            "faulty-adapter",
+            "adapt",
+            "unbound",
+            "reads 1 params and binds 0",
+        ),
+        ("faulty-adapter", "adapt", "idle", "no fragment reads param"),
+        (
+            "faulty-adapter",
+            "adapt",
+            "absurd",
+            "more than can be addressed",
+        ),
+        ("faulty-adapter", "adapt", "name", "two params are called"),
+        (
+            "faulty-adapter",
+            "adapt",
+            "width",
+            "first output is [Tokens, Fixed(7)]",
+        ),
+        ("faulty-adapter", "adapt", "operands", "node 2 (add)"),
+        (
+            "faulty-adapter",
+            "adapt",
+            "value",
+            "larger than can be addressed",
+        ),
+        ("faulty-adapter", "adapt", "reply=[]", "cannot be read"),
+        (
+            "faulty-adapter",
+            "saved_config",
+            "reply=7",
+            "expected an object, found 7",
+        ),
+        (
+            "faulty-sharding,lora",
+            "schedule",
+            "unit",
+            "there are 4 units",
+        ),
+        (
+            "faulty-sharding,lora",
+            "schedule",
+            "update",
+            "update names unit",
+        ),
+        (
+            "faulty-sharding,lora",
+            "schedule",
+            "placements",
+            "3 placements for 4 units",
+        ),
+        (
+            "faulty-sharding,lora",
+            "schedule",
+            "later",
+            "waits for action 5",
+        ),
+        ("faulty-sharding,lora", "schedule", "order", "forward order"),
+        (BACKEND, "prepare", "huge", "bytes of workspace"),
+        (BACKEND, "devices", "reply=[1]", "cannot be read"),
+    ];
+    for (plugins, callback, kind, words) in cases {
+        faulty.refuses(&Case {
+            plugins,
+            callback,
+            kind,
+            words,
+        });
+    }
+}
+
+#[test]
+fn a_family_is_held_to_what_it_describes() {
+    let faulty = Faulty::new();
+    let model = faulty.training.path("model");
+    training::copy(&golden("tiny"), &model);
+    let config = fs::read_to_string(model.join("config.json")).expect("a config");
+    let config = config.replace("\"model_type\": \"llama\"", "\"model_type\": \"faulty\"");
+    fs::write(model.join("config.json"), config).expect("written");
+    let plugins = format!("faulty-family --set model.path=\"{}\"", model.display());
+    let cases = [
+        ("panic", "describe was told to panic"),
+        ("error", "describe was told to fail"),
+        ("bytes", "text of describe"),
+        ("overflow", "more than can be addressed"),
+        (
+            "vector",
+            "the weight of `lm_head` is [512], expected [out, in]",
+        ),
+        ("param", "binds param 9"),
+        ("graph", "names graph 9"),
+        ("units", "an embedding and a head at least"),
+        ("operands", "node 1 (cross_entropy)"),
+        ("outputs", "node 0 (linear)"),
+        ("loss", "no output `loss`"),
+        ("value", "larger than can be addressed"),
+        ("reply=null", "cannot be read"),
+    ];
+    for (kind, words) in cases {
+        faulty.refuses(&Case {
+            plugins: &plugins,
+            callback: "describe",
+            kind,
+            words,
+        });
+    }
+    // Without a fault it is a model that trains.
+    let output = faulty.run(
+        "sound",
+        &format!("--plugins {plugins} --set run.max_steps=1"),
+        "",
+    );
+    assert!(output.status.success(), "{}", last_line(&output));
+    assert!(!files(&faulty.training.path("sound/model")).is_empty());
+}
+
+fn golden(name: &str) -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
+    tests.join("golden/llama").join(name)
+}

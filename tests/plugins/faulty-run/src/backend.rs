@@ -1,0 +1,134 @@
+//! The backend `cpu` of another library, called through.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use espalier_interface::abi::{
+    BACKEND_VERSION, BackendProxy, BackendTable, COMPONENT_VERSION, ComponentTable, InstanceHandle,
+    PluginRoot,
+};
+use espalier_interface::{
+    Backend, Buffer, BufferRange, Component, Decoder, Device, DeviceInfo, Event, Instance,
+    KernelRequest, Kernels, Launch, Memory, MemoryKind, Options, PluginError, Prepared, Result,
+    Role, Services, Stream, Streams,
+};
+use libloading::Library;
+
+use crate::fault;
+
+/// The environment's variable with the path of the library of backend `cpu`.
+const CPU: &str = "FAULTY_RUN_CPU";
+
+struct Faulty(BackendProxy);
+
+struct FaultyDevice(Box<dyn Device>);
+
+fn cpu(options: &Options, services: Arc<dyn Services>) -> Result<BackendProxy> {
+    let path = std::env::var_os(CPU).ok_or_else(|| PluginError::invalid("no FAULTY_RUN_CPU"))?;
+    let failed = |error: libloading::Error| PluginError::invalid(error.to_string());
+    let services: &'static dyn Services = &**Box::leak(Box::new(services));
+    // SAFETY: the shipped backend's library; its root says what its pointers are.
+    unsafe {
+        let library = Box::leak(Box::new(Library::new(path).map_err(failed)?));
+        let root = library
+            .get::<extern "C" fn() -> *const PluginRoot>(b"espalier_root_cpu\0")
+            .map_err(failed)?;
+        let root = &*root();
+        let component = (root.query)("component".into(), COMPONENT_VERSION);
+        let component = *component.table.cast::<ComponentTable>();
+        let backend = (root.query)("backend".into(), BACKEND_VERSION);
+        let backend = *backend.table.cast::<BackendTable>();
+        let handle = InstanceHandle::create(component, root.context, "cpu", options, services)?;
+        Ok(BackendProxy::new(handle, backend))
+    }
+}
+
+impl Backend for Faulty {
+    fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        fault::meet("devices")?;
+        self.0.devices()
+    }
+
+    fn open(&self, index: u32) -> Result<Box<dyn Device>> {
+        fault::meet("open")?;
+        Ok(Box::new(FaultyDevice(self.0.open(index)?)))
+    }
+}
+
+impl Memory for FaultyDevice {
+    fn alloc(&self, bytes: u64, kind: MemoryKind) -> Result<Buffer> {
+        fault::meet("alloc")?;
+        self.0.alloc(bytes, kind)
+    }
+
+    fn free(&self, buffer: Buffer) -> Result<()> {
+        fault::meet("free")?;
+        self.0.free(buffer)
+    }
+
+    fn upload(&self, from: &[u8], to: BufferRange, stream: Stream) -> Result<()> {
+        fault::meet("upload")?;
+        self.0.upload(from, to, stream)
+    }
+
+    fn download(&self, from: BufferRange, to: &mut [u8], stream: Stream) -> Result<()> {
+        fault::meet("download")?;
+        self.0.download(from, to, stream)
+    }
+
+    fn copy(&self, from: BufferRange, to: BufferRange, stream: Stream) -> Result<()> {
+        fault::meet("copy")?;
+        self.0.copy(from, to, stream)
+    }
+
+    fn host_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
+        match fault::is("host_address", "none") {
+            true => None,
+            false => self.0.host_address(range),
+        }
+    }
+}
+
+impl Streams for FaultyDevice {
+    fn stream(&self) -> Result<Stream> {
+        self.0.stream()
+    }
+
+    fn record(&self, stream: Stream) -> Result<Event> {
+        self.0.record(stream)
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+        self.0.wait(stream, event)
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<()> {
+        fault::meet("synchronize")?;
+        self.0.synchronize(stream)
+    }
+}
+
+impl Kernels for FaultyDevice {
+    fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared> {
+        fault::meet("prepare")?;
+        let mut made = self.0.prepare(request, decoders)?;
+        if fault::is("prepare", "huge") {
+            made.workspace_bytes = u64::MAX;
+        }
+        Ok(made)
+    }
+
+    fn launch(&self, launch: &Launch<'_>) -> Result<()> {
+        fault::meet("launch")?;
+        self.0.launch(launch)
+    }
+}
+
+pub const BACKEND: Component = Component {
+    name: "faulty-backend",
+    role: Role::BACKEND,
+    doc: "the backend `cpu`, until it fails",
+    options: &[],
+    capabilities: &[],
+    create: |options, services| Ok(Instance::Backend(Box::new(Faulty(cpu(options, services)?)))),
+};

@@ -1,0 +1,40 @@
+//! The environment -> which callback fails, how, and from when on. Options are none: a run that goes on with a mended
+//! plugin is the same run.
+
+use std::env;
+use std::path::Path;
+
+use espalier_interface::{ErrorCode, PluginError, Result};
+
+/// What is to fail: `CALLBACK:KIND`, where the kind is `panic`, `error`, `bytes`, `reply=TEXT` or a lie of the callback's own.
+const FAULT: &str = "FAULTY_RUN";
+/// A path: nothing fails before it is there.
+const AFTER: &str = "FAULTY_RUN_AFTER";
+
+/// The kind of fault that `callback` is to show now.
+pub fn of(callback: &str) -> Option<String> {
+    let fault = env::var(FAULT).ok()?;
+    let (failing, kind) = fault.split_once(':')?;
+    let begun = env::var_os(AFTER).is_none_or(|path| Path::new(&path).exists());
+    (failing == callback && begun).then(|| kind.to_owned())
+}
+
+/// True where `callback` is to tell the lie `kind` now.
+pub fn is(callback: &str, kind: &str) -> bool {
+    of(callback).as_deref() == Some(kind)
+}
+
+/// Fails where `callback` is to fail now.
+pub fn meet(callback: &str) -> Result<()> {
+    let fail = |message: String| Err(PluginError::new(ErrorCode::DEVICE, message));
+    match of(callback).as_deref() {
+        Some("panic") => panic!("{callback} was told to panic"),
+        Some("error") => fail(format!("{callback} was told to fail")),
+        Some("bytes") => {
+            let bytes = [b"no \xff\xfe text of ", callback.as_bytes()].concat();
+            // SAFETY: none. This is the fault: a text that is no text.
+            fail(unsafe { String::from_utf8_unchecked(bytes) })
+        }
+        _ => Ok(()),
+    }
+}
