@@ -13,6 +13,7 @@ pub mod model;
 pub mod op;
 mod options;
 pub mod random;
+pub mod range;
 mod role;
 pub mod saved_form;
 pub mod schedule;

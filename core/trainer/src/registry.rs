@@ -5,7 +5,6 @@ mod error;
 mod identity;
 mod listing;
 mod options;
-mod range;
 mod roles;
 mod search;
 

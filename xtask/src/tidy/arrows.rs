@@ -1,7 +1,8 @@
 //! Turns the members' `Cargo.toml` into findings: who may depend on whom, and shared settings.
 //!
-//! hosts -> trainer -> interface <- plugins -> kernels -> interface; families -> decoder -> interface. A plugin knows
-//! no other plugin and never the trainer; the trainer knows neither kernels nor decoder nor plugins.
+//! hosts -> trainer -> interface <- plugins -> kernels -> interface; families -> decoder -> interface; trainer ->
+//! conformance -> interface. A plugin knows no other plugin and never the trainer; the trainer knows neither kernels nor
+//! decoder nor plugins.
 
 use std::fs;
 use std::path::Path;
@@ -16,6 +17,7 @@ const INTERFACE: &str = "espalier-interface";
 const TRAINER: &str = "espalier-trainer";
 const KERNELS: &str = "espalier-kernels";
 const DECODER: &str = "espalier-decoder";
+const CONFORMANCE: &str = "espalier-conformance";
 
 const SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
@@ -69,14 +71,15 @@ fn check_manifest(name: &str, folder: &Path, manifest: &Table, findings: &mut Fi
 /// Whether the arrow `name -> dependency` exists in the architecture.
 fn allowed(folder: &Path, name: &str, dependency: &str) -> bool {
     match folder.iter().next().and_then(|part| part.to_str()) {
-        Some("core") if [TRAINER, DECODER].contains(&name) => dependency == INTERFACE,
+        Some("core") if name == TRAINER => [INTERFACE, CONFORMANCE].contains(&dependency),
+        Some("core") if [DECODER, CONFORMANCE].contains(&name) => dependency == INTERFACE,
         // The check of the boundary reads its layout.
         Some("xtask") => dependency == INTERFACE,
         Some("core") => false,
         Some("kernels") => dependency == INTERFACE,
         Some("plugins") => [INTERFACE, KERNELS, DECODER].contains(&dependency),
         // The embedded default links the shipped plugins in.
-        Some("hosts") => ![KERNELS, DECODER].contains(&dependency),
+        Some("hosts") => ![KERNELS, DECODER, CONFORMANCE].contains(&dependency),
         Some("tests") => true,
         _ => false,
     }
@@ -113,6 +116,9 @@ mod tests {
         assert_eq!(of(DECODER, "core/decoder", KERNELS), 1);
         assert_eq!(of("espalier-llama", "plugins/llama", DECODER), 0);
         assert_eq!(of(TRAINER, "core/trainer", DECODER), 1);
+        assert_eq!(of(TRAINER, "core/trainer", CONFORMANCE), 0);
+        assert_eq!(of(CONFORMANCE, "core/conformance", INTERFACE), 0);
+        assert_eq!(of(CONFORMANCE, "core/conformance", TRAINER), 1);
         assert_eq!(of(KERNELS, "kernels", INTERFACE), 0);
         assert_eq!(of("espalier-cli", "hosts/cli", "espalier-llama"), 0);
         assert_eq!(of("xtask", "xtask", TRAINER), 1);

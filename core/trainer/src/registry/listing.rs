@@ -94,6 +94,14 @@ impl Registry {
         let found = self.find(None, name)?;
         Ok(self.plugins[found.plugin].listing(found.component))
     }
+
+    /// What the component called `name` declares.
+    ///
+    /// # Errors
+    /// As [`Registry::inspect`].
+    pub fn component(&self, name: &str) -> Result<ComponentDescriptor, RegistryError> {
+        self.find(None, name).map(|found| found.component.clone())
+    }
 }
 
 impl Plugin {

@@ -1,10 +1,9 @@
 //! Options as the user wrote them and as the component declares them -> options with every value set and checked.
 
-use espalier_interface::Options;
 use espalier_interface::abi::descriptor::{ComponentDescriptor, OptionDescriptor};
+use espalier_interface::{Options, range};
 use serde_json::{Map, Value as Json};
 
-use super::range;
 use crate::config::nearest;
 
 /// An option that the component does not take.

@@ -6,16 +6,29 @@
 use serde_json::Value as Json;
 
 /// One thing that a value must satisfy.
-enum Clause {
-    Bounds { low: f64, high: High },
+#[derive(Clone, Debug, PartialEq)]
+pub enum Clause {
+    /// `low..high` or `low..=high`.
+    Bounds {
+        /// The smallest number allowed; `-inf` where there is none.
+        low: f64,
+        /// The upper end.
+        high: High,
+    },
+    /// `a | b`.
     OneOf(Vec<String>),
+    /// `power of two`.
     PowerOfTwo,
 }
 
-#[derive(Clone, Copy)]
-enum High {
+/// The upper end of a range of numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum High {
+    /// There is none.
     Open,
+    /// Numbers below this one.
     Below(f64),
+    /// Numbers up to this one.
     UpTo(f64),
 }
 
@@ -24,7 +37,8 @@ pub fn allows(text: &str, value: &Json) -> bool {
     clauses(text).iter().all(|clause| clause.allows(value))
 }
 
-fn clauses(text: &str) -> Vec<Clause> {
+/// The clauses of a declared range.
+pub fn clauses(text: &str) -> Vec<Clause> {
     let joined = text.replace(" in ", ",");
     let parts = joined.split(',');
     parts.filter_map(|part| clause(part.trim())).collect()

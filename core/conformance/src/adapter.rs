@@ -1,0 +1,311 @@
+//! The checks of adapters.
+
+use std::collections::BTreeSet;
+
+use espalier_interface::adaptation::{Adaptation, Join, Site, SiteKind};
+use espalier_interface::graph::{Dim, Source, ValueType};
+use espalier_interface::{Adapter, DType, ErrorCode, Init, PluginError};
+use serde_json::Value as Json;
+
+use crate::sites::{self, Head};
+use crate::verdict::{Fault, Verdict, calm, ensure, refusal};
+use crate::{OptionSet, Subject, Suite, Threads, declared};
+
+/// The base that saved adapters name.
+const BASE: &str = "models/base";
+
+/// Runs all checks of an adapter.
+pub fn adapter(subject: &Subject<'_, dyn Adapter>, suite: &mut Suite) {
+    declared::check(&subject.component, suite);
+    suite.check(
+        "adapt.params",
+        "params have names of their own, shapes with elements, finite beginnings, and a join that uses them",
+        || each(subject, |_, _, _, adaptation| params(adaptation)),
+    );
+    suite.check(
+        "adapt.fragments",
+        "every fragment is a whole graph from the site's input to the site's output, with the params it is given",
+        || {
+            each(subject, |_, _, sites, adaptation| {
+                for join in &adaptation.joins {
+                    fragment(join, sites, adaptation)?;
+                }
+                distinct_sites(adaptation)
+            })
+        },
+    );
+    suite.check(
+        "adapt.shared",
+        "sites of one kind and shape get equal fragments",
+        || each(subject, |_, _, sites, adaptation| shared(sites, adaptation)),
+    );
+    suite.check(
+        "adapt.deterministic",
+        "the same sites give the same answer each time, also of another instance",
+        || {
+            each(subject, |adapter, set, sites, adaptation| {
+                let other = subject.make(&set.options, Threads::new(3))?;
+                let again = [adapter.adapt(sites)?, other.adapt(sites)?];
+                ensure(again.iter().all(|one| one == adaptation), || {
+                    "two answers to the same sites differ".into()
+                })
+            })
+        },
+    );
+    suite.check(
+        "adapt.refused",
+        "sites of which none fits are refused with INVALID in words",
+        || nothing_fits(subject),
+    );
+    suite.check(
+        "saved.config",
+        "`options_from_saved` makes of `saved_config` an adapter that answers the same",
+        || {
+            each(subject, |adapter, set, sites, adaptation| {
+                saved(subject, adapter, (set, sites, adaptation))
+            })
+        },
+    );
+    suite.check(
+        "saved.refused",
+        "an `adapter_config.json` of something else is refused in words",
+        || {
+            let adapter = subject.make(&subject.option_sets()[0].options, Threads::new(1))?;
+            for config in [
+                serde_json::json!({}),
+                serde_json::json!([1, 2]),
+                serde_json::json!({"peft_type": "NO_SUCH_TYPE"}),
+            ] {
+                match adapter.options_from_saved(&config) {
+                    Ok(_) => return Err(Fault::Failed(format!("{config} was accepted"))),
+                    Err(error) => refusal(&error)?,
+                }
+            }
+            Ok(())
+        },
+    );
+}
+
+/// Calls `body` with an adapter, its options, sites and its answer to them, for all options and models.
+fn each(
+    subject: &Subject<'_, dyn Adapter>,
+    body: impl Fn(&dyn Adapter, &OptionSet, &[Site], &Adaptation) -> Verdict,
+) -> Verdict {
+    for (index, set) in subject.option_sets().iter().enumerate() {
+        let tried = calm(|| {
+            let adapter = match subject.make(&set.options, Threads::new(1)) {
+                Ok(adapter) => adapter,
+                Err(error) if index > 0 && error.code == ErrorCode::INVALID => return Ok(()),
+                Err(error) => return Err(Fault::from(error).at("create")),
+            };
+            for head in [Head::Own, Head::Tied] {
+                let sites = sites::llama(head);
+                let adaptation = adapter.adapt(&sites)?;
+                body(adapter.as_ref(), set, &sites, &adaptation)?;
+            }
+            Ok(())
+        });
+        tried.map_err(|fault| fault.at(&set.label))?;
+    }
+    Ok(())
+}
+
+fn params(adaptation: &Adaptation) -> Verdict {
+    let mut names = BTreeSet::new();
+    let mut used = vec![false; adaptation.params.len()];
+    for join in &adaptation.joins {
+        for &param in &join.params {
+            let seen = used.get_mut(param);
+            *seen.ok_or_else(|| format!("a join uses param {param}, which does not exist"))? = true;
+        }
+    }
+    for (param, used) in adaptation.params.iter().zip(used) {
+        let name = &param.name;
+        ensure(names.insert(name), || {
+            format!("two params are called `{name}`")
+        })?;
+        let elements = param
+            .shape
+            .iter()
+            .try_fold(1u64, |all, &n| all.checked_mul(n));
+        ensure(elements.is_some_and(|n| (1..1 << 40).contains(&n)), || {
+            format!("param `{name}` has shape {:?}", param.shape)
+        })?;
+        ensure(is_finite(param.init), || {
+            format!("param `{name}` begins as {:?}", param.init)
+        })?;
+        ensure(used, || format!("param `{name}` is used by no join"))?;
+    }
+    ensure(!adaptation.joins.is_empty(), || "it joins no site".into())
+}
+
+/// Whether numbers that are drawn so are finite.
+pub fn is_finite(init: Init) -> bool {
+    match init {
+        Init::Zeros | Init::Ones => true,
+        Init::Uniform { bound } => bound.is_finite() && bound >= 0.0,
+        Init::Normal { std } => std.is_finite() && std >= 0.0,
+    }
+}
+
+fn distinct_sites(adaptation: &Adaptation) -> Verdict {
+    let mut seen = BTreeSet::new();
+    for join in &adaptation.joins {
+        ensure(seen.insert(join.site), || {
+            format!("site {} is joined twice", join.site)
+        })?;
+    }
+    Ok(())
+}
+
+fn fragment(join: &Join, sites: &[Site], adaptation: &Adaptation) -> Verdict {
+    let site = sites.get(join.site);
+    let site = site.ok_or_else(|| format!("it joins site {} of {}", join.site, sites.len()))?;
+    let done = fragment_of(join, site, adaptation);
+    done.map_err(|fault| fault.at(&format!("site `{}`", site.name)))
+}
+
+fn fragment_of(join: &Join, site: &Site, adaptation: &Adaptation) -> Verdict {
+    let graph = &join.fragment;
+    graph.validate()?;
+    let compute = |width: u64| ValueType {
+        shape: vec![Dim::Tokens, Dim::Fixed(width)],
+        dtype: DType::COMPUTE,
+    };
+    let (input, output) = match site.kind {
+        SiteKind::Embedding => {
+            let tokens = ValueType {
+                shape: vec![Dim::Tokens],
+                dtype: DType::I32,
+            };
+            (tokens, compute(site.shape[1]))
+        }
+        SiteKind::Linear | SiteKind::Head => (compute(site.shape[1]), compute(site.shape[0])),
+    };
+    let first = graph
+        .inputs
+        .first()
+        .ok_or("the fragment has no input".to_owned())?;
+    ensure(matches!(first.source, Source::Previous(_)), || {
+        format!(
+            "its first input is {:?}, expected the site's input",
+            first.source
+        )
+    })?;
+    let found = graph.type_of(first.value);
+    ensure(*found == input, || {
+        format!("its input is {found:?}, expected {input:?}")
+    })?;
+    let out = graph
+        .outputs
+        .first()
+        .ok_or("the fragment has no output".to_owned())?;
+    let found = graph.type_of(out.value);
+    ensure(*found == output, || {
+        format!("its output is {found:?}, expected {output:?}")
+    })?;
+    ensure(graph.nodes.iter().any(|node| node.op == "base"), || {
+        "the op `base`, the site's own operation, is nowhere in it".into()
+    })?;
+    let (locals, bound) = (graph.params.len(), join.params.len());
+    ensure(locals == bound, || {
+        format!("the fragment has {locals} params, the join binds {bound}")
+    })?;
+    for (local, &index) in graph.params.iter().zip(&join.params) {
+        let param = adaptation.params.get(index);
+        let param = param.ok_or_else(|| format!("it binds param {index}, which does not exist"))?;
+        ensure(param.shape == local.shape, || {
+            format!(
+                "param `{}` is {:?}, the fragment's `{}` {:?}",
+                param.name, param.shape, local.name, local.shape
+            )
+        })?;
+    }
+    Ok(())
+}
+
+fn shared(sites: &[Site], adaptation: &Adaptation) -> Verdict {
+    let site = |join: &Join| &sites[join.site];
+    for (index, join) in adaptation.joins.iter().enumerate() {
+        let ending = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
+        // The same module of another layer.
+        let alike = adaptation.joins[..index].iter().find(|other| {
+            let (a, b) = (site(other), site(join));
+            (a.kind, a.shape, ending(&a.name)) == (b.kind, b.shape, ending(&b.name))
+        });
+        if let Some(other) = alike {
+            ensure(other.fragment == join.fragment, || {
+                let (a, b) = (&site(other).name, &site(join).name);
+                format!("`{a}` and `{b}` have one shape and other fragments")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn nothing_fits(subject: &Subject<'_, dyn Adapter>) -> Verdict {
+    let adapter = subject.make(&subject.option_sets()[0].options, Threads::new(1))?;
+    let strange = Site {
+        name: "vision.patches".to_owned(),
+        kind: SiteKind::Embedding,
+        shape: [7, 3],
+        tied_to: None,
+    };
+    let invalid = |error: PluginError| {
+        refusal(&error)?;
+        ensure(error.code == ErrorCode::INVALID, || {
+            format!(
+                "expected code INVALID, found {}: {}",
+                error.code.0, error.message
+            )
+        })
+    };
+    match adapter.adapt(&[]) {
+        Ok(_) => return Err(Fault::Failed("no sites at all were accepted".to_owned())),
+        Err(error) => invalid(error)?,
+    }
+    match adapter.adapt(std::slice::from_ref(&strange)) {
+        Ok(adaptation) => ensure(!adaptation.joins.is_empty(), || {
+            "it joins none of the sites and says nothing".into()
+        }),
+        Err(error) => {
+            let named = error.message.contains("patches");
+            let message = error.message.clone();
+            invalid(error)?;
+            ensure(named, || {
+                format!("the refusal does not list the site `vision.patches`: {message}")
+            })
+        }
+    }
+}
+
+fn saved(
+    subject: &Subject<'_, dyn Adapter>,
+    adapter: &dyn Adapter,
+    (set, sites, adaptation): (&OptionSet, &[Site], &Adaptation),
+) -> Verdict {
+    let config = adapter.saved_config(sites, BASE)?;
+    let kind = config.get("peft_type").and_then(Json::as_str);
+    let listed = subject.component.capabilities.get("peft_types");
+    let listed = listed.map_or("", String::as_str);
+    ensure(
+        kind.is_some_and(|kind| listed.split([',', ' ']).any(|one| one == kind)),
+        || {
+            let found = config.get("peft_type").unwrap_or(&Json::Null);
+            format!(
+                "its `saved_config` has `peft_type` {found}, its capability `peft_types` is `{listed}`"
+            )
+        },
+    )?;
+    let base = config.get("base_model_name_or_path").and_then(Json::as_str);
+    ensure(base == Some(BASE), || {
+        format!("`base_model_name_or_path`: expected \"{BASE}\", found {base:?}")
+    })?;
+    let read = adapter.options_from_saved(&config)?;
+    let mut options = set.options.clone();
+    options.0.extend(read.0);
+    let again = subject.make(&options, Threads::new(1))?.adapt(sites)?;
+    ensure(again == *adaptation, || {
+        "an adapter made of the options read back answers something else".into()
+    })
+}

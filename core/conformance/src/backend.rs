@@ -1,0 +1,223 @@
+//! The checks of compute backends: devices, memory, streams. What their kernels compute, the host checks.
+
+use espalier_interface::{
+    Backend, Buffer, BufferRange, Device, ErrorCode, Event, KernelRequest, MemoryKind, PluginError,
+    Stream,
+};
+
+use crate::verdict::{Fault, Verdict, ensure, refusal};
+use crate::{Subject, Suite, Threads, declared};
+
+/// Bytes of the buffers that are tried: some hundred KiB, and no multiple of anything.
+const BYTES: u64 = 300_007;
+
+/// Runs all checks of a backend.
+pub fn backend(subject: &Subject<'_, dyn Backend>, suite: &mut Suite) {
+    declared::check(&subject.component, suite);
+    suite.check(
+        "devices.found",
+        "it says what devices there are, and refuses one that is not",
+        || {
+            let backend = make(subject)?;
+            let devices = backend.devices()?;
+            for device in &devices {
+                ensure(!device.name.is_empty() && device.memory_bytes > 0, || {
+                    format!("a device without a name or memory: {device:?}")
+                })?;
+            }
+            match backend.open(devices.len() as u32 + 7) {
+                Ok(_) => Err(Fault::Failed(
+                    "it opened a device that is not there".to_owned(),
+                )),
+                Err(error) => refusal(&error),
+            }
+        },
+    );
+    for (name, asserts, body) in CHECKS {
+        suite.check(name, asserts, || {
+            // The backend outlives its device.
+            let backend = make(subject)?;
+            if backend.devices()?.is_empty() {
+                return Err(Fault::Skipped("it has no device here".to_owned()));
+            }
+            let device = backend.open(0)?;
+            body(device.as_ref())
+        });
+    }
+}
+
+type OnDevice = fn(&dyn Device) -> Verdict;
+
+const CHECKS: [(&str, &str, OnDevice); 5] = [
+    (
+        "memory.zeros",
+        "a new buffer holds zeros, is 64-byte aligned where the host can see it, and lies apart from others",
+        zeros,
+    ),
+    (
+        "memory.copies",
+        "bytes that are uploaded, copied and downloaded are the bytes that come back, at any offset",
+        copies,
+    ),
+    (
+        "memory.refused",
+        "ranges outside a buffer, other lengths, freed buffers and absurd sizes are refused in words",
+        refused,
+    ),
+    (
+        "streams.order",
+        "streams and events are made and waited for; those that do not exist are refused in words",
+        streams,
+    ),
+    (
+        "prepare.refused",
+        "an op that no backend has is UNSUPPORTED, by name",
+        unknown_op,
+    ),
+];
+
+fn make(subject: &Subject<'_, dyn Backend>) -> Verdict<Box<dyn Backend>> {
+    Ok(subject.make(&subject.option_sets()[0].options, Threads::new(2))?)
+}
+
+fn whole(buffer: Buffer) -> BufferRange {
+    part(buffer, 0, BYTES)
+}
+
+fn part(buffer: Buffer, offset: u64, bytes: u64) -> BufferRange {
+    BufferRange {
+        buffer,
+        offset,
+        bytes,
+    }
+}
+
+fn zeros(device: &dyn Device) -> Verdict {
+    for kind in [MemoryKind::DEVICE, MemoryKind::PINNED] {
+        let first = device.alloc(BYTES, kind)?;
+        let second = device.alloc(BYTES, kind)?;
+        ensure(first != second, || "two buffers have one name".into())?;
+        let mut found = vec![1; BYTES as usize];
+        device.download(whole(first), &mut found, Stream(0))?;
+        let place = found.iter().position(|&byte| byte != 0);
+        ensure(place.is_none(), || {
+            format!("byte {place:?} of a new buffer is not zero")
+        })?;
+        if let Some(address) = device.host_address(whole(first)) {
+            ensure(address.as_ptr().align_offset(64) == 0, || {
+                "a buffer is not 64-byte aligned".into()
+            })?;
+        }
+        device.free(first)?;
+        device.free(second)?;
+    }
+    Ok(())
+}
+
+fn pattern(bytes: u64, seed: u64) -> Vec<u8> {
+    (0..bytes)
+        .map(|at| (at.wrapping_mul(167).wrapping_add(seed) >> 3) as u8)
+        .collect()
+}
+
+fn copies(device: &dyn Device) -> Verdict {
+    let (from, to) = (
+        device.alloc(BYTES, MemoryKind::DEVICE)?,
+        device.alloc(BYTES, MemoryKind::DEVICE)?,
+    );
+    let sent = pattern(BYTES, 1);
+    device.upload(&sent, whole(from), Stream(0))?;
+    for (offset, bytes) in [(0, BYTES), (64, 1), (128, 4097), (BYTES - 7, 7)] {
+        device.copy(
+            part(from, offset, bytes),
+            part(to, offset, bytes),
+            Stream(0),
+        )?;
+        device.synchronize(Stream(0))?;
+        let mut found = vec![0; bytes as usize];
+        device.download(part(to, offset, bytes), &mut found, Stream(0))?;
+        let expected = &sent[offset as usize..(offset + bytes) as usize];
+        ensure(found == expected, || {
+            format!("{bytes} bytes from {offset} on came back as others")
+        })?;
+    }
+    device.free(from)?;
+    Ok(device.free(to)?)
+}
+
+/// Fails where something absurd was done.
+fn expect_refusal<T>(done: Result<T, PluginError>, what: &str) -> Verdict {
+    match done {
+        Ok(_) => Err(Fault::Failed(format!("{what} was done, expected an error"))),
+        Err(error) => refusal(&error).map_err(|fault| fault.at(what)),
+    }
+}
+
+fn refused(device: &dyn Device) -> Verdict {
+    let buffer = device.alloc(BYTES, MemoryKind::DEVICE)?;
+    let other = device.alloc(BYTES, MemoryKind::DEVICE)?;
+    let mut bytes = vec![0; 64];
+    for (offset, what) in [
+        (BYTES - 63, "a range that ends beyond its buffer"),
+        (u64::MAX - 32, "a range whose end overflows"),
+    ] {
+        let beyond = part(buffer, offset, 64);
+        expect_refusal(device.upload(&bytes, beyond, Stream(0)), what)?;
+        expect_refusal(device.download(beyond, &mut bytes, Stream(0)), what)?;
+        expect_refusal(device.copy(beyond, part(other, 0, 64), Stream(0)), what)?;
+    }
+    let unequal = device.copy(part(buffer, 0, 64), part(other, 0, 128), Stream(0));
+    expect_refusal(unequal, "a copy to another length")?;
+    expect_refusal(
+        device.alloc(1 << 62, MemoryKind::DEVICE),
+        "a buffer of 2^62 bytes",
+    )?;
+    device.free(buffer)?;
+    let what = "a freed buffer";
+    expect_refusal(device.upload(&bytes, part(buffer, 0, 64), Stream(0)), what)?;
+    expect_refusal(device.free(buffer), what)?;
+    Ok(device.free(other)?)
+}
+
+fn streams(device: &dyn Device) -> Verdict {
+    let stream = device.stream()?;
+    ensure(stream != Stream(0), || {
+        "a new stream is the compute stream".into()
+    })?;
+    let event = device.record(stream)?;
+    device.wait(Stream(0), event)?;
+    device.synchronize(stream)?;
+    device.synchronize(Stream(0))?;
+    expect_refusal(
+        device.record(Stream(u64::MAX)),
+        "an event of a stream that does not exist",
+    )?;
+    expect_refusal(
+        device.wait(stream, Event(u64::MAX)),
+        "an event that does not exist",
+    )
+}
+
+fn unknown_op(device: &dyn Device) -> Verdict {
+    let request = KernelRequest {
+        op: "no_such_op".to_owned(),
+        version: 1,
+        attributes: Default::default(),
+        inputs: Vec::new(),
+        params: Vec::new(),
+        outputs: Vec::new(),
+        max_tokens: 1,
+        max_sequences: 1,
+    };
+    let Err(error) = device.prepare(&request, &[]) else {
+        return Err(Fault::Failed("`no_such_op` was prepared".to_owned()));
+    };
+    refusal(&error)?;
+    let named = error.code == ErrorCode::UNSUPPORTED && error.message.contains("no_such_op");
+    ensure(named, || {
+        format!(
+            "expected code UNSUPPORTED and the op's name, found {}: {}",
+            error.code.0, error.message
+        )
+    })
+}

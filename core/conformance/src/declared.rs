@@ -1,0 +1,56 @@
+//! What a component declares, before it is made.
+
+use std::collections::BTreeSet;
+
+use espalier_interface::abi::descriptor::{ComponentDescriptor, OptionDescriptor};
+use espalier_interface::range;
+use serde_json::Value as Json;
+
+use crate::Suite;
+use crate::verdict::{Verdict, ensure};
+
+/// Checks names, documentation and defaults.
+pub fn check(component: &ComponentDescriptor, suite: &mut Suite) {
+    suite.check(
+        "declared",
+        "names are unique, every option has a line of documentation and a default of its own type and range",
+        || {
+            ensure(!component.name.is_empty() && !component.doc.is_empty(), || {
+                format!("component `{}` has no name or no documentation", component.name)
+            })?;
+            let mut names = BTreeSet::new();
+            for option in &component.options {
+                ensure(names.insert(&option.name), || {
+                    format!("option `{}` is declared twice", option.name)
+                })?;
+                of_option(option).map_err(|fault| fault.at(&format!("option `{}`", option.name)))?;
+            }
+            Ok(())
+        },
+    );
+}
+
+fn of_option(option: &OptionDescriptor) -> Verdict {
+    ensure(!option.doc.is_empty(), || "it has no documentation".into())?;
+    let default = &option.default;
+    let fits = match option.kind.as_str() {
+        _ if default.is_null() => true,
+        "bool" => default.is_boolean(),
+        "integer" => default.is_i64() || default.is_u64(),
+        "number" => default.is_number(),
+        "text" => default.is_string(),
+        "texts" => match default {
+            Json::Array(list) => list.iter().all(Json::is_string),
+            one => one.is_string(),
+        },
+        other => {
+            return Err(format!("type `{other}` is none that this interface knows").into());
+        }
+    };
+    ensure(fits, || {
+        format!("its default {default} is no {}", option.kind)
+    })?;
+    ensure(range::allows(&option.range, default), || {
+        format!("its default {default} is not in {}", option.range)
+    })
+}

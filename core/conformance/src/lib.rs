@@ -1,0 +1,61 @@
+//! The conformance kit: a component -> a report of named checks that every component of its role must pass.
+//!
+//! One line in an author's own tests runs all of it:
+//!
+//! ```text
+//! #[test]
+//! fn it_passes_the_kit() {
+//!     espalier_conformance::check(&MY_QUANTIZER).assert_passed();
+//! }
+//! ```
+//!
+//! A component is tried with its defaults and with the bounds and alternatives of every option that it declares. No check
+//! stops the others; a panic is a failed check. `host plugins check FILE` runs the same checks on a built library, through
+//! the boundary between host and plugin, and adds what needs the host: gradients and a training run.
+#![deny(missing_docs)]
+
+mod adapter;
+mod backend;
+mod declared;
+mod family;
+mod guarded;
+mod option_sets;
+mod quantizer;
+mod report;
+mod sharding;
+mod sites;
+mod subject;
+mod suite;
+mod threads;
+mod verdict;
+pub mod weights;
+
+use espalier_interface::{Component, Role};
+
+pub use adapter::adapter;
+pub use backend::backend;
+pub use family::{SAMPLE_CONFIG, family, sample};
+pub use option_sets::OptionSet;
+pub use quantizer::quantizer;
+pub use report::{Check, Outcome, Report};
+pub use sharding::sharding;
+pub use subject::Subject;
+pub use suite::Suite;
+pub use threads::{Order, Threads};
+pub use verdict::{Fault, Verdict, within};
+
+/// Runs the checks of the component's role.
+pub fn check(component: &Component) -> Report {
+    let mut suite = Suite::new(component.name);
+    match component.role {
+        Role::QUANTIZER => quantizer(&Subject::quantizer(component), &mut suite),
+        Role::ADAPTER => adapter(&Subject::adapter(component), &mut suite),
+        Role::FAMILY => family(&Subject::family(component), None, &mut suite),
+        Role::SHARDING => sharding(&Subject::sharding(component), &mut suite),
+        Role::BACKEND => backend(&Subject::backend(component), &mut suite),
+        role => suite.check("role", "the kit knows the role", || {
+            Err(Fault::Failed(format!("no checks for a {role}")))
+        }),
+    }
+    suite.finish()
+}

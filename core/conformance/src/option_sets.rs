@@ -1,0 +1,178 @@
+//! Declared options -> the values that a component is tried with: its defaults, and each option's bounds and alternatives.
+
+use espalier_interface::Options;
+use espalier_interface::abi::descriptor::{ComponentDescriptor, OptionDescriptor};
+use espalier_interface::range::{self, Clause, High};
+use serde_json::{Map, Value as Json, json};
+
+/// Options to try, and what to call them in a report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OptionSet {
+    /// `defaults`, or what differs from them.
+    pub label: String,
+    /// Every option with its value.
+    pub options: Options,
+}
+
+/// The defaults with what is `given`; then each option that is not given at its other values, one at a time; then all
+/// options at their last other value at once.
+pub fn option_sets(component: &ComponentDescriptor, given: &Map<String, Json>) -> Vec<OptionSet> {
+    let mut base = Options::default();
+    for option in &component.options {
+        let value = given.get(&option.name).unwrap_or(&option.default);
+        if !value.is_null() {
+            base.0.insert(option.name.clone(), value.clone());
+        }
+    }
+    let label = match given.is_empty() {
+        true => "defaults".to_owned(),
+        false => labelled(given),
+    };
+    let mut sets = vec![OptionSet {
+        label,
+        options: base.clone(),
+    }];
+    let mut all = Map::new();
+    let free = |option: &&OptionDescriptor| !given.contains_key(&option.name);
+    for option in component.options.iter().filter(free) {
+        for value in alternatives(option) {
+            let change = Map::from_iter([(option.name.clone(), value.clone())]);
+            all.insert(option.name.clone(), value);
+            sets.push(changed(&base, &change));
+        }
+    }
+    if all.len() > 1 {
+        sets.push(changed(&base, &all));
+    }
+    sets
+}
+
+fn changed(base: &Options, changes: &Map<String, Json>) -> OptionSet {
+    let mut options = base.clone();
+    options.0.extend(changes.clone());
+    OptionSet {
+        label: labelled(changes),
+        options,
+    }
+}
+
+fn labelled(changes: &Map<String, Json>) -> String {
+    let parts = changes
+        .iter()
+        .map(|(name, value)| format!("{name} = {value}"));
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// Values beside the default that the declaration allows.
+pub fn alternatives(option: &OptionDescriptor) -> Vec<Json> {
+    let clauses = range::clauses(&option.range);
+    let mut values = Vec::new();
+    for clause in &clauses {
+        match clause {
+            Clause::OneOf(words) => {
+                values.extend(words.iter().filter_map(|word| value_of(option, word)));
+            }
+            Clause::Bounds { low, high } => values.extend(bounds(option, *low, *high)),
+            Clause::PowerOfTwo => {}
+        }
+    }
+    match (option.kind.as_str(), option.default.as_bool()) {
+        ("bool", Some(default)) => values.push(json!(!default)),
+        ("integer", _) if values.is_empty() => {
+            values.extend(option.default.as_i64().map(|x| json!(2 * x)));
+        }
+        _ => {}
+    }
+    let allowed = |value: &Json| range::allows(&option.range, value) && *value != option.default;
+    values.retain(allowed);
+    values.dedup();
+    values
+}
+
+/// A word of a range as a value of the option's type.
+fn value_of(option: &OptionDescriptor, word: &str) -> Option<Json> {
+    match option.kind.as_str() {
+        "integer" => word.parse::<i64>().ok().map(|x| json!(x)),
+        "number" => word.parse::<f64>().ok().map(|x| json!(x)),
+        "text" | "texts" => Some(json!(word)),
+        _ => None,
+    }
+}
+
+/// The ends of a range; where one is open, a multiple of the default.
+fn bounds(option: &OptionDescriptor, low: f64, high: High) -> Vec<Json> {
+    let default = option.default.as_f64().unwrap_or(0.0);
+    if option.kind == "integer" {
+        let high = match high {
+            High::UpTo(bound) => bound,
+            High::Below(bound) => bound - 1.0,
+            High::Open => 2.0 * default,
+        };
+        // Beyond these a whole number of a plugin's is a size that no machine has.
+        let whole = |x: f64| (x.abs() <= 1e6).then(|| json!(x as i64));
+        return [low, high].into_iter().filter_map(whole).collect();
+    }
+    let high = match high {
+        High::UpTo(bound) => bound,
+        High::Below(bound) if low.is_finite() => low + 0.75 * (bound - low),
+        High::Below(bound) => bound - 1.0,
+        High::Open => 2.0 * default,
+    };
+    let finite = [low, high].into_iter().filter(|x| x.is_finite());
+    finite.map(|x| json!(x)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn option(kind: &str, default: Json, range: &str) -> OptionDescriptor {
+        OptionDescriptor {
+            name: "x".into(),
+            kind: kind.into(),
+            default,
+            range: range.into(),
+            doc: String::new(),
+        }
+    }
+
+    #[test]
+    fn bounds_and_alternatives_come_from_the_range() {
+        for (kind, default, range, expected) in [
+            (
+                "integer",
+                json!(64),
+                "32..=4096, power of two",
+                json!([32, 4096]),
+            ),
+            ("integer", json!(4), "4 | 8", json!([8])),
+            ("integer", json!(3), "1..", json!([1, 6])),
+            ("integer", json!(16), "", json!([32])),
+            ("number", json!(0.0), "0..1", json!([0.75])),
+            ("text", json!("a"), "a | b", json!(["b"])),
+            ("bool", json!(true), "", json!([false])),
+            ("texts", json!("all"), "", json!([])),
+        ] {
+            let found = alternatives(&option(kind, default.clone(), range));
+            assert_eq!(Json::Array(found), expected, "{kind} {default} {range}");
+        }
+    }
+
+    #[test]
+    fn what_is_given_stays() {
+        let component = ComponentDescriptor {
+            name: "sample".into(),
+            role: "quantizer".into(),
+            doc: String::new(),
+            options: vec![option("integer", json!(64), "32..=128")],
+            capabilities: Default::default(),
+        };
+        let labels = |given: Json| -> Vec<String> {
+            let given = given.as_object().expect("an object").clone();
+            let sets = option_sets(&component, &given);
+            sets.into_iter().map(|set| set.label).collect()
+        };
+        assert_eq!(labels(json!({})), ["defaults", "x = 32", "x = 128"]);
+        assert_eq!(labels(json!({"x": 96})), ["x = 96"]);
+    }
+}

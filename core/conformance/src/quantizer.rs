@@ -1,0 +1,28 @@
+//! The checks of quantizers.
+//!
+//! Legend: a weight is `[N, M]`; `a` the largest magnitude of a block.
+
+mod bound;
+mod case;
+mod decoding;
+mod encoding;
+mod input;
+mod options;
+mod saved;
+mod sharing;
+
+use espalier_interface::Quantizer;
+
+use crate::{Subject, Suite, declared};
+
+/// Runs all checks of a quantizer.
+pub fn quantizer(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
+    declared::check(&subject.component, suite);
+    options::check(subject, suite);
+    encoding::check(subject, suite);
+    decoding::check(subject, suite);
+    bound::check(subject, suite);
+    input::check(subject, suite);
+    sharing::check(subject, suite);
+    saved::check(subject, suite);
+}

@@ -1,0 +1,54 @@
+//! Checks, run one after the other, each whatever became of those before it.
+
+use crate::report::{Check, Outcome, Report};
+use crate::verdict::{Fault, Verdict, calm};
+
+/// A run of checks.
+pub struct Suite<'a> {
+    report: Report,
+    watch: Box<dyn FnMut(&Check) + 'a>,
+}
+
+impl<'a> Suite<'a> {
+    /// A run of checks of `component`.
+    pub fn new(component: &str) -> Self {
+        Self::watched(component, |_| ())
+    }
+
+    /// As [`Suite::new`]; `watch` is told of each check when it is done.
+    pub fn watched(component: &str, watch: impl FnMut(&Check) + 'a) -> Self {
+        Suite {
+            report: Report {
+                component: component.to_owned(),
+                checks: Vec::new(),
+            },
+            watch: Box::new(watch),
+        }
+    }
+
+    /// Runs a check and notes how it ended.
+    pub fn check(
+        &mut self,
+        name: &'static str,
+        asserts: &'static str,
+        body: impl FnOnce() -> Verdict,
+    ) {
+        let outcome = match calm(body) {
+            Ok(()) => Outcome::Passed,
+            Err(Fault::Failed(reason)) => Outcome::Failed(reason),
+            Err(Fault::Skipped(reason)) => Outcome::Skipped(reason),
+        };
+        let check = Check {
+            name,
+            asserts,
+            outcome,
+        };
+        (self.watch)(&check);
+        self.report.checks.push(check);
+    }
+
+    /// All checks that ran.
+    pub fn finish(self) -> Report {
+        self.report
+    }
+}
