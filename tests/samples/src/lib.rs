@@ -1,43 +1,60 @@
 //! The name of a plugin below `tests/plugins` -> its library, built as its author would build it.
 
+mod against;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+pub use against::{Patch, library_against};
 
 /// The library of the sample plugin `package`. Cargo builds it first, beside the tests' own target directory.
 ///
 /// # Panics
 /// Where it cannot be built.
 pub fn library(package: &str) -> PathBuf {
-    build(package, &["--lib"]);
-    built(package)
+    let samples = root().join("tests/plugins");
+    build_in(&samples, &["--locked", "--package", package, "--lib"]);
+    let stem = package.replace('-', "_");
+    target().join(format!("release/lib{stem}.so"))
 }
 
-/// Builds targets of `package` in release.
-fn build(package: &str, targets: &[&str]) {
-    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins");
+/// A library's bytes with every `from` replaced by `to`, which is as long: another library, with another hash.
+///
+/// # Panics
+/// Where `from` is not in it.
+pub fn patched(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let mut bytes = bytes.to_vec();
+    let places: Vec<usize> = (0..bytes.len() - from.len())
+        .filter(|&at| bytes[at] == from[0] && bytes[at..].starts_with(from))
+        .collect();
+    assert!(!places.is_empty(), "{} is not there", from.escape_ascii());
+    for at in places {
+        bytes[at..at + to.len()].copy_from_slice(to);
+    }
+    bytes
+}
+
+/// Builds in release what `arguments` name in the workspace at `folder`.
+fn build_in(folder: &Path, arguments: &[&str]) {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args([
-            "build",
-            "--release",
-            "--quiet",
-            "--locked",
-            "--package",
-            package,
-        ])
-        .args(targets)
+        .args(["build", "--release", "--quiet"])
+        .args(arguments)
         .arg("--target-dir")
         .arg(target())
-        .current_dir(samples)
+        .current_dir(folder)
         .output()
         .expect("cargo starts");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{package} cannot be built: {said}");
+    assert!(
+        output.status.success(),
+        "{arguments:?} cannot be built: {said}"
+    );
 }
 
-fn built(package: &str) -> PathBuf {
-    let stem = package.replace('-', "_");
-    target().join(format!("release/lib{stem}.so"))
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// The samples' target directory: in the one that the running test was built in.

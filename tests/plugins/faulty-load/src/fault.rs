@@ -1,0 +1,75 @@
+//! A text in the library's bytes, which tests overwrite -> the fault at a place.
+
+use std::hint::black_box;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// `PLACE:FAULT`, filled up with dots.
+const LENGTH: usize = 24;
+
+/// What tests look for, then the fault: none as it is built.
+#[used]
+static CHOSEN: [u8; 16 + LENGTH] = *b"espalier-fault: nowhere:none............";
+
+/// Names the call of the place that is at fault, counted from 1; 0 for none. Unset: the first.
+const CALL: &str = "FAULT_CALL";
+
+/// Where a fault may be.
+#[derive(Clone, Copy)]
+pub struct Place(&'static str);
+
+impl Place {
+    pub const OPEN: Place = Place("open");
+    pub const ROOT: Place = Place("root");
+    pub const CREATE: Place = Place("create");
+    pub const ENCODE: Place = Place("encode");
+    pub const DECODE: Place = Place("decode");
+    pub const ADAPT: Place = Place("adapt");
+    pub const LAUNCH: Place = Place("launch");
+}
+
+/// Does what was chosen for `place`, in the call that was chosen.
+pub fn at(place: Place) {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    static WANTED: OnceLock<u64> = OnceLock::new();
+    let text: Vec<u8> = CHOSEN[16..].iter().map(|byte| *black_box(byte)).collect();
+    let text = String::from_utf8_lossy(&text);
+    let Some((chosen, fault)) = text.trim_end_matches('.').split_once(':') else {
+        return;
+    };
+    if chosen != place.0 {
+        return;
+    }
+    let wanted = WANTED.get_or_init(|| {
+        let wanted = std::env::var(CALL);
+        wanted.map_or(1, |number| number.parse().expect("a number"))
+    });
+    if CALLS.fetch_add(1, Ordering::Relaxed) + 1 == *wanted {
+        commit(fault);
+    }
+}
+
+fn commit(fault: &str) {
+    match fault {
+        // SAFETY: none; nothing is mapped there, and that is the fault.
+        "segfault" => unsafe { std::ptr::without_provenance_mut::<u8>(16).write_volatile(1) },
+        "abort" => std::process::abort(),
+        "loop" => loop {
+            std::thread::sleep(Duration::from_secs(1));
+        },
+        "exit" => std::process::exit(0),
+        "panic" => panic!("a fault by choice"),
+        "overflow" => drop(deeper(1)),
+        other => panic!("no fault is called `{other}`"),
+    }
+}
+
+/// Needs a stack without an end.
+fn deeper(depth: u64) -> u64 {
+    let frame = black_box([depth; 512]);
+    match black_box(depth) {
+        0 => frame[0],
+        _ => deeper(depth + 1) + frame[7],
+    }
+}

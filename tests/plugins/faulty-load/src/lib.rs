@@ -1,0 +1,39 @@
+//! A plugin that is at fault where its bytes say so: when it is opened, asked for its root, made, or called.
+
+mod adapter;
+mod backend;
+mod fault;
+mod quantizer;
+
+use espalier_interface::Declaration;
+use espalier_interface::abi::{PluginRoot, descriptor};
+
+use fault::Place;
+
+const DECLARATION: Declaration = Declaration {
+    name: "faulty",
+    version: env!("CARGO_PKG_VERSION"),
+    components: &[quantizer::COMPONENT, adapter::COMPONENT, backend::COMPONENT],
+};
+static DECLARED: Declaration = DECLARATION;
+
+#[used]
+#[unsafe(link_section = ".espalier")]
+static DESCRIPTOR: [u8; descriptor::length(&DECLARATION)] = descriptor::bytes(&DECLARATION);
+
+static ROOT: PluginRoot = PluginRoot::new(&DECLARED, &DESCRIPTOR);
+
+/// What `declare_plugin!` makes, with a fault.
+#[unsafe(no_mangle)]
+extern "C" fn espalier_root_faulty() -> *const PluginRoot {
+    fault::at(Place::ROOT);
+    &ROOT
+}
+
+extern "C" fn opened() {
+    fault::at(Place::OPEN);
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static OPENED: extern "C" fn() = opened;

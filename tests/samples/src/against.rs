@@ -1,0 +1,99 @@
+//! The interface's sources, changed -> a sample plugin that was built against them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{build_in, root, target};
+
+/// A change of one file.
+#[derive(Clone, Copy, Debug)]
+pub struct Patch<'a> {
+    /// The file, relative to the repository's root.
+    pub file: &'a str,
+    /// A text that stands in it once.
+    pub from: &'a str,
+    /// What takes its place.
+    pub to: &'a str,
+}
+
+/// The library of the sample `package`, built against the interface with `patches` applied: as its author would have
+/// built it against another version. `variant` names it among the samples: lower case letters, digits and `-`.
+///
+/// # Panics
+/// Where a patch does not fit, or the library cannot be built.
+pub fn library_against(package: &str, variant: &str, patches: &[Patch<'_>]) -> PathBuf {
+    let copy = target().join("against").join(variant);
+    let _ = fs::remove_dir_all(&copy);
+    let sample = format!("tests/plugins/{package}");
+    for tree in ["core/interface", &sample] {
+        copy_tree(&root().join(tree), &copy.join(tree));
+    }
+    copy_workspace(
+        ".",
+        &copy,
+        "members = [\"core/interface\"]\nexclude = [\"tests/plugins\"]",
+    );
+    copy_workspace(
+        "tests/plugins",
+        &copy,
+        &format!("members = [\"{package}\"]"),
+    );
+    let lock = "tests/plugins/Cargo.lock";
+    fs::copy(root().join(lock), copy.join(lock)).expect("the lock file");
+    // A name of its own: its library must not take the place of the sample's.
+    let renamed = format!("{package}-{variant}");
+    let name = |name: &str| format!("name = \"{name}\"");
+    let manifest = format!("{sample}/Cargo.toml");
+    let (from, to) = (&name(package), &name(&renamed));
+    patch(
+        &copy,
+        Patch {
+            file: &manifest,
+            from,
+            to,
+        },
+    );
+    for change in patches {
+        patch(&copy, *change);
+    }
+    // The lock file knows the package by its former name, so Cargo may amend it; the versions stay.
+    build_in(
+        &copy.join("tests/plugins"),
+        &["--offline", "--package", &renamed, "--lib"],
+    );
+    target().join(format!("release/lib{}.so", renamed.replace('-', "_")))
+}
+
+/// Copies the manifest of the workspace in `folder`, with other members.
+fn copy_workspace(folder: &str, copy: &Path, members: &str) {
+    let file = Path::new(folder).join("Cargo.toml");
+    let text = fs::read_to_string(root().join(&file)).expect("a workspace");
+    let shared = text
+        .find("[workspace.package]")
+        .expect("what members inherit");
+    let text = format!(
+        "[workspace]\nresolver = \"3\"\n{members}\n\n{}",
+        &text[shared..]
+    );
+    fs::write(copy.join(file), text).expect("room for a copy");
+}
+
+fn patch(copy: &Path, patch: Patch<'_>) {
+    let path = copy.join(patch.file);
+    let text = fs::read_to_string(&path).expect("a file of the copy");
+    let count = text.matches(patch.from).count();
+    assert_eq!(count, 1, "`{}` in {}", patch.from, patch.file);
+    fs::write(path, text.replace(patch.from, patch.to)).expect("our own copy");
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("room for a copy");
+    for entry in fs::read_dir(from).expect("a folder of the repository") {
+        let entry = entry.expect("an entry");
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        match from.is_dir() {
+            true => copy_tree(&from, &to),
+            false => drop(fs::copy(from, to).expect("room for a copy")),
+        }
+    }
+}
