@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 mod backend;
+pub mod call_site;
 mod component;
 pub mod descriptor;
 mod quantizer;

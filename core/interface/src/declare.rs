@@ -104,6 +104,7 @@ macro_rules! declare_plugin {
 mod tests {
     use super::*;
     use crate as espalier_interface;
+    use crate::abi::call_site::CallSite;
     use crate::abi::{ComponentTable, InstanceHandle, ShardingProxy, TableRef};
     use crate::schedule::{Schedule, ShardingRequest};
     use crate::{ErrorCode, PluginError, Serial};
@@ -139,7 +140,8 @@ mod tests {
         };
         let services: &'static Serial = &Serial;
         let options = Options::default();
-        let handle = InstanceHandle::create(table, root.context, "faulty", &options, services);
+        let site = CallSite::new("faulty", None);
+        let handle = InstanceHandle::create(table, root.context, site, &options, services);
         ShardingProxy(handle.expect("it takes no options"))
     }
 

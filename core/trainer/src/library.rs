@@ -2,6 +2,7 @@
 
 mod descriptor;
 mod fault;
+mod opened;
 mod root;
 
 use std::fs;
@@ -9,7 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use espalier_interface::abi::descriptor::Descriptor;
-use sha2::{Digest, Sha256};
+
+use crate::files::hash_bytes;
 
 pub use fault::{LibraryError, LibraryFault};
 pub use root::Root;
@@ -55,7 +57,7 @@ impl LibraryFile {
                 return file;
             }
         };
-        file.sha256 = hash(&bytes);
+        file.sha256 = hash_bytes(&bytes);
         match descriptor::read(&bytes) {
             Ok(descriptor) => {
                 file.fault = descriptor::check(&descriptor).err();
@@ -69,7 +71,8 @@ impl LibraryFile {
         file
     }
 
-    /// Opens the library and checks what it hands over. It is never closed again.
+    /// Opens the library and checks what it hands over. It is never closed again; one that was rebuilt since this process
+    /// opened it stands beside the older one.
     ///
     /// # Errors
     /// Its fault; or that it changed since it was inspected, cannot be opened, or was built otherwise.
@@ -87,25 +90,16 @@ impl LibraryFile {
             .expect("without a fault there is a descriptor");
         let bytes = fs::read(&self.path)
             .map_err(|error| fail(LibraryFault::Unreadable(error.to_string())))?;
-        let found = hash(&bytes);
+        let found = hash_bytes(&bytes);
         if found != self.sha256 {
             let expected = self.sha256.clone();
             return Err(fail(LibraryFault::Changed { expected, found }));
         }
+        let place = opened::place(&self.path, &found, &bytes);
+        let place = place.map_err(|error| fail(LibraryFault::Open(error.to_string())))?;
         drop(bytes);
-        root::open(&self.path, descriptor).map_err(fail)
+        root::open(&place, descriptor).map_err(fail)
     }
-}
-
-fn hash(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    let digest = Sha256::digest(bytes);
-    digest
-        .iter()
-        .fold(String::with_capacity(64), |mut text, byte| {
-            write!(text, "{byte:02x}").expect("a String takes everything");
-            text
-        })
 }
 
 fn permissions(path: &Path) -> Result<(), LibraryFault> {
@@ -124,13 +118,6 @@ fn permissions(path: &Path) -> Result<(), LibraryFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// FIPS 180-4's own example.
-    #[test]
-    fn hashes_are_written_in_full() {
-        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(hash(b"abc"), expected);
-    }
 
     #[test]
     fn a_file_that_is_not_there_has_a_fault_and_no_hash() {

@@ -5,21 +5,24 @@ mod error;
 mod identity;
 mod listing;
 mod options;
+mod probe;
 mod roles;
 mod search;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use espalier_interface::Role;
 use espalier_interface::abi::descriptor::{ComponentDescriptor, Descriptor};
 
 use crate::library::{LibraryError, LibraryFile, Root};
+use crate::probe::Tried;
 
 pub use create::Created;
 pub use error::RegistryError;
 pub use identity::PluginIdentity;
-pub use listing::{Listing, Status};
+pub use listing::{Listing, Probe, Status};
 pub use options::{OptionError, check as check_options};
 pub use search::{SearchDir, SearchPath};
 
@@ -36,6 +39,8 @@ struct Plugin {
     source: PluginSource,
     /// What it says of itself; nothing where that cannot be read.
     descriptor: Option<Descriptor>,
+    /// What came of trying its components in a process of its own; nothing where that was not done.
+    tried: Option<Vec<Tried>>,
 }
 
 enum PluginSource {
@@ -76,8 +81,10 @@ impl Registry {
             plugins.push(Plugin {
                 descriptor: file.descriptor.clone(),
                 source: PluginSource::Library(Box::new(file)),
+                tried: None,
             });
         }
+        probe::recall(search.prober.as_ref(), &mut plugins);
         if search.linked {
             plugins.extend(linked());
         }
@@ -85,6 +92,20 @@ impl Registry {
             search: search.clone(),
             plugins,
             opened: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// The plugin of one library that is open.
+    pub(crate) fn of_opened(file: LibraryFile, root: Root) -> Self {
+        let search: [(&str, PathBuf); 0] = [];
+        Registry {
+            search: SearchPath::new(search).without_linked(),
+            plugins: vec![Plugin {
+                descriptor: file.descriptor.clone(),
+                source: PluginSource::Library(Box::new(file)),
+                tried: None,
+            }],
+            opened: Mutex::new(HashMap::from([(0, root)])),
         }
     }
 
@@ -169,6 +190,7 @@ impl Registry {
         if let Some(root) = opened.get(&plugin) {
             return Ok(*root);
         }
+        self.try_elsewhere(plugin, file)?;
         let root = file.open()?;
         opened.insert(plugin, root);
         Ok(root)
@@ -189,6 +211,7 @@ fn linked() -> Vec<Plugin> {
     let plugins = found.into_iter().map(|(descriptor, root)| Plugin {
         source: PluginSource::Linked(root),
         descriptor: Some(descriptor),
+        tried: None,
     });
     plugins.collect()
 }

@@ -21,26 +21,31 @@ pub struct SearchPlace {
 /// config's directory, the user's data directory, the executable's `plugins/`.
 pub fn search_order(resolved: &ResolvedConfig) -> Vec<SearchPlace> {
     let environment = env::var_os(VARIABLE).unwrap_or_default();
-    let data_home = env::var_os("XDG_DATA_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".local/share")));
+    let data_dir = data_dir();
     let executable = env::current_exe().ok();
     Places {
         flags: &resolved.config().run.plugin_dirs,
         environment: env::split_paths(&environment).collect(),
         config_dir: resolved.config_dir(),
-        data_home: data_home.as_deref(),
+        data_dir: data_dir.as_deref(),
         executable_dir: executable.as_deref().and_then(Path::parent),
     }
     .order()
+}
+
+/// Where this program keeps what belongs to the user and to no run: `espalier` in the user's data directory.
+pub fn data_dir() -> Option<PathBuf> {
+    let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".local/share"));
+    let data_home = env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+    let data_home = data_home.filter(|path| path.is_absolute()).or_else(home)?;
+    Some(data_home.join("espalier"))
 }
 
 struct Places<'a> {
     flags: &'a [PathBuf],
     environment: Vec<PathBuf>,
     config_dir: Option<&'a Path>,
-    data_home: Option<&'a Path>,
+    data_dir: Option<&'a Path>,
     executable_dir: Option<&'a Path>,
 }
 
@@ -62,8 +67,8 @@ impl Places<'_> {
         if let Some(path) = self.config_dir {
             add("the config's directory", path.to_owned());
         }
-        if let Some(path) = self.data_home {
-            add("the user's data directory", path.join("espalier/plugins"));
+        if let Some(path) = self.data_dir {
+            add("the user's data directory", path.join("plugins"));
         }
         if let Some(path) = self.executable_dir {
             add("beside the executable", path.join("plugins"));
@@ -82,7 +87,7 @@ mod tests {
             flags: &["a".into()],
             environment: vec!["b".into(), "".into(), "a".into()],
             config_dir: Some(Path::new("c")),
-            data_home: Some(Path::new("/user/share")),
+            data_dir: Some(Path::new("/user/share/espalier")),
             executable_dir: Some(Path::new("/opt/bin")),
         };
         let order: Vec<PathBuf> = places.order().into_iter().map(|place| place.path).collect();

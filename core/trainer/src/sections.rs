@@ -62,6 +62,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Sources, resolve};
+    use crate::registry::Probe;
 
     fn refused(assignments: &[&str]) -> Option<String> {
         let block_size = OptionDescriptor {
@@ -83,6 +84,7 @@ mod tests {
             options: vec![block_size.clone()],
             capabilities: BTreeMap::new(),
             status,
+            probe: Probe::Linked,
         };
         let reason = "damaged".to_owned();
         let listings = [

@@ -1,5 +1,6 @@
 //! The host's threads and log as the services that plugins are given.
 
+use espalier_interface::abi::call_site::{self, Call};
 use espalier_interface::{LogLevel, Services};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -58,8 +59,14 @@ impl Services for HostServices {
         if count <= 1 || self.threads() == 1 {
             return (0..count).for_each(body);
         }
-        self.pool
-            .install(|| (0..count).into_par_iter().for_each(body));
+        // What a plugin's call lets other threads do is done in its name.
+        let caller = call_site::current();
+        self.pool.install(|| {
+            (0..count).into_par_iter().for_each(|index| {
+                let _mark = caller.map(Call::enter);
+                body(index);
+            })
+        });
     }
 
     fn log(&self, level: LogLevel, message: &str) {

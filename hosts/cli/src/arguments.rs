@@ -7,6 +7,7 @@ mod merge;
 mod new_model;
 mod new_plugin;
 mod plan;
+mod plugins;
 mod quantize;
 mod report;
 
@@ -21,8 +22,12 @@ pub use merge::{BaseChoice, DtypeChoice, MergeArguments};
 pub use new_model::NewModelArguments;
 pub use new_plugin::NewPluginArguments;
 pub use plan::PlanArguments;
+pub use plugins::{InspectArguments, ListArguments, PluginsArguments, PluginsCommand};
 pub use quantize::QuantizeArguments;
 pub use report::ReportArguments;
+
+/// This very program, whatever has become of its file since it was started: it also tries plugin libraries.
+const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Fine-tunes large language models where there is no room for them.
 #[derive(Debug, Parser)]
@@ -61,6 +66,13 @@ pub enum Command {
     Doctor(DoctorArguments),
 }
 
+impl Command {
+    /// Whether it tries a library for another process, which wants to see how this one ends.
+    pub fn is_probe(&self) -> bool {
+        matches!(self, Command::Plugins(plugins) if matches!(plugins.command, PluginsCommand::Probe(_)))
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     host train --plugins nf4,lora --model models/llama --data train.jsonl --out runs/first\n  \
@@ -92,39 +104,6 @@ fn resume_from(text: &str) -> Result<ResumeFrom, String> {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  host plugins list\n  host plugins inspect nf4")]
-pub struct PluginsArguments {
-    #[command(subcommand)]
-    pub command: PluginsCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum PluginsCommand {
-    /// List all components and where each was found
-    List(ListArguments),
-    /// Show one component: its plugin, its options with types, defaults and ranges
-    Inspect(InspectArguments),
-    /// Make a crate of a plugin of your own, which builds, loads and passes the kit as it is
-    New(NewPluginArguments),
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Example:\n  host plugins list --plugin-dir target/plugins")]
-pub struct ListArguments {
-    #[command(flatten)]
-    pub config: ConfigArguments,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Example:\n  host plugins inspect nf4")]
-pub struct InspectArguments {
-    /// The component's name
-    pub name: String,
-    #[command(flatten)]
-    pub config: ConfigArguments,
-}
-
-#[derive(Debug, Args)]
 #[command(after_help = "Example:\n  host doctor --plugin-dir target/plugins")]
 pub struct DoctorArguments {
     #[command(flatten)]
@@ -151,7 +130,9 @@ impl ConfigArguments {
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
             .map(|(name, value)| (name, value.to_string_lossy().into_owned()));
-        let mut sources = Sources::default().environment(environment);
+        let mut sources = Sources::default()
+            .environment(environment)
+            .prober(THIS_PROGRAM);
         for path in &self.config {
             sources = sources.file(path);
         }

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod command;
+mod crash;
 mod failure;
 mod log;
 mod progress;
@@ -29,6 +30,9 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return failure::usage(&error),
     };
+    if !arguments.command.is_probe() {
+        crash::watch();
+    }
     let bars = MultiProgress::new();
     log::start(&bars);
     let mut out = io::stdout().lock();

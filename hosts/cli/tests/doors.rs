@@ -62,6 +62,7 @@ fn linked_and_loaded_plugins_train_to_the_same_bits() {
         let train = |name: &str, more: &[&str]| {
             let out = folder.path().join(format!("{name}-{compute}"));
             let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
+            host.env("XDG_DATA_HOME", folder.path());
             host.args(["train", "--quiet", "--plugins", "nf4,lora,single,llama"]);
             host.arg("--model")
                 .arg(&model)

@@ -6,6 +6,7 @@ use abi_stable::StableAbi;
 use abi_stable::std_types::{RSlice, RSliceMut};
 
 use super::Opaque;
+use super::call_site::CallSite;
 use super::component::{InstanceHandle, instance};
 use super::reply::{Reply, from_bytes, guard, plain, to_bytes};
 use crate::declare::Instance;
@@ -252,10 +253,12 @@ impl Backend for BackendProxy {
     }
 
     fn open(&self, index: u32) -> Result<Box<dyn Device>> {
+        let _inside = self.handle.site.enter("open");
         let raw = plain((self.table.open)(self.handle.raw, index))?;
         Ok(Box::new(DeviceProxy {
             table: self.table,
             raw,
+            site: self.handle.site,
         }))
     }
 }
@@ -264,6 +267,7 @@ impl Backend for BackendProxy {
 struct DeviceProxy {
     table: BackendTable,
     raw: Opaque,
+    site: &'static CallSite,
 }
 
 // SAFETY: `Device` is Send and Sync.
@@ -273,20 +277,24 @@ unsafe impl Sync for DeviceProxy {}
 
 impl Drop for DeviceProxy {
     fn drop(&mut self) {
+        let _inside = self.site.enter("close");
         (self.table.close)(self.raw);
     }
 }
 
 impl Memory for DeviceProxy {
     fn alloc(&self, bytes: u64, kind: MemoryKind) -> Result<Buffer> {
+        let _inside = self.site.enter("alloc");
         plain((self.table.alloc)(self.raw, bytes, kind.0)).map(Buffer)
     }
 
     fn free(&self, buffer: Buffer) -> Result<()> {
+        let _inside = self.site.enter("free");
         plain((self.table.free)(self.raw, buffer.0))
     }
 
     fn upload(&self, from: &[u8], to: BufferRange, stream: Stream) -> Result<()> {
+        let _inside = self.site.enter("upload");
         plain((self.table.upload)(
             self.raw,
             from.into(),
@@ -296,6 +304,7 @@ impl Memory for DeviceProxy {
     }
 
     fn download(&self, from: BufferRange, to: &mut [u8], stream: Stream) -> Result<()> {
+        let _inside = self.site.enter("download");
         plain((self.table.download)(
             self.raw,
             from.into(),
@@ -305,6 +314,7 @@ impl Memory for DeviceProxy {
     }
 
     fn copy(&self, from: BufferRange, to: BufferRange, stream: Stream) -> Result<()> {
+        let _inside = self.site.enter("copy");
         plain((self.table.copy)(
             self.raw,
             from.into(),
@@ -314,6 +324,7 @@ impl Memory for DeviceProxy {
     }
 
     fn host_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
+        let _inside = self.site.enter("host_address");
         let address = (self.table.host_address)(self.raw, range.into());
         NonNull::new(address.cast_mut().cast())
     }
@@ -321,18 +332,22 @@ impl Memory for DeviceProxy {
 
 impl Streams for DeviceProxy {
     fn stream(&self) -> Result<Stream> {
+        let _inside = self.site.enter("stream");
         plain((self.table.stream)(self.raw)).map(Stream)
     }
 
     fn record(&self, stream: Stream) -> Result<Event> {
+        let _inside = self.site.enter("record");
         plain((self.table.record)(self.raw, stream.0)).map(Event)
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+        let _inside = self.site.enter("wait");
         plain((self.table.wait)(self.raw, stream.0, event.0))
     }
 
     fn synchronize(&self, stream: Stream) -> Result<()> {
+        let _inside = self.site.enter("synchronize");
         plain((self.table.synchronize)(self.raw, stream.0))
     }
 }
@@ -354,6 +369,7 @@ impl Kernels for DeviceProxy {
             })
             .collect();
         let decoders = decoders.as_slice().into();
+        let _inside = self.site.enter("prepare");
         let made = plain((self.table.prepare)(
             self.raw,
             request.as_rslice(),
@@ -370,6 +386,7 @@ impl Kernels for DeviceProxy {
         let ranges: &[RangeCall] = unsafe {
             std::slice::from_raw_parts(launch.ranges.as_ptr().cast(), launch.ranges.len())
         };
+        let _inside = self.site.enter("launch");
         plain((self.table.launch)(
             self.raw,
             LaunchCall {

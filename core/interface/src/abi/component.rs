@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
+use super::call_site::CallSite;
 use super::reply::{Reply, from_bytes, guard, plain, to_bytes};
 use super::{Opaque, ServicesTable};
 use crate::adaptation::{Adaptation, Site};
@@ -147,6 +148,7 @@ extern "C" fn call(handle: Opaque, method: RStr<'_>, request: RSlice<'_, u8>) ->
 pub struct InstanceHandle {
     table: ComponentTable,
     pub(super) raw: Opaque,
+    pub(super) site: &'static CallSite,
 }
 
 // SAFETY: the traits behind every instance are Send and Sync.
@@ -155,32 +157,40 @@ unsafe impl Send for InstanceHandle {}
 unsafe impl Sync for InstanceHandle {}
 
 impl InstanceHandle {
-    /// Makes the component called `component`.
+    /// Makes the component of `site`, in whose name all its calls are made.
     ///
     /// # Errors
     /// What the component says of its options.
     pub fn create(
         table: ComponentTable,
         context: Opaque,
-        component: &str,
+        site: &'static CallSite,
         options: &Options,
         services: &'static dyn Services,
     ) -> Result<Self> {
         let options = to_bytes(options)?;
         let services = ServicesTable::new(services);
-        let made = (table.create)(context, component.into(), options.as_rslice(), services);
+        let _inside = site.enter("create");
+        let made = (table.create)(
+            context,
+            site.component().into(),
+            options.as_rslice(),
+            services,
+        );
         Ok(InstanceHandle {
             table,
             raw: plain(made)?,
+            site,
         })
     }
 
     pub(super) fn call<T: DeserializeOwned>(
         &self,
-        method: &str,
+        method: &'static str,
         request: &impl Serialize,
     ) -> Result<T> {
         let request = to_bytes(request)?;
+        let _inside = self.site.enter(method);
         let reply = plain((self.table.call)(
             self.raw,
             method.into(),
@@ -192,6 +202,7 @@ impl InstanceHandle {
 
 impl Drop for InstanceHandle {
     fn drop(&mut self) {
+        let _inside = self.site.enter("destroy");
         (self.table.destroy)(self.raw);
     }
 }

@@ -153,6 +153,7 @@ impl Quantizer for QuantizerProxy {
             segments: segments.as_slice().into(),
             workspace: workspace.into(),
         };
+        let _inside = self.handle.site.enter("encode");
         plain((self.table.encode)(self.handle.raw, call))
     }
 
@@ -185,6 +186,7 @@ impl Quantizer for QuantizerProxy {
             col_end: cols.end,
             out: out.into(),
         };
+        let _inside = self.handle.site.enter("decode");
         plain((self.table.decode)(self.handle.raw, call))
     }
 

@@ -10,12 +10,14 @@ use crate::optim;
 
 /// Config keys that change no result: where things lie, and how often something is saved. Files are
 /// compared by their content.
-const FREE: [&str; 11] = [
+const FREE: [&str; 13] = [
     "run.out",
     "run.threads",
     "run.save_every",
     "run.keep_last",
     "run.plugin_dirs",
+    "run.allow_world_writable_plugins",
+    "run.probe_timeout_secs",
     "model.path",
     "model.adapter",
     "model.recompute",

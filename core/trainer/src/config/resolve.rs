@@ -19,6 +19,7 @@ pub struct ResolvedConfig {
     config: Config,
     origins: BTreeMap<String, Origin>,
     config_dir: Option<PathBuf>,
+    prober: Option<PathBuf>,
 }
 
 /// What a command cannot do without.
@@ -62,6 +63,7 @@ pub fn resolve(sources: &Sources) -> Result<ResolvedConfig, ConfigError> {
         config: without_repeats(config),
         origins,
         config_dir: sources.config_dir(),
+        prober: sources.probing_program(),
     };
     rules::check(&resolved)?;
     Ok(resolved)
@@ -81,6 +83,11 @@ impl ResolvedConfig {
     /// The folder of the last `--config` file, if there was one: searched for plugins.
     pub fn config_dir(&self) -> Option<&Path> {
         self.config_dir.as_deref()
+    }
+
+    /// The program that tries plugin libraries, where the sources name one.
+    pub fn prober(&self) -> Option<&Path> {
+        self.prober.as_deref()
     }
 
     /// Refuses a config that lacks one of `needs`, naming the flag that gives it.

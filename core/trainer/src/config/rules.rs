@@ -31,6 +31,8 @@ fn run(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
     resolved.counts("run.eval_every", run.eval_every)?;
     resolved.counts("run.eval_answers", run.eval_answers)?;
     resolved.counts("run.threads", run.threads.map(|n| n as u64))?;
+    let secs = run.probe_timeout_secs;
+    resolved.range("run.probe_timeout_secs", secs, secs >= 1, "1 or more")?;
     let one_rank = "1: this version drives one rank";
     if let Some(ranks) = run.ranks {
         resolved.range("run.ranks", ranks, ranks == 1, one_rank)?;

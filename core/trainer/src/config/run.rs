@@ -35,6 +35,10 @@ pub struct RunOptions {
     pub threads: Option<usize>,
     /// Folders searched first for plugin libraries (`--plugin-dir`).
     pub plugin_dirs: Vec<PathBuf>,
+    /// Uses plugin libraries that any user of this machine may write.
+    pub allow_world_writable_plugins: bool,
+    /// Seconds that a plugin library has to open and make its components, when it is first tried.
+    pub probe_timeout_secs: u64,
 }
 
 impl Default for RunOptions {
@@ -53,6 +57,8 @@ impl Default for RunOptions {
             ranks: None,
             threads: None,
             plugin_dirs: Vec::new(),
+            allow_world_writable_plugins: false,
+            probe_timeout_secs: 10,
         }
     }
 }

@@ -20,9 +20,20 @@ pub struct Sources {
     environment: Vec<(String, String)>,
     sets: Vec<String>,
     flags: Vec<(String, String, Value)>,
+    prober: Option<PathBuf>,
 }
 
 impl Sources {
+    /// Names the program that tries plugin libraries in processes of its own. Without one none is tried before it is opened.
+    pub fn prober(mut self, program: impl Into<PathBuf>) -> Self {
+        self.prober = Some(program.into());
+        self
+    }
+
+    pub(super) fn probing_program(&self) -> Option<PathBuf> {
+        self.prober.clone()
+    }
+
     /// Adds what `flag` (`--run`) found on record, as the weakest layer.
     pub fn recorded(mut self, flag: &str, values: Map<String, Value>) -> Self {
         self.recorded.push((flag.into(), values));

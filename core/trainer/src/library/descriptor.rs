@@ -61,7 +61,7 @@ pub fn read(bytes: &[u8]) -> Result<Descriptor, LibraryFault> {
 /// Checks that this host can talk to the plugin.
 ///
 /// # Errors
-/// Another version of the interface, or a name that is none.
+/// Another version of the interface, a name that is none, or one that stands twice.
 pub fn check(descriptor: &Descriptor) -> Result<(), LibraryFault> {
     if !is_served(descriptor.abi) {
         let found = descriptor.abi;
@@ -72,7 +72,7 @@ pub fn check(descriptor: &Descriptor) -> Result<(), LibraryFault> {
         .components
         .iter()
         .map(|component| component.name.as_str());
-    for name in std::iter::once(descriptor.name.as_str()).chain(names) {
+    for name in std::iter::once(descriptor.name.as_str()).chain(names.clone()) {
         if name.is_empty() || !name.bytes().all(is_plain) {
             return Err(LibraryFault::Descriptor(format!(
                 "the name `{}` is not made of lower case letters, digits and `-`",
@@ -80,7 +80,15 @@ pub fn check(descriptor: &Descriptor) -> Result<(), LibraryFault> {
             )));
         }
     }
-    Ok(())
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(()),
+        Some(pair) => Err(LibraryFault::Descriptor(format!(
+            "two of its components are called `{}`",
+            pair[0]
+        ))),
+    }
 }
 
 /// The version in a descriptor that cannot be read otherwise.

@@ -3,6 +3,10 @@
 use std::path::PathBuf;
 
 use espalier_interface::abi::{ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MINOR};
+use serde::{Deserialize, Serialize};
+
+use crate::probe::Doing;
+use crate::signal;
 
 /// A library that cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -15,7 +19,8 @@ pub struct LibraryError {
 }
 
 /// What is wrong with a library.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum LibraryFault {
     /// The operating system does not give it.
     #[error("cannot be read: {0}")]
@@ -87,7 +92,7 @@ pub enum LibraryFault {
     #[error("has no table `{table}` in version {version}")]
     NoTable {
         /// Name.
-        table: &'static str,
+        table: String,
         /// Version.
         version: u32,
     },
@@ -97,12 +102,74 @@ pub enum LibraryFault {
     )]
     Layout {
         /// Name.
-        table: &'static str,
+        table: String,
         /// The difference in one line.
         summary: String,
         /// The file with all differences, or why it could not be written.
         details: String,
     },
+    /// It ended the process in which it was tried, by a signal.
+    #[error("crashed with signal {signal} ({}) {doing}{}", signal::name(*signal), quoted(said))]
+    Crashed {
+        /// The signal's number.
+        signal: i32,
+        /// What it was at.
+        doing: Doing,
+        /// What it wrote to standard error.
+        said: String,
+    },
+    /// It ended the process in which it was tried, by its own will.
+    #[error("ended the process with code {code} {doing}{}", quoted(said))]
+    Exited {
+        /// The exit code.
+        code: i32,
+        /// What it was at.
+        doing: Doing,
+        /// What it wrote to standard error.
+        said: String,
+    },
+    /// It did not end in the time it was given.
+    #[error("did not return within {secs} s {doing}")]
+    Hung {
+        /// The time in seconds.
+        secs: u64,
+        /// What it was at.
+        doing: Doing,
+    },
+    /// It crashed, exited or hung when it was tried before, and is not opened again.
+    #[error("quarantined, not opened again: {fault}")]
+    Quarantined {
+        /// What it did then.
+        fault: Box<LibraryFault>,
+    },
+    /// It could not be tried in a process of its own.
+    #[error("cannot be tried in a process of its own: {0}")]
+    Untried(String),
+}
+
+/// What a library wrote last, in parentheses.
+fn quoted(said: &str) -> String {
+    match said {
+        "" => String::new(),
+        _ => format!(" (it said: {said})"),
+    }
+}
+
+impl LibraryError {
+    /// What the user can do next; lower case, no full stop.
+    pub fn next_step(&self) -> String {
+        let file = self.path.display();
+        match &self.fault {
+            LibraryFault::Crashed { .. }
+            | LibraryFault::Exited { .. }
+            | LibraryFault::Hung { .. }
+            | LibraryFault::Quarantined { .. } => format!(
+                "report it to the plugin's author and put a mended library in its place, \
+                 or try this one again with `host plugins inspect {file} --retry`"
+            ),
+            fault => fault.next_step().to_owned(),
+        }
+    }
 }
 
 /// The versions of the interface that this host talks to.
@@ -115,12 +182,14 @@ fn served() -> String {
 }
 
 impl LibraryFault {
-    /// What the user can do next; lower case, no full stop.
-    pub fn next_step(&self) -> &'static str {
+    fn next_step(&self) -> &'static str {
         match self {
             LibraryFault::Unreadable(_) => "check the file and its permissions",
-            LibraryFault::WorldWritable { .. } => "run `chmod o-w` on it",
+            LibraryFault::WorldWritable { .. } => {
+                "run `chmod o-w` on it, or set run.allow_world_writable_plugins = true"
+            }
             LibraryFault::Changed { .. } => "start again when nothing writes to it any more",
+            LibraryFault::Untried(_) => "see to that, then start again",
             LibraryFault::Open(_) => "install what it needs, or remove it",
             LibraryFault::OtherMachine { .. } | LibraryFault::Truncated { .. } => {
                 "build or copy it again, or remove it"

@@ -124,7 +124,7 @@ fn table<T: StableAbi + Copy>(
     // SAFETY: a layout is a static of the plugin, which is never unloaded.
     let layout = unsafe { found.layout.as_ref() };
     let (Some(layout), false) = (layout, found.table.is_null()) else {
-        let table = name;
+        let table = name.to_owned();
         return Err(LibraryFault::NoTable { table, version });
     };
     check_layout(T::LAYOUT, layout, name)?;
@@ -135,7 +135,7 @@ fn table<T: StableAbi + Copy>(
 fn check_layout(
     expected: &'static TypeLayout,
     found: &'static TypeLayout,
-    table: &'static str,
+    table: &str,
 ) -> Result<(), LibraryFault> {
     let Err(errors) = check_layout_compatibility(expected, found) else {
         return Ok(());
@@ -147,7 +147,7 @@ fn check_layout(
         found.name()
     );
     Err(LibraryFault::Layout {
-        table,
+        table: table.to_owned(),
         summary,
         details: details(table, &errors.to_string()),
     })

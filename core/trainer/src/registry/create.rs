@@ -1,5 +1,6 @@
 //! A component's name and options -> an instance behind its role's trait, and the identity of its plugin.
 
+use espalier_interface::abi::call_site::CallSite;
 use espalier_interface::abi::{
     AdapterProxy, BackendProxy, FamilyProxy, InstanceHandle, QuantizerProxy, ShardingProxy,
 };
@@ -103,6 +104,27 @@ impl Registry {
         Ok((Box::new(backend), made.identity))
     }
 
+    /// An instance of the component `name` whose methods are not called.
+    ///
+    /// # Errors
+    /// As [`Registry::create_family`].
+    pub(crate) fn instance(
+        &self,
+        role: Role,
+        name: &str,
+        options: &Given,
+        services: &'static dyn Services,
+    ) -> Result<InstanceHandle, RegistryError> {
+        let made = self.make(role, name, options, services)?;
+        let table = match role {
+            Role::QUANTIZER => made.root.quantizer().map(drop),
+            Role::BACKEND => made.root.backend().map(drop),
+            _ => Ok(()),
+        };
+        table.map_err(|fault| blame(&made.identity, fault))?;
+        Ok(made.handle)
+    }
+
     pub(super) fn identity(&self, found: &Found<'_>) -> PluginIdentity {
         let plugin = &self.plugins[found.plugin];
         PluginIdentity {
@@ -128,7 +150,8 @@ impl Registry {
         let options = options::check(found.component, given)?;
         let root = self.root(found.plugin).map_err(RegistryError::Library)?;
         let (table, context) = (root.component(), root.context());
-        let handle = InstanceHandle::create(table, context, name, &options, services)
+        let site = CallSite::new(name, identity.file.as_deref());
+        let handle = InstanceHandle::create(table, context, site, &options, services)
             .map_err(|error| identity.failed("create", error))?;
         Ok(Made {
             handle,

@@ -73,7 +73,7 @@ pub enum RegistryError {
         /// The plugin.
         identity: Box<PluginIdentity>,
         /// The call, such as `create` or `describe`.
-        callback: &'static str,
+        callback: String,
         /// What it said.
         source: PluginError,
     },
@@ -93,7 +93,7 @@ impl RegistryError {
             RegistryError::Option(_) | RegistryError::TwoOfRole { .. } => 2,
             RegistryError::Plugin {
                 source, callback, ..
-            } => match (source.code, *callback) {
+            } => match (source.code, callback.as_str()) {
                 (ErrorCode::NOT_FINITE, _) => 7,
                 (ErrorCode::OUT_OF_MEMORY, _) => 8,
                 // What a plugin refuses when it is made are its options, beyond the ranges that it declares.
@@ -126,7 +126,7 @@ impl RegistryError {
             RegistryError::NoReader { role, .. } => {
                 format!("name the folder of a plugin whose {role} reads it with --plugin-dir")
             }
-            RegistryError::Library(error) => error.fault.next_step().to_owned(),
+            RegistryError::Library(error) => error.next_step(),
             RegistryError::Option(error) => error.next_step(),
             RegistryError::Plugin {
                 identity, source, ..

@@ -28,10 +28,10 @@ pub struct PluginIdentity {
 
 impl PluginIdentity {
     /// The error of this plugin's `callback`, such as `describe` or `encode`.
-    pub fn failed(&self, callback: &'static str, source: PluginError) -> RegistryError {
+    pub fn failed(&self, callback: &str, source: PluginError) -> RegistryError {
         RegistryError::Plugin {
             identity: Box::new(self.clone()),
-            callback,
+            callback: callback.to_owned(),
             source,
         }
     }

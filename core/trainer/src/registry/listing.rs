@@ -1,12 +1,14 @@
 //! The registry -> what `host plugins list` and `inspect` show.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 use espalier_interface::abi::descriptor::{ComponentDescriptor, OptionDescriptor};
 use serde::Serialize;
 
 use super::{Plugin, PluginSource, Registry, RegistryError};
+use crate::probe::Tried;
 
 /// A component, or a library whose components cannot be told.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,6 +35,46 @@ pub struct Listing {
     pub capabilities: BTreeMap<String, String>,
     /// Whether it can be chosen.
     pub status: Status,
+    /// What came of making it in a process of its own.
+    pub probe: Probe,
+}
+
+/// What came of making a component in a process of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Probe {
+    /// It is linked into this program, and not tried.
+    Linked,
+    /// It was not tried.
+    None,
+    /// It was made and unmade.
+    Passed,
+    /// It could not be made, or its library not be opened.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Probe {
+    /// It in a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Probe::Linked => "linked",
+            Probe::None => "none",
+            Probe::Passed => "passed",
+            Probe::Failed { .. } => "failed",
+        }
+    }
+}
+
+impl fmt::Display for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Probe::Failed { reason } => write!(f, "failed: {reason}"),
+            other => f.write_str(other.word()),
+        }
+    }
 }
 
 /// Whether a component can be chosen.
@@ -128,6 +170,24 @@ impl Plugin {
         }
     }
 
+    fn probe(&self, component: &str) -> Probe {
+        let tried = match (&self.source, &self.tried) {
+            (PluginSource::Linked(_), _) => return Probe::Linked,
+            (PluginSource::Library(_), None) => return Probe::None,
+            (PluginSource::Library(_), Some(tried)) => tried,
+        };
+        match tried.iter().find(|tried| tried.component == component) {
+            None => Probe::None,
+            Some(Tried { failure: None, .. }) => Probe::Passed,
+            Some(Tried {
+                failure: Some(failure),
+                ..
+            }) => Probe::Failed {
+                reason: failure.to_string(),
+            },
+        }
+    }
+
     fn listing(&self, component: &ComponentDescriptor) -> Listing {
         let descriptor = self.descriptor.as_ref().expect("it holds this component");
         Listing {
@@ -142,6 +202,7 @@ impl Plugin {
             options: component.options.clone(),
             capabilities: component.capabilities.clone(),
             status: self.status(),
+            probe: self.probe(&component.name),
         }
     }
 
@@ -160,6 +221,7 @@ impl Plugin {
             options: Vec::new(),
             capabilities: BTreeMap::new(),
             status: self.status(),
+            probe: Probe::None,
         }
     }
 }

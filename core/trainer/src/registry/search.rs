@@ -3,10 +3,15 @@
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::config::ResolvedConfig;
 use crate::library::WorldWritable;
-use crate::search::search_order;
+use crate::probe::Prober;
+use crate::search::{data_dir, search_order};
+
+/// What is known of libraries that were probed, in the user's data directory.
+const RECORD: &str = "probed.json";
 
 /// A folder that is searched, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +31,10 @@ pub struct SearchPath {
     pub world_writable: WorldWritable,
     /// True where the plugins linked into this program follow the folders.
     pub linked: bool,
+    /// Tries each library before it is opened in this process.
+    pub prober: Option<Prober>,
+    /// The one library that is looked at, where it was named by its path.
+    file: Option<PathBuf>,
 }
 
 impl SearchPath {
@@ -44,13 +53,39 @@ impl SearchPath {
             dirs: kept,
             world_writable: WorldWritable::Refused,
             linked: true,
+            prober: None,
+            file: None,
         }
     }
 
-    /// The path of a run: [`search_order`], then the linked plugins.
+    /// The path of a run: [`search_order`], then the linked plugins; libraries are tried by the program that `resolved`
+    /// names, and what comes of it is kept in the user's data directory.
     pub fn of(resolved: &ResolvedConfig) -> Self {
         let places = search_order(resolved).into_iter();
-        SearchPath::new(places.map(|place| (place.reason, place.path)))
+        SearchPath::new(places.map(|place| (place.reason, place.path))).ruled_by(resolved)
+    }
+
+    /// This path's rules for the library at `file` alone.
+    pub fn only(mut self, file: &Path) -> Self {
+        self.dirs.clear();
+        self.file = Some(file.to_owned());
+        self.without_linked()
+    }
+
+    fn ruled_by(mut self, resolved: &ResolvedConfig) -> Self {
+        let run = &resolved.config().run;
+        if run.allow_world_writable_plugins {
+            self.world_writable = WorldWritable::Allowed;
+        }
+        let limit = Duration::from_secs(run.probe_timeout_secs);
+        let prober = resolved
+            .prober()
+            .map(|program| Prober::new(program.to_owned(), limit));
+        self.prober = prober.map(|prober| match data_dir() {
+            Some(dir) => prober.remembering(dir.join(RECORD)),
+            None => prober,
+        });
+        self
     }
 
     /// This path without the plugins linked into this program.
@@ -72,12 +107,13 @@ impl SearchPath {
             format!("{} ({}{missing})", dir.path.display(), dir.reason)
         });
         let linked = self.linked.then(|| "linked into this program".to_owned());
-        dirs.chain(linked).collect()
+        let file = self.file.iter().map(|file| file.display().to_string());
+        file.chain(dirs).chain(linked).collect()
     }
 
-    /// The files `*.so` of all folders, those of a folder by name.
+    /// The file that was named, or the files `*.so` of all folders, those of a folder by name.
     pub(super) fn libraries(&self) -> Vec<PathBuf> {
-        let mut libraries: Vec<PathBuf> = Vec::new();
+        let mut libraries: Vec<PathBuf> = self.file.iter().cloned().collect();
         for dir in &self.dirs {
             let entries = fs::read_dir(&dir.path).into_iter().flatten().flatten();
             let mut files: Vec<PathBuf> = entries

@@ -119,7 +119,15 @@ impl Record {
     pub fn identity(&self) -> String {
         let mut config = self.config.clone();
         if let Some(run) = config.get_mut("run").and_then(Json::as_object_mut) {
-            for key in ["out", "threads", "plugin_dirs", "save_every", "keep_last"] {
+            for key in [
+                "out",
+                "threads",
+                "plugin_dirs",
+                "allow_world_writable_plugins",
+                "probe_timeout_secs",
+                "save_every",
+                "keep_last",
+            ] {
                 run.shift_remove(key);
             }
         }

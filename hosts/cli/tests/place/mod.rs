@@ -65,6 +65,7 @@ impl Place {
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
         command.current_dir(self.0.path()).stderr(Stdio::piped());
+        command.env("XDG_DATA_HOME", self.0.path());
         command
     }
 

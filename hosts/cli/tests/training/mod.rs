@@ -61,6 +61,7 @@ impl Training {
     pub fn command(&self, out: &str, more: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
         command.current_dir(self.folder.path()).args(&self.words);
+        command.env("XDG_DATA_HOME", self.path("data"));
         command.arg("--out").arg(self.path(out));
         command.args(more.split_whitespace());
         command

@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use espalier_interface::abi::call_site::CallSite;
 use espalier_interface::abi::{
     BACKEND_VERSION, BackendProxy, BackendTable, COMPONENT_VERSION, ComponentTable, InstanceHandle,
     PluginRoot,
@@ -38,7 +39,8 @@ fn cpu(options: &Options, services: Arc<dyn Services>) -> Result<BackendProxy> {
         let component = *component.table.cast::<ComponentTable>();
         let backend = (root.query)("backend".into(), BACKEND_VERSION);
         let backend = *backend.table.cast::<BackendTable>();
-        let handle = InstanceHandle::create(component, root.context, "cpu", options, services)?;
+        let site = CallSite::new("cpu", None);
+        let handle = InstanceHandle::create(component, root.context, site, options, services)?;
         Ok(BackendProxy::new(handle, backend))
     }
 }

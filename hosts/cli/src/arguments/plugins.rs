@@ -1,0 +1,71 @@
+//! The arguments of `host plugins`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{ConfigArguments, NewPluginArguments};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  host plugins list\n  host plugins inspect nf4")]
+pub struct PluginsArguments {
+    #[command(subcommand)]
+    pub command: PluginsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PluginsCommand {
+    /// List all components, where each was found, and whether it works
+    List(ListArguments),
+    /// Show one component: its plugin, its options with types, defaults and ranges
+    Inspect(InspectArguments),
+    /// Make a crate of a plugin of your own, which builds, loads and passes the kit as it is
+    New(NewPluginArguments),
+    /// Try a library in this process, for the process that asks
+    #[command(hide = true)]
+    Probe(ProbeArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  host plugins list --plugin-dir target/plugins\n  \
+    host plugins list --json\n\n\
+    Each library is opened in a process of its own, once. One that crashes, exits or hangs\n\
+    there is quarantined: no command opens it again, until it is rebuilt or --retry is given."
+)]
+pub struct ListArguments {
+    #[command(flatten)]
+    pub config: ConfigArguments,
+    /// Try every library anew, also what was quarantined
+    #[arg(long)]
+    pub retry: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  host plugins inspect nf4\n  \
+    host plugins inspect target/release/libmy_quantizer.so")]
+pub struct InspectArguments {
+    /// The component's name, or a library's path
+    pub name: String,
+    #[command(flatten)]
+    pub config: ConfigArguments,
+    /// Try its library anew, also if it was quarantined
+    #[arg(long)]
+    pub retry: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  host plugins probe target/release/libsample.so")]
+pub struct ProbeArguments {
+    /// The library
+    pub file: PathBuf,
+    /// A component to call, with its options, as JSON
+    #[arg(long, value_name = "JSON")]
+    pub trial: Option<String>,
+}

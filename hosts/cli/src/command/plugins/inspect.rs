@@ -1,0 +1,105 @@
+//! `host plugins inspect`: one component, or all of a library, with everything that is known of it.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Result;
+use espalier_trainer::error::Error;
+use espalier_trainer::registry::{Listing, Registry, RegistryError, SearchPath, Status};
+use serde_json::json;
+
+use super::{columns, search_path};
+use crate::arguments::InspectArguments;
+
+/// Shows what the name, or the library at the path, stands for.
+pub fn run(arguments: &InspectArguments, out: &mut dyn Write) -> Result<()> {
+    let mut search = search_path(&arguments.config, arguments.retry)?;
+    let path = Path::new(&arguments.name);
+    let by_path = is_path(path);
+    if by_path {
+        search = search.only(path);
+    }
+    let (listings, fault) = look(&search, (!by_path).then_some(arguments.name.as_str()));
+    if arguments.json {
+        writeln!(out, "{:#}", json!({"components": listings}))?;
+    } else {
+        for (index, listing) in listings.iter().enumerate() {
+            if index > 0 {
+                writeln!(out)?;
+            }
+            show(listing, out)?;
+        }
+    }
+    fault.map_or(Ok(()), |error| Err(Error::from(error).into()))
+}
+
+/// A file rather than a component's name: these are made of letters, digits and `-`.
+fn is_path(path: &Path) -> bool {
+    path.components().count() > 1 || path.extension().is_some_and(|end| end == "so")
+}
+
+/// The component `name`, or all that were found, and what is wrong with their library.
+fn look(search: &SearchPath, name: Option<&str>) -> (Vec<Listing>, Option<RegistryError>) {
+    let mut registry = Registry::discover(search);
+    match name {
+        None => {
+            registry.probe_all(&|_, _| ());
+            let fault = registry.broken().into_iter().next();
+            (registry.list(), fault.map(RegistryError::Library))
+        }
+        Some(name) => {
+            registry.probe_named(name);
+            match registry.inspect(name) {
+                Ok(listing) => (vec![listing], None),
+                Err(error) => {
+                    let is_of_name = |listing: &Listing| listing.component == name;
+                    let first = registry.list().into_iter().find(is_of_name);
+                    (first.into_iter().collect(), Some(error))
+                }
+            }
+        }
+    }
+}
+
+fn show(listing: &Listing, out: &mut dyn Write) -> io::Result<()> {
+    let name = &listing.component;
+    writeln!(out, "{name}: {}", listing.doc)?;
+    writeln!(out, "\nrole       {}", listing.role)?;
+    writeln!(out, "plugin     {} {}", listing.plugin, listing.version)?;
+    if let Some([major, minor]) = listing.abi {
+        writeln!(out, "interface  {major}.{minor}")?;
+    }
+    writeln!(out, "found      {}", listing.location())?;
+    if let Some(sha256) = &listing.sha256 {
+        writeln!(out, "sha256     {sha256}")?;
+    }
+    writeln!(out, "probe      {}", listing.probe)?;
+    match &listing.status {
+        Status::Available => {}
+        Status::Shadowed { by } => writeln!(out, "not used   {by} is first")?,
+        Status::Broken { reason } => writeln!(out, "broken     {reason}")?,
+    }
+    for (capability, value) in &listing.capabilities {
+        writeln!(out, "{capability}  {value}")?;
+    }
+    if listing.options.is_empty() {
+        return writeln!(out, "\nit takes no options");
+    }
+    writeln!(out, "\noptions, in [{}.{name}]:", listing.role)?;
+    let mut rows = vec![["NAME", "TYPE", "DEFAULT", "ALLOWED", ""].map(str::to_owned)];
+    for option in &listing.options {
+        let default = match option.default.is_null() {
+            true => "unset".to_owned(),
+            false => option.default.to_string(),
+        };
+        let (kind, range) = (option.kind.clone(), option.range.clone());
+        rows.push([
+            option.name.clone(),
+            kind,
+            default,
+            range,
+            option.doc.clone(),
+        ]);
+    }
+    columns::write(&rows, out)
+}

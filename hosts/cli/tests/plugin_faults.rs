@@ -1,0 +1,374 @@
+//! Libraries that are no plugin, or at fault when they are opened or made -> what the program makes of them.
+
+mod faulty;
+mod training;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use espalier_samples::{Patch, library, library_against, patched};
+use faulty::faulty;
+use serde_json::Value as Json;
+use training::{last_line, refused};
+
+/// A folder of libraries and a user's data directory.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Place(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Puts a library into the folder `folder`.
+    fn put(&self, folder: &str, name: &str, bytes: &[u8]) -> PathBuf {
+        fs::create_dir_all(self.path(folder)).expect("a folder");
+        let path = self.path(folder).join(format!("lib{name}.so"));
+        fs::write(&path, bytes).expect("room for a library");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our own file");
+        path
+    }
+
+    /// The program with `arguments`, and the libraries of `folder`.
+    fn host(&self, folder: &str, arguments: &str) -> Output {
+        let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
+        host.env("XDG_DATA_HOME", self.path("data"))
+            .current_dir(self.0.path())
+            .args(arguments.split_whitespace())
+            .arg("--plugin-dir")
+            .arg(self.path(folder));
+        host.output().expect("the host starts")
+    }
+
+    /// Generates with the quantizer `name`: the least that names it.
+    fn names(&self, folder: &str, name: &str, more: &str) -> Output {
+        let model = golden();
+        let words = format!(
+            "generate --threads 1 --plugins {name} --model {} --prompt a --max-tokens 1 {more}",
+            model.display()
+        );
+        self.host(folder, &words)
+    }
+
+    /// What `plugins list` says, as JSON: each library's file name and its components' entries.
+    fn listed(&self, folder: &str, more: &str) -> Vec<Json> {
+        let output = self.host(folder, &format!("plugins list --json {more}"));
+        assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+        let value: Json = serde_json::from_slice(&output.stdout).expect("JSON");
+        value["components"].as_array().expect("a list").clone()
+    }
+}
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny-trained")
+}
+
+/// The entry of a component of the library `name`.
+fn of_library<'a>(listed: &'a [Json], name: &str) -> &'a Json {
+    let file = format!("/lib{name}.so");
+    let found = listed.iter().find(|entry| {
+        entry["file"]
+            .as_str()
+            .is_some_and(|path| path.ends_with(&file))
+    });
+    found.unwrap_or_else(|| panic!("lib{name}.so is not listed"))
+}
+
+fn broken(entry: &Json) -> String {
+    let reason = entry["status"]["broken"]["reason"].as_str();
+    reason
+        .unwrap_or_else(|| panic!("{entry} is not broken"))
+        .to_owned()
+}
+
+/// Faults of a library's code: where, which, and what is said of it.
+const CODE: [(&str, &str); 14] = [
+    (
+        "open:segfault",
+        "crashed with signal 11 (SIGSEGV) when it was opened",
+    ),
+    (
+        "open:abort",
+        "crashed with signal 6 (SIGABRT) when it was opened",
+    ),
+    (
+        "open:exit",
+        "ended the process with code 0 when it was opened",
+    ),
+    (
+        "open:panic",
+        "crashed with signal 6 (SIGABRT) when it was opened (it said: ",
+    ),
+    ("open:overflow", "has overflowed its stack"),
+    ("open:loop", "did not return within 2 s when it was opened"),
+    (
+        "root:segfault",
+        "crashed with signal 11 (SIGSEGV) when it was opened",
+    ),
+    (
+        "root:abort",
+        "crashed with signal 6 (SIGABRT) when it was opened",
+    ),
+    (
+        "root:exit",
+        "ended the process with code 0 when it was opened",
+    ),
+    ("root:panic", "a fault by choice"),
+    ("root:loop", "did not return within 2 s when it was opened"),
+    (
+        "create:segfault",
+        "crashed with signal 11 (SIGSEGV) in create of `faulty`",
+    ),
+    (
+        "create:exit",
+        "ended the process with code 0 in create of `faulty`",
+    ),
+    (
+        "create:loop",
+        "did not return within 2 s in create of `faulty`",
+    ),
+];
+
+#[test]
+fn code_that_ends_or_holds_up_its_process_is_quarantined_and_hurts_nobody_else() {
+    let place = Place::new();
+    let limit = "--set run.probe_timeout_secs=2";
+    for (number, (fault, _)) in CODE.iter().enumerate() {
+        place.put("all", &format!("f{number}"), &faulty(fault));
+    }
+    place.put(
+        "all",
+        "good",
+        &fs::read(library("linear4")).expect("just built"),
+    );
+    let listed = place.listed("all", limit);
+    for (number, (fault, words)) in CODE.iter().enumerate() {
+        let reason = broken(of_library(&listed, &format!("f{number}")));
+        assert!(reason.contains(words), "{fault}: {reason}");
+    }
+    assert_eq!(of_library(&listed, "good")["probe"], "passed");
+    // Never again, until somebody says so.
+    let listed = place.listed("all", limit);
+    for number in 0..CODE.len() {
+        let reason = broken(of_library(&listed, &format!("f{number}")));
+        assert!(
+            reason.starts_with("quarantined, not opened again: "),
+            "{reason}"
+        );
+    }
+    let output = place.names("all", "faulty", limit);
+    let words = "libf0.so | quarantined | crashed with signal 11 | --retry";
+    refused(&output, 5, words, "named and quarantined");
+    let output = place.names("all", "linear4", limit);
+    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+}
+
+#[test]
+fn a_run_that_names_a_library_tries_it_first() {
+    let cases = [
+        (
+            "open:segfault",
+            "crashed with signal 11 (SIGSEGV) when it was opened | next: report",
+        ),
+        (
+            "root:exit",
+            "ended the process with code 0 when it was opened",
+        ),
+        (
+            "create:abort",
+            "crashed with signal 6 (SIGABRT) in create of `faulty`",
+        ),
+        (
+            "create:loop",
+            "did not return within 1 s in create of `faulty`",
+        ),
+        // Caught on the plugin's own side: an error as others.
+        (
+            "create:panic",
+            "plugin `faulty` | failed in create: panicked: a fault by choice",
+        ),
+    ];
+    for (fault, words) in cases {
+        let place = Place::new();
+        place.put("one", "case", &faulty(fault));
+        let output = place.names("one", "faulty", "--set run.probe_timeout_secs=1");
+        let all = String::from_utf8_lossy(&output.stderr).replace("panicked at", "");
+        let line = last_line(&output);
+        assert_eq!(output.status.code(), Some(5), "{fault}: {all}");
+        assert!(
+            line.contains("/libcase.so") && line.contains("; next: "),
+            "{fault}: {all}"
+        );
+        for word in words.split(" | ") {
+            assert!(line.contains(word), "{fault}: no {word:?} in {line}");
+        }
+    }
+}
+
+#[test]
+fn a_mended_or_retried_library_leaves_quarantine() {
+    let place = Place::new();
+    let file = place.put("one", "case", &faulty("create:segfault"));
+    let inspect = format!("plugins inspect {}", file.display());
+    for more in ["", "", "--retry"] {
+        let output = place.host("one", &format!("{inspect} {more}"));
+        refused(
+            &output,
+            5,
+            "libcase.so | SIGSEGV | in create of `faulty`",
+            more,
+        );
+    }
+    // The fault was the environment's: the same bytes pass when they are tried again.
+    let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
+    host.env("XDG_DATA_HOME", place.path("data"))
+        .env("FAULT_CALL", "0");
+    let output = host
+        .args(format!("{inspect} --retry").split_whitespace())
+        .output();
+    let output = output.expect("the host starts");
+    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+    let output = place.host("one", &inspect);
+    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+    let file = place.put("two", "case", &faulty("root:abort"));
+    assert_eq!(broken(&place.listed("two", "")[0]).find("crashed"), Some(0));
+    fs::write(file, faulty("nowhere:none")).expect("our own file");
+    let output = place.names("two", "faulty", "");
+    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+    // What is on record, damaged: it is begun anew.
+    fs::write(place.path("data/espalier/probed.json"), "{").expect("our own file");
+    let output = place.names("two", "faulty", "");
+    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+}
+
+/// A library built against an interface whose table is laid out otherwise.
+fn of_another_layout() -> Vec<u8> {
+    let patch = Patch {
+        file: "core/interface/src/abi/quantizer.rs",
+        from: "shape_rows: u64,\n    shape_cols: u64,\n    row_begin",
+        to: "shape_cols: u64,\n    shape_rows: u64,\n    row_begin",
+    };
+    fs::read(library_against("linear4", "other-layout", &[patch])).expect("just built")
+}
+
+#[test]
+fn files_that_are_no_plugin_of_this_host_are_named() {
+    let good = fs::read(library("linear4")).expect("just built");
+    let mut other_machine = good.clone();
+    other_machine[18] = 183;
+    let mut other_class = good.clone();
+    other_class[4] = 1;
+    let abi = good
+        .windows(8)
+        .find(|bytes| bytes.starts_with(b"\"abi\":["));
+    let abi = abi.expect("a descriptor").to_vec();
+    let cases: [(&str, Vec<u8>, &str); 12] = [
+        ("text", b"#!/bin/sh\n".to_vec(), "begins with `#!/b`"),
+        ("empty", Vec::new(), "begins with nothing"),
+        ("machine", other_machine, "expected a library for"),
+        ("class", other_class, "a 32-bit machine"),
+        ("cut1", good[..40].to_vec(), "truncated or damaged"),
+        ("cut2", good[..4096].to_vec(), "truncated or damaged"),
+        (
+            "cut3",
+            good[..good.len() / 2].to_vec(),
+            "truncated or damaged",
+        ),
+        (
+            "cut4",
+            good[..good.len() - 1].to_vec(),
+            "truncated or damaged",
+        ),
+        (
+            "newer",
+            patched(&good, &abi, b"\"abi\":[9"),
+            "built for plugin interface 9.",
+        ),
+        (
+            "rootless",
+            patched(
+                &good,
+                b"espalier_root_linear4\0",
+                b"espalier_rooT_linear4\0",
+            ),
+            "espalier_roo",
+        ),
+        (
+            "missing",
+            patched(&good, b"libgcc_s.so.1\0", b"libgcc_z.so.1\0"),
+            "libgcc_z.so.1: cannot open shared object file",
+        ),
+        (
+            "layout",
+            of_another_layout(),
+            "table `quantizer` is laid out otherwise than in this host",
+        ),
+    ];
+    let place = Place::new();
+    for (name, bytes, words) in &cases {
+        place.put("all", name, bytes);
+        place.put(name, name, bytes);
+        let output = place.names(name, "linear4", "");
+        let line = refused(&output, 5, words, name);
+        assert!(line.contains(&format!("/lib{name}.so")), "{line}");
+    }
+    place.put("all", "zgood", &faulty("nowhere:none"));
+    let listed = place.listed("all", "");
+    for (name, _, words) in &cases {
+        let reason = broken(of_library(&listed, name));
+        assert!(reason.contains(words), "{name}: {reason}");
+    }
+    assert_eq!(of_library(&listed, "zgood")["probe"], "passed");
+    let output = place.names("all", "faulty", "");
+    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+}
+
+#[test]
+fn names_that_stand_twice_are_told() {
+    let place = Place::new();
+    let good = fs::read(library("linear4")).expect("just built");
+    place.put("two", "a", &good);
+    place.put("two", "b", &good);
+    let listed = place.listed("two", "");
+    let by = of_library(&listed, "b")["status"]["shadowed"]["by"].as_str();
+    assert!(by.expect("shadowed").ends_with("/liba.so"));
+    let twice = patched(
+        &faulty("nowhere:none"),
+        b"\"name\":\"faulty-adapter\",\"role\"",
+        b"\"name\":\"faulty-backend\",\"role\"",
+    );
+    place.put("twice", "twice", &twice);
+    let output = place.names("twice", "faulty", "");
+    refused(
+        &output,
+        5,
+        "libtwice.so | two of its components are called `faulty-backend`",
+        "",
+    );
+}
+
+#[test]
+fn a_library_that_anyone_may_write_needs_leave() {
+    let place = Place::new();
+    let file = place.put(
+        "open",
+        "linear4",
+        &fs::read(library("linear4")).expect("just built"),
+    );
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o777)).expect("our own file");
+    let words = "liblinear4.so | any user may write to it (mode 777) | chmod o-w | allow_world";
+    refused(
+        &place.names("open", "linear4", ""),
+        5,
+        words,
+        "world-writable",
+    );
+    let allowed = "--set run.allow_world_writable_plugins=true";
+    let output = place.names("open", "linear4", allowed);
+    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+}
