@@ -111,6 +111,10 @@ Run it from this folder; nothing is installed and nothing else is needed:
     ./host plugins list
     ./host train --config configs/quickstart.toml
 
+With Rust at hand, a plugin of your own (docs/write-a-quantizer.md):
+
+    ./host plugins new my-quantizer --kind quantizer
+
 README.md says `cargo run --release --` where you write `./host`.
 
 The plugins are linked into the host and also lie in plugins/, where a third party's go too.

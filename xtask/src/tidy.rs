@@ -4,6 +4,9 @@ mod arrows;
 mod repository;
 mod sources;
 
+use std::path::PathBuf;
+use std::process::Command;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
@@ -48,6 +51,16 @@ pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     arrows::check(workspace, &mut findings)?;
     if run(workspace.cargo().args(["fmt", "--all", "--check"])).is_err() {
         findings.problem("rustfmt would change files (or is not installed): run `cargo fmt --all`");
+    }
+    // What `host plugins new` writes is nobody's module here.
+    let is_template = |file: &&PathBuf| {
+        file.starts_with("hosts/cli/templates") && file.extension().is_some_and(|end| end == "rs")
+    };
+    let mut rustfmt = Command::new("rustfmt");
+    rustfmt.args(["--check", "--edition", "2024"]);
+    rustfmt.args(files.iter().filter(is_template));
+    if run(rustfmt.current_dir(&workspace.root)).is_err() {
+        findings.problem("rustfmt would change templates: run `rustfmt hosts/cli/templates/*.rs`");
     }
     if options.fast {
         findings.note("clippy was left out");

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
-use espalier_interface::Role;
+use espalier_interface::{Role, WeightLayout};
 use serde::Serialize;
 
 use crate::Error;
 use crate::config::ResolvedConfig;
 use crate::generate::ExactMatch;
 use crate::observer::{Event, Observer};
+use crate::params::Param;
 use crate::plan::Purpose;
 use crate::session::{RunData, Session};
 use crate::stop::StopFlag;
@@ -35,6 +36,12 @@ pub struct Evaluation {
     /// Rows that were asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<u64>,
+    /// Bytes of all packed weights, scales and all; unset where none is packed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packed_bytes: Option<u64>,
+    /// Bits that a packed weight takes, scales and all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bits_per_weight: Option<f64>,
     /// The time of the losses' passes together, in seconds.
     pub secs: f64,
     /// `tokens / secs`.
@@ -82,6 +89,7 @@ fn evaluate(
         message: "no rows were given".to_owned(),
         next_step: "name their files with --data FILE".to_owned(),
     })?;
+    let packed = packed(&plan.params);
     let (executor, _) = train::load(config, &directory, &components, plan, observer)?;
     let total = rows.total_steps();
     let begin = Instant::now();
@@ -105,7 +113,18 @@ fn evaluate(
         trained_tokens: outcome.trained_tokens,
         exact_match: answered.map(ExactMatch::share),
         answers: answered.map(|answered| answered.asked),
+        packed_bytes: packed.map(|(bytes, _)| bytes),
+        bits_per_weight: packed.map(|(bytes, weights)| 8.0 * bytes as f64 / weights as f64),
         secs,
         tokens_per_sec: outcome.tokens as f64 / secs,
     })
+}
+
+/// Bytes and elements of all packed params, where there are some.
+fn packed(params: &[Param]) -> Option<(u64, u64)> {
+    let packed = params.iter().filter_map(|param| match &param.layout {
+        WeightLayout::Packed(format) => Some((format.bytes(), param.elements())),
+        WeightLayout::Dense(_) => None,
+    });
+    packed.reduce(|sum, one| (sum.0 + one.0, sum.1 + one.1))
 }

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
+use espalier_trainer::bytes::Bytes;
 use espalier_trainer::config::{Need, resolve};
 use espalier_trainer::error::Error;
 use espalier_trainer::evaluate::{self, Evaluation};
@@ -38,6 +39,10 @@ fn print(found: &Evaluation, out: &mut dyn Write) -> std::io::Result<()> {
     )?;
     if let (Some(share), Some(asked)) = (found.exact_match, found.answers) {
         writeln!(out, "exact match {:.0}/{asked}", share * asked as f64)?;
+    }
+    if let (Some(bytes), Some(bits)) = (found.packed_bytes, found.bits_per_weight) {
+        let bytes = Bytes(bytes);
+        writeln!(out, "weights packed into {bytes}, {bits:.2} bits each")?;
     }
     writeln!(
         out,

@@ -50,13 +50,13 @@ impl Bench {
         let mut command = Command::new(cargo);
         command.current_dir(self.path(inside));
         command.args(arguments.split_whitespace());
-        self.share_target(&mut command);
+        command.env("CARGO_TARGET_DIR", &self.target);
         command
     }
 
-    /// Lets cargo below `command` build into the shared target directory.
-    pub fn share_target(&self, command: &mut Command) {
-        command.env("CARGO_TARGET_DIR", &self.target);
+    /// The shared target directory.
+    pub fn target(&self) -> &Path {
+        &self.target
     }
 }
 
