@@ -169,4 +169,7 @@ pub const COMPONENT: Component = Component {
 };
 
 // What the library says of itself, and the one function that it exports.
-espalier_interface::declare_plugin! { name: "my-plugin", components: &[COMPONENT] }
+espalier_interface::declare_plugin! {
+    name: "my-plugin",
+    components: &[COMPONENT],
+}

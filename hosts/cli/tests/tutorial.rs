@@ -41,7 +41,8 @@ fn the_tutorial_ends_in_a_run_and_a_row_beside_nf4s() {
         let run = bench.path("runs").join(quantizer);
         assert!(run.join("adapter/adapter_model.safetensors").is_file());
     }
-    let (found, shown) = (rows(&said), rows(&text_of(&blocks, "text")));
+    let printed = text_of(&blocks, "text");
+    let (found, shown) = (rows(&said), rows(&printed));
     let names: Vec<_> = found.keys().copied().collect();
     assert_eq!(names, ["nf4", "three-bit"], "{said}");
     for (name, (loss, bits)) in &found {

@@ -3,7 +3,7 @@
 use super::gathered::LOCKED;
 
 /// Packages of the unpacked sources on which the crate itself depends.
-const OURS: [&str; 1] = ["espalier-interface"];
+const OURS: [&str; 2] = ["espalier-interface", "espalier-conformance"];
 
 /// The lock file of the crate `name`, which uses the packages `uses` besides the interface.
 pub fn text(name: &str, uses: &[&str]) -> String {
