@@ -2,13 +2,10 @@
 
 use espalier_interface::Services;
 
-use crate::element::{Element, Real, convert_real};
-use crate::rms_norm::SPAN;
+use crate::columns::add_sums;
+use crate::element::{Element, convert_real};
 use crate::simd::vectorized;
 use crate::split::{chunks_mut, rows_per_chunk};
-
-/// Columns of the gradient that one thread sums.
-const COLUMNS: usize = 64;
 
 /// Writes `y_td = x_td + bias_d`.
 ///
@@ -45,31 +42,18 @@ pub fn bias_backward<E: Element, G: Element>(services: &dyn Services, dy: &[E], 
         dy.len().is_multiple_of(width),
         "bias_backward: rows are not whole"
     );
-    chunks_mut(services, dbias, COLUMNS, |start, dbias| {
-        vectorized(
-            #[inline(always)]
-            || {
-                let mut total = [E::Acc::ZERO; COLUMNS];
-                for span in dy.chunks(SPAN * width) {
-                    let mut partial = [E::Acc::ZERO; COLUMNS];
-                    for row in span.chunks_exact(width) {
-                        let row = &row[start..start + dbias.len()];
-                        partial
-                            .iter_mut()
-                            .zip(row)
-                            .for_each(|(sum, &dy)| *sum += dy.load());
-                    }
-                    total
-                        .iter_mut()
-                        .zip(&partial)
-                        .for_each(|(total, &sum)| *total += sum);
-                }
-                for (db, &sum) in dbias.iter_mut().zip(&total) {
-                    *db = G::store(db.load() + convert_real(sum));
-                }
-            },
-        );
-    });
+    add_sums::<E, G>(
+        services,
+        dy.len() / width,
+        dbias,
+        #[inline(always)]
+        |first, sums| {
+            let row = dy[first..].iter();
+            sums.iter_mut()
+                .zip(row)
+                .for_each(|(sum, &dy)| *sum += dy.load());
+        },
+    );
 }
 
 #[cfg(test)]

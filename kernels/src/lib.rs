@@ -12,6 +12,7 @@ pub mod arithmetic;
 pub mod attention;
 pub mod bias;
 pub mod cast;
+pub mod columns;
 pub mod cross_entropy;
 pub mod decode;
 pub mod dropout;

@@ -24,6 +24,8 @@
 //! | `add` | a, b -> a + alpha * b | `alpha` (1) |
 //! | `mul` | a, b -> a * b | |
 //! | `scale` | a -> alpha * a | `alpha` |
+//! | `scale_channels` | x `[T, N]`; weight of N elements -> each channel times its own, `[T, N]` c; also applied to gradients | |
+//! | `scale_channels_weight_backward` | dy, x `[T, N]` -> dweight of N elements, accumulated | |
 //! | `dropout` | x `[T, D]`, sequences `[T]`, positions `[T]` -> `[T, D]`; also applied to gradients | `p`; scalars: seed low, seed high, step, site |
 //! | `cross_entropy` | logits `[T, V]`, labels `[T]` -> loss `[T]` r, lse `[T]` r, correct `[T]` i32 | |
 //! | `cross_entropy_backward` | logits, labels, lse -> dlogits `[T, V]` c | scalars: factor |
@@ -58,7 +60,7 @@ use crate::graph::{Attributes, Dim, Graph, ParamId, ValueId, ValueType};
 /// How many inputs, params and outputs an op of graphs has; none for an op that version 1 does not know.
 pub fn operands(op: &str) -> Option<[RangeInclusive<usize>; 3]> {
     let (inputs, params, outputs) = match op {
-        "embedding" | "rms_norm" => (1, 1..=1, 1),
+        "embedding" | "rms_norm" | "scale_channels" => (1, 1..=1, 1),
         "linear" => (1, 1..=2, 1),
         "rope" | "swiglu" | "add" | "mul" => (2, 0..=0, 1),
         "attention" => (4, 0..=0, 2),
@@ -194,6 +196,18 @@ pub fn add(graph: &mut Graph, a: ValueId, b: ValueId, alpha: f64) -> ValueId {
         &[],
         vec![ty],
         Attributes::new().with("alpha", alpha),
+    )
+}
+
+/// Each channel of `x` `[T, N]` times the element of `weight` for it, `[T, N]`; the weight has N elements in any shape.
+pub fn scale_channels(graph: &mut Graph, x: ValueId, weight: ParamId) -> ValueId {
+    let ty = graph.type_of(x).clone();
+    graph.node(
+        "scale_channels",
+        &[x],
+        &[weight],
+        vec![ty],
+        Attributes::new(),
     )
 }
 

@@ -44,6 +44,18 @@ pub(super) fn apply(tape: &mut Tape<'_>, placed: &Placed) -> Result<()> {
                 tape.chain(placed, op, x, vec![dy, x], vec![weight], attributes);
             }
         }
+        "scale_channels" => {
+            let (x, weight) = (node.inputs[0], node.params[0]);
+            if tape.trainable[weight] {
+                let target = vec![Target::Gradient(weight)];
+                let op = "scale_channels_weight_backward";
+                tape.emit(placed, op, vec![dy, x], vec![], target, attributes.clone());
+            }
+            if tape.needs[x] {
+                let op = "scale_channels";
+                tape.chain(placed, op, x, vec![dy], vec![weight], attributes);
+            }
+        }
         "rope" => {
             let (x, positions) = (node.inputs[0], node.inputs[1]);
             tape.chain(

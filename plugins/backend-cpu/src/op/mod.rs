@@ -4,6 +4,7 @@ mod adamw;
 mod arithmetic;
 mod attention;
 mod bias;
+mod columns;
 mod cross_entropy;
 mod dropout;
 mod embedding;
@@ -93,6 +94,7 @@ const OPS: &[&[Op]] = &[
     arithmetic::OPS,
     attention::OPS,
     bias::OPS,
+    columns::OPS,
     cross_entropy::OPS,
     dropout::OPS,
     embedding::OPS,
