@@ -40,7 +40,12 @@ pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
     };
     std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     run(script("bnb.py").current_dir(&out))?;
-    for made in ["make_llama.py", "make_families.py", "make_generation.py"] {
+    for made in [
+        "make_llama.py",
+        "make_families.py",
+        "make_generation.py",
+        "make_ia3.py",
+    ] {
         run(script(made).arg(&golden).arg(&out))?;
     }
     run(script("make_packed.py").arg(&out))?;

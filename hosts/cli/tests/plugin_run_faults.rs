@@ -38,6 +38,8 @@ impl Faulty {
     /// The program with `CALLBACK:KIND` as its plugin's fault.
     fn command(&self, out: &str, more: &str, fault: &str) -> Command {
         let mut command = self.training.command(out, more);
+        // What a probe found under another fault is forgotten.
+        let _ = fs::remove_dir_all(self.training.path("data"));
         command.env("FAULTY_RUN", fault).env("RUST_BACKTRACE", "0");
         command.env("FAULTY_RUN_CPU", cpu());
         command

@@ -1,0 +1,135 @@
+//! Plugins of third parties through the program: they train, go on, are evaluated, generate and are merged.
+#![cfg(feature = "embedded")]
+
+mod training;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value as Json;
+use training::{Trained, Training, last_line};
+
+/// Runs in a folder whose `plugins` holds sample libraries.
+struct Samples(Training);
+
+impl Samples {
+    fn new(plugins: &[&str]) -> Self {
+        let training = Training::new("--plugin-dir plugins");
+        let folder = training.path("plugins");
+        fs::create_dir(&folder).expect("a folder");
+        for plugin in plugins {
+            let library = espalier_samples::library(plugin);
+            let name = library.file_name().expect("a library is a file");
+            fs::copy(&library, folder.join(name)).expect("a copy");
+        }
+        Samples(training)
+    }
+
+    /// Trains with `plugins`, on one thread and on three, and again in two parts: all to the same bits.
+    fn trains(&self, plugins: &str) -> Trained {
+        let more = format!("--plugins {plugins}");
+        let whole = self.0.succeed("whole", &more);
+        let loss = |line: &[Json]| line[1].as_f64().expect("a loss");
+        let losses: Vec<f64> = whole
+            .metrics
+            .iter()
+            .filter(|line| line[1].is_number())
+            .map(|line| loss(line))
+            .collect();
+        assert_eq!(losses.len(), 6, "{plugins}");
+        assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
+        let threads = self.0.succeed("threads", &format!("{more} --threads 3"));
+        assert!(threads == whole, "{plugins}: other bits on three threads");
+        // A run killed after its second checkpoint, as far as its directory tells.
+        let out = self.0.path("parts");
+        training::copy(&self.0.path("whole"), &out);
+        for name in [
+            "adapter",
+            "checkpoints/step-6",
+            "report.html",
+            "report.json",
+        ] {
+            let path = out.join(name);
+            let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+        }
+        let parts = self.0.succeed("parts", &format!("{more} --resume"));
+        assert!(parts == whole, "{plugins}: other bits after --resume");
+        whole
+    }
+
+    /// The standard output of `host` with these words.
+    fn host(&self, words: &str) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+        command.current_dir(self.0.folder.path());
+        command.env("XDG_DATA_HOME", self.0.path("data"));
+        command.args(words.split_whitespace());
+        let output = command.output().expect("the host starts");
+        assert!(output.status.success(), "{words}: {}", last_line(&output));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// The loss that `host eval` finds.
+    fn loss(&self, words: &str) -> f64 {
+        let text = self.host(&format!(
+            "eval --json --data rows.jsonl --set model.compute=f32 {words}"
+        ));
+        let found: Json = serde_json::from_str(&text).expect("JSON");
+        found["loss"].as_f64().expect("a loss")
+    }
+}
+
+fn model() -> String {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
+    tests.join("golden/llama/tiny").display().to_string()
+}
+
+#[test]
+fn quantizers_described_and_decoding_train_go_on_evaluate_and_generate() {
+    for quantizer in ["linear4", "decode-only"] {
+        let samples = Samples::new(&[quantizer]);
+        samples.trains(&format!("{quantizer},lora"));
+        let common = format!(
+            "--model {} --plugin-dir plugins --plugins {quantizer} --adapter whole/adapter",
+            model()
+        );
+        let loss = samples.loss(&common);
+        assert!(loss.is_finite() && loss < 10.0, "{quantizer}: {loss}");
+        let words = format!("generate {common} --max-tokens 8 --temperature 0 --prompt and");
+        assert_eq!(samples.host(&words), samples.host(&words), "{quantizer}");
+        // What it decodes to is what the adapter was trained on.
+        let merged = format!("merge {common} --base decoded --out merged");
+        samples.host(&merged);
+        let found = samples.loss("--model merged");
+        assert!(
+            (found - loss).abs() < 1e-4,
+            "{quantizer}: {found}, merged from {loss}"
+        );
+    }
+}
+
+#[test]
+fn ia3_trains_goes_on_and_is_merged() {
+    let samples = Samples::new(&["ia3"]);
+    let learned = samples.trains("ia3");
+    assert!(learned.files.contains_key("adapter_config.json"));
+    let common = format!(
+        "--model {} --plugin-dir plugins --adapter whole/adapter",
+        model()
+    );
+    let loss = samples.loss(&common);
+    samples.host(&format!("generate {common} --max-tokens 8 --prompt and"));
+    samples.host(&format!("merge {common} --out merged"));
+    let found = samples.loss("--model merged");
+    assert!((found - loss).abs() < 1e-5, "{found}, merged from {loss}");
+}
+
+#[test]
+fn another_order_of_the_same_step_gives_the_same_bits() {
+    let samples = Samples::new(&["two-pass"]);
+    let ours = samples.0.succeed("single", "--plugins lora,single");
+    let theirs = samples.trains("lora,two-pass");
+    assert!(theirs == ours, "two-pass: other bits than single");
+    let output = samples.0.run("ranks", "--plugins lora,two-pass --ranks 2");
+    assert_eq!(output.status.code(), Some(2), "{}", last_line(&output));
+}

@@ -1,0 +1,113 @@
+//! Sample plugins of third parties against the peers and against the shipped ones, loaded as libraries.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use espalier_tests::{
+    Golden, Rig, golden_path, largest_difference, micro_batch, relative_norm, step_of,
+};
+use espalier_trainer::data::MicroBatch;
+use espalier_trainer::step;
+use tempfile::TempDir;
+
+/// A folder with the libraries of sample plugins.
+fn folder(plugins: &[&str]) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for plugin in plugins {
+        let library = espalier_samples::library(plugin);
+        let name = library.file_name().expect("a library is a file");
+        fs::copy(&library, folder.path().join(name)).expect("a copy");
+    }
+    folder
+}
+
+fn model() -> PathBuf {
+    golden_path("llama/tiny-trained")
+}
+
+fn eval_batch() -> MicroBatch {
+    let rows = Golden::open("llama/data.safetensors").rows("eval_tokens");
+    micro_batch(&rows, &rows)
+}
+
+/// The model in f32 with the plugins of `folder` to choose from.
+fn rig(folder: &Path, keys: &[(&str, &str)]) -> Rig {
+    let folder = format!("[{folder:?}]");
+    let mut all = vec![
+        ("run.plugin_dirs", folder.as_str()),
+        ("model.compute", "\"f32\""),
+        ("data.max_seq_len", "48"),
+        ("data.micro_batch", "4"),
+        ("optim.learning_rate", "2e-3"),
+        ("optim.weight_decay", "0.01"),
+        ("optim.clip_norm", "0.0"),
+    ];
+    all.extend(keys);
+    Rig::new(&model(), &all)
+}
+
+#[test]
+fn ia3_computes_and_learns_as_in_peft() {
+    let folder = folder(&["ia3"]);
+    let golden = Golden::open("ia3/expected.safetensors");
+    let adapter = format!("{:?}", golden_path("ia3/adapter"));
+    for recompute in ["\"none\"", "\"layer\""] {
+        let keys = [
+            ("model.adapter", adapter.as_str()),
+            ("model.recompute", recompute),
+        ];
+        // The plugin is found by the peft_type of its adapter_config.json, its targets stand there.
+        let rig = rig(folder.path(), &keys);
+        let found = rig.loss_and_gradients(&step_of(vec![eval_batch()]));
+        let expected = golden.numbers("loss")[0];
+        assert!(
+            (found - expected).abs() <= 1e-6,
+            "loss {found}, expected {expected}"
+        );
+        let difference = largest_difference(&rig.logits(&eval_batch()), golden.numbers("logits"));
+        assert!(difference <= 2e-5, "logits differ by {difference}");
+        let compare = |prefix: &str, most: f64, of: &dyn Fn(&str) -> Vec<f64>| {
+            let names = golden.names().filter_map(|name| name.strip_prefix(prefix));
+            let names: Vec<&str> = names.collect();
+            assert_eq!(names.len(), 6, "three factors for each of two layers");
+            for name in names {
+                let expected = golden.numbers(&format!("{prefix}{name}"));
+                let distance = relative_norm(&of(name), expected);
+                assert!(distance <= most, "{prefix}{name} is off by {distance}");
+            }
+        };
+        compare("grad.", 1e-5, &|name| rig.gradient(name));
+        let rows = Golden::open("llama/data.safetensors").rows("train_tokens");
+        let steps = golden
+            .numbers("curve.loss")
+            .iter()
+            .zip(golden.numbers("curve.norm"));
+        for (index, (rows, (loss, norm))) in rows.chunks(4).zip(steps).enumerate() {
+            let batch = step_of(vec![micro_batch(rows, rows)]);
+            let at = [index as u64, 10];
+            let found = step::train(&rig.executor, &rig.config.optim, &batch, at, 42);
+            let found = found.expect("a step");
+            let distance = (found.loss - loss).abs();
+            assert!(distance <= 1e-5, "step {index}: loss is off by {distance}");
+            let distance = (found.grad_norm / norm - 1.0).abs();
+            assert!(distance <= 1e-4, "step {index}: norm is off by {distance}");
+        }
+        compare("last.", 2e-4, &|name| rig.values(name));
+    }
+}
+
+#[test]
+fn codes_of_three_bits_decode_to_the_weight_in_every_window() {
+    let folder = folder(&["decode-only"]);
+    let plugins = ("plugins", "[\"decode-only\", \"lora\"]");
+    let rig = rig(folder.path(), &[plugins]);
+    assert_eq!(rig.loaded.encoded, 14, "seven linears of two layers");
+    let dense = Golden::open("llama/forward_tiny-trained.safetensors");
+    let found = rig.logits(&eval_batch());
+    // Three bits a weight cost much on a model this small, and a wrong code costs all.
+    let distance = relative_norm(&found, dense.numbers("logits"));
+    assert!(
+        (0.01..0.6).contains(&distance),
+        "logits are off by {distance}"
+    );
+}
