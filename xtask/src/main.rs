@@ -2,6 +2,7 @@
 
 mod abi;
 mod archive;
+mod bench;
 mod big_data;
 mod dist;
 mod doors;
@@ -42,6 +43,8 @@ enum Command {
     Quickstart(quickstart::Options),
     /// Compare with the real peers (transformers, peft, bitsandbytes)
     Peers(peers::Options),
+    /// Time runs side by side: plugins of third parties beside the shipped ones
+    Bench(bench::Options),
     /// Write a JSONL file of a given size
     BigData(big_data::Options),
     /// Make the golden data again with the peers and compare it with the committed
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Tidy(options) => tidy::check(&workspace, &options),
         Command::Quickstart(options) => quickstart::check(&workspace, &options),
         Command::Peers(options) => peers::compare(&workspace, &options),
+        Command::Bench(options) => bench::measure(&workspace, &options),
         Command::BigData(options) => big_data::write(&options),
         Command::Golden(options) => golden::regenerate(&workspace, &options),
     });
