@@ -9,6 +9,7 @@ use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::schedule::{ShardingRequest, UnitBytes};
 use espalier_interface::{ErrorCode, Role, Serial, Services};
 use espalier_nf4 as _;
+use espalier_samples::patched;
 use espalier_trainer::library::{LibraryFault, WorldWritable};
 use espalier_trainer::registry::{Registry, RegistryError, SearchPath, Status};
 use serde_json::{Map, Value as Json, json};
@@ -82,20 +83,6 @@ fn loaded(dir: &TempDir) -> Registry {
 
 fn options(json: Json) -> Map<String, Json> {
     json.as_object().expect("an object").clone()
-}
-
-/// Replaces every `from` by `to`, which is as long.
-fn patched(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
-    assert_eq!(from.len(), to.len());
-    let mut bytes = bytes.to_vec();
-    let places: Vec<usize> = (0..bytes.len() - from.len())
-        .filter(|&at| bytes[at] == from[0] && bytes[at..].starts_with(from))
-        .collect();
-    assert!(!places.is_empty(), "{} is not there", from.escape_ascii());
-    for at in places {
-        bytes[at..at + to.len()].copy_from_slice(to);
-    }
-    bytes
 }
 
 #[cfg(feature = "embedded")]

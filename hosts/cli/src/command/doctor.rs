@@ -35,7 +35,7 @@ pub fn run(arguments: &DoctorArguments, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "  none")?;
     }
     for library in &broken {
-        writeln!(out, "  {library}")?;
+        writeln!(out, "  {library}; next: {}", library.next_step())?;
     }
     writeln!(out, "\nplugins are looked for in this order:")?;
     for place in registry.search().shown() {
