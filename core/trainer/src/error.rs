@@ -101,6 +101,18 @@ pub enum Error {
         /// What there is.
         available: Bytes,
     },
+    /// A running job goes on as it was.
+    #[error("{asked} is refused, the run goes on as it was: {reason}")]
+    SwapRefused {
+        /// `quantizer=hqq`.
+        asked: String,
+        /// The run's own words.
+        reason: String,
+        /// The code of the failure that kept the job from it.
+        exit_code: u8,
+        /// What the user can do.
+        next_step: String,
+    },
     /// A signal ended what writes nothing.
     #[error("stopped by signal {signal}")]
     Interrupted {
@@ -174,6 +186,7 @@ impl Error {
             Error::Peer { .. } => 6,
             Error::NotFinite { .. } | Error::LogitsNotFinite { .. } | Error::Unwritable { .. } => 7,
             Error::OutOfMemory { .. } => 8,
+            Error::SwapRefused { exit_code, .. } => *exit_code,
             Error::Stopped { signal, .. } | Error::Interrupted { signal } => {
                 u8::try_from(128 + signal).unwrap_or(130)
             }
@@ -217,6 +230,7 @@ impl Error {
             }
             Error::Unwritable { .. } => "choose a wider --dtype: f32 or bf16".into(),
             Error::OutOfMemory { .. } => memory_step(),
+            Error::SwapRefused { next_step, .. } => next_step.clone(),
             Error::Interrupted { .. } => "start again".into(),
             Error::Stopped { saved, .. } => match saved {
                 Some(path) => format!(
@@ -239,6 +253,29 @@ impl<T> BackendCall<T> for std::result::Result<T, PluginError> {
     fn during(self, callback: &str) -> Result<T> {
         self.map_err(|error| Error::plugin("backend", callback, error))
     }
+}
+
+/// An error and its causes in one line, `what failed: why: why`.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut line = one_line(&error.to_string());
+    let mut said = line.clone();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let text = one_line(&cause.to_string());
+        // An error that shows its source itself would say it twice.
+        if !said.contains(&text) {
+            line = format!("{line}: {text}");
+            said = text;
+        }
+        source = cause.source();
+    }
+    line
+}
+
+/// Text of several lines in one.
+pub fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join(" ")
 }
 
 fn memory_step() -> String {

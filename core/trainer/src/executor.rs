@@ -1,5 +1,7 @@
 //! A program on a device: storage for every byte, launches in the schedule's order, and what a step reads back.
 
+mod adopt;
+mod allocation;
 mod diagnose;
 mod infer;
 mod launch;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 
 use espalier_interface::model::UnitKind;
 use espalier_interface::schedule::{Act, Schedule, When};
-use espalier_interface::{Device, PluginError, Quantizer, Stream};
+use espalier_interface::{Device, DeviceInfo, PluginError, Quantizer, Stream};
 
 use crate::data::MicroBatch;
 use crate::error::{BackendCall, Result};
@@ -25,7 +27,7 @@ pub use diagnose::NotFinite;
 pub use launch::Prepared;
 pub use order::check_order;
 pub use state::StatePart;
-pub use storage::{Sizes, Storage};
+pub use storage::{Beside, Sizes, Storage, StorageLayout};
 pub(crate) use transfer::{numbers, write};
 
 use launch::{Numbers, Window};
@@ -86,6 +88,7 @@ pub struct Update {
 /// A program, its storage and its kernels on one device.
 pub struct Executor {
     device: Arc<dyn Device>,
+    device_info: DeviceInfo,
     program: Program,
     generator: Option<Program>,
     generation: Option<Generation>,
@@ -103,6 +106,7 @@ impl Executor {
     pub fn new(plan: RunPlan, storage: Storage) -> Self {
         Executor {
             device: plan.device,
+            device_info: plan.device_info,
             program: plan.program,
             generator: plan.generator,
             generation: plan.demand.generation,
@@ -118,6 +122,11 @@ impl Executor {
     /// The run's params.
     pub fn params(&self) -> &[Param] {
         &self.params
+    }
+
+    /// The device, and what it says of itself.
+    pub fn device(&self) -> (Arc<dyn Device>, DeviceInfo) {
+        (Arc::clone(&self.device), self.device_info.clone())
     }
 
     /// Bytes that the device holds for the run.

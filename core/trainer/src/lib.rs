@@ -43,6 +43,7 @@ pub mod signal;
 pub mod splice;
 pub mod step;
 pub mod stop;
+pub mod swap;
 pub mod tensorboard;
 pub mod threads;
 pub mod train;

@@ -18,7 +18,7 @@ use espalier_interface::{DType, Device, DeviceInfo, Quantizer, WeightLayout};
 use crate::arena::aligned;
 use crate::config::{ComputeType, Config, ParamType, Recompute};
 use crate::error::BackendCall;
-use crate::executor::{Prepared, Storage};
+use crate::executor::{Prepared, Storage, StorageLayout};
 use crate::packing::{SavedParam, packed_weights};
 use crate::params::{self, Dtypes, Param, Training};
 use crate::program::{self, CacheShape, Limits, Program};
@@ -282,18 +282,21 @@ impl RunPlan {
     /// # Errors
     /// What the backend reports.
     pub fn storage(&self) -> Result<Storage, Error> {
+        Storage::new(&self.device, &self.storage_layout()).during("alloc")
+    }
+
+    /// What the run's storage follows from.
+    pub fn storage_layout(&self) -> StorageLayout<'_> {
         let generator = self.generator.as_ref();
         let arena = self.program.arena.bytes();
         let arena = generator.map_or(arena, |generator| arena.max(generator.arena.bytes()));
-        Storage::new(
-            self.device.as_ref(),
-            self.program.units.len(),
-            &self.params,
-            self.dtypes,
-            self.demand.batch(),
-            [arena, self.prepared.workspace_bytes],
-        )
-        .during("alloc")
+        StorageLayout {
+            units: self.program.units.len(),
+            params: &self.params,
+            dtypes: self.dtypes,
+            batch: self.demand.batch(),
+            scratch: [arena, self.prepared.workspace_bytes],
+        }
     }
 
     /// How param number `index` comes by its segments, if it is packed.

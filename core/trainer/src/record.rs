@@ -82,7 +82,7 @@ fn adapter_files(adapter: &AdapterDirectory) -> Result<Vec<FileHash>, Error> {
 }
 
 /// Hash of what the model and the adapter are as data, and of how every param is stored.
-fn plan_sha256(plan: &RunPlan) -> String {
+pub(crate) fn plan_sha256(plan: &RunPlan) -> String {
     let params: Vec<_> = plan
         .params
         .iter()

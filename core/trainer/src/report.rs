@@ -24,6 +24,7 @@ use serde::Serialize;
 use crate::Error;
 use crate::files::write_atomically;
 use crate::observer::{Event, Observer};
+use crate::swap::SwapRecord;
 
 use chart::Chart;
 use course::Course;
@@ -53,6 +54,8 @@ pub struct Report {
     pub headline: Headline,
     /// All evaluations.
     pub evals: Vec<EvalPoint>,
+    /// Swaps of plugins, those refused too.
+    pub swaps: Vec<SwapRecord>,
     /// Memory as planned and as observed.
     pub memory: Memory,
     /// Curves by step, thinned to what a screen can show.
@@ -90,6 +93,7 @@ impl Report {
             usages: usage::usages(directory, &record),
             span: [first.unwrap_or(0), last],
             evals: course.evals,
+            swaps: course.swaps,
             record,
         })
     }

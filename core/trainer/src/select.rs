@@ -2,7 +2,9 @@
 
 mod packed_checkpoint;
 mod quantizers;
+mod replacement;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,12 +15,13 @@ use espalier_interface::{
 use serde_json::Value as Json;
 
 use crate::Error;
-use crate::config::{Config, Init, Section};
+use crate::config::{Config, Init, ResolvedConfig, Section};
 use crate::files::{AdapterDirectory, ModelDirectory};
 use crate::registry::{PluginIdentity, Registry, RegistryError};
 
 pub use packed_checkpoint::{PackedCheckpoint, Packing, read_object};
 pub use quantizers::Quantizers;
+pub(crate) use replacement::Replacement;
 
 /// A component that was made, and where it came from.
 pub struct Chosen<T: ?Sized> {
@@ -38,6 +41,14 @@ impl<T: ?Sized> Clone for Chosen<T> {
 }
 
 impl<T: ?Sized> Chosen<T> {
+    /// What the registry made.
+    fn of((plugin, identity): (Box<T>, PluginIdentity)) -> Self {
+        Chosen {
+            plugin: Arc::from(plugin),
+            identity,
+        }
+    }
+
     /// The error for a call to this component that failed.
     pub fn failed(&self, callback: &str, source: PluginError) -> Error {
         Error::Plugin {
@@ -60,11 +71,8 @@ impl Chosen<dyn Quantizer> {
         options: &Section,
         services: &'static dyn Services,
     ) -> Result<Self, RegistryError> {
-        let (plugin, identity) = registry.create_quantizer(name, options, services)?;
-        Ok(Chosen {
-            plugin: Arc::from(plugin),
-            identity,
-        })
+        let made = registry.create_quantizer(name, options, services)?;
+        Ok(Chosen::of(made))
     }
 }
 
@@ -84,102 +92,158 @@ pub struct Components {
     pub backend: Chosen<dyn Backend>,
 }
 
-/// Makes the components that `config` names, and the defaults of the roles it leaves out.
+/// Makes the components that the config names, and the defaults of the roles it leaves out.
 ///
 /// # Errors
 /// An unknown name, two components of one role, an option that is not known or not allowed.
 pub fn select(
-    config: &Config,
+    resolved: &ResolvedConfig,
     directory: &ModelDirectory,
     registry: &Registry,
     services: &'static dyn Services,
 ) -> Result<Components, Error> {
-    let roles = registry.roles_of(&config.plugins)?;
-    let named = |role: Role| roles.get(&role).map(String::as_str);
-    let empty = Section::new();
-    let options = |role: &str, name: &str| config.section(role, name).unwrap_or(&empty).clone();
-
-    let family = match named(Role::FAMILY) {
-        Some(name) => name.to_owned(),
-        None => registry.family_for(model_type(directory.config())?)?,
-    };
-    let (plugin, identity) = registry.create_family(&family, &empty, services)?;
-    let family = Chosen {
-        plugin: Arc::from(plugin),
-        identity,
-    };
-
+    let config = resolved.config();
+    let selection = Selection::new(config, registry, services)?;
+    let family = selection.family(directory)?;
     let saved_adapter = match &config.model.adapter {
         Some(path) => Some(AdapterDirectory::open(path)?),
         None => None,
     };
-    let adapter_name = match (named(Role::ADAPTER), &saved_adapter) {
-        (Some(name), _) => Some(name.to_owned()),
-        (None, Some(saved)) => Some(registry.adapter_for(peft_type(saved)?)?),
-        (None, None) => None,
-    };
-    let adapter = match adapter_name {
-        None => None,
-        Some(name) => {
-            let given = options("adapter", &name);
-            let options = match &saved_adapter {
-                None => given,
-                Some(saved) => {
-                    // Any instance can read a saved config; its own options do not matter.
-                    let (reader, identity) = registry.create_adapter(&name, &empty, services)?;
-                    let reader = Chosen {
-                        plugin: Arc::<dyn Adapter>::from(reader),
-                        identity,
-                    };
-                    let read = reader.plugin.options_from_saved(saved.config());
-                    let read = read.map_err(|e| reader.failed("options_from_saved", e))?;
-                    let mut options = given;
-                    options.extend(read.0);
-                    options
-                }
-            };
-            let (plugin, identity) = registry.create_adapter(&name, &options, services)?;
-            Some(Chosen {
-                plugin: Arc::from(plugin),
-                identity,
-            })
-        }
-    };
-
+    let with_options = saved_adapter.as_ref();
+    let with_options = with_options.filter(|_| !resolved.has_own_adapter_options());
+    let adapter = selection.adapter(with_options)?;
     let packed = match config.model.init {
         Init::Checkpoint => PackedCheckpoint::open(directory, registry, services)?,
         Init::Random => None,
-    };
-    let default = named(Role::QUANTIZER);
-    let quantizers = Quantizers::select(config, default, packed, registry, services)?;
-
-    let sharding = named(Role::SHARDING).unwrap_or("single");
-    let (plugin, identity) =
-        registry.create_sharding(sharding, &options("sharding", sharding), services)?;
-    let sharding = Chosen {
-        plugin: Arc::from(plugin),
-        identity,
-    };
-    let backend = config
-        .run
-        .backend
-        .as_deref()
-        .or(named(Role::BACKEND))
-        .unwrap_or("cpu");
-    let (plugin, identity) =
-        registry.create_backend(backend, &options("backend", backend), services)?;
-    let backend = Chosen {
-        plugin: Arc::from(plugin),
-        identity,
     };
     Ok(Components {
         family,
         adapter,
         saved_adapter,
-        quantizers,
-        sharding,
-        backend,
+        quantizers: selection.quantizers(packed)?,
+        sharding: selection.sharding()?,
+        backend: selection.backend()?,
     })
+}
+
+/// The choice of a component for each role.
+pub(crate) struct Selection<'a> {
+    config: &'a Config,
+    roles: BTreeMap<Role, String>,
+    registry: &'a Registry,
+    services: &'static dyn Services,
+}
+
+impl<'a> Selection<'a> {
+    /// The choice that `config` makes among the components of `registry`.
+    ///
+    /// # Errors
+    /// An unknown name, two components of one role.
+    pub fn new(
+        config: &'a Config,
+        registry: &'a Registry,
+        services: &'static dyn Services,
+    ) -> Result<Self, Error> {
+        Ok(Selection {
+            config,
+            roles: registry.roles_of(&config.plugins)?,
+            registry,
+            services,
+        })
+    }
+
+    fn named(&self, role: Role) -> Option<&str> {
+        self.roles.get(&role).map(String::as_str)
+    }
+
+    fn options(&self, role: Role, name: &str) -> Section {
+        let given = self.config.section(role.0, name);
+        given.cloned().unwrap_or_default()
+    }
+
+    fn family(&self, directory: &ModelDirectory) -> Result<Chosen<dyn Family>, Error> {
+        let name = match self.named(Role::FAMILY) {
+            Some(name) => name.to_owned(),
+            None => self.registry.family_for(model_type(directory.config())?)?,
+        };
+        let made = self
+            .registry
+            .create_family(&name, &Section::new(), self.services)?;
+        Ok(Chosen::of(made))
+    }
+
+    /// The adapter; the options of a `saved` one win over the config's.
+    ///
+    /// # Errors
+    /// An unknown name, an option that is not known or not allowed.
+    pub fn adapter(
+        &self,
+        saved: Option<&AdapterDirectory>,
+    ) -> Result<Option<Chosen<dyn Adapter>>, Error> {
+        let name = match (self.named(Role::ADAPTER), saved) {
+            (Some(name), _) => name.to_owned(),
+            (None, Some(saved)) => self.registry.adapter_for(peft_type(saved)?)?,
+            (None, None) => return Ok(None),
+        };
+        let mut options = self.options(Role::ADAPTER, &name);
+        if let Some(saved) = saved {
+            // Any instance can read a saved config; its own options do not matter.
+            let reader = self
+                .registry
+                .create_adapter(&name, &Section::new(), self.services)?;
+            options.extend(saved_options(&Chosen::of(reader), saved)?);
+        }
+        let made = self
+            .registry
+            .create_adapter(&name, &options, self.services)?;
+        Ok(Some(Chosen::of(made)))
+    }
+
+    /// The quantizers; `packed` is how the checkpoint's weights are packed already.
+    ///
+    /// # Errors
+    /// An unknown name, an option that is not known or not allowed.
+    pub fn quantizers(&self, packed: Option<PackedCheckpoint>) -> Result<Quantizers, Error> {
+        let default = self.named(Role::QUANTIZER);
+        Quantizers::select(self.config, default, packed, self.registry, self.services)
+    }
+
+    /// The sharding strategy.
+    ///
+    /// # Errors
+    /// An unknown name, an option that is not known or not allowed.
+    pub fn sharding(&self) -> Result<Chosen<dyn Sharding>, Error> {
+        let name = self.named(Role::SHARDING).unwrap_or("single");
+        let options = self.options(Role::SHARDING, name);
+        let made = self
+            .registry
+            .create_sharding(name, &options, self.services)?;
+        Ok(Chosen::of(made))
+    }
+
+    /// The compute backend.
+    ///
+    /// # Errors
+    /// An unknown name, an option that is not known or not allowed.
+    pub fn backend(&self) -> Result<Chosen<dyn Backend>, Error> {
+        let given = self.config.run.backend.as_deref();
+        let name = given.or(self.named(Role::BACKEND)).unwrap_or("cpu");
+        let options = self.options(Role::BACKEND, name);
+        let made = self
+            .registry
+            .create_backend(name, &options, self.services)?;
+        Ok(Chosen::of(made))
+    }
+}
+
+/// The options that a saved adapter was made with, as `adapter` reads them.
+pub(crate) fn saved_options(
+    adapter: &Chosen<dyn Adapter>,
+    saved: &AdapterDirectory,
+) -> Result<Section, Error> {
+    let read = adapter.plugin.options_from_saved(saved.config());
+    let read = read.map_err(|error| adapter.failed("options_from_saved", error))?;
+    Ok(read.0)
 }
 
 impl Components {

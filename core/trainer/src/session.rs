@@ -180,7 +180,7 @@ impl<'a> Ground<'a> {
         let services = HostServices::start_until(config.run.threads, stop.clone())?;
         let registry = Registry::discover(&SearchPath::of(resolved));
         sections::check(resolved, &registry)?;
-        let components = select::select(config, &directory, &registry, services)?;
+        let components = select::select(resolved, &directory, &registry, services)?;
         refuse_untrained_adapter(purpose, &components)?;
         let model = describe(&directory, &components)?;
         let (device, device_info) = open_device(config, &components)?;
@@ -294,7 +294,10 @@ fn model_directory(config: &Config) -> Result<ModelDirectory, Error> {
 }
 
 /// The model that `config.json` describes.
-fn describe(directory: &ModelDirectory, components: &Components) -> Result<Model, Error> {
+pub(crate) fn describe(
+    directory: &ModelDirectory,
+    components: &Components,
+) -> Result<Model, Error> {
     let family = &components.family;
     let described = family.plugin.describe(directory.config());
     described.map_err(|error| match error.code {
@@ -308,7 +311,7 @@ fn describe(directory: &ModelDirectory, components: &Components) -> Result<Model
 }
 
 /// Opens the device that the config names, the backend's first otherwise.
-fn open_device(
+pub(crate) fn open_device(
     config: &Config,
     components: &Components,
 ) -> Result<(Arc<dyn Device>, DeviceInfo), Error> {

@@ -3,6 +3,7 @@
 mod beginning;
 mod metrics;
 mod runner;
+mod swaps;
 mod weights;
 
 use std::path::PathBuf;
@@ -12,21 +13,20 @@ use espalier_interface::{DType, ErrorCode, Role};
 use crate::Error;
 use crate::checkpoint::{self, Checkpoints, ResumeFrom};
 use crate::config::ResolvedConfig;
-use crate::files;
 use crate::observer::{EvalMetrics, Event, Observer};
 use crate::plan::Purpose;
 use crate::record;
 use crate::session::Session;
 use crate::stop::StopFlag;
+use crate::swap::{Facts, Live, Mailbox, Surroundings, SwapRecord};
 use crate::{export, measure, report};
 
-pub(crate) use weights::check_saved_adapter;
 pub use weights::load;
+pub(crate) use weights::{Loading, check_saved_adapter};
 
 use beginning::Beginning;
 use metrics::Metrics;
 use runner::Runner;
-use weights::Loading;
 
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +41,8 @@ pub struct RunSummary {
     pub eval_after: Option<EvalMetrics>,
     /// Whether the run was finished already, and nothing was done.
     pub finished_before: bool,
+    /// Swaps of plugins that were made.
+    pub swaps: Vec<SwapRecord>,
     /// What was written: `adapter/` or `model/`.
     pub saved: PathBuf,
 }
@@ -53,6 +55,7 @@ impl RunSummary {
             eval_before: None,
             eval_after: None,
             finished_before: true,
+            swaps: Vec::new(),
             saved,
         }
     }
@@ -105,12 +108,16 @@ fn start(
         report::conclude(out, observer);
         return Ok(RunSummary::finished_before(saved));
     }
-    let session = Session::open_for(resolved, Purpose::Train, observer, stop);
+    let swapped = match &resumed {
+        Some(beginning) => &beginning.swapped(resolved)?,
+        None => resolved,
+    };
+    let session = Session::open_for(swapped, Purpose::Train, observer, stop);
     let trained = session.and_then(|session| {
         session.plan.check(session.plan.available())?;
         let backend = session.components.backend.identity.clone();
         let beginning = resumed.map_or_else(|| Beginning::fresh(out), Ok)?;
-        train_session(resolved, session, &beginning, observer, stop)
+        train_session([resolved, swapped], session, &beginning, observer, stop)
             .map_err(|error| error.naming(Role::BACKEND.0, &backend))
     });
     trained.map_err(|error| stopped(error, stop, &Checkpoints::of(out)))
@@ -139,22 +146,22 @@ fn stopped(error: Error, stop: &StopFlag, checkpoints: &Checkpoints) -> Error {
     }
 }
 
-/// The run of a session that fits.
+/// The run of a session that fits; it was opened under the second config, the first with the swaps so far.
 fn train_session(
-    resolved: &ResolvedConfig,
+    configs: [&ResolvedConfig; 2],
     session: Session,
     beginning: &Beginning,
     observer: &dyn Observer,
     stop: &StopFlag,
 ) -> Result<RunSummary, Error> {
-    let trained = train_from(resolved, session, beginning, observer, stop);
+    let trained = train_from(configs, session, beginning, observer, stop);
     report::conclude(beginning.directory.path(), observer);
     trained
 }
 
 /// The run in a directory that is claimed.
 fn train_from(
-    resolved: &ResolvedConfig,
+    [resolved, swapped]: [&ResolvedConfig; 2],
     session: Session,
     beginning: &Beginning,
     observer: &dyn Observer,
@@ -171,15 +178,15 @@ fn train_from(
         components,
         data,
         plan,
-        ..
+        services,
     } = session;
     let data = data.ok_or_else(|| Error::Usage {
         message: "no rows were given".to_owned(),
         next_step: "name their files with --data FILE".to_owned(),
     })?;
-    let (flops, sites) = (plan.flops, plan.sites.clone());
+    let facts = Facts::of(&plan);
     let loading = Loading {
-        config,
+        config: swapped.config(),
         model: &model,
         components: &components,
         observer,
@@ -199,39 +206,55 @@ fn train_from(
         None => Metrics::create(&metrics)?,
         Some(checkpoint) => Metrics::go_on(&metrics, &checkpoint.metrics())?,
     };
-    files::write_json(&directory.file("run.json"), &circumstances)?;
-    let base = model.path().display().to_string();
-    let adapter = components.adapter.as_ref();
-    let adapter = adapter.map(|chosen| (chosen, sites.as_slice(), base.as_str()));
+    let around = Surroundings {
+        model: &model,
+        services,
+        observer,
+        stop,
+    };
     let progress = beginning.progress();
     let mut runner = Runner {
         config,
         observer,
         stop,
-        executor: &executor,
+        live: Live {
+            executor,
+            components,
+            resolved: swapped.clone(),
+            facts,
+            around,
+        },
         data: &data,
-        adapter,
-        run: &circumstances,
+        base: model.path().display().to_string(),
+        run: circumstances,
+        run_json: directory.file("run.json"),
+        swaps: beginning.swaps.clone(),
+        later_swaps: beginning.later_swaps.clone().into(),
+        mailbox: Mailbox::of(directory.path()),
         checkpoints: Checkpoints::of(directory.path()),
         metrics,
         saved: (progress.step > 0).then_some(progress.step),
         progress,
         rate,
-        flops,
         peak_host_bytes: 0,
     };
-    runner.train()?;
+    runner.put_on_record()?;
+    let trained = runner.train();
+    runner.answer_the_rest();
+    let live = &runner.live;
+    trained.map_err(|error| error.naming(Role::BACKEND.0, &live.components.backend.identity))?;
     // The last to be written: it is what tells a finished run from one to go on with.
-    let saved = match adapter {
+    let saved = match live.adapter(&runner.base) {
         Some((adapter, sites, base)) => {
-            export::adapter(&executor, adapter, sites, base, directory.path())?
+            export::adapter(&live.executor, adapter, sites, base, directory.path())?
         }
         None => {
             let dtype = stored_dtype(model.config());
-            export::model(&executor, &model, dtype, directory.path())?
+            export::model(&live.executor, &model, dtype, directory.path())?
         }
     };
     observer.observe(&Event::Saved(&saved));
+    let swaps = runner.swaps.0.into_iter().map(|swap| swap.record);
     let progress = runner.progress;
     Ok(RunSummary {
         steps: progress.step,
@@ -239,6 +262,7 @@ fn train_from(
         eval_before: progress.eval_before,
         eval_after: progress.eval_after,
         finished_before: false,
+        swaps: swaps.collect(),
         saved,
     })
 }

@@ -10,6 +10,7 @@ mod plan;
 mod plugins;
 mod quantize;
 mod report;
+mod swap;
 
 use clap::{Args, Parser, Subcommand};
 use espalier_trainer::checkpoint::ResumeFrom;
@@ -25,6 +26,7 @@ pub use plan::PlanArguments;
 pub use plugins::{InspectArguments, ListArguments, PluginsArguments, PluginsCommand};
 pub use quantize::QuantizeArguments;
 pub use report::ReportArguments;
+pub use swap::SwapArguments;
 
 /// This very program, whatever has become of its file since it was started: it also tries plugin libraries.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -60,6 +62,8 @@ pub enum Command {
     Quantize(QuantizeArguments),
     /// Continue a text, answer many prompts, or talk
     Generate(GenerateArguments),
+    /// Let another plugin take over in a running job
+    Swap(SwapArguments),
     /// Show the components that can be chosen, or what one of them takes
     Plugins(PluginsArguments),
     /// Show this machine, its devices and where plugins are looked for

@@ -9,4 +9,5 @@ pub mod plan;
 pub mod plugins;
 pub mod quantize;
 pub mod report;
+pub mod swap;
 pub mod train;

@@ -5,7 +5,8 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use espalier_trainer::error::Error;
+pub use espalier_trainer::error::chain;
+use espalier_trainer::error::{Error, one_line};
 
 /// Exit code of a wrong command line.
 const USAGE: u8 = 2;
@@ -65,28 +66,6 @@ fn last_line(error: &anyhow::Error, next_step: &str) -> String {
         "" => format!("error: {causes}"),
         _ => format!("error: {causes}; next: {next_step}"),
     }
-}
-
-/// An error and its causes in one line, `what failed: why: why`.
-pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut line = one_line(&error.to_string());
-    let mut said = line.clone();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let text = one_line(&cause.to_string());
-        // An error that shows its source itself would say it twice.
-        if !said.contains(&text) {
-            line = format!("{line}: {text}");
-            said = text;
-        }
-        source = cause.source();
-    }
-    line
-}
-
-fn one_line(text: &str) -> String {
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.collect::<Vec<_>>().join(" ")
 }
 
 /// The reader of standard output went away, as in `host doctor | head -1`.

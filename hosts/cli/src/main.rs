@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Merge(arguments) => command::merge::run(&arguments, &bars, &mut out),
         Command::Quantize(arguments) => command::quantize::run(&arguments, &bars, &mut out),
         Command::Generate(arguments) => command::generate::run(&arguments, &bars, &mut out),
+        Command::Swap(arguments) => command::swap::run(&arguments, &bars, &mut out),
         Command::Plugins(arguments) => command::plugins::run(&arguments.command, &mut out),
         Command::Doctor(arguments) => command::doctor::run(&arguments, &mut out),
     };

@@ -1,21 +1,34 @@
 //! The machine as one device, and its opening.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use espalier_interface::{Backend, Device, DeviceInfo, PluginError, Result, Services};
+use espalier_interface::{Backend, Device, DeviceInfo, Options, PluginError, Result, Services};
 
 use crate::device::CpuDevice;
-use crate::machine;
+use crate::{machine, mapped_file};
 
 /// The backend `cpu`.
 pub struct CpuBackend {
     services: Arc<dyn Services>,
+    mapped_dir: PathBuf,
 }
 
 impl CpuBackend {
     /// A backend that computes on the host's threads.
     pub fn new(services: Arc<dyn Services>) -> Self {
-        CpuBackend { services }
+        CpuBackend {
+            services,
+            mapped_dir: mapped_file::default_folder(),
+        }
+    }
+
+    /// The backend with the folder of mapped files that `options` name, if they name one.
+    pub fn with(mut self, options: &Options) -> Self {
+        if let Some(folder) = options.0.get("mapped_dir").and_then(|dir| dir.as_str()) {
+            self.mapped_dir = PathBuf::from(folder);
+        }
+        self
     }
 }
 
@@ -38,6 +51,7 @@ impl Backend for CpuBackend {
             let message = format!("device {index} of backend `cpu`: there is only device 0");
             return Err(PluginError::invalid(message));
         }
-        Ok(Box::new(CpuDevice::new(self.services.clone())))
+        let device = CpuDevice::new(self.services.clone());
+        Ok(Box::new(device.mapping_in(self.mapped_dir.clone())))
     }
 }

@@ -3,6 +3,7 @@
 //! Everything put on a stream is done when the call returns, so streams are in order with one another, and
 //! events and waits have nothing left to do but to exist.
 
+use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,6 +14,7 @@ use espalier_interface::{
 };
 
 use crate::call::{Call, MOST_RANGES};
+use crate::mapped_file;
 use crate::memory::Buffers;
 use crate::op::{self, Made};
 use crate::request::{Asked, Expected};
@@ -21,6 +23,8 @@ use crate::request::{Asked, Expected};
 pub struct CpuDevice {
     services: Arc<dyn Services>,
     buffers: Buffers,
+    /// Folder of mapped files.
+    mapped_dir: PathBuf,
     streams: AtomicU64,
     events: AtomicU64,
     kernels: RwLock<Vec<Arc<Ready>>>,
@@ -43,10 +47,17 @@ impl CpuDevice {
         CpuDevice {
             services,
             buffers: Buffers::default(),
+            mapped_dir: mapped_file::default_folder(),
             streams: AtomicU64::new(1),
             events: AtomicU64::new(0),
             kernels: RwLock::default(),
         }
+    }
+
+    /// The device, with its mapped files in `folder`.
+    pub fn mapping_in(mut self, folder: PathBuf) -> Self {
+        self.mapped_dir = folder;
+        self
     }
 
     fn check_stream(&self, stream: Stream) -> Result<()> {
@@ -64,6 +75,7 @@ impl Memory for CpuDevice {
     fn alloc(&self, bytes: u64, kind: MemoryKind) -> Result<Buffer> {
         match kind {
             MemoryKind::DEVICE | MemoryKind::PINNED => self.buffers.alloc(bytes),
+            MemoryKind::MAPPED => self.buffers.alloc_mapped(bytes, &self.mapped_dir),
             MemoryKind(other) => Err(PluginError::unsupported(format!(
                 "backend `cpu` has no memory of kind {other}"
             ))),

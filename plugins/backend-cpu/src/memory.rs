@@ -1,14 +1,15 @@
-//! Buffers as anonymous mappings: zeros when made, back to the operating system when freed.
+//! Buffers as mappings, anonymous or of a file: zeros when made, back to the operating system when freed.
 #![allow(unsafe_code)] // Raw addresses of mappings, shared between launches.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use espalier_interface::{Buffer, BufferRange, ErrorCode, PluginError, Result};
 use memmap2::MmapMut;
 
-use crate::machine;
+use crate::{machine, mapped_file};
 
 /// Bytes that may be read after the end of a buffer.
 const TAIL: u64 = 64;
@@ -56,10 +57,7 @@ impl Buffers {
     /// # Errors
     /// `OUT_OF_MEMORY`.
     pub fn alloc(&self, bytes: u64) -> Result<Buffer> {
-        let refused = |why: String| {
-            let message = format!("a buffer of {bytes} bytes: {why}");
-            PluginError::new(ErrorCode::OUT_OF_MEMORY, message)
-        };
+        let refused = |why: String| out_of_memory(bytes, &why);
         let free_bytes = if bytes < LARGE {
             u64::MAX
         } else {
@@ -70,11 +68,20 @@ impl Buffers {
                 "only {free_bytes} bytes of memory are free"
             )));
         }
-        let len = bytes
-            .checked_add(TAIL)
-            .and_then(|len| usize::try_from(len).ok());
-        let len = len.ok_or_else(|| refused("more than an address can tell".to_owned()))?;
-        let mut map = MmapMut::map_anon(len).map_err(|e| refused(e.to_string()))?;
+        let map = MmapMut::map_anon(mapped_len(bytes)?).map_err(|e| refused(e.to_string()))?;
+        Ok(self.add(map, bytes))
+    }
+
+    /// As [`Buffers::alloc`], of a file in `folder` that has no name, so that its pages need not stay in memory.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` where the folder has no room; `UNSUPPORTED` for one that lies in memory itself.
+    pub fn alloc_mapped(&self, bytes: u64, folder: &Path) -> Result<Buffer> {
+        let map = mapped_file::zeros(folder, mapped_len(bytes)?)?;
+        Ok(self.add(map, bytes))
+    }
+
+    fn add(&self, mut map: MmapMut, bytes: u64) -> Buffer {
         let start = NonNull::new(map.as_mut_ptr()).expect("a mapping has an address");
         let mapping = Arc::new(Mapping {
             start,
@@ -85,7 +92,7 @@ impl Buffers {
         table.last += 1;
         let buffer = Buffer(table.last);
         table.mappings.insert(buffer, mapping);
-        Ok(buffer)
+        buffer
     }
 
     /// Gives a buffer back.
@@ -155,6 +162,19 @@ impl Span {
         // SAFETY: both spans are mapped; the host lets nobody use them meanwhile.
         unsafe { std::ptr::copy(self.start.as_ptr(), to.start.as_ptr(), self.bytes) };
     }
+}
+
+/// Length of the mapping of a buffer, with its tail.
+fn mapped_len(bytes: u64) -> Result<usize> {
+    let len = bytes
+        .checked_add(TAIL)
+        .and_then(|len| usize::try_from(len).ok());
+    len.ok_or_else(|| out_of_memory(bytes, "more than an address can tell"))
+}
+
+fn out_of_memory(bytes: u64, why: &str) -> PluginError {
+    let message = format!("a buffer of {bytes} bytes: {why}");
+    PluginError::new(ErrorCode::OUT_OF_MEMORY, message)
 }
 
 fn missing(buffer: Buffer) -> PluginError {

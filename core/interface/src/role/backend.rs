@@ -70,6 +70,9 @@ impl MemoryKind {
     pub const DEVICE: MemoryKind = MemoryKind(1);
     /// Host memory from which the device copies fast.
     pub const PINNED: MemoryKind = MemoryKind(2);
+    /// A file that nothing else sees, mapped: for what is to be used by kernels for a while and is more than the device's
+    /// own memory has room for. A backend may lack it.
+    pub const MAPPED: MemoryKind = MemoryKind(3);
 }
 
 /// An operand of a kernel: a value of a graph with its dtype resolved.

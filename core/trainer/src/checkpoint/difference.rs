@@ -5,8 +5,11 @@ use std::fmt;
 
 use serde_json::{Value as Json, json};
 
+use super::CheckpointError;
+use crate::Error;
 use crate::config::OptimOptions;
 use crate::optim;
+use crate::registry::PluginIdentity;
 
 /// Config keys that change no result: where things lie, and how often something is saved. Files are
 /// compared by their content.
@@ -94,6 +97,21 @@ pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> 
         found = compare(&derived(old), &derived(new), Part::Other, "");
     }
     found
+}
+
+/// Refuses a component that is not the one that a swap on record came to.
+pub(crate) fn plugin_differences(
+    old: Option<&PluginIdentity>,
+    new: Option<&PluginIdentity>,
+) -> Result<(), Error> {
+    let leaves = |identity: Option<&PluginIdentity>| plugins(&json!(Vec::from_iter(identity)));
+    match compare(&leaves(old), &leaves(new), Part::Other, "plugin ") {
+        none if none.is_empty() => Ok(()),
+        differences => Err(Error::Resume(CheckpointError::Changed {
+            path: "the swap on record".into(),
+            differences,
+        })),
+    }
 }
 
 /// As [`differences`], of the config alone.

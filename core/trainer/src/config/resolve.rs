@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use figment::error::Kind;
 use figment::value::{Dict, Map as ProfileMap, Value as FigmentValue};
 use figment::{Figment, Metadata, Profile, Provider};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::check::{check, describe};
 use super::known::tree;
@@ -20,6 +20,7 @@ pub struct ResolvedConfig {
     origins: BTreeMap<String, Origin>,
     config_dir: Option<PathBuf>,
     prober: Option<PathBuf>,
+    own_adapter_options: bool,
 }
 
 /// What a command cannot do without.
@@ -64,6 +65,7 @@ pub fn resolve(sources: &Sources) -> Result<ResolvedConfig, ConfigError> {
         origins,
         config_dir: sources.config_dir(),
         prober: sources.probing_program(),
+        own_adapter_options: false,
     };
     rules::check(&resolved)?;
     Ok(resolved)
@@ -114,6 +116,56 @@ impl ResolvedConfig {
             }
         }
         Ok(())
+    }
+
+    /// This config with the tree `values` laid over it, as `flag` gave it, and `sets`, as `--set` takes them, over that.
+    ///
+    /// # Errors
+    /// As [`resolve`].
+    pub fn overlaid(
+        &self,
+        flag: &str,
+        values: Map<String, Value>,
+        sets: &[String],
+    ) -> Result<Self, ConfigError> {
+        let below = Sources::default().recorded("the run", self.values());
+        let sources = sets.iter().fold(below.recorded(flag, values), Sources::set);
+        let overlaid = resolve(&sources)?;
+        Ok(ResolvedConfig {
+            config_dir: self.config_dir.clone(),
+            prober: self.prober.clone(),
+            own_adapter_options: self.own_adapter_options,
+            ..overlaid
+        })
+    }
+
+    /// True where the adapter's options are the config's even if a saved adapter has options of its own.
+    pub fn has_own_adapter_options(&self) -> bool {
+        self.own_adapter_options
+    }
+
+    /// This config with that rule.
+    pub(crate) fn with_own_adapter_options(mut self, own: bool) -> Self {
+        self.own_adapter_options = own;
+        self
+    }
+
+    /// The values as a tree of sections, without those that are unset.
+    pub fn values(&self) -> Map<String, Value> {
+        fn set(value: Value) -> Value {
+            match value {
+                Value::Object(table) => Value::Object(given(table)),
+                other => other,
+            }
+        }
+        fn given(table: Map<String, Value>) -> Map<String, Value> {
+            let entries = table.into_iter().filter(|(_, value)| !value.is_null());
+            entries.map(|(key, value)| (key, set(value))).collect()
+        }
+        match serde_json::to_value(&self.config) {
+            Ok(Value::Object(table)) => given(table),
+            _ => unreachable!("a config is a table of plain data"),
+        }
     }
 
     /// The whole config as TOML, each value followed by where it came from as a comment; unset

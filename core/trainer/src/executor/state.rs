@@ -87,7 +87,7 @@ impl Executor {
         self.device.upload(bytes, range, Stream(0))
     }
 
-    fn state_range(&self, param: usize, part: StatePart) -> BufferRange {
+    pub(super) fn state_range(&self, param: usize, part: StatePart) -> BufferRange {
         match part {
             StatePart::Values => self.storage.param(param)[0],
             StatePart::FirstMoment => self.storage.moments(param)[0],

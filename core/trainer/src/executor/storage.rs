@@ -1,17 +1,27 @@
 //! Every byte of a run on its device: frozen params by unit, trainable ones in one run, arena, batch and workspace.
 
-use espalier_interface::{Buffer, BufferRange, Device, MemoryKind, Result, Stream};
+mod layout;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use espalier_interface::{BufferRange, Device, MemoryKind, Result, Stream};
+
+use super::allocation::Allocation;
 use crate::arena::aligned;
 use crate::data::MicroBatch;
 use crate::params::{Dtypes, Param};
+
+pub use layout::StorageLayout;
+
+use layout::{Part, batch_bytes};
 
 /// Elements to which a trainable param's place is rounded up: 64 bytes or more in every dtype.
 const ELEMENT_STEP: u64 = 64;
 
 /// A run's buffers and where each param lies in them.
 pub struct Storage {
-    buffers: Vec<(Buffer, u64)>,
+    parts: BTreeMap<Part, Arc<Allocation>>,
     /// Ranges of each param: one if dense, one a segment if packed.
     params: Vec<Vec<BufferRange>>,
     /// Gradient of each param; empty for a frozen one.
@@ -23,6 +33,14 @@ pub struct Storage {
     batch: Vec<BufferRange>,
     workspace: BufferRange,
     result: BufferRange,
+}
+
+/// Which buffers of another storage are held on to, and where the others are made.
+pub struct Beside<'a> {
+    /// Whether the frozen params of a unit stay where they are.
+    pub keeps: &'a dyn Fn(usize) -> bool,
+    /// Memory for the frozen params of the other units.
+    pub kind: MemoryKind,
 }
 
 /// Sizes of a run's buffers in bytes.
@@ -42,7 +60,7 @@ pub struct Sizes {
 
 impl Storage {
     /// The sizes of the buffers that [`Storage::new`] allocates beside arena and workspace.
-    pub fn sizes(params: &[Param], dtypes: Dtypes, [max_tokens, max_sequences]: [u64; 2]) -> Sizes {
+    pub fn sizes(params: &[Param], dtypes: Dtypes, batch: [u64; 2]) -> Sizes {
         let elements = Self::trainable_elements(params);
         Sizes {
             frozen: params
@@ -53,7 +71,7 @@ impl Storage {
             trainable: elements * dtypes.params.bytes(),
             gradients: elements * dtypes.reduce.bytes(),
             optimizer: 2 * elements * dtypes.reduce.bytes(),
-            batch: 4 * aligned(4 * max_tokens) + aligned(4 * (max_sequences + 1)) + aligned(8),
+            batch: batch_bytes(batch),
         }
     }
 
@@ -71,60 +89,136 @@ impl Storage {
             .sum()
     }
 
-    /// Allocates all buffers of a run of `units` units, zeroed.
+    /// Allocates all buffers of a run, zeroed.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` with the bytes wanted.
-    pub fn new(
-        device: &dyn Device,
-        units: usize,
-        params: &[Param],
-        dtypes: Dtypes,
-        [max_tokens, max_sequences]: [u64; 2],
-        [arena_bytes, workspace_bytes]: [u64; 2],
-    ) -> Result<Self> {
-        let mut buffers = Vec::new();
-        let mut alloc = |bytes: u64| -> Result<BufferRange> {
-            let bytes = bytes.max(1);
-            let buffer = device.alloc(bytes, MemoryKind::DEVICE)?;
-            buffers.push((buffer, bytes));
-            Ok(BufferRange {
-                buffer,
-                offset: 0,
-                bytes,
-            })
+    pub fn new(device: &Arc<dyn Device>, layout: &StorageLayout<'_>) -> Result<Self> {
+        let device_memory = |(part, bytes)| {
+            let made = Allocation::new(device, bytes, MemoryKind::DEVICE)?;
+            Ok((part, made))
         };
+        let parts = layout.parts().into_iter().map(device_memory);
+        Ok(Storage::of(layout, parts.collect::<Result<_>>()?))
+    }
+
+    /// A storage of the same trained params beside this one. On the same device it holds on to what can stay: trained
+    /// params, moments, what a step works in, and the frozen units that `beside` keeps. The rest is allocated, zeroed.
+    ///
+    /// # Errors
+    /// As [`Storage::new`]; `UNSUPPORTED` for a kind of memory that the device does not have.
+    pub fn beside(
+        &self,
+        device: &Arc<dyn Device>,
+        layout: &StorageLayout<'_>,
+        beside: &Beside<'_>,
+    ) -> Result<Self> {
+        let parts = layout.parts().into_iter().map(|(part, bytes)| {
+            if let Some(held) = self.held(device, (part, bytes), beside.keeps) {
+                return Ok((part, Arc::clone(held)));
+            }
+            let kind = match part {
+                Part::Frozen(_) => beside.kind,
+                _ => MemoryKind::DEVICE,
+            };
+            Ok((part, Allocation::new(device, bytes, kind)?))
+        });
+        Ok(Storage::of(layout, parts.collect::<Result<_>>()?))
+    }
+
+    /// Bytes that [`Storage::beside`] allocates: of frozen params, and of all else.
+    pub fn bytes_beside(
+        &self,
+        device: &Arc<dyn Device>,
+        layout: &StorageLayout<'_>,
+        keeps: &dyn Fn(usize) -> bool,
+    ) -> [u64; 2] {
+        let parts = layout.parts().into_iter();
+        let made = parts.filter(|part| self.held(device, *part, keeps).is_none());
+        made.fold([0, 0], |[frozen, others], (part, bytes)| match part {
+            Part::Frozen(_) => [frozen + bytes, others],
+            _ => [frozen, others + bytes],
+        })
+    }
+
+    /// The buffer of this storage that serves as `part` of another one, too.
+    fn held(
+        &self,
+        device: &Arc<dyn Device>,
+        (part, bytes): (Part, u64),
+        keeps: &dyn Fn(usize) -> bool,
+    ) -> Option<&Arc<Allocation>> {
+        let held = self.parts.get(&part)?;
+        let stays = match part {
+            Part::Frozen(unit) => keeps(unit),
+            _ => true,
+        };
+        (stays && held.bytes() >= bytes && held.is_on(device)).then_some(held)
+    }
+
+    /// True where both storages have their trained params and moments in the same memory.
+    pub(super) fn shares_state(&self, other: &Storage) -> bool {
+        let values = |storage: &Storage| storage.parts.get(&Part::Values).cloned();
+        match (values(self), values(other)) {
+            (Some(one), Some(other)) => Arc::ptr_eq(&one, &other),
+            _ => false,
+        }
+    }
+
+    /// True where both storages have the frozen params of `unit` in the same memory.
+    pub(super) fn shares_unit(&self, other: &Storage, unit: usize) -> bool {
+        let frozen = |storage: &Storage| storage.parts.get(&Part::Frozen(unit)).cloned();
+        match (frozen(self), frozen(other)) {
+            (Some(one), Some(other)) => Arc::ptr_eq(&one, &other),
+            _ => false,
+        }
+    }
+
+    /// Moves what lies in mapped files into the device's memory.
+    pub(super) fn leave_mapped_files(&mut self, device: &Arc<dyn Device>) -> Result<()> {
+        let mapped = |held: &Arc<Allocation>| held.kind() == MemoryKind::MAPPED;
+        for held in self.parts.values_mut().filter(|held| mapped(held)) {
+            let moved = Allocation::new(device, held.bytes(), MemoryKind::DEVICE)?;
+            let (from, to) = (held.whole(), moved.whole());
+            device.copy(from, to, Stream(0))?;
+            device.synchronize(Stream(0))?;
+            let ranges = self.params.iter_mut().flatten();
+            for range in ranges.filter(|range| range.buffer == from.buffer) {
+                range.buffer = to.buffer;
+            }
+            *held = moved;
+        }
+        Ok(())
+    }
+
+    /// Places every param in the buffers of its part.
+    fn of(layout: &StorageLayout<'_>, parts: BTreeMap<Part, Arc<Allocation>>) -> Self {
+        let StorageLayout {
+            units,
+            params,
+            dtypes,
+            batch: [max_tokens, max_sequences],
+            ..
+        } = *layout;
+        let whole = |part: Part| parts[&part].whole();
         let mut ranges: Vec<Vec<BufferRange>> = vec![Vec::new(); params.len()];
         let mut gradients = vec![None; params.len()];
         for unit in 0..units {
-            let frozen = |param: &Param| !param.trainable && param.unit == unit;
-            let owned: Vec<_> = params
-                .iter()
-                .enumerate()
-                .filter(|(_, p)| frozen(p))
-                .collect();
-            let bytes: u64 = owned.iter().map(|(_, param)| param.bytes()).sum();
-            if bytes == 0 {
-                continue;
-            }
-            let whole = alloc(bytes)?;
             let mut offset = 0;
-            for (index, param) in owned {
+            for (index, param) in layout.frozen(unit) {
                 for bytes in param.run_bytes() {
                     ranges[index].push(BufferRange {
                         offset,
                         bytes,
-                        ..whole
+                        ..whole(Part::Frozen(unit))
                     });
                     offset += aligned(bytes);
                 }
             }
         }
         let elements = Self::trainable_elements(params);
-        let values = alloc(elements * dtypes.params.bytes())?;
-        let slope = alloc(elements * dtypes.reduce.bytes())?;
-        let first = alloc(elements * dtypes.reduce.bytes())?;
-        let second = alloc(elements * dtypes.reduce.bytes())?;
+        let [values, slope] = [Part::Values, Part::Gradients].map(whole);
+        let [first, second] = [Part::FirstMoment, Part::SecondMoment].map(whole);
         let part = |whole: BufferRange, at: u64, count: u64, each: u64| BufferRange {
             offset: at * each,
             bytes: count * each,
@@ -146,48 +240,47 @@ impl Storage {
             let value = part(values, begin, at - begin, dtypes.params.bytes());
             optimizer.push([state(slope), value, state(first), state(second)]);
         }
-        let arena = alloc(arena_bytes)?;
         let each = aligned(4 * max_tokens);
         let boundaries = 4 * (max_sequences + 1);
-        let whole = alloc(4 * each + aligned(boundaries) + aligned(8))?;
-        let mut batch: Vec<BufferRange> = (0..4)
+        let batch = whole(Part::Batch);
+        let mut tensors: Vec<BufferRange> = (0..4)
             .map(|tensor| BufferRange {
                 offset: tensor * each,
                 bytes: 4 * max_tokens,
-                ..whole
+                ..batch
             })
             .collect();
-        batch.push(BufferRange {
+        tensors.push(BufferRange {
             offset: 4 * each,
             bytes: boundaries,
-            ..whole
+            ..batch
         });
         let result = BufferRange {
             offset: 4 * each + aligned(boundaries),
             bytes: 8,
-            ..whole
+            ..batch
         };
-        let workspace = alloc(workspace_bytes)?;
         let all_gradients = BufferRange {
             bytes: elements * dtypes.reduce.bytes(),
             ..slope
         };
-        Ok(Storage {
+        let (arena, workspace) = (whole(Part::Arena), whole(Part::Workspace));
+        Storage {
+            parts,
             params: ranges,
             gradients,
             optimizer,
             all_gradients,
             arena,
-            batch,
+            batch: tensors,
             workspace,
             result,
-            buffers,
-        })
+        }
     }
 
     /// Bytes of all buffers.
     pub fn bytes(&self) -> u64 {
-        self.buffers.iter().map(|(_, bytes)| bytes).sum()
+        self.parts.values().map(|part| part.bytes()).sum()
     }
 
     /// The ranges of a param: one if dense, one a segment if packed.
@@ -271,16 +364,6 @@ impl Storage {
             device.upload(&bytes, range, Stream(0))?;
         }
         Ok(())
-    }
-
-    /// Gives all buffers back.
-    ///
-    /// # Errors
-    /// What the backend reports.
-    pub fn free(&mut self, device: &dyn Device) -> Result<()> {
-        self.buffers
-            .drain(..)
-            .try_for_each(|(buffer, _)| device.free(buffer))
     }
 }
 

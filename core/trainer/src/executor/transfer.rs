@@ -157,10 +157,3 @@ impl Executor {
         }
     }
 }
-
-impl Drop for Executor {
-    fn drop(&mut self) {
-        // Nothing can be done about a buffer that cannot be given back; the process ends soon.
-        let _ = self.storage.free(self.device.as_ref());
-    }
-}

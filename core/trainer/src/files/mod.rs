@@ -33,7 +33,7 @@ pub use model_export::{
     write_model_groups,
 };
 pub use pending_directory::{PendingDirectory, remove_committed, sweep_leftover};
-pub use run_directory::{Continue, RunDirectory, RunState};
+pub use run_directory::{Continue, RunDirectory, RunState, holder_of, this_process};
 pub use safetensors::Dtype as StoredDtype;
 pub use safetensors_writer::{TensorSink, TensorSpec, interface_dtype, write_safetensors};
 pub use tensor_store::{TensorEntry, TensorStore};

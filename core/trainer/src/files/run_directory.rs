@@ -95,6 +95,15 @@ impl RunDirectory {
     }
 }
 
+/// Who has claimed the output directory `path`, as it wrote itself; nobody where no process has.
+pub fn holder_of(path: &Path) -> Option<String> {
+    let mut file = File::open(path.join(LOCK)).ok()?;
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(Errno::WOULDBLOCK) => Some(holder(&mut file)),
+        _ => None,
+    }
+}
+
 impl Drop for RunDirectory {
     fn drop(&mut self) {
         if self.lock.is_some() {
@@ -139,13 +148,16 @@ fn lock(directory: &Path) -> Result<Option<File>, FileError> {
             _ => continue,
         }
         file.set_len(0).map_err(fail)?;
-        let host = rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned();
-        write!(file, "process {} on {host}", std::process::id()).map_err(fail)?;
+        write!(file, "{}", this_process()).map_err(fail)?;
         return Ok(Some(file));
     }
+}
+
+/// This process in words.
+pub fn this_process() -> String {
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    format!("process {} on {host}", std::process::id())
 }
 
 /// Who holds the lock, as it wrote itself.

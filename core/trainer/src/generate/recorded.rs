@@ -26,7 +26,17 @@ const MODEL_KEYS: [&str; 4] = ["path", "compute", "params", "keep_f32"];
 /// A directory without a `run.json`, or of a run that has saved nothing yet.
 pub fn recorded(directory: &Path) -> Result<Map<String, Value>, Error> {
     let run = files::read_object(&directory.join("run.json"))?;
-    let config = &run["config"];
+    let mut config = run["config"].clone();
+    let swaps = run.get("swaps").and_then(Value::as_array);
+    if let Some(last) = swaps.and_then(|swaps| swaps.last()) {
+        // The whole of each section that a swap can change, as the run ended.
+        for (section, values) in last["config"].as_object().into_iter().flatten() {
+            match section.as_str() {
+                "run" => config["run"]["backend"] = values["backend"].clone(),
+                _ => config[section.as_str()] = values.clone(),
+            }
+        }
+    }
     let mut keys = Map::new();
     for name in SECTIONS {
         if let Some(value) = config.get(name).filter(|value| !value.is_null()) {

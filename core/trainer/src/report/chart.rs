@@ -115,6 +115,7 @@ impl Chart {
             curves: self.curves.iter().map(curve).collect(),
             x_ticks: across.ticks.iter().map(|x| tick(&across, *x)).collect(),
             y_ticks: up.ticks.iter().map(|y| tick(&up, *y)).collect(),
+            marks: Vec::new(),
             note: match cut_off {
                 0 => String::new(),
                 1 => "1 value lies above".to_owned(),
@@ -198,8 +199,25 @@ pub struct Drawing {
     curves: Vec<DrawnCurve>,
     x_ticks: Vec<Tick>,
     y_ticks: Vec<Tick>,
+    marks: Vec<Tick>,
     note: String,
     hover: String,
+}
+
+impl Drawing {
+    /// The drawing with a mark behind each of the steps of `marks`; `steps` as in [`Chart::drawing`].
+    pub fn marked(mut self, marks: &[(u64, String)], steps: [u64; 2]) -> Self {
+        let across = Axis::exact(steps[0] as f64, steps[1] as f64, 5);
+        let mark = |(step, text): &(u64, String)| {
+            let between = across.at(*step as f64 + 0.5).clamp(0.0, 1.0);
+            Tick {
+                percent: (between * 1e4).round() / 1e2,
+                text: text.clone(),
+            }
+        };
+        self.marks = marks.iter().map(mark).collect();
+        self
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -268,6 +286,14 @@ mod tests {
         assert_eq!(drawn.curves[0].path, "M0 0M1000 1000");
         let expected = "Loss by step. training: 4  at step 1, 0  at step 3.";
         assert_eq!(drawn.description, expected);
+    }
+
+    #[test]
+    fn a_mark_stands_between_two_steps() {
+        let marks = [(2, "nf4 -> fp4".to_owned()), (9, "late".to_owned())];
+        let drawn = drawing(&[(1.0, 4.0), (2.0, 3.0), (3.0, 2.0)]).marked(&marks, [1, 3]);
+        let at: Vec<f64> = drawn.marks.iter().map(|mark| mark.percent).collect();
+        assert_eq!(at, [75.0, 100.0]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 use crate::Error;
 use crate::files::FileError;
 use crate::observer::StepMetrics;
+use crate::swap::SwapRecord;
 
 /// What happened, in the order of steps; numbers that were not written are not a number.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,8 @@ pub struct Course {
     pub steps: Vec<StepMetrics>,
     /// One entry an evaluation.
     pub evals: Vec<EvalPoint>,
+    /// Swaps of plugins, those refused too.
+    pub swaps: Vec<SwapRecord>,
     /// Lines that are no metrics, such as the last one of a process that was killed.
     pub unreadable: u64,
 }
@@ -67,6 +70,12 @@ impl Course {
         let step = parsed.as_ref().and_then(|line| line.get("step")?.as_u64());
         match (parsed, step) {
             (Some(line), Some(step)) if line.get("loss").is_some() => self.take_step(step, &line),
+            (Some(mut line), Some(_)) if line.get("swap").is_some() => {
+                match serde_json::from_value(line["swap"].take()) {
+                    Ok(swap) => self.swaps.push(swap),
+                    Err(_) => self.unreadable += 1,
+                }
+            }
             (Some(line), Some(step)) => self.take_eval(step, &line),
             _ => self.unreadable += 1,
         }
@@ -77,6 +86,7 @@ impl Course {
         if self.steps.last().is_some_and(|last| last.step >= step) {
             self.steps.retain(|done| done.step < step);
             self.evals.retain(|eval| eval.step < step);
+            self.swaps.retain(|swap| swap.step < step);
         }
         let number = |key: &str| number(line, key).unwrap_or(f64::NAN);
         let count = |key: &str| line.get(key).and_then(Json::as_u64).unwrap_or_default();
@@ -186,12 +196,21 @@ mod tests {
             r#"{"step":1,"loss":3}"#,
             r#"{"step":2,"loss":2}"#,
             r#"{"step":2,"eval_loss":2}"#,
+            r#"{"step":2,"swap":{"step":2,"asked":"quantizer=nf4","outcome":"taken"}}"#,
             r#"{"step":3,"loss":1}"#,
             r#"{"step":2,"loss":5}"#,
+            r#"{"step":2,"swap":{"step":2,"asked":"quantizer=fp4"}}"#,
+            r#"{"step":2,"swap":"torn"}"#,
         ]);
         let losses: Vec<f64> = course.steps.iter().map(|step| step.loss).collect();
         assert_eq!(losses, [3.0, 5.0]);
         assert!(course.evals.is_empty());
+        let asked: Vec<&str> = course
+            .swaps
+            .iter()
+            .map(|swap| swap.asked.as_str())
+            .collect();
+        assert_eq!((asked, course.unreadable), (vec!["quantizer=fp4"], 1));
     }
 
     #[test]

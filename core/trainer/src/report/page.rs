@@ -10,6 +10,7 @@ use super::record::{DataFile, Record, shown_hash};
 use super::{course::EvalPoint, reading};
 use crate::bytes::Bytes;
 use crate::registry::PluginIdentity;
+use crate::swap::SwapRecord;
 
 /// The page's parts; everything that is put into them is escaped.
 const TEMPLATES: [(&str, &str); 5] = [
@@ -33,10 +34,12 @@ pub fn render(report: &Report) -> String {
         added.expect("the page's templates are well formed");
     }
     let record = &report.record;
+    let taken = report.swaps.iter().filter(|swap| swap.is_taken());
+    let marks: Vec<(u64, String)> = taken.map(|swap| (swap.step, swap.shown())).collect();
     let drawings: Vec<_> = report
         .charts
         .iter()
-        .map(|chart| chart.drawing(report.span))
+        .map(|chart| chart.drawing(report.span).marked(&marks, report.span))
         .collect();
     let page = environment.get_template("page.html").expect("just added");
     let rendered = page.render(context! {
@@ -58,6 +61,7 @@ pub fn render(report: &Report) -> String {
         memory => report.memory.bar(),
         usages => report.usages,
         evals => evals(&report.evals),
+        swaps => swaps(&report.swaps),
         plugins => plugins(record),
         data => data(record),
         machine => machine(record),
@@ -87,6 +91,40 @@ fn evals(evals: &[EvalPoint]) -> Vec<Row> {
         ])
     };
     evals.iter().map(row).collect()
+}
+
+fn swaps(swaps: &[SwapRecord]) -> Vec<Row> {
+    let name = |identity: &Option<PluginIdentity>| match identity {
+        Some(PluginIdentity {
+            component,
+            version,
+            sha256,
+            ..
+        }) => {
+            let library = sha256.as_deref().map_or("", shown_hash);
+            format!("{component} {version} {library}")
+        }
+        None => "none".to_owned(),
+    };
+    let row = |swap: &SwapRecord| {
+        let losses = match (swap.loss_before, swap.loss_after) {
+            (Some(before), Some(after)) => {
+                format!("{} -> {}", significant(before, 4), significant(after, 4))
+            }
+            _ => String::new(),
+        };
+        let asked = [&[swap.asked.clone()], &swap.changed[..]].concat();
+        Row(vec![
+            (swap.step + 1).to_string(),
+            if swap.is_taken() { "taken" } else { "refused" }.to_owned(),
+            asked.join(" "),
+            name(&swap.from),
+            name(&swap.to),
+            losses,
+            swap.reason.clone().unwrap_or_default(),
+        ])
+    };
+    swaps.iter().map(row).collect()
 }
 
 fn plugins(record: &Record) -> Vec<Row> {

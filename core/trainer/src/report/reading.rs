@@ -279,6 +279,7 @@ mod tests {
         Course {
             steps: losses.iter().enumerate().map(step).collect(),
             evals: evals.iter().enumerate().map(eval).collect(),
+            swaps: Vec::new(),
             unreadable: 0,
         }
     }

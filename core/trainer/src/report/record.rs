@@ -37,6 +37,8 @@ pub struct Record {
     pub machine: MachineRecord,
     /// Planned bytes by category.
     pub memory: MemoryPlan,
+    /// Swaps of plugins that were made.
+    pub swaps: Vec<Json>,
 }
 
 /// The model that was trained.
@@ -140,7 +142,7 @@ impl Record {
             let files = files.iter().flatten();
             files.map(|file| file.sha256.clone()).collect()
         };
-        let whole = json!([
+        let mut whole = json!([
             self.espalier,
             config,
             plugins,
@@ -151,6 +153,14 @@ impl Record {
             self.world,
             self.instruction_set,
         ]);
+        if let (Some(whole), false) = (whole.as_array_mut(), self.swaps.is_empty()) {
+            let swap = |swap: &Json| {
+                let to = &swap["to"];
+                let named = [&to["component"], &to["version"], &to["sha256"]];
+                json!([swap["step"], swap["asked"], swap["changed"], named])
+            };
+            whole.push(self.swaps.iter().map(swap).collect());
+        }
         shown_hash(&format!("{:x}", Sha256::digest(whole.to_string()))).to_owned()
     }
 

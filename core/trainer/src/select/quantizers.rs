@@ -119,6 +119,13 @@ impl Quantizers {
         Ok(found.map(|packing| &packing.chosen))
     }
 
+    /// The quantizer of the linears that no rule names.
+    pub(crate) fn main(&self) -> Option<&PluginIdentity> {
+        let default = self.default.as_ref().map(|named| &named.chosen.identity);
+        let packed = self.packed.as_ref();
+        default.or_else(|| packed.and_then(|packed| packed.identities().next()))
+    }
+
     /// The checkpoint's own packing, where it has one.
     pub fn packed(&self) -> Option<&PackedCheckpoint> {
         self.packed.as_ref()

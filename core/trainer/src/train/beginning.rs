@@ -8,9 +8,10 @@ use crate::Error;
 use crate::checkpoint::{
     Checkpoint, CheckpointError, Checkpoints, Progress, ResumeFrom, config_differences, differences,
 };
-use crate::config::Config;
+use crate::config::{Config, ResolvedConfig};
 use crate::files::{Continue, RunDirectory, RunState};
 use crate::observer::{Event, Observer};
+use crate::swap::{Mailbox, Swap, Swaps};
 
 /// A run's directory, and how far the run is.
 pub(super) struct Beginning {
@@ -18,15 +19,23 @@ pub(super) struct Beginning {
     pub checkpoint: Option<Checkpoint>,
     /// What `run.json` says of earlier resumptions, and of this one.
     resumptions: Vec<Json>,
+    /// The swaps that the checkpoint stands behind.
+    pub swaps: Swaps,
+    /// Those on record after it, to be made again.
+    pub later_swaps: Vec<Swap>,
 }
 
 impl Beginning {
     /// A directory that holds no run yet.
     pub fn fresh(out: &Path) -> Result<Self, Error> {
+        let directory = RunDirectory::claim(out, Continue::Refuse)?;
+        Mailbox::of(out).clear()?;
         Ok(Beginning {
-            directory: RunDirectory::claim(out, Continue::Refuse)?,
+            directory,
             checkpoint: None,
             resumptions: Vec::new(),
+            swaps: Swaps::default(),
+            later_swaps: Vec::new(),
         })
     }
 
@@ -36,11 +45,26 @@ impl Beginning {
     /// Another process's directory; a checkpoint that is damaged or not there.
     pub fn resumed(out: &Path, from: ResumeFrom, observer: &dyn Observer) -> Result<Self, Error> {
         let directory = RunDirectory::claim(out, Continue::Resume)?;
-        let mut resumptions = earlier_resumptions(&directory);
+        let run = recorded(&directory).unwrap_or_default();
+        let mut resumptions = run["resumptions"].as_array().cloned().unwrap_or_default();
         let checkpoint = match directory.state() {
             RunState::Unfinished => Checkpoints::of(out).choose(from)?,
             RunState::Empty | RunState::Finished => None,
         };
+        if directory.state() != RunState::Finished {
+            // Asked of a process that is gone.
+            Mailbox::of(out).clear()?;
+        }
+        let swaps = match &checkpoint {
+            Some(checkpoint) => Swaps::of(&checkpoint.manifest.run)?,
+            None => Swaps::default(),
+        };
+        let mut later_swaps = Swaps::of(&run)?.0;
+        later_swaps.drain(..swaps.0.len().min(later_swaps.len()));
+        for swap in swaps.0.iter().chain(&later_swaps) {
+            let note = format!("with the swap on record: {}", swap.record.shown());
+            observer.observe(&Event::Note(&note));
+        }
         let out = out.display();
         match (&checkpoint, directory.state()) {
             (_, RunState::Finished) => {}
@@ -64,7 +88,17 @@ impl Beginning {
             directory,
             checkpoint,
             resumptions,
+            swaps,
+            later_swaps,
         })
+    }
+
+    /// `resolved` with the swaps that the checkpoint stands behind.
+    ///
+    /// # Errors
+    /// Values that do not go together.
+    pub fn swapped(&self, resolved: &ResolvedConfig) -> Result<ResolvedConfig, Error> {
+        Ok(self.swaps.applied_to(resolved)?)
     }
 
     /// Refuses a config under which the finished run would have come to something else.
@@ -83,10 +117,11 @@ impl Beginning {
     /// [`CheckpointError::Changed`], naming every difference.
     pub fn check(&self, run: &mut Json, observer: &dyn Observer) -> Result<(), Error> {
         run["resumptions"] = Json::Array(self.resumptions.clone());
+        run["swaps"] = self.swaps.to_json();
         let Some(checkpoint) = &self.checkpoint else {
             return Ok(());
         };
-        let old = &checkpoint.manifest.run;
+        let old = &self.swaps.result_in(&checkpoint.manifest.run);
         let (before, now) = (&old["instruction_set"], &run["instruction_set"]);
         if before != now {
             observer.observe(&Event::Note(&format!(
@@ -95,7 +130,12 @@ impl Beginning {
             )));
         }
         let step = checkpoint.manifest.progress.step;
-        self.refuse(&checkpoint.path, differences(old, run, step))
+        self.refuse(&checkpoint.path, differences(old, run, step))?;
+        for key in ["plugins", "plan_sha256"] {
+            // What it began with; the swaps say what became of it.
+            run[key] = checkpoint.manifest.run[key].clone();
+        }
+        Ok(())
     }
 
     /// How far the run is.
@@ -123,9 +163,4 @@ impl Beginning {
 fn recorded(directory: &RunDirectory) -> Option<Json> {
     let text = std::fs::read(directory.file("run.json")).ok()?;
     serde_json::from_slice(&text).ok()
-}
-
-fn earlier_resumptions(directory: &RunDirectory) -> Vec<Json> {
-    let run = recorded(directory).unwrap_or_default();
-    run["resumptions"].as_array().cloned().unwrap_or_default()
 }

@@ -1,20 +1,20 @@
 //! The steps of a run, one after the other: each put on record, evaluated and saved where that is due.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::Value as Json;
 
 use super::metrics::Metrics;
-use crate::checkpoint::{self, AdapterParts, Checkpoints, Position, Progress, Snapshot};
+use crate::checkpoint::{self, Checkpoints, Position, Progress, Snapshot};
 use crate::config::Config;
 use crate::data::Schedule;
-use crate::executor::Executor;
 use crate::generate::ExactMatch;
 use crate::observer::{EvalMetrics, Event, Observer, StepMetrics};
-use crate::plan::Flops;
 use crate::session::RunData;
 use crate::stop::StopFlag;
+use crate::swap::{Live, Mailbox, Swap, Swaps};
 use crate::{Error, memory, step};
 
 /// A run in progress.
@@ -22,12 +22,18 @@ pub(super) struct Runner<'a> {
     pub config: &'a Config,
     pub observer: &'a dyn Observer,
     pub stop: &'a StopFlag,
-    pub executor: &'a Executor,
+    /// What a swap can change.
+    pub live: Live<'a>,
     pub data: &'a RunData,
-    /// How to write the adapter; none where the model itself is trained.
-    pub adapter: Option<AdapterParts<'a>>,
-    /// What `run.json` holds.
-    pub run: &'a Json,
+    /// The model's name in what is saved.
+    pub base: String,
+    /// What `run.json` holds, and where it lies.
+    pub run: Json,
+    pub run_json: PathBuf,
+    /// Swaps that were made, and those on record that are still to be made again.
+    pub swaps: Swaps,
+    pub later_swaps: VecDeque<Swap>,
+    pub mailbox: Mailbox,
     pub checkpoints: Checkpoints,
     pub metrics: Metrics,
     pub progress: Progress,
@@ -35,7 +41,6 @@ pub(super) struct Runner<'a> {
     pub saved: Option<u64>,
     /// Operations a second of the device's own matrix product.
     pub rate: f64,
-    pub flops: Flops,
     pub peak_host_bytes: u64,
 }
 
@@ -56,6 +61,7 @@ impl Runner<'_> {
                 Err(Error::Interrupted { signal }) => return Err(self.stopped(signal)?),
                 other => other?,
             }
+            self.swap_where_due(total)?;
             if let Some(signal) = self.stop.requested().filter(|_| self.progress.step < total) {
                 return Err(self.stopped(signal)?);
             }
@@ -88,7 +94,7 @@ impl Runner<'_> {
         let index = self.progress.step;
         let batch = self.data.train.step(index)?;
         let (optim, seed) = (&self.config.optim, self.config.run.seed);
-        let outcome = step::train(self.executor, optim, &batch, [index, total], seed)?;
+        let outcome = step::train(&self.live.executor, optim, &batch, [index, total], seed)?;
         let step_secs = begin.elapsed().as_secs_f64();
         self.peak_host_bytes = self.peak_host_bytes.max(memory::resident_bytes());
         let tokens: usize = batch
@@ -99,7 +105,7 @@ impl Runner<'_> {
         let flops: u64 = batch
             .micro_batches
             .iter()
-            .map(|m| self.flops.micro_batch(m))
+            .map(|m| self.live.facts.flops.micro_batch(m))
             .sum();
         let metrics = StepMetrics {
             step: index + 1,
@@ -143,12 +149,12 @@ impl Runner<'_> {
     fn evaluate(&mut self, rows: &Schedule) -> Result<EvalMetrics, Error> {
         let (seed, stop) = (self.config.run.seed, self.stop);
         let total = rows.total_steps();
-        let outcome = step::evaluate(self.executor, rows, seed, &mut |done| {
+        let outcome = step::evaluate(&self.live.executor, rows, seed, &mut |done| {
             self.observer.observe(&Event::EvalProgress { done, total });
             stop.check()
         })?;
         let questions = self.data.questions.as_ref();
-        let answered = questions.map(|questions| questions.answer(self.executor, stop));
+        let answered = questions.map(|questions| questions.answer(&self.live.executor, stop));
         let answered = answered.transpose()?;
         let metrics = EvalMetrics {
             step: self.progress.step,
@@ -171,9 +177,9 @@ impl Runner<'_> {
         }
         self.metrics.sync()?;
         let snapshot = Snapshot {
-            executor: self.executor,
-            adapter: self.adapter,
-            run: self.run,
+            executor: &self.live.executor,
+            adapter: self.live.adapter(&self.base),
+            run: &self.run,
             progress: &self.progress,
             position: Position::after(step, self.data.train.steps_per_epoch()),
             metrics: self.metrics.path(),

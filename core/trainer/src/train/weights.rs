@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::Error;
 use crate::config::{Config, Init};
-use crate::executor::Executor;
+use crate::executor::{Executor, Storage};
 use crate::files::{AdapterDirectory, ModelDirectory};
 use crate::load::{LoadReport, Loader, Origin};
 use crate::observer::{Event, Observer};
@@ -36,7 +36,7 @@ pub fn load(
 }
 
 /// All that params are loaded with.
-pub(super) struct Loading<'a> {
+pub(crate) struct Loading<'a> {
     pub config: &'a Config,
     pub model: &'a ModelDirectory,
     pub components: &'a Components,
@@ -61,44 +61,51 @@ impl Loading<'_> {
         wanted: impl Fn(&Param) -> bool,
     ) -> Result<(Executor, LoadReport), Error> {
         let storage = plan.storage()?;
-        let random = self.config.model.init == Init::Random;
-        let tensors = match random {
-            true => None,
-            false => Some(self.model.tensors()?),
-        };
-        let saved = self.components.saved_adapter.as_ref();
-        if let Some(saved) = saved {
+        if let Some(saved) = &self.components.saved_adapter {
             let added = plan.params.iter().filter(|param| param.kind.is_none());
             check_saved_adapter(saved, added.map(|param| param.name.as_str()))?;
         }
-        let report = {
-            let mut loader = Loader::new(plan.device.as_ref(), &storage, self.config.run.seed);
-            let total = plan.params.len() as u64;
-            let total_bytes = plan.params.iter().map(Param::bytes).sum();
-            let mut bytes = 0;
-            for (index, param) in plan.params.iter().enumerate() {
-                self.stop.check()?;
-                let origin = match (param.kind, &tensors, saved) {
-                    (Some(_), Some(tensors), _) => Origin::Files(tensors),
-                    (None, _, Some(saved)) => Origin::Files(saved.tensors()),
-                    _ => Origin::Random,
-                };
-                if wanted(param) {
-                    loader.load(index, param, origin, plan.packing(index))?;
-                }
-                let done = index as u64 + 1;
-                bytes += param.bytes();
-                self.observer.observe(&Event::LoadProgress {
-                    param: &param.name,
-                    done,
-                    total,
-                    bytes,
-                    total_bytes,
-                });
-            }
-            loader.report()
-        };
+        let report = self.fill(&plan, &storage, |_, param| wanted(param))?;
         Ok((Executor::new(plan, storage), report))
+    }
+
+    /// Loads the params that are `wanted`, given their indices, into their places in `storage`.
+    pub fn fill(
+        &self,
+        plan: &RunPlan,
+        storage: &Storage,
+        wanted: impl Fn(usize, &Param) -> bool,
+    ) -> Result<LoadReport, Error> {
+        let tensors = match self.config.model.init {
+            Init::Random => None,
+            Init::Checkpoint => Some(self.model.tensors()?),
+        };
+        let saved = self.components.saved_adapter.as_ref();
+        let mut loader = Loader::new(plan.device.as_ref(), storage, self.config.run.seed);
+        let total = plan.params.len() as u64;
+        let total_bytes = plan.params.iter().map(Param::bytes).sum();
+        let mut bytes = 0;
+        for (index, param) in plan.params.iter().enumerate() {
+            self.stop.check()?;
+            let origin = match (param.kind, &tensors, saved) {
+                (Some(_), Some(tensors), _) => Origin::Files(tensors),
+                (None, _, Some(saved)) => Origin::Files(saved.tensors()),
+                _ => Origin::Random,
+            };
+            if wanted(index, param) {
+                loader.load(index, param, origin, plan.packing(index))?;
+            }
+            let done = index as u64 + 1;
+            bytes += param.bytes();
+            self.observer.observe(&Event::LoadProgress {
+                param: &param.name,
+                done,
+                total,
+                bytes,
+                total_bytes,
+            });
+        }
+        Ok(loader.report())
     }
 }
 

@@ -125,8 +125,10 @@ pub fn trained(out: &Path) -> Trained {
         .iter()
         .find(|path| path.is_dir())
         .expect("an adapter or a model");
+    // Swaps have lines of their own, which say how long they took.
+    let lines = metrics.lines().filter(|line| !line.contains("\"swap\":"));
     Trained {
-        metrics: metrics.lines().map(line).collect(),
+        metrics: lines.map(line).collect(),
         files: files(saved),
     }
 }

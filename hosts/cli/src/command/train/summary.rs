@@ -23,6 +23,9 @@ pub fn lines(summary: &RunSummary, program: &str) -> String {
     if let Some(before) = &summary.eval_before {
         lines.extend(held_out(before, summary.eval_after.as_ref()));
     }
+    for swap in &summary.swaps {
+        lines.push(format!("swapped   {}", swap.shown()));
+    }
     if !summary.finished_before {
         lines.push(format!("saved     {saved}"));
     }
@@ -91,6 +94,7 @@ mod tests {
             eval_before: Some(before),
             eval_after: Some(after),
             finished_before: false,
+            swaps: Vec::new(),
             saved: "my runs/first/adapter".into(),
         };
         let expected = "\

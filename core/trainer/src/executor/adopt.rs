@@ -1,0 +1,82 @@
+//! A param's bytes from one executor to another: along the device, or through the host to another device.
+
+use std::sync::Arc;
+
+use espalier_interface::{BufferRange, Result, Stream};
+
+use super::transfer::CHUNK_BYTES;
+use super::{Executor, StatePart, Storage};
+
+impl Executor {
+    /// The storage, beside which another one can be made.
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Takes the bytes of frozen param number `param` from `from`, where it lies in the same layout.
+    ///
+    /// # Errors
+    /// What either backend reports.
+    pub(crate) fn adopt_frozen(&self, from: &Executor, param: usize) -> Result<()> {
+        if self
+            .storage
+            .shares_unit(&from.storage, self.params[param].unit)
+        {
+            return Ok(());
+        }
+        let ranges = from.storage.param(param).iter();
+        ranges
+            .zip(self.storage.param(param))
+            .try_for_each(|(&from_range, &to)| self.adopt(from, from_range, to))
+    }
+
+    /// Takes values and moments of all trained params from `from`.
+    ///
+    /// # Errors
+    /// What either backend reports.
+    pub(crate) fn adopt_state(&self, from: &Executor) -> Result<()> {
+        if self.storage.shares_state(&from.storage) {
+            return Ok(());
+        }
+        for param in self.trainable() {
+            for part in [
+                StatePart::Values,
+                StatePart::FirstMoment,
+                StatePart::SecondMoment,
+            ] {
+                let (old, new) = (from.state_range(param, part), self.state_range(param, part));
+                self.adopt(from, old, new)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves frozen params out of mapped files into the device's memory, unit by unit.
+    ///
+    /// # Errors
+    /// What the backend reports; a unit that could not be moved works on where it is.
+    pub(crate) fn leave_mapped_files(&mut self) -> Result<()> {
+        self.storage.leave_mapped_files(&self.device)
+    }
+
+    fn adopt(&self, from: &Executor, old: BufferRange, new: BufferRange) -> Result<()> {
+        if Arc::ptr_eq(&self.device, &from.device) {
+            return self.device.copy(old, new, Stream(0));
+        }
+        let mut bytes = vec![0; CHUNK_BYTES.min(old.bytes as usize)];
+        let mut done = 0;
+        while done < old.bytes {
+            let count = (bytes.len() as u64).min(old.bytes - done);
+            let part = |whole: BufferRange| BufferRange {
+                offset: whole.offset + done,
+                bytes: count,
+                ..whole
+            };
+            let chunk = &mut bytes[..count as usize];
+            from.device.download(part(old), chunk, Stream(0))?;
+            self.device.upload(chunk, part(new), Stream(0))?;
+            done += count;
+        }
+        Ok(())
+    }
+}

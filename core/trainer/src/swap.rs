@@ -1,0 +1,21 @@
+//! A running job and a request to swap a plugin -> the job with the other plugin from its next step on, or as it was.
+//!
+//! The request lies as a file in the run's directory. Between two steps the run makes the new components, plans again,
+//! puts what the swap changes beside what there is, and tries it on the rows of the next step. Only then the new takes
+//! the place of the old. Trained params, moments, the rows' order and the random numbers are kept to the bit.
+
+mod answer;
+mod change;
+mod live;
+mod mailbox;
+mod record;
+mod request;
+mod room;
+mod trial;
+
+pub use answer::{Answer, Stage};
+pub(crate) use live::{Attempt, Facts, Live, Surroundings};
+pub use mailbox::Mailbox;
+pub use record::{Outcome, SwapRecord};
+pub(crate) use record::{Swap, Swaps};
+pub use request::{Request, Staging};

@@ -1,0 +1,115 @@
+//! A run's config and a request -> the config that the run would have begun with, had it begun so.
+
+use espalier_interface::Role;
+use serde_json::{Map, Value as Json};
+
+use super::Request;
+use crate::Error;
+use crate::config::{Init, ResolvedConfig};
+use crate::select::{Components, saved_options};
+
+/// The config under `request`, of a run with `components` under `current`.
+///
+/// # Errors
+/// What the run cannot do; an option of another type or out of its range.
+pub(super) fn of(
+    current: &ResolvedConfig,
+    components: &Components,
+    request: &Request,
+) -> Result<ResolvedConfig, Error> {
+    request.check()?;
+    let role = request.role()?;
+    refuse(current, components, role, request)?;
+    let config = current.config();
+    let identities = components.identities();
+    let plays = |name: &String| {
+        let mut playing = identities.iter().filter(|one| one.role == role.0);
+        playing.any(|one| &one.component == name)
+    };
+    let mut plugins = config.plugins.clone();
+    plugins.retain(|name| !plays(name));
+    plugins.extend(request.component().map(str::to_owned));
+    let mut values = Map::from_iter([("plugins".to_owned(), Json::from(plugins))]);
+    let mut run = Map::new();
+    if role == Role::BACKEND {
+        run.insert("backend".to_owned(), Json::from(request.name.clone()));
+    }
+    let dirs = request.plugin_dirs.iter().chain(&config.run.plugin_dirs);
+    let dirs: Vec<String> = dirs.map(|dir| dir.display().to_string()).collect();
+    run.insert("plugin_dirs".to_owned(), Json::from(dirs));
+    values.insert("run".to_owned(), Json::Object(run));
+    if let (Role::ADAPTER, Some(adapter)) = (role, &components.adapter)
+        && let Some(saved) = &components.saved_adapter
+        && !current.has_own_adapter_options()
+    {
+        // From here on the config says what the saved adapter's files said so far.
+        let options = Json::Object(saved_options(adapter, saved)?);
+        let name = adapter.identity.component.clone();
+        let section = Map::from_iter([(name, options)]);
+        values.insert("adapter".to_owned(), Json::Object(section));
+    }
+    let changed = current.overlaid("host swap", values, &request.set)?;
+    let own = role == Role::ADAPTER || current.has_own_adapter_options();
+    Ok(changed.with_own_adapter_options(own))
+}
+
+/// Refuses what the run's model or its way of training rules out.
+fn refuse(
+    current: &ResolvedConfig,
+    components: &Components,
+    role: Role,
+    request: &Request,
+) -> Result<(), Error> {
+    let refused = |message: String, next_step: &str| {
+        let next_step = next_step.to_owned();
+        Err(Error::Usage { message, next_step })
+    };
+    if role == Role::ADAPTER && components.adapter.is_none() {
+        return refused(
+            "the run trains the model itself: it has no adapter to swap".to_owned(),
+            "start another run with the adapter",
+        );
+    }
+    let Some(quantizer) = request.component().filter(|_| role == Role::QUANTIZER) else {
+        return match components.quantizers.packed() {
+            Some(packed) if role == Role::QUANTIZER => refused(
+                format!(
+                    "the model's files hold it packed by `{}`: its dense weights are not there",
+                    packed.component()
+                ),
+                "start another run from the model's original weights",
+            ),
+            _ => Ok(()),
+        };
+    };
+    if let Some(packed) = components.quantizers.packed()
+        && packed.component() != quantizer
+    {
+        return refused(
+            format!(
+                "the model's files hold it packed by `{}`: the dense weights that `{quantizer}` \
+                 would pack are not there",
+                packed.component()
+            ),
+            "start another run from the model's original weights",
+        );
+    }
+    if components.adapter.is_none() {
+        return refused(
+            format!(
+                "the run trains the model itself: `{quantizer}` would pack weights that are trained"
+            ),
+            "start another run with an adapter",
+        );
+    }
+    if current.config().model.init == Init::Random {
+        return refused(
+            format!(
+                "the model began with random numbers: there are no weights that `{quantizer}` \
+                 could pack"
+            ),
+            "start another run from a model's weights",
+        );
+    }
+    Ok(())
+}

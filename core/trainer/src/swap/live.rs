@@ -1,0 +1,369 @@
+//! The part of a running job that a swap can change: components, plan and what lies on the device.
+
+use std::time::Instant;
+
+use espalier_interface::adaptation::Site;
+use espalier_interface::{ErrorCode, MemoryKind, Role, WeightLayout};
+
+use super::record::choices;
+use super::room::{self, Needs};
+use super::{Request, Stage, Staging, Swap, SwapRecord, change, trial};
+use crate::Error;
+use crate::answer;
+use crate::bytes::Bytes;
+use crate::checkpoint::{AdapterParts, plugin_differences};
+use crate::config::{ResolvedConfig, Section};
+use crate::data::Step;
+use crate::error::BackendCall;
+use crate::executor::{Beside, Executor, Storage};
+use crate::files::ModelDirectory;
+use crate::load::LoadReport;
+use crate::observer::{Event, Observer};
+use crate::params::Param;
+use crate::plan::{self, Demand, Flops, RunPlan};
+use crate::record;
+use crate::registry::{PluginIdentity, Registry, SearchPath};
+use crate::select::{Components, Replacement};
+use crate::session::{describe, open_device};
+use crate::stop::StopFlag;
+use crate::threads::HostServices;
+use crate::train::Loading;
+
+/// What stays as it is while a run lasts.
+#[derive(Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    pub model: &'a ModelDirectory,
+    pub services: &'static HostServices,
+    pub observer: &'a dyn Observer,
+    pub stop: &'a StopFlag,
+}
+
+/// A job's components, and their plan on the device.
+pub(crate) struct Live<'a> {
+    // Dropped before the backend whose device it is on.
+    pub executor: Executor,
+    pub components: Components,
+    /// The config with the swaps so far.
+    pub resolved: ResolvedConfig,
+    pub facts: Facts,
+    pub around: Surroundings<'a>,
+}
+
+/// What is known of a plan once its executor stands.
+pub(crate) struct Facts {
+    pub sites: Vec<Site>,
+    pub flops: Flops,
+    demand: Demand,
+    program_bytes: u64,
+    plan_sha256: String,
+}
+
+/// A swap to be tried between two steps.
+pub(crate) struct Attempt<'a> {
+    pub request: &'a Request,
+    /// Steps done, and the run's seed.
+    pub at: [u64; 2],
+    /// The next step's rows.
+    pub next: &'a Step,
+    /// The component that it must come to, where it is made again.
+    pub expected: Option<&'a PluginIdentity>,
+    /// Watches the loading.
+    pub observer: &'a dyn Observer,
+    /// Takes note of how far it is.
+    pub progress: &'a dyn Fn(Stage),
+}
+
+/// The new state, made and tried beside the old one.
+struct Made {
+    executor: Executor,
+    facts: Facts,
+    report: LoadReport,
+    bytes_beside: u64,
+    kind: MemoryKind,
+    losses: [f64; 2],
+}
+
+impl Facts {
+    pub fn of(plan: &RunPlan) -> Self {
+        Facts {
+            sites: plan.sites.clone(),
+            flops: plan.flops,
+            demand: plan.demand,
+            program_bytes: plan.memory.program,
+            plan_sha256: record::plan_sha256(plan),
+        }
+    }
+}
+
+impl Live<'_> {
+    /// How to write the adapter; none where the model itself is trained.
+    pub fn adapter<'b>(&'b self, base: &'b str) -> Option<AdapterParts<'b>> {
+        let adapter = self.components.adapter.as_ref()?;
+        Some((adapter, self.facts.sites.as_slice(), base))
+    }
+
+    /// The hash of the plan as it is now.
+    pub fn plan_sha256(&self) -> &str {
+        &self.facts.plan_sha256
+    }
+
+    /// A swap that was made as it stands in `run.json`.
+    pub fn on_record(&self, request: &Request, record: &SwapRecord) -> Swap {
+        let identities = self.components.identities().into_iter();
+        Swap {
+            record: record.clone(),
+            request: request.clone(),
+            config: choices(&self.resolved),
+            plugins: identities.cloned().collect(),
+            plan_sha256: self.facts.plan_sha256.clone(),
+        }
+    }
+
+    /// Lets another component play a role, once it has stood its trial. `record` is filled in as far as it comes.
+    ///
+    /// # Errors
+    /// Why it cannot; everything is then as it was.
+    pub fn swap(&mut self, attempt: &Attempt<'_>, record: &mut SwapRecord) -> Result<(), Error> {
+        let begin = Instant::now();
+        let taken = self.take(attempt, record);
+        record.secs = begin.elapsed().as_secs_f64();
+        taken
+    }
+
+    fn take(&mut self, attempt: &Attempt<'_>, record: &mut SwapRecord) -> Result<(), Error> {
+        (attempt.progress)(Stage::Planning);
+        let request = attempt.request;
+        let role = request.role()?;
+        record.from = self.components.playing(role).cloned();
+        let resolved = change::of(&self.resolved, &self.components, request)?;
+        let registry = Registry::discover(&SearchPath::of(&resolved));
+        if let Some(name) = request.component() {
+            // What does not survive its calls in a process of its own never comes into this one.
+            let options = resolved.config().section(role.0, name);
+            registry.probe(role, name, options.unwrap_or(&Section::new()))?;
+        }
+        let mut replacement = Replacement::make(
+            (role, request.component()),
+            resolved.config(),
+            self.around.model,
+            &registry,
+            self.around.services,
+        )?;
+        self.components.exchange(&mut replacement);
+        record.to = self.components.playing(role).cloned();
+        let made = self
+            .make(&resolved, role, attempt)
+            .map_err(|error| self.blame(error));
+        let made = match made {
+            Ok(made) => made,
+            Err(error) => {
+                self.components.exchange(&mut replacement);
+                return Err(error);
+            }
+        };
+        (attempt.progress)(Stage::TakingOver);
+        record.encoded = made.report.encoded;
+        record.bytes_beside = made.bytes_beside;
+        record.staged_in = Some(room::shown(made.kind).to_owned());
+        [record.loss_before, record.loss_after] = made.losses.map(Some);
+        self.facts = made.facts;
+        self.resolved = resolved;
+        // The old one goes, and with it the memory of what is not held on to.
+        drop(std::mem::replace(&mut self.executor, made.executor));
+        if made.kind == MemoryKind::MAPPED
+            && let Err(error) = self.executor.leave_mapped_files()
+        {
+            let note = format!("weights stay in a mapped file: {error}");
+            self.around.observer.observe(&Event::Note(&note));
+        }
+        Ok(())
+    }
+
+    /// The same error, naming the component where only its role was known.
+    fn blame(&self, error: Error) -> Error {
+        let roles = [Role::BACKEND, Role::QUANTIZER, Role::ADAPTER];
+        roles
+            .iter()
+            .fold(error, |error, role| match self.components.playing(*role) {
+                Some(identity) => error.naming(role.0, identity),
+                None => error,
+            })
+    }
+
+    /// Makes the new state beside the old one and tries it; `self.components` are the new ones already.
+    fn make(
+        &self,
+        resolved: &ResolvedConfig,
+        role: Role,
+        attempt: &Attempt<'_>,
+    ) -> Result<Made, Error> {
+        let plugin = self.components.playing(role);
+        if let Some(expected) = attempt.expected {
+            plugin_differences(Some(expected), plugin)?;
+        }
+        let plan = self.plan(resolved, role)?;
+        let old = &self.executor;
+        same_trained_params(old.params(), &plan.params)?;
+        let stays: Vec<bool> = old
+            .params()
+            .iter()
+            .zip(&plan.params)
+            .map(|(old, new)| {
+                let dense = matches!(new.layout, WeightLayout::Dense(_));
+                old.layout == new.layout && (dense || role != Role::QUANTIZER)
+            })
+            .collect();
+        let keeps = |unit: usize| {
+            let params = plan.params.iter().zip(&stays);
+            let mut frozen = params.filter(|(param, _)| !param.trainable && param.unit == unit);
+            frozen.all(|(_, stays)| *stays)
+        };
+        let needs = self.needs(&plan, &stays, &keeps);
+        let kind = needs.place(
+            attempt.request.staging,
+            &memory_name(&plan),
+            plan.available(),
+        )?;
+        let beside = Beside {
+            keeps: &keeps,
+            kind,
+        };
+        let storage = self.storage_beside(&plan, &beside, (&needs, attempt))?;
+        let loading = Loading {
+            config: resolved.config(),
+            model: self.around.model,
+            components: &self.components,
+            observer: attempt.observer,
+            stop: self.around.stop,
+        };
+        let report = loading.fill(&plan, &storage, |index, param| {
+            !param.trainable && !stays[index]
+        })?;
+        let facts = Facts::of(&plan);
+        let new = Executor::new(plan, storage);
+        for (index, param) in new.params().iter().enumerate() {
+            if !param.trainable && stays[index] {
+                new.adopt_frozen(old, index).during("copy")?;
+            }
+        }
+        new.adopt_state(old).during("copy")?;
+        self.around.stop.check()?;
+        (attempt.progress)(Stage::Trying);
+        let blamed = plugin.or(self.components.playing(Role::BACKEND));
+        let blamed = blamed.expect("a run has a backend");
+        let losses = trial::run([old, &new], attempt.next, attempt.at, blamed)?;
+        if let Some(adapter) = &self.components.adapter {
+            // What would keep the result from being saved is better known now.
+            answer::saved_config(adapter, &facts.sites, "")?;
+        }
+        self.around.stop.check()?;
+        Ok(Made {
+            executor: new,
+            facts,
+            report,
+            bytes_beside: needs.frozen + needs.others,
+            kind,
+            losses,
+        })
+    }
+
+    fn plan(&self, resolved: &ResolvedConfig, role: Role) -> Result<RunPlan, Error> {
+        let config = resolved.config();
+        let (device, device_info) = match role {
+            Role::BACKEND => open_device(config, &self.components)?,
+            _ => self.executor.device(),
+        };
+        plan::make(
+            config,
+            self.facts.demand,
+            describe(self.around.model, &self.components)?,
+            &self.components,
+            device,
+            device_info,
+            self.facts.program_bytes,
+        )
+    }
+
+    fn needs(&self, plan: &RunPlan, stays: &[bool], keeps: &dyn Fn(usize) -> bool) -> Needs {
+        let (layout, old) = (plan.storage_layout(), self.executor.storage());
+        let [frozen, others] = old.bytes_beside(&plan.device, &layout, keeps);
+        let mut indices = 0..plan.params.len();
+        let loads = indices.any(|index| !plan.params[index].trainable && !stays[index]);
+        let same_memory =
+            self.executor.device().1.shares_host_memory == plan.device_info.shares_host_memory;
+        let going = self.executor.params().iter();
+        let going = going.filter(|param| !param.trainable && !keeps(param.unit));
+        Needs {
+            frozen,
+            freed: match same_memory {
+                true => going.map(Param::bytes).sum(),
+                false => 0,
+            },
+            others,
+            loading: if loads { plan.memory.loading } else { 0 },
+        }
+    }
+
+    fn storage_beside(
+        &self,
+        plan: &RunPlan,
+        beside: &Beside<'_>,
+        (needs, attempt): (&Needs, &Attempt<'_>),
+    ) -> Result<Storage, Error> {
+        let old = self.executor.storage();
+        let made = old.beside(&plan.device, &plan.storage_layout(), beside);
+        made.map_err(|error| {
+            let no_files = error.code == ErrorCode::UNSUPPORTED
+                && beside.kind == MemoryKind::MAPPED
+                && attempt.request.staging == Staging::Auto;
+            match no_files {
+                // It was the memory that did not suffice.
+                true => Error::OutOfMemory {
+                    kind: memory_name(plan),
+                    needed: Bytes(needs.beside()),
+                    available: Bytes(plan.available()),
+                },
+                false => Error::plugin(Role::BACKEND.0, "alloc", error),
+            }
+        })
+    }
+}
+
+/// The memory that a plan's weights lie in, in a word.
+fn memory_name(plan: &RunPlan) -> String {
+    match plan.device_info.shares_host_memory {
+        true => "host".to_owned(),
+        false => plan.device_info.name.clone(),
+    }
+}
+
+/// Refuses params that moments and values of the run's own do not fit.
+fn same_trained_params(old: &[Param], new: &[Param]) -> Result<(), Error> {
+    let trained = |params: &[Param]| -> Vec<String> {
+        let trained = params.iter().filter(|param| param.trainable);
+        let shown = |param: &Param| {
+            let (name, shape, init) = (&param.name, &param.shape, param.init);
+            format!("`{name}` {shape:?}, beginning as {init:?}")
+        };
+        trained.map(shown).collect()
+    };
+    let (old, new) = (trained(old), trained(new));
+    if old == new {
+        return Ok(());
+    }
+    let nothing = || "nothing".to_owned();
+    let at = (0..).find(|&at| old.get(at) != new.get(at)).unwrap_or(0);
+    let expected = old.get(at).cloned().unwrap_or_else(nothing);
+    let found = new.get(at).cloned().unwrap_or_else(nothing);
+    Err(Error::Usage {
+        message: format!(
+            "an adapter of another shape: the run trains {} params, this one {}; the first that \
+             differs: expected {expected}, found {found}",
+            old.len(),
+            new.len()
+        ),
+        next_step: "change only options that leave its params as they are, such as alpha and \
+                    dropout, or start another run"
+            .to_owned(),
+    })
+}

@@ -1,0 +1,237 @@
+//! The folder `swap` of a run: requests and the run's answers, each a file that is there whole or not at all.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Answer, Request, Stage};
+use crate::Error;
+use crate::files::{FileError, write_error, write_json};
+
+/// Largest file that is read, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The requests of a run.
+#[derive(Clone, Debug)]
+pub struct Mailbox {
+    home: PathBuf,
+}
+
+/// The kinds of files, by the beginning of their names.
+#[derive(Clone, Copy)]
+enum Kind {
+    Request,
+    Progress,
+    Answer,
+}
+
+/// A request that waits, with its number; or why it cannot be read.
+pub(crate) type Waiting = (u64, Result<Request, Error>);
+
+impl Mailbox {
+    /// That of the run in `out`.
+    pub fn of(out: &Path) -> Self {
+        Mailbox {
+            home: out.join("swap"),
+        }
+    }
+
+    /// Puts a request behind all others and returns its number.
+    ///
+    /// # Errors
+    /// What keeps it from being written.
+    pub fn ask(&self, request: &Request) -> Result<u64, Error> {
+        let fail = |error| Error::from(write_error(&self.home, 0, error));
+        fs::create_dir_all(&self.home).map_err(fail)?;
+        // A name of its own; the link then fails where another asker was faster.
+        let draft = self.home.join(format!("draft-{}.json", std::process::id()));
+        let value = serde_json::to_value(request).expect("a request is plain data");
+        write_json(&draft, &value)?;
+        let linked = loop {
+            let taken = [Kind::Request, Kind::Answer].map(|kind| self.numbers(kind));
+            let number = taken.into_iter().flatten().max().unwrap_or(0) + 1;
+            match fs::hard_link(&draft, self.path(Kind::Request, number)) {
+                Ok(()) => break Ok(number),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => break Err(fail(error)),
+            }
+        };
+        fs::remove_file(&draft).map_err(fail)?;
+        linked
+    }
+
+    /// The run's answer to request `number`, once there is one.
+    ///
+    /// # Errors
+    /// An answer that cannot be read.
+    pub fn answer(&self, number: u64) -> Result<Option<Answer>, Error> {
+        let path = self.path(Kind::Answer, number);
+        match path.exists() {
+            true => read(&path).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// How far the run is with request `number`, where it has begun and says so.
+    pub fn stage(&self, number: u64) -> Option<Stage> {
+        read(&self.path(Kind::Progress, number)).ok()
+    }
+
+    /// Whether request `number` is still there.
+    pub fn holds(&self, number: u64) -> bool {
+        self.path(Kind::Request, number).exists()
+    }
+
+    /// Withdraws request `number`; one that the run works at is answered all the same.
+    pub fn withdraw(&self, number: u64) {
+        let _ = fs::remove_file(self.path(Kind::Request, number));
+    }
+
+    /// Removes all requests and answers: they were another process's.
+    pub(crate) fn clear(&self) -> Result<(), FileError> {
+        match fs::remove_dir_all(&self.home) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(write_error(&self.home, 0, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The first request without an answer that is due before step `step`, counted from 1.
+    pub(crate) fn next(&self, step: u64) -> Option<Waiting> {
+        let waiting = self.waiting().into_iter();
+        let mut read = waiting.map(|number| (number, read(&self.path(Kind::Request, number))));
+        read.find(|(_, request): &Waiting| match request {
+            Ok(request) => request.before_step.is_none_or(|wanted| wanted <= step),
+            Err(_) => true,
+        })
+    }
+
+    /// Numbers of the requests without an answer, in order.
+    pub(crate) fn waiting(&self) -> Vec<u64> {
+        let mut requests = self.numbers(Kind::Request);
+        if !requests.is_empty() {
+            let answered = self.numbers(Kind::Answer);
+            requests.retain(|number| !answered.contains(number));
+            requests.sort_unstable();
+        }
+        requests
+    }
+
+    /// Answers request `number`.
+    pub(crate) fn respond(&self, number: u64, answer: &Answer) -> Result<(), FileError> {
+        self.write(Kind::Answer, number, answer)
+    }
+
+    /// Says how far the run is with request `number`.
+    pub(crate) fn report(&self, number: u64, stage: &Stage) -> Result<(), FileError> {
+        self.write(Kind::Progress, number, stage)
+    }
+
+    fn write(&self, kind: Kind, number: u64, value: &impl Serialize) -> Result<(), FileError> {
+        let value = serde_json::to_value(value).expect("plain data");
+        write_json(&self.path(kind, number), &value)
+    }
+
+    fn path(&self, kind: Kind, number: u64) -> PathBuf {
+        self.home.join(format!("{}{number:06}.json", kind.prefix()))
+    }
+
+    /// The numbers of the files of a kind; none where there is no folder.
+    fn numbers(&self, kind: Kind) -> Vec<u64> {
+        let entries = fs::read_dir(&self.home).into_iter().flatten().flatten();
+        let number = |name: &str| {
+            let name = name.strip_prefix(kind.prefix())?;
+            name.strip_suffix(".json")?.parse().ok()
+        };
+        entries
+            .filter_map(|entry| number(entry.file_name().to_str()?))
+            .collect()
+    }
+}
+
+impl Kind {
+    fn prefix(self) -> &'static str {
+        match self {
+            Kind::Request => "request-",
+            Kind::Progress => "progress-",
+            Kind::Answer => "answer-",
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    let refuse = |why: String| Error::Usage {
+        message: format!("{}: {why}", path.display()),
+        next_step: "ask again with `host swap`".to_owned(),
+    };
+    let unreadable = |error: io::Error| refuse(format!("cannot be read: {error}"));
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() || metadata.len() > MAX_BYTES {
+        return Err(refuse("is no file of a swap".to_owned()));
+    }
+    let text = fs::read(path).map_err(unreadable)?;
+    serde_json::from_slice(&text).map_err(|error| refuse(format!("makes no sense: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(name: &str, before_step: Option<u64>) -> Request {
+        Request {
+            name: name.to_owned(),
+            before_step,
+            ..Request::default()
+        }
+    }
+
+    #[test]
+    fn requests_are_answered_in_their_order_once_they_are_due() {
+        let out = tempfile::tempdir().expect("a folder");
+        let mailbox = Mailbox::of(out.path());
+        assert!(mailbox.next(9).is_none() && mailbox.waiting().is_empty());
+        let wanted = [("late", Some(7)), ("first", None), ("second", None)];
+        for (index, (name, step)) in wanted.into_iter().enumerate() {
+            let number = mailbox.ask(&asked(name, step)).expect("written");
+            assert_eq!(number, index as u64 + 1);
+        }
+        let mut names = Vec::new();
+        for step in [5, 6, 6, 7] {
+            if let Some((number, request)) = mailbox.next(step) {
+                names.push((step, request.expect("whole").name));
+                mailbox.respond(number, &Answer::default()).expect("room");
+            }
+        }
+        let expected = [(5, "first"), (6, "second"), (7, "late")];
+        assert_eq!(names, expected.map(|(step, name)| (step, name.to_owned())));
+        let answer = mailbox.answer(2).expect("whole");
+        assert_eq!(answer, Some(Answer::default()));
+        assert_eq!(mailbox.ask(&asked("next", None)).expect("written"), 4);
+        mailbox.withdraw(4);
+        assert!(!mailbox.holds(4) && mailbox.next(9).is_none());
+        mailbox.clear().expect("ours");
+        assert_eq!(mailbox.ask(&asked("anew", None)).expect("written"), 1);
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_and_hides_no_other() {
+        let out = tempfile::tempdir().expect("a folder");
+        let mailbox = Mailbox::of(out.path());
+        mailbox.ask(&asked("good", None)).expect("written");
+        for (name, text) in [("request-000000.json", "{"), ("request-x.json", "{}")] {
+            fs::write(mailbox.home.join(name), text).expect("written");
+        }
+        let (number, request) = mailbox.next(1).expect("a request");
+        let message = request.expect_err("torn").to_string();
+        assert!(
+            number == 0 && message.contains("makes no sense"),
+            "{message}"
+        );
+        mailbox.respond(0, &Answer::default()).expect("room");
+        assert_eq!(mailbox.next(1).expect("the other").0, 1);
+    }
+}

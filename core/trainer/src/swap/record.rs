@@ -1,0 +1,234 @@
+//! The swaps of a run as they stand on record: in its metrics, in `run.json` and in checkpoints.
+
+use espalier_interface::Role;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::Request;
+use crate::Error;
+use crate::config::{ConfigError, ResolvedConfig};
+use crate::registry::PluginIdentity;
+
+/// Sections of the config that a swap can change.
+const SECTIONS: [&str; 5] = ["plugins", "quantizer", "adapter", "sharding", "backend"];
+
+/// Whether a swap was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The new component took over.
+    Taken,
+    /// The run went on with the old one.
+    #[default]
+    Refused,
+}
+
+/// A swap, or the refusal of one, as a line of `metrics.jsonl` has it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SwapRecord {
+    /// Steps done before it.
+    pub step: u64,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What was asked: `quantizer=hqq`.
+    pub asked: String,
+    /// The options that were asked to change.
+    pub changed: Vec<String>,
+    /// What played the role until then; unset where nothing did.
+    pub from: Option<PluginIdentity>,
+    /// What plays it from then on; of a refusal, what was to, where it was found.
+    pub to: Option<PluginIdentity>,
+    /// Why it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The time it took, in seconds.
+    pub secs: f64,
+    /// Weights that were encoded anew.
+    pub encoded: u64,
+    /// Bytes that were made beside the old ones.
+    pub bytes_beside: u64,
+    /// Where those lay until they took over: `memory` or `mapped file`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staged_in: Option<String>,
+    /// Loss of the next micro-batch, without dropout, with the old component.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_before: Option<f64>,
+    /// The same with the new one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_after: Option<f64>,
+}
+
+/// A swap that was made, with all that a later process needs to go on behind it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Swap {
+    #[serde(flatten)]
+    pub record: SwapRecord,
+    /// What was asked.
+    pub request: Request,
+    /// The sections that choose plugins and their options, as they are from then on.
+    pub config: Map<String, Json>,
+    /// All components from then on.
+    pub plugins: Vec<PluginIdentity>,
+    /// Hash of the plan from then on.
+    pub plan_sha256: String,
+}
+
+/// The swaps of a run in their order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Swaps(pub Vec<Swap>);
+
+impl SwapRecord {
+    /// Whether the new component took over.
+    pub fn is_taken(&self) -> bool {
+        self.outcome == Outcome::Taken
+    }
+
+    /// `quantizer nf4 -> hqq before step 7`, or that it was refused.
+    pub fn shown(&self) -> String {
+        let name = |identity: &Option<PluginIdentity>| match identity {
+            Some(identity) => format!("{} {}", identity.component, identity.version),
+            None => "none".to_owned(),
+        };
+        let role = self.asked.split('=').next().unwrap_or_default();
+        let step = self.step + 1;
+        match self.outcome {
+            Outcome::Taken => format!(
+                "{role} {} -> {} before step {step}",
+                name(&self.from),
+                name(&self.to)
+            ),
+            Outcome::Refused => format!(
+                "{} refused before step {step}: {}",
+                self.asked,
+                self.reason.as_deref().unwrap_or("no reason given")
+            ),
+        }
+    }
+}
+
+impl Swaps {
+    /// The swaps that `run.json`, or its copy in a checkpoint, has.
+    ///
+    /// # Errors
+    /// A list that another version of this program wrote.
+    pub fn of(run: &Json) -> Result<Self, Error> {
+        match &run["swaps"] {
+            Json::Null => Ok(Swaps::default()),
+            list => serde_json::from_value(list.clone()).map_err(|error| Error::Checkpoint {
+                path: "run.json".into(),
+                message: format!("its list of swaps is of another version: {error}"),
+            }),
+        }
+    }
+
+    /// As JSON, for `run.json`.
+    pub fn to_json(&self) -> Json {
+        serde_json::to_value(self).expect("swaps are plain data")
+    }
+
+    /// `original` with what the swaps changed of it.
+    ///
+    /// # Errors
+    /// Values that do not go together with the rest of the config.
+    pub fn applied_to(&self, original: &ResolvedConfig) -> Result<ResolvedConfig, ConfigError> {
+        let Some(last) = self.0.last() else {
+            return Ok(original.clone());
+        };
+        let mut values = last.config.clone();
+        let own = original.config().run.plugin_dirs.iter();
+        let added = self
+            .0
+            .iter()
+            .rev()
+            .flat_map(|swap| &swap.request.plugin_dirs);
+        let dirs: Vec<String> = added
+            .chain(own)
+            .map(|dir| dir.display().to_string())
+            .collect();
+        let run = values
+            .entry("run")
+            .or_insert_with(|| Json::Object(Map::new()));
+        run["plugin_dirs"] = Json::from(dirs);
+        let adapter = |swap: &Swap| swap.request.role == Role::ADAPTER.0;
+        let after = original.overlaid("swap", values, &[])?;
+        Ok(after.with_own_adapter_options(self.0.iter().any(adapter)))
+    }
+
+    /// `run`, as `run.json` has it, with the components and the plan as they are after the swaps.
+    pub fn result_in(&self, run: &Json) -> Json {
+        let mut run = run.clone();
+        if let Some(last) = self.0.last() {
+            run["plugins"] =
+                serde_json::to_value(&last.plugins).expect("identities are plain data");
+            run["plan_sha256"] = Json::from(last.plan_sha256.clone());
+        }
+        run
+    }
+}
+
+/// The values of `resolved` that a swap can have changed, but where libraries are looked for.
+pub(super) fn choices(resolved: &ResolvedConfig) -> Map<String, Json> {
+    let mut values = resolved.values();
+    let backend = resolved.config().run.backend.clone();
+    values.retain(|section, _| SECTIONS.contains(&section.as_str()));
+    if let Some(backend) = backend {
+        let run = Map::from_iter([("backend".to_owned(), Json::from(backend))]);
+        values.insert("run".to_owned(), Json::Object(run));
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Sources, resolve};
+
+    #[test]
+    fn the_last_swap_decides_over_the_original_config() {
+        let line = "plugins=[\"nf4\",\"lora\"]";
+        let sources = Sources::default()
+            .set(line)
+            .set("optim.learning_rate=1e-3")
+            .set("run.plugin_dirs=[\"own\"]");
+        let original = resolve(&sources).expect("a config");
+        let changed = original
+            .overlaid(
+                "swap",
+                Map::from_iter([("plugins".to_owned(), serde_json::json!(["lora", "hqq"]))]),
+                &["quantizer.hqq.bits=3".to_owned()],
+            )
+            .expect("a config");
+        let swap = Swap {
+            record: SwapRecord::default(),
+            request: Request {
+                plugin_dirs: vec!["/theirs".into()],
+                ..Request::default()
+            },
+            config: choices(&changed),
+            plugins: Vec::new(),
+            plan_sha256: "new".to_owned(),
+        };
+        let swaps = Swaps(vec![swap]);
+        let run = serde_json::json!({"plan_sha256": "old", "seed": 1, "swaps": swaps.to_json()});
+        assert_eq!(Swaps::of(&run).expect("a list"), swaps);
+        let result = swaps.result_in(&run);
+        assert_eq!(
+            (&result["plan_sha256"], &result["seed"]),
+            (&Json::from("new"), &Json::from(1))
+        );
+        let after = swaps.applied_to(&original).expect("a config");
+        let config = after.config();
+        assert_eq!(config.plugins, ["lora", "hqq"]);
+        assert_eq!(config.quantizer["hqq"]["bits"], 3);
+        assert_eq!(config.optim, original.config().optim);
+        assert_eq!(
+            config.run.plugin_dirs,
+            [std::path::Path::new("/theirs"), "own".as_ref()]
+        );
+        let none = Swaps::default();
+        let same = none.applied_to(&original).expect("a config");
+        assert_eq!(same.config(), original.config());
+    }
+}

@@ -1,0 +1,172 @@
+//! What is asked of a running job: another component for a role, or the same one with other options or from a new file.
+
+use std::path::PathBuf;
+
+use espalier_interface::Role;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::config::nearest;
+
+/// Roles whose component can be swapped in a run.
+const ROLES: [Role; 4] = [
+    Role::QUANTIZER,
+    Role::ADAPTER,
+    Role::SHARDING,
+    Role::BACKEND,
+];
+
+/// The name that stands for no component.
+const NONE: &str = "none";
+
+/// A request to swap a plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Request {
+    /// The role, by name.
+    pub role: String,
+    /// The component that is to play it; `none` for no quantizer.
+    pub name: String,
+    /// Options of that component to change, `quantizer.hqq.bits=4` each.
+    pub set: Vec<String>,
+    /// Folders searched before the run's own for plugin libraries; absolute.
+    pub plugin_dirs: Vec<PathBuf>,
+    /// The step before which it takes over, counted from 1; unset: the next.
+    pub before_step: Option<u64>,
+    /// Where the new weights are put before they take over.
+    pub staging: Staging,
+    /// Who asks, in words.
+    pub asked_by: String,
+}
+
+/// Where new weights are put before they take the old ones' place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Staging {
+    /// In memory where it suffices for both, else in a mapped file.
+    #[default]
+    Auto,
+    /// In a mapped file.
+    Mapped,
+}
+
+impl Request {
+    /// The request that `ROLE=NAME` and the changes `set` make.
+    ///
+    /// # Errors
+    /// A text that is none; a role that cannot be swapped; a change of something else than this component's options.
+    pub fn new(assignment: &str, set: &[String]) -> Result<Self, Error> {
+        let (role, name) = assignment
+            .split_once('=')
+            .ok_or_else(|| usage(format!("expected ROLE=NAME, found `{assignment}`")))?;
+        let request = Request {
+            role: role.trim().to_owned(),
+            name: name.trim().to_owned(),
+            set: set.to_vec(),
+            ..Request::default()
+        };
+        request.check()?;
+        Ok(request)
+    }
+
+    /// The role that is meant.
+    ///
+    /// # Errors
+    /// One that cannot be swapped, or that there is not.
+    pub fn role(&self) -> Result<Role, Error> {
+        let found = ROLES.into_iter().find(|role| role.0 == self.role);
+        found.ok_or_else(|| match Role::from_name(&self.role) {
+            Some(role) => usage(format!("role {role} cannot be swapped in a running job")),
+            None => {
+                let names = ROLES.map(|role| role.0);
+                let meant = nearest(&self.role, names.into_iter());
+                let meant =
+                    meant.map_or(String::new(), |name| format!(", the nearest is `{name}`"));
+                usage(format!("unknown role `{}`{meant}", self.role))
+            }
+        })
+    }
+
+    /// The component that is to play the role; nothing where it is to be without.
+    pub fn component(&self) -> Option<&str> {
+        Some(self.name.as_str()).filter(|name| *name != NONE)
+    }
+
+    /// Refuses what no run can do.
+    ///
+    /// # Errors
+    /// As [`Request::new`].
+    pub fn check(&self) -> Result<(), Error> {
+        let role = self.role()?;
+        if self.name.is_empty() {
+            return Err(usage(format!("expected {role}=NAME, found no name")));
+        }
+        if self.component().is_none() && role != Role::QUANTIZER {
+            return Err(usage(format!(
+                "{role}=none: a run keeps its {role}; only the quantizer can be left out"
+            )));
+        }
+        let section = format!("{role}.{}.", self.name);
+        let stranger = self
+            .set
+            .iter()
+            .find(|change| !change.trim_start().starts_with(&section));
+        match stranger {
+            None => Ok(()),
+            Some(change) => Err(Error::Usage {
+                message: format!(
+                    "`{change}` is no option of {role} `{}`: a swap changes nothing else of a run",
+                    self.name
+                ),
+                next_step: format!("write --set {section}OPTION=VALUE"),
+            }),
+        }
+    }
+
+    /// `quantizer=hqq`.
+    pub fn assignment(&self) -> String {
+        format!("{}={}", self.role, self.name)
+    }
+}
+
+fn usage(message: String) -> Error {
+    let roles = ROLES.map(|role| role.0).join(", ");
+    Error::Usage {
+        message,
+        next_step: format!("name a component for one of {roles}: quantizer=nf4"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(assignment: &str, set: &[&str]) -> String {
+        let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
+        let error = Request::new(assignment, &set).expect_err(assignment);
+        assert_eq!(error.exit_code(), 2, "{assignment}");
+        error.to_string()
+    }
+
+    #[test]
+    fn only_what_a_run_can_change_is_asked() {
+        let set = ["quantizer.hqq.bits=3".to_owned()];
+        let request = Request::new("quantizer = hqq", &set).expect("a swap");
+        assert_eq!(request.assignment(), "quantizer=hqq");
+        assert_eq!(request.component(), Some("hqq"));
+        let none = Request::new("quantizer=none", &[]).expect("a swap");
+        assert_eq!(none.component(), None);
+        assert!(refused("nf4", &[]).contains("expected ROLE=NAME"));
+        assert!(refused("quantiser=nf4", &[]).contains("the nearest is `quantizer`"));
+        assert!(refused("family=llama", &[]).contains("cannot be swapped"));
+        assert!(refused("adapter=none", &[]).contains("keeps its adapter"));
+        assert!(refused("backend=", &[]).contains("no name"));
+        for change in ["optim.learning_rate=1", "quantizer.nf4.block_size=64"] {
+            let message = refused("quantizer=hqq", &[change]);
+            assert!(
+                message.contains("is no option of quantizer `hqq`"),
+                "{message}"
+            );
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A new executor beside the old one -> both losses of the next micro-batch, once the new one has passed.
+
+use espalier_interface::{ErrorCode, PluginError};
+
+use crate::Error;
+use crate::data::Step;
+use crate::executor::{Executor, LossSum, Moment, Pass};
+use crate::registry::PluginIdentity;
+
+/// Runs the first micro-batch of `step`, number `index` of the run, forward through both, without dropout, and through the
+/// new one forward and backward. Nothing is updated, and what the old one's next step reads is not touched. Returns the
+/// losses of old and new.
+///
+/// # Errors
+/// What a backend reports; numbers that are not finite, which are laid to `plugin`.
+pub(super) fn run(
+    [old, new]: [&Executor; 2],
+    step: &Step,
+    [index, seed]: [u64; 2],
+    plugin: &PluginIdentity,
+) -> Result<[f64; 2], Error> {
+    let micro = &step.micro_batches[0];
+    let moment = Moment {
+        seed,
+        step: index,
+        first: true,
+        last: true,
+    };
+    let pass = |executor: &Executor, pass| executor.micro_batch(micro, pass, moment);
+    let before = pass(old, Pass::Evaluate)?;
+    let after = pass(new, Pass::Evaluate)?;
+    new.zero_gradients()?;
+    let loss_factor = 1.0 / after.trained.max(1) as f64;
+    let trained = pass(new, Pass::Train { loss_factor })?;
+    let norm = new.gradient_norm()?;
+    for (what, value) in [
+        ("loss", after.loss),
+        ("loss with dropout", trained.loss),
+        ("norm of the gradient", norm),
+    ] {
+        if !value.is_finite() {
+            let found = new.forward_not_finite(micro, moment)?;
+            let tensor = found.map_or_else(String::new, |found| format!(" ({found})"));
+            return Err(Error::Plugin {
+                plugin: plugin.component.clone(),
+                callback: "the trial before it takes over".to_owned(),
+                file: plugin.file.clone(),
+                source: PluginError::new(
+                    ErrorCode::PROTOCOL,
+                    format!("the {what} of the next micro-batch is not finite{tensor}"),
+                ),
+            });
+        }
+    }
+    Ok([before, after].map(mean))
+}
+
+fn mean(sum: LossSum) -> f64 {
+    sum.loss / sum.trained.max(1) as f64
+}

@@ -1,0 +1,220 @@
+//! Swaps of plugins between two steps: those asked for, and those on record that a resumed run makes again.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use espalier_interface::Role;
+
+use super::runner::Runner;
+use crate::observer::{Event, Observer};
+use crate::registry::PluginIdentity;
+use crate::swap::{Answer, Attempt, Mailbox, Outcome, Request, Stage, Swap, SwapRecord};
+use crate::{Error, files, measure, plan};
+
+/// Time between two words on how far a swap is.
+const WORD: Duration = Duration::from_millis(500);
+
+/// A line of `metrics.jsonl`.
+#[derive(serde::Serialize)]
+struct Line<'a> {
+    step: u64,
+    swap: &'a SwapRecord,
+}
+
+/// Tells who asked how far the loading is.
+struct Teller<'a> {
+    observer: &'a dyn Observer,
+    tell: &'a (dyn Fn(Stage) + Sync),
+    last: Mutex<Instant>,
+}
+
+impl Runner<'_> {
+    /// Makes the swaps that are due before the next step. A request to stop wins: what is not done is not begun.
+    ///
+    /// # Errors
+    /// A swap on record that cannot be made again; what keeps one from being put on record.
+    pub(super) fn swap_where_due(&mut self, total: u64) -> Result<(), Error> {
+        let step = self.progress.step;
+        if step >= total {
+            return Ok(());
+        }
+        let due = |swap: &&Swap| swap.record.step <= step;
+        while let Some(swap) = self.later_swaps.front().filter(due).cloned() {
+            if !self.make_again(&swap)? {
+                return Ok(());
+            }
+        }
+        while self.stop.requested().is_none() {
+            match self.mailbox.next(step + 1) {
+                None => break,
+                Some((number, Ok(request))) => self.serve(number, &request)?,
+                Some((number, Err(error))) => {
+                    let record = SwapRecord {
+                        step,
+                        ..SwapRecord::default()
+                    };
+                    self.refuse(number, record, &error)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says to those who still wait that the run has ended.
+    pub(super) fn answer_the_rest(&self) {
+        let step = self.progress.step;
+        for number in self.mailbox.waiting() {
+            let error = Error::Usage {
+                message: format!("the run ended after step {step}, before it came to this"),
+                next_step: "start another run, or go on with this one (--resume) and ask again"
+                    .to_owned(),
+            };
+            let record = SwapRecord {
+                step,
+                ..SwapRecord::default()
+            };
+            self.respond(number, &Answer::refused(record, &error));
+        }
+    }
+
+    /// Writes `run.json`, with the swaps made and those still to be made again.
+    pub(super) fn put_on_record(&mut self) -> Result<(), Error> {
+        self.run["swaps"] = self.swaps.to_json();
+        let mut run = self.run.clone();
+        let mut all = self.swaps.clone();
+        all.0.extend(self.later_swaps.iter().cloned());
+        run["swaps"] = all.to_json();
+        Ok(files::write_json(&self.run_json, &run)?)
+    }
+
+    /// Makes the first of the swaps on record again; false where a request to stop came first.
+    fn make_again(&mut self, swap: &Swap) -> Result<bool, Error> {
+        let expected = swap.record.to.as_ref();
+        let (record, made) = self.attempt(&swap.request, expected, &|_| {})?;
+        match made {
+            Err(_) if self.stop.requested().is_some() => return Ok(false),
+            other => other?,
+        }
+        if self.live.plan_sha256() != swap.plan_sha256 {
+            return Err(Error::Checkpoint {
+                path: self.run_json.clone(),
+                message: format!(
+                    "the swap of {} on record led to another plan",
+                    swap.record.shown()
+                ),
+            });
+        }
+        self.later_swaps.pop_front();
+        self.taken(&swap.request, record)?;
+        Ok(true)
+    }
+
+    /// Does what request `number` asks, or says why not.
+    fn serve(&mut self, number: u64, request: &Request) -> Result<(), Error> {
+        let asked = request.assignment();
+        self.note(&format!("swap {asked}, asked by {}", request.asked_by));
+        let mailbox: Mailbox = self.mailbox.clone();
+        // Who asks waits for the answer, not for these.
+        let tell = move |stage: Stage| drop(mailbox.report(number, &stage));
+        let (record, made) = self.attempt(request, None, &tell)?;
+        match made {
+            Ok(()) => {
+                let record = self.taken(request, record)?;
+                self.respond(number, &Answer::taken(record));
+                Ok(())
+            }
+            Err(_) if self.stop.requested().is_some() => Ok(()),
+            Err(error) => self.refuse(number, record, &error),
+        }
+    }
+
+    /// Tries a swap. The outer error is the run's own.
+    fn attempt(
+        &mut self,
+        request: &Request,
+        expected: Option<&PluginIdentity>,
+        tell: &(dyn Fn(Stage) + Sync),
+    ) -> Result<(SwapRecord, Result<(), Error>), Error> {
+        let step = self.progress.step;
+        let mut record = SwapRecord {
+            step,
+            outcome: Outcome::Taken,
+            asked: request.assignment(),
+            changed: request.set.clone(),
+            ..SwapRecord::default()
+        };
+        let next = self.data.train.step(step)?;
+        let teller = Teller {
+            observer: self.observer,
+            tell,
+            last: Mutex::new(Instant::now()),
+        };
+        let attempt = Attempt {
+            request,
+            at: [step, self.config.run.seed],
+            next: &next,
+            expected,
+            observer: &teller,
+            progress: tell,
+        };
+        let made = self.live.swap(&attempt, &mut record);
+        Ok((record, made))
+    }
+
+    /// Puts a swap that was made on record.
+    fn taken(&mut self, request: &Request, record: SwapRecord) -> Result<SwapRecord, Error> {
+        if request.role == Role::BACKEND.0 {
+            let (device, _) = self.live.executor.device();
+            let compute = plan::dtypes(self.config).compute;
+            self.rate = measure::gemm_rate(device.as_ref(), compute)?;
+        }
+        self.note(&format!("swapped {}", record.shown()));
+        self.line(&record)?;
+        self.swaps.0.push(self.live.on_record(request, &record));
+        self.put_on_record()?;
+        Ok(record)
+    }
+
+    fn refuse(&mut self, number: u64, record: SwapRecord, error: &Error) -> Result<(), Error> {
+        let answer = Answer::refused(record, error);
+        self.note(&answer.record.shown());
+        self.line(&answer.record)?;
+        self.respond(number, &answer);
+        Ok(())
+    }
+
+    fn line(&mut self, record: &SwapRecord) -> Result<(), Error> {
+        self.metrics.append(&Line {
+            step: record.step,
+            swap: record,
+        })
+    }
+
+    fn respond(&self, number: u64, answer: &Answer) {
+        if let Err(error) = self.mailbox.respond(number, answer) {
+            self.note(&format!(
+                "request {number} stays without an answer: {error}"
+            ));
+        }
+    }
+
+    fn note(&self, text: &str) {
+        self.observer.observe(&Event::Note(text));
+    }
+}
+
+impl Observer for Teller<'_> {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::LoadProgress { done, total, .. } = *event {
+            let mut last = match self.last.lock() {
+                Ok(last) => last,
+                Err(poisoned) => poisoned.into_inner(),
+            };
+            if last.elapsed() >= WORD {
+                (self.tell)(Stage::Loading { done, total });
+                *last = Instant::now();
+            }
+        }
+        self.observer.observe(event);
+    }
+}

@@ -1,0 +1,178 @@
+//! `host swap`: asks a running job for another plugin, and waits for what becomes of it.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use espalier_trainer::bytes::Bytes;
+use espalier_trainer::error::Error;
+use espalier_trainer::files::{holder_of, this_process};
+use espalier_trainer::shell;
+use espalier_trainer::swap::{Answer, Mailbox, Outcome, Request, Stage, Staging};
+use indicatif::{MultiProgress, ProgressBar};
+
+use crate::arguments::SwapArguments;
+
+/// Time between two looks at the run's folder.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Asks, and prints the answer.
+pub fn run(arguments: &SwapArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+    let request = Request {
+        plugin_dirs: absolute(&arguments.plugin_dir)?,
+        before_step: arguments.before_step,
+        staging: match arguments.mapped {
+            true => Staging::Mapped,
+            false => Staging::Auto,
+        },
+        asked_by: this_process(),
+        ..Request::new(&arguments.assignment, &arguments.set)?
+    };
+    let Some(holder) = holder_of(&arguments.run) else {
+        return Err(nothing_runs(&arguments.run).into());
+    };
+    let mailbox = Mailbox::of(&arguments.run);
+    let number = mailbox.ask(&request)?;
+    let asked = request.assignment();
+    if arguments.no_wait {
+        writeln!(out, "asked {holder} for {asked}: request {number}")?;
+        return Ok(());
+    }
+    let waiting = Waiting {
+        arguments,
+        mailbox: &mailbox,
+        number,
+        bar: bar(bars, &format!("{holder}: waiting for its next step")),
+    };
+    let answer = waiting.answer();
+    waiting.bar.finish_and_clear();
+    let answer = answer?;
+    match answer.record.outcome {
+        Outcome::Taken => Ok(write!(out, "{}", lines(&answer))?),
+        Outcome::Refused => Err(refused(&asked, answer).into()),
+    }
+}
+
+/// A request on its way.
+struct Waiting<'a> {
+    arguments: &'a SwapArguments,
+    mailbox: &'a Mailbox,
+    number: u64,
+    bar: ProgressBar,
+}
+
+impl Waiting<'_> {
+    /// Looks until there is an answer, the run is gone or the time is over.
+    fn answer(&self) -> Result<Answer, Error> {
+        let begin = Instant::now();
+        let timeout = self.arguments.timeout.map(Duration::from_secs);
+        loop {
+            // In this order: a run answers before it lets go of its directory.
+            let runs = holder_of(&self.arguments.run).is_some();
+            let there = self.mailbox.holds(self.number);
+            if let Some(answer) = self.mailbox.answer(self.number)? {
+                return Ok(answer);
+            }
+            if !runs || !there {
+                return Err(Error::Usage {
+                    message: format!(
+                        "{}: the run ended before it came to this request",
+                        self.arguments.run.display()
+                    ),
+                    next_step: "go on with it (host train --resume) and ask again".to_owned(),
+                });
+            }
+            if let Some(limit) = timeout.filter(|limit| begin.elapsed() >= *limit) {
+                self.mailbox.withdraw(self.number);
+                return Err(Error::Usage {
+                    message: format!(
+                        "the run has not answered within {} s; the request is withdrawn",
+                        limit.as_secs()
+                    ),
+                    next_step: "ask again with a longer --timeout, or with --no-wait".to_owned(),
+                });
+            }
+            if let Some(stage) = self.mailbox.stage(self.number) {
+                self.bar.set_message(shown(&stage));
+            }
+            self.bar.tick();
+            sleep(LOOK);
+        }
+    }
+}
+
+/// The run works where it was started: folders are named from the root.
+fn absolute(dirs: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let absolute = |dir: &PathBuf| {
+        std::path::absolute(dir).with_context(|| format!("{} is no path", dir.display()))
+    };
+    dirs.iter().map(absolute).collect()
+}
+
+fn nothing_runs(run: &Path) -> Error {
+    let quoted = shell::quoted(&run.display().to_string());
+    let (what, next_step) = match run.join("run.json").is_file() {
+        true => (
+            "no job is running there, the run in it has ended",
+            format!("go on with it first: host train ... --out {quoted} --resume"),
+        ),
+        false => (
+            "no job is running there",
+            "name the --out directory of a running `host train`".to_owned(),
+        ),
+    };
+    Error::Usage {
+        message: format!("{}: {what}", run.display()),
+        next_step,
+    }
+}
+
+/// A spinner where somebody looks.
+fn bar(bars: &MultiProgress, text: &str) -> ProgressBar {
+    let bar = match std::io::stderr().is_terminal() {
+        true => bars.add(ProgressBar::new_spinner()),
+        false => ProgressBar::hidden(),
+    };
+    bar.set_message(text.to_owned());
+    bar
+}
+
+fn shown(stage: &Stage) -> String {
+    match stage {
+        Stage::Planning => "planning".to_owned(),
+        Stage::Loading { done, total } => format!("loading {done}/{total} weights"),
+        Stage::Trying => "trying it on the next rows".to_owned(),
+        Stage::TakingOver => "taking over".to_owned(),
+    }
+}
+
+/// What a swap came to.
+fn lines(answer: &Answer) -> String {
+    let record = &answer.record;
+    let beside = match (record.bytes_beside, &record.staged_in) {
+        (0, _) | (_, None) => "nothing beside the old weights".to_owned(),
+        (bytes, Some(place)) => format!("{} beside the old weights in {place}", Bytes(bytes)),
+    };
+    let mut lines = format!(
+        "swapped {} in {:.1} s: {} weights encoded, {beside}\n",
+        record.shown(),
+        record.secs,
+        record.encoded
+    );
+    if let (Some(before), Some(after)) = (record.loss_before, record.loss_after) {
+        lines += &format!("loss on the next rows {before:.4} -> {after:.4}\n");
+    }
+    lines
+}
+
+fn refused(asked: &str, answer: Answer) -> Error {
+    let reason = answer.record.reason.unwrap_or_default();
+    Error::SwapRefused {
+        asked: asked.to_owned(),
+        reason,
+        exit_code: answer.exit_code,
+        next_step: answer.next_step,
+    }
+}

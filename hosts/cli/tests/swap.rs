@@ -1,0 +1,178 @@
+//! `host swap` beside a running `host train`: what it prints, how it ends, and that the run goes on to the same bits.
+
+mod training;
+
+use std::fs;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use training::{Training, last_line, refused};
+
+/// Longest wait for anything on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A running job, stopped while nobody waits for it.
+struct Job<'a> {
+    training: &'a Training,
+    process: Child,
+}
+
+impl<'a> Job<'a> {
+    /// Starts a run in `out` and stops it, as a terminal does, after some steps.
+    fn start(training: &'a Training) -> Self {
+        let mut command = training.command("out", "");
+        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let job = Job {
+            training,
+            process: process.expect("the program was built"),
+        };
+        let metrics = training.path("out/metrics.jsonl");
+        until("no step", || {
+            fs::read_to_string(&metrics).is_ok_and(|text| text.contains("grad_norm"))
+        });
+        job.signal("STOP");
+        job
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([format!("-{name}"), self.process.id().to_string()])
+            .status();
+        assert!(sent.expect("a shell's kill").success());
+    }
+
+    /// Asks, and lets the run go on once the request is there, after `then`.
+    fn ask(&self, words: &str, number: u64, then: &str) -> Output {
+        let client = swap(self.training, words)
+            .spawn()
+            .expect("the program was built");
+        let request = format!("out/swap/request-{number:06}.json");
+        until("no request", || self.training.path(&request).exists());
+        self.signal(then);
+        let output = client.wait_with_output().expect("it was started here");
+        if then == "CONT" {
+            self.signal("STOP");
+        }
+        output
+    }
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < PATIENCE, "{what} in {PATIENCE:?}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+fn swap(training: &Training, words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+    command.current_dir(training.folder.path());
+    command
+        .args("swap --run out".split(' '))
+        .args(words.split_whitespace());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn long_training() -> Training {
+    Training::new(
+        "--plugins nf4,lora --set run.epochs=700 --set run.save_every=100000 \
+         --set run.eval_every=700",
+    )
+}
+
+#[test]
+fn a_run_answers_every_request_and_ends_with_the_same_bits() {
+    let training = long_training();
+    let mut job = Job::start(&training);
+    let taken = job.ask("quantizer=nf4", 1, "CONT");
+    let said = String::from_utf8_lossy(&taken.stdout).into_owned();
+    assert!(taken.status.success(), "{}", last_line(&taken));
+    for words in [
+        "swapped quantizer nf4",
+        "weights encoded",
+        "loss on the next rows",
+    ] {
+        assert!(said.contains(words), "no {words:?} in {said}");
+    }
+    let unknown = job.ask("quantizer=nf5", 2, "CONT");
+    refused(
+        &unknown,
+        5,
+        "the run goes on as it was | unknown quantizer `nf5`",
+        "nf5",
+    );
+    let shaped = job.ask("adapter=lora --set adapter.lora.rank=3", 3, "CONT");
+    refused(
+        &shaped,
+        2,
+        "an adapter of another shape | such as alpha",
+        "rank",
+    );
+    let late = job.ask("quantizer=nf4 --before-step 1000000 --timeout 1", 4, "STOP");
+    refused(&late, 2, "not answered within 1 s | withdrawn", "timeout");
+    let asked = swap(&training, "quantizer=nf4 --mapped --no-wait")
+        .output()
+        .expect("it starts");
+    assert!(asked.status.success(), "{}", last_line(&asked));
+    job.signal("CONT");
+    let ended = job.process.wait().expect("it was started here");
+    assert!(ended.success(), "{ended}");
+    let plain = training.succeed("plain", "");
+    assert!(
+        training::trained(&training.path("out")) == plain,
+        "other bits"
+    );
+
+    let report = fs::read_to_string(training.path("out/report.html")).expect("a report");
+    assert!(report.contains("Swaps of plugins") && report.contains("class=\"mark\""));
+    let numbers = fs::read_to_string(training.path("out/report.json")).expect("a report");
+    assert!(
+        numbers.contains("mapped file") && numbers.contains("unknown quantizer"),
+        "{numbers}"
+    );
+    let over = swap(&training, "quantizer=nf4")
+        .output()
+        .expect("it starts");
+    refused(
+        &over,
+        2,
+        "the run in it has ended | --resume",
+        "a finished run",
+    );
+}
+
+#[test]
+fn who_asks_where_nothing_runs_or_of_a_run_that_dies_is_told_so() {
+    let training = long_training();
+    let nothing = swap(&training, "quantizer=nf4")
+        .output()
+        .expect("it starts");
+    refused(&nothing, 2, "no job is running there | --out", "no run");
+    for (words, expected) in [
+        ("nf4", "expected ROLE=NAME"),
+        ("family=llama", "cannot be swapped"),
+        (
+            "quantizer=nf4 --set optim.learning_rate=1",
+            "is no option of quantizer",
+        ),
+        ("", "required arguments"),
+    ] {
+        let output = swap(&training, words).output().expect("it starts");
+        refused(&output, 2, expected, words);
+    }
+    let mut job = Job::start(&training);
+    let left = job.ask("quantizer=fp4", 1, "KILL");
+    refused(
+        &left,
+        2,
+        "the run ended before it came to this request | --resume",
+        "killed",
+    );
+    job.process.wait().expect("it was started here");
+    // What was asked of the dead process is not done by the next one.
+    let went_on = training.succeed("out", "--resume");
+    assert!(went_on == training.succeed("plain", ""), "other bits");
+}

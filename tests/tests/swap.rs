@@ -1,0 +1,239 @@
+//! Plugins that change while a job runs: what was taken over works on the same state to the bit, and what was not leaves no
+//! trace.
+
+mod swapping;
+
+use std::fs;
+
+use espalier_trainer::error::Error;
+use espalier_trainer::registry::PluginIdentity;
+use espalier_trainer::swap::{Answer, Outcome, Request, Staging};
+use espalier_trainer::train;
+use serde_json::{Value as Json, json};
+use swapping::{Asking, Job, STEPS, ask, plugin_folder};
+
+#[test]
+fn a_quantizer_swapped_for_itself_changes_no_bit_wherever_the_new_weights_are_made() {
+    let job = Job::new(&["plugins=\"nf4,lora\""]);
+    let plain = job.run("plain", &[]);
+    let twice = [ask("quantizer=nf4", 3, &[]), ask("quantizer=nf4", 6, &[])];
+    for staging in [Staging::Auto, Staging::Mapped] {
+        let out = format!("{staging:?}");
+        let requests = twice.clone().map(|request| Request { staging, ..request });
+        let swapped = job.run(&out, &requests);
+        swapped.same_training(&plain, &out);
+        let place = match staging {
+            Staging::Auto => "memory",
+            Staging::Mapped => "mapped file",
+        };
+        for (answer, step) in swapped.answers.iter().zip([2, 5]) {
+            let record = &answer.record;
+            assert_eq!((record.outcome, record.step), (Outcome::Taken, step));
+            assert_eq!(record.staged_in.as_deref(), Some(place));
+            assert!(record.encoded > 0 && record.loss_before == record.loss_after);
+        }
+        assert_eq!(swapped.run["swaps"].as_array().map(Vec::len), Some(2));
+        assert_eq!(Job::swaps(&swapped), 2);
+    }
+}
+
+#[test]
+fn a_third_partys_quantizer_takes_over_and_a_resumed_run_goes_on_behind_it() {
+    let job = Job::new(&["plugins=\"nf4,lora\""]);
+    let folder = plugin_folder(&job, "linear4");
+    let theirs = Request {
+        plugin_dirs: vec![folder.clone()],
+        ..ask("quantizer=linear4", 4, &[])
+    };
+    let requests = [
+        theirs,
+        ask("quantizer=nf4", 7, &["quantizer.nf4.block_size=32"]),
+    ];
+    let swapped = job.run("swapped", &requests);
+    let plain = job.run("plain", &[]);
+    let (losses, others) = (swapped.losses(), plain.losses());
+    assert_eq!(losses[..3], others[..3]);
+    assert!(losses.iter().all(|loss| loss.is_finite()) && losses[3..] != others[3..]);
+    assert!(losses[7] < losses[3] && losses[3] < losses[0], "{losses:?}");
+    let [there, back] = &swapped.answers[..] else {
+        panic!("two answers")
+    };
+    let sha256 = |answer: &Answer| answer.record.to.as_ref().and_then(|to| to.sha256.clone());
+    assert!(sha256(there).is_some_and(|hash| hash.len() == 64));
+    assert_eq!(back.record.from, there.record.to);
+    assert_eq!(back.record.changed, ["quantizer.nf4.block_size=32"]);
+
+    for step in [2, 4, 6, 8] {
+        let out = format!("from-{step}");
+        job.unfinished("swapped", &out);
+        let went_on = job.resume(&out, step).expect("a run");
+        went_on.same_training(&swapped, &out);
+        assert_eq!(Job::swaps(&went_on), 2, "{out}");
+    }
+    fs::remove_dir_all(&folder).expect("ours");
+    for step in [2, 4] {
+        let out = format!("gone-{step}");
+        job.unfinished("swapped", &out);
+        let error = job.resume(&out, step).err().expect("no such plugin");
+        assert!(error.to_string().contains("linear4"), "{error}");
+        assert_eq!(error.exit_code(), 5);
+    }
+    // Behind the last swap it is no longer needed.
+    job.unfinished("swapped", "behind");
+    let behind = job.resume("behind", 8).expect("a run");
+    behind.same_training(&swapped, "behind");
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_leaves_no_trace() {
+    let job = Job::new(&["plugins=\"nf4,lora\"", "adapter.lora.rank=4"]);
+    let plain = job.run("plain", &[]);
+    let cases = [
+        (ask("quantizer=nf5", 2, &[]), 5, "unknown quantizer `nf5`"),
+        (
+            ask("quantizer=lora", 2, &[]),
+            5,
+            "is a component of role adapter",
+        ),
+        (
+            ask("adapter=lora", 2, &["adapter.lora.rank=8"]),
+            2,
+            "an adapter of another shape",
+        ),
+        (
+            ask("adapter=lora", 2, &["adapter.lora.targets=[\"q_proj\"]"]),
+            2,
+            "another shape",
+        ),
+        (
+            ask("adapter=lora", 2, &["adapter.lora.alfa=8"]),
+            2,
+            "unknown option `alfa`",
+        ),
+        (
+            ask("quantizer=nf4", 2, &["quantizer.nf4.block_size=7"]),
+            2,
+            "block_size",
+        ),
+        (ask("backend=cuda", 2, &[]), 5, "unknown backend `cuda`"),
+        (ask("sharding=fsdp", 2, &[]), 5, "unknown sharding `fsdp`"),
+        (ask("quantizer=nf4", STEPS + 1, &[]), 2, "the run ended"),
+    ];
+    let requests: Vec<Request> = cases.iter().map(|(request, ..)| request.clone()).collect();
+    let refused = job.run("refused", &requests);
+    refused.same_training(&plain, "refused");
+    for (answer, (request, code, words)) in refused.answers.iter().zip(cases) {
+        let reason = answer.record.reason.as_deref().unwrap_or_default();
+        assert_eq!(answer.record.outcome, Outcome::Refused, "{request:?}");
+        assert!(reason.contains(words), "{request:?}: {reason}");
+        assert_eq!(answer.exit_code, code, "{reason}");
+        assert!(!answer.next_step.is_empty(), "{reason}");
+    }
+    assert_eq!(refused.run["swaps"], json!([]));
+
+    let whole = Job::new(&["optim.clip_norm=1.0"]);
+    let asked = [ask("quantizer=nf4", 2, &[]), ask("adapter=lora", 2, &[])];
+    let asking = whole.asking("whole", &asked);
+    train::run(&whole.config("whole"), &asking, &asking.stop).expect("a run");
+    for number in [1, 2] {
+        let answer = asking
+            .mailbox
+            .answer(number)
+            .expect("whole")
+            .expect("an answer");
+        let reason = answer.record.reason.unwrap_or_default();
+        assert!(
+            reason.contains("trains the model itself") && answer.exit_code == 2,
+            "{reason}"
+        );
+    }
+}
+
+#[test]
+fn options_of_the_adapter_the_strategy_and_no_quantizer_take_over() {
+    let job = Job::new(&["plugins=\"nf4,lora\""]);
+    let plain = job.run("plain", &[]);
+    let same = [ask("sharding=single", 3, &[]), ask("adapter=lora", 4, &[])];
+    let same = job.run("same", &same);
+    same.same_training(&plain, "the same again");
+    for answer in &same.answers {
+        assert_eq!(answer.record.outcome, Outcome::Taken);
+        assert_eq!((answer.record.encoded, answer.record.bytes_beside), (0, 0));
+    }
+    let others = [
+        ask("adapter=lora", 3, &["adapter.lora.alpha=64"]),
+        ask("adapter=lora", 5, &["adapter.lora.dropout=0.0"]),
+        ask("quantizer=none", 5, &[]),
+    ];
+    let others = job.run("others", &others);
+    assert_eq!(others.losses()[..2], plain.losses()[..2]);
+    assert!(others.losses()[2..] != plain.losses()[2..]);
+    assert!(
+        others
+            .answers
+            .iter()
+            .all(|one| one.record.outcome == Outcome::Taken)
+    );
+    let saved: Json = serde_json::from_slice(&others.state[0]).expect("JSON");
+    assert_eq!(
+        (&saved["lora_alpha"], &saved["lora_dropout"]),
+        (&json!(64), &json!(0.0))
+    );
+    assert_eq!(others.answers[2].record.to, None);
+    for step in [2, 4, 6] {
+        let out = format!("from-{step}");
+        job.unfinished("others", &out);
+        let went_on = job.resume(&out, step).expect("a run");
+        went_on.same_training(&others, &out);
+    }
+}
+
+#[test]
+fn a_plugin_rebuilt_under_its_name_takes_over() {
+    let mut job = Job::new(&["plugins=\"linear4,lora\""]);
+    let folder = plugin_folder(&job, "linear4");
+    job.keys.push(format!("run.plugin_dirs=[{folder:?}]"));
+    let plain = job.run("plain", &[]);
+    let library = fs::read_dir(&folder).expect("a folder").next();
+    let library = library.expect("a library").expect("an entry").path();
+    let first = fs::read(&library).expect("a library");
+    // What is linked behind the last section changes the file and nothing else.
+    let rebuilt = [first.as_slice(), b"rebuilt"].concat();
+    let mut asking = job.asking("rebuilt", &[ask("quantizer=linear4", 5, &[])]);
+    asking.replaced = Some((3, library.clone(), rebuilt));
+    train::run(&job.config("rebuilt"), &asking, &asking.stop).expect("a run");
+    let swapped = job.outcomes("rebuilt", 1);
+    let record = &swapped.answers[0].record;
+    let sha256 = |identity: &Option<PluginIdentity>| identity.as_ref()?.sha256.clone();
+    assert_eq!(record.outcome, Outcome::Taken, "{record:?}");
+    assert!(sha256(&record.from) != sha256(&record.to), "{record:?}");
+    swapped.same_training(&plain, "rebuilt");
+
+    job.unfinished("rebuilt", "again");
+    let again = job.resume("again", 6).expect("the rebuilt one");
+    again.same_training(&plain, "again");
+    fs::write(&library, &first).expect("written");
+    job.unfinished("rebuilt", "older");
+    let error = job.resume("older", 6).err().expect("another file");
+    assert!(error.to_string().contains("linear4.sha256"), "{error}");
+}
+
+#[test]
+fn a_stop_wins_over_a_request() {
+    let job = Job::new(&["plugins=\"nf4,lora\""]);
+    let asking = Asking {
+        stop_after: Some(1),
+        ..job.asking("stopped", &[ask("quantizer=fp4", 2, &[])])
+    };
+    let stopped = train::run(&job.config("stopped"), &asking, &asking.stop);
+    assert!(
+        matches!(stopped, Err(Error::Stopped { step: 1, .. })),
+        "{stopped:?}"
+    );
+    let answer = asking.mailbox.answer(1).expect("whole").expect("an answer");
+    let reason = answer.record.reason.unwrap_or_default();
+    assert!(reason.contains("the run ended after step 1"), "{reason}");
+    let went_on = job.resume("stopped", 1).expect("a run");
+    assert_eq!(went_on.run["swaps"], json!([]));
+    went_on.same_training(&job.run("plain", &[]), "after a stop");
+}

@@ -1,0 +1,256 @@
+//! A run of some steps that is asked for swaps after a step of its own, and what must be equal to the bit.
+#![allow(dead_code)] // Each test takes what it needs.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use espalier_tests::golden_path;
+use espalier_trainer::checkpoint::ResumeFrom;
+use espalier_trainer::config::{ResolvedConfig, Sources, resolve};
+use espalier_trainer::error::Error;
+use espalier_trainer::observer::{Event, Observer};
+use espalier_trainer::stop::StopFlag;
+use espalier_trainer::swap::{Answer, Mailbox, Request};
+use espalier_trainer::train::{self, RunSummary};
+use serde_json::{Value as Json, json};
+use tempfile::TempDir;
+
+/// Steps of a run.
+pub const STEPS: u64 = 8;
+
+/// A folder with rows, and the keys of a run on them.
+pub struct Job {
+    pub folder: PathBuf,
+    pub keys: Vec<String>,
+    _temporary: Option<TempDir>,
+}
+
+/// Asks a run for swaps after its first step.
+pub struct Asking {
+    pub mailbox: Mailbox,
+    pub requests: Vec<Request>,
+    pub notes: Mutex<Vec<String>>,
+    pub stop: StopFlag,
+    /// Step after which the run is stopped.
+    pub stop_after: Option<u64>,
+    /// A file that is replaced after a step: step, path, new content.
+    pub replaced: Option<(u64, PathBuf, Vec<u8>)>,
+}
+
+/// What must be equal to the bit, and what was said.
+pub struct Outcomes {
+    /// `step`, `loss`, `grad_norm` and so on of every step and evaluation.
+    pub metrics: Vec<Json>,
+    /// Files of the adapter and of the last checkpoint's state.
+    pub state: Vec<Vec<u8>>,
+    pub answers: Vec<Answer>,
+    pub run: Json,
+    /// What the run said at its end, where this process did it.
+    pub summary: Option<RunSummary>,
+}
+
+impl Observer for Asking {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::StepFinished(step) => {
+                if step.step == 1 {
+                    for request in &self.requests {
+                        self.mailbox.ask(request).expect("room for a request");
+                    }
+                }
+                if let Some((after, path, content)) = &self.replaced
+                    && *after == step.step
+                {
+                    // As a linker does: another file of the same name.
+                    let beside = path.with_extension("new");
+                    fs::write(&beside, content).expect("written");
+                    fs::set_permissions(&beside, Permissions::from_mode(0o755)).expect("ours");
+                    fs::rename(&beside, path).expect("renamed");
+                }
+                if self.stop_after == Some(step.step) {
+                    self.stop.request(15);
+                }
+            }
+            Event::Note(text) => self.notes.lock().expect("ours").push((*text).to_owned()),
+            _ => {}
+        }
+    }
+}
+
+impl Job {
+    pub fn new(keys: &[&str]) -> Self {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path().to_owned();
+        let row =
+            |index: u32| json!({"input_ids": (5 + 9 * index..11 + 9 * index).collect::<Vec<_>>()});
+        let rows: String = (0..8).map(|index| format!("{}\n", row(index))).collect();
+        fs::write(folder.join("rows.jsonl"), rows).expect("written");
+        let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+        Job {
+            folder,
+            keys,
+            _temporary: Some(temporary),
+        }
+    }
+
+    /// The job in a folder that is there already.
+    pub fn there(folder: PathBuf, keys: Vec<String>) -> Self {
+        Job {
+            folder,
+            keys,
+            _temporary: None,
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    pub fn config(&self, out: &str) -> ResolvedConfig {
+        let model = golden_path("llama/tiny-trained");
+        let [rows, out] = [self.path("rows.jsonl"), self.path(out)];
+        let fixed = [
+            format!("model.path={model:?}"),
+            format!("run.out={out:?}"),
+            format!("data.files=[{rows:?}]"),
+            format!("run.max_steps={STEPS}"),
+            "run.epochs=100".to_owned(),
+            "run.threads=2".to_owned(),
+            "run.save_every=2".to_owned(),
+            "run.keep_last=9".to_owned(),
+            "run.eval_every=4".to_owned(),
+            "data.eval_split=2".to_owned(),
+            "data.batch_size=3".to_owned(),
+            "model.compute=\"f32\"".to_owned(),
+            "optim.learning_rate=1e-2".to_owned(),
+            "adapter.lora.dropout=0.1".to_owned(),
+        ];
+        let sources = fixed.iter().chain(&self.keys);
+        resolve(&sources.fold(Sources::default(), Sources::set)).expect("a config")
+    }
+
+    pub fn asking(&self, out: &str, requests: &[Request]) -> Asking {
+        Asking {
+            mailbox: Mailbox::of(&self.path(out)),
+            requests: requests.to_vec(),
+            notes: Mutex::default(),
+            stop: StopFlag::new(),
+            stop_after: None,
+            replaced: None,
+        }
+    }
+
+    /// How many swaps the run of these outcomes says it made.
+    pub fn swaps(outcomes: &Outcomes) -> usize {
+        outcomes
+            .summary
+            .as_ref()
+            .map_or(0, |summary| summary.swaps.len())
+    }
+
+    /// Trains in `out`, asked for swaps after its first step.
+    pub fn run(&self, out: &str, requests: &[Request]) -> Outcomes {
+        let asking = self.asking(out, requests);
+        let trained = train::run(&self.config(out), &asking, &asking.stop);
+        let summary = Some(trained.expect("a run"));
+        Outcomes {
+            summary,
+            ..self.outcomes(out, requests.len())
+        }
+    }
+
+    /// Goes on with the run in `out` from the checkpoint after `step` steps.
+    pub fn resume(&self, out: &str, step: u64) -> Result<Outcomes, Error> {
+        let asking = self.asking(out, &[]);
+        let from = ResumeFrom::Step(step);
+        let summary = train::resume(&self.config(out), from, &asking, &asking.stop)?;
+        Ok(Outcomes {
+            summary: Some(summary),
+            ..self.outcomes(out, 0)
+        })
+    }
+
+    pub fn outcomes(&self, out: &str, requests: usize) -> Outcomes {
+        let lines = fs::read_to_string(self.path(out).join("metrics.jsonl")).expect("metrics");
+        let lines = lines
+            .lines()
+            .map(|line| serde_json::from_str::<Json>(line).expect("JSON"));
+        let exact = |line: Json| {
+            let keys = ["step", "loss", "grad_norm", "learning_rate", "eval_loss"];
+            Json::from_iter(keys.map(|key| (key, line[key].clone())))
+        };
+        let state = [
+            "adapter/adapter_config.json".to_owned(),
+            "adapter/adapter_model.safetensors".to_owned(),
+            format!("checkpoints/step-{STEPS}/params.safetensors"),
+            format!("checkpoints/step-{STEPS}/optimizer.safetensors"),
+        ];
+        let state = state.map(|name| fs::read(self.path(out).join(name)).expect("a file"));
+        let mailbox = Mailbox::of(&self.path(out));
+        let answer = |number| mailbox.answer(number).expect("whole").expect("an answer");
+        let run = fs::read(self.path(out).join("run.json")).expect("a record");
+        Outcomes {
+            metrics: lines
+                .filter(|line| line.get("swap").is_none())
+                .map(exact)
+                .collect(),
+            state: state.into(),
+            answers: (1..=requests as u64).map(answer).collect(),
+            run: serde_json::from_slice(&run).expect("JSON"),
+            summary: None,
+        }
+    }
+
+    /// A copy of a run as a process that died would have left it.
+    pub fn unfinished(&self, from: &str, to: &str) {
+        copy(&self.path(from), &self.path(to));
+        fs::remove_dir_all(self.path(to).join("adapter")).expect("removed");
+    }
+}
+
+impl Outcomes {
+    pub fn same_training(&self, other: &Outcomes, case: &str) {
+        assert_eq!(self.metrics, other.metrics, "{case}");
+        assert!(self.state == other.state, "{case}: other params or moments");
+    }
+
+    pub fn losses(&self) -> Vec<f64> {
+        let losses = self.metrics.iter().filter_map(|line| line["loss"].as_f64());
+        losses.collect()
+    }
+}
+
+pub fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("created");
+    for entry in fs::read_dir(from).expect("a directory") {
+        let (path, name) = entry
+            .map(|one| (one.path(), one.file_name()))
+            .expect("an entry");
+        match path.is_dir() {
+            true => copy(&path, &to.join(name)),
+            false => drop(fs::copy(&path, to.join(name)).expect("copied")),
+        }
+    }
+}
+
+/// A request that is due before step `step`.
+pub fn ask(assignment: &str, step: u64, set: &[&str]) -> Request {
+    let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
+    Request {
+        before_step: Some(step),
+        asked_by: "a test".to_owned(),
+        ..Request::new(assignment, &set).expect("a swap")
+    }
+}
+
+/// A folder with the library of a sample plugin.
+pub fn plugin_folder(job: &Job, package: &str) -> PathBuf {
+    let folder = job.path(&format!("plugins-{package}"));
+    fs::create_dir_all(&folder).expect("created");
+    let library = espalier_samples::library(package);
+    let name = library.file_name().expect("a file");
+    fs::copy(&library, folder.join(name)).expect("copied");
+    folder
+}
