@@ -36,7 +36,7 @@ pub use adapter::adapter;
 pub use backend::backend;
 pub use family::{SAMPLE_CONFIG, family, sample};
 pub use option_sets::OptionSet;
-pub use quantizer::quantizer;
+pub use quantizer::{BOUNDS, quantizer};
 pub use report::{Check, Outcome, Report};
 pub use sharding::sharding;
 pub use subject::Subject;

@@ -13,6 +13,8 @@ mod sharing;
 
 use espalier_interface::Quantizer;
 
+pub use encoding::BOUNDS;
+
 use crate::{Subject, Suite, declared};
 
 /// Runs all checks of a quantizer.

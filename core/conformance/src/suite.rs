@@ -47,6 +47,11 @@ impl<'a> Suite<'a> {
         self.report.checks.push(check);
     }
 
+    /// True where the check called `name` ran and failed.
+    pub fn failed(&self, name: &str) -> bool {
+        self.report.failures().any(|check| check.name == name)
+    }
+
     /// All checks that ran.
     pub fn finish(self) -> Report {
         self.report

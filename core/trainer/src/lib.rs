@@ -5,6 +5,7 @@ mod arena;
 pub mod bytes;
 pub mod checkpoint;
 pub mod config;
+pub mod conformance;
 pub mod convert;
 pub mod data;
 mod decoder;

@@ -1,5 +1,6 @@
 //! The command line as it was written; what it means is the trainer's config.
 
+mod check;
 mod data;
 mod eval;
 mod generate;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 use espalier_trainer::checkpoint::ResumeFrom;
 use espalier_trainer::config::Sources;
 
+pub use check::CheckArguments;
 pub use data::{DataArguments, DataCommand, ShowArguments};
 pub use eval::EvalArguments;
 pub use generate::GenerateArguments;

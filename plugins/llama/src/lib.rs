@@ -28,7 +28,10 @@ const LLAMA: Component = Component {
     role: Role::FAMILY,
     doc: "Llama 1, 2 and 3: grouped-query attention, RoPE (default, linear, llama3), tied or untied head",
     options: &[],
-    capabilities: &[("model_types", "llama")],
+    capabilities: &[
+        ("model_types", "llama"),
+        ("sample_config", espalier_decoder::sample_config!("llama")),
+    ],
     create: |_, _| Ok(Instance::Family(Box::new(Llama))),
 };
 

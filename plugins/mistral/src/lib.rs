@@ -28,7 +28,10 @@ const MISTRAL: Component = Component {
     role: Role::FAMILY,
     doc: "Mistral 7B and its kin: grouped-query attention, a sliding window where the config has one",
     options: &[],
-    capabilities: &[("model_types", "mistral")],
+    capabilities: &[
+        ("model_types", "mistral"),
+        ("sample_config", espalier_decoder::sample_config!("mistral")),
+    ],
     create: |_, _| Ok(Instance::Family(Box::new(Mistral))),
 };
 

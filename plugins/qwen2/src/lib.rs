@@ -28,7 +28,10 @@ const QWEN2: Component = Component {
     role: Role::FAMILY,
     doc: "Qwen 2 and 2.5: biases on queries, keys and values, sliding windows in late layers where switched on",
     options: &[],
-    capabilities: &[("model_types", "qwen2")],
+    capabilities: &[
+        ("model_types", "qwen2"),
+        ("sample_config", espalier_decoder::sample_config!("qwen2")),
+    ],
     create: |_, _| Ok(Instance::Family(Box::new(Qwen2))),
 };
 

@@ -28,7 +28,10 @@ const QWEN3: Component = Component {
     role: Role::FAMILY,
     doc: "Qwen 3, the dense ones: queries and keys normed by head, heads with a width of their own",
     options: &[],
-    capabilities: &[("model_types", "qwen3")],
+    capabilities: &[
+        ("model_types", "qwen3"),
+        ("sample_config", espalier_decoder::sample_config!("qwen3")),
+    ],
     create: |_, _| Ok(Instance::Family(Box::new(Qwen3))),
 };
 

@@ -6,6 +6,9 @@ use super::case::{Case, difference, each, encode};
 use crate::verdict::{Fault, Verdict, ensure};
 use crate::{Order, Subject, Suite, Threads, weights};
 
+/// The check without which no other memory may be handed to an encoder.
+pub const BOUNDS: &str = "encode.bounds";
+
 /// The ways to run the loops of one encoding.
 const WAYS: [Threads; 5] = [
     Threads::new(1),
@@ -42,7 +45,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
         || each(subject, fills),
     );
     suite.check(
-        "encode.bounds",
+        BOUNDS,
         "no byte is written beside the segments, nor beside the declared workspace",
         || each(subject, bounds),
     );

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{ConfigArguments, NewPluginArguments};
+use super::{CheckArguments, ConfigArguments, NewPluginArguments};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  host plugins list\n  host plugins inspect nf4")]
@@ -21,6 +21,8 @@ pub enum PluginsCommand {
     Inspect(InspectArguments),
     /// Make a crate of a plugin of your own, which builds, loads and passes the kit as it is
     New(NewPluginArguments),
+    /// Check a library's components: bytes, gradients, options, a training run that learns
+    Check(CheckArguments),
     /// Try a library in this process, for the process that asks
     #[command(hide = true)]
     Probe(ProbeArguments),

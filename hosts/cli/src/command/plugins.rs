@@ -1,5 +1,6 @@
 //! `host plugins`: which components there are, and what one of them takes.
 
+mod check;
 mod columns;
 mod inspect;
 mod list;
@@ -23,6 +24,7 @@ pub fn run(command: &PluginsCommand, out: &mut dyn Write) -> Result<()> {
         PluginsCommand::Probe(arguments) => {
             Ok(probe::answer(&arguments.file, arguments.trial.as_deref())?)
         }
+        PluginsCommand::Check(arguments) => check::run(arguments, out),
         PluginsCommand::New(arguments) => {
             let registry = Registry::discover(&search_path(&arguments.config, false)?);
             Ok(new::run(arguments, &registry.list(), out)?)

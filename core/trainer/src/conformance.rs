@@ -1,0 +1,229 @@
+//! The conformance kit, host's side: a component behind the boundary -> the checks of its role, and those that need a host:
+//! gradients through packed weights, and a run of ten steps.
+
+mod launch;
+mod linear;
+mod subject;
+mod target;
+mod training;
+
+use std::sync::Arc;
+
+pub use espalier_conformance::Report;
+use espalier_conformance::{BOUNDS, Fault, Suite, Verdict};
+use espalier_interface::{ErrorCode, PluginError};
+use serde_json::{Map, Value as Json};
+
+use crate::Error;
+use crate::config::{Sources, resolve};
+use crate::observer::StepMetrics;
+use crate::registry::{Registry, RegistryError};
+use crate::select::Chosen;
+use crate::threads::HostServices;
+use linear::Bench;
+use training::{Ground, Start};
+
+pub use espalier_conformance::{Check, Outcome};
+pub use target::Target;
+
+/// Share of the first loss that the last may be, where what is trained can learn all of it: a quantized base with LoRA, a
+/// family's own weights.
+const FALL: f64 = 0.7;
+/// The same for an adapter, which may have very few params.
+const ADAPTER_FALL: f64 = 0.98;
+/// How far two backends' losses may be apart: other orders of summation in f32, over ten steps.
+const BACKENDS_APART: f64 = 1e-3;
+
+/// What is checked.
+pub struct Subject<'a> {
+    /// Where components are found; the one under test among them.
+    pub registry: &'a Registry,
+    /// The same places, and options, for the runs.
+    pub sources: &'a Sources,
+    /// The component's name.
+    pub name: &'a str,
+    /// For a family: the `config.json` to try in the place of its own sample.
+    pub config: Option<&'a Json>,
+}
+
+/// Runs the checks of a component's role. `watch` is told of each.
+///
+/// # Errors
+/// An unknown name; a library that cannot be opened; a config that is wrong.
+pub fn check(subject: &Subject<'_>, watch: impl FnMut(&Check)) -> Result<Report, Error> {
+    let component = subject.registry.component(subject.name)?;
+    let resolved = resolve(subject.sources)?;
+    let section = resolved.config().section(&component.role, subject.name);
+    let options = section.cloned().unwrap_or_default();
+    let mut suite = Suite::watched(subject.name, watch);
+    match component.role.as_str() {
+        "quantizer" => subject.quantizer(&options, &mut suite),
+        "adapter" => subject.adapter(&options, &mut suite),
+        "family" => subject.family(&options, &mut suite),
+        "sharding" => subject.sharding(&options, &mut suite),
+        "backend" => subject.backend(&options, &mut suite),
+        role => suite.check("role", "the kit knows the role", || {
+            Err(Fault::Failed(format!("no checks for a {role}")))
+        }),
+    }
+    Ok(suite.finish())
+}
+
+/// The first failed check of a report as an error that names plugin and check.
+///
+/// # Panics
+/// Where none failed.
+pub fn failure(report: &Report, registry: &Registry) -> Error {
+    let mut failures = report.failures();
+    let first = failures.next().expect("a check failed");
+    let more = match failures.count() {
+        0 => String::new(),
+        1 => " (and one more check failed)".to_owned(),
+        more => format!(" (and {more} more checks failed)"),
+    };
+    let reason = match &first.outcome {
+        Outcome::Failed(reason) => reason.as_str(),
+        _ => first.asserts,
+    };
+    let found = registry.inspect(&report.component);
+    Error::Plugin {
+        plugin: report.component.clone(),
+        callback: format!("the check `{}`", first.name),
+        file: found.ok().and_then(|listing| listing.file),
+        source: PluginError::new(ErrorCode::PROTOCOL, format!("{reason}{more}")),
+    }
+}
+
+impl Subject<'_> {
+    fn quantizer(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) {
+        let quantizer = subject::quantizer(self.registry, self.name).given(options.clone());
+        espalier_conformance::quantizer(&quantizer, suite);
+        let sound = match suite.failed(BOUNDS) {
+            // Here its bytes lie beside the process's own.
+            true => Err(Fault::Skipped(format!(
+                "it would write over other memory: {BOUNDS}"
+            ))),
+            false => Ok(()),
+        };
+        let bench = sound.clone().and_then(|()| self.bench(options));
+        linear::check(&bench, suite);
+        let plugins = plugins(&[self.name, "lora"]);
+        let ground = sound.and_then(|()| self.ground(&["lora"]));
+        training::check(&ground, Start::Adapter, &[plugins], FALL, suite);
+    }
+
+    fn adapter(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) {
+        let adapter = subject::adapter(self.registry, self.name).given(options.clone());
+        espalier_conformance::adapter(&adapter, suite);
+        let plugins = plugins(&[self.name]);
+        let ground = self.ground(&[]);
+        training::check(&ground, Start::Adapter, &[plugins], ADAPTER_FALL, suite);
+    }
+
+    fn family(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) {
+        let family = subject::family(self.registry, self.name).given(options.clone());
+        espalier_conformance::family(&family, self.config, suite);
+        let sample = espalier_conformance::sample(&family, self.config);
+        let (ground, config) = match sample {
+            Ok(config) => (self.ground(&[]), config),
+            Err(fault) => (Err(fault), Json::Null),
+        };
+        let plugins = plugins(&[self.name]);
+        training::check(&ground, Start::Family(&config), &[plugins], FALL, suite);
+    }
+
+    fn sharding(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) {
+        let sharding = subject::sharding(self.registry, self.name).given(options.clone());
+        espalier_conformance::sharding(&sharding, suite);
+        let keys = [plugins(&[self.name, "lora"])];
+        let ground = self.ground(&["lora"]);
+        let trained = training::check(&ground, Start::Adapter, &keys, FALL, suite);
+        suite.check(
+            "train.single",
+            "one rank trains as under the strategy `single`, bit for bit",
+            || {
+                let keys = [plugins(&["single", "lora"])];
+                let expected = self.other(&ground, &trained, &["single"], &keys)?;
+                training::same(&trained.unwrap_or_default(), &expected)
+            },
+        );
+    }
+
+    fn backend(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) {
+        let backend = subject::backend(self.registry, self.name).given(options.clone());
+        espalier_conformance::backend(&backend, suite);
+        let backend = format!("run.backend={:?}", self.name);
+        let keys = [plugins(&["lora"]), backend];
+        let ground = self.ground(&["lora"]);
+        let trained = training::check(&ground, Start::Adapter, &keys, FALL, suite);
+        suite.check(
+            "train.reference",
+            "ten steps in f32 have the losses of the `cpu` backend's f64, to a thousandth",
+            || {
+                let keys = ["model.compute=\"f64\"", "run.backend=\"cpu\""];
+                let mut keys: Vec<String> = keys.map(str::to_owned).to_vec();
+                keys.push(plugins(&["lora"]));
+                let expected = self.other(&ground, &trained, &["cpu"], &keys)?;
+                training::close(&trained.unwrap_or_default(), &expected, BACKENDS_APART)
+            },
+        );
+    }
+
+    /// The run to compare with, which needs other components.
+    fn other(
+        &self,
+        ground: &Verdict<Ground>,
+        trained: &Option<Vec<StepMetrics>>,
+        needed: &[&str],
+        keys: &[String],
+    ) -> Verdict<Vec<StepMetrics>> {
+        self.found(needed)?;
+        trained.as_ref().ok_or_else(first_failed)?;
+        let ground = ground.as_ref().map_err(Clone::clone)?;
+        ground.train(Start::Adapter, keys)
+    }
+
+    /// Where runs are made, if the components that they need beside the one under test are there.
+    fn ground(&self, needed: &[&str]) -> Verdict<Ground> {
+        self.found(needed)?;
+        Ground::new(self.sources)
+    }
+
+    fn found(&self, needed: &[&str]) -> Verdict {
+        for name in needed {
+            if self.registry.component(name).is_err() {
+                return Err(Fault::Skipped(format!(
+                    "it needs `{name}`, which is not found"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The quantizer, and the reference device: the first of the backend `cpu`.
+    fn bench(&self, options: &Map<String, Json>) -> Verdict<Bench> {
+        self.found(&["cpu"])?;
+        let services = HostServices::start(None).map_err(|error| error.to_string())?;
+        let failed = |error: RegistryError| Fault::Failed(error.to_string());
+        let created = self.registry.create_backend("cpu", &Map::new(), services);
+        // A backend outlives its devices.
+        let backend = Box::leak(created.map_err(failed)?.0);
+        let created = self.registry.create_quantizer(self.name, options, services);
+        let (plugin, identity) = created.map_err(failed)?;
+        Ok(Bench {
+            quantizer: Chosen {
+                plugin: Arc::from(plugin),
+                identity,
+            },
+            device: Arc::from(backend.open(0)?),
+        })
+    }
+}
+
+fn plugins(names: &[&str]) -> String {
+    format!("plugins={names:?}")
+}
+
+fn first_failed() -> Fault {
+    Fault::Skipped("the first run failed".to_owned())
+}

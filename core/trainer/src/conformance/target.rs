@@ -1,0 +1,91 @@
+//! A library or a component's name -> what is checked, and the config under which it is found before all others.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::Error;
+use crate::config::{Sources, resolve};
+use crate::library::{LibraryError, LibraryFile};
+use crate::registry::{RegistryError, SearchPath};
+
+/// What is checked, and where it is found.
+pub struct Target {
+    /// The components' names.
+    pub components: Vec<String>,
+    /// The config, with the library's folder in front of the others.
+    pub sources: Sources,
+    /// A folder that holds the library alone, so that no other of its own folder is found before it.
+    _folder: Option<TempDir>,
+}
+
+impl Target {
+    /// `library` is a file, or the name of a component that is found under `sources`. Of a file all components are checked,
+    /// or the `asked` ones.
+    ///
+    /// # Errors
+    /// A library that cannot be read or used; a component that it does not have.
+    pub fn find(library: &str, asked: &[String], sources: Sources) -> Result<Self, Error> {
+        let path = Path::new(library);
+        if path.is_file() || library.contains('/') || library.ends_with(".so") {
+            return Target::library(path, asked, sources);
+        }
+        Ok(Target {
+            components: vec![library.to_owned()],
+            sources,
+            _folder: None,
+        })
+    }
+
+    fn library(path: &Path, asked: &[String], sources: Sources) -> Result<Self, Error> {
+        let resolved = resolve(&sources)?;
+        let world_writable = SearchPath::of(&resolved).world_writable;
+        let file = LibraryFile::inspect(path, world_writable);
+        if let Some(fault) = file.fault {
+            let path = file.path;
+            return Err(RegistryError::Library(LibraryError { path, fault }).into());
+        }
+        let folder = linked(&file.path)?;
+        let mut dirs = vec![folder.path().to_owned()];
+        dirs.extend(resolved.config().run.plugin_dirs.iter().cloned());
+        let dirs: Vec<String> = dirs
+            .iter()
+            .map(|dir| dir.to_string_lossy().into_owned())
+            .collect();
+        let described = file.descriptor.expect("without a fault there is one");
+        let components = described.components.into_iter();
+        let names = components.map(|component| component.name).collect();
+        Ok(Target {
+            components: wanted(names, asked)?,
+            sources: sources.flag("check", "run.plugin_dirs", dirs),
+            _folder: Some(folder),
+        })
+    }
+}
+
+/// A new folder that holds a link to `library` and nothing else.
+fn linked(library: &Path) -> Result<TempDir, Error> {
+    let made = tempfile::tempdir().and_then(|folder| {
+        symlink(library, folder.path().join("checked.so"))?;
+        Ok(folder)
+    });
+    made.map_err(|error| Error::Usage {
+        message: format!("no temporary folder can be made: {error}"),
+        next_step: "name a folder that can be written in TMPDIR".to_owned(),
+    })
+}
+
+/// The components of a library that were asked for; all of them where none was.
+fn wanted(all: Vec<String>, asked: &[String]) -> Result<Vec<String>, Error> {
+    if let Some(unknown) = asked.iter().find(|name| !all.contains(name)) {
+        return Err(Error::Usage {
+            message: format!("--component {unknown}: the library has {}", all.join(", ")),
+            next_step: "name one of these, or leave --component out".to_owned(),
+        });
+    }
+    match asked {
+        [] => Ok(all),
+        asked => Ok(asked.to_vec()),
+    }
+}
