@@ -4,7 +4,6 @@
 #[allow(dead_code)]
 mod place;
 mod plugin_crate;
-#[allow(dead_code)]
 mod training;
 
 use std::collections::BTreeMap;
@@ -38,6 +37,9 @@ fn every_kind_is_built_loaded_and_trained_with() {
         let tested = succeeded(&mut bench.cargo(&name, "test --release"));
         assert!(tested.contains("it_passes_the_kit ... ok"), "{tested}");
         succeeded(&mut bench.cargo(&name, "build --release"));
+        let checked = format!("plugins check {libraries}/libmy_{kind}.so");
+        let checked = succeeded(&mut bench.host(&checked));
+        assert!(checked.contains(" passed, 0 failed"), "{checked}");
         let shown = format!("plugins inspect {name} --plugin-dir {libraries}");
         let shown = succeeded(&mut bench.host(&shown));
         assert!(shown.contains(&format!("role       {kind}")), "{shown}");

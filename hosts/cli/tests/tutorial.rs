@@ -37,6 +37,7 @@ fn the_tutorial_ends_in_a_run_and_a_row_beside_nf4s() {
     let said = succeeded(&mut bash);
 
     assert!(said.contains("test result: ok. 1 passed"), "{said}");
+    assert!(said.contains(" passed, 0 failed"), "{said}");
     for quantizer in ["three-bit", "nf4"] {
         let run = bench.path("runs").join(quantizer);
         assert!(run.join("adapter/adapter_model.safetensors").is_file());
