@@ -73,15 +73,16 @@ fn third_party(workspace: &Workspace, rounds: usize, steps: usize) -> Result<()>
         nf4.extend(ground.steps("nf4", steps)?.into_iter().skip(1));
         linear4.extend(ground.steps("linear4", steps)?.into_iter().skip(1));
     }
-    let (ours, theirs) = (median(nf4), median(linear4));
+    // What else runs on the machine only ever makes a step slower: the fastest steps are judged.
+    let (ours, theirs) = (Times::of(nf4), Times::of(linear4));
+    let ratio = theirs.least / ours.least;
     println!(
-        "nf4 {ours:.4} s a step, linear4 {theirs:.4} s: {:.3} times nf4's",
-        theirs / ours
+        "nf4 {:.4} s a step at best, linear4 {:.4} s: {ratio:.3} times nf4's (medians {:.4} s and {:.4} s)",
+        ours.least, theirs.least, ours.median, theirs.median
     );
     ensure!(
-        theirs <= (1.0 + MOST_BEYOND) * ours,
-        "linear4 takes {:.3} times nf4's step, expected at most {}",
-        theirs / ours,
+        ratio <= 1.0 + MOST_BEYOND,
+        "linear4 takes {ratio:.3} times nf4's step, expected at most {}",
         1.0 + MOST_BEYOND
     );
     Ok(())
@@ -164,7 +165,18 @@ impl Ground<'_> {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+/// The times of one plugin's steps, in seconds.
+struct Times {
+    least: f64,
+    median: f64,
+}
+
+impl Times {
+    fn of(mut secs: Vec<f64>) -> Self {
+        secs.sort_by(f64::total_cmp);
+        Times {
+            least: secs[0],
+            median: secs[secs.len() / 2],
+        }
+    }
 }
