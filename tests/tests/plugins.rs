@@ -20,6 +20,9 @@ use {
     espalier_qwen3 as _, espalier_single as _,
 };
 
+/// This interface's version as descriptors have it.
+const ABI: &str = "\"abi\":[0,2]";
+
 static SERVICES: &dyn Services = &Serial;
 
 /// The library of a shipped plugin: gathered where `HOST_PLUGIN_PATH` says, else built by Cargo beside this test.
@@ -258,7 +261,7 @@ fn the_first_of_a_name_serves_and_the_others_are_shown() {
 #[test]
 fn broken_libraries_are_listed_and_block_nothing_else() {
     let good = fs::read(shipped("llama")).expect("built");
-    let abi_there = patched(&good, b"\"abi\":[0,1]", b"\"abi\":[0,9]");
+    let abi_there = patched(&good, ABI.as_bytes(), b"\"abi\":[0,9]");
     let mut other_machine = good.clone();
     other_machine[18] = 183;
     let no_section = patched(&good, b".espalier\0", b".espalieR\0");
@@ -278,7 +281,7 @@ fn broken_libraries_are_listed_and_block_nothing_else() {
         (
             "abi",
             &abi_there,
-            "built for plugin interface 0.9, this host has 0.1",
+            "built for plugin interface 0.9, this host has 0.2",
         ),
         ("machine", &other_machine, "found one for aarch64"),
     ];
@@ -342,7 +345,7 @@ fn a_run_that_names_a_broken_library_is_stopped_and_not_given_another() {
     put(
         dir.path(),
         "llama",
-        &patched(&good, b"\"abi\":[0,1]", b"\"abi\":[0,9]"),
+        &patched(&good, ABI.as_bytes(), b"\"abi\":[0,9]"),
     );
     let registry = Registry::discover(&search(&[dir.path()]));
     let error = registry

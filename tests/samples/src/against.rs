@@ -22,22 +22,40 @@ pub struct Patch<'a> {
 /// # Panics
 /// Where a patch does not fit, or the library cannot be built.
 pub fn library_against(package: &str, variant: &str, patches: &[Patch<'_>]) -> PathBuf {
+    let copy = new_copy(variant);
+    copy_tree(&root().join("core/interface"), &copy.join("core/interface"));
+    copy_workspace(".", &copy, "members = [\"core/interface\"]");
+    build(package, variant, patches, &copy)
+}
+
+/// The library of the sample `package`, built against the sources that were kept of interface `version`, such as `0.1`.
+///
+/// # Panics
+/// Where that version was not kept, or the library cannot be built.
+pub fn library_against_kept(package: &str, version: &str) -> PathBuf {
+    let variant = format!("abi-{}", version.replace('.', "-"));
+    let copy = new_copy(&variant);
+    let name = format!("interface-{version}");
+    let archive = root().join(format!("tests/golden/abi/{name}.tar.gz"));
+    let archive = fs::File::open(archive).expect("a version that was kept");
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(archive));
+    archive.unpack(&copy).expect("room for the sources");
+    build(package, &variant, &[], &copy.join(name))
+}
+
+/// A folder of its own, empty.
+fn new_copy(variant: &str) -> PathBuf {
     let copy = target().join("against").join(variant);
     let _ = fs::remove_dir_all(&copy);
+    fs::create_dir_all(&copy).expect("room for a copy");
+    copy
+}
+
+/// Puts the sample into `copy`, which holds an interface, and builds it there.
+fn build(package: &str, variant: &str, patches: &[Patch<'_>], copy: &Path) -> PathBuf {
     let sample = format!("tests/plugins/{package}");
-    for tree in ["core/interface", &sample] {
-        copy_tree(&root().join(tree), &copy.join(tree));
-    }
-    copy_workspace(
-        ".",
-        &copy,
-        "members = [\"core/interface\"]\nexclude = [\"tests/plugins\"]",
-    );
-    copy_workspace(
-        "tests/plugins",
-        &copy,
-        &format!("members = [\"{package}\"]"),
-    );
+    copy_tree(&root().join(&sample), &copy.join(&sample));
+    copy_workspace("tests/plugins", copy, &format!("members = [\"{package}\"]"));
     let lock = "tests/plugins/Cargo.lock";
     fs::copy(root().join(lock), copy.join(lock)).expect("the lock file");
     // A name of its own: its library must not take the place of the sample's.
@@ -46,7 +64,7 @@ pub fn library_against(package: &str, variant: &str, patches: &[Patch<'_>]) -> P
     let manifest = format!("{sample}/Cargo.toml");
     let (from, to) = (&name(package), &name(&renamed));
     patch(
-        &copy,
+        copy,
         Patch {
             file: &manifest,
             from,
@@ -54,7 +72,7 @@ pub fn library_against(package: &str, variant: &str, patches: &[Patch<'_>]) -> P
         },
     );
     for change in patches {
-        patch(&copy, *change);
+        patch(copy, *change);
     }
     // The lock file knows the package by its former name, so Cargo may amend it; the versions stay.
     build_in(

@@ -5,7 +5,7 @@ mod against;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub use against::{Patch, library_against};
+pub use against::{Patch, library_against, library_against_kept};
 
 /// The library of the sample plugin `package`. Cargo builds it first, beside the tests' own target directory.
 ///

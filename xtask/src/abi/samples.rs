@@ -86,6 +86,7 @@ fn codes() -> String {
     let kinds = [
         ("device", MemoryKind::DEVICE),
         ("pinned", MemoryKind::PINNED),
+        ("mapped", MemoryKind::MAPPED),
     ];
     let shown = |name: &str, id: u32| format!("{name}={id}");
     let codes: Vec<_> = codes

@@ -14,7 +14,7 @@ use crate::declare::Declaration;
 pub const ABI_MAJOR: u32 = 0;
 
 /// Every change of the boundary raises it; `ABI.md` has the rules and what each version brought.
-pub const ABI_MINOR: u32 = 1;
+pub const ABI_MINOR: u32 = 2;
 
 /// The oldest minor version of this major whose plugins still load. While the major is 0 a change may leave older plugins
 /// behind and then raises it; from 1.0 on it stays 0.
@@ -87,5 +87,29 @@ extern "C" fn query(name: RStr<'_>, version: u32) -> TableRef {
             table: std::ptr::null(),
             layout: std::ptr::null(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_plugin_does_not_know_it_gives_nothing_for() {
+        let null = |name: &str, version| {
+            let found = query(name.into(), version);
+            found.table.is_null() && found.layout.is_null()
+        };
+        assert!(!null("quantizer", QUANTIZER_VERSION));
+        assert!(null("quantizer", QUANTIZER_VERSION + 1));
+        assert!(null(CALIBRATED_QUANTIZER, 1));
+        assert!(null("", 0));
+    }
+
+    #[test]
+    fn versions_are_served_from_the_oldest_on() {
+        let served = |minor| is_served([ABI_MAJOR, minor]);
+        assert!(served(ABI_OLDEST_MINOR) && served(ABI_MINOR) && !served(ABI_MINOR + 1));
+        assert!(!is_served([ABI_MAJOR + 1, ABI_MINOR]));
     }
 }
