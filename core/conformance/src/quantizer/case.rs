@@ -113,11 +113,9 @@ fn case<'a>(
         format!("the format is one of shape {:?}", format.shape)
     })?;
     let most = MOST_BYTES * shape[0] * shape[1] + MOST_BYTES_ONCE;
-    let sizes = format
-        .segments
-        .iter()
-        .map(|segment| segment.len.checked_mul(segment.dtype.bytes()));
-    let bytes = sizes.fold(Some(0u64), |sum, size| sum?.checked_add(size?));
+    let bytes = format.segments.iter().try_fold(0u64, |sum, segment| {
+        sum.checked_add(segment.len.checked_mul(segment.dtype.bytes())?)
+    });
     ensure(bytes.is_some_and(|bytes| bytes <= most), || {
         let bytes = bytes.map_or("more than 2^64".to_owned(), |bytes| bytes.to_string());
         format!("the format takes {bytes} bytes, expected at most {most}")

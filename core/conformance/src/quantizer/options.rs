@@ -144,13 +144,14 @@ fn heeded(subject: &Subject<'_, dyn Quantizer>) -> Verdict {
     Ok(())
 }
 
-type Bytes = Vec<Vec<u8>>;
+/// A format, the bytes of its segments and the decoded numbers as bits.
+type Outcome = (Format, Vec<Vec<u8>>, Vec<u32>);
 
-/// Formats, bytes and decoded numbers (as bits) under a set of options; nothing for a shape that is refused.
+/// What comes of each shape under a set of options; nothing for one that is refused.
 fn outcomes(
     subject: &Subject<'_, dyn Quantizer>,
     set: &OptionSet,
-) -> Verdict<Vec<Option<(Format, Bytes, Vec<u32>)>>> {
+) -> Verdict<Vec<Option<Outcome>>> {
     calm(|| {
         let quantizer = subject.make(&set.options, Threads::new(1))?;
         let outcome = |shape: [u64; 2]| -> Verdict<_> {

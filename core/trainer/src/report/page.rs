@@ -113,7 +113,7 @@ fn swaps(swaps: &[SwapRecord]) -> Vec<Row> {
             }
             _ => String::new(),
         };
-        let asked = [&[swap.asked.clone()], &swap.changed[..]].concat();
+        let asked = [std::slice::from_ref(&swap.asked), &swap.changed[..]].concat();
         Row(vec![
             (swap.step + 1).to_string(),
             if swap.is_taken() { "taken" } else { "refused" }.to_owned(),

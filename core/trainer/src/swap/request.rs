@@ -79,7 +79,7 @@ impl Request {
             Some(role) => usage(format!("role {role} cannot be swapped in a running job")),
             None => {
                 let names = ROLES.map(|role| role.0);
-                let meant = nearest(&self.role, names.into_iter());
+                let meant = nearest(&self.role, names);
                 let meant =
                     meant.map_or(String::new(), |name| format!(", the nearest is `{name}`"));
                 usage(format!("unknown role `{}`{meant}", self.role))
