@@ -1,12 +1,15 @@
 //! `host swap` beside a running `host train`: what it prints, how it ends, and that the run goes on to the same bits.
 
+mod faulty;
 mod training;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use faulty::faulty;
 use training::{Training, last_line, refused};
 
 /// Longest wait for anything on a busy machine.
@@ -175,4 +178,36 @@ fn who_asks_where_nothing_runs_or_of_a_run_that_dies_is_told_so() {
     // What was asked of the dead process is not done by the next one.
     let went_on = training.succeed("out", "--resume");
     assert!(went_on == training.succeed("plain", ""), "other bits");
+}
+
+/// Its plugin would take the process down; a child finds out first.
+#[test]
+fn a_library_that_crashes_or_ends_a_process_leaves_the_run_as_it_was() {
+    let training = long_training();
+    let mut job = Job::start(&training);
+    let faults = [
+        (
+            "encode:segfault",
+            "crashed with signal 11 (SIGSEGV) in encode",
+        ),
+        ("decode:abort", "crashed with signal 6 (SIGABRT) in decode"),
+        ("create:exit", "in create"),
+        ("open:segfault", "crashed with signal 11 (SIGSEGV)"),
+    ];
+    for (number, (fault, cause)) in (1..).zip(faults) {
+        let folder = training.path(&fault.replace(':', "-"));
+        fs::create_dir(&folder).expect("a folder");
+        let path = folder.join("libcase.so");
+        fs::write(&path, faulty(fault)).expect("room for a library");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our own file");
+        let words = format!("quantizer=faulty --plugin-dir {}", folder.display());
+        let answer = job.ask(&words, number, "CONT");
+        let words = format!("the run goes on as it was | libcase.so | {cause}");
+        refused(&answer, 5, &words, fault);
+    }
+    job.signal("CONT");
+    let ended = job.process.wait().expect("it was started here");
+    assert!(ended.success(), "{ended}");
+    let swapped = training::trained(&training.path("out"));
+    assert!(swapped == training.succeed("plain", ""), "other bits");
 }
