@@ -367,3 +367,42 @@ fn golden(name: &str) -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
     tests.join("golden/llama").join(name)
 }
+
+#[test]
+fn what_a_quantizer_says_of_saved_weights_is_blamed_on_it() {
+    let faulty = Faulty::new();
+    let folder = faulty.training.folder.path();
+    let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama");
+    let host = |words: &str, fault: &str| {
+        let _ = fs::remove_dir_all(faulty.training.path("data"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+        command.current_dir(folder).args(words.split_whitespace());
+        command.env("XDG_DATA_HOME", faulty.training.path("data"));
+        command.env("FAULTY_RUN", fault).env("RUST_BACKTRACE", "0");
+        command.env("FAULTY_RUN_CPU", cpu());
+        command.output().expect("the host starts")
+    };
+    let quantize = format!(
+        "quantize --plugin-dir plugins --plugins faulty-quantizer --out packed --model {} \
+         --set quantizer.faulty-quantizer.described=true",
+        llama.join("tiny").display()
+    );
+    let blamed = |words: &str, callback: &str| {
+        for kind in ["panic", "error", "bytes"] {
+            let case = Case {
+                plugins: "faulty-quantizer",
+                callback,
+                kind,
+                words: "",
+            };
+            faulty.blamed(&host(words, &format!("{callback}:{kind}")), &case);
+        }
+    };
+    blamed(&quantize, "saved_form");
+    blamed(&quantize, "quantization_config");
+    assert!(!faulty.training.path("packed").exists());
+    let packed = host(&quantize, "none:none");
+    assert!(packed.status.success(), "{}", last_line(&packed));
+    let evaluate = "eval --plugin-dir plugins --model packed --data rows.jsonl --quiet";
+    blamed(evaluate, "options_from_saved");
+}

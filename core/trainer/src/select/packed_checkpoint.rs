@@ -127,7 +127,13 @@ impl Reader<'_> {
         for module in packed_modules(store, &self.form) {
             let saved = describe(config, store, &module, self.form.objects())?;
             let options = self.reader.plugin.options_from_saved(&saved);
-            let options = options.map_err(|error| damaged(store, &module, &error.message))?;
+            let options = options.map_err(|error| match error.code {
+                // What the file says is at fault, not the plugin that reads it.
+                ErrorCode::INVALID | ErrorCode::UNSUPPORTED => {
+                    damaged(store, &module, &error.message)
+                }
+                _ => self.reader.failed("options_from_saved", error),
+            })?;
             let known = packings
                 .iter()
                 .position(|packing| packing.options == options);
