@@ -2,34 +2,22 @@
 
 use espalier_interface::Services;
 
-use crate::columns::add_sums;
-use crate::element::{Element, convert_real};
-use crate::simd::vectorized;
-use crate::split::{chunks_mut, rows_per_chunk};
+use crate::columns::{add_sums, by_column};
+use crate::element::Element;
 
 /// Writes `y_td = x_td + bias_d`.
 ///
 /// # Shapes
 /// `x`, `y`: `[T, D]`; `bias`: `[D]`, in any float dtype.
 pub fn add_bias<E: Element, W: Element>(services: &dyn Services, x: &[E], bias: &[W], y: &mut [E]) {
-    let width = bias.len();
-    assert!(
-        x.len() == y.len() && x.len().is_multiple_of(width),
-        "add_bias: shapes disagree"
+    by_column(
+        services,
+        x,
+        bias,
+        y,
+        #[inline(always)]
+        |x, b| x + b,
     );
-    chunks_mut(services, y, rows_per_chunk(width) * width, |start, y| {
-        vectorized(
-            #[inline(always)]
-            || {
-                let x = &x[start..start + y.len()];
-                for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
-                    for ((y, &x), &b) in y.iter_mut().zip(x).zip(bias) {
-                        *y = E::store(x.load() + convert_real(b.load()));
-                    }
-                }
-            },
-        );
-    });
 }
 
 /// Adds `dbias_d += sum_t dy_td`, tokens in order, in spans of 64.
@@ -47,7 +35,7 @@ pub fn bias_backward<E: Element, G: Element>(services: &dyn Services, dy: &[E], 
         dy.len() / width,
         dbias,
         #[inline(always)]
-        |first, sums| {
+        |_, first, sums| {
             let row = dy[first..].iter();
             sums.iter_mut()
                 .zip(row)

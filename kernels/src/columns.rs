@@ -3,12 +3,14 @@
 use espalier_interface::Services;
 
 use crate::element::{Element, Real, convert_real};
-use crate::rms_norm::SPAN;
 use crate::simd::vectorized;
 use crate::split::{chunks_mut, rows_per_chunk};
 
 /// Columns that one thread sums.
 const COLUMNS: usize = 64;
+
+/// Rows whose contributions are summed before they join the total, which bounds rounding errors.
+const SPAN: usize = 64;
 
 /// Writes `y_tn = x_tn weight_n`.
 ///
@@ -20,25 +22,14 @@ pub fn scale_channels<E: Element, W: Element>(
     weight: &[W],
     y: &mut [E],
 ) {
-    let width = weight.len();
-    assert!(
-        x.len() == y.len() && x.len().is_multiple_of(width),
-        "scale_channels: shapes disagree"
+    by_column(
+        services,
+        x,
+        weight,
+        y,
+        #[inline(always)]
+        |x, w| x * w,
     );
-    chunks_mut(services, y, rows_per_chunk(width) * width, |start, y| {
-        vectorized(
-            #[inline(always)]
-            || {
-                let x = &x[start..start + y.len()];
-                for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
-                    for ((y, &x), &w) in y.iter_mut().zip(x).zip(weight) {
-                        let w: E::Acc = convert_real(w.load());
-                        *y = E::store(x.load() * w);
-                    }
-                }
-            },
-        );
-    });
 }
 
 /// Adds the weight's gradient: `dweight_n += sum_t dy_tn x_tn`, as [`add_sums`] adds.
@@ -61,7 +52,7 @@ pub fn scale_channels_weight_backward<E: Element, G: Element>(
         dy.len() / width,
         dweight,
         #[inline(always)]
-        |first, sums| {
+        |_, first, sums| {
             let pairs = dy[first..].iter().zip(&x[first..]);
             for (sum, (&dy, &x)) in sums.iter_mut().zip(pairs) {
                 *sum += dy.load() * x.load();
@@ -70,15 +61,46 @@ pub fn scale_channels_weight_backward<E: Element, G: Element>(
     );
 }
 
-/// Adds to each column of `out` the contributions of `tokens` rows: tokens in order, in spans of 64 whose sums join the
-/// total, which bounds rounding errors.
+/// Writes `y_tn = apply(x_tn, weight_n)`.
 ///
-/// `add(first, sums)` adds the contributions of one row to the columns whose elements begin at `first`.
+/// # Shapes
+/// `x`, `y`: `[T, N]`; `weight`: `[N]`, in any float dtype.
+pub(crate) fn by_column<E: Element, W: Element>(
+    services: &dyn Services,
+    x: &[E],
+    weight: &[W],
+    y: &mut [E],
+    apply: impl Fn(E::Acc, E::Acc) -> E::Acc + Copy + Sync,
+) {
+    let width = weight.len();
+    assert!(
+        x.len() == y.len() && x.len().is_multiple_of(width),
+        "rows and what each column is given disagree"
+    );
+    chunks_mut(services, y, rows_per_chunk(width) * width, |start, y| {
+        vectorized(
+            #[inline(always)]
+            || {
+                let x = &x[start..start + y.len()];
+                for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
+                    for ((y, &x), &w) in y.iter_mut().zip(x).zip(weight) {
+                        *y = E::store(apply(x.load(), convert_real(w.load())));
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// Adds to each column of `out` the contributions of `tokens` rows: tokens in order, in spans of 64 whose sums join the
+/// total.
+///
+/// `add(token, first, sums)` adds the contributions of one row to the columns whose elements begin at `first`.
 pub(crate) fn add_sums<E: Element, G: Element>(
     services: &dyn Services,
     tokens: usize,
     out: &mut [G],
-    add: impl Fn(usize, &mut [E::Acc]) + Copy + Sync,
+    add: impl Fn(usize, usize, &mut [E::Acc]) + Copy + Sync,
 ) {
     let width = out.len();
     chunks_mut(services, out, COLUMNS, |start, out| {
@@ -89,7 +111,7 @@ pub(crate) fn add_sums<E: Element, G: Element>(
                 for span in (0..tokens).step_by(SPAN) {
                     let mut partial = [E::Acc::ZERO; COLUMNS];
                     for token in span..tokens.min(span + SPAN) {
-                        add(token * width + start, &mut partial[..out.len()]);
+                        add(token, token * width + start, &mut partial[..out.len()]);
                     }
                     total
                         .iter_mut()

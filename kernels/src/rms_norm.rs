@@ -5,15 +5,10 @@
 
 use espalier_interface::Services;
 
+use crate::columns::add_sums;
 use crate::element::{Element, Real, convert_real};
 use crate::split::{chunks_mut, rows_per_chunk};
 use crate::{lanes, simd::vectorized};
-
-/// Columns of the weight's gradient that one thread sums.
-const COLUMNS: usize = 64;
-
-/// Tokens whose contributions are summed before they join the total, which bounds rounding errors.
-pub(crate) const SPAN: usize = 64;
 
 /// `1 / sqrt(mean(row^2) + eps)`.
 #[inline(always)]
@@ -162,32 +157,19 @@ pub fn rms_norm_backward_weight<E: Element, G: Element>(
         },
     );
     let inverse = &*inverse;
-    chunks_mut(services, dweight, COLUMNS, |start, dweight| {
-        vectorized(
-            #[inline(always)]
-            || {
-                let columns = dweight.len();
-                let mut total = [E::Acc::ZERO; COLUMNS];
-                for (span, inverse) in inverse.chunks(SPAN).enumerate() {
-                    let mut partial = [E::Acc::ZERO; COLUMNS];
-                    for (t, &r) in inverse.iter().enumerate() {
-                        let first = (span * SPAN + t) * width + start;
-                        let x = &x[first..first + columns];
-                        let dy = &dy[first..first + columns];
-                        for ((sum, &x), &dy) in partial.iter_mut().zip(x).zip(dy) {
-                            *sum += dy.load() * E::store(x.load() * r).load();
-                        }
-                    }
-                    for (total, &sum) in total.iter_mut().zip(&partial) {
-                        *total += sum;
-                    }
-                }
-                for (dw, &sum) in dweight.iter_mut().zip(&total) {
-                    *dw = G::store(dw.load() + convert_real(sum));
-                }
-            },
-        );
-    });
+    add_sums::<E, G>(
+        services,
+        inverse.len(),
+        dweight,
+        #[inline(always)]
+        |token, first, sums| {
+            let r = inverse[token];
+            let pairs = dy[first..].iter().zip(&x[first..]);
+            for (sum, (&dy, &x)) in sums.iter_mut().zip(pairs) {
+                *sum += dy.load() * E::store(x.load() * r).load();
+            }
+        },
+    );
 }
 
 #[cfg(test)]
