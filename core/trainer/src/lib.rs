@@ -4,6 +4,7 @@ mod answer;
 mod arena;
 pub mod bytes;
 pub mod checkpoint;
+pub mod compare;
 pub mod config;
 pub mod conformance;
 pub mod convert;
