@@ -79,7 +79,7 @@ fn check_scales(format: &Format, segments: &[&[u8]]) -> PluginResult<()> {
                 let dtype = format.segments[*segment].dtype;
                 not_finite(segments[*segment], dtype).filter(|&block| block < count)
             }
-            BlockValues::Nested { .. } => {
+            BlockValues::Nested { .. } | BlockValues::Affine { .. } => {
                 let value = |block| format.block_value(segments, values, block);
                 (0..count).find(|&block| !value(block).is_finite())
             }

@@ -1,7 +1,7 @@
 //! A packed run of codes -> one byte a code -> the codebook's values.
 #![allow(unsafe_code)] // Vector intrinsics.
 
-use espalier_interface::format::BitOrder;
+use espalier_interface::format::{BitOrder, Codes};
 
 use crate::matmul::Isa;
 use crate::simd::vectorized;
@@ -11,16 +11,45 @@ use crate::simd::vectorized;
 /// # Panics
 /// Where `bytes` ends before the last of them.
 #[inline(always)]
-pub(super) fn unpack(bytes: &[u8], bits: u32, order: BitOrder, flat: usize, out: &mut [u8]) {
-    match (bits, order) {
-        (8, _) => out.copy_from_slice(&bytes[flat..flat + out.len()]),
+pub(super) fn unpack(bytes: &[u8], layout: &Codes, flat: usize, out: &mut [u8]) {
+    match (layout.bits, layout.order) {
+        (_, BitOrder::Split { words }) => unpack_split(bytes, layout, words as usize, flat, out),
         (4, BitOrder::HighFirst) => unpack_bits::<4, 2, true>(bytes, flat, out),
         (4, BitOrder::LowFirst) => unpack_bits::<4, 2, false>(bytes, flat, out),
         (2, BitOrder::HighFirst) => unpack_bits::<2, 4, true>(bytes, flat, out),
         (2, BitOrder::LowFirst) => unpack_bits::<2, 4, false>(bytes, flat, out),
         (1, BitOrder::HighFirst) => unpack_bits::<1, 8, true>(bytes, flat, out),
         (1, BitOrder::LowFirst) => unpack_bits::<1, 8, false>(bytes, flat, out),
-        _ => unreachable!("a validated format has codes of 1, 2, 4 or 8 bits"),
+        _ => {
+            let (mask, bytes) = (layout.mask(), &bytes[flat..flat + out.len()]);
+            for (out, &byte) in out.iter_mut().zip(bytes) {
+                *out = byte & mask;
+            }
+        }
+    }
+}
+
+/// [`unpack`] for codes that lie side by side in one slot of neighbouring words.
+#[inline(always)]
+fn unpack_split(bytes: &[u8], layout: &Codes, words: usize, flat: usize, out: &mut [u8]) {
+    let mask = layout.mask();
+    let mut done = 0;
+    while done < out.len() {
+        let (word, shift) = layout.place((flat + done) as u64);
+        let first = word as usize;
+        let len = (words - first).min(out.len() - done);
+        let run = &mut out[done..done + len];
+        if layout.bits == 3 {
+            let bytes = bytes[4 * first..4 * (first + len)].as_chunks::<4>().0;
+            for (out, &word) in run.iter_mut().zip(bytes) {
+                *out = (u32::from_le_bytes(word) >> shift) as u8 & mask;
+            }
+        } else {
+            for (out, &byte) in run.iter_mut().zip(&bytes[first..first + len]) {
+                *out = (byte >> shift) & mask;
+            }
+        }
+        done += len;
     }
 }
 
@@ -63,32 +92,36 @@ fn unpack_bits<const BITS: usize, const PER: usize, const HIGH_FIRST: bool>(
 pub(super) fn look_up_packed(
     isa: Isa,
     bytes: &[u8],
-    (bits, order): (u32, BitOrder),
+    layout: &Codes,
     flat: usize,
     table: &[f32; 16],
     out: &mut [f32],
 ) {
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512 && bits == 4 && flat.is_multiple_of(2) {
+    if isa == Isa::Avx512
+        && layout.bits == 4
+        && !matches!(layout.order, BitOrder::Split { .. })
+        && flat.is_multiple_of(2)
+    {
         let bytes = &bytes[flat / 2..];
         let whole = out.len() / 32 * 32;
         assert!(bytes.len() >= whole / 2, "codes end before their last");
         // SAFETY: `isa` was detected; `whole / 2` bytes hold `whole` codes.
-        unsafe { nibbles(table, bytes, order, &mut out[..whole]) };
+        unsafe { nibbles(table, bytes, layout.order, &mut out[..whole]) };
         if whole < out.len() {
             let rest = &mut out[whole..];
-            look_up_unpacked(isa, &bytes[whole / 2..], (bits, order), 0, table, rest);
+            look_up_unpacked(isa, &bytes[whole / 2..], layout, 0, table, rest);
         }
         return;
     }
-    look_up_unpacked(isa, bytes, (bits, order), flat, table, out);
+    look_up_unpacked(isa, bytes, layout, flat, table, out);
 }
 
 /// [`look_up_packed`] by way of one byte a code.
 fn look_up_unpacked(
     isa: Isa,
     bytes: &[u8],
-    (bits, order): (u32, BitOrder),
+    layout: &Codes,
     flat: usize,
     table: &[f32; 16],
     out: &mut [f32],
@@ -98,7 +131,7 @@ fn look_up_unpacked(
         let codes = &mut codes[..out.len()];
         vectorized(
             #[inline(always)]
-            || unpack(bytes, bits, order, start, codes),
+            || unpack(bytes, layout, start, codes),
         );
         look_up_16(isa, table, codes, out);
     }
@@ -121,8 +154,8 @@ unsafe fn nibbles(table: &[f32; 16], bytes: &[u8], order: BitOrder, out: &mut [f
             let high = _mm_and_si128(_mm_srli_epi16::<4>(pairs), mask);
             let low = _mm_and_si128(pairs, mask);
             let (first, second) = match order {
-                BitOrder::HighFirst => (high, low),
                 BitOrder::LowFirst => (low, high),
+                _ => (high, low),
             };
             let codes = [
                 _mm_unpacklo_epi8(first, second),
@@ -207,21 +240,30 @@ mod tests {
     #[test]
     fn codes_unpack_from_any_index() {
         let bytes: Vec<u8> = (0..64u32).map(|i| (i * 83 + 7) as u8).collect();
-        for bits in [1, 2, 4, 8] {
-            for order in [BitOrder::HighFirst, BitOrder::LowFirst] {
-                let per = 8 / bits as usize;
+        for bits in 1..=8 {
+            for order in [
+                BitOrder::HighFirst,
+                BitOrder::LowFirst,
+                BitOrder::Split { words: 16 },
+                BitOrder::Split { words: 13 },
+            ] {
+                let layout = Codes {
+                    segment: 0,
+                    bits,
+                    order,
+                };
+                if !layout.is_packable() {
+                    continue;
+                }
+                let most = match order {
+                    BitOrder::Split { words } => words * layout.per_word(),
+                    _ => 64,
+                };
                 for (flat, len) in [(0, 40), (1, 1), (3, 2), (5, 30), (7, 57), (8, 0)] {
-                    let mut out = vec![0; len];
-                    unpack(&bytes, bits, order, flat, &mut out);
-                    for (i, &found) in out.iter().enumerate() {
-                        let slot = ((flat + i) % per) as u32;
-                        let shift = match order {
-                            BitOrder::HighFirst => 8 - bits * (slot + 1),
-                            BitOrder::LowFirst => bits * slot,
-                        };
-                        let byte = u32::from(bytes[(flat + i) / per]);
-                        assert_eq!(u32::from(found), (byte >> shift) & ((1 << bits) - 1));
-                    }
+                    let mut out = vec![0; len.min(most as usize - flat)];
+                    unpack(&bytes, &layout, flat, &mut out);
+                    let expected = (flat..).map(|flat| layout.read(&bytes, flat as u64));
+                    assert!(out.iter().copied().zip(expected).all(|(x, y)| x == y));
                 }
             }
         }

@@ -6,16 +6,14 @@ use std::ops::Range;
 
 use espalier_interface::format::{BlockMap, BlockValues, Codes, Decoding, Format};
 use espalier_interface::{DType, PluginError, Result};
-use half::{bf16, f16};
 
 use super::TileDecoder;
 use super::codes::{look_up_16, look_up_packed, unpack};
-use crate::element::Element;
 use crate::matmul::Isa;
 use crate::simd::vectorized;
 
 /// Elements decoded at a time.
-const RUN: usize = 256;
+pub(super) const RUN: usize = 256;
 
 /// How to decode the weights of one format; made once, outside the hot path.
 #[derive(Clone, Debug)]
@@ -29,7 +27,7 @@ pub struct FormatDecoder {
 enum Table {
     /// Up to 4 bits, padded.
     Small([f32; 16]),
-    /// 8 bits.
+    /// Up to 8 bits, padded.
     Large(Box<[f32; 256]>),
     /// The code itself, as a number.
     Count,
@@ -58,8 +56,9 @@ impl FormatDecoder {
                 Table::Small(padded)
             }
             Decoding::Codebook { table, .. } => {
-                let values: Box<[f32]> = table.clone().into();
-                Table::Large(values.try_into().expect("a validated table has 256 values"))
+                let mut padded = Box::new([0.0; 256]);
+                padded[..table.len()].copy_from_slice(table);
+                Table::Large(padded)
             }
             Decoding::Affine { .. } => Table::Count,
             Decoding::Callback => {
@@ -119,6 +118,21 @@ impl TileDecoder for PackedWeight<'_> {
 }
 
 impl PackedWeight<'_> {
+    /// `[N, M]`.
+    pub(super) fn shape(&self) -> [u64; 2] {
+        self.decoder.format.shape
+    }
+
+    /// The bytes of a segment.
+    pub(super) fn segment(&self, index: usize) -> &[u8] {
+        self.segments[index]
+    }
+
+    /// The type of a segment's elements.
+    pub(super) fn dtype(&self, segment: usize) -> DType {
+        self.decoder.format.segments[segment].dtype
+    }
+
     /// Decodes at most [`RUN`] elements of `row` from `col` on.
     fn run(&self, row: usize, col: usize, out: &mut [f32]) {
         match &self.decoder.format.decoding {
@@ -196,19 +210,11 @@ impl PackedWeight<'_> {
         while done < out.len() {
             let block = (flat + done) / size;
             let end = ((block + 1) * size - flat).min(out.len());
-            let mut value = [0.0];
-            self.values(scale, block, &mut value);
-            let scaled = table.map(|x| x * value[0]);
+            let factor = self.value(scale, block);
+            let scaled = table.map(|x| x * factor);
             let bytes = self.segments[codes.segment];
-            let layout = (codes.bits, codes.order);
-            look_up_packed(
-                self.isa,
-                bytes,
-                layout,
-                flat + done,
-                &scaled,
-                &mut out[done..end],
-            );
+            let out = &mut out[done..end];
+            look_up_packed(self.isa, bytes, codes, flat + done, &scaled, out);
             done = end;
         }
     }
@@ -220,7 +226,7 @@ impl PackedWeight<'_> {
         let (bytes, flat) = (self.segments[layout.segment], row * self.size().1 + col);
         vectorized(
             #[inline(always)]
-            || unpack(bytes, layout.bits, layout.order, flat, codes),
+            || unpack(bytes, layout, flat, codes),
         );
         match &self.decoder.table {
             Table::Small(table) => look_up_16(self.isa, table, codes, out),
@@ -239,227 +245,7 @@ impl PackedWeight<'_> {
             ),
         }
     }
-
-    /// The numbers of the blocks that the elements of `row` from `col` on belong to, one an element.
-    fn spread(&self, map: BlockMap, values: &BlockValues, row: usize, col: usize, out: &mut [f32]) {
-        let flat = row * self.size().1 + col;
-        match map {
-            BlockMap::Flat { size } => {
-                let size = size as usize;
-                let mut done = 0;
-                while done < out.len() {
-                    let block = (flat + done) / size;
-                    let end = ((block + 1) * size - flat).min(out.len());
-                    let mut value = [0.0];
-                    self.values(values, block, &mut value);
-                    out[done..end].fill(value[0]);
-                    done = end;
-                }
-            }
-            BlockMap::Strided { count } => {
-                let count = count as usize;
-                let mut done = 0;
-                while done < out.len() {
-                    let block = (flat + done) % count;
-                    let end = (done + count - block).min(out.len());
-                    self.values(values, block, &mut out[done..end]);
-                    done = end;
-                }
-            }
-            BlockMap::Rows => {
-                let mut value = [0.0];
-                self.values(values, row, &mut value);
-                out.fill(value[0]);
-            }
-            BlockMap::Columns => self.values(values, col, out),
-        }
-    }
-
-    /// The numbers of the blocks from `first` on.
-    fn values(&self, values: &BlockValues, first: usize, out: &mut [f32]) {
-        match values {
-            BlockValues::Stored { segment } => {
-                let bytes = self.segments[*segment];
-                match self.decoder.format.segments[*segment].dtype {
-                    DType::F32 => stored(bytes, first, out, f32::from_le_bytes),
-                    DType::BF16 => stored(bytes, first, out, |x| bf16::from_le_bytes(x).load()),
-                    _ => stored(bytes, first, out, |x| f16::from_le_bytes(x).load()),
-                }
-            }
-            BlockValues::Nested {
-                codes,
-                table,
-                scales,
-                size,
-                offset,
-            } => {
-                let codes = &self.segments[*codes][first..first + out.len()];
-                let number = |segment: usize, idx: usize| {
-                    let mut value = [0.0];
-                    stored(self.segments[segment], idx, &mut value, f32::from_le_bytes);
-                    value[0]
-                };
-                let offset = number(*offset, 0);
-                for (i, (out, &code)) in out.iter_mut().zip(codes).enumerate() {
-                    let scale = number(*scales, (first + i) / *size as usize);
-                    *out = table[usize::from(code)] * scale + offset;
-                }
-            }
-        }
-    }
-}
-
-/// Reads numbers of `BYTES` bytes from number `first` on.
-#[inline(always)]
-fn stored<const BYTES: usize>(
-    bytes: &[u8],
-    first: usize,
-    out: &mut [f32],
-    read: impl Fn([u8; BYTES]) -> f32,
-) {
-    let bytes = &bytes[first * BYTES..(first + out.len()) * BYTES];
-    for (out, bytes) in out.iter_mut().zip(bytes.as_chunks::<BYTES>().0) {
-        *out = read(*bytes);
-    }
 }
 
 #[cfg(test)]
-mod tests {
-    use espalier_interface::format::{BitOrder, SegmentSpec};
-
-    use super::*;
-    use crate::matmul::tests::numbers;
-
-    /// Every kind of format, `[rows, cols]`, with segments of random bytes and sane numbers.
-    fn formats(shape: [u64; 2]) -> Vec<(Format, Vec<Vec<u8>>)> {
-        let maps = [
-            BlockMap::Flat { size: 64 },
-            BlockMap::Flat { size: 24 },
-            BlockMap::Strided { count: 40 },
-            BlockMap::Rows,
-            BlockMap::Columns,
-        ];
-        let mut formats = Vec::new();
-        for bits in [1, 2, 4, 8] {
-            for order in [BitOrder::HighFirst, BitOrder::LowFirst] {
-                for blocks in maps {
-                    for dtype in [DType::F32, DType::BF16, DType::F16] {
-                        let codes = Codes {
-                            segment: 0,
-                            bits,
-                            order,
-                        };
-                        let count = blocks.count(shape);
-                        let elements = shape[0] * shape[1];
-                        let mut segments = vec![
-                            SegmentSpec::new(
-                                "codes",
-                                DType::U8,
-                                elements.div_ceil(8 / u64::from(bits)),
-                            ),
-                            SegmentSpec::new("scale", dtype, count),
-                            SegmentSpec::new("zero", dtype, count),
-                            SegmentSpec::new("nested_codes", DType::U8, count),
-                            SegmentSpec::new("nested_scales", DType::F32, count.div_ceil(16)),
-                            SegmentSpec::new("offset", DType::F32, 1),
-                        ];
-                        segments[0].len += 3;
-                        let scale = BlockValues::Stored { segment: 1 };
-                        let zero = BlockValues::Stored { segment: 2 };
-                        let nested = BlockValues::Nested {
-                            codes: 3,
-                            table: numbers(256, 9),
-                            scales: 4,
-                            size: 16,
-                            offset: 5,
-                        };
-                        let table = numbers(1 << bits, 8);
-                        let decodings = [
-                            Decoding::Affine {
-                                codes: codes.clone(),
-                                blocks,
-                                scale: scale.clone(),
-                                zero,
-                            },
-                            Decoding::Codebook {
-                                codes: codes.clone(),
-                                table: table.clone(),
-                                blocks,
-                                scale,
-                            },
-                            Decoding::Codebook {
-                                codes,
-                                table,
-                                blocks,
-                                scale: nested,
-                            },
-                        ];
-                        let bytes = |spec: &SegmentSpec| -> Vec<u8> {
-                            let x = numbers::<f32>(spec.len as usize, spec.name.len() as u64);
-                            let x = x.into_iter();
-                            match spec.dtype {
-                                DType::F32 => x.flat_map(f32::to_le_bytes).collect(),
-                                DType::BF16 => {
-                                    x.flat_map(|x| bf16::from_f32(x).to_le_bytes()).collect()
-                                }
-                                DType::F16 => {
-                                    x.flat_map(|x| f16::from_f32(x).to_le_bytes()).collect()
-                                }
-                                _ => x.map(|x| (x * 1e6) as i32 as u8).collect(),
-                            }
-                        };
-                        let data: Vec<_> = segments.iter().map(bytes).collect();
-                        for decoding in decodings {
-                            let quantizer = "test".to_owned();
-                            let segments = segments.clone();
-                            let format = Format {
-                                quantizer,
-                                shape,
-                                segments,
-                                decoding,
-                            };
-                            formats.push((format, data.clone()));
-                        }
-                    }
-                }
-            }
-        }
-        formats
-    }
-
-    #[test]
-    fn equals_the_reference_decoder_bit_for_bit() {
-        for shape in [[7, 333], [3, 520]] {
-            for (format, data) in formats(shape) {
-                let segments: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-                let decoder = FormatDecoder::new(&format).expect("it is described");
-                for &isa in Isa::available() {
-                    let weight = PackedWeight {
-                        isa,
-                        ..decoder.weight(&segments)
-                    };
-                    for (rows, cols) in [(0..3u64, 0..shape[1]), (1..2, 5..300), (2..3, 17..17)] {
-                        let len = ((rows.end - rows.start) * (cols.end - cols.start)) as usize;
-                        let (mut expected, mut found) = (vec![0.0; len], vec![1.0; len]);
-                        format
-                            .decode(&segments, rows.clone(), cols.clone(), &mut expected)
-                            .expect("it is described");
-                        let window = |r: Range<u64>| r.start as usize..r.end as usize;
-                        weight.decode(window(rows), window(cols), &mut found);
-                        assert!(found == expected, "{:?} {isa:?}", format.decoding);
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn what_only_the_quantizer_decodes_is_refused() {
-        let (mut format, _) = formats([1, 4]).swap_remove(0);
-        format.decoding = Decoding::Callback;
-        let message = FormatDecoder::new(&format)
-            .expect_err("not described")
-            .message;
-        assert!(message.contains("`test`"), "{message}");
-    }
-}
+mod tests;

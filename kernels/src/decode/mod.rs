@@ -1,5 +1,6 @@
 //! Packed weights -> windows of f32 values, as products read them.
 
+mod blocks;
 mod callback;
 mod codes;
 mod format;

@@ -165,6 +165,18 @@ fn formats() -> Vec<Format> {
         bits: 4,
         order,
     };
+    let grouped = BlockValues::Affine {
+        codes: 1,
+        groups: BlockMap::Rows,
+        scales: 2,
+        zeros: 3,
+    };
+    let split = Decoding::Affine {
+        codes: codes(BitOrder::Split { words: 2 }),
+        blocks: BlockMap::Rows,
+        scale: stored.clone(),
+        zero: grouped,
+    };
     let codebook = |blocks| Decoding::Codebook {
         codes: codes(BitOrder::HighFirst),
         table: vec![0.5],
@@ -182,6 +194,7 @@ fn formats() -> Vec<Format> {
         codebook(BlockMap::Strided { count: 2 }),
         affine(BlockMap::Rows),
         affine(BlockMap::Columns),
+        split,
         Decoding::Callback,
     ];
     let format = |decoding| Format {

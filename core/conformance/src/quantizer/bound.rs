@@ -231,6 +231,8 @@ fn storage(format: &Format, values: &BlockValues) -> (f64, f64) {
         }
         BlockValues::Stored { .. } => (SHORT_SCALE, 0.0),
         BlockValues::Nested { table, .. } => (0.0, half_gap(table)),
+        // The 255 steps of 8 bits over the span of a group's numbers, which reaches across zero.
+        BlockValues::Affine { .. } => (0.0, 2.0 * 0.5 / 255.0),
     }
 }
 

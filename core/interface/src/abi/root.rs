@@ -14,7 +14,7 @@ use crate::declare::Declaration;
 pub const ABI_MAJOR: u32 = 0;
 
 /// Every change of the boundary raises it; `ABI.md` has the rules and what each version brought.
-pub const ABI_MINOR: u32 = 2;
+pub const ABI_MINOR: u32 = 3;
 
 /// The oldest minor version of this major whose plugins still load. While the major is 0 a change may leave older plugins
 /// behind and then raises it; from 1.0 on it stays 0.

@@ -1,0 +1,198 @@
+//! Small whole numbers -> bits in the words of a segment, and back.
+
+use serde::{Deserialize, Serialize};
+
+use crate::DType;
+
+/// Which word holds a code, and where in it.
+///
+/// A word has as many slots as codes of that width fit; what is left lies above them and is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BitOrder {
+    /// Codes fill one word after the other. The first lies in the highest slot, as bitsandbytes packs.
+    HighFirst,
+    /// Codes fill one word after the other. The first lies in the lowest slot.
+    LowFirst,
+    /// The codes are cut into runs of `words`; code `i` lies in word `i mod words`, the first run in the highest slots: what
+    /// lies side by side in one slot follows each other in the weight, as HQQ packs (`hqq/core/bitpack.py`). What is
+    /// missing from the last run is 0.
+    Split {
+        /// Words, and codes a run.
+        words: u64,
+    },
+}
+
+/// Codes of `bits` bits each, one an element in flat order, packed across a whole segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Codes {
+    /// Index of the segment: u8, one a word, or i32 for `Split` codes of 3 bits.
+    pub segment: usize,
+    /// 1, 2, 4 or 8; 3 as `Split` alone, ten in a word of 32 bits; 5, 6 and 7, which take a byte each, in its lowest bits.
+    pub bits: u32,
+    /// Which word, and where in it.
+    pub order: BitOrder,
+}
+
+impl Codes {
+    /// True for widths that can be packed in this order.
+    pub fn is_packable(&self) -> bool {
+        match self.bits {
+            3 => matches!(self.order, BitOrder::Split { .. }),
+            bits => (1..=8).contains(&bits),
+        }
+    }
+
+    /// The type of a word: the segment's.
+    pub fn dtype(&self) -> DType {
+        match self.bits {
+            3 => DType::I32,
+            _ => DType::U8,
+        }
+    }
+
+    /// Slots of a word.
+    pub fn per_word(&self) -> u64 {
+        8 * self.dtype().bytes() / u64::from(self.bits)
+    }
+
+    /// Words that hold `elements` codes; the words of `Split` are given, and may hold fewer.
+    pub fn words(&self, elements: u64) -> u64 {
+        match self.order {
+            BitOrder::Split { words } => words,
+            _ => elements.div_ceil(self.per_word()),
+        }
+    }
+
+    /// The word of code `flat`, and how far the code lies above the word's lowest bit.
+    #[inline]
+    pub fn place(&self, flat: u64) -> (u64, u32) {
+        let per_word = self.per_word();
+        let (word, slot) = match self.order {
+            BitOrder::Split { words } => (flat % words, flat / words),
+            _ => (flat / per_word, flat % per_word),
+        };
+        let below = match self.order {
+            BitOrder::LowFirst => slot,
+            _ => per_word - 1 - slot,
+        };
+        (word, self.bits * below as u32)
+    }
+
+    /// The bits of one code.
+    pub fn mask(&self) -> u8 {
+        ((1u32 << self.bits) - 1) as u8
+    }
+
+    /// Code number `flat` of a packed segment.
+    pub fn read(&self, bytes: &[u8], flat: u64) -> u8 {
+        let (word, shift) = self.place(flat);
+        let word = word as usize;
+        let value = match self.dtype() {
+            DType::U8 => u32::from(bytes[word]),
+            _ => {
+                let at = &bytes[4 * word..4 * word + 4];
+                u32::from_le_bytes(at.try_into().expect("four bytes"))
+            }
+        };
+        (value >> shift) as u8 & self.mask()
+    }
+
+    /// Packs the codes of a whole weight into its segment; what is left of the segment becomes 0.
+    ///
+    /// # Panics
+    /// Where `bytes` has too few words.
+    pub fn pack(&self, codes: &[u8], bytes: &mut [u8]) {
+        bytes.fill(0);
+        let words = self.words(codes.len() as u64) as usize;
+        let mask = self.mask();
+        match self.order {
+            // Slot by slot: loops over words that the compiler turns into vectors.
+            BitOrder::Split { .. } => {
+                for (slot, run) in codes.chunks(words).enumerate() {
+                    let (_, shift) = self.place((slot * words) as u64);
+                    match self.dtype() {
+                        DType::U8 => {
+                            let bytes = &mut bytes[..run.len()];
+                            for (byte, &code) in bytes.iter_mut().zip(run) {
+                                *byte |= (code & mask) << shift;
+                            }
+                        }
+                        _ => {
+                            let words = &mut bytes[..4 * run.len()];
+                            for (word, &code) in words.as_chunks_mut::<4>().0.iter_mut().zip(run) {
+                                let value = u32::from(code & mask) << shift;
+                                *word = (u32::from_le_bytes(*word) | value).to_le_bytes();
+                            }
+                        }
+                    }
+                }
+            }
+            _ => {
+                for (flat, &code) in codes.iter().enumerate() {
+                    let (word, shift) = self.place(flat as u64);
+                    bytes[word as usize] |= (code & mask) << shift;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn codes(bits: u32, order: BitOrder) -> Codes {
+        Codes {
+            segment: 0,
+            bits,
+            order,
+        }
+    }
+
+    #[test]
+    fn halves_and_tenths_lie_as_hqq_packs_them() {
+        // BitPack.pack_4bit_u8 of the rows [1, 2], [3, 4], [5, 6], [7, 8].
+        let four = codes(4, BitOrder::Split { words: 4 });
+        let mut bytes = [9; 4];
+        four.pack(&[1, 2, 3, 4, 5, 6, 7, 8], &mut bytes);
+        assert_eq!(bytes, [0x15, 0x26, 0x37, 0x48]);
+        // BitPack.pack_3bit_32 of the column 1 .. 7, padded to ten rows.
+        let three = codes(3, BitOrder::Split { words: 1 });
+        let mut bytes = [9; 4];
+        three.pack(&[1, 2, 3, 4, 5, 6, 7], &mut bytes);
+        let expected = (0..7).fold(0i32, |word, i| word | (i + 1) << (27 - 3 * i));
+        assert_eq!(bytes, expected.to_le_bytes());
+        // Six bits take a byte, as in BitPack.pack_8bit_u8.
+        let mut bytes = [0; 2];
+        codes(6, BitOrder::Split { words: 2 }).pack(&[63, 2], &mut bytes);
+        assert_eq!(bytes, [63, 2]);
+    }
+
+    #[test]
+    fn what_is_packed_is_read_in_every_width_and_order() {
+        for bits in [1, 2, 3, 4, 5, 6, 7, 8] {
+            for order in [
+                BitOrder::HighFirst,
+                BitOrder::LowFirst,
+                BitOrder::Split { words: 41 },
+                BitOrder::Split { words: 7 },
+            ] {
+                let codes = codes(bits, order);
+                if !codes.is_packable() {
+                    assert_eq!(bits, 3);
+                    continue;
+                }
+                let fits = codes.words(41) * codes.per_word();
+                let expected: Vec<u8> = (0..fits.min(41))
+                    .map(|i| (i * 83 + 7) as u8 & codes.mask())
+                    .collect();
+                let len = codes.words(expected.len() as u64) * codes.dtype().bytes();
+                let mut bytes = vec![0xff; len as usize];
+                codes.pack(&expected, &mut bytes);
+                let found = (0..expected.len() as u64).map(|i| codes.read(&bytes, i));
+                assert!(found.eq(expected.iter().copied()), "{bits} {order:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A format -> the assurance that its parts fit each other, before anything is allocated for it.
+
+use super::{BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec};
+use crate::{DType, PluginError, Result};
+
+/// Types in which a block's numbers are stored.
+const NUMBERS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
+
+impl Format {
+    /// Most bytes that a weight of `elements` may take: a packed weight larger than twice its f64 is a mistake.
+    fn most_bytes(elements: u64) -> u64 {
+        elements.saturating_mul(16).saturating_add(1 << 16)
+    }
+
+    /// Checks that the description agrees with itself.
+    ///
+    /// # Errors
+    /// `INVALID`, naming what does not fit.
+    pub fn validate(&self) -> Result<()> {
+        let elements = self.elements()?;
+        self.check_segments(elements)?;
+        match &self.decoding {
+            Decoding::Callback => Ok(()),
+            Decoding::Codebook {
+                codes,
+                table,
+                blocks,
+                scale,
+            } => {
+                self.check_codes(codes, elements)?;
+                if table.len() != 1 << codes.bits {
+                    return self.fail(format!(
+                        "a codebook of {} values for {} bits",
+                        table.len(),
+                        codes.bits
+                    ));
+                }
+                self.check_finite(table, "codes")?;
+                self.check_values(scale, self.count(*blocks, self.shape)?, "scale")
+            }
+            Decoding::Affine {
+                codes,
+                blocks,
+                scale,
+                zero,
+            } => {
+                self.check_codes(codes, elements)?;
+                let count = self.count(*blocks, self.shape)?;
+                self.check_values(scale, count, "scale")?;
+                self.check_values(zero, count, "zero")
+            }
+        }
+    }
+
+    fn fail<T>(&self, what: String) -> Result<T> {
+        Err(PluginError::invalid(format!(
+            "format of quantizer `{}`: {what}",
+            self.quantizer
+        )))
+    }
+
+    fn elements(&self) -> Result<u64> {
+        match self.shape[0].checked_mul(self.shape[1]) {
+            Some(elements) if elements > 0 => Ok(elements),
+            _ => self.fail(format!(
+                "shape {:?} has no elements or too many",
+                self.shape
+            )),
+        }
+    }
+
+    fn check_segments(&self, elements: u64) -> Result<()> {
+        if self.segments.len() > Self::MOST_SEGMENTS {
+            return self.fail(format!(
+                "{} segments, expected at most {}",
+                self.segments.len(),
+                Self::MOST_SEGMENTS
+            ));
+        }
+        if let Some(spec) = self.segments.iter().find(|spec| spec.dtype.bytes() == 0) {
+            return self.fail(format!(
+                "segment `{}` is of {}, which has no size",
+                spec.name, spec.dtype
+            ));
+        }
+        if self.bytes() > Self::most_bytes(elements) {
+            return self.fail(format!(
+                "{} bytes for the {elements} elements of {:?}, expected at most {}",
+                self.bytes(),
+                self.shape,
+                Self::most_bytes(elements)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks that segment `index` exists, is of one of `dtypes` and holds `least` elements.
+    fn check_segment(&self, index: usize, least: u64, dtypes: &[DType], what: &str) -> Result<()> {
+        let Some(SegmentSpec { name, dtype, len }) = self.segments.get(index) else {
+            return self.fail(format!("{what}: segment {index} does not exist"));
+        };
+        if *len < least {
+            return self.fail(format!(
+                "{what}: segment `{name}` holds {len} {dtype}, expected at least {least}"
+            ));
+        }
+        if !dtypes.contains(dtype) {
+            let names: Vec<_> = dtypes.iter().map(|dtype| dtype.name()).collect();
+            return self.fail(format!(
+                "{what}: segment `{name}` is of {dtype}, expected {}",
+                names.join(", ")
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_codes(&self, codes: &Codes, elements: u64) -> Result<()> {
+        if !codes.is_packable() {
+            return self.fail(format!(
+                "codes of {} bits; 1, 2, 4, 5, 6, 7 and 8 can be packed, 3 in split words",
+                codes.bits
+            ));
+        }
+        if let BitOrder::Split { words } = codes.order
+            && words.saturating_mul(codes.per_word()) < elements
+        {
+            return self.fail(format!(
+                "codes split over {words} words of {} slots, expected room for {elements}",
+                codes.per_word()
+            ));
+        }
+        let least = codes.words(elements);
+        self.check_segment(codes.segment, least, &[codes.dtype()], "codes")
+    }
+
+    /// Number of blocks of a weight of that shape.
+    fn count(&self, blocks: BlockMap, shape: [u64; 2]) -> Result<u64> {
+        match blocks {
+            BlockMap::Flat { size: 0 } | BlockMap::Strided { count: 0 } => {
+                self.fail("a block map without blocks".to_owned())
+            }
+            _ => Ok(blocks.count(shape)),
+        }
+    }
+
+    fn check_finite(&self, table: &[f32], what: &str) -> Result<()> {
+        match table.iter().position(|x| !x.is_finite()) {
+            None => Ok(()),
+            Some(at) => self.fail(format!("{what}: value {at} of its table is {}", table[at])),
+        }
+    }
+
+    /// Checks the numbers of `count` blocks.
+    fn check_values(&self, values: &BlockValues, count: u64, what: &str) -> Result<()> {
+        match values {
+            BlockValues::Stored { segment } => self.check_segment(*segment, count, &NUMBERS, what),
+            BlockValues::Nested {
+                codes,
+                table,
+                scales,
+                size,
+                offset,
+            } => {
+                if table.len() != 256 || *size == 0 {
+                    return self.fail(format!(
+                        "{what}: a nested table has 256 values and a block size"
+                    ));
+                }
+                self.check_finite(table, what)?;
+                self.check_segment(*codes, count, &[DType::U8], what)?;
+                self.check_segment(*scales, count.div_ceil(*size), &[DType::F32], what)?;
+                self.check_segment(*offset, 1, &[DType::F32], what)
+            }
+            BlockValues::Affine {
+                codes,
+                groups,
+                scales,
+                zeros,
+            } => {
+                self.check_segment(*codes, count, &[DType::U8], what)?;
+                let groups = self.count(*groups, [1, count])?;
+                self.check_segment(*scales, groups, &NUMBERS, what)?;
+                self.check_segment(*zeros, groups, &NUMBERS, what)
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The numbers of a weight's blocks -> one an element of a run, or one a block.
+
+use espalier_interface::DType;
+use espalier_interface::format::{BlockMap, BlockValues};
+use half::{bf16, f16};
+
+use super::PackedWeight;
+use super::format::RUN;
+use crate::element::Element;
+use crate::simd::vectorized;
+
+impl PackedWeight<'_> {
+    /// The numbers of the blocks that the elements of `row` from `col` on belong to, one an element.
+    pub(super) fn spread(
+        &self,
+        map: BlockMap,
+        values: &BlockValues,
+        row: usize,
+        col: usize,
+        out: &mut [f32],
+    ) {
+        let flat = row * self.shape()[1] as usize + col;
+        match map {
+            BlockMap::Flat { size } => {
+                let size = size as usize;
+                let mut done = 0;
+                while done < out.len() {
+                    let block = (flat + done) / size;
+                    let end = ((block + 1) * size - flat).min(out.len());
+                    out[done..end].fill(self.value(values, block));
+                    done = end;
+                }
+            }
+            BlockMap::Strided { count } => {
+                let count = count as usize;
+                let mut done = 0;
+                while done < out.len() {
+                    let block = (flat + done) % count;
+                    let end = (done + count - block).min(out.len());
+                    self.values(values, block, &mut out[done..end]);
+                    done = end;
+                }
+            }
+            BlockMap::Rows => out.fill(self.value(values, row)),
+            BlockMap::Columns => self.values(values, col, out),
+        }
+    }
+
+    /// The number of one block.
+    pub(super) fn value(&self, values: &BlockValues, block: usize) -> f32 {
+        let mut value = [0.0];
+        self.values(values, block, &mut value);
+        value[0]
+    }
+
+    /// The numbers of the blocks from `first` on, at most [`RUN`].
+    fn values(&self, values: &BlockValues, first: usize, out: &mut [f32]) {
+        match values {
+            BlockValues::Stored { segment } => self.stored(*segment, first, out),
+            BlockValues::Nested {
+                codes,
+                table,
+                scales,
+                size,
+                offset,
+            } => {
+                let codes = &self.segment(*codes)[first..first + out.len()];
+                let offset = self.number(*offset, 0);
+                for (i, (out, &code)) in out.iter_mut().zip(codes).enumerate() {
+                    let scale = self.number(*scales, (first + i) / *size as usize);
+                    *out = table[usize::from(code)] * scale + offset;
+                }
+            }
+            BlockValues::Affine {
+                codes,
+                groups,
+                scales,
+                zeros,
+            } => {
+                let (mut scale, mut zero) = ([0.0; RUN], [0.0; RUN]);
+                let (scale, zero) = (&mut scale[..out.len()], &mut zero[..out.len()]);
+                // The blocks' own numbers lie as if the blocks were a weight of one row.
+                let stored = |segment| BlockValues::Stored { segment };
+                self.spread(*groups, &stored(*scales), 0, first, scale);
+                self.spread(*groups, &stored(*zeros), 0, first, zero);
+                let codes = &self.segment(*codes)[first..first + out.len()];
+                vectorized(
+                    #[inline(always)]
+                    || {
+                        let numbers = codes.iter().zip(scale.iter().zip(zero.iter()));
+                        for (out, (&code, (&scale, &zero))) in out.iter_mut().zip(numbers) {
+                            *out = (f32::from(code) - zero) * scale;
+                        }
+                    },
+                );
+            }
+        }
+    }
+
+    /// The numbers of a segment from number `first` on.
+    fn stored(&self, segment: usize, first: usize, out: &mut [f32]) {
+        let bytes = self.segment(segment);
+        match self.dtype(segment) {
+            DType::F32 => stored(bytes, first, out, f32::from_le_bytes),
+            DType::BF16 => stored(bytes, first, out, |x| bf16::from_le_bytes(x).load()),
+            _ => stored(bytes, first, out, |x| f16::from_le_bytes(x).load()),
+        }
+    }
+
+    fn number(&self, segment: usize, at: usize) -> f32 {
+        let mut value = [0.0];
+        self.stored(segment, at, &mut value);
+        value[0]
+    }
+}
+
+/// Reads numbers of `BYTES` bytes from number `first` on.
+#[inline(always)]
+fn stored<const BYTES: usize>(
+    bytes: &[u8],
+    first: usize,
+    out: &mut [f32],
+    read: impl Fn([u8; BYTES]) -> f32,
+) {
+    let bytes = &bytes[first * BYTES..(first + out.len()) * BYTES];
+    for (out, bytes) in out.iter_mut().zip(bytes.as_chunks::<BYTES>().0) {
+        *out = read(*bytes);
+    }
+}

@@ -1,0 +1,171 @@
+//! The kernels against the reference decoder, in every kind of format.
+
+use espalier_interface::format::{BitOrder, SegmentSpec};
+use half::{bf16, f16};
+
+use super::*;
+use crate::matmul::tests::numbers;
+
+/// Every width and order of codes.
+fn layouts(elements: u64) -> Vec<Codes> {
+    let mut layouts = Vec::new();
+    for bits in 1..=8 {
+        let layout = |order| Codes {
+            segment: 0,
+            bits,
+            order,
+        };
+        let per_word = layout(BitOrder::Split { words: 1 }).per_word();
+        let orders = [
+            BitOrder::HighFirst,
+            BitOrder::LowFirst,
+            BitOrder::Split {
+                words: elements.div_ceil(per_word),
+            },
+            BitOrder::Split { words: elements },
+        ];
+        layouts.extend(orders.map(layout).into_iter().filter(Codes::is_packable));
+    }
+    layouts
+}
+
+/// The segments of a weight: codes, scales and zeros, and those of each kind of nested numbers.
+fn segments(codes: &Codes, elements: u64, count: u64, dtype: DType) -> Vec<SegmentSpec> {
+    let spec = SegmentSpec::new;
+    vec![
+        spec("codes", codes.dtype(), codes.words(elements) + 3),
+        spec("scale", dtype, count),
+        spec("zero", dtype, count),
+        spec("nested_codes", DType::U8, count),
+        spec("nested_scales", DType::F32, count.div_ceil(16)),
+        spec("offset", DType::F32, 1),
+        spec("group_scales", dtype, count.max(5)),
+        spec("group_zeros", dtype, count.max(5)),
+    ]
+}
+
+fn bytes(spec: &SegmentSpec) -> Vec<u8> {
+    let x = numbers::<f32>(spec.len as usize, spec.name.len() as u64);
+    let x = x.into_iter();
+    match spec.dtype {
+        DType::F32 => x.flat_map(f32::to_le_bytes).collect(),
+        DType::BF16 => x.flat_map(|x| bf16::from_f32(x).to_le_bytes()).collect(),
+        DType::F16 => x.flat_map(|x| f16::from_f32(x).to_le_bytes()).collect(),
+        DType::I32 => x
+            .flat_map(|x| ((x * 1e9) as i32 & 0x3fff_ffff).to_le_bytes())
+            .collect(),
+        _ => x.map(|x| (x * 1e6) as i32 as u8).collect(),
+    }
+}
+
+/// Decodings of those segments: numbers stored plainly and nested in each way.
+fn decodings(codes: &Codes, blocks: BlockMap) -> Vec<Decoding> {
+    let stored = |segment| BlockValues::Stored { segment };
+    let nested = BlockValues::Nested {
+        codes: 3,
+        table: numbers(256, 9),
+        scales: 4,
+        size: 16,
+        offset: 5,
+    };
+    let grouped = |groups| BlockValues::Affine {
+        codes: 3,
+        groups,
+        scales: 6,
+        zeros: 7,
+    };
+    let codebook = |scale| Decoding::Codebook {
+        codes: codes.clone(),
+        table: numbers(1 << codes.bits, 8),
+        blocks,
+        scale,
+    };
+    let affine = |scale, zero| Decoding::Affine {
+        codes: codes.clone(),
+        blocks,
+        scale,
+        zero,
+    };
+    vec![
+        codebook(stored(1)),
+        codebook(nested),
+        affine(stored(1), stored(2)),
+        affine(stored(1), grouped(BlockMap::Rows)),
+        affine(
+            grouped(BlockMap::Strided { count: 5 }),
+            grouped(BlockMap::Flat { size: 9 }),
+        ),
+    ]
+}
+
+/// Every kind of format, `[rows, cols]`, with segments of random bytes and sane numbers.
+fn formats(shape: [u64; 2]) -> Vec<(Format, Vec<Vec<u8>>)> {
+    let maps = [
+        BlockMap::Flat { size: 64 },
+        BlockMap::Flat { size: 24 },
+        BlockMap::Strided { count: 40 },
+        BlockMap::Rows,
+        BlockMap::Columns,
+    ];
+    let elements = shape[0] * shape[1];
+    let mut formats = Vec::new();
+    for codes in layouts(elements) {
+        for blocks in maps {
+            for dtype in [DType::F32, DType::BF16, DType::F16] {
+                let segments = segments(&codes, elements, blocks.count(shape), dtype);
+                let data: Vec<_> = segments.iter().map(bytes).collect();
+                for decoding in decodings(&codes, blocks) {
+                    let format = Format {
+                        quantizer: "test".to_owned(),
+                        shape,
+                        segments: segments.clone(),
+                        decoding,
+                    };
+                    formats.push((format, data.clone()));
+                }
+            }
+        }
+    }
+    formats
+}
+
+#[test]
+fn equals_the_reference_decoder_bit_for_bit() {
+    for shape in [[7, 333], [3, 520]] {
+        for (format, data) in formats(shape) {
+            let segments: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+            let decoder = FormatDecoder::new(&format).expect("it is described");
+            for (rows, cols) in [(0..3u64, 0..shape[1]), (1..2, 5..300), (2..3, 17..17)] {
+                let len = ((rows.end - rows.start) * (cols.end - cols.start)) as usize;
+                let mut expected = vec![0.0; len];
+                format
+                    .decode(&segments, rows.clone(), cols.clone(), &mut expected)
+                    .expect("it is described");
+                for &isa in Isa::available() {
+                    let weight = PackedWeight {
+                        isa,
+                        ..decoder.weight(&segments)
+                    };
+                    let mut found = vec![1.0; len];
+                    let window = |r: &Range<u64>| r.start as usize..r.end as usize;
+                    weight.decode(window(&rows), window(&cols), &mut found);
+                    let same = found
+                        .iter()
+                        .zip(&expected)
+                        .all(|(x, y)| x.to_bits() == y.to_bits());
+                    assert!(same, "{:?} {isa:?}", format.decoding);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_only_the_quantizer_decodes_is_refused() {
+    let (mut format, _) = formats([1, 4]).swap_remove(0);
+    format.decoding = Decoding::Callback;
+    let message = FormatDecoder::new(&format)
+        .expect_err("not described")
+        .message;
+    assert!(message.contains("`test`"), "{message}");
+}
