@@ -1,0 +1,68 @@
+//! An arm's own held-out losses under several seeds -> the noise that no comparison can look through.
+
+use serde::Serialize;
+
+use super::bootstrap::{CONFIDENCE, student_quantile};
+use super::variance::sample_variance;
+
+/// How far runs that differ in nothing but their seeds lie apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Noise {
+    /// Standard deviation of a run's held-out loss over seeds, nats a token.
+    pub deviation: f64,
+    /// Degrees of freedom of that deviation.
+    pub freedom: usize,
+    /// Two means, each of as many seeds, differ by less than this in 95 % of cases, though nothing
+    /// but the seeds differs. They are not paired: it is what another choice of seeds does.
+    pub range: f64,
+}
+
+impl Noise {
+    /// The noise of arms whose runs had these losses, one list an arm, pooled; a range is of means of `seeds`
+    /// losses. Nothing where no arm has two runs.
+    pub fn pooled(arms: &[Vec<f64>], seeds: usize) -> Option<Self> {
+        let several = arms.iter().filter_map(|losses| {
+            let variance = sample_variance(losses).filter(|variance| variance.is_finite())?;
+            Some((variance, losses.len() - 1))
+        });
+        let (squares, freedom) = several.fold((0.0, 0), |(squares, freedom), (variance, own)| {
+            (squares + variance * own as f64, freedom + own)
+        });
+        if freedom == 0 || seeds == 0 {
+            return None;
+        }
+        let deviation = (squares / freedom as f64).sqrt();
+        let range = deviation * (2.0 / seeds as f64).sqrt();
+        Some(Noise {
+            deviation,
+            freedom,
+            range: range * student_quantile(freedom, (1.0 + CONFIDENCE) / 2.0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_students_t_times_the_deviation_of_a_difference_of_means() {
+        let noise = Noise::pooled(&[vec![1.0, 2.0, 3.0]], 3).expect("three runs");
+        assert_eq!((noise.deviation, noise.freedom), (1.0, 2));
+        // Student's t with 2 degrees of freedom: 4.30265 (any table).
+        assert!((noise.range - 4.302_65 * (2.0f64 / 3.0).sqrt()).abs() < 1e-4);
+    }
+
+    #[test]
+    fn arms_share_what_they_know() {
+        let arms = [
+            vec![1.0, 3.0],
+            vec![5.0],
+            vec![9.0, 9.0],
+            vec![f64::NAN, 1.0],
+        ];
+        let noise = Noise::pooled(&arms, 2).expect("two arms of two runs");
+        assert_eq!((noise.deviation, noise.freedom), (1.0, 2));
+        assert_eq!(Noise::pooled(&[vec![1.0], vec![2.0]], 3), None);
+    }
+}
