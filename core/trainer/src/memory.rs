@@ -1,6 +1,10 @@
 //! What the operating system says of this process's memory and of the machine's.
 
+mod meter;
+
 use std::fs;
+
+pub use meter::Meter;
 
 /// Bytes of anonymous and shared memory that this process holds now; 0 where the system does not say.
 ///

@@ -1,5 +1,7 @@
 //! A resolved config -> everything of a run that stands before its first weight is read.
 
+mod rows;
+
 use std::sync::Arc;
 
 use espalier_interface::model::Model;
@@ -7,27 +9,41 @@ use espalier_interface::{Device, DeviceInfo, ErrorCode};
 
 use crate::Error;
 use crate::config::{Config, ResolvedConfig};
-use crate::data::{Dataset, Extent, Horizon, Schedule, Vocabulary};
+use crate::data::{Extent, Schedule};
 use crate::files::ModelDirectory;
 use crate::generate::Questions;
-use crate::observer::{Event, Observer, PlanSummary};
+use crate::memory::Meter;
+use crate::observer::{Observer, PlanSummary};
 use crate::plan::{self, Assumed, BatchLimits, Demand, Generation, Purpose, RunPlan};
 use crate::registry::{Registry, SearchPath};
 use crate::select::{self, Components};
 use crate::stop::StopFlag;
 use crate::threads::HostServices;
-use crate::{bytes::Bytes, memory, sections};
+use crate::{bytes::Bytes, sections};
 
-/// A run's rows.
-pub struct RunData {
-    /// Steps of training; of an evaluation, one pass over its rows.
-    pub train: Schedule,
-    /// One pass over the held-out rows, if there are any.
-    pub eval: Option<Schedule>,
-    /// Rows to be answered at every evaluation.
-    pub questions: Option<Questions>,
-    /// The tokenizer's hash, where a row of text asked for it.
-    pub tokenizer_sha256: Option<String>,
+pub use rows::{Rows, RunData};
+
+/// What the sessions of one process have in common.
+#[derive(Clone)]
+pub struct Commons {
+    /// The threads that everything runs on.
+    pub services: &'static HostServices,
+    /// The rows, where they are read already.
+    pub rows: Option<Rows>,
+}
+
+impl Commons {
+    /// Threads that tell plugins to stop when `stop` is set, and no rows yet.
+    ///
+    /// # Errors
+    /// Where the operating system starts no more threads.
+    pub fn start(config: &Config, stop: &StopFlag) -> Result<Self, Error> {
+        let services = HostServices::start_until(config.run.threads, stop.clone())?;
+        Ok(Commons {
+            services,
+            rows: None,
+        })
+    }
 }
 
 /// A run before its weights are read.
@@ -63,9 +79,29 @@ impl Session {
         observer: &dyn Observer,
         stop: &StopFlag,
     ) -> Result<Self, Error> {
-        let ground = Ground::open(resolved, purpose, stop)?;
-        let data = ground.rows(purpose, observer, stop)?;
-        ground.plan_rows(purpose, data)
+        let commons = Commons::start(resolved.config(), stop)?;
+        let meter = Meter::whole_process();
+        Session::open_among(resolved, purpose, (&commons, &meter), observer, stop)
+    }
+
+    /// As [`Session::open_for`], beside other sessions of this process; `meter` knows this one's memory from theirs.
+    ///
+    /// # Errors
+    /// As [`Session::open_for`].
+    pub fn open_among(
+        resolved: &ResolvedConfig,
+        purpose: Purpose,
+        (commons, meter): (&Commons, &Meter),
+        observer: &dyn Observer,
+        stop: &StopFlag,
+    ) -> Result<Self, Error> {
+        let ground = Ground::open(resolved, purpose, commons)?;
+        let rows = match &commons.rows {
+            Some(rows) => Some(rows.clone()),
+            None => ground.read_rows(purpose, observer, stop)?,
+        };
+        let data = rows.map(|rows| rows.into_data(&ground, purpose));
+        ground.plan_rows(purpose, data.transpose()?, meter)
     }
 
     /// As [`Session::open`], to plan only: for another machine, or for `preset`, a model of which there is nothing but its
@@ -80,17 +116,19 @@ impl Session {
         observer: &dyn Observer,
     ) -> Result<Self, Error> {
         let (purpose, stop) = (Purpose::Train, StopFlag::new());
+        let commons = Commons::start(resolved.config(), &stop)?;
         let reads_rows = preset.is_none();
         let mut ground = match preset {
-            Some(preset) => Ground::of(resolved, preset, purpose, &stop)?,
-            None => Ground::open(resolved, purpose, &stop)?,
+            Some(preset) => Ground::of(resolved, preset, purpose, &commons)?,
+            None => Ground::open(resolved, purpose, &commons)?,
         };
         assumed.replace(&mut ground.device_info);
-        let data = match reads_rows {
-            true => ground.rows(purpose, observer, &stop)?,
+        let rows = match reads_rows {
+            true => ground.read_rows(purpose, observer, &stop)?,
             false => None,
         };
-        ground.plan_rows(purpose, data)
+        let data = rows.map(|rows| rows.into_data(&ground, purpose));
+        ground.plan_rows(purpose, data.transpose()?, &Meter::whole_process())
     }
 
     /// A session to generate in. `demand` says, once the model is known, how much is generated at once.
@@ -102,7 +140,8 @@ impl Session {
         stop: &StopFlag,
         demand: impl FnOnce(&ModelDirectory, &Model) -> Result<Generation, Error>,
     ) -> Result<Self, Error> {
-        let ground = Ground::open(resolved, Purpose::Generate, stop)?;
+        let commons = Commons::start(resolved.config(), stop)?;
+        let ground = Ground::open(resolved, Purpose::Generate, &commons)?;
         let generation = demand(&ground.directory, &ground.model)?;
         let demand = Demand {
             purpose: Purpose::Generate,
@@ -112,7 +151,7 @@ impl Session {
             },
             generation: Some(generation),
         };
-        ground.plan(demand, None)
+        ground.plan(demand, None, &Meter::whole_process())
     }
 
     /// The plan in a few numbers.
@@ -159,10 +198,10 @@ impl<'a> Ground<'a> {
     pub fn open(
         resolved: &'a ResolvedConfig,
         purpose: Purpose,
-        stop: &StopFlag,
+        commons: &Commons,
     ) -> Result<Self, Error> {
         let directory = model_directory(resolved.config())?;
-        Ground::of(resolved, directory, purpose, stop)
+        Ground::of(resolved, directory, purpose, commons)
     }
 
     /// As [`Ground::open`], with the model in `directory`.
@@ -173,11 +212,11 @@ impl<'a> Ground<'a> {
         resolved: &'a ResolvedConfig,
         directory: ModelDirectory,
         purpose: Purpose,
-        stop: &StopFlag,
+        commons: &Commons,
     ) -> Result<Self, Error> {
         let config = resolved.config();
         refuse_later_versions(config)?;
-        let services = HostServices::start_until(config.run.threads, stop.clone())?;
+        let services = commons.services;
         let registry = Registry::discover(&SearchPath::of(resolved));
         sections::check(resolved, &registry)?;
         let components = select::select(resolved, &directory, &registry, services)?;
@@ -196,22 +235,30 @@ impl<'a> Ground<'a> {
     }
 
     /// The rows, where the config names any.
-    fn rows(
+    ///
+    /// # Errors
+    /// The first fault of the files.
+    pub fn read_rows(
         &self,
         purpose: Purpose,
         observer: &dyn Observer,
         stop: &StopFlag,
-    ) -> Result<Option<RunData>, Error> {
+    ) -> Result<Option<Rows>, Error> {
         if self.config.data.files.is_empty() {
             return Ok(None);
         }
-        let read = || read_rows(self, purpose, observer);
-        let data = self.services.install(read)?;
+        let read = || Rows::read(self, purpose, observer);
+        let rows = self.services.install(read)?;
         stop.check()?;
-        Ok(Some(data))
+        Ok(Some(rows))
     }
 
-    fn plan_rows(self, purpose: Purpose, data: Option<RunData>) -> Result<Session, Error> {
+    fn plan_rows(
+        self,
+        purpose: Purpose,
+        data: Option<RunData>,
+        meter: &Meter,
+    ) -> Result<Session, Error> {
         let without_rows = || limits_without_rows(self.config);
         let demand = Demand {
             purpose,
@@ -221,10 +268,10 @@ impl<'a> Ground<'a> {
                 .and_then(|data| data.questions.as_ref())
                 .map(Questions::demand),
         };
-        self.plan(demand, data)
+        self.plan(demand, data, meter)
     }
 
-    fn plan(self, demand: Demand, data: Option<RunData>) -> Result<Session, Error> {
+    fn plan(self, demand: Demand, data: Option<RunData>, meter: &Meter) -> Result<Session, Error> {
         let plan = plan::make(
             self.config,
             demand,
@@ -232,7 +279,7 @@ impl<'a> Ground<'a> {
             &self.components,
             self.device,
             self.device_info,
-            memory::resident_bytes(),
+            meter.now(),
         )?;
         Ok(Session {
             directory: self.directory,
@@ -347,103 +394,6 @@ pub(crate) fn open_device(
         .open(index as u32)
         .map_err(|error| backend.failed("open", error))?;
     Ok((Arc::from(device), info))
-}
-
-/// Reads the rows and orders them into steps.
-fn read_rows(
-    ground: &Ground<'_>,
-    purpose: Purpose,
-    observer: &dyn Observer,
-) -> Result<RunData, Error> {
-    let (config, directory, model) = (ground.config, &ground.directory, &ground.model);
-    let vocabulary = Vocabulary::new(directory.path(), model.vocab_size as usize);
-    let mut progress = |read: crate::data::Progress<'_>| {
-        observer.observe(&Event::ReadProgress {
-            rows: read.rows,
-            bytes: read.bytes,
-            total_bytes: read.total_bytes,
-        });
-    };
-    let seed = config.run.seed;
-    let (train, eval) = match purpose {
-        Purpose::Train => Dataset::open(&config.data, &vocabulary, seed, &mut progress)?,
-        Purpose::Evaluate | Purpose::Generate => {
-            let files = &config.data.files;
-            let rows = Dataset::load_held_out(files, &config.data, &vocabulary, &mut progress)?;
-            (rows, None)
-        }
-    };
-    let longest = config.data.max_seq_len as u64;
-    if longest > model.max_positions {
-        observer.observe(&Event::Note(&format!(
-            "data.max_seq_len is {longest}, the model was made for {} positions",
-            model.max_positions
-        )));
-    }
-    let which = match purpose {
-        Purpose::Train => "training",
-        Purpose::Evaluate | Purpose::Generate => "evaluation",
-    };
-    for note in notes(&train, which).into_iter().chain(
-        eval.as_ref()
-            .map(|eval| notes(eval, "held-out"))
-            .unwrap_or_default(),
-    ) {
-        observer.observe(&Event::Note(&note));
-    }
-    let horizon = Horizon {
-        epochs: config.run.epochs,
-        max_steps: config.run.max_steps,
-    };
-    let train = match purpose {
-        Purpose::Train => Schedule::training(&train, &config.data, seed, horizon)?,
-        Purpose::Evaluate | Purpose::Generate => Schedule::evaluation(&train, &config.data)?,
-    };
-    let eval = eval
-        .map(|eval| Schedule::evaluation(&eval, &config.data))
-        .transpose()?;
-    let tokenizer_sha256 = vocabulary.loaded_tokenizer().map(|t| t.sha256().to_owned());
-    let asked = match purpose {
-        Purpose::Train => eval.as_ref(),
-        Purpose::Evaluate | Purpose::Generate => Some(&train),
-    };
-    let questions = match (config.run.eval_answers, asked) {
-        (None, _) => None,
-        (Some(count), Some(rows)) => {
-            let rows = rows.dataset();
-            Some(Questions::of(rows, count, directory, vocabulary)?)
-        }
-        (Some(_), None) => {
-            return Err(Error::Usage {
-                message: "run.eval_answers asks held-out rows, and there are none".to_owned(),
-                next_step: "give data.eval_files or data.eval_split".to_owned(),
-            });
-        }
-    };
-    Ok(RunData {
-        train,
-        eval,
-        questions,
-        tokenizer_sha256,
-    })
-}
-
-/// What became of rows that were not taken as they are.
-fn notes(dataset: &Dataset, which: &str) -> Vec<String> {
-    let counts = dataset.counts();
-    let expected = [
-        (counts.truncated, "cut to data.max_seq_len"),
-        (counts.too_long, "left out: longer than data.max_seq_len"),
-        (counts.untrained, "left out: no trained token"),
-    ];
-    let kinds = expected.into_iter().chain(counts.dropped.by_kind());
-    let notes = kinds
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} of {} {which} rows {what}", counts.rows));
-    let file = Some(dataset.file_bytes()).filter(|bytes| *bytes > 0);
-    let file =
-        file.map(|bytes| format!("{} of {which} tokens are in a temporary file", Bytes(bytes)));
-    notes.chain(file).collect()
 }
 
 /// The largest micro-batch that the config allows.

@@ -22,7 +22,7 @@ use crate::files::{TensorStore, refuse_existing};
 use crate::load::stored_name;
 use crate::packing::weight_of;
 use crate::plan::Purpose;
-use crate::session::Ground;
+use crate::session::{Commons, Ground};
 use crate::splice;
 use crate::stop::StopFlag;
 
@@ -72,7 +72,8 @@ struct Source<'a> {
 impl<'a> Source<'a> {
     /// Opens the model and makes the plugins that the config names.
     fn open(resolved: &'a ResolvedConfig, stop: &StopFlag) -> Result<Self, Error> {
-        let ground = Ground::open(resolved, Purpose::Evaluate, stop)?;
+        let commons = Commons::start(resolved.config(), stop)?;
+        let ground = Ground::open(resolved, Purpose::Evaluate, &commons)?;
         answer::model(&ground.components.family, &ground.model)?;
         Ok(Source {
             sites: splice::sites(&ground.model),

@@ -17,8 +17,10 @@ pub struct DataOptions {
     /// Files of the evaluation rows; excludes `eval_split`.
     pub eval_files: Vec<PathBuf>,
     /// Part of the training rows held out for evaluation: a fraction below 1, or a number of rows.
-    /// The rows are drawn by the run's seed.
+    /// The rows are drawn by `split_seed`.
     pub eval_split: Option<f64>,
+    /// Seed of that draw; unset: the run's. Runs of several seeds that set it hold out the same rows.
+    pub split_seed: Option<u64>,
     /// What a row's fields mean; `auto` tells it from the first row of each file.
     pub format: Format,
     /// Renamed fields: the format's own name -> the name in the files.
@@ -92,6 +94,7 @@ impl Default for DataOptions {
             files: Vec::new(),
             eval_files: Vec::new(),
             eval_split: None,
+            split_seed: None,
             format: Format::Auto,
             fields: BTreeMap::new(),
             max_seq_len: 2048,
@@ -187,6 +190,7 @@ mod tests {
         let text = r#"
             files = ["a.jsonl"]
             eval_split = 10
+            split_seed = 7
             format = "text"
             fields = { text = "content" }
             max_seq_len = 64

@@ -1,5 +1,7 @@
 //! Rows and a model -> how many of their trained parts the model answers word for word.
 
+use std::sync::Arc;
+
 use super::generator::{Flow, Generator, Request};
 use super::sampling::Sampling;
 use super::stop::end_tokens;
@@ -66,7 +68,7 @@ pub struct Questions {
     list: Vec<Question>,
     /// Tokens that end an answer.
     ends: Vec<i32>,
-    vocabulary: Vocabulary,
+    vocabulary: Arc<Vocabulary>,
 }
 
 impl Questions {
@@ -78,7 +80,7 @@ impl Questions {
         rows: &Dataset,
         count: u64,
         directory: &ModelDirectory,
-        vocabulary: Vocabulary,
+        vocabulary: Arc<Vocabulary>,
     ) -> Result<Self, Error> {
         let count = rows
             .num_sequences()

@@ -30,9 +30,8 @@ use crate::threads::HostServices;
 use crate::train::Loading;
 
 /// What stays as it is while a run lasts.
-#[derive(Clone, Copy)]
 pub(crate) struct Surroundings<'a> {
-    pub model: &'a ModelDirectory,
+    pub model: ModelDirectory,
     pub services: &'static HostServices,
     pub observer: &'a dyn Observer,
     pub stop: &'a StopFlag,
@@ -145,7 +144,7 @@ impl Live<'_> {
         let mut replacement = Replacement::make(
             (role, request.component()),
             resolved.config(),
-            self.around.model,
+            &self.around.model,
             &registry,
             self.around.services,
         )?;
@@ -231,7 +230,7 @@ impl Live<'_> {
         let storage = self.storage_beside(&plan, &beside, (&needs, attempt))?;
         let loading = Loading {
             config: resolved.config(),
-            model: self.around.model,
+            model: &self.around.model,
             components: &self.components,
             observer: attempt.observer,
             stop: self.around.stop,
@@ -276,7 +275,7 @@ impl Live<'_> {
         plan::make(
             config,
             self.facts.demand,
-            describe(self.around.model, &self.components)?,
+            describe(&self.around.model, &self.components)?,
             &self.components,
             device,
             device_info,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::Value as Json;
@@ -11,20 +12,21 @@ use crate::checkpoint::{self, Checkpoints, Position, Progress, Snapshot};
 use crate::config::Config;
 use crate::data::Schedule;
 use crate::generate::ExactMatch;
+use crate::memory::Meter;
 use crate::observer::{EvalMetrics, Event, Observer, StepMetrics};
 use crate::session::RunData;
 use crate::stop::StopFlag;
 use crate::swap::{Live, Mailbox, Swap, Swaps};
-use crate::{Error, memory, step};
+use crate::{Error, step};
 
 /// A run in progress.
 pub(super) struct Runner<'a> {
-    pub config: &'a Config,
+    pub config: Config,
     pub observer: &'a dyn Observer,
     pub stop: &'a StopFlag,
     /// What a swap can change.
     pub live: Live<'a>,
-    pub data: &'a RunData,
+    pub data: Arc<RunData>,
     /// The model's name in what is saved.
     pub base: String,
     /// What `run.json` holds, and where it lies.
@@ -41,41 +43,50 @@ pub(super) struct Runner<'a> {
     pub saved: Option<u64>,
     /// Operations a second of the device's own matrix product.
     pub rate: f64,
-    pub peak_host_bytes: u64,
+    /// Knows the run's memory.
+    pub meter: Meter,
+}
+
+/// What is left of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// More steps.
+    Steps,
+    /// None, and all that was due is done.
+    Nothing,
 }
 
 impl Runner<'_> {
-    /// Does the steps that are left. A request to stop ends it after the step it is in.
+    /// Does what is due between two steps, then the next step, if one is left. A request to stop ends it between the two.
     ///
     /// # Errors
     /// [`Error::Stopped`] after a signal, once a checkpoint is saved.
-    pub fn train(&mut self) -> Result<(), Error> {
+    pub fn advance(&mut self) -> Result<Left, Error> {
         let total = self.data.train.total_steps();
-        if let Some(saved) = self.saved {
-            // Whoever saved it may have died before this.
-            self.prune(saved);
+        match self.evaluate_where_due(total) {
+            // What was not evaluated is, where the run goes on.
+            Err(Error::Interrupted { signal }) => return Err(self.stopped(signal)?),
+            other => other?,
         }
-        loop {
-            match self.evaluate_where_due(total) {
-                // What was not evaluated is, where the run goes on.
-                Err(Error::Interrupted { signal }) => return Err(self.stopped(signal)?),
-                other => other?,
-            }
-            self.swap_where_due(total)?;
-            if let Some(signal) = self.stop.requested().filter(|_| self.progress.step < total) {
-                return Err(self.stopped(signal)?);
-            }
-            let every = self.config.run.save_every;
-            if every.is_some_and(|every| self.progress.step.is_multiple_of(every)) {
-                self.save()?;
-            }
-            if self.progress.step >= total {
-                return Ok(());
-            }
-            let loss = self.step(total)?;
-            self.progress.step += 1;
-            self.progress.last_loss = Some(loss);
+        self.swap_where_due(total)?;
+        if let Some(signal) = self
+            .stop
+            .requested()
+            .filter(|_| self.progress.step < total)
+        {
+            return Err(self.stopped(signal)?);
         }
+        let every = self.config.run.save_every;
+        if every.is_some_and(|every| self.progress.step.is_multiple_of(every)) {
+            self.save()?;
+        }
+        if self.progress.step >= total {
+            return Ok(Left::Nothing);
+        }
+        let loss = self.step(total)?;
+        self.progress.step += 1;
+        self.progress.last_loss = Some(loss);
+        Ok(Left::Steps)
     }
 
     /// Saves what was learned and says so.
@@ -96,7 +107,7 @@ impl Runner<'_> {
         let (optim, seed) = (&self.config.optim, self.config.run.seed);
         let outcome = step::train(&self.live.executor, optim, &batch, [index, total], seed)?;
         let step_secs = begin.elapsed().as_secs_f64();
-        self.peak_host_bytes = self.peak_host_bytes.max(memory::resident_bytes());
+        let peak_host_bytes = self.meter.peak();
         let tokens: usize = batch
             .micro_batches
             .iter()
@@ -115,7 +126,7 @@ impl Runner<'_> {
             trained_tokens: outcome.trained_tokens,
             tokens_per_sec: tokens as f64 / step_secs,
             step_secs,
-            peak_host_bytes: self.peak_host_bytes,
+            peak_host_bytes,
             peak_device_bytes: 0,
             speed_of_light: Some(flops as f64 / step_secs / self.rate),
         };
@@ -126,7 +137,8 @@ impl Runner<'_> {
 
     /// Evaluates before the first step, every so many steps and after the last, once each.
     fn evaluate_where_due(&mut self, total: u64) -> Result<(), Error> {
-        let Some(rows) = &self.data.eval else {
+        let data = Arc::clone(&self.data);
+        let Some(rows) = &data.eval else {
             return Ok(());
         };
         let step = self.progress.step;
@@ -192,7 +204,7 @@ impl Runner<'_> {
     }
 
     /// Removes the checkpoints up to this step's that are too many.
-    fn prune(&self, step: u64) {
+    pub fn prune(&self, step: u64) {
         if let Err(error) = self.checkpoints.prune(step, self.config.run.keep_last) {
             let note = format!("an old checkpoint stays: {error}");
             self.observer.observe(&Event::Note(&note));

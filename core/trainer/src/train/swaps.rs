@@ -165,7 +165,7 @@ impl Runner<'_> {
     fn taken(&mut self, request: &Request, record: SwapRecord) -> Result<SwapRecord, Error> {
         if request.role == Role::BACKEND.0 {
             let (device, _) = self.live.executor.device();
-            let compute = plan::dtypes(self.config).compute;
+            let compute = plan::dtypes(&self.config).compute;
             self.rate = measure::gemm_rate(device.as_ref(), compute)?;
         }
         self.note(&format!("swapped {}", record.shown()));

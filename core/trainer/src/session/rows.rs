@@ -1,0 +1,157 @@
+//! Files of rows -> what a run trains on, what is held out of it, and what it is asked.
+
+use std::sync::Arc;
+
+use super::Ground;
+use crate::Error;
+use crate::bytes::Bytes;
+use crate::data::{Dataset, Horizon, Progress, Schedule, Vocabulary};
+use crate::generate::Questions;
+use crate::observer::{Event, Observer};
+use crate::plan::Purpose;
+
+/// Rows as they were read; the runs that share them differ in their order. Cheap to clone.
+#[derive(Clone)]
+pub struct Rows {
+    /// The rows to train on; of an evaluation, its rows.
+    pub train: Dataset,
+    /// The rows held out.
+    pub eval: Option<Dataset>,
+    /// With the tokenizer, where a row of text asked for it.
+    vocabulary: Arc<Vocabulary>,
+}
+
+/// A run's rows.
+pub struct RunData {
+    /// Steps of training; of an evaluation, one pass over its rows.
+    pub train: Schedule,
+    /// One pass over the held-out rows, if there are any.
+    pub eval: Option<Schedule>,
+    /// Rows to be answered at every evaluation.
+    pub questions: Option<Questions>,
+    /// The tokenizer's hash, where a row of text asked for it.
+    pub tokenizer_sha256: Option<String>,
+}
+
+impl Rows {
+    /// Reads the files that the config names.
+    ///
+    /// # Errors
+    /// The first fault in the order of the files and rows.
+    pub(super) fn read(
+        ground: &Ground<'_>,
+        purpose: Purpose,
+        observer: &dyn Observer,
+    ) -> Result<Self, Error> {
+        let (data, directory, model) = (&ground.config.data, &ground.directory, &ground.model);
+        let vocabulary = Vocabulary::new(directory.path(), model.vocab_size as usize);
+        let mut progress = |read: Progress<'_>| {
+            observer.observe(&Event::ReadProgress {
+                rows: read.rows,
+                bytes: read.bytes,
+                total_bytes: read.total_bytes,
+            });
+        };
+        let (train, eval) = match purpose {
+            Purpose::Train => {
+                let seed = data.split_seed.unwrap_or(ground.config.run.seed);
+                Dataset::open(data, &vocabulary, seed, &mut progress)?
+            }
+            Purpose::Evaluate | Purpose::Generate => {
+                let files = &data.files;
+                let rows = Dataset::load_held_out(files, data, &vocabulary, &mut progress)?;
+                (rows, None)
+            }
+        };
+        let longest = data.max_seq_len as u64;
+        if longest > model.max_positions {
+            observer.observe(&Event::Note(&format!(
+                "data.max_seq_len is {longest}, the model was made for {} positions",
+                model.max_positions
+            )));
+        }
+        let which = match purpose {
+            Purpose::Train => "training",
+            Purpose::Evaluate | Purpose::Generate => "evaluation",
+        };
+        let held_out = eval.iter().flat_map(|eval| notes(eval, "held-out"));
+        for note in notes(&train, which).into_iter().chain(held_out) {
+            observer.observe(&Event::Note(&note));
+        }
+        Ok(Rows {
+            train,
+            eval,
+            vocabulary: Arc::new(vocabulary),
+        })
+    }
+
+    /// Orders them into the steps of a run.
+    ///
+    /// # Errors
+    /// A sequence that no micro-batch holds; questions without rows to ask.
+    pub(super) fn into_data(
+        self,
+        ground: &Ground<'_>,
+        purpose: Purpose,
+    ) -> Result<RunData, Error> {
+        let config = ground.config;
+        let horizon = Horizon {
+            epochs: config.run.epochs,
+            max_steps: config.run.max_steps,
+        };
+        let train = match purpose {
+            Purpose::Train => {
+                Schedule::training(&self.train, &config.data, config.run.seed, horizon)?
+            }
+            Purpose::Evaluate | Purpose::Generate => {
+                Schedule::evaluation(&self.train, &config.data)?
+            }
+        };
+        let eval = self.eval.as_ref();
+        let eval = eval.map(|eval| Schedule::evaluation(eval, &config.data));
+        let eval = eval.transpose()?;
+        let tokenizer = self.vocabulary.loaded_tokenizer();
+        let tokenizer_sha256 = tokenizer.map(|tokenizer| tokenizer.sha256().to_owned());
+        let asked = match purpose {
+            Purpose::Train => eval.as_ref(),
+            Purpose::Evaluate | Purpose::Generate => Some(&train),
+        };
+        let questions = match (config.run.eval_answers, asked) {
+            (None, _) => None,
+            (Some(count), Some(rows)) => {
+                let (rows, directory) = (rows.dataset(), &ground.directory);
+                Some(Questions::of(rows, count, directory, self.vocabulary)?)
+            }
+            (Some(_), None) => {
+                return Err(Error::Usage {
+                    message: "run.eval_answers asks held-out rows, and there are none".to_owned(),
+                    next_step: "give data.eval_files or data.eval_split".to_owned(),
+                });
+            }
+        };
+        Ok(RunData {
+            train,
+            eval,
+            questions,
+            tokenizer_sha256,
+        })
+    }
+}
+
+/// What became of rows that were not taken as they are.
+fn notes(dataset: &Dataset, which: &str) -> Vec<String> {
+    let counts = dataset.counts();
+    let expected = [
+        (counts.truncated, "cut to data.max_seq_len"),
+        (counts.too_long, "left out: longer than data.max_seq_len"),
+        (counts.untrained, "left out: no trained token"),
+    ];
+    let kinds = expected.into_iter().chain(counts.dropped.by_kind());
+    let notes = kinds
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} of {} {which} rows {what}", counts.rows));
+    let file = Some(dataset.file_bytes()).filter(|bytes| *bytes > 0);
+    let file =
+        file.map(|bytes| format!("{} of {which} tokens are in a temporary file", Bytes(bytes)));
+    notes.chain(file).collect()
+}

@@ -1,0 +1,296 @@
+//! A config -> a run that is open: driven step by step, then brought to its end.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use espalier_interface::{ErrorCode, Role};
+
+use super::beginning::Beginning;
+use super::metrics::Metrics;
+use super::runner::{Left, Runner};
+use super::weights::Loading;
+use super::{RunSummary, stored_dtype};
+use crate::Error;
+use crate::checkpoint::{self, Checkpoints, ResumeFrom};
+use crate::config::ResolvedConfig;
+use crate::memory::Meter;
+use crate::observer::{Event, Observer};
+use crate::plan::Purpose;
+use crate::record;
+use crate::registry::PluginIdentity;
+use crate::session::{Commons, Session};
+use crate::stop::StopFlag;
+use crate::swap::{Facts, Live, Mailbox, Surroundings};
+use crate::{export, measure, report};
+
+/// What a run is opened with.
+pub(crate) struct Opening<'a> {
+    pub resolved: &'a ResolvedConfig,
+    /// Where it goes on, if it is to.
+    pub from: Option<ResumeFrom>,
+    /// What it shares with other runs of the process, if there are any.
+    pub commons: Option<&'a Commons>,
+    /// Knows its memory from theirs.
+    pub meter: Meter,
+    pub observer: &'a dyn Observer,
+    pub stop: &'a StopFlag,
+}
+
+/// A run that was opened.
+pub(crate) enum Opened<'a> {
+    /// It had come to its end before.
+    Finished(RunSummary),
+    Run(Box<Run<'a>>),
+}
+
+/// A run in its directory, its weights loaded.
+pub(crate) struct Run<'a> {
+    runner: Runner<'a>,
+    /// Holds the directory.
+    beginning: Beginning,
+    stop: &'a StopFlag,
+}
+
+impl<'a> Run<'a> {
+    /// Opens the run: plans it, claims its directory, loads its weights.
+    ///
+    /// # Errors
+    /// Whatever goes wrong. Until the plan is known to fit, the directory is left free for the next attempt.
+    pub fn open(opening: Opening<'a>) -> Result<Opened<'a>, Error> {
+        let out = opening.resolved.config().run.out.as_deref();
+        let out = out.ok_or_else(|| Error::Usage {
+            message: "no output directory was given".to_owned(),
+            next_step: "name one with --out DIR".to_owned(),
+        })?;
+        let stop = opening.stop;
+        Run::open_in(out, opening).map_err(|error| stopped(error, stop, &Checkpoints::of(out)))
+    }
+
+    fn open_in(out: &Path, opening: Opening<'a>) -> Result<Opened<'a>, Error> {
+        let Opening {
+            resolved,
+            from,
+            commons,
+            meter,
+            observer,
+            stop,
+        } = opening;
+        let resumed = from.map(|from| Beginning::resumed(out, from, observer));
+        let resumed = resumed.transpose()?;
+        if let Some(beginning) = &resumed
+            && let Some(saved) = beginning.directory.finished()
+        {
+            beginning.check_finished(resolved.config())?;
+            // Whoever finished it may have died before its report.
+            report::conclude(out, observer);
+            return Ok(Opened::Finished(RunSummary::finished_before(saved)));
+        }
+        let swapped = match &resumed {
+            Some(beginning) => beginning.swapped(resolved)?,
+            None => resolved.clone(),
+        };
+        let session = match commons {
+            None => Session::open_for(&swapped, Purpose::Train, observer, stop)?,
+            Some(commons) => {
+                let among = (commons, &meter);
+                Session::open_among(&swapped, Purpose::Train, among, observer, stop)?
+            }
+        };
+        session.plan.check(session.plan.available())?;
+        let backend = session.components.backend.identity.clone();
+        let beginning = resumed.map_or_else(|| Beginning::fresh(out), Ok)?;
+        let begun = begin((resolved, swapped), session, &beginning, (meter, observer, stop));
+        match begun {
+            Ok(runner) => Ok(Opened::Run(Box::new(Run {
+                runner,
+                beginning,
+                stop,
+            }))),
+            Err(error) => {
+                report::conclude(out, observer);
+                Err(error.naming(Role::BACKEND.0, &backend))
+            }
+        }
+    }
+
+    /// Does what is due, and the next step.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] after a signal, once a checkpoint is saved; whatever ends the run.
+    pub fn advance(&mut self) -> Result<Left, Error> {
+        let advanced = self.runner.advance();
+        advanced.map_err(|error| error.naming(Role::BACKEND.0, self.backend()))
+    }
+
+    /// Does all that is left.
+    ///
+    /// # Errors
+    /// As [`Run::advance`].
+    pub fn to_the_end(&mut self) -> Result<(), Error> {
+        while self.advance()? == Left::Steps {}
+        Ok(())
+    }
+
+    /// Steps that are done, of all.
+    pub fn progress(&self) -> [u64; 2] {
+        let total = self.runner.data.train.total_steps();
+        [self.runner.progress.step, total]
+    }
+
+    /// What knows the run's memory from that of others.
+    pub fn meter(&mut self) -> &mut Meter {
+        &mut self.runner.meter
+    }
+
+    /// Brings the run to its end: saves what was trained, where `trained` says that all went well, and writes the report.
+    ///
+    /// # Errors
+    /// Those of `trained`; what cannot be written.
+    pub fn end(self, trained: Result<(), Error>) -> Result<RunSummary, Error> {
+        self.runner.answer_the_rest();
+        let out = self.beginning.directory.path();
+        let ended = trained.and_then(|()| self.save());
+        report::conclude(out, self.runner.observer);
+        ended.map_err(|error| stopped(error, self.stop, &self.runner.checkpoints))
+    }
+
+    /// Writes what was trained.
+    fn save(&self) -> Result<RunSummary, Error> {
+        let (runner, live) = (&self.runner, &self.runner.live);
+        let out = self.beginning.directory.path();
+        // The last to be written: it is what tells a finished run from one to go on with.
+        let saved = match live.adapter(&runner.base) {
+            Some((adapter, sites, base)) => {
+                export::adapter(&live.executor, adapter, sites, base, out)?
+            }
+            None => {
+                let model = &live.around.model;
+                export::model(&live.executor, model, stored_dtype(model.config()), out)?
+            }
+        };
+        runner.observer.observe(&Event::Saved(&saved));
+        let swaps = runner.swaps.0.iter().map(|swap| swap.record.clone());
+        let progress = &runner.progress;
+        Ok(RunSummary {
+            steps: progress.step,
+            last_loss: progress.last_loss,
+            eval_before: progress.eval_before.clone(),
+            eval_after: progress.eval_after.clone(),
+            finished_before: false,
+            swaps: swaps.collect(),
+            saved,
+        })
+    }
+
+    fn backend(&self) -> &PluginIdentity {
+        &self.runner.live.components.backend.identity
+    }
+}
+
+/// The run of a session that fits, in a directory that is claimed; the session was opened under the second config, which is
+/// the first with the swaps so far.
+fn begin<'a>(
+    (resolved, swapped): (&ResolvedConfig, ResolvedConfig),
+    session: Session,
+    beginning: &Beginning,
+    (meter, observer, stop): (Meter, &'a dyn Observer, &'a StopFlag),
+) -> Result<Runner<'a>, Error> {
+    let directory = &beginning.directory;
+    observer.observe(&Event::RunStarted(&session.summary()));
+    let rate = measure::gemm_rate(session.plan.device.as_ref(), session.plan.dtypes.compute)?;
+    let mut circumstances = record::describe(resolved, &session, rate)?;
+    beginning.check(&mut circumstances, observer)?;
+    let Session {
+        directory: model,
+        components,
+        data,
+        plan,
+        services,
+    } = session;
+    let data = data.ok_or_else(|| Error::Usage {
+        message: "no rows were given".to_owned(),
+        next_step: "name their files with --data FILE".to_owned(),
+    })?;
+    let facts = Facts::of(&plan);
+    let loading = Loading {
+        config: swapped.config(),
+        model: &model,
+        components: &components,
+        observer,
+        stop,
+    };
+    let executor = match &beginning.checkpoint {
+        None => loading.all(plan)?.0,
+        Some(checkpoint) => {
+            let (executor, _) = loading.frozen(plan)?;
+            checkpoint::restore(checkpoint, &executor)?;
+            executor
+        }
+    };
+    // Only now: what is refused leaves the directory free for the next attempt.
+    let metrics = directory.file("metrics.jsonl");
+    let metrics = match &beginning.checkpoint {
+        None => Metrics::create(&metrics)?,
+        Some(checkpoint) => Metrics::go_on(&metrics, &checkpoint.metrics())?,
+    };
+    let progress = beginning.progress();
+    let mut runner = Runner {
+        config: resolved.config().clone(),
+        observer,
+        stop,
+        base: model.path().display().to_string(),
+        live: Live {
+            executor,
+            components,
+            resolved: swapped,
+            facts,
+            around: Surroundings {
+                model,
+                services,
+                observer,
+                stop,
+            },
+        },
+        data: Arc::new(data),
+        run: circumstances,
+        run_json: directory.file("run.json"),
+        swaps: beginning.swaps.clone(),
+        later_swaps: beginning.later_swaps.clone().into(),
+        mailbox: Mailbox::of(directory.path()),
+        checkpoints: Checkpoints::of(directory.path()),
+        metrics,
+        saved: (progress.step > 0).then_some(progress.step),
+        progress,
+        rate,
+        meter,
+    };
+    if let Some(saved) = runner.saved {
+        // Whoever saved it may have died before this.
+        runner.prune(saved);
+    }
+    runner.put_on_record()?;
+    Ok(runner)
+}
+
+/// What a run is told that a plugin or the loading of weights gave up because it was asked to.
+fn stopped(error: Error, stop: &StopFlag, checkpoints: &Checkpoints) -> Error {
+    let cancelled = match &error {
+        Error::Interrupted { .. } => true,
+        Error::Plugin { source, .. } => source.code == ErrorCode::CANCELLED,
+        _ => false,
+    };
+    let newest = || {
+        checkpoints
+            .steps()
+            .ok()
+            .and_then(|steps| steps.last().copied())
+    };
+    match stop.requested().filter(|_| cancelled) {
+        Some(signal) => Error::Stopped {
+            signal,
+            step: newest().unwrap_or(0),
+            saved: newest().map(|step| checkpoints.path(step)),
+        },
+        None => error,
+    }
+}
