@@ -17,7 +17,7 @@ const PART: u64 = 1 << 18;
 /// `weight` is overwritten where the quantizer alone can decode.
 ///
 /// # Errors
-/// What the quantizer reports; a scale, or an element of a format without a description, that is not finite.
+/// Those of [`pack`] and [`check_decoded`].
 pub fn encode(
     quantizer: &Chosen<dyn Quantizer>,
     param: &str,
@@ -26,18 +26,48 @@ pub fn encode(
     segments: &mut [&mut [u8]],
     workspace: &mut [u8],
 ) -> Result<(), Error> {
-    let blame =
-        |callback: &str, error: PluginError| quantizer.failed(callback, of_param(param, error));
+    pack(quantizer, param, format, weight, segments, workspace)?;
+    let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
+    check_decoded(quantizer, param, format, weight, &segments)
+}
+
+/// Encodes `weight` as [`encode`] does, and checks what its format describes.
+///
+/// # Errors
+/// What the quantizer reports; a scale that is not finite.
+pub fn pack(
+    quantizer: &Chosen<dyn Quantizer>,
+    param: &str,
+    format: &Format,
+    weight: &[f32],
+    segments: &mut [&mut [u8]],
+    workspace: &mut [u8],
+) -> Result<(), Error> {
+    let blame = |error: PluginError| quantizer.failed("encode", of_param(param, error));
     let plugin = quantizer.plugin.as_ref();
     plugin
         .encode(weight, format.shape, segments, workspace)
-        .map_err(|error| blame("encode", error))?;
+        .map_err(blame)?;
     let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
-    check_scales(format, &segments).map_err(|error| blame("encode", error))?;
-    if format.decoding == Decoding::Callback {
-        decode_all(plugin, format, &segments, weight).map_err(|error| blame("decode", error))?;
+    check_scales(format, &segments).map_err(blame)
+}
+
+/// Decodes a weight whose format describes no decoding into `scratch`, one number an element, to see that it can be done.
+///
+/// # Errors
+/// What the quantizer reports; an element that is not finite.
+pub fn check_decoded(
+    quantizer: &Chosen<dyn Quantizer>,
+    param: &str,
+    format: &Format,
+    scratch: &mut [f32],
+    segments: &[&[u8]],
+) -> Result<(), Error> {
+    if format.decoding != Decoding::Callback {
+        return Ok(());
     }
-    Ok(())
+    decode_all(quantizer.plugin.as_ref(), format, segments, scratch)
+        .map_err(|error| quantizer.failed("decode", of_param(param, error)))
 }
 
 /// Decodes a weight `[N, M]` whole into `out`, some rows at a time.

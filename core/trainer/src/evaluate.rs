@@ -121,7 +121,7 @@ fn evaluate(
 }
 
 /// Bytes and elements of all packed params, where there are some.
-fn packed(params: &[Param]) -> Option<(u64, u64)> {
+pub(crate) fn packed(params: &[Param]) -> Option<(u64, u64)> {
     let packed = params.iter().filter_map(|param| match &param.layout {
         WeightLayout::Packed(format) => Some((format.bytes(), param.elements())),
         WeightLayout::Dense(_) => None,

@@ -3,8 +3,10 @@
 mod adopt;
 mod allocation;
 mod diagnose;
+mod evaluate;
 mod infer;
 mod launch;
+mod neutral;
 mod order;
 mod state;
 mod storage;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 
 use espalier_interface::model::UnitKind;
 use espalier_interface::schedule::{Act, Schedule, When};
-use espalier_interface::{Device, DeviceInfo, PluginError, Quantizer, Stream};
+use espalier_interface::{Device, DeviceInfo, Quantizer, Stream};
 
 use crate::data::MicroBatch;
 use crate::error::{BackendCall, Result};
@@ -24,7 +26,9 @@ use crate::program::Program;
 use crate::select::Chosen;
 
 pub use diagnose::NotFinite;
+pub use evaluate::{LogitsWindow, TokenLosses};
 pub use launch::Prepared;
+pub use neutral::neutral_bytes;
 pub use order::check_order;
 pub use state::StatePart;
 pub use storage::{Beside, Sizes, Storage, StorageLayout};
@@ -139,6 +143,19 @@ impl Executor {
     /// # Errors
     /// What the backend reports; `UNSUPPORTED` for an action this executor does not know.
     pub fn micro_batch(&self, micro: &MicroBatch, pass: Pass, moment: Moment) -> Result<LossSum> {
+        let numbers = self.pass(micro, pass, moment, &mut |_| Ok(()))?;
+        let losses = self.token_losses(&numbers)?;
+        Ok(losses.sum(micro, 0..micro.tokens.len()))
+    }
+
+    /// As [`Executor::micro_batch`], showing `look` the logits of each window of the head before the next.
+    fn pass(
+        &self,
+        micro: &MicroBatch,
+        pass: Pass,
+        moment: Moment,
+        look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
+    ) -> Result<Numbers> {
         let numbers = self.begin(micro, pass, moment)?;
         for action in &self.schedule.micro_batch {
             let now = match action.when {
@@ -151,7 +168,7 @@ impl Executor {
             }
             match action.act {
                 Act::Forward if self.program.units[action.unit].kind == UnitKind::Head => {
-                    self.head(action.unit, pass, &numbers)?;
+                    self.head(action.unit, pass, &numbers, look)?;
                 }
                 Act::Forward => self.forward(action.unit, &numbers)?,
                 Act::Backward if matches!(pass, Pass::Train { .. }) => {
@@ -161,7 +178,7 @@ impl Executor {
                 other => return Err(order::unsupported(other).into()),
             }
         }
-        self.loss(micro, &numbers)
+        Ok(numbers)
     }
 
     /// The logits of a micro-batch, `[T, V]` row major, as f64 of the compute dtype's values.
@@ -169,23 +186,15 @@ impl Executor {
     /// # Errors
     /// What the backend reports.
     pub fn logits(&self, micro: &MicroBatch, moment: Moment) -> Result<Vec<f64>> {
-        let numbers = self.begin(micro, Pass::Evaluate, moment)?;
-        let head = self.program.units.len() - 1;
-        for unit in 0..head {
-            self.forward(unit, &numbers)?;
-        }
-        let place = self.program.units[head]
-            .logits
-            .ok_or_else(|| PluginError::invalid("the model's head names no output `logits`"))?;
+        let row = self.logits_row_bytes()?;
         let mut logits = Vec::new();
-        for window in numbers.windows(self.program.units[head].max_tokens) {
-            for launch in &self.prepared.units[head].forward {
-                self.launch(launch, &numbers, window)?;
-            }
-            let bytes = place.extent.bytes(window.tokens, 0);
-            let range = self.storage.arena_range(place.offset, bytes);
-            logits.extend(self.read(range, self.dtypes.compute)?);
-        }
+        self.pass(micro, Pass::Evaluate, moment, &mut |window| {
+            let tokens = window.tokens();
+            let mut bytes = vec![0; ((tokens.end - tokens.start) * row) as usize];
+            window.read(tokens, &mut bytes)?;
+            logits.extend(numbers(&bytes, self.logits_dtype()));
+            Ok(())
+        })?;
         Ok(logits)
     }
 
@@ -225,12 +234,19 @@ impl Executor {
     }
 
     /// The head in chunks of tokens: forward and, when training, backward of each before the next.
-    fn head(&self, unit: usize, pass: Pass, numbers: &Numbers) -> Result<()> {
+    fn head(
+        &self,
+        unit: usize,
+        pass: Pass,
+        numbers: &Numbers,
+        look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
+    ) -> Result<()> {
         let launches = &self.prepared.units[unit];
         for window in numbers.windows(self.program.units[unit].max_tokens) {
             for launch in &launches.forward {
                 self.launch(launch, numbers, window)?;
             }
+            look(&LogitsWindow::new(self, window))?;
             if matches!(pass, Pass::Train { .. }) {
                 for launch in &launches.backward {
                     self.launch(launch, numbers, window)?;
@@ -238,31 +254,6 @@ impl Executor {
             }
         }
         Ok(())
-    }
-
-    /// Sums the loss of each token, in the order of the tokens.
-    fn loss(&self, micro: &MicroBatch, numbers: &Numbers) -> Result<LossSum> {
-        let arena = &self.program.arena;
-        let (Some(loss), Some(correct)) = (arena.loss, arena.correct) else {
-            return Err(PluginError::invalid("the model's head names no output `loss`").into());
-        };
-        let range = self
-            .storage
-            .arena_range(loss.offset, loss.extent.bytes(numbers.tokens, 0));
-        let losses = self.read(range, self.dtypes.reduce)?;
-        let bytes = correct.extent.bytes(numbers.tokens, 0);
-        let mut hits = vec![0u8; bytes as usize];
-        let range = self.storage.arena_range(correct.offset, bytes);
-        self.device.download(range, &mut hits, Stream(0))?;
-        let right = hits
-            .chunks_exact(4)
-            .filter(|hit| hit.iter().any(|&byte| byte != 0))
-            .count();
-        Ok(LossSum {
-            loss: losses.iter().sum(),
-            correct: right as u64,
-            trained: micro.labels.iter().filter(|&&label| label >= 0).count() as u64,
-        })
     }
 
     /// Sets all gradients to zero.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use espalier_interface::format::Format;
 use espalier_interface::graph::{Attributes, Dim};
@@ -13,7 +14,7 @@ use memmap2::MmapMut;
 
 use crate::bytes::Bytes;
 use crate::convert::SavedWeight;
-use crate::encoded::encode;
+use crate::encoded::{check_decoded, pack};
 use crate::error::BackendCall;
 use crate::executor::{Storage, write};
 use crate::files::TensorStore;
@@ -43,6 +44,29 @@ pub enum Packing<'a> {
     Saved(&'a SavedParam),
 }
 
+/// A weight that was just encoded, while it is at hand dense and packed.
+pub struct EncodedWeight<'a> {
+    /// The param.
+    pub param: &'a Param,
+    /// What packed it.
+    pub quantizer: &'a Chosen<dyn Quantizer>,
+    /// How it is packed.
+    pub format: &'a Format,
+    /// The numbers that were encoded, `[N, M]` row major.
+    pub dense: &'a [f32],
+    /// The packed weight, in the order of the format.
+    pub segments: &'a [&'a [u8]],
+}
+
+/// Looks at weights while they are loaded.
+pub trait Inspector {
+    /// Takes note of a weight that was encoded.
+    ///
+    /// # Errors
+    /// What keeps it from that: loading ends.
+    fn inspect(&self, weight: &EncodedWeight<'_>) -> Result<(), Error>;
+}
+
 /// What loading did; a weight is encoded exactly once, and not at all where the files hold it packed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
@@ -50,7 +74,7 @@ pub struct LoadReport {
     pub encoded: u64,
     /// Params placed, packed ones included.
     pub placed: u64,
-    /// Nanoseconds spent in encoders.
+    /// Nanoseconds spent in encoders and in checking their scales.
     pub encode_nanos: u64,
 }
 
@@ -63,6 +87,7 @@ pub struct Loader<'a> {
     scratch: Scratch,
     workspace: Scratch,
     report: LoadReport,
+    inspector: Option<&'a dyn Inspector>,
 }
 
 impl<'a> Loader<'a> {
@@ -75,7 +100,13 @@ impl<'a> Loader<'a> {
             scratch: Scratch::default(),
             workspace: Scratch::default(),
             report: LoadReport::default(),
+            inspector: None,
         }
+    }
+
+    /// Shows each weight that is encoded to `inspector`, where there is one.
+    pub fn shown_to(self, inspector: Option<&'a dyn Inspector>) -> Self {
+        Loader { inspector, ..self }
     }
 
     /// What has been done so far.
@@ -220,11 +251,22 @@ impl<'a> Loader<'a> {
         let workspace = answer::encode_workspace(quantizer, format.shape)?;
         let workspace = self.workspace.bytes(workspace as usize)?;
         let ranges = self.storage.param(index);
-        let begin = std::time::Instant::now();
         in_place(self.device, ranges, |segments| {
-            encode(quantizer, &param.name, format, weight, segments, workspace)
+            let begin = Instant::now();
+            pack(quantizer, &param.name, format, weight, segments, workspace)?;
+            self.report.encode_nanos += begin.elapsed().as_nanos() as u64;
+            let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
+            if let Some(inspector) = self.inspector {
+                inspector.inspect(&EncodedWeight {
+                    param,
+                    quantizer,
+                    format,
+                    dense: weight,
+                    segments: &segments,
+                })?;
+            }
+            check_decoded(quantizer, &param.name, format, weight, &segments)
         })?;
-        self.report.encode_nanos += begin.elapsed().as_nanos() as u64;
         self.report.encoded += 1;
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! One optimizer step: micro-batches in, gradients summed, clipped and spent.
 
 use crate::Error;
+use crate::compare::record::DocumentLoss;
 use crate::config::OptimOptions;
-use crate::data::{Schedule, Step};
-use crate::executor::{Executor, LossSum, Moment, Pass, Update};
+use crate::data::{MicroBatch, Schedule, Step};
+use crate::executor::{Executor, LogitsWindow, LossSum, Moment, Pass, TokenLosses, Update};
 use crate::optim;
 
 /// What a step did.
@@ -20,7 +21,7 @@ pub struct StepOutcome {
 }
 
 /// The loss of held-out rows.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EvalOutcome {
     /// Mean loss over the trained tokens.
     pub loss: f64,
@@ -30,6 +31,8 @@ pub struct EvalOutcome {
     pub tokens: u64,
     /// Trained tokens.
     pub trained_tokens: u64,
+    /// Each row's own loss, in the order of the files.
+    pub documents: Vec<DocumentLoss>,
 }
 
 /// Sums the gradients of a step's micro-batches and returns the mean loss.
@@ -98,15 +101,33 @@ pub fn evaluate(
     seed: u64,
     after: &mut dyn FnMut(u64) -> Result<(), Error>,
 ) -> Result<EvalOutcome, Error> {
+    evaluate_looking(executor, rows, seed, &mut |_, _| Ok(()), after)
+}
+
+/// As [`evaluate`]; `look` sees the logits of each window of a micro-batch on the way.
+///
+/// # Errors
+/// What the backend, `look` or `after` reports.
+pub fn evaluate_looking(
+    executor: &Executor,
+    rows: &Schedule,
+    seed: u64,
+    look: &mut dyn FnMut(&MicroBatch, &LogitsWindow<'_>) -> Result<(), Error>,
+    after: &mut dyn FnMut(u64) -> Result<(), Error>,
+) -> Result<EvalOutcome, Error> {
     let (mut sum, mut tokens) = (LossSum::default(), 0);
+    let mut documents = Vec::with_capacity(rows.dataset().num_sequences());
     for index in 0..rows.total_steps() {
+        let first = documents.len();
         for micro in &rows.step(index)?.micro_batches {
             let moment = alone(seed, index);
-            let part = executor.micro_batch(micro, Pass::Evaluate, moment)?;
+            let losses = executor.evaluate(micro, moment, &mut |window| look(micro, window))?;
+            let part = losses.sum(micro, 0..micro.tokens.len());
             sum.loss += part.loss;
             sum.correct += part.correct;
             sum.trained += part.trained;
             tokens += micro.tokens.len() as u64;
+            put_documents(micro, &losses, first, &mut documents);
         }
         after(index + 1)?;
     }
@@ -116,7 +137,29 @@ pub fn evaluate(
         token_accuracy: sum.correct as f64 / trained,
         tokens,
         trained_tokens: sum.trained,
+        documents,
     })
+}
+
+/// Puts the rows of a micro-batch into their places; the first row of its step is number `first`.
+fn put_documents(
+    micro: &MicroBatch,
+    losses: &TokenLosses,
+    first: usize,
+    documents: &mut Vec<DocumentLoss>,
+) {
+    for (&number, ends) in micro.sequences.iter().zip(micro.cu_seqlens.windows(2)) {
+        let sum = losses.sum(micro, ends[0] as usize..ends[1] as usize);
+        let at = first + number as usize;
+        if documents.len() <= at {
+            documents.resize(at + 1, DocumentLoss::default());
+        }
+        documents[at] = DocumentLoss {
+            loss: sum.loss,
+            correct: sum.correct,
+            trained: sum.trained,
+        };
+    }
 }
 
 /// The error for an evaluation whose loss is not finite: the first step of it that has such a loss.

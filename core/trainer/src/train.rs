@@ -19,8 +19,8 @@ use crate::observer::{EvalMetrics, Observer};
 use crate::stop::StopFlag;
 use crate::swap::SwapRecord;
 
-pub use weights::load;
 pub(crate) use run::{Opened, Opening, Run};
+pub use weights::load;
 pub(crate) use weights::{Loading, check_saved_adapter};
 
 /// What a run came to.

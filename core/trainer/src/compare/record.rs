@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use crate::observer::number_or_null;
 use crate::registry::PluginIdentity;
 
 /// The file of a [`Comparison`] in an output directory.
@@ -143,7 +144,8 @@ pub struct HeldOut {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DocumentLoss {
-    /// Sum over its trained tokens, in nats.
+    /// Sum over its trained tokens, in nats; `null` in the file where it is not finite, NaN when read.
+    #[serde(deserialize_with = "number_or_null")]
     pub loss: f64,
     /// Trained tokens ranked first.
     pub correct: u64,

@@ -34,7 +34,7 @@ pub(super) struct Numbers {
 /// A run of tokens that one launch works on.
 #[derive(Clone, Copy)]
 pub(super) struct Window {
-    first: u64,
+    pub(super) first: u64,
     pub(super) tokens: u64,
 }
 

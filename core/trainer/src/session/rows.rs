@@ -89,11 +89,7 @@ impl Rows {
     ///
     /// # Errors
     /// A sequence that no micro-batch holds; questions without rows to ask.
-    pub(super) fn into_data(
-        self,
-        ground: &Ground<'_>,
-        purpose: Purpose,
-    ) -> Result<RunData, Error> {
+    pub(super) fn into_data(self, ground: &Ground<'_>, purpose: Purpose) -> Result<RunData, Error> {
         let config = ground.config;
         let horizon = Horizon {
             epochs: config.run.epochs,

@@ -234,6 +234,7 @@ impl Live<'_> {
             components: &self.components,
             observer: attempt.observer,
             stop: self.around.stop,
+            inspector: None,
         };
         let report = loading.fill(&plan, &storage, |index, param| {
             !param.trainable && !stays[index]

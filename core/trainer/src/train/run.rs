@@ -99,7 +99,12 @@ impl<'a> Run<'a> {
         session.plan.check(session.plan.available())?;
         let backend = session.components.backend.identity.clone();
         let beginning = resumed.map_or_else(|| Beginning::fresh(out), Ok)?;
-        let begun = begin((resolved, swapped), session, &beginning, (meter, observer, stop));
+        let begun = begin(
+            (resolved, swapped),
+            session,
+            &beginning,
+            (meter, observer, stop),
+        );
         match begun {
             Ok(runner) => Ok(Opened::Run(Box::new(Run {
                 runner,
@@ -218,6 +223,7 @@ fn begin<'a>(
         components: &components,
         observer,
         stop,
+        inspector: None,
     };
     let executor = match &beginning.checkpoint {
         None => loading.all(plan)?.0,

@@ -69,11 +69,7 @@ impl Runner<'_> {
             other => other?,
         }
         self.swap_where_due(total)?;
-        if let Some(signal) = self
-            .stop
-            .requested()
-            .filter(|_| self.progress.step < total)
-        {
+        if let Some(signal) = self.stop.requested().filter(|_| self.progress.step < total) {
             return Err(self.stopped(signal)?);
         }
         let every = self.config.run.save_every;

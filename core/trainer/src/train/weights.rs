@@ -6,7 +6,7 @@ use crate::Error;
 use crate::config::{Config, Init};
 use crate::executor::{Executor, Storage};
 use crate::files::{AdapterDirectory, ModelDirectory};
-use crate::load::{LoadReport, Loader, Origin};
+use crate::load::{Inspector, LoadReport, Loader, Origin};
 use crate::observer::{Event, Observer};
 use crate::params::Param;
 use crate::plan::RunPlan;
@@ -31,6 +31,7 @@ pub fn load(
         components,
         observer,
         stop,
+        inspector: None,
     };
     loading.all(plan)
 }
@@ -42,6 +43,8 @@ pub(crate) struct Loading<'a> {
     pub components: &'a Components,
     pub observer: &'a dyn Observer,
     pub stop: &'a StopFlag,
+    /// Looks at each weight that is encoded.
+    pub inspector: Option<&'a dyn Inspector>,
 }
 
 impl Loading<'_> {
@@ -81,7 +84,8 @@ impl Loading<'_> {
             Init::Checkpoint => Some(self.model.tensors()?),
         };
         let saved = self.components.saved_adapter.as_ref();
-        let mut loader = Loader::new(plan.device.as_ref(), storage, self.config.run.seed);
+        let loader = Loader::new(plan.device.as_ref(), storage, self.config.run.seed);
+        let mut loader = loader.shown_to(self.inspector);
         let total = plan.params.len() as u64;
         let total_bytes = plan.params.iter().map(Param::bytes).sum();
         let mut bytes = 0;

@@ -1,0 +1,208 @@
+//! A loaded arm and the held-out rows -> what of it does not depend on a seed, on record.
+
+use std::path::Path;
+
+use super::divergence::{Comparer, Recorder};
+use super::record::{Base, HeldOut, WeightError, base_file};
+use super::weights::WeightErrors;
+use super::yardstick::{Yardstick, block_bytes};
+use crate::Error;
+use crate::data::{MicroBatch, Schedule};
+use crate::evaluate::packed;
+use crate::executor::{Executor, LogitsWindow, neutral_bytes};
+use crate::files::{read_object, write_json};
+use crate::load::LoadReport;
+use crate::observer::{Event, Observer};
+use crate::params::Param;
+use crate::plan::{MemoryPlan, RunPlan};
+use crate::step::{self, EvalOutcome};
+use crate::stop::StopFlag;
+use crate::threads::HostServices;
+
+/// A loaded arm, and what it is measured with.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The arm, loaded. Where it trains all of the model, before any step.
+    pub executor: &'a Executor,
+    /// The held-out rows.
+    pub rows: &'a Schedule,
+    /// Any seed: nothing depends on it.
+    pub seed: u64,
+    /// The host's threads.
+    pub services: &'static HostServices,
+    /// Watches.
+    pub observer: &'a dyn Observer,
+    /// Ends it.
+    pub stop: &'a StopFlag,
+}
+
+/// What the loading of an arm told.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// What loading did.
+    pub report: LoadReport,
+    /// What [`WeightErrors`] found meanwhile.
+    pub errors: Vec<WeightError>,
+}
+
+/// What an arm is to the yardstick.
+pub enum Against<'a> {
+    /// There is none.
+    Nothing,
+    /// It is the dense arm: its predictions are kept there.
+    Itself(&'a mut Yardstick),
+    /// It is held against what is kept there.
+    Dense(&'a Yardstick),
+}
+
+/// Memory that measuring takes beside a run's plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// Bytes while weights are loaded: the parts that are decoded.
+    pub loading: u64,
+    /// Bytes while the held-out rows are evaluated: blocks of logits, and the adapter's values that are put aside.
+    pub measuring: u64,
+}
+
+/// Measures an arm's base: the model as it was loaded, without the effect of an adapter, whether that is fresh or was
+/// trained before.
+///
+/// # Errors
+/// [`Error::NotFinite`] for a loss that is not a number; a yardstick that was not measured, or on other rows; what the
+/// backend reports; [`Error::Interrupted`] after a signal.
+pub fn measure(subject: &Subject<'_>, loaded: Loaded, against: Against<'_>) -> Result<Base, Error> {
+    let Subject {
+        executor, services, ..
+    } = *subject;
+    let (divergence, outcome) = match against {
+        Against::Nothing => (None, evaluate(subject, &mut |_, _| Ok(()))?),
+        Against::Itself(yardstick) => (None, keep(subject, yardstick)?),
+        Against::Dense(yardstick) => {
+            let kept = yardstick.kept.as_ref().ok_or_else(unmeasured)?;
+            let mut comparer = Comparer::new(kept, executor, services)?;
+            let outcome = evaluate(subject, &mut |micro, window| comparer.take(micro, window))?;
+            (comparer.finish()?, outcome)
+        }
+    };
+    let params = executor.params();
+    let (packed_bytes, packed_weights) = packed(params).unwrap_or((0, 0));
+    let Loaded { report, errors } = loaded;
+    if packed_weights > 0 && report.encoded == 0 {
+        let note = "the files hold the weights packed: without the dense ones there is no error of them to tell";
+        subject.observer.observe(&Event::Note(note));
+    }
+    let frozen = || {
+        params
+            .iter()
+            .filter(|param| param.kind.is_some() && !param.trainable)
+    };
+    Ok(Base {
+        packed_weights,
+        packed_bytes,
+        frozen_weights: frozen().map(Param::elements).sum(),
+        frozen_bytes: frozen().flat_map(Param::run_bytes).sum(),
+        encoded: report.encoded,
+        encode_secs: report.encode_nanos as f64 * 1e-9,
+        weights: errors,
+        divergence,
+        held_out: Some(HeldOut {
+            step: 0,
+            documents: outcome.documents,
+        }),
+    })
+}
+
+/// Measures the dense arm's predictions alone, where its base is on record and its predictions are gone with the process
+/// that made them.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_yardstick(subject: &Subject<'_>, yardstick: &mut Yardstick) -> Result<(), Error> {
+    keep(subject, yardstick).map(|_| ())
+}
+
+/// Whether arms are still to be held against the yardstick and it is not there: `arms` are those that have a base of
+/// their own. The dense arm is then to be loaded for [`measure_yardstick`], unless [`measure`] is to see it anyway.
+pub fn needs_yardstick<'a>(
+    yardstick: &Yardstick,
+    out: &Path,
+    mut arms: impl Iterator<Item = &'a str>,
+) -> bool {
+    !yardstick.is_measured() && arms.any(|arm| read(out, arm).is_none())
+}
+
+/// The base of `arm` on record in the output directory `out`; nothing where it is not there whole.
+pub fn read(out: &Path, arm: &str) -> Option<Base> {
+    let object = read_object(&base_file(out, arm)).ok()?;
+    serde_json::from_value(object).ok()
+}
+
+/// Puts the base of `arm` on record, whole or not at all.
+///
+/// # Errors
+/// A directory that cannot be written, a full disk.
+pub fn write(out: &Path, arm: &str, base: &Base) -> Result<(), Error> {
+    let value = serde_json::to_value(base).expect("a base is plain data");
+    Ok(write_json(&base_file(out, arm), &value)?)
+}
+
+impl Extra {
+    /// What measuring takes beside `plan`, on `threads` threads.
+    pub fn of(plan: &RunPlan, threads: usize) -> Self {
+        let logits = plan.program.units.last().and_then(|head| head.logits);
+        let row_bytes = logits.map_or(0, |place| place.extent.bytes(1, 0));
+        let dtype = plan.dtypes.compute;
+        Extra {
+            loading: WeightErrors::bytes(plan, threads),
+            measuring: block_bytes(row_bytes, dtype, threads) + neutral_bytes(&plan.params),
+        }
+    }
+
+    /// The peak of a run that is measured.
+    pub fn peak(&self, memory: &MemoryPlan) -> u64 {
+        let loading = memory.loading_peak() + self.loading;
+        loading.max(memory.step_peak() + self.measuring)
+    }
+}
+
+/// Evaluates the dense base and keeps its predictions.
+fn keep(subject: &Subject<'_>, yardstick: &mut Yardstick) -> Result<EvalOutcome, Error> {
+    let mut recorder = Recorder::new(yardstick.start(subject.executor, subject.rows)?);
+    let outcome = evaluate(subject, &mut |micro, window| recorder.take(micro, window))?;
+    yardstick.kept = Some(recorder.finish());
+    Ok(outcome)
+}
+
+/// Evaluates the base alone; `look` sees its logits.
+fn evaluate(
+    subject: &Subject<'_>,
+    look: &mut dyn FnMut(&MicroBatch, &LogitsWindow<'_>) -> Result<(), Error>,
+) -> Result<EvalOutcome, Error> {
+    let Subject {
+        executor,
+        rows,
+        seed,
+        observer,
+        stop,
+        ..
+    } = *subject;
+    let total = rows.total_steps();
+    let mut after = |done| {
+        observer.observe(&Event::EvalProgress { done, total });
+        stop.check()
+    };
+    executor.without_adapter(|| {
+        let outcome = step::evaluate_looking(executor, rows, seed, look, &mut after)?;
+        match outcome.loss.is_finite() {
+            true => Ok(outcome),
+            false => Err(step::evaluation_not_finite(executor, rows, seed)),
+        }
+    })
+}
+
+fn unmeasured() -> Error {
+    Error::Usage {
+        message: "the dense arm was not measured, so that no arm can be held against it".to_owned(),
+        next_step: "see why it failed, or compare without it".to_owned(),
+    }
+}

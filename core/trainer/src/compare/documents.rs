@@ -1,0 +1,40 @@
+//! A run's evaluations -> each held-out document's loss on disk, a file an evaluation.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::record::{DocumentLoss, HeldOut, held_out_file};
+use crate::Error;
+use crate::files::{write_atomically, write_error};
+
+/// Where a run leaves the losses of its held-out documents.
+#[derive(Clone, Debug)]
+pub struct HeldOutLog {
+    run: PathBuf,
+}
+
+impl HeldOutLog {
+    /// That of the run in the output directory `run`.
+    pub fn of(run: &Path) -> Self {
+        HeldOutLog {
+            run: run.to_owned(),
+        }
+    }
+
+    /// Writes what an evaluation after `step` steps found, whole or not at all, over what stood there.
+    ///
+    /// To be called before `metrics.jsonl` or a checkpoint says that the evaluation was done: a run that goes on from
+    /// there does not repeat it.
+    ///
+    /// # Errors
+    /// A directory that cannot be written, a full disk.
+    pub fn write(&self, step: u64, documents: Vec<DocumentLoss>) -> Result<(), Error> {
+        let file = held_out_file(&self.run, step);
+        let folder = file.parent().expect("a file of the run's folder");
+        fs::create_dir_all(folder).map_err(|error| write_error(folder, 0, error))?;
+        let held_out = HeldOut { step, documents };
+        let mut text = serde_json::to_vec(&held_out).expect("losses are plain data");
+        text.push(b'\n');
+        Ok(write_atomically(&file, &text)?)
+    }
+}
