@@ -4,6 +4,7 @@ pub mod base;
 mod divergence;
 pub mod documents;
 pub mod record;
+pub mod report;
 pub mod statistics;
 pub mod weights;
 pub mod yardstick;

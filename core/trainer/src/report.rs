@@ -4,17 +4,17 @@
 //! A report is a function of the directory's path and content alone, so that it can be made again at
 //! any time, of a run that goes on too.
 
-mod axis;
-mod chart;
+pub(crate) mod axis;
+pub(crate) mod chart;
 mod charts;
-mod course;
+pub(crate) mod course;
 mod headline;
-mod memory;
+pub(crate) mod memory;
 pub(crate) mod number;
-mod page;
+pub(crate) mod page;
 mod reading;
-mod record;
-mod series;
+pub(crate) mod record;
+pub(crate) mod series;
 mod usage;
 
 use std::path::{Component, Path, PathBuf};
@@ -108,23 +108,37 @@ impl Report {
     /// # Errors
     /// What keeps them from being written; older ones are then untouched.
     pub fn write(&self, directory: &Path) -> Result<PathBuf, Error> {
-        let numbers = serde_json::to_string_pretty(self).expect("a report is plain data");
-        write_atomically(&directory.join(NUMBERS), format!("{numbers}\n").as_bytes())?;
-        let page = directory.join(PAGE);
-        write_atomically(&page, self.to_html().as_bytes())?;
-        Ok(page)
+        write(self, &self.to_html(), directory)
+    }
+}
+
+/// Writes a report's numbers and its page into `directory` and returns the page's path.
+pub(crate) fn write(
+    numbers: &impl Serialize,
+    html: &str,
+    directory: &Path,
+) -> Result<PathBuf, Error> {
+    let numbers = serde_json::to_string_pretty(numbers).expect("a report is plain data");
+    write_atomically(&directory.join(NUMBERS), format!("{numbers}\n").as_bytes())?;
+    let page = directory.join(PAGE);
+    write_atomically(&page, html.as_bytes())?;
+    Ok(page)
+}
+
+/// Says that a report was written, or why it was not.
+pub(crate) fn announce(written: Result<PathBuf, Error>, observer: &dyn Observer) {
+    match written {
+        Ok(page) => observer.observe(&Event::Saved(&page)),
+        Err(error) => observer.observe(&Event::Note(&format!("no report was written: {error}"))),
     }
 }
 
 /// Writes the report of a run that has come to an end, whatever end. That a report cannot be written
 /// is said and spoils nothing else; a run that recorded nothing has none.
 pub fn conclude(directory: &Path, observer: &dyn Observer) {
-    if !directory.join("run.json").is_file() {
-        return;
-    }
-    match Report::of(directory).and_then(|report| report.write(directory)) {
-        Ok(page) => observer.observe(&Event::Saved(&page)),
-        Err(error) => observer.observe(&Event::Note(&format!("no report was written: {error}"))),
+    if directory.join("run.json").is_file() {
+        let written = Report::of(directory).and_then(|report| report.write(directory));
+        announce(written, observer);
     }
 }
 
@@ -141,7 +155,7 @@ fn title(record: &Record) -> String {
 }
 
 /// A model's name: of a directory of the Hugging Face cache its repository's, else the path's end.
-fn model_name(path: &Path) -> String {
+pub(crate) fn model_name(path: &Path) -> String {
     let parts: Vec<String> = path
         .components()
         .filter_map(|part| match part {

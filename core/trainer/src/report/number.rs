@@ -46,6 +46,23 @@ pub fn change(before: f64, after: f64) -> String {
     text.replace('-', "\u{2212}")
 }
 
+/// A number with its sign and as many decimals as `width`, the width of what it may be, is worth.
+pub fn signed(value: f64, width: f64) -> String {
+    let decimals = decimals(width);
+    let text = format!("{value:+.decimals$}");
+    text.replace('-', "\u{2212}")
+}
+
+/// Decimals that show `width` with two digits.
+pub fn decimals(width: f64) -> usize {
+    let magnitude = width.abs().log10().floor();
+    if magnitude.is_finite() {
+        (1.0 - magnitude).clamp(0.0, 8.0) as usize
+    } else {
+        3
+    }
+}
+
 /// Seconds as `4.2 s`, `3 min 20 s`, `2 h 05 min`.
 pub fn duration(secs: f64) -> String {
     let whole = secs.max(0.0).round() as u64;
@@ -85,6 +102,8 @@ mod tests {
         );
         assert_eq!(percent(0.219_4), "21.9 %");
         assert_eq!(change(4.0, 3.0), "\u{2212}25.0 %");
+        let differences = [(0.0412, 0.02), (-1.26, 3.0), (0.5, 0.0)].map(|(x, w)| signed(x, w));
+        assert_eq!(differences, ["+0.041", "\u{2212}1.3", "+0.500"]);
         let times = [4.24, 62.0, 7500.0].map(duration);
         assert_eq!(times, ["4.2 s", "1 min 02 s", "2 h 05 min"]);
     }

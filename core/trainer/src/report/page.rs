@@ -12,10 +12,12 @@ use crate::bytes::Bytes;
 use crate::registry::PluginIdentity;
 use crate::swap::SwapRecord;
 
-/// The page's parts; everything that is put into them is escaped.
-const TEMPLATES: [(&str, &str); 5] = [
+/// The parts that all pages have.
+const TEMPLATES: [(&str, &str); 7] = [
     ("page.html", include_str!("page.html")),
+    ("head.html", include_str!("head.html")),
     ("chart.html", include_str!("chart.html")),
+    ("bar.html", include_str!("bar.html")),
     ("circumstances.html", include_str!("circumstances.html")),
     ("style.css", include_str!("style.css")),
     ("hover.js", include_str!("hover.js")),
@@ -23,16 +25,22 @@ const TEMPLATES: [(&str, &str); 5] = [
 
 /// A line of a table: its name and its cells.
 #[derive(Serialize)]
-struct Row(Vec<String>);
+pub struct Row(pub Vec<String>);
 
-/// The page.
-pub fn render(report: &Report) -> String {
+/// Templates, `more` among them; everything that is put into them is escaped.
+pub fn templates(more: &[(&'static str, &'static str)]) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    for (name, source) in TEMPLATES {
+    for (name, source) in TEMPLATES.iter().chain(more) {
         let added = environment.add_template(name, source);
         added.expect("the page's templates are well formed");
     }
+    environment
+}
+
+/// The page.
+pub fn render(report: &Report) -> String {
+    let environment = templates(&[]);
     let record = &report.record;
     let taken = report.swaps.iter().filter(|swap| swap.is_taken());
     let marks: Vec<(u64, String)> = taken.map(|swap| (swap.step, swap.shown())).collect();
@@ -127,7 +135,8 @@ fn swaps(swaps: &[SwapRecord]) -> Vec<Row> {
     swaps.iter().map(row).collect()
 }
 
-fn plugins(record: &Record) -> Vec<Row> {
+/// Which plugin made each component.
+pub fn plugins(record: &Record) -> Vec<Row> {
     let row = |plugin: &PluginIdentity| {
         let library = match (&plugin.file, &plugin.sha256) {
             (Some(file), Some(sha256)) => format!("{} {}", shown_hash(sha256), file.display()),
@@ -144,7 +153,8 @@ fn plugins(record: &Record) -> Vec<Row> {
     record.plugins.iter().map(row).collect()
 }
 
-fn data(record: &Record) -> Vec<Row> {
+/// The files of rows.
+pub fn data(record: &Record) -> Vec<Row> {
     let rows = |which: &'static str, files: &Option<Vec<DataFile>>| -> Vec<Row> {
         let row = |file: &DataFile| {
             Row(vec![
@@ -163,7 +173,8 @@ fn data(record: &Record) -> Vec<Row> {
     trained.into_iter().chain(held_out).collect()
 }
 
-fn machine(record: &Record) -> Vec<Row> {
+/// What it ran on.
+pub fn machine(record: &Record) -> Vec<Row> {
     let machine = &record.machine;
     let rate = significant(machine.gemm_flops_per_sec / 1e9, 3);
     [
@@ -182,7 +193,7 @@ fn machine(record: &Record) -> Vec<Row> {
 }
 
 /// The config as it is written; what is unset is left out.
-fn toml(config: &Json) -> String {
+pub fn toml(config: &Json) -> String {
     fn set(value: &Json) -> Json {
         match value {
             Json::Object(table) => {

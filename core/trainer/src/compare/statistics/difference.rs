@@ -95,7 +95,7 @@ impl Difference {
 mod tests {
     use super::*;
 
-    /// Two seeds more than `fewest`, each document `shift` apart but for a little noise.
+    /// Documents that differ by `shift` a token, but for a little noise.
     fn paired(seeds: usize, documents: usize, shift: f64) -> Paired {
         let noise = |seed: usize, document: usize| ((seed * 7 + document * 3) as f64).sin() * 0.1;
         let seed = |seed| -> Vec<f64> {

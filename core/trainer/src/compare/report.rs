@@ -1,0 +1,162 @@
+//! A comparison's output directory -> `report.html` and `report.json`: which arm to take, and which
+//! difference is real.
+//!
+//! Like the report of a run, it is a function of the directory's path and content alone.
+
+mod cost;
+mod findings;
+mod page;
+mod pair;
+mod reading;
+mod row;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::record::COMPARISON;
+use super::statistics::Noise;
+use crate::Error;
+use crate::observer::Observer;
+
+use findings::Findings;
+
+pub use pair::Pair;
+pub use reading::{Reading, Verdict};
+pub use row::{ArmRow, Quality};
+pub use table::Table;
+
+/// What can be said of a comparison.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Model and arms.
+    pub title: String,
+    /// The program's version that made the comparison.
+    pub version: String,
+    /// The comparison in words.
+    pub reading: Reading,
+    /// The arm with a dense base, where there is one.
+    pub yardstick: Option<String>,
+    /// The seeds of each arm's runs.
+    pub seeds: Vec<u64>,
+    /// `interleaved` or `sequential`.
+    pub schedule: String,
+    /// Whether nothing was trained.
+    pub eval_only: bool,
+    /// The step after which arms are compared.
+    pub step: Option<u64>,
+    /// Steps of a whole run.
+    pub planned_steps: Option<u64>,
+    /// The arms' numbers.
+    pub arms: Vec<ArmRow>,
+    /// Each two arms.
+    pub pairs: Vec<Pair>,
+    /// What other seeds do to the same arm, all arms together.
+    pub noise: Option<Noise>,
+}
+
+impl Report {
+    /// Reads the output directory of a comparison that has ended or goes on.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where `out` holds no comparison; a file that cannot be read.
+    pub fn of(out: &Path) -> Result<Self, Error> {
+        let findings = Findings::read(out)?;
+        let comparison = &findings.comparison;
+        let yardstick = findings.yardstick();
+        let arms = findings.arms.iter().enumerate();
+        let arms: Vec<ArmRow> = arms
+            .map(|(place, arm)| ArmRow::new(arm, findings.step, yardstick == Some(place)))
+            .collect();
+        let noise = noise(&findings);
+        let pairs = pair::pairs(&findings, noise.as_ref());
+        let reading = reading::read(reading::Numbers {
+            findings: &findings,
+            rows: &arms,
+            pairs: &pairs,
+            noise: noise.as_ref(),
+        });
+        Ok(Report {
+            title: title(&findings),
+            version: comparison.espalier.clone(),
+            reading,
+            yardstick: comparison.yardstick.clone(),
+            seeds: comparison.seeds.clone(),
+            schedule: comparison.schedule.clone(),
+            eval_only: comparison.eval_only,
+            step: findings.step,
+            planned_steps: findings.planned,
+            arms,
+            pairs,
+            noise,
+        })
+    }
+
+    /// The arms' numbers as lines of text.
+    pub fn table(&self) -> String {
+        Table::new(&self.arms).to_text()
+    }
+
+    /// The report as a page that needs nothing beside it.
+    pub fn to_html(&self) -> String {
+        page::render(self)
+    }
+
+    /// Writes `report.html` and `report.json` into `out` and returns the page's path.
+    ///
+    /// # Errors
+    /// What keeps them from being written; older ones are then untouched.
+    pub fn write(&self, out: &Path) -> Result<PathBuf, Error> {
+        crate::report::write(self, &self.to_html(), out)
+    }
+}
+
+/// Whether `out` holds a comparison.
+pub fn is_comparison(out: &Path) -> bool {
+    out.join(COMPARISON).is_file()
+}
+
+/// Writes the report of a comparison that has come to an end, whatever end. That it cannot be written is
+/// said and spoils nothing else.
+pub fn conclude(out: &Path, observer: &dyn Observer) {
+    if is_comparison(out) {
+        let written = Report::of(out).and_then(|report| report.write(out));
+        crate::report::announce(written, observer);
+    }
+}
+
+/// The noise of all arms that were trained under several seeds.
+fn noise(findings: &Findings) -> Option<Noise> {
+    let step = findings.step?;
+    let losses = |arm: &findings::ArmFindings| -> Vec<f64> {
+        let runs = arm.held_out(step);
+        let quality = runs.iter().filter_map(|(_, run)| Quality::of(run.total()));
+        quality.map(|quality| quality.loss).collect()
+    };
+    let arms: Vec<Vec<f64>> = findings.arms.iter().map(losses).collect();
+    let seeds = arms.iter().map(Vec::len).max()?;
+    Noise::pooled(&arms, seeds)
+}
+
+/// `quickstart/model: nf4 and hqq beside dense`.
+fn title(findings: &Findings) -> String {
+    let yardstick = findings.comparison.yardstick.as_deref();
+    let names = findings.arms.iter().map(|arm| arm.arm.name.clone());
+    let others: Vec<String> = names
+        .filter(|name| Some(name.as_str()) != yardstick)
+        .collect();
+    let others = reading::listed(&others);
+    let arms = match yardstick {
+        Some(yardstick) => format!("{others} beside {yardstick}"),
+        None => others,
+    };
+    let mut runs = findings.arms.iter().flat_map(|arm| &arm.runs);
+    match runs.next() {
+        Some(run) => format!(
+            "{}: {arms}",
+            crate::report::model_name(&run.record.model.path)
+        ),
+        None => arms,
+    }
+}
