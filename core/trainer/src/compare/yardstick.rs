@@ -24,6 +24,7 @@ const BLOCK_BYTES: u64 = 4 << 20;
 /// measures the dense base again, where an arm is still to be held against it.
 pub struct Yardstick {
     directory: PathBuf,
+    most_bytes: u64,
     pub(super) kept: Option<Kept>,
 }
 
@@ -52,10 +53,16 @@ pub(super) struct Picker {
 }
 
 impl Yardstick {
-    /// One that is yet to be measured; its file will be made in `directory`.
+    /// One that is yet to be measured; its file of 1 GiB at most will be made in `directory`.
     pub fn new(directory: &Path) -> Self {
+        Yardstick::within(directory, MOST_BYTES)
+    }
+
+    /// As [`Yardstick::new`], with a file of at most `most_bytes` bytes.
+    pub fn within(directory: &Path, most_bytes: u64) -> Self {
         Yardstick {
             directory: directory.to_owned(),
+            most_bytes,
             kept: None,
         }
     }
@@ -68,7 +75,7 @@ impl Yardstick {
     /// An empty file for the logits that `executor` makes of `rows`.
     pub(super) fn start(&self, executor: &Executor, rows: &Schedule) -> Result<Kept, Error> {
         let row_bytes = executor.logits_row_bytes()?;
-        let choice = Choice::of(trained_tokens(rows)?, MOST_BYTES / row_bytes.max(1));
+        let choice = Choice::of(trained_tokens(rows)?, self.most_bytes / row_bytes.max(1));
         let directory = self.directory.clone();
         let file = tempfile::tempfile_in(&directory)
             .map_err(|error| write_error(&directory, choice.chosen * row_bytes, error))?;

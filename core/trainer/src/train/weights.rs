@@ -24,6 +24,21 @@ pub fn load(
     plan: RunPlan,
     observer: &dyn Observer,
 ) -> Result<(Executor, LoadReport), Error> {
+    load_inspected(config, model, components, plan, observer, None)
+}
+
+/// As [`load`]; `inspector` looks at each weight that is encoded.
+///
+/// # Errors
+/// As [`load`]; what the inspector reports.
+pub fn load_inspected(
+    config: &Config,
+    model: &ModelDirectory,
+    components: &Components,
+    plan: RunPlan,
+    observer: &dyn Observer,
+    inspector: Option<&dyn Inspector>,
+) -> Result<(Executor, LoadReport), Error> {
     let stop = &StopFlag::new();
     let loading = Loading {
         config,
@@ -31,7 +46,7 @@ pub fn load(
         components,
         observer,
         stop,
-        inspector: None,
+        inspector,
     };
     loading.all(plan)
 }

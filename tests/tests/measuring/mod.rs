@@ -1,0 +1,214 @@
+//! An arm as a comparison has it in hand, its rows, and what is to be found, the long way.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use espalier_tests::{Golden, golden_path};
+use espalier_trainer::Error;
+use espalier_trainer::compare::base::{self, Against, Loaded, Subject};
+use espalier_trainer::compare::record::{Base, Divergence};
+use espalier_trainer::compare::weights::WeightErrors;
+use espalier_trainer::compare::yardstick::Yardstick;
+use espalier_trainer::config::{ResolvedConfig, Sources, resolve};
+use espalier_trainer::data::{MicroBatch, Schedule};
+use espalier_trainer::executor::{Executor, Moment};
+use espalier_trainer::observer::Unobserved;
+use espalier_trainer::plan::Purpose;
+use espalier_trainer::select::Components;
+use espalier_trainer::session::Session;
+use espalier_trainer::stop::StopFlag;
+use espalier_trainer::threads::HostServices;
+use espalier_trainer::train;
+use tempfile::TempDir;
+
+const MOMENT: Moment = Moment {
+    seed: 42,
+    step: 0,
+    first: true,
+    last: true,
+};
+
+/// An arm as a comparison has it in hand.
+pub struct Arm {
+    // Dropped before the backend whose device it is on.
+    pub executor: Executor,
+    _components: Components,
+    pub rows: Schedule,
+    pub services: &'static HostServices,
+    pub loaded: Loaded,
+}
+
+/// Rows of many lengths as a data file; of one of them, some tokens are not trained.
+pub fn rows() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a place to write");
+    let path = directory.path().join("rows.jsonl");
+    let golden = Golden::open("llama/data.safetensors");
+    let tokens = golden.rows("train_tokens").concat();
+    let mut at = 0;
+    let lines = [17, 32, 5, 48, 2, 29, 11, 40, 8].map(|length| {
+        let row = &tokens[at..at + length];
+        at += length;
+        let labels = row.iter().enumerate().map(|(index, &token)| match length {
+            29 if index % 3 == 0 => -100,
+            _ => token,
+        });
+        let labels: Vec<i32> = labels.collect();
+        format!(
+            "{}\n",
+            serde_json::json!({ "input_ids": row, "labels": labels })
+        )
+    });
+    fs::write(&path, lines.concat()).expect("a place to write");
+    (directory, path)
+}
+
+/// The golden evaluation rows as a data file.
+pub fn golden_rows() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a place to write");
+    let path = directory.path().join("rows.jsonl");
+    let rows = Golden::open("llama/data.safetensors").rows("eval_tokens");
+    let lines = rows
+        .iter()
+        .map(|row| format!("{}\n", serde_json::json!({ "input_ids": row })));
+    fs::write(&path, lines.collect::<String>()).expect("a place to write");
+    (directory, path)
+}
+
+fn config(data: &Path, keys: &[(&str, &str)]) -> ResolvedConfig {
+    let model = golden_path("llama/tiny-trained");
+    let sources = Sources::default()
+        .set(format!("model.path={model:?}"))
+        .set(format!("data.files=[{data:?}]"))
+        .set("data.batch_size=4")
+        .set("data.pack_tokens=64")
+        .set("data.shuffle=false")
+        .set("model.compute=\"f32\"");
+    let set = |sources: Sources, (key, value): &(&str, &str)| sources.set(format!("{key}={value}"));
+    resolve(&keys.iter().fold(sources, set)).expect("a config")
+}
+
+/// Loads an arm that nothing trains, unless it has an adapter that was never trained.
+pub fn arm(data: &Path, keys: &[(&str, &str)]) -> Arm {
+    let resolved = config(data, keys);
+    let purpose = match keys.iter().any(|(_, value)| value.contains("lora")) {
+        true => Purpose::Train,
+        false => Purpose::Evaluate,
+    };
+    let session = Session::open_for(&resolved, purpose, &Unobserved, &StopFlag::new());
+    let Session {
+        directory,
+        components,
+        data,
+        plan,
+        services,
+    } = session.expect("a session");
+    let errors = WeightErrors::new(&plan, services);
+    let config = resolved.config();
+    let loaded = train::load_inspected(
+        config,
+        &directory,
+        &components,
+        plan,
+        &Unobserved,
+        Some(&errors),
+    );
+    let (executor, report) = loaded.expect("a model");
+    let data = data.expect("rows");
+    let rows = Schedule::evaluation(data.train.dataset(), &config.data);
+    Arm {
+        executor,
+        _components: components,
+        rows: rows.expect("rows that fit"),
+        services,
+        loaded: Loaded {
+            report,
+            errors: errors.into_found(),
+        },
+    }
+}
+
+impl Arm {
+    pub fn subject(&self) -> Subject<'_> {
+        static STOP: std::sync::LazyLock<StopFlag> = std::sync::LazyLock::new(StopFlag::new);
+        Subject {
+            executor: &self.executor,
+            rows: &self.rows,
+            seed: 42,
+            services: self.services,
+            observer: &Unobserved,
+            stop: &STOP,
+        }
+    }
+
+    pub fn try_base(&self, against: Against<'_>) -> Result<Base, Error> {
+        base::measure(&self.subject(), self.loaded.clone(), against)
+    }
+
+    pub fn base(&self, against: Against<'_>) -> Base {
+        self.try_base(against).expect("a base")
+    }
+
+    /// The micro-batches of the held-out rows, in their order.
+    pub fn micro_batches(&self) -> Vec<MicroBatch> {
+        let steps =
+            (0..self.rows.total_steps()).map(|index| self.rows.step(index).expect("a step"));
+        steps.flat_map(|step| step.micro_batches).collect()
+    }
+
+    /// The log-probabilities of every trained token, and the token that was to come.
+    pub fn predictions(&self) -> Vec<(Vec<f64>, usize)> {
+        let mut predictions = Vec::new();
+        for micro in self.micro_batches() {
+            let logits = self.executor.logits(&micro, MOMENT).expect("logits");
+            for (logits, &label) in logits.chunks_exact(512).zip(&micro.labels) {
+                if label >= 0 {
+                    predictions.push((log_softmax(logits), label as usize));
+                }
+            }
+        }
+        predictions
+    }
+}
+
+/// The yardstick that `dense` makes.
+pub fn yardstick(dense: &Arm, most_bytes: u64) -> (TempDir, Yardstick, Base) {
+    let directory = tempfile::tempdir().expect("a place to write");
+    let mut yardstick = Yardstick::within(directory.path(), most_bytes);
+    let base = dense.base(Against::Itself(&mut yardstick));
+    (directory, yardstick, base)
+}
+
+pub fn log_softmax(logits: &[f64]) -> Vec<f64> {
+    let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|x| (x - most).exp()).sum();
+    logits.iter().map(|x| x - most - sum.ln()).collect()
+}
+
+/// `KL(p || q)` of two log-probabilities.
+pub fn divergence(p: &[f64], q: &[f64]) -> f64 {
+    let terms = p.iter().zip(q).map(|(p, q)| p.exp() * (p - q));
+    terms.sum()
+}
+
+pub fn top(logits: &[f64]) -> usize {
+    // The first of equal ones.
+    let larger = |a: &usize, b: &usize| logits[*a].total_cmp(&logits[*b]).then(b.cmp(a));
+    (0..logits.len()).max_by(larger).expect("a prediction")
+}
+
+/// Holds a divergence against those of all its tokens.
+pub fn assert_divergence(found: &Divergence, mut each: Vec<f64>, same_top: f64) {
+    let mean = each.iter().sum::<f64>() / each.len() as f64;
+    each.sort_by(f64::total_cmp);
+    let rank = |share: f64| each[(share * each.len() as f64).ceil() as usize - 1];
+    assert_eq!(found.tokens, each.len() as u64);
+    let expected = [mean, rank(0.5), rank(0.99), each[each.len() - 1]];
+    let numbers = [found.mean, found.median, found.p99, found.largest];
+    for (found, expected) in numbers.into_iter().zip(expected) {
+        assert!(
+            (found - expected).abs() <= 1e-12 * (1.0 + expected),
+            "{found} {expected}"
+        );
+    }
+    assert_eq!(found.same_top, same_top);
+}
