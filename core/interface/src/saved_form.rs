@@ -1,10 +1,16 @@
 //! How a packed weight lies in a checkpoint, as data: the host reads and writes the bytes.
 
+mod constant;
+
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use crate::format::{Format, SegmentSpec};
 use crate::{DType, PluginError, Result};
+
+pub use constant::SavedConstant;
 
 /// The tensors of one packed weight in a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,7 +30,7 @@ pub struct SavedTensor {
     pub shape: Vec<u64>,
     /// What it holds.
     pub content: SavedContent,
-    /// Other element types under which a checkpoint may hold the same bytes; the first extent shrinks by their width.
+    /// Other element types under which a checkpoint may hold the same bytes; one of the extents changes by their width.
     #[serde(default)]
     pub also_stored_as: Vec<DType>,
 }
@@ -39,6 +45,8 @@ pub enum SavedContent {
     Values(Vec<f32>),
     /// A JSON object as text.
     Json(SavedObject),
+    /// A number, a list or a text that follows from shape and options.
+    Constant(SavedConstant),
 }
 
 /// A JSON object that stands in a checkpoint.
@@ -59,9 +67,21 @@ pub struct SavedObject {
 pub struct SavedDescription {
     /// The `quantization_config` of `config.json`.
     pub config: Json,
-    /// The objects that stand beside the weight, by their tensors' names behind the module's.
+    /// The objects and constants that stand beside the weight, by their tensors' names behind the module's.
     #[serde(default)]
     pub objects: Map<String, Json>,
+    /// How the checkpoint stores the form's tensors, by the same names.
+    #[serde(default)]
+    pub stored: BTreeMap<String, StoredTensor>,
+}
+
+/// How a checkpoint stores a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredTensor {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes, outermost first.
+    pub shape: Vec<u64>,
 }
 
 /// A model that is about to be written with packed weights.
@@ -71,6 +91,10 @@ pub struct SavedModel {
     pub dtype: DType,
     /// Modules whose weight is a matrix and stays dense, such as `lm_head`.
     pub dense_modules: Vec<String>,
+    /// Where not all weights are packed with the same options: each packed module, and the `quantization_config` that its own
+    /// quantizer gives for a model of such weights alone.
+    #[serde(default)]
+    pub configs: BTreeMap<String, Json>,
 }
 
 impl SavedTensor {
@@ -85,13 +109,15 @@ impl SavedTensor {
 }
 
 impl SavedForm {
-    /// The names of the tensors that hold JSON.
-    pub fn objects(&self) -> impl Iterator<Item = &str> {
-        let objects = self
-            .tensors
-            .iter()
-            .filter(|tensor| matches!(tensor.content, SavedContent::Json(_)));
-        objects.map(|tensor| tensor.name.as_str())
+    /// The names of the tensors from which a quantizer tells its options: objects and constants.
+    pub fn told(&self) -> impl Iterator<Item = &str> {
+        let told = self.tensors.iter().filter(|tensor| {
+            matches!(
+                tensor.content,
+                SavedContent::Json(_) | SavedContent::Constant(_)
+            )
+        });
+        told.map(|tensor| tensor.name.as_str())
     }
 
     /// Checks that the form holds every segment of a format exactly once, and each in its size.
@@ -130,6 +156,16 @@ impl SavedForm {
                 SavedContent::Values(values) => {
                     if bytes != 4 * values.len() as u64 || tensor.dtype != DType::F32 {
                         let what = format!("tensor `{}` is not its values in f32", tensor.name);
+                        return Err(fail(what));
+                    }
+                }
+                SavedContent::Constant(constant) => {
+                    let fits = constant.shape() == tensor.shape;
+                    if !fits || constant.bytes(tensor.dtype).is_none() {
+                        let what = format!(
+                            "tensor `{}` of {} and shape {:?} cannot hold {}",
+                            tensor.name, tensor.dtype, tensor.shape, constant.value
+                        );
                         return Err(fail(what));
                     }
                 }

@@ -3,6 +3,7 @@
 mod packed_checkpoint;
 mod quantizers;
 mod replacement;
+mod saved_description;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,9 +20,10 @@ use crate::config::{Config, Init, ResolvedConfig, Section};
 use crate::files::{AdapterDirectory, ModelDirectory};
 use crate::registry::{PluginIdentity, Registry, RegistryError};
 
-pub use packed_checkpoint::{PackedCheckpoint, Packing, read_object};
+pub use packed_checkpoint::{PackedCheckpoint, Packing};
 pub use quantizers::Quantizers;
 pub(crate) use replacement::Replacement;
+pub use saved_description::{read_constant, read_object};
 
 /// A component that was made, and where it came from.
 pub struct Chosen<T: ?Sized> {

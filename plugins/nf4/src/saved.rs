@@ -187,10 +187,11 @@ mod tests {
         let model = SavedModel {
             dtype: DType::F32,
             dense_modules: vec!["lm_head".to_owned()],
+            configs: Default::default(),
         };
         let mut saved = SavedDescription {
             config: quantizer.quantization_config(&model).expect("a config"),
-            objects: Map::new(),
+            ..SavedDescription::default()
         };
         let lacking = quantizer.options_from_saved(&saved).expect_err("no state");
         assert!(

@@ -11,7 +11,8 @@ use espalier_interface::format::{
 use espalier_interface::graph::{Attributes, Dim, Graph, Source};
 use espalier_interface::model::{Model, ParamKind, ParamSpec, Unit, UnitKind};
 use espalier_interface::saved_form::{
-    SavedContent, SavedDescription, SavedForm, SavedModel, SavedObject, SavedTensor,
+    SavedConstant, SavedContent, SavedDescription, SavedForm, SavedModel, SavedObject, SavedTensor,
+    StoredTensor,
 };
 use espalier_interface::schedule::{
     Act, Action, Place, Placement, Schedule, ShardingRequest, UnitBytes, When,
@@ -334,6 +335,10 @@ fn saved_form() -> SavedForm {
         SavedContent::Segment(0),
         SavedContent::Values(vec![0.5]),
         SavedContent::Json(object),
+        SavedContent::Constant(SavedConstant {
+            value: json!([64]),
+            free: true,
+        }),
     ];
     let tensor = |content| SavedTensor {
         name: "weight".to_owned(),
@@ -351,13 +356,19 @@ fn saved_model() -> SavedModel {
     SavedModel {
         dtype: DType::F16,
         dense_modules: vec!["lm_head".to_owned()],
+        configs: [("layer.proj".to_owned(), json!({"quant_method": "sample"}))].into(),
     }
 }
 
 fn saved_description() -> SavedDescription {
+    let stored = StoredTensor {
+        dtype: DType::U8,
+        shape: vec![3, 1],
+    };
     SavedDescription {
         config: json!({"quant_method": "sample"}),
         objects: fields(),
+        stored: [("weight".to_owned(), stored)].into(),
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use espalier_interface::saved_form::{SavedContent, SavedDescription, SavedForm, SavedModel};
+use espalier_interface::saved_form::{
+    SavedConstant, SavedContent, SavedDescription, SavedForm, SavedModel, SavedTensor, StoredTensor,
+};
 use espalier_interface::{DType, ErrorCode, Quantizer};
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
-use super::case::{Case, bits_differ, each};
+use super::case::{Case, bits_differ, each, encode};
 use crate::verdict::{Fault, Verdict, ensure, refusal};
-use crate::{Subject, Suite, weights};
+use crate::{Subject, Suite, Threads, weights};
 
 /// Dtypes of the dense weight that was packed.
 const DTYPES: [DType; 3] = [DType::BF16, DType::F32, DType::F16];
@@ -62,6 +64,9 @@ fn written(form: &SavedForm, segments: &[&[u8]]) -> BTreeMap<String, Vec<u8>> {
         let bytes = match &tensor.content {
             SavedContent::Segment(index) => segments[*index].to_vec(),
             SavedContent::Values(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            SavedContent::Constant(constant) => constant
+                .bytes(tensor.dtype)
+                .expect("a form that was validated"),
             SavedContent::Json(object) => {
                 let mut fields = object.fields.clone();
                 for (field, index) in &object.scalars {
@@ -93,7 +98,7 @@ fn read(
         let bytes = &tensors[&tensor.name];
         match &tensor.content {
             SavedContent::Segment(index) => segments[*index] = bytes.clone(),
-            SavedContent::Values(_) => {}
+            SavedContent::Values(_) | SavedContent::Constant(_) => {}
             SavedContent::Json(object) => {
                 let text: Json = serde_json::from_slice(bytes)
                     .map_err(|error| format!("tensor `{}`: {error}", tensor.name))?;
@@ -129,6 +134,7 @@ fn options(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdict {
     let model = SavedModel {
         dtype: DType::BF16,
         dense_modules: vec!["lm_head".to_owned()],
+        configs: BTreeMap::new(),
     };
     let config = case.quantizer.quantization_config(&model)?;
     let method = config.get("quant_method").and_then(Json::as_str);
@@ -143,21 +149,67 @@ fn options(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdict {
             )
         },
     )?;
-    let (encoded, _) = case.round_trip(&weights::ordinary(case.shape, 16))?;
+    let weight = weights::ordinary(case.shape, 16);
+    let (encoded, _) = case.round_trip(&weight)?;
     let tensors = written(&form, &encoded.segments());
-    let mut objects = Map::new();
-    for name in form.objects() {
-        let text = serde_json::from_slice(&tensors[name]);
-        objects.insert(name.to_owned(), text.map_err(|error| error.to_string())?);
+    let saved = described(config, &form, &tensors)?;
+    let found = case.quantizer.options_from_saved(&saved)?;
+    let same = |(name, value): (&String, &Json)| case.set.options.0.get(name) == Some(value);
+    if found.0.iter().all(same) {
+        return Ok(());
     }
-    let found = case
-        .quantizer
-        .options_from_saved(&SavedDescription { config, objects })?;
-    for (name, value) in &found.0 {
-        let expected = case.set.options.0.get(name).unwrap_or(&Json::Null);
-        ensure(value == expected, || {
-            format!("option `{name}`: expected {expected}, found {value}")
-        })?;
+    // One option may have several names for the same thing, such as "auto": what counts is what it does.
+    let mut options = case.set.options.clone();
+    options.0.extend(found.0.clone());
+    let again = subject.make(&options, Threads::new(1))?;
+    let format = again.format(case.shape)?;
+    ensure(format == case.format, || {
+        let found = Json::Object(found.0.clone());
+        format!("{found} is read back, which gives another format")
+    })?;
+    let bytes = encode(again.as_ref(), &format, &weight, 0)??;
+    case.same(
+        &bytes.segments(),
+        &encoded.segments(),
+        "with what was read back",
+    )
+}
+
+/// What a checkpoint says of the weight.
+fn described(
+    config: Json,
+    form: &SavedForm,
+    tensors: &BTreeMap<String, Vec<u8>>,
+) -> Verdict<SavedDescription> {
+    let mut saved = SavedDescription {
+        config,
+        ..SavedDescription::default()
+    };
+    for SavedTensor {
+        name,
+        dtype,
+        shape,
+        content,
+        ..
+    } in &form.tensors
+    {
+        let bytes = &tensors[name];
+        let object = match content {
+            SavedContent::Json(_) => {
+                let text = serde_json::from_slice(bytes);
+                Some(text.map_err(|error| error.to_string())?)
+            }
+            SavedContent::Constant(_) => SavedConstant::read(*dtype, shape, bytes),
+            _ => None,
+        };
+        if let Some(object) = object {
+            saved.objects.insert(name.clone(), object);
+        }
+        let stored = StoredTensor {
+            dtype: *dtype,
+            shape: shape.clone(),
+        };
+        saved.stored.insert(name.clone(), stored);
     }
-    Ok(())
+    Ok(saved)
 }

@@ -1,10 +1,11 @@
 //! A dense model directory -> the same model packed, in the form that the ecosystem's loader of the quantizer reads.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use espalier_interface::adaptation::SiteKind;
+use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::saved_form::SavedModel;
 use espalier_interface::{DType, Quantizer};
+use serde_json::Value as Json;
 
 use super::base_weight::empty_segments;
 use super::saved_weight::stored_float;
@@ -119,7 +120,7 @@ fn the_quantizer<'a>(weights: &[PackedWeight<'a>]) -> Result<&'a Chosen<dyn Quan
 /// What becomes of each stored tensor.
 struct Plan<'a> {
     tensors: Vec<PlannedTensor<'a>>,
-    quantization_config: serde_json::Value,
+    quantization_config: Json,
 }
 
 struct PlannedTensor<'a> {
@@ -182,14 +183,38 @@ impl<'a> Plan<'a> {
         let model = SavedModel {
             dtype: dtype.unwrap_or(DType::F32),
             dense_modules: dense.map(|(_, site)| site.name.clone()).collect(),
+            configs: BTreeMap::new(),
         };
-        let config = quantizer.plugin.quantization_config(&model);
+        let quantization_config = config_of_all(&source.sites, weights, quantizer, model)?;
         Ok(Plan {
             tensors,
-            quantization_config: config
-                .map_err(|error| quantizer.failed("quantization_config", error))?,
+            quantization_config,
         })
     }
+}
+
+/// The `quantization_config` of a model whose weights may be packed with several options of one quantizer.
+fn config_of_all(
+    sites: &[Site],
+    weights: &[PackedWeight<'_>],
+    quantizer: &Chosen<dyn Quantizer>,
+    mut model: SavedModel,
+) -> Result<Json, Error> {
+    let config = |quantizer: &Chosen<dyn Quantizer>, model: &SavedModel| {
+        let config = quantizer.plugin.quantization_config(model);
+        config.map_err(|error| quantizer.failed("quantization_config", error))
+    };
+    let mut configs = BTreeMap::new();
+    for weight in weights {
+        let name = sites[weight.site].name.clone();
+        configs.insert(name, config(weight.quantizer, &model)?);
+    }
+    let own = config(quantizer, &model)?;
+    if configs.values().all(|config| *config == own) {
+        return Ok(own);
+    }
+    model.configs = configs;
+    config(quantizer, &model)
 }
 
 /// Memory for one weight.

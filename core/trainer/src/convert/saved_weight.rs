@@ -2,16 +2,18 @@
 
 use espalier_interface::DType;
 use espalier_interface::format::Format;
-use espalier_interface::saved_form::{SavedContent, SavedForm, SavedObject, SavedTensor};
+use espalier_interface::saved_form::{
+    SavedConstant, SavedContent, SavedForm, SavedObject, SavedTensor,
+};
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::Error;
 use crate::executor::numbers;
-use crate::files::{GroupSink, StoredDtype, TensorEntry, TensorSpec, TensorStore, interface_dtype};
+use crate::files::{GroupSink, TensorEntry, TensorSpec, TensorStore, interface_dtype};
 use crate::load::not_finite;
 use crate::packing::SavedParam;
-use crate::select::read_object;
+use crate::select::{read_constant, read_object};
 
 /// Longest text of a number that stands for an f32, in bytes: sign, 17 digits, point and exponent.
 const NUMBER_BYTES: usize = 24;
@@ -59,6 +61,10 @@ impl<'a> SavedWeight<'a> {
             match &tensor.content {
                 SavedContent::Segment(index) => sink.write_bytes(&segments[*index])?,
                 SavedContent::Values(values) => sink.write_f32(values)?,
+                SavedContent::Constant(constant) => {
+                    let bytes = constant.bytes(tensor.dtype);
+                    sink.write_bytes(&bytes.expect("a form that was validated"))?;
+                }
                 SavedContent::Json(object) => {
                     let scalar = |index: usize| {
                         let bytes: [u8; 4] = segments[index][..].try_into().expect("one f32");
@@ -93,33 +99,8 @@ impl<'a> SavedWeight<'a> {
                     check_entry(store, entry, tensor)?;
                     check_values(store, &name, values)?;
                 }
-                SavedContent::Json(object) => {
-                    let found = read_object(store, &name)?;
-                    let wrong = |field: &str, expected: &str| {
-                        let found = found.get(field).unwrap_or(&Json::Null);
-                        damage(
-                            store,
-                            entry,
-                            format!("`{field}`: expected {expected}, found {found}"),
-                        )
-                    };
-                    for (field, index) in &object.scalars {
-                        let number = found.get(field).and_then(Json::as_f64).map(|x| x as f32);
-                        let number = number.filter(|x| x.is_finite());
-                        let number = number.ok_or_else(|| wrong(field, "a finite number"))?;
-                        put(*index, 0, &number.to_le_bytes())?;
-                    }
-                    let told = |field: &str| {
-                        object.free.iter().any(|free| free == field)
-                            || object.scalars.iter().any(|(scalar, _)| scalar == field)
-                    };
-                    for (field, expected) in object.fields.iter().filter(|(field, _)| !told(field))
-                    {
-                        if found.get(field) != Some(expected) {
-                            return Err(wrong(field, &expected.to_string()));
-                        }
-                    }
-                }
+                SavedContent::Constant(constant) => check_constant(store, entry, constant)?,
+                SavedContent::Json(object) => read_scalars(store, entry, object, &mut put)?,
             }
         }
         Ok(())
@@ -127,6 +108,53 @@ impl<'a> SavedWeight<'a> {
 
     fn name(&self, tensor: &SavedTensor) -> String {
         format!("{}.{}", self.module, tensor.name)
+    }
+}
+
+/// Reads the scalars of an object, and checks its other fields.
+fn read_scalars(
+    store: &TensorStore,
+    entry: &TensorEntry,
+    object: &SavedObject,
+    put: &mut impl FnMut(usize, u64, &[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let found = read_object(store, &entry.name)?;
+    let wrong = |field: &str, expected: &str| {
+        let found = found.get(field).unwrap_or(&Json::Null);
+        let what = format!("`{field}`: expected {expected}, found {found}");
+        damage(store, entry, what)
+    };
+    for (field, index) in &object.scalars {
+        let number = found.get(field).and_then(Json::as_f64).map(|x| x as f32);
+        let number = number.filter(|x| x.is_finite());
+        let number = number.ok_or_else(|| wrong(field, "a finite number"))?;
+        put(*index, 0, &number.to_le_bytes())?;
+    }
+    let told = |field: &str| {
+        object.free.iter().any(|free| free == field)
+            || object.scalars.iter().any(|(scalar, _)| scalar == field)
+    };
+    for (field, expected) in object.fields.iter().filter(|(field, _)| !told(field)) {
+        if found.get(field) != Some(expected) {
+            return Err(wrong(field, &expected.to_string()));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a stored constant is the quantizer's, where it is not free.
+fn check_constant(
+    store: &TensorStore,
+    entry: &TensorEntry,
+    constant: &SavedConstant,
+) -> Result<(), Error> {
+    let found = read_constant(store, &entry.name)?;
+    match constant.free || found == constant.value {
+        true => Ok(()),
+        false => {
+            let what = format!("expected {}, found {found}", constant.value);
+            Err(damage(store, entry, what))
+        }
     }
 }
 
@@ -143,15 +171,20 @@ fn check_entry(
         let expected = format!("expected {}, found {}", tensor.dtype, entry.dtype);
         return Err(damage(store, entry, expected));
     };
-    let mut shape = tensor.shape.clone();
-    if let Some(first) = shape.first_mut().filter(|_| dtype != tensor.dtype) {
-        *first = *first * tensor.dtype.bytes() / dtype.bytes();
-    }
     let bytes = entry.bytes.end - entry.bytes.start;
-    if entry.shape != shape || bytes != tensor.bytes() {
+    // The same bytes as wider or narrower elements: one extent changes, and the bytes say that it does so rightly.
+    let changed = entry.shape.iter().zip(&tensor.shape);
+    let changed = changed
+        .filter(|(found, expected)| found != expected)
+        .count();
+    let most = usize::from(dtype.bytes() != tensor.dtype.bytes());
+    let fits = entry.shape.len() == tensor.shape.len() && changed <= most;
+    if !fits || bytes != tensor.bytes() {
         let what = format!(
-            "expected {} bytes of shape {shape:?}, found {bytes} bytes of shape {:?}",
+            "expected {} bytes of shape {:?} as {}, found {bytes} bytes of shape {:?}",
             tensor.bytes(),
+            tensor.shape,
+            tensor.dtype,
             entry.shape
         );
         return Err(damage(store, entry, what));
@@ -159,7 +192,7 @@ fn check_entry(
     Ok(())
 }
 
-/// Passes the bytes of a tensor on; those of an f32 segment must be finite numbers.
+/// Passes the bytes of a tensor on; those of a segment of floats must be finite numbers.
 fn read_parts(
     store: &TensorStore,
     entry: &TensorEntry,
@@ -167,11 +200,13 @@ fn read_parts(
     mut take: impl FnMut(u64, &[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut at = 0;
+    let dtype = interface_dtype(entry.dtype).filter(|dtype| floats && dtype.is_float());
     store.stream_tensor_bytes(&entry.name, &mut |part| {
-        if floats && entry.dtype == StoredDtype::F32 {
-            let numbers = numbers(part, DType::F32);
+        if let Some(dtype) = dtype {
+            let numbers = numbers(part, dtype);
             if let Some(index) = numbers.iter().position(|x| !x.is_finite()) {
-                return Err(not_finite(&entry.name, store, at / 4 + index as u64));
+                let index = at / dtype.bytes() + index as u64;
+                return Err(not_finite(&entry.name, store, index));
             }
         }
         take(at, part)?;

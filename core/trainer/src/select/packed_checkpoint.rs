@@ -3,18 +3,17 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
-use espalier_interface::saved_form::{SavedDescription, SavedForm};
+use espalier_interface::saved_form::SavedForm;
 use espalier_interface::{DType, ErrorCode, Options, Quantizer, Services};
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
 use super::Chosen;
+use super::saved_description::{Missing, describe};
 use crate::Error;
 use crate::config::Section;
-use crate::files::{ModelDirectory, StoredDtype, TensorStore};
+use crate::files::{ModelDirectory, TensorStore};
 use crate::registry::{PluginIdentity, Registry};
 
-/// Largest object beside a weight that is read, in bytes; real ones have some 200.
-const MAX_OBJECT_BYTES: u64 = 1 << 16;
 /// A shape that every quantizer takes, for the names in its form.
 const SAMPLE: [u64; 2] = [64, 64];
 
@@ -72,9 +71,7 @@ impl PackedCheckpoint {
                 continue;
             };
             // What is missing is left out here: it is refused once the reader is known.
-            let there = |name: &&str| store.contains(&format!("{module}.{name}"));
-            let objects = form.objects().filter(there);
-            let saved = describe(config, &store, &module, objects)?;
+            let saved = describe(config, &store, &module, &form, Missing::LeftOut)?;
             match reader.plugin.options_from_saved(&saved) {
                 Err(error) if error.code == ErrorCode::UNSUPPORTED => reasons.push(error.message),
                 _ => {
@@ -125,7 +122,7 @@ impl Reader<'_> {
         let mut packings: Vec<Packing> = Vec::new();
         let mut modules = HashMap::new();
         for module in packed_modules(store, &self.form) {
-            let saved = describe(config, store, &module, self.form.objects())?;
+            let saved = describe(config, store, &module, &self.form, Missing::Refused)?;
             let options = self.reader.plugin.options_from_saved(&saved);
             let options = options.map_err(|error| match error.code {
                 // What the file says is at fault, not the plugin that reads it.
@@ -170,46 +167,6 @@ fn packed_modules(store: &TensorStore, form: &SavedForm) -> BTreeSet<String> {
         })
         .map(str::to_owned)
         .collect()
-}
-
-/// What `store` says of the weight of `module` in the tensors `names`.
-fn describe<'a>(
-    config: &Json,
-    store: &TensorStore,
-    module: &str,
-    names: impl Iterator<Item = &'a str>,
-) -> Result<SavedDescription, Error> {
-    let mut objects = Map::new();
-    for name in names {
-        let object = read_object(store, &format!("{module}.{name}"))?;
-        objects.insert(name.to_owned(), Json::Object(object));
-    }
-    Ok(SavedDescription {
-        config: config.clone(),
-        objects,
-    })
-}
-
-/// The JSON object that the tensor `name` holds as text.
-///
-/// # Errors
-/// A tensor that is missing, too long or no object, by name.
-pub fn read_object(store: &TensorStore, name: &str) -> Result<Map<String, Json>, Error> {
-    let entry = store.entry(name)?;
-    let fail = |message: String| Error::Checkpoint {
-        path: store.file_of(entry).to_owned(),
-        message: format!("tensor `{name}`: {message}"),
-    };
-    let len = entry.bytes.end - entry.bytes.start;
-    if entry.dtype != StoredDtype::U8 || len > MAX_OBJECT_BYTES {
-        return Err(fail(format!(
-            "expected a JSON object as at most {MAX_OBJECT_BYTES} elements of U8, found {len} bytes of {}",
-            entry.dtype
-        )));
-    }
-    let mut text = vec![0; len as usize];
-    store.read_tensor_bytes(name, &mut text)?;
-    serde_json::from_slice(&text).map_err(|error| fail(format!("expected a JSON object: {error}")))
 }
 
 /// The error for a description that contradicts itself.
