@@ -1,12 +1,11 @@
 //! Plugins built against other versions of the interface: older ones load, newer ones are refused in words.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use espalier_interface::abi::{ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MINOR};
 use espalier_interface::{Quantizer, Serial, Services};
-use espalier_samples::{Patch, library, library_against, library_against_kept};
+use espalier_samples::{Patch, library, library_against, library_against_kept, put};
 use espalier_trainer::registry::{PluginIdentity, Registry, SearchPath};
 use serde_json::Map;
 use tempfile::TempDir;
@@ -17,8 +16,7 @@ static SERVICES: &dyn Services = &Serial;
 fn folder(library: &Path) -> TempDir {
     let dir = tempfile::tempdir().expect("a folder");
     let to = dir.path().join("liblinear4.so");
-    fs::copy(library, &to).expect("room for a library");
-    fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).expect("our own file");
+    put(&to, &fs::read(library).expect("just built"));
     dir
 }
 

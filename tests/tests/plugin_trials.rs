@@ -1,16 +1,18 @@
 //! Components that are called in a process of their own before a run takes them, and libraries rebuilt while one is open.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use espalier_interface::{Role, Serial};
-use espalier_samples::{library, patched};
+use espalier_samples::{faulty, library, patched, put};
 use espalier_trainer::probe::Prober;
 use espalier_trainer::registry::{Registry, RegistryError, SearchPath};
 use serde_json::Map;
 use tempfile::TempDir;
+
+/// The library's name in its folder.
+const CASE: &str = "libcase.so";
 
 /// The program that `cargo test --workspace` builds beside this test.
 fn host() -> PathBuf {
@@ -19,24 +21,6 @@ fn host() -> PathBuf {
     let host = release.join("host");
     assert!(host.is_file(), "no host: `cargo test --workspace`");
     host
-}
-
-fn put(folder: &Path, bytes: &[u8]) {
-    // By a new file under the old name, as linkers and package managers do it: the old one may be open.
-    let path = folder.join("libcase.so");
-    let _ = fs::remove_file(&path);
-    fs::write(&path, bytes).expect("room for a library");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our own file");
-}
-
-fn faulty(fault: &str) -> Vec<u8> {
-    let bytes = fs::read(library("faulty-load")).expect("just built");
-    let chosen = format!("espalier-fault: {fault:.<24}");
-    patched(
-        &bytes,
-        b"espalier-fault: nowhere:none............",
-        chosen.as_bytes(),
-    )
 }
 
 fn discover(folder: &TempDir) -> Registry {
@@ -82,7 +66,7 @@ fn a_component_is_called_elsewhere_with_its_options() {
         ),
     ];
     for (fault, role, words) in cases {
-        put(folder.path(), &faulty(fault));
+        put(&folder.path().join(CASE), &faulty(fault));
         let name = if role == Role::ADAPTER {
             "faulty-adapter"
         } else {
@@ -97,7 +81,7 @@ fn a_component_is_called_elsewhere_with_its_options() {
         );
         assert_eq!(error.exit_code(), 5, "{fault}");
     }
-    put(folder.path(), &faulty("nowhere:none"));
+    put(&folder.path().join(CASE), &faulty("nowhere:none"));
     let registry = discover(&folder);
     for (role, name) in [
         (Role::QUANTIZER, "faulty"),
@@ -124,7 +108,7 @@ fn a_rebuilt_library_stands_beside_the_one_that_is_open() {
     };
     let second = patched(&first, b"\"version\":\"0.1.0\"", b"\"version\":\"0.2.0\"");
     let versions = [&first, &second, &first].map(|bytes| {
-        put(folder.path(), bytes);
+        put(&folder.path().join(CASE), bytes);
         let (quantizer, identity) = make();
         let format = quantizer.format([4, 64]).expect("a shape that fits");
         assert_eq!(format.quantizer, "linear4");

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "embedded")]
+use espalier_interface::abi::{ABI_MAJOR, ABI_MINOR};
 use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::schedule::{ShardingRequest, UnitBytes};
 use espalier_interface::{ErrorCode, Role, Serial, Services};
@@ -20,8 +21,11 @@ use {
     espalier_qwen3 as _, espalier_single as _,
 };
 
-/// This interface's version as descriptors have it.
-const ABI: &str = "\"abi\":[0,2]";
+/// A library with another interface's version in its descriptor.
+fn of_another_abi(library: &[u8]) -> Vec<u8> {
+    let ours = format!("\"abi\":[{ABI_MAJOR},{ABI_MINOR}]");
+    patched(library, ours.as_bytes(), b"\"abi\":[0,9]")
+}
 
 static SERVICES: &dyn Services = &Serial;
 
@@ -60,8 +64,7 @@ fn folder(plugins: &[&str]) -> TempDir {
 
 fn put(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     let path = dir.join(format!("lib{name}.so"));
-    fs::write(&path, bytes).expect("room for a library");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our own file");
+    espalier_samples::put(&path, bytes);
     path
 }
 
@@ -261,11 +264,12 @@ fn the_first_of_a_name_serves_and_the_others_are_shown() {
 #[test]
 fn broken_libraries_are_listed_and_block_nothing_else() {
     let good = fs::read(shipped("llama")).expect("built");
-    let abi_there = patched(&good, ABI.as_bytes(), b"\"abi\":[0,9]");
+    let abi_there = of_another_abi(&good);
     let mut other_machine = good.clone();
     other_machine[18] = 183;
     let no_section = patched(&good, b".espalier\0", b".espalieR\0");
     let half = good.len() / 2;
+    let versions = format!("built for plugin interface 0.9, this host has {ABI_MAJOR}.{ABI_MINOR}");
     let cases: [(&str, &[u8], &str); 9] = [
         ("text", b"#!/bin/sh\n", "begins with `#!/b`"),
         ("empty", b"", "begins with nothing"),
@@ -278,11 +282,7 @@ fn broken_libraries_are_listed_and_block_nothing_else() {
         ("half", &good[..half], "truncated or damaged: "),
         ("tail", &good[..good.len() - 1], "truncated or damaged: "),
         ("sectionless", &no_section, "no section `.espalier`"),
-        (
-            "abi",
-            &abi_there,
-            "built for plugin interface 0.9, this host has 0.2",
-        ),
+        ("abi", &abi_there, &versions),
         ("machine", &other_machine, "found one for aarch64"),
     ];
     let dir = folder(&["single"]);
@@ -342,11 +342,7 @@ fn what_the_section_cannot_tell_is_told_when_the_library_is_opened() {
 fn a_run_that_names_a_broken_library_is_stopped_and_not_given_another() {
     let good = fs::read(shipped("llama")).expect("built");
     let dir = folder(&[]);
-    put(
-        dir.path(),
-        "llama",
-        &patched(&good, ABI.as_bytes(), b"\"abi\":[0,9]"),
-    );
+    put(dir.path(), "llama", &of_another_abi(&good));
     let registry = Registry::discover(&search(&[dir.path()]));
     let error = registry
         .create_family("llama", &Map::new(), SERVICES)

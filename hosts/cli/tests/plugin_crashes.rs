@@ -1,13 +1,11 @@
 //! Plugins that take the process down in the middle of a run -> the last line, and what a resumed run makes of it.
 
-mod faulty;
 mod training;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
 
-use faulty::faulty;
+use espalier_samples::{faulty, put};
 use training::{Training, last_line};
 
 /// A run of a few steps with a library that crashes in the middle of it.
@@ -20,8 +18,7 @@ impl Crash {
         let training = Training::new(&format!("--plugins {plugins} --plugin-dir plugins"));
         fs::create_dir(training.path("plugins")).expect("a folder");
         let path = training.path("plugins/libcase.so");
-        fs::write(&path, faulty(fault)).expect("room for a library");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our own file");
+        put(&path, &faulty(fault));
         Crash { training }
     }
 

@@ -1,6 +1,5 @@
 //! Libraries that are no plugin, or at fault when they are opened or made -> what the program makes of them.
 
-mod faulty;
 mod training;
 
 use std::fs;
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use espalier_samples::{Patch, library, library_against, patched};
-use faulty::faulty;
+use espalier_samples::{faulty, put};
 use serde_json::Value as Json;
 use training::{last_line, refused};
 
@@ -29,8 +28,7 @@ impl Place {
     fn put(&self, folder: &str, name: &str, bytes: &[u8]) -> PathBuf {
         fs::create_dir_all(self.path(folder)).expect("a folder");
         let path = self.path(folder).join(format!("lib{name}.so"));
-        fs::write(&path, bytes).expect("room for a library");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our own file");
+        put(&path, bytes);
         path
     }
 

@@ -1,15 +1,13 @@
 //! `host swap` beside a running `host train`: what it prints, how it ends, and that the run goes on to the same bits.
 
-mod faulty;
 mod training;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use faulty::faulty;
+use espalier_samples::{faulty, put};
 use training::{Training, last_line, refused};
 
 /// Longest wait for anything on a busy machine.
@@ -198,8 +196,7 @@ fn a_library_that_crashes_or_ends_a_process_leaves_the_run_as_it_was() {
         let folder = training.path(&fault.replace(':', "-"));
         fs::create_dir(&folder).expect("a folder");
         let path = folder.join("libcase.so");
-        fs::write(&path, faulty(fault)).expect("room for a library");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our own file");
+        put(&path, &faulty(fault));
         let words = format!("quantizer=faulty --plugin-dir {}", folder.display());
         let answer = job.ask(&words, number, "CONT");
         let words = format!("the run goes on as it was | libcase.so | {cause}");

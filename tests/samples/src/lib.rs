@@ -1,11 +1,16 @@
 //! The name of a plugin below `tests/plugins` -> its library, built as its author would build it.
 
 mod against;
+mod placed;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use against::{Patch, library_against, library_against_kept};
+pub use placed::put;
+
+/// What the bytes of `faulty-load` hold where its fault is chosen.
+const NO_FAULT: &[u8] = b"espalier-fault: nowhere:none............";
 
 /// The library of the sample plugin `package`. Cargo builds it first, beside the tests' own target directory.
 ///
@@ -33,6 +38,16 @@ pub fn patched(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
         bytes[at..at + to.len()].copy_from_slice(to);
     }
     bytes
+}
+
+/// The bytes of the sample `faulty-load` with `fault`, `PLACE:FAULT`.
+///
+/// # Panics
+/// As [`library`].
+pub fn faulty(fault: &str) -> Vec<u8> {
+    let bytes = std::fs::read(library("faulty-load")).expect("just built");
+    let chosen = format!("espalier-fault: {fault:.<24}");
+    patched(&bytes, NO_FAULT, chosen.as_bytes())
 }
 
 /// Builds in release what `arguments` name in the workspace at `folder`.

@@ -1,8 +1,7 @@
 //! A run of some steps that is asked for swaps after a step of its own, and what must be equal to the bit.
 #![allow(dead_code)] // Each test takes what it needs.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -63,11 +62,7 @@ impl Observer for Asking {
                 if let Some((after, path, content)) = &self.replaced
                     && *after == step.step
                 {
-                    // As a linker does: another file of the same name.
-                    let beside = path.with_extension("new");
-                    fs::write(&beside, content).expect("written");
-                    fs::set_permissions(&beside, Permissions::from_mode(0o755)).expect("ours");
-                    fs::rename(&beside, path).expect("renamed");
+                    espalier_samples::put(path, content);
                 }
                 if self.stop_after == Some(step.step) {
                     self.stop.request(15);
