@@ -20,7 +20,6 @@ use crate::stop::StopFlag;
 use crate::swap::SwapRecord;
 
 pub(crate) use run::{Opened, Opening, Run};
-pub use weights::load;
 pub(crate) use weights::{Loading, check_saved_adapter};
 pub use weights::{load, load_inspected};
 
