@@ -11,6 +11,7 @@ pub mod adamw;
 pub mod arithmetic;
 pub mod attention;
 pub mod bias;
+pub mod cascade;
 pub mod cast;
 pub mod columns;
 pub mod cross_entropy;

@@ -1,34 +1,23 @@
 //! Numbers -> their mean, added in the order of torch's CPU sum, so that the last bit agrees.
-//!
-//! The order depends on the count alone. torch with more than one thread splits sums of 32768
-//! numbers and more by its thread count; this is its single-thread order.
 
-/// Columns that are added side by side, of the vector and of the scalar path.
-const COLUMNS: usize = 4;
-/// f32 numbers in one of torch's vectors (it sums with AVX2 width on every x86 CPU).
-const LANES: usize = 8;
-/// Levels of the cascade.
-const LEVELS: usize = 4;
+use espalier_kernels::cascade::{LANES, sum_lanes, sum_vectors};
 
 /// The mean of the f32 numbers whose little-endian bytes `x` holds; 0 for none.
 ///
 /// # Source
-/// pytorch `aten/src/ATen/native/cpu/SumKernel.cpp`, `vectorized_inner_sum` and `multi_row_sum`.
+/// pytorch `aten/src/ATen/native/cpu/SumKernel.cpp`, `vectorized_inner_sum`.
 pub fn mean(x: &[u8]) -> f32 {
     let count = x.len() / 4;
     let sum = match count {
         0 => return 0.0,
-        1..LANES => row_sum::<1>(x)[0],
+        1..LANES => sum_vectors(x.chunks_exact(4).map(load::<1>))[0],
         _ => {
-            let (vectors, rest) = x.split_at(count / LANES * LANES * 4);
-            let mut sum = 0.0;
-            for number in rest.chunks_exact(4) {
-                sum += load::<1>(number)[0];
-            }
-            for partial in row_sum::<LANES>(vectors) {
-                sum += partial;
-            }
-            sum
+            let vectors = x.chunks_exact(4 * LANES);
+            let tail = vectors.remainder().chunks_exact(4).map(load::<1>);
+            sum_lanes(
+                sum_vectors(vectors.map(load::<LANES>)),
+                tail.map(|[number]| number),
+            )
         }
     };
     sum / count as f32
@@ -42,77 +31,6 @@ fn load<const N: usize>(bytes: &[u8]) -> [f32; N] {
         *number = f32::from_le_bytes(bytes.try_into().expect("four bytes"));
     }
     vector
-}
-
-/// The lane-wise sum of the vectors in `x`, taken as a matrix of `COLUMNS` columns.
-fn row_sum<const N: usize>(x: &[u8]) -> [f32; N] {
-    let row_bytes = 4 * N * COLUMNS;
-    let (matrix, rest) = x.split_at(x.len() / row_bytes * row_bytes);
-    let mut columns = cascade::<N>(matrix);
-    for vector in rest.chunks_exact(4 * N) {
-        add(&mut columns[0], &load(vector));
-    }
-    let [mut total, others @ ..] = columns;
-    for column in &others {
-        add(&mut total, column);
-    }
-    total
-}
-
-/// The column sums of the row-major `matrix`: runs of rows are added up, then runs of runs, over
-/// four levels.
-fn cascade<const N: usize>(matrix: &[u8]) -> [[f32; N]; COLUMNS] {
-    let row_bytes = 4 * N * COLUMNS;
-    let num_rows = matrix.len() / row_bytes;
-    let level_power = (ceil_log2(num_rows) / LEVELS).max(4);
-    let run = 1 << level_power;
-    let mut levels = [[[0.0; N]; COLUMNS]; LEVELS];
-    let (runs, rest) = matrix.split_at(num_rows / run * run * row_bytes);
-    for (i, rows) in runs.chunks_exact(run * row_bytes).enumerate() {
-        for row in rows.chunks_exact(row_bytes) {
-            add_row(&mut levels[0], &load_row(row));
-        }
-        let done = (i + 1) * run;
-        for level in 1..LEVELS {
-            let below = std::mem::replace(&mut levels[level - 1], [[0.0; N]; COLUMNS]);
-            add_row(&mut levels[level], &below);
-            if done & ((run - 1) << (level * level_power)) != 0 {
-                break;
-            }
-        }
-    }
-    let [mut total, upper @ ..] = levels;
-    for row in rest.chunks_exact(row_bytes) {
-        add_row(&mut total, &load_row(row));
-    }
-    for level in &upper {
-        add_row(&mut total, level);
-    }
-    total
-}
-
-#[inline(always)]
-fn load_row<const N: usize>(bytes: &[u8]) -> [[f32; N]; COLUMNS] {
-    std::array::from_fn(|column| load(&bytes[4 * N * column..4 * N * (column + 1)]))
-}
-
-fn ceil_log2(n: usize) -> usize {
-    if n <= 2 {
-        return 1; // as torch's utils::CeilLog2
-    }
-    (usize::BITS - (n - 1).leading_zeros()) as usize
-}
-
-fn add<const N: usize>(sum: &mut [f32; N], x: &[f32; N]) {
-    for (s, v) in sum.iter_mut().zip(x) {
-        *s += v;
-    }
-}
-
-fn add_row<const N: usize>(sum: &mut [[f32; N]; COLUMNS], x: &[[f32; N]; COLUMNS]) {
-    for (s, v) in sum.iter_mut().zip(x) {
-        add(s, v);
-    }
 }
 
 #[cfg(test)]
