@@ -352,19 +352,19 @@ fn a_run_that_names_a_broken_library_is_stopped_and_not_given_another() {
     assert_eq!(error.exit_code(), 5);
     // A damaged file may have held any name: it is shown where a name is missing.
     let dir = folder(&[]);
-    put(dir.path(), "hqq", b"damaged");
+    put(dir.path(), "gptq", b"damaged");
     let registry = Registry::discover(&search(&[dir.path()]));
     let error = registry
-        .create_quantizer("hqq", &Map::new(), SERVICES)
+        .create_quantizer("gptq", &Map::new(), SERVICES)
         .err()
         .expect("unknown");
     let message = error.to_string();
     assert!(
-        message.contains("unknown quantizer `hqq`; known: nf4, fp4, int8"),
+        message.contains("unknown quantizer `gptq`; known: nf4, fp4, int8"),
         "{message}"
     );
     assert!(
-        message.contains("not usable: /") && message.contains("libhqq.so"),
+        message.contains("not usable: /") && message.contains("libgptq.so"),
         "{message}"
     );
 }

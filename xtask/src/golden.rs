@@ -40,6 +40,7 @@ pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
     };
     std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     run(script("bnb.py").current_dir(&out))?;
+    run(script("make_hqq.py").current_dir(&out))?;
     for made in [
         "make_llama.py",
         "make_families.py",
@@ -65,7 +66,7 @@ pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
 /// # Errors
 /// Where Python cannot run or cannot import a peer.
 pub fn require(python: &Path, requirements: &Path) -> Result<()> {
-    let test = "import torch, transformers, peft, bitsandbytes, safetensors, tokenizers";
+    let test = "import torch, transformers, peft, bitsandbytes, hqq, safetensors, tokenizers";
     let output = Command::new(python)
         .args(["-c", test])
         .output()

@@ -9,8 +9,9 @@ use std::process::Command;
 
 use serde_json::Value as Json;
 
-const PLUGINS: [&str; 8] = [
+const PLUGINS: [&str; 9] = [
     "backend_cpu",
+    "hqq",
     "llama",
     "lora",
     "mistral",

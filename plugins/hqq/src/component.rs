@@ -1,0 +1,238 @@
+//! Checked options -> the component `hqq`.
+
+use std::sync::Arc;
+
+use espalier_interface::{
+    Component, DType, Instance, OptionKind, OptionSpec, Options, PluginError, Result, Role,
+    Services,
+};
+
+use crate::grouping::Axis;
+use crate::meta::MetaStore;
+use crate::profile::Profile;
+use crate::quantizer::{HqqQuantizer, Zeros};
+
+/// The component `hqq`.
+pub const HQQ: Component = Component {
+    name: "hqq",
+    role: Role::QUANTIZER,
+    doc: "half-quadratic quantization: 8 to 1 bits, a scale and a zero a group, as the hqq library",
+    options: &[
+        OptionSpec {
+            name: "bits",
+            kind: OptionKind::INTEGER,
+            default: "4",
+            range: "8 | 6 | 5 | 4 | 3 | 2 | 1",
+            doc: "bits of a code; 6 and 5 take 8 on disk and in memory, as in hqq, 3 take 3.2",
+        },
+        OptionSpec {
+            name: "group_size",
+            kind: OptionKind::INTEGER,
+            default: "64",
+            range: "8..=1048576",
+            doc: "weights that share a scale and a zero; a multiple of 8 that divides the number of weights",
+        },
+        OptionSpec {
+            name: "axis",
+            kind: OptionKind::INTEGER,
+            default: "1",
+            range: "0 | 1",
+            doc: "1: a group's weights follow one another; 0: they lie apart, spread over the whole weight",
+        },
+        OptionSpec {
+            name: "profile",
+            kind: OptionKind::TEXT,
+            default: "\"0.2.8\"",
+            range: "0.2.8 | 2024-03",
+            doc: "which hqq to follow; 2024-03: beta grows by kappa, zeros are quantized to 8 bits",
+        },
+        OptionSpec {
+            name: "optimize",
+            kind: OptionKind::BOOL,
+            default: "true",
+            range: "",
+            doc: "let the half-quadratic solver move the zeros",
+        },
+        OptionSpec {
+            name: "meta",
+            kind: OptionKind::TEXT,
+            default: "\"auto\"",
+            range: "auto | f32 | f16 | bf16 | zero-8bit | 8bit",
+            doc: "how scales and zeros are stored; auto: f32, and zero-8bit in profile 2024-03, which alone has 8 bits",
+        },
+    ],
+    capabilities: &[],
+    create,
+};
+
+fn create(options: &Options, services: Arc<dyn Services>) -> Result<Instance> {
+    let profile = Profile::named(&options.text("profile")?)?;
+    Ok(Instance::Quantizer(Box::new(HqqQuantizer {
+        bits: bits(options, profile)?,
+        group_size: group_size(options)?,
+        axis: match options.count("axis")? {
+            0 => Axis::Strided,
+            1 => Axis::Consecutive,
+            other => return Err(expected("axis", "0 or 1", other)),
+        },
+        profile,
+        zeros: match options.flag("optimize")? {
+            true => Zeros::Solved,
+            false => Zeros::Kept,
+        },
+        meta: meta(options, profile)?,
+        services,
+    })))
+}
+
+fn bits(options: &Options, profile: Profile) -> Result<u32> {
+    let all = [8, 6, 5, 4, 3, 2, 1];
+    match options.number("bits")? {
+        1.58 => Err(PluginError::invalid(
+            "option `bits`: ternary weights (1.58 bits) are not offered: hqq itself packs them into 2 bits; set bits = 2",
+        )),
+        found if !all.map(f64::from).contains(&found) => {
+            Err(expected("bits", "8, 6, 5, 4, 3, 2 or 1", found))
+        }
+        6.0 | 5.0 if profile == Profile::March2024 => Err(PluginError::invalid(format!(
+            "option `bits`: profile {} has 8, 4, 3, 2 and 1; set profile = \"{}\"",
+            profile.name(),
+            Profile::V0_2_8.name()
+        ))),
+        found => Ok(found as u32),
+    }
+}
+
+fn group_size(options: &Options) -> Result<u64> {
+    match options.count("group_size")? {
+        size if size >= 8 && size.is_multiple_of(8) => Ok(size),
+        size => Err(expected("group_size", "a multiple of 8", size)),
+    }
+}
+
+fn meta(options: &Options, profile: Profile) -> Result<MetaStore> {
+    let name = options.text("meta")?;
+    if name == "auto" {
+        return Ok(match profile {
+            Profile::V0_2_8 => MetaStore::Plain(DType::F32),
+            Profile::March2024 => MetaStore::ZeroEightBit,
+        });
+    }
+    match MetaStore::named(&name) {
+        Some(store) if store.is_quantized() && profile == Profile::V0_2_8 => {
+            Err(PluginError::invalid(format!(
+                "option `meta`: hqq gave up \"{name}\" before 0.2.8; set profile = \"{}\", or meta = \"bf16\" for less memory",
+                Profile::March2024.name()
+            )))
+        }
+        Some(store) => Ok(store),
+        None => Err(expected(
+            "meta",
+            "auto, f32, f16, bf16, zero-8bit or 8bit",
+            name,
+        )),
+    }
+}
+
+fn expected(option: &str, expected: &str, found: impl std::fmt::Display) -> PluginError {
+    PluginError::invalid(format!(
+        "option `{option}`: expected {expected}, found {found}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use espalier_interface::{Quantizer, Serial};
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+
+    fn create(given: Json) -> Result<Box<dyn Quantizer>> {
+        let mut options = Options::default();
+        for spec in HQQ.options {
+            let default = serde_json::from_str(spec.default).expect("JSON text");
+            options.0.insert(spec.name.to_owned(), default);
+        }
+        let Json::Object(given) = given else {
+            panic!("options are an object");
+        };
+        options.0.extend(given);
+        match (HQQ.create)(&options, Arc::new(Serial))? {
+            Instance::Quantizer(quantizer) => Ok(quantizer),
+            _ => panic!("hqq is a quantizer"),
+        }
+    }
+
+    #[test]
+    fn what_is_not_offered_is_refused_in_words() {
+        for (given, words) in [
+            (json!({"bits": 1.58}), "set bits = 2"),
+            (json!({"bits": 7}), "found 7"),
+            (json!({"bits": 0}), "8, 6, 5, 4, 3, 2 or 1, found 0"),
+            (
+                json!({"bits": 5, "profile": "2024-03"}),
+                "set profile = \"0.2.8\"",
+            ),
+            (json!({"group_size": 60}), "a multiple of 8, found 60"),
+            (json!({"group_size": 0}), "a multiple of 8, found 0"),
+            (json!({"axis": 2}), "0 or 1, found 2"),
+            (json!({"profile": "0.3"}), "found \"0.3\""),
+            (json!({"meta": "f8"}), "bf16, zero-8bit or 8bit, found f8"),
+            (json!({"meta": "8bit"}), "set profile = \"2024-03\""),
+        ] {
+            let Err(error) = create(given.clone()) else {
+                panic!("{given} is taken");
+            };
+            assert!(error.message.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_refused_with_the_way_out() {
+        for (given, shape, words) in [
+            (json!({"group_size": 128}), [5, 40], "40 and 200 do"),
+            (json!({}), [3, 64], "shape [3, 64] has 3 groups of 64"),
+            (
+                json!({"bits": 1, "axis": 0, "group_size": 200}),
+                [5, 40],
+                "",
+            ),
+            (
+                json!({"profile": "2024-03", "meta": "8bit"}),
+                [64, 64],
+                "\"zero-8bit\"",
+            ),
+        ] {
+            let outcome = create(given).expect("options").format(shape);
+            match words {
+                "" => drop(outcome.expect("it fits")),
+                words => {
+                    let error = outcome.expect_err(words);
+                    assert!(error.message.contains(words), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_options() {
+        for (given, bits) in [
+            (json!({}), 4.0 + 64.0 / 64.0),
+            (json!({"meta": "bf16", "bits": 2}), 2.0 + 32.0 / 64.0),
+            (json!({"bits": 6}), 8.0 + 1.0),
+            (json!({"bits": 1, "axis": 0, "group_size": 128}), 1.0 + 0.5),
+            (json!({"bits": 3, "axis": 0}), 32.0 * 7.0 / 64.0 + 1.0),
+            (json!({"profile": "2024-03"}), 4.0 + 40.0 / 64.0),
+            (
+                json!({"profile": "2024-03", "meta": "8bit"}),
+                4.0 + 16.5 / 64.0,
+            ),
+        ] {
+            let format = create(given.clone()).expect("options").format([1024, 1024]);
+            let format = format.expect("it fits");
+            format.validate().expect("it agrees with itself");
+            let found = 8.0 * format.bytes() as f64 / f64::from(1024 * 1024);
+            assert!((found - bits).abs() < 2e-4, "{given}: {found} bits");
+        }
+    }
+}
