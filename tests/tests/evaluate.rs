@@ -68,6 +68,10 @@ fn losses_are_those_of_transformers_dense_and_packed() {
             &[("plugins", "\"nf4\"")][..],
             "llama/base_forward_nf4.safetensors",
         ),
+        (
+            &[("plugins", "\"hqq\"")][..],
+            "llama/base_forward_hqq.safetensors",
+        ),
     ] {
         let found = evaluate(&config(&data, keys));
         let expected = Golden::open(golden).numbers("loss")[0];

@@ -12,6 +12,8 @@ use serde_json::Value as Json;
 
 const LORA: &str = "[\"lora\"]";
 const NF4_LORA: &str = "[\"nf4\", \"lora\"]";
+/// 4 bits in groups of 64 along axis 1, its defaults.
+const HQQ_LORA: &str = "[\"hqq\", \"lora\"]";
 /// The adapter of the golden runs: rank 8, scaling 2, all linears of layers.
 const ADAPTER: [(&str, &str); 2] = [("adapter.lora.rank", "8"), ("adapter.lora.alpha", "16")];
 const F32: (&str, &str) = ("model.compute", "\"f32\"");
@@ -150,10 +152,11 @@ fn full_fine_tuning_gradients() {
 }
 
 #[test]
-fn lora_gradients_on_a_dense_and_an_nf4_base() {
+fn lora_gradients_on_a_dense_and_a_packed_base() {
     for (tag, plugins, rslora) in [
         ("lora_f32", LORA, "false"),
         ("lora_nf4", NF4_LORA, "false"),
+        ("lora_hqq", HQQ_LORA, "false"),
         ("rslora_f32", LORA, "true"),
     ] {
         let golden = Golden::open(&format!("llama/grads_{tag}.safetensors"));
@@ -247,6 +250,7 @@ fn twenty_adamw_steps_follow_the_golden_curves() {
     for (tag, plugins, rslora) in [
         ("lora_f32", LORA, "false"),
         ("lora_nf4", NF4_LORA, "false"),
+        ("lora_hqq", HQQ_LORA, "false"),
         ("rslora_f32", LORA, "true"),
     ] {
         let mut keys = [OPTIM.as_slice(), &TRAIN].concat();

@@ -18,6 +18,8 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
+from hqq.core.quantize import BaseQuantizeConfig, HQQLinear
+
 import bitsandbytes as bnb
 import flat_dequantize  # noqa: F401  (repairs bitsandbytes' CPU decoding)
 
@@ -162,6 +164,8 @@ def variant(name, override):
 def base(kind):
     if kind == "f32":
         return load("tiny-trained")
+    if kind == "hqq":
+        return hqq_base()
     return load(
         "tiny-trained",
         quantization_config=BitsAndBytesConfig(
@@ -172,6 +176,18 @@ def base(kind):
         ),
         device_map="cpu",
     )
+
+
+def hqq_base():
+    """All linears of layers in 4 bits, groups of 64 along axis 1."""
+    model = load("tiny-trained")
+    for name, module in list(model.named_modules()):
+        if isinstance(module, torch.nn.Linear) and "lm_head" not in name:
+            parent, leaf = name.rsplit(".", 1)
+            config = BaseQuantizeConfig(nbits=4, group_size=64, axis=1)
+            layer = HQQLinear(module, config, compute_dtype=torch.float32, device="cpu")
+            setattr(model.get_submodule(parent), leaf, layer)
+    return model
 
 
 def quantized_base():
@@ -188,11 +204,16 @@ def quantized_base():
         if isinstance(module, bnb.nn.Linear4bit)
     }
     save_file(decoded, OUT / "base_dequant_nf4.safetensors")
+    base_forward("nf4", model)
+    base_forward("hqq", base("hqq").train())
+
+
+def base_forward(kind, model):
     with torch.no_grad():
         result = model(input_ids=tokens, labels=tokens)
     out = {"logits": stored(result.logits), "loss": stored(result.loss).reshape(1)}
-    save_file(out, OUT / "base_forward_nf4.safetensors")
-    summary["base_forward_nf4"] = result.loss.item()
+    save_file(out, OUT / f"base_forward_{kind}.safetensors")
+    summary[f"base_forward_{kind}"] = result.loss.item()
 
 
 def with_adapter(kind, **options):
@@ -248,7 +269,7 @@ def adapter(tag, kind, **options):
     }
     final = {key[name]: stored(param) for name, param in trained.items()}
     save_file(final, OUT / f"final_params_{tag}.safetensors")
-    if tag.startswith("lora_"):
+    if tag in ("lora_f32", "lora_nf4"):
         model.save_pretrained(OUT / f"adapter_trained_{kind}")
 
 
@@ -285,6 +306,7 @@ def main():
     quantized_base()
     adapter("lora_f32", "f32")
     adapter("lora_nf4", "nf4")
+    adapter("lora_hqq", "hqq")
     adapter("rslora_f32", "f32", use_rslora=True)
     clipped_cosine()
     (OUT / "summary.json").write_text(json.dumps(summary, indent=1))
