@@ -13,7 +13,9 @@ mod seal;
 mod verify;
 
 pub use difference::Difference;
-pub(crate) use difference::{config_differences, differences, plugin_differences};
+pub(crate) use difference::{
+    config_differences, differences, leaves, plugin_differences, tree_differences,
+};
 pub use directory::{Checkpoint, Checkpoints, ResumeFrom};
 pub use error::CheckpointError;
 pub use manifest::{Manifest, Position, Progress};

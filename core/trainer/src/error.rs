@@ -113,6 +113,38 @@ pub enum Error {
         /// What the user can do.
         next_step: String,
     },
+    /// An arm of a comparison is at fault.
+    #[error("arm `{arm}`: {source}")]
+    Arm {
+        /// Its name.
+        arm: String,
+        /// What is wrong with it.
+        source: Box<Error>,
+    },
+    /// Arms of a comparison failed; the others are done.
+    #[error("{failed} of {runs} runs failed; the first, of arm `{arm}`: {message}")]
+    ArmsFailed {
+        /// Runs that failed.
+        failed: usize,
+        /// All runs.
+        runs: usize,
+        /// The first arm that failed.
+        arm: String,
+        /// What it said.
+        message: String,
+    },
+    /// A signal ended a comparison.
+    #[error("stopped by signal {signal}: {done} of {runs} runs are done")]
+    ComparisonStopped {
+        /// The signal's number.
+        signal: i32,
+        /// Runs that had come to their end.
+        done: usize,
+        /// All runs.
+        runs: usize,
+        /// The command that goes on, where it is known.
+        command: Option<String>,
+    },
     /// A signal ended what writes nothing.
     #[error("stopped by signal {signal}")]
     Interrupted {
@@ -167,8 +199,24 @@ impl Error {
         self
     }
 
+    /// The same error, of the arm `arm` of a comparison.
+    pub(crate) fn of_arm(self, arm: &str) -> Self {
+        Error::Arm {
+            arm: arm.to_owned(),
+            source: Box::new(self),
+        }
+    }
+
+    /// The same error, with the command that goes on with the comparison that it ended.
+    pub fn going_on(mut self, resuming: impl FnOnce() -> String) -> Self {
+        if let Error::ComparisonStopped { command, .. } = &mut self {
+            *command = Some(resuming());
+        }
+        self
+    }
+
     /// The process's exit code: 2 usage or config, 3 data, 4 checkpoint, 5 plugin, 6 peer,
-    /// 7 numbers, 8 resources, 128 + the signal after a signal.
+    /// 7 numbers, 8 resources, 9 arms of a comparison, 128 + the signal after a signal.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Config(_) | Error::Usage { .. } => 2,
@@ -187,9 +235,10 @@ impl Error {
             Error::NotFinite { .. } | Error::LogitsNotFinite { .. } | Error::Unwritable { .. } => 7,
             Error::OutOfMemory { .. } => 8,
             Error::SwapRefused { exit_code, .. } => *exit_code,
-            Error::Stopped { signal, .. } | Error::Interrupted { signal } => {
-                u8::try_from(128 + signal).unwrap_or(130)
-            }
+            Error::Arm { source, .. } => source.exit_code(),
+            Error::ArmsFailed { .. } => 9,
+            Error::ComparisonStopped { signal, .. } => signal_code(*signal),
+            Error::Stopped { signal, .. } | Error::Interrupted { signal } => signal_code(*signal),
         }
     }
 
@@ -232,6 +281,16 @@ impl Error {
             Error::OutOfMemory { .. } => memory_step(),
             Error::SwapRefused { next_step, .. } => next_step.clone(),
             Error::Interrupted { .. } => "start again".into(),
+            Error::Arm { source, .. } => source.next_step(),
+            Error::ArmsFailed { .. } => {
+                "see the report of the others; correct what it says and go on with --resume, which \
+                 tries the failed runs again"
+                    .into()
+            }
+            Error::ComparisonStopped { command, .. } => match command {
+                Some(command) => format!("every run is saved: go on with {command}"),
+                None => "every run is saved: go on with --resume".into(),
+            },
             Error::Stopped { saved, .. } => match saved {
                 Some(path) => format!(
                     "go on with --resume: what was learned so far is in {}",
@@ -276,6 +335,10 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 pub fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(" ")
+}
+
+fn signal_code(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(130)
 }
 
 fn memory_step() -> String {

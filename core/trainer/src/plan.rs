@@ -261,7 +261,14 @@ impl RunPlan {
     /// [`Error::OutOfMemory`] with both numbers.
     pub fn check(&self, available: u64) -> Result<(), Error> {
         // What the program holds already is not among what is available.
-        let needed = self.memory.needed();
+        self.check_needed(self.memory.needed(), available)
+    }
+
+    /// As [`RunPlan::check`], of a run that needs `needed` bytes beside the program's.
+    ///
+    /// # Errors
+    /// As [`RunPlan::check`].
+    pub fn check_needed(&self, needed: u64, available: u64) -> Result<(), Error> {
         if needed <= available {
             return Ok(());
         }

@@ -72,7 +72,7 @@ pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> 
     let mut found = config_differences(old, new, step);
     let others: [(&str, Read); 6] = [
         ("", |run| {
-            flat(&json!({"espalier": run["espalier"], "world": run["world"]}))
+            leaves(&json!({"espalier": run["espalier"], "world": run["world"]}))
         }),
         ("plugin ", |run| plugins(&run["plugins"])),
         ("model file ", |run| hashes(&run["model"]["files"])),
@@ -88,7 +88,7 @@ pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> 
     // What the rest leads to, and so only told where nothing above explains it.
     if found.is_empty() {
         let derived = |run: &Json| {
-            flat(&json!({
+            leaves(&json!({
                 "plan": run["plan_sha256"],
                 "tokenizer": run["data"]["tokenizer_sha256"],
                 "rows of the first step": run["data"]["first_step_sha256"],
@@ -112,6 +112,11 @@ pub(crate) fn plugin_differences(
             differences,
         })),
     }
+}
+
+/// What of the tree `new` differs from `old`.
+pub(crate) fn tree_differences(old: &Json, new: &Json) -> Vec<Difference> {
+    compare(&leaves(old), &leaves(new), Part::Config, "")
 }
 
 /// As [`differences`], of the config alone.
@@ -163,11 +168,15 @@ type Read = fn(&Json) -> Leaves;
 /// The keys of the config that matter.
 fn config(run: &Json) -> Leaves {
     let mut config = run["config"].clone();
+    if let Some(sections) = config.as_object_mut() {
+        // What other runs it is compared with says nothing of this one.
+        sections.retain(|key, _| !["compare", "arms"].contains(&key.as_str()));
+    }
     // Components are chosen by name, one a role: their order says nothing.
     if let Some(plugins) = config.get_mut("plugins").and_then(Json::as_array_mut) {
         plugins.sort_by_key(ToString::to_string);
     }
-    let mut leaves = flat(&config);
+    let mut leaves = leaves(&config);
     leaves.retain(|key, _| !FREE.contains(&key.as_str()));
     leaves
 }
@@ -185,7 +194,7 @@ fn plugins(list: &Json) -> Leaves {
         let name = name.and_then(|name| name.as_str().map(str::to_owned));
         by_name.insert(name.unwrap_or_default(), plugin);
     }
-    flat(&Json::Object(by_name))
+    leaves(&Json::Object(by_name))
 }
 
 /// Hashes of files, by name inside a directory and else by number: equal wherever they lie.
@@ -204,7 +213,7 @@ fn hashes(list: &Json) -> Leaves {
 }
 
 /// The plain values of a tree by their dotted keys; unset ones are left out.
-fn flat(value: &Json) -> Leaves {
+pub(crate) fn leaves(value: &Json) -> Leaves {
     fn collect(value: &Json, key: &str, leaves: &mut Leaves) {
         match value {
             Json::Object(entries) => {

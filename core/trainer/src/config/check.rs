@@ -8,7 +8,7 @@ use super::sources::{Layer, join};
 use super::{Config, ConfigError, SiteRule, known, nearest};
 
 /// Lists whose items may also be given as one string with commas.
-const COMMA_LISTS: [&str; 2] = ["plugins", "run.devices"];
+const COMMA_LISTS: [&str; 3] = ["plugins", "run.devices", "compare.arms"];
 
 /// Checks `layer` against `known`, the defaults as a tree, and turns a lone string into a list
 /// where the key wants a list.
@@ -39,6 +39,7 @@ impl Checker<'_> {
                     self.sections(value, &here)?;
                 }
                 Some(_) if here == "sites" => self.sites(value)?,
+                Some(_) if here == "arms" => self.arms(value)?,
                 Some(default) => self.value(value, default, &here)?,
             }
         }
@@ -90,19 +91,41 @@ impl Checker<'_> {
     fn sites(&self, value: &mut Value) -> Result<(), ConfigError> {
         let default = serde_json::to_value(SiteRule::default()).unwrap_or_default();
         let known = known::filled::<SiteRule>(default);
-        let Value::Array(rules) = value else {
-            return Err(self.wrong_type("sites", "a list of tables [[sites]]", value));
+        let needed = ("match", "a pattern of site names");
+        self.tables(value, "sites", &known, needed)
+    }
+
+    /// `[[arms]]`: a name, components, and sections as the config has them. What stands in those is checked once they are
+    /// laid over the rest.
+    fn arms(&self, value: &mut Value) -> Result<(), ConfigError> {
+        let mut known = self.known.clone();
+        known.retain(|key, _| !["arms", "compare"].contains(&key.as_str()));
+        known.insert("name".into(), Value::String(String::new()));
+        self.tables(value, "arms", &known, ("name", "a name for the arm"))
+    }
+
+    /// A list of tables `[[path]]` with the keys `known`, each with a `needed` one.
+    fn tables(
+        &self,
+        value: &mut Value,
+        path: &str,
+        known: &Map<String, Value>,
+        (needed, meaning): (&str, &str),
+    ) -> Result<(), ConfigError> {
+        let Value::Array(entries) = value else {
+            let expected = format!("a list of tables [[{path}]]");
+            return Err(self.wrong_type(path, &expected, value));
         };
-        for (index, rule) in rules.iter_mut().enumerate() {
-            let path = format!("sites.{index}");
-            let Value::Object(rule) = rule else {
-                return Err(self.wrong_type(&path, "a table", rule));
+        for (index, entry) in entries.iter_mut().enumerate() {
+            let path = format!("{path}.{index}");
+            let Value::Object(entry) = entry else {
+                return Err(self.wrong_type(&path, "a table", entry));
             };
-            self.table(rule, &known, &path)?;
-            if !rule.contains_key("match") {
+            self.table(entry, known, &path)?;
+            if !entry.contains_key(needed) {
                 return Err(ConfigError::Value {
-                    key: format!("{path}.match"),
-                    expected: "a pattern of site names".into(),
+                    key: format!("{path}.{needed}"),
+                    expected: meaning.into(),
                     found: "nothing".into(),
                     origin: Box::new(self.layer.origin(&path)),
                 });

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use serde_json::{Map, Value};
 
-use super::{Config, DataOptions, ModelOptions, OptimOptions, RunOptions};
+use super::{CompareOptions, Config, DataOptions, ModelOptions, OptimOptions, RunOptions};
 
 /// `config` as a tree of sections, every key in the order in which its struct declares it and
 /// an unset one as `null`, also where serializing leaves it out.
@@ -22,6 +22,7 @@ pub(super) fn tree(config: &Config) -> Map<String, Value> {
     complete(&mut tree, "model", filled::<ModelOptions>);
     complete(&mut tree, "data", filled::<DataOptions>);
     complete(&mut tree, "optim", filled::<OptimOptions>);
+    complete(&mut tree, "compare", filled::<CompareOptions>);
     tree
 }
 

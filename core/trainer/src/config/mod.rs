@@ -5,6 +5,7 @@
 //! keys, wrong types and values out of range, and remembers for every value which layer gave it.
 
 mod check;
+mod compare;
 mod error;
 mod known;
 mod model;
@@ -23,15 +24,18 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::data::{DataOptions, TooLong, TrainOn};
+pub use compare::{ArmOptions, CompareOptions, Turns};
 pub use error::ConfigError;
 pub use model::{ComputeType, Init, ModelOptions, ParamType, Recompute};
 pub use nearest::nearest;
 pub use optim::{OptimOptions, Schedule};
 pub use origin::Origin;
+pub(crate) use render::toml_value;
 pub use resolve::{Need, ResolvedConfig, resolve};
 pub use run::RunOptions;
 pub use sites::SiteRule;
 pub use sources::Sources;
+pub(crate) use sources::parse_value;
 
 /// A plugin's options as written: checked later against the options that the plugin declares.
 pub type Section = serde_json::Map<String, serde_json::Value>;
@@ -62,6 +66,10 @@ pub struct Config {
     pub collective: BTreeMap<String, Section>,
     /// `[[sites]]`: exceptions for single sites, the last match wins.
     pub sites: Vec<SiteRule>,
+    /// `[compare]`: how arms are compared; a single run does not ask.
+    pub compare: CompareOptions,
+    /// `[[arms]]`: what is compared.
+    pub arms: Vec<ArmOptions>,
 }
 
 impl Config {

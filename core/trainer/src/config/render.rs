@@ -74,7 +74,7 @@ fn quoted_key(key: &str) -> String {
     }
 }
 
-fn toml_value(value: &Value) -> String {
+pub(crate) fn toml_value(value: &Value) -> String {
     match value {
         Value::String(text) => toml::Value::String(text.clone()).to_string(),
         Value::Array(items) => {

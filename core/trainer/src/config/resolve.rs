@@ -130,12 +130,34 @@ impl ResolvedConfig {
     ) -> Result<Self, ConfigError> {
         let below = Sources::default().recorded("the run", self.values());
         let sources = sets.iter().fold(below.recorded(flag, values), Sources::set);
-        let overlaid = resolve(&sources)?;
+        self.again(&sources)
+    }
+
+    /// This config without the values of `keys` (`model.adapter`), which take their defaults.
+    ///
+    /// # Errors
+    /// Values that do not go together any more.
+    pub(crate) fn without(&self, keys: &[&str]) -> Result<Self, ConfigError> {
+        let mut values = Value::Object(self.values());
+        for key in keys {
+            let path = format!("/{}", key.replace('.', "/"));
+            let (section, name) = path.rsplit_once('/').expect("it begins with one");
+            let section = values.pointer_mut(section).and_then(Value::as_object_mut);
+            section.map(|section| section.remove(name));
+        }
+        let Value::Object(values) = values else {
+            unreachable!("it was a table before")
+        };
+        self.again(&Sources::default().recorded("the run", values))
+    }
+
+    /// What `sources` come to, read beside this config.
+    fn again(&self, sources: &Sources) -> Result<Self, ConfigError> {
         Ok(ResolvedConfig {
             config_dir: self.config_dir.clone(),
             prober: self.prober.clone(),
             own_adapter_options: self.own_adapter_options,
-            ..overlaid
+            ..resolve(sources)?
         })
     }
 

@@ -8,6 +8,8 @@ use crate::data::DataError;
 /// Checks every rule that holds whatever the plugins are.
 pub(super) fn check(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
     run(resolved)?;
+    let seeds = resolved.config().compare.seeds;
+    resolved.range("compare.seeds", seeds, seeds >= 1, "1 or more")?;
     data(resolved)?;
     optim(resolved)
 }
@@ -20,6 +22,10 @@ fn run(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
         i64::try_from(run.seed).is_ok(),
         "below 2^63",
     )?;
+    if let Some(seed) = resolved.config().data.split_seed {
+        let key = "data.split_seed";
+        resolved.range(key, seed, i64::try_from(seed).is_ok(), "below 2^63")?;
+    }
     resolved.range("run.epochs", run.epochs, run.epochs >= 1, "1 or more")?;
     resolved.range(
         "run.keep_last",

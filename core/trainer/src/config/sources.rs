@@ -201,7 +201,7 @@ impl Layer {
 }
 
 /// A TOML value; text that is none and does not begin like one is taken as a string.
-fn parse_value(text: &str) -> Result<Value, String> {
+pub(crate) fn parse_value(text: &str) -> Result<Value, String> {
     let text = text.trim();
     if text.is_empty() {
         return Err("expected a value, found nothing".into());

@@ -37,6 +37,12 @@ pub enum DataError {
     /// No file was named.
     #[error("no data file is given; name one with --data or data.files")]
     NoFiles,
+    /// No rows are held out.
+    #[error(
+        "no held-out rows, by which arms could be compared; name files with data.eval_files, or hold rows out with \
+         data.eval_split=0.1"
+    )]
+    NoHeldOut,
     /// A file cannot be read.
     #[error("cannot read {}: {source}; check the path and its permissions", path.display())]
     Io {

@@ -261,8 +261,8 @@ pub enum FileError {
     OutputLocked { path: PathBuf, holder: String },
     /// The output directory holds a run already.
     #[error(
-        "the output directory {path} already holds {} run ({found}); {}",
-        article(.state),
+        "the output directory {path} already holds {} ({found}); {}",
+        held(.state),
         advice(.state)
     )]
     OutputTaken {
@@ -306,16 +306,20 @@ fn nearest_names(nearest: &[String]) -> String {
     }
 }
 
-fn article(state: &RunState) -> &'static str {
+fn held(state: &RunState) -> &'static str {
     match state {
-        RunState::Finished => "a finished",
-        _ => "an unfinished",
+        RunState::Finished => "a finished run",
+        RunState::Comparison => "a comparison",
+        _ => "an unfinished run",
     }
 }
 
 fn advice(state: &RunState) -> &'static str {
     match state {
         RunState::Finished => "choose another one, or move it away",
+        RunState::Comparison => {
+            "go on with it with `host compare` and --resume, or choose another one"
+        }
         _ => "go on with it with --resume, or choose another one",
     }
 }

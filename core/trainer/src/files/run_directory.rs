@@ -15,6 +15,8 @@ use super::atomic_file::{NAME_BYTES, write_error};
 const FINISHED: [&str; 2] = ["adapter", "model"];
 /// What a run leaves that did not come to its end.
 const UNFINISHED: [&str; 3] = ["checkpoints", "metrics.jsonl", "run.json"];
+/// What a comparison of runs leaves.
+const COMPARISON: [&str; 1] = [crate::compare::record::COMPARISON];
 const LOCK: &str = "run.lock";
 
 /// What to do with an output directory that already holds a run.
@@ -35,6 +37,8 @@ pub enum RunState {
     Unfinished,
     /// A run with its adapter or model.
     Finished,
+    /// A comparison of runs, which have directories of their own within.
+    Comparison,
 }
 
 /// An output directory, locked for this process until it is dropped. The lock ends with the
@@ -54,6 +58,20 @@ impl RunDirectory {
     /// [`FileError::OutputLocked`] where another process has it, [`FileError::OutputTaken`] where
     /// it holds a run and `existing` is [`Continue::Refuse`]. Other files in it do not matter.
     pub fn claim(path: &Path, existing: Continue) -> Result<Self, FileError> {
+        let goes_on = |state| existing == Continue::Resume && state != RunState::Comparison;
+        RunDirectory::claim_where(path, goes_on)
+    }
+
+    /// As [`RunDirectory::claim`], for a comparison of runs.
+    ///
+    /// # Errors
+    /// As [`RunDirectory::claim`]; what holds a run is no comparison to go on with.
+    pub fn claim_comparison(path: &Path, existing: Continue) -> Result<Self, FileError> {
+        let goes_on = |state| existing == Continue::Resume && state == RunState::Comparison;
+        RunDirectory::claim_where(path, goes_on)
+    }
+
+    fn claim_where(path: &Path, goes_on: impl FnOnce(RunState) -> bool) -> Result<Self, FileError> {
         fs::create_dir_all(path).map_err(|error| write_error(path, NAME_BYTES, error))?;
         let lock = lock(path)?;
         let (state, found) = find_run(path);
@@ -62,7 +80,7 @@ impl RunDirectory {
             state,
             lock,
         };
-        if existing == Continue::Refuse && state != RunState::Empty {
+        if state != RunState::Empty && !goes_on(state) {
             return Err(FileError::OutputTaken {
                 path: path.to_owned(),
                 state,
@@ -178,6 +196,10 @@ fn find_run(directory: &Path) -> (RunState, String) {
         names.iter().copied().filter(there).collect()
     };
     let (finished, unfinished) = (present(&FINISHED), present(&UNFINISHED));
+    let compared = present(&COMPARISON);
+    if !compared.is_empty() {
+        return (RunState::Comparison, compared.join(", "));
+    }
     match (finished.is_empty(), unfinished.is_empty()) {
         (false, _) => (RunState::Finished, finished.join(", ")),
         (true, false) => (RunState::Unfinished, unfinished.join(", ")),
