@@ -20,6 +20,7 @@ use crate::stop::StopFlag;
 use crate::swap::SwapRecord;
 
 pub(crate) use run::{Opened, Opening, Run};
+pub(crate) use runner::Left;
 pub(crate) use weights::{Loading, check_saved_adapter};
 pub use weights::{load, load_inspected};
 
@@ -92,6 +93,7 @@ fn start(
         resolved,
         from,
         commons: None,
+        measuring: None,
         meter: Meter::whole_process(),
         observer,
         stop,

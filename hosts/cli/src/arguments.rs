@@ -1,6 +1,7 @@
 //! The command line as it was written; what it means is the trainer's config.
 
 mod check;
+mod compare;
 mod data;
 mod eval;
 mod generate;
@@ -18,6 +19,7 @@ use espalier_trainer::checkpoint::ResumeFrom;
 use espalier_trainer::config::Sources;
 
 pub use check::CheckArguments;
+pub use compare::CompareArguments;
 pub use data::{DataArguments, DataCommand, ShowArguments};
 pub use eval::EvalArguments;
 pub use generate::GenerateArguments;
@@ -52,6 +54,8 @@ pub enum Command {
     Train(TrainArguments),
     /// Show what a run would take: memory by category, time, placement
     Plan(PlanArguments),
+    /// Train several arms on the same batches, and hold them against each other
+    Compare(CompareArguments),
     /// Evaluate a model on rows: loss, perplexity, token accuracy
     Eval(EvalArguments),
     /// Show rows as the trainer sees them

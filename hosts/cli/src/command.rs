@@ -1,5 +1,6 @@
 //! One file a command: what it calls and what it prints.
 
+pub mod compare;
 pub mod data;
 pub mod doctor;
 pub mod eval;

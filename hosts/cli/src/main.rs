@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Train(arguments) => command::train::run(&arguments, &bars, &mut out),
         Command::Plan(arguments) => command::plan::run(&arguments, &mut out),
+        Command::Compare(arguments) => command::compare::run(&arguments, &bars, &mut out),
         Command::Eval(arguments) => command::eval::run(&arguments, &bars, &mut out),
         Command::Data(arguments) => command::data::run(&arguments.command, &mut out),
         Command::Report(arguments) => command::report::run(&arguments, &mut out),

@@ -24,6 +24,8 @@ const TURN: Duration = Duration::from_millis(200);
 /// Shows the events of a run.
 pub struct Progress {
     bars: MultiProgress,
+    /// What its lines begin with, where it is one of several runs.
+    name: Option<String>,
     terminal: bool,
     begin: Instant,
     state: Mutex<State>,
@@ -58,14 +60,30 @@ impl Progress {
     pub fn new(bars: &MultiProgress) -> Self {
         Progress {
             bars: bars.clone(),
+            name: None,
             terminal: io::stderr().is_terminal(),
             begin: Instant::now(),
             state: Mutex::default(),
         }
     }
 
+    /// As [`Progress::new`], for the run called `name` of several.
+    pub fn of(bars: &MultiProgress, name: &str) -> Self {
+        let mut progress = Progress::new(bars);
+        progress.name = Some(name.to_owned());
+        progress
+    }
+
     fn line(&self, text: &str) {
+        let text = self.named(text);
         self.bars.suspend(|| eprintln!("{text}"));
+    }
+
+    fn named(&self, text: &str) -> String {
+        match &self.name {
+            Some(name) => format!("{name}: {text}"),
+            None => text.to_owned(),
+        }
     }
 
     /// A bar of `length` below those that are shown; none where nobody looks.
@@ -103,7 +121,7 @@ impl Progress {
         let text = text(work.begin.elapsed().as_secs_f64());
         match &work.bar {
             Some(bar) => {
-                bar.set_prefix(name);
+                bar.set_prefix(self.named(name));
                 bar.set_position(done);
                 bar.set_message(text);
             }
@@ -150,7 +168,7 @@ impl Progress {
         let last = step.step >= total;
         if let Some(bar) = &state.steps {
             let percent = 100 * step.step / total.max(1);
-            bar.set_prefix(format!("{percent} %  {} left", text::clock(left)));
+            bar.set_prefix(self.named(&format!("{percent} %  {} left", text::clock(left))));
             bar.set_position(step.step);
             bar.set_message(text::step_beside_bar(
                 step,

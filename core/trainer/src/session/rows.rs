@@ -85,6 +85,15 @@ impl Rows {
         })
     }
 
+    /// The held-out rows alone, as those of an evaluation.
+    pub fn held_out(&self) -> Option<Self> {
+        Some(Rows {
+            train: self.eval.clone()?,
+            eval: None,
+            vocabulary: Arc::clone(&self.vocabulary),
+        })
+    }
+
     /// Orders them into the steps of a run.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ impl Beginning {
         let mut resumptions = run["resumptions"].as_array().cloned().unwrap_or_default();
         let checkpoint = match directory.state() {
             RunState::Unfinished => Checkpoints::of(out).choose(from)?,
-            RunState::Empty | RunState::Finished => None,
+            RunState::Empty | RunState::Finished | RunState::Comparison => None,
         };
         if directory.state() != RunState::Finished {
             // Asked of a process that is gone.

@@ -12,7 +12,11 @@ use super::weights::Loading;
 use super::{RunSummary, stored_dtype};
 use crate::Error;
 use crate::checkpoint::{self, Checkpoints, ResumeFrom};
+use crate::compare::base::{Loaded, Subject};
+use crate::compare::documents::HeldOutLog;
+use crate::compare::measuring::Measuring;
 use crate::config::ResolvedConfig;
+use crate::load::Inspector;
 use crate::memory::Meter;
 use crate::observer::{Event, Observer};
 use crate::plan::Purpose;
@@ -30,6 +34,8 @@ pub(crate) struct Opening<'a> {
     pub from: Option<ResumeFrom>,
     /// What it shares with other runs of the process, if there are any.
     pub commons: Option<&'a Commons>,
+    /// What measures its base, and asks for its held-out documents' losses.
+    pub measuring: Option<Measuring<'a>>,
     /// Knows its memory from theirs.
     pub meter: Meter,
     pub observer: &'a dyn Observer,
@@ -71,6 +77,7 @@ impl<'a> Run<'a> {
             resolved,
             from,
             commons,
+            measuring,
             meter,
             observer,
             stop,
@@ -96,13 +103,17 @@ impl<'a> Run<'a> {
                 Session::open_among(&swapped, Purpose::Train, among, observer, stop)?
             }
         };
-        session.plan.check(session.plan.available())?;
+        match &measuring {
+            Some(measuring) => measuring.check(&session.plan, session.services)?,
+            None => session.plan.check(session.plan.available())?,
+        }
         let backend = session.components.backend.identity.clone();
         let beginning = resumed.map_or_else(|| Beginning::fresh(out), Ok)?;
         let begun = begin(
             (resolved, swapped),
             session,
             &beginning,
+            measuring,
             (meter, observer, stop),
         );
         match begun {
@@ -136,10 +147,9 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Steps that are done, of all.
-    pub fn progress(&self) -> [u64; 2] {
-        let total = self.runner.data.train.total_steps();
-        [self.runner.progress.step, total]
+    /// Steps that are done.
+    pub fn steps_done(&self) -> u64 {
+        self.runner.progress.step
     }
 
     /// What knows the run's memory from that of others.
@@ -198,6 +208,7 @@ fn begin<'a>(
     (resolved, swapped): (&ResolvedConfig, ResolvedConfig),
     session: Session,
     beginning: &Beginning,
+    measuring: Option<Measuring<'_>>,
     (meter, observer, stop): (Meter, &'a dyn Observer, &'a StopFlag),
 ) -> Result<Runner<'a>, Error> {
     let directory = &beginning.directory;
@@ -217,22 +228,38 @@ fn begin<'a>(
         next_step: "name their files with --data FILE".to_owned(),
     })?;
     let facts = Facts::of(&plan);
+    let errors = measuring.map(|measuring| measuring.inspector(&plan, services));
     let loading = Loading {
         config: swapped.config(),
         model: &model,
         components: &components,
         observer,
         stop,
-        inspector: None,
+        inspector: errors.as_ref().map(|errors| errors as &dyn Inspector),
     };
-    let executor = match &beginning.checkpoint {
-        None => loading.all(plan)?.0,
-        Some(checkpoint) => {
-            let (executor, _) = loading.frozen(plan)?;
-            checkpoint::restore(checkpoint, &executor)?;
-            executor
-        }
+    let (executor, report) = match &beginning.checkpoint {
+        None => loading.all(plan)?,
+        Some(_) => loading.frozen(plan)?,
     };
+    // A checkpoint of all of a model leaves nothing of its base.
+    let base_is_whole = beginning.checkpoint.is_none() || components.adapter.is_some();
+    if let (Some(measuring), Some(errors), Some(rows)) = (measuring, errors, &data.eval)
+        && base_is_whole
+    {
+        let subject = Subject {
+            executor: &executor,
+            rows,
+            seed: resolved.config().run.seed,
+            services,
+            observer,
+            stop,
+        };
+        let errors = errors.into_found();
+        measuring.measure(&subject, Loaded { report, errors })?;
+    }
+    if let Some(checkpoint) = &beginning.checkpoint {
+        checkpoint::restore(checkpoint, &executor)?;
+    }
     // Only now: what is refused leaves the directory free for the next attempt.
     let metrics = directory.file("metrics.jsonl");
     let metrics = match &beginning.checkpoint {
@@ -263,6 +290,7 @@ fn begin<'a>(
         swaps: beginning.swaps.clone(),
         later_swaps: beginning.later_swaps.clone().into(),
         mailbox: Mailbox::of(directory.path()),
+        held_out: measuring.map(|_| HeldOutLog::of(directory.path())),
         checkpoints: Checkpoints::of(directory.path()),
         metrics,
         saved: (progress.step > 0).then_some(progress.step),

@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 
 use super::metrics::Metrics;
 use crate::checkpoint::{self, Checkpoints, Position, Progress, Snapshot};
+use crate::compare::documents::HeldOutLog;
 use crate::config::Config;
 use crate::data::Schedule;
 use crate::generate::ExactMatch;
@@ -36,6 +37,8 @@ pub(super) struct Runner<'a> {
     pub swaps: Swaps,
     pub later_swaps: VecDeque<Swap>,
     pub mailbox: Mailbox,
+    /// Where each held-out document's loss is written, if it is to be.
+    pub held_out: Option<HeldOutLog>,
     pub checkpoints: Checkpoints,
     pub metrics: Metrics,
     pub progress: Progress,
@@ -172,6 +175,9 @@ impl Runner<'_> {
             eval_exact_match: answered.map(ExactMatch::share),
             eval_answers: answered.map(|answered| answered.asked),
         };
+        if let Some(log) = &self.held_out {
+            log.write(metrics.step, outcome.documents)?;
+        }
         self.metrics.append(&metrics)?;
         self.observer.observe(&Event::Evaluated(&metrics));
         Ok(metrics)

@@ -43,7 +43,7 @@ impl Training {
         fs::write(folder.path().join("rows.jsonl"), rows).expect("written");
         let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny");
         let line = format!(
-            "train --quiet --threads 1 --data rows.jsonl --set model.compute=f32 \
+            "--quiet --threads 1 --data rows.jsonl --set model.compute=f32 \
              --set run.epochs=2 --set data.batch_size=2 --set data.eval_split=1 \
              --set run.eval_every=3 --set run.save_every=2 --model {} {more}",
             model.display()
@@ -59,8 +59,14 @@ impl Training {
 
     /// The program with the run's arguments, and `more`; the output is an absolute path.
     pub fn command(&self, out: &str, more: &str) -> Command {
+        self.command_of("train", out, more)
+    }
+
+    /// As [`Training::command`], for another command with the same arguments.
+    pub fn command_of(&self, name: &str, out: &str, more: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
-        command.current_dir(self.folder.path()).args(&self.words);
+        command.current_dir(self.folder.path());
+        command.arg(name).args(&self.words);
         command.env("XDG_DATA_HOME", self.path("data"));
         command.arg("--out").arg(self.path(out));
         command.args(more.split_whitespace());

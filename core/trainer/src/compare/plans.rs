@@ -1,0 +1,177 @@
+//! Arms -> the plan of each, before anything is written or a weight is read: which fit, and whether together.
+
+use espalier_interface::{ErrorCode, Role};
+use serde_json::{Map, Value as Json};
+
+use super::arms::ArmConfig;
+use crate::Error;
+use crate::bytes::Bytes;
+use crate::config::{ResolvedConfig, Turns};
+use crate::data::DataError;
+use crate::error;
+use crate::memory::{self, Meter};
+use crate::observer::{Event, Observer};
+use crate::plan::Purpose;
+use crate::registry::{PluginIdentity, Registry};
+use crate::session::{Commons, Ground, Rows, Session};
+use crate::stop::StopFlag;
+
+/// An arm, and what is known of it before it runs.
+pub(crate) struct Planned {
+    pub arm: ArmConfig,
+    /// Its config without an adapter, of which the base is measured alone.
+    pub bare: ResolvedConfig,
+    /// Its components, one a role.
+    pub plugins: Vec<PluginIdentity>,
+    /// Most bytes that it holds, the program's included.
+    pub peak: u64,
+    /// Most bytes beside the program's.
+    pub needed: u64,
+    /// Why it cannot run.
+    pub refused: Option<Error>,
+}
+
+/// Reads the rows that all arms share.
+///
+/// # Errors
+/// Rows that cannot be read; none held out.
+pub(crate) fn read_rows(
+    base: &ResolvedConfig,
+    registry: &Registry,
+    commons: &Commons,
+    observer: &dyn Observer,
+    stop: &StopFlag,
+) -> Result<Rows, Error> {
+    let data = &base.config().data;
+    if data.eval_split.is_none() && data.eval_files.is_empty() {
+        return Err(Error::Data(DataError::NoHeldOut));
+    }
+    // What an arm's own plugins do wrong is that arm's failure.
+    let plain = without_roles(base, &[Role::QUANTIZER, Role::ADAPTER], registry)?;
+    let ground = Ground::open(&plain, Purpose::Train, commons)?;
+    let rows = ground.read_rows(Purpose::Train, observer, stop)?;
+    rows.ok_or(Error::Data(DataError::NoFiles))
+}
+
+/// `resolved` without the components of `roles`.
+fn without_roles(
+    resolved: &ResolvedConfig,
+    roles: &[Role],
+    registry: &Registry,
+) -> Result<ResolvedConfig, Error> {
+    let named = registry.roles_of(&resolved.config().plugins)?;
+    let kept = named.iter().filter(|(role, _)| !roles.contains(role));
+    let kept: Vec<Json> = kept.map(|(_, name)| Json::from(name.clone())).collect();
+    let plugins = Map::from_iter([("plugins".to_owned(), Json::Array(kept))]);
+    let bare = match roles.contains(&Role::QUANTIZER) {
+        true => resolved.without(&["model.adapter", "sites"])?,
+        false => resolved.without(&["model.adapter"])?,
+    };
+    Ok(bare.overlaid("the comparison", plugins, &[])?)
+}
+
+/// Plans every arm.
+///
+/// # Errors
+/// What the user said wrong of an arm, naming it. All else is that arm's own failure.
+pub(crate) fn plan_all(
+    arms: Vec<ArmConfig>,
+    (registry, commons): (&Registry, &Commons),
+    purpose: Purpose,
+    observer: &dyn Observer,
+    stop: &StopFlag,
+) -> Result<Vec<Planned>, Error> {
+    let mut planned: Vec<Planned> = Vec::new();
+    for arm in arms {
+        stop.check()?;
+        let bare = without_roles(&arm.resolved, &[Role::ADAPTER], registry)?;
+        let resolved = match purpose {
+            Purpose::Train => &arm.resolved,
+            Purpose::Evaluate | Purpose::Generate => &bare,
+        };
+        let meter = Meter::whole_process();
+        let opened = Session::open_among(resolved, purpose, (commons, &meter), observer, stop);
+        match opened {
+            Ok(session) if arm.added && session.components.quantizers.packed().is_some() => {
+                let note = "the model's files hold it packed: there is no dense base to compare \
+                            with";
+                observer.observe(&Event::Note(note));
+            }
+            Ok(session) => planned.push(Planned {
+                plugins: session
+                    .components
+                    .identities()
+                    .into_iter()
+                    .cloned()
+                    .collect(),
+                peak: session.plan.memory.peak(),
+                needed: session.plan.memory.needed(),
+                refused: session.plan.check(session.plan.available()).err(),
+                bare,
+                arm,
+            }),
+            Err(error) if is_asked_for(&error) => return Err(wrongly_asked(error, &arm.name)),
+            Err(error) => planned.push(Planned {
+                plugins: Vec::new(),
+                peak: 0,
+                needed: 0,
+                refused: Some(error),
+                bare,
+                arm,
+            }),
+        }
+    }
+    Ok(planned)
+}
+
+/// Whether an error is of what the user asked for, not of a plugin, a file or the machine.
+fn is_asked_for(error: &Error) -> bool {
+    let refused_by_plugin = matches!(error, Error::Plugin { source, .. }
+        if source.code == ErrorCode::INVALID);
+    refused_by_plugin || error.exit_code() == 2
+}
+
+/// The refusal of a comparison for what was asked of one arm.
+fn wrongly_asked(error: Error, arm: &str) -> Error {
+    match &error {
+        Error::Plugin { .. } => Error::Usage {
+            message: format!("arm `{arm}`: {}", error::chain(&error)),
+            next_step: error.next_step(),
+        },
+        _ => error.of_arm(arm),
+    }
+}
+
+/// The order in which arms do their steps: as asked, else interleaved where they fit together.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] where they are to be interleaved and do not fit.
+pub(crate) fn turns(
+    asked: Option<Turns>,
+    planned: &[Planned],
+    observer: &dyn Observer,
+) -> Result<Turns, Error> {
+    let able = planned.iter().filter(|planned| planned.refused.is_none());
+    let needed: u64 = able.map(|planned| planned.needed).sum();
+    let available = memory::available_bytes().unwrap_or(u64::MAX);
+    match asked {
+        Some(Turns::Interleaved) if needed > available => Err(Error::Usage {
+            message: format!(
+                "the arms do not fit together: {} needed, {} available",
+                Bytes(needed),
+                Bytes(available)
+            ),
+            next_step: "leave --schedule out, or set it to sequential".to_owned(),
+        }),
+        Some(turns) => Ok(turns),
+        None if needed <= available => Ok(Turns::Interleaved),
+        None => {
+            observer.observe(&Event::Note(&format!(
+                "the arms do not fit together ({} needed, {} available): one run after the other",
+                Bytes(needed),
+                Bytes(available)
+            )));
+            Ok(Turns::Sequential)
+        }
+    }
+}

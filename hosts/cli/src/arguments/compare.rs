@@ -1,0 +1,73 @@
+//! The arguments of `host compare`.
+
+use clap::{Args, ValueEnum};
+use espalier_trainer::config::Sources;
+
+use super::{RunArguments, given, with_flag};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    host compare --plugins lora --arms nf4,nf4:block_size=128 --model models/llama \\\n    \
+    --data train.jsonl --set data.eval_split=0.1 --out runs/block-sizes\n  \
+    host compare --config configs/compare.toml --eval-only --out runs/error-alone\n\n\
+    An arm in short is the name of a component, with values of its options behind colons; it takes\n\
+    the place of the run's component of that role. `dense` is the arm without a quantizer. Such an\n\
+    arm is called as it is written, with a hyphen for all but letters, digits and . _ - = +, and so\n\
+    is its folder: nf4:block_size=128 trains in OUT/arms/nf4-block_size=128/seed-42.\n\
+    Other arms stand as [[arms]] in a --config file: a name, plugins = [...] and any sections, such\n\
+    as quantizer.nf4.block_size = 128, adapter.lora.rank = 4 or [[arms.sites]].")]
+pub struct CompareArguments {
+    #[command(flatten)]
+    run: RunArguments,
+    /// Arms in short: nf4,nf4:block_size=128
+    #[arg(long, value_name = "ARMS", value_delimiter = ',')]
+    arms: Vec<String>,
+    /// Runs of each arm, under seeds from run.seed on; 3 at least for a verdict
+    #[arg(long, value_name = "N", overrides_with = "seeds")]
+    seeds: Option<u64>,
+    /// Order of the arms' steps; no result depends on it
+    #[arg(long, value_enum, overrides_with = "schedule")]
+    schedule: Option<ScheduleChoice>,
+    /// Add no arm without a quantizer to hold the others against
+    #[arg(long)]
+    no_dense: bool,
+    /// Measure the arms' weights and predictions, and train nothing
+    #[arg(long)]
+    eval_only: bool,
+    /// Show the arms, what each changes and its plan, and stop
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Go on with the comparison in --out: finished runs are left as they are
+    #[arg(long)]
+    pub resume: bool,
+    /// Show no progress
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// `--schedule`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ScheduleChoice {
+    /// All arms in memory, a step of each in turn
+    Interleaved,
+    /// One run after the other
+    Sequential,
+}
+
+impl CompareArguments {
+    /// All layers, the flags last.
+    pub fn sources(&self) -> Sources {
+        let sources = self.run.sources();
+        let sources = with_flag(sources, "--arms", "compare.arms", given(&self.arms));
+        let sources = with_flag(sources, "--seeds", "compare.seeds", self.seeds);
+        let schedule = self.schedule.map(|choice| match choice {
+            ScheduleChoice::Interleaved => "interleaved",
+            ScheduleChoice::Sequential => "sequential",
+        });
+        let sources = with_flag(sources, "--schedule", "compare.schedule", schedule);
+        let dense = self.no_dense.then_some(false);
+        let sources = with_flag(sources, "--no-dense", "compare.dense", dense);
+        let eval_only = self.eval_only.then_some(true);
+        with_flag(sources, "--eval-only", "compare.eval_only", eval_only)
+    }
+}

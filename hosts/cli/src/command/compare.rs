@@ -1,0 +1,113 @@
+//! `host compare`: the arms, their plans, then their runs.
+
+use std::io::Write;
+
+use anyhow::Result;
+use espalier_trainer::compare::report::Report;
+use espalier_trainer::compare::{self, RunLabel, Watch};
+use espalier_trainer::config::{Need, resolve};
+use espalier_trainer::error::Error;
+use espalier_trainer::files::Continue;
+use espalier_trainer::observer::{All, Event, Observer, Unobserved};
+use espalier_trainer::shell;
+use espalier_trainer::stop::StopFlag;
+use espalier_trainer::tensorboard::TensorBoard;
+use indicatif::MultiProgress;
+
+use crate::arguments::CompareArguments;
+use crate::progress::Progress;
+use crate::watch::watched;
+
+/// Compares, or with `--dry-run` shows what would be done.
+pub fn run(arguments: &CompareArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+    let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
+    if arguments.dry_run {
+        let needs = [Need::Model, Need::Data];
+        resolved.require(&needs).map_err(Error::from)?;
+        let preview = compare::preview(&resolved, &Unobserved, &StopFlag::new())?;
+        write!(out, "{preview}")?;
+        return Ok(());
+    }
+    let needs = [Need::Model, Need::Data, Need::Out];
+    resolved.require(&needs).map_err(Error::from)?;
+    let existing = match arguments.resume {
+        true => Continue::Resume,
+        false => Continue::Refuse,
+    };
+    let compared = watched(arguments.quiet, bars, |shown, stop| {
+        let watch = Shown {
+            whole: shown,
+            bars: (!arguments.quiet).then_some(bars),
+        };
+        let compared = compare::run(&resolved, existing, &watch, stop);
+        compared.map_err(|error| error.going_on(resuming_command))
+    })?;
+    if let Some(directory) = &resolved.config().run.out {
+        let report = Report::of(directory)?;
+        let page = directory.join("report.html");
+        write!(out, "{}", report.table())?;
+        writeln!(
+            out,
+            "{}\n{}\n{}",
+            report.title,
+            report.reading,
+            page.display()
+        )?;
+    }
+    Ok(compared.check_failures()?)
+}
+
+/// Shows the whole, and each run by its name.
+struct Shown<'a> {
+    whole: &'a dyn Observer,
+    bars: Option<&'a MultiProgress>,
+}
+
+/// A run's progress, and its curves for TensorBoard.
+struct ShownRun {
+    progress: Option<Progress>,
+    board: Option<TensorBoard>,
+}
+
+impl Watch for Shown<'_> {
+    fn whole(&self) -> &dyn Observer {
+        self.whole
+    }
+
+    fn run(&self, label: RunLabel) -> Box<dyn Observer + '_> {
+        let name = match label.seed {
+            Some(seed) => {
+                let (number, total) = (label.number, label.total);
+                format!("[{number}/{total}] {} seed {seed}", label.arm)
+            }
+            None => format!("{} measured", label.arm),
+        };
+        let directory = label.directory.as_deref();
+        Box::new(ShownRun {
+            progress: self.bars.map(|bars| Progress::of(bars, &name)),
+            board: directory.map(|run| TensorBoard::new(&run.join("tensorboard"))),
+        })
+    }
+}
+
+impl Observer for ShownRun {
+    fn observe(&self, event: &Event<'_>) {
+        let progress = self.progress.as_ref().map(|shown| shown as &dyn Observer);
+        let board = self.board.as_ref().map(|board| board as &dyn Observer);
+        All(&[
+            progress.unwrap_or(&Unobserved),
+            board.unwrap_or(&Unobserved),
+        ])
+        .observe(event);
+    }
+}
+
+/// This command line, going on with the comparison.
+fn resuming_command() -> String {
+    let words = std::env::args().filter(|word| word != "--resume");
+    let words = words.map(|word| shell::quoted(&word));
+    words
+        .chain(["--resume".to_owned()])
+        .collect::<Vec<_>>()
+        .join(" ")
+}
