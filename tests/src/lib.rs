@@ -2,6 +2,7 @@
 
 mod compare;
 mod golden;
+pub mod null_pairs;
 mod rig;
 pub mod rows;
 

@@ -7,6 +7,7 @@ mod big_data;
 mod dist;
 mod doors;
 mod golden;
+mod null_pairs;
 mod peers;
 mod plugins;
 mod quickstart;
@@ -41,6 +42,8 @@ enum Command {
     Tidy(tidy::Options),
     /// Run the quickstart whole and hold its answers to held-out questions to a bound
     Quickstart(quickstart::Options),
+    /// Train hundreds of runs that differ in their seeds alone and count how often they look different
+    NullPairs(null_pairs::Options),
     /// Compare with the real peers (transformers, peft, bitsandbytes)
     Peers(peers::Options),
     /// Time runs side by side: plugins of third parties beside the shipped ones
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Dist(options) => dist::pack(&workspace, &options),
         Command::Tidy(options) => tidy::check(&workspace, &options),
         Command::Quickstart(options) => quickstart::check(&workspace, &options),
+        Command::NullPairs(options) => null_pairs::check(&workspace, &options),
         Command::Peers(options) => peers::compare(&workspace, &options),
         Command::Bench(options) => bench::measure(&workspace, &options),
         Command::BigData(options) => big_data::write(&options),

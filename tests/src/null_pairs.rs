@@ -1,0 +1,77 @@
+//! Runs of one arm under many seeds -> how often two groups of them, which do not differ, look as if they did.
+
+use espalier_trainer::compare::record::{DocumentLoss, HeldOut};
+use espalier_trainer::compare::statistics::{DRAWS, Difference, Paired};
+
+use crate::Golden;
+
+/// What null pairs came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NullPairs {
+    /// Pairs in all.
+    pub pairs: usize,
+    /// Pairs whose 95 % interval holds 0, where the truth lies.
+    pub holding: usize,
+    /// The mean width of the intervals, nats a token.
+    pub width: f64,
+    /// The standard deviation of the differences over pairs: how far they truly scatter.
+    pub deviation: f64,
+    /// The largest difference.
+    pub largest: f64,
+}
+
+impl NullPairs {
+    /// Whether intervals hold 0 in 90 to 99 of 100 pairs, or in that proportion of others.
+    pub fn is_as_it_should(&self) -> bool {
+        let share = self.holding as f64 / self.pairs.max(1) as f64;
+        (0.9..=0.99).contains(&share)
+    }
+}
+
+/// Takes `runs` apart into disjoint pairs of groups of `seeds` runs each, and judges every pair.
+///
+/// # Panics
+/// Where runs were not evaluated on the same documents.
+pub fn judge(runs: &[HeldOut], seeds: usize) -> NullPairs {
+    let differences = runs.chunks_exact(2 * seeds).map(|runs| {
+        let runs: Vec<&HeldOut> = runs.iter().collect();
+        let (first, second) = runs.split_at(seeds);
+        let paired = Paired::new(first, second).expect("the same documents");
+        Difference::trained(&paired, 1, DRAWS)
+    });
+    let differences: Vec<Difference> = differences.collect();
+    let count = differences.len().max(1) as f64;
+    let estimates = || differences.iter().map(|difference| difference.estimate);
+    let holding = differences
+        .iter()
+        .filter(|difference| !difference.is_real());
+    let widths = differences
+        .iter()
+        .map(|difference| difference.interval.width());
+    NullPairs {
+        pairs: differences.len(),
+        holding: holding.count(),
+        width: widths.sum::<f64>() / count,
+        deviation: (estimates().map(|x| x * x).sum::<f64>() / count).sqrt(),
+        largest: estimates().map(f64::abs).fold(0.0, f64::max),
+    }
+}
+
+/// Runs from a file of `losses`, f32 `[runs, documents]`, and `trained`, i64 `[documents]`.
+pub fn recorded(file: &Golden) -> Vec<HeldOut> {
+    let trained = file.numbers("trained");
+    let runs = file.numbers("losses").chunks_exact(trained.len());
+    let run = |losses: &[f64]| HeldOut {
+        step: 0,
+        documents: losses
+            .iter()
+            .zip(trained)
+            .map(|(loss, trained)| DocumentLoss {
+                loss: *loss,
+                correct: 0,
+                trained: *trained as u64,
+            })
+            .collect(),
+    };
+    runs.map(run).collect()
+}
