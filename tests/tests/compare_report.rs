@@ -5,7 +5,8 @@ mod comparison;
 use std::fs;
 use std::path::Path;
 
-use comparison::{SAMPLES, STEPS, Scene, save};
+use comparison::{SAMPLES, STEPS, Sample, Scene, save};
+use espalier_tests::{Golden, null_pairs};
 use espalier_trainer::compare::record::{self, Comparison, Failure};
 use espalier_trainer::compare::report::{Report, Verdict};
 use serde_json::{Value as Json, json};
@@ -155,4 +156,148 @@ fn what_failed_is_named_and_the_rest_is_compared() {
     assert_eq!(seeds("nf4", "dense"), (vec![42, 44], true));
     assert_eq!(seeds("hqq-3", "dense"), (vec![42, 43, 44], true));
     assert_eq!(seeds("hqq-2", "dense"), (vec![], false));
+}
+
+/// 600 runs of the tiny model as `cargo xtask null-pairs --record` left them: nf4 under LoRA, with nothing
+/// different but the seeds.
+#[test]
+fn real_runs_that_differ_in_their_seeds_alone_do_not_look_different() {
+    let file = Golden::open("compare/null_pairs.safetensors");
+    let judged = null_pairs::judge(&null_pairs::recorded(&file), 3);
+    assert_eq!(judged.pairs, 100);
+    assert!(judged.is_as_it_should(), "{judged:?}");
+    // Intervals are as wide as they must be, but not wider: 2 x 4.3 standard errors of 2 degrees of freedom.
+    assert!(judged.width < 12.0 * judged.deviation, "{judged:?}");
+}
+
+#[test]
+fn whatever_is_missing_or_broken_is_said_and_nothing_ends_the_report() {
+    let broken = report(&Scene::default(), |out| {
+        // A run in progress, a torn file, a loss that is no number, an arm without a base.
+        let run = |arm: &str, seed: u64| record::run_directory(out, arm, seed);
+        fs::remove_file(record::held_out_file(&run("nf4", 43), STEPS)).expect("there");
+        fs::write(
+            record::held_out_file(&run("nf4", 42), STEPS),
+            b"{\"step\":60,",
+        )
+        .expect("written");
+        let path = record::held_out_file(&run("hqq-3", 42), STEPS);
+        let text = fs::read_to_string(&path).expect("there");
+        let number = text.find("\"loss\":").expect("a loss") + 7;
+        let end = number + text[number..].find(',').expect("more");
+        let text = format!("{}null{}", &text[..number], &text[end..]);
+        fs::write(&path, text).expect("written");
+        fs::remove_file(record::base_file(out, "hqq-2")).expect("there");
+        fs::remove_dir_all(run("hqq-2", 44)).expect("there");
+        fs::write(run("hqq-2", 43).join("metrics.jsonl"), b"\xff{").expect("written");
+    });
+    let text = text(&broken);
+    assert_eq!(
+        text.matches("step-60.json is left out").count(),
+        2,
+        "{text}"
+    );
+    let seeds: Vec<usize> = broken.pairs.iter().map(|pair| pair.seeds.len()).collect();
+    assert_eq!(seeds, [1, 2, 2, 1, 0, 1]);
+    assert!(broken.pairs.iter().all(|pair| !pair.is_real), "{text}");
+    assert_eq!(broken.reading.verdict, Verdict::NoVerdict);
+
+    for documents in [0, 1] {
+        let scene = Scene {
+            documents,
+            ..Scene::default()
+        };
+        let report = report(&scene, |_| {});
+        assert!(
+            report.pairs.iter().all(|pair| !pair.is_real),
+            "{documents} documents"
+        );
+    }
+    let nobody = Scene {
+        samples: Vec::new(),
+        ..Scene::default()
+    };
+    assert_eq!(
+        report(&nobody, |_| {}).reading.verdict,
+        Verdict::NothingToCompare
+    );
+    let alone = Scene {
+        samples: SAMPLES[..1].to_vec(),
+        ..Scene::default()
+    };
+    assert_eq!(
+        report(&alone, |_| {}).reading.verdict,
+        Verdict::NothingToCompare
+    );
+    let nothing = report(&Scene::default(), |out| {
+        fs::remove_dir_all(out.join("arms")).expect("there");
+    });
+    assert_eq!((nothing.arms.len(), nothing.step), (4, None));
+}
+
+#[test]
+fn other_documents_or_another_length_cannot_be_compared() {
+    let report = report(&Scene::default(), |out| {
+        let path = record::held_out_file(&record::run_directory(out, "nf4", 42), STEPS);
+        let bytes = fs::read(&path).expect("there");
+        let mut held_out: record::HeldOut = serde_json::from_slice(&bytes).expect("losses");
+        held_out.documents[3].trained += 1;
+        save(&path, &held_out);
+    });
+    let pair = &report.pairs[0];
+    assert_eq!((pair.arms[0].as_str(), &pair.difference), ("nf4", &None));
+    assert!(text(&report).contains("not evaluated on the same held-out documents"));
+}
+
+#[test]
+fn the_page_needs_nothing_else_and_names_cannot_put_anything_into_it() {
+    let name = "<b onload=x>\"&";
+    let mut samples = SAMPLES.to_vec();
+    samples[1] = Sample {
+        name,
+        ..samples[1].clone()
+    };
+    let scene = Scene {
+        samples,
+        ..Scene::default()
+    };
+    let place = folder(&scene, |_| {});
+    let pages = [0, 1].map(|_| {
+        let report = Report::of(place.path()).expect("a report");
+        fs::read_to_string(report.write(place.path()).expect("written")).expect("a page")
+    });
+    assert_eq!(pages[0], pages[1]);
+    assert!(!pages[0].contains("<b onload"));
+    for foreign in ["http:", "https:", "src=", "href=", "url(", "@import"] {
+        assert!(!pages[0].contains(foreign), "{foreign:?}");
+    }
+    for words in [
+        "Held-out loss",
+        "Above dense, 95 % interval",
+        "Weight error by layer",
+        "down_proj",
+        "Bits against loss",
+    ] {
+        assert!(pages[0].contains(words), "no {words:?}");
+    }
+    let charts = pages[0]
+        .matches("<script type=\"application/json\">")
+        .count();
+    assert_eq!(charts, 5);
+    let numbers = fs::read(place.path().join("report.json")).expect("numbers");
+    let numbers: Json = serde_json::from_slice(&numbers).expect("JSON");
+    assert_eq!(numbers["charts"].as_array().map(Vec::len), Some(4));
+}
+
+#[test]
+fn a_folder_that_holds_no_comparison_is_refused() {
+    let place = tempfile::tempdir().expect("a folder");
+    let error = Report::of(place.path()).expect_err("nothing there");
+    assert_eq!(error.exit_code(), 2);
+    fs::write(place.path().join(record::COMPARISON), "{").expect("written");
+    let error = Report::of(place.path()).expect_err("no comparison");
+    assert!(
+        error.to_string().contains("no record of a comparison"),
+        "{error}"
+    );
 }

@@ -4,11 +4,15 @@
 //! Like the report of a run, it is a function of the directory's path and content alone.
 
 mod cost;
+mod curves;
+mod errors;
 mod findings;
 mod page;
 mod pair;
 mod reading;
 mod row;
+mod scatter;
+mod strips;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +23,7 @@ use super::record::COMPARISON;
 use super::statistics::Noise;
 use crate::Error;
 use crate::observer::Observer;
+use crate::report::chart::Chart;
 
 use findings::Findings;
 
@@ -54,6 +59,13 @@ pub struct Report {
     pub pairs: Vec<Pair>,
     /// What other seeds do to the same arm, all arms together.
     pub noise: Option<Noise>,
+    /// Curves by step, thinned to what a screen can show.
+    charts: Vec<Chart>,
+    /// The first and the last step of the curves.
+    #[serde(skip)]
+    span: [u64; 2],
+    #[serde(skip)]
+    findings: Findings,
 }
 
 impl Report {
@@ -87,9 +99,12 @@ impl Report {
             eval_only: comparison.eval_only,
             step: findings.step,
             planned_steps: findings.planned,
+            charts: curves::charts(&findings, page::colours(&findings)),
+            span: span(&findings),
             arms,
             pairs,
             noise,
+            findings,
         })
     }
 
@@ -100,7 +115,7 @@ impl Report {
 
     /// The report as a page that needs nothing beside it.
     pub fn to_html(&self) -> String {
-        page::render(self)
+        page::render(self, &self.findings)
     }
 
     /// Writes `report.html` and `report.json` into `out` and returns the page's path.
@@ -126,6 +141,16 @@ pub fn conclude(out: &Path, observer: &dyn Observer) {
     }
 }
 
+/// The first and the last step that any run has recorded.
+fn span(findings: &Findings) -> [u64; 2] {
+    let runs = || findings.arms.iter().flat_map(|arm| &arm.runs);
+    let steps = || {
+        let held_out = runs().flat_map(|run| run.held_out.keys().copied());
+        held_out.chain(runs().flat_map(|run| run.course.steps.iter().map(|step| step.step)))
+    };
+    [steps().min(), steps().max()].map(Option::unwrap_or_default)
+}
+
 /// The noise of all arms that were trained under several seeds.
 fn noise(findings: &Findings) -> Option<Noise> {
     let step = findings.step?;
@@ -136,7 +161,7 @@ fn noise(findings: &Findings) -> Option<Noise> {
     };
     let arms: Vec<Vec<f64>> = findings.arms.iter().map(losses).collect();
     let seeds = arms.iter().map(Vec::len).max()?;
-    Noise::pooled(&arms, seeds)
+    Noise::of(&arms, seeds)
 }
 
 /// `quickstart/model: nf4 and hqq beside dense`.

@@ -4,14 +4,18 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::axis::Axis;
+use super::axis::{Axis, Tick};
 use super::number::significant;
 use super::series::{Point, quantile, smoothed, smoothed_steps, thinned};
 
+/// Percent of a large chart's height that a name at a curve's end takes.
+const END_ROOM: f64 = 6.0;
 /// Extent of the canvas both ways; the page stretches it.
 const CANVAS: f64 = 1000.0;
 /// A value that exceeds this many times the curve's usual height is cut off at the top.
 const OUTLIER: f64 = 4.0;
+/// Steps of a band that are drawn, at most about this many.
+const MOST_OF_BAND: usize = 400;
 /// The share of values that make up the usual height.
 const USUAL: f64 = 0.99;
 
@@ -29,6 +33,23 @@ pub enum Style {
     Others,
 }
 
+/// How a chart's values lie along its height.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Upward {
+    /// From 0 on.
+    #[default]
+    FromZero,
+    /// From the least to the greatest.
+    Free,
+    /// The same by their logarithms.
+    Logarithmic,
+    /// On both sides of 0.
+    Signed,
+}
+
+/// From where to where values reach at a step: the step, the least, the greatest.
+pub type Span = (f64, f64, f64);
+
 /// A curve.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
@@ -36,8 +57,14 @@ pub struct Curve {
     pub name: String,
     /// How it is drawn.
     pub style: Style,
+    /// The number of its colour, where it has one of its own.
+    #[serde(skip)]
+    pub colour: Option<usize>,
     /// Value by step.
     pub points: Vec<Point>,
+    /// The band around it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub band: Vec<Span>,
 }
 
 /// Curves over one axis.
@@ -49,12 +76,18 @@ pub struct Chart {
     pub unit: String,
     /// The curves, the last one on top.
     pub curves: Vec<Curve>,
-    /// Whether the axis begins at zero.
+    /// What the curves are drawn over.
     #[serde(skip)]
-    pub from_zero: bool,
+    pub over: &'static str,
+    /// How the values lie along the height.
+    #[serde(skip)]
+    pub upward: Upward,
     /// Whether it is drawn over the page's whole width.
     #[serde(skip)]
     pub wide: bool,
+    /// Whether it belongs to the chart above it.
+    #[serde(skip)]
+    pub under: bool,
 }
 
 impl Chart {
@@ -64,19 +97,31 @@ impl Chart {
             title: title.to_owned(),
             unit: unit.to_owned(),
             curves: Vec::new(),
-            from_zero: true,
+            over: "step",
+            upward: Upward::FromZero,
             wide: false,
+            under: false,
         }
     }
 
     /// Adds a curve where it has a value.
-    pub fn with(mut self, name: &str, style: Style, points: &[Point]) -> Self {
-        if points.iter().any(|(_, y)| y.is_finite()) {
-            self.curves.push(Curve {
-                name: name.to_owned(),
-                style,
-                points: thinned(points),
-            });
+    pub fn with(self, name: &str, style: Style, points: &[Point]) -> Self {
+        self.with_curve(Curve {
+            name: name.to_owned(),
+            style,
+            colour: None,
+            points: points.to_vec(),
+            band: Vec::new(),
+        })
+    }
+
+    /// Adds a curve, thinned, where it has a value.
+    pub fn with_curve(mut self, mut curve: Curve) -> Self {
+        if curve.points.iter().any(|(_, y)| y.is_finite()) {
+            curve.points = thinned(&curve.points);
+            let every = curve.band.len().div_ceil(MOST_OF_BAND).max(1);
+            curve.band = curve.band.into_iter().step_by(every).collect();
+            self.curves.push(curve);
         }
         self
     }
@@ -92,15 +137,13 @@ impl Chart {
 
     /// The chart as the page draws it; `steps` are the first and the last of the run.
     pub fn drawing(&self, steps: [u64; 2]) -> Drawing {
-        let across = Axis::exact(steps[0] as f64, steps[1] as f64, 5);
+        let across = Axis::whole(steps[0] as f64, steps[1] as f64, 5);
         let (up, cut_off) = self.vertical();
-        let tick = |axis: &Axis, value: f64| Tick {
-            percent: (axis.at(value) * 1e4).round() / 1e2,
-            text: axis.label(value),
-        };
         let curve = |curve: &Curve| DrawnCurve {
             name: curve.name.clone(),
             style: curve.style,
+            colour: curve.colour,
+            band: band(&curve.band, &across, &up),
             path: path(&curve.points, &across, &up),
             dots: match curve.style {
                 Style::Points | Style::Others => dots(&curve.points, &across, &up),
@@ -111,10 +154,14 @@ impl Chart {
             title: self.title.clone(),
             unit: self.unit.clone(),
             description: self.description(),
+            over: self.over,
             wide: self.wide,
+            under: self.under,
+            zero: (up.low < 0.0 && up.high > 0.0).then(|| up.percent(0.0)),
+            ends: self.ends(&up),
             curves: self.curves.iter().map(curve).collect(),
-            x_ticks: across.ticks.iter().map(|x| tick(&across, *x)).collect(),
-            y_ticks: up.ticks.iter().map(|y| tick(&up, *y)).collect(),
+            x_ticks: across.ticks.iter().map(|x| across.tick(*x)).collect(),
+            y_ticks: up.ticks.iter().map(|y| up.tick(*y)).collect(),
             marks: Vec::new(),
             note: match cut_off {
                 0 => String::new(),
@@ -128,13 +175,33 @@ impl Chart {
     /// The vertical axis, and how many values it leaves out.
     fn vertical(&self) -> (Axis, usize) {
         let values = || {
-            let points = self.curves.iter().flat_map(|curve| &curve.points);
-            points.map(|(_, y)| *y).filter(|y| y.is_finite())
+            let curves = self.curves.iter();
+            let all = curves.flat_map(|curve| {
+                let ends = curve.band.iter().flat_map(|(_, low, high)| [*low, *high]);
+                curve.points.iter().map(|(_, y)| *y).chain(ends)
+            });
+            all.filter(|y| y.is_finite())
         };
         let (low, high) = values().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), y| {
             (low.min(y), high.max(y))
         });
-        let low = if self.from_zero { low.min(0.0) } else { low };
+        match self.upward {
+            Upward::Logarithmic => {
+                let positive = values().filter(|y| *y > 0.0).fold(f64::INFINITY, f64::min);
+                return (Axis::logarithmic(positive.min(high), high), 0);
+            }
+            Upward::Signed => {
+                let all: Vec<f64> = values().collect();
+                let sizes: Vec<f64> = all.iter().map(|y| y.abs()).filter(|y| *y > 0.0).collect();
+                return (Axis::signed(&all, &sizes), 0);
+            }
+            Upward::FromZero | Upward::Free => (),
+        }
+        let low = if self.upward == Upward::FromZero {
+            low.min(0.0)
+        } else {
+            low
+        };
         let usual = quantile(values(), USUAL).unwrap_or(high);
         let top = match high - low > OUTLIER * (usual - low) && usual > low {
             true => usual + (usual - low) * 0.25,
@@ -145,9 +212,38 @@ impl Chart {
         (axis, cut_off)
     }
 
+    /// The names of curves with colours of their own, each beside its curve's end, none over another.
+    fn ends(&self, up: &Axis) -> Vec<End> {
+        let room = if self.wide && !self.under {
+            END_ROOM
+        } else {
+            2.0 * END_ROOM
+        };
+        let ends = self.curves.iter().filter_map(|curve| {
+            let (_, last) = curve.points.iter().rfind(|(_, y)| y.is_finite())?;
+            Some(End {
+                percent: up.percent(*last).clamp(0.0, 100.0),
+                text: curve.name.clone(),
+                colour: curve.colour?,
+            })
+        });
+        let mut ends: Vec<End> = ends.collect();
+        ends.sort_by(|a, b| a.percent.total_cmp(&b.percent));
+        for at in 1..ends.len() {
+            ends[at].percent = ends[at].percent.max(ends[at - 1].percent + room);
+        }
+        let mut most = 100.0;
+        for end in ends.iter_mut().rev() {
+            end.percent = end.percent.min(most);
+            most = end.percent - room;
+        }
+        ends
+    }
+
     /// The chart in a sentence, for those who do not see it.
     fn description(&self) -> String {
-        let mut text = format!("{} by step.", self.title);
+        let over = self.over;
+        let mut text = format!("{} by {over}.", self.title);
         for curve in self.curves.iter().filter(|curve| curve.style != Style::Raw) {
             let mut finite = curve.points.iter().filter(|(_, y)| y.is_finite());
             if let Some(first) = finite.next() {
@@ -157,7 +253,7 @@ impl Chart {
                 let name = &curve.name;
                 write!(
                     text,
-                    " {name}: {from} {unit} at step {begin}, {to} {unit} at step {end}."
+                    " {name}: {from} {unit} at {over} {begin}, {to} {unit} at {over} {end}."
                 )
                 .expect("a string takes everything");
             }
@@ -180,7 +276,8 @@ impl Chart {
             })
             .collect();
         let hover = serde_json::json!({
-            "unit": self.unit,
+            "unit": self.unit.split(',').next(),
+            "over": self.over,
             "x": [across.low, across.high],
             "y": [up.low, up.high],
             "curves": curves,
@@ -195,7 +292,12 @@ pub struct Drawing {
     title: String,
     unit: String,
     description: String,
+    over: &'static str,
     wide: bool,
+    under: bool,
+    /// Where 0 lies, if it lies within.
+    zero: Option<f64>,
+    ends: Vec<End>,
     curves: Vec<DrawnCurve>,
     x_ticks: Vec<Tick>,
     y_ticks: Vec<Tick>,
@@ -207,7 +309,7 @@ pub struct Drawing {
 impl Drawing {
     /// The drawing with a mark behind each of the steps of `marks`; `steps` as in [`Chart::drawing`].
     pub fn marked(mut self, marks: &[(u64, String)], steps: [u64; 2]) -> Self {
-        let across = Axis::exact(steps[0] as f64, steps[1] as f64, 5);
+        let across = Axis::whole(steps[0] as f64, steps[1] as f64, 5);
         let mark = |(step, text): &(u64, String)| {
             let between = across.at(*step as f64 + 0.5).clamp(0.0, 1.0);
             Tick {
@@ -224,15 +326,18 @@ impl Drawing {
 struct DrawnCurve {
     name: String,
     style: Style,
+    colour: Option<usize>,
+    band: String,
     path: String,
     dots: String,
 }
 
-/// A number beside an axis, so many percent along it.
+/// A curve's name beside its end.
 #[derive(Clone, Debug, Serialize)]
-struct Tick {
+struct End {
     percent: f64,
     text: String,
+    colour: usize,
 }
 
 /// A point on the canvas, whose origin is at the top left.
@@ -259,6 +364,21 @@ fn path(points: &[Point], across: &Axis, up: &Axis) -> String {
         pen = 'L';
     }
     path
+}
+
+/// The outline of a band: along its greatest values, and back along its least.
+fn band(spans: &[Span], across: &Axis, up: &Axis) -> String {
+    let finite = spans
+        .iter()
+        .filter(|(_, low, high)| low.is_finite() && high.is_finite());
+    let (upper, mut lower): (Vec<Point>, Vec<Point>) = finite
+        .map(|(x, low, high)| ((*x, *high), (*x, *low)))
+        .unzip();
+    if upper.len() < 2 {
+        return String::new();
+    }
+    lower.reverse();
+    path(&[upper, lower].concat(), across, up) + "Z"
 }
 
 /// The points alone: lines without length, which round caps make dots of any canvas.

@@ -1,6 +1,6 @@
 //! A run's course -> the charts of its report.
 
-use super::chart::{Chart, Style};
+use super::chart::{Chart, Style, Upward};
 use super::course::{Course, EvalPoint};
 use super::series::Point;
 use crate::observer::StepMetrics;
@@ -18,7 +18,7 @@ pub fn charts(course: &Course, planned_bytes: u64) -> Vec<Chart> {
     let mut loss = Chart::new("Loss", "")
         .with_noisy("training, ", &steps(&|step| step.loss))
         .with("held out", Style::Points, &evals(|eval| eval.loss));
-    (loss.from_zero, loss.wide) = (false, true);
+    (loss.upward, loss.wide) = (Upward::Free, true);
     let answers = Chart::new("Held-out accuracy", "%")
         .with(
             "token accuracy",

@@ -1,5 +1,5 @@
 "use strict";
-// The values at the step under the pointer, in all charts at once.
+// The values at the step under the pointer, in all charts over steps at once.
 (() => {
   const charts = [...document.querySelectorAll(".chart")].map((figure) => ({
     data: JSON.parse(figure.querySelector("script").textContent),
@@ -16,13 +16,13 @@
     }
     return step - steps[low] <= steps[high] - step ? low : high;
   };
-  const show = (step) => {
-    for (const { data, cursor, atStep, values } of charts) {
+  const show = (step, over) => {
+    for (const { data, cursor, atStep, values } of charts.filter((chart) => chart.data.over === over)) {
       cursor.hidden = atStep.hidden = step === null;
       const [first, last] = data.x;
       if (step !== null) {
         cursor.style.left = (100 * (step - first)) / (last - first) + "%";
-        atStep.textContent = "step " + step;
+        atStep.textContent = over + " " + step;
       }
       data.curves.forEach((curve, index) => {
         const at = step === null ? -1 : nearest(curve.x, step);
@@ -35,8 +35,8 @@
     plot.addEventListener("pointermove", (event) => {
       const box = plot.getBoundingClientRect();
       const share = Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
-      show(Math.round(data.x[0] + share * (data.x[1] - data.x[0])));
+      show(Math.round(data.x[0] + share * (data.x[1] - data.x[0])), data.over);
     });
-    plot.addEventListener("pointerleave", () => show(null));
+    plot.addEventListener("pointerleave", () => show(null, data.over));
   }
 })();

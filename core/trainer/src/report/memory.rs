@@ -62,8 +62,17 @@ impl Memory {
 
     /// The bar, as long as the greater of plan and observation.
     pub fn bar(&self) -> Option<Bar> {
+        self.bar_of(self.extent())
+    }
+
+    /// The greater of what a step was planned to take and of what was held, in bytes.
+    pub fn extent(&self) -> u64 {
+        self.planned.step_peak().max(self.observed_peak_bytes)
+    }
+
+    /// The bar, whose whole length stands for `longest` bytes.
+    pub fn bar_of(&self, longest: u64) -> Option<Bar> {
         let step = self.planned.step_peak();
-        let longest = step.max(self.observed_peak_bytes);
         if step == 0 {
             return None;
         }

@@ -135,22 +135,23 @@ fn swaps(swaps: &[SwapRecord]) -> Vec<Row> {
     swaps.iter().map(row).collect()
 }
 
-/// Which plugin made each component.
-pub fn plugins(record: &Record) -> Vec<Row> {
-    let row = |plugin: &PluginIdentity| {
-        let library = match (&plugin.file, &plugin.sha256) {
-            (Some(file), Some(sha256)) => format!("{} {}", shown_hash(sha256), file.display()),
-            _ => "linked into the program".to_owned(),
-        };
-        Row(vec![
-            plugin.role.clone(),
-            plugin.component.clone(),
-            format!("{} {}", plugin.plugin, plugin.version),
-            format!("{}.{}", plugin.abi[0], plugin.abi[1]),
-            library,
-        ])
+fn plugins(record: &Record) -> Vec<Row> {
+    record.plugins.iter().map(plugin_row).collect()
+}
+
+/// Which plugin made a component.
+pub fn plugin_row(plugin: &PluginIdentity) -> Row {
+    let library = match (&plugin.file, &plugin.sha256) {
+        (Some(file), Some(sha256)) => format!("{} {}", shown_hash(sha256), file.display()),
+        _ => "linked into the program".to_owned(),
     };
-    record.plugins.iter().map(row).collect()
+    Row(vec![
+        plugin.role.clone(),
+        plugin.component.clone(),
+        format!("{} {}", plugin.plugin, plugin.version),
+        format!("{}.{}", plugin.abi[0], plugin.abi[1]),
+        library,
+    ])
 }
 
 /// The files of rows.

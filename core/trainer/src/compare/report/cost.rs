@@ -76,7 +76,7 @@ pub fn judgement(pair: &Pair, difference: &Difference) -> &'static str {
     ) {
         (false, _, _) => "no verdict",
         (true, false, _) => "within noise",
-        (true, true, true) => "real, yet less than other seeds can make",
+        (true, true, true) => "real, below the noise floor",
         (true, true, false) => "real",
     }
 }

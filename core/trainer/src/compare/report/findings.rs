@@ -152,8 +152,12 @@ impl RunFindings {
         let mut held_out = BTreeMap::new();
         for step in held_out_steps(directory) {
             let file = record::held_out_file(directory, step);
-            if let Some(found) = read_if_whole(&file, notes) {
-                held_out.insert(step, found);
+            match read_if_whole(&file, notes) {
+                Some(found) if is_finite(&found) => {
+                    held_out.insert(step, found);
+                }
+                Some(_) => notes.push(left_out(&file, "a loss in it is not a number")),
+                None => (),
             }
         }
         Ok(Some(RunFindings {
@@ -163,6 +167,15 @@ impl RunFindings {
             held_out,
         }))
     }
+}
+
+/// Whether every document that bears loss has one that is a number.
+fn is_finite(found: &HeldOut) -> bool {
+    let mut bearing = found
+        .documents
+        .iter()
+        .filter(|document| document.trained > 0);
+    bearing.all(|document| document.loss.is_finite())
 }
 
 /// The steps of the files `held_out/step-N.json` of a run.
@@ -193,6 +206,10 @@ fn read_if_whole<T: DeserializeOwned>(path: &Path, notes: &mut Vec<String>) -> O
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
         Err(error) => error.to_string(),
     };
-    notes.push(format!("{} is left out: {problem}", path.display()));
+    notes.push(left_out(path, &problem));
     None
+}
+
+fn left_out(path: &Path, problem: &str) -> String {
+    format!("{} is left out: {problem}", path.display())
 }

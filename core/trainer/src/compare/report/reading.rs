@@ -2,6 +2,7 @@
 //!
 //! Each sentence follows from numbers by a rule that the report states in its small print.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
@@ -21,7 +22,7 @@ pub const RULES: &str = "The difference of two arms is the mean over seeds of th
     that interval does not hold 0, and within noise where it does. Fewer than 3 seeds or 2 \
     documents give no verdict. Without training no seed plays a part, and documents alone decide. \
     The noise floor is what the same arm does under other seeds: two means that differ in their \
-    seeds alone lie closer than that in 95 % of cases, by the pooled spread of all arms. Arms are \
+    seeds alone lie closer than that in 95 % of cases, by the mean spread of all arms. Arms are \
     paired by seed, so a difference can be real and yet below the floor: then it is there, but \
     another seed matters more. To judge all pairs at once each takes its share of the 5 % \
     (Bonferroni).";
@@ -179,11 +180,7 @@ fn circumstances(
     if comparison.eval_only {
         return format!("{arms} were asked for {held_out}; nothing was trained.");
     }
-    let seeds: Vec<String> = comparison.seeds.iter().map(u64::to_string).collect();
-    let seeds = match seeds.len() {
-        1..=8 => format!("{} ({})", counted(seeds.len(), "seed"), seeds.join(", ")),
-        many => counted(many, "seed"),
-    };
+    let seeds = seeds(&comparison.seeds);
     let steps = match (findings.step, findings.planned) {
         (Some(step), Some(planned)) if step < planned => {
             format!("are on their way, compared after {step} of {planned} steps,")
@@ -273,33 +270,28 @@ fn others(numbers: Numbers<'_>) -> Option<String> {
     {
         return None;
     }
-    let (real, noise): (Vec<&Pair>, Vec<&Pair>) = judged.into_iter().partition(|pair| pair.is_real);
-    let better = |pair: &&Pair| {
-        let [first, second] = &pair.arms;
-        let below = pair.difference.as_ref().is_some_and(|d| d.estimate < 0.0);
-        let (low, high) = if below {
-            (first, second)
-        } else {
-            (second, first)
-        };
-        format!("{low} ends below {high}")
+    let noise: Vec<&&Pair> = judged.iter().filter(|pair| !pair.is_real).collect();
+    if noise.is_empty() {
+        let places = judged.iter().flat_map(|pair| pair.places);
+        let mut places: Vec<usize> = places.collect::<BTreeSet<_>>().into_iter().collect();
+        let loss = |place: &usize| numbers.rows[*place].quality().map_or(f64::NAN, |q| q.loss);
+        places.sort_by(|a, b| loss(a).total_cmp(&loss(b)));
+        let names = places.iter().map(|place| numbers.rows[*place].name.clone());
+        let names: Vec<String> = names.collect();
+        let order = names.join(" below ");
+        return Some(format!("Among the others the order is real: {order}."));
+    }
+    let alike = noise
+        .iter()
+        .map(|pair| format!("{} and {}", pair.arms[1], pair.arms[0]));
+    let alike = alike.collect::<Vec<_>>().join(", or ");
+    let rest = match judged.len() > noise.len() {
+        true => "; their other differences are real",
+        false => "",
     };
-    let alike = |pair: &&Pair| format!("{} and {}", pair.arms[1], pair.arms[0]);
-    let mut parts = Vec::new();
-    if !real.is_empty() {
-        parts.push(format!(
-            "{} for real",
-            listed(&real.iter().map(better).collect::<Vec<_>>())
-        ));
-    }
-    if !noise.is_empty() {
-        let alike: Vec<String> = noise.iter().map(alike).collect();
-        parts.push(format!(
-            "within noise of each other are {}",
-            alike.join("; ")
-        ));
-    }
-    Some(format!("Among the other arms, {}.", parts.join("; ")))
+    Some(format!(
+        "Among the others, {alike} cannot be told apart{rest}."
+    ))
 }
 
 fn floor(
@@ -370,6 +362,15 @@ pub fn listed(names: &[String]) -> String {
         [] => String::new(),
         [only] => only.clone(),
         [most @ .., last] => format!("{} and {last}", most.join(", ")),
+    }
+}
+
+/// `3 seeds (42, 43, 44)`, `600 seeds`.
+pub fn seeds(seeds: &[u64]) -> String {
+    let numbers: Vec<String> = seeds.iter().map(u64::to_string).collect();
+    match seeds.len() {
+        1..=8 => format!("{} ({})", counted(seeds.len(), "seed"), numbers.join(", ")),
+        many => counted(many, "seed"),
     }
 }
 

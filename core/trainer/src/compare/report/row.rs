@@ -94,7 +94,7 @@ impl ArmRow {
             same_top: base.and_then(|base| Some(base.divergence.as_ref()?.same_top)),
             before: found.before().and_then(|run| Quality::of(run.total())),
             after: mean_quality(&after),
-            noise: Noise::pooled(&[losses], after.len()),
+            noise: Noise::of(&[losses], after.len()),
             tokens_per_sec: (secs > 0.0).then_some(tokens as f64 / secs),
             memory: memory(&found.runs),
             seeds: held_out.iter().map(|(seed, _)| *seed).collect(),

@@ -18,7 +18,7 @@ pub struct Table {
 /// A column: its name, and a cell of an arm.
 type Column = (&'static str, fn(&ArmRow) -> Option<String>);
 
-const COLUMNS: [Column; 15] = [
+const COLUMNS: [Column; 13] = [
     ("arm", |row| Some(row.name.clone())),
     ("bits/weight", |row| {
         row.bits_per_weight.map(|bits| significant(bits, 4))
@@ -35,12 +35,8 @@ const COLUMNS: [Column; 15] = [
     ("KL to dense", |row| {
         row.divergence.map(|mean| significant(mean, 3))
     }),
-    ("same top", |row| row.same_top.map(percent)),
-    ("loss before", |row| {
-        row.before.map(|before| significant(before.loss, 4))
-    }),
-    ("loss after", |row| {
-        row.after.map(|after| significant(after.loss, 4))
+    ("held-out loss", |row| {
+        before_after(row, |quality| significant(quality.loss, 4))
     }),
     ("perplexity", |row| {
         before_after(row, |quality| significant(quality.perplexity, 3))

@@ -18,20 +18,24 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// The noise of arms whose runs had these losses, one list an arm, pooled; a range is of means of `seeds`
-    /// losses. Nothing where no arm has two runs.
-    pub fn pooled(arms: &[Vec<f64>], seeds: usize) -> Option<Self> {
+    /// The noise of arms whose runs had these losses, one list an arm, together; a range is of means of `seeds`
+    /// losses. Arms share their seeds, so that several know no more of what a seed does than one: the degrees of
+    /// freedom are those of the arm with most runs. Nothing where no arm has two.
+    pub fn of(arms: &[Vec<f64>], seeds: usize) -> Option<Self> {
         let several = arms.iter().filter_map(|losses| {
             let variance = sample_variance(losses).filter(|variance| variance.is_finite())?;
             Some((variance, losses.len() - 1))
         });
-        let (squares, freedom) = several.fold((0.0, 0), |(squares, freedom), (variance, own)| {
-            (squares + variance * own as f64, freedom + own)
-        });
-        if freedom == 0 || seeds == 0 {
+        let (mut squares, mut runs, mut freedom) = (0.0, 0, 0);
+        for (variance, own) in several {
+            squares += variance * own as f64;
+            runs += own;
+            freedom = own.max(freedom);
+        }
+        if runs == 0 || seeds == 0 {
             return None;
         }
-        let deviation = (squares / freedom as f64).sqrt();
+        let deviation = (squares / runs as f64).sqrt();
         let range = deviation * (2.0 / seeds as f64).sqrt();
         Some(Noise {
             deviation,
@@ -47,22 +51,22 @@ mod tests {
 
     #[test]
     fn it_is_students_t_times_the_deviation_of_a_difference_of_means() {
-        let noise = Noise::pooled(&[vec![1.0, 2.0, 3.0]], 3).expect("three runs");
+        let noise = Noise::of(&[vec![1.0, 2.0, 3.0]], 3).expect("three runs");
         assert_eq!((noise.deviation, noise.freedom), (1.0, 2));
         // Student's t with 2 degrees of freedom: 4.30265 (any table).
         assert!((noise.range - 4.302_65 * (2.0f64 / 3.0).sqrt()).abs() < 1e-4);
     }
 
     #[test]
-    fn arms_share_what_they_know() {
+    fn more_arms_of_the_same_seeds_add_no_freedom() {
         let arms = [
             vec![1.0, 3.0],
             vec![5.0],
             vec![9.0, 9.0],
             vec![f64::NAN, 1.0],
         ];
-        let noise = Noise::pooled(&arms, 2).expect("two arms of two runs");
-        assert_eq!((noise.deviation, noise.freedom), (1.0, 2));
-        assert_eq!(Noise::pooled(&[vec![1.0], vec![2.0]], 3), None);
+        let noise = Noise::of(&arms, 2).expect("two arms of two runs");
+        assert_eq!((noise.deviation, noise.freedom), (1.0, 1));
+        assert_eq!(Noise::of(&[vec![1.0], vec![2.0]], 3), None);
     }
 }
