@@ -174,9 +174,12 @@ pub fn held_out_file(run: &Path, step: u64) -> PathBuf {
 }
 
 impl WeightError {
-    /// Squared error by squared norm: 0 is exact, 1 as bad as zeros.
+    /// Squared error by squared norm: 0 is exact, that of zeros too, 1 as bad as zeros.
     pub fn relative(&self) -> f64 {
-        self.squared_error / self.squared_norm
+        match self.squared_error == 0.0 {
+            true => 0.0,
+            false => self.squared_error / self.squared_norm,
+        }
     }
 }
 
