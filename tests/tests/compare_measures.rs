@@ -3,13 +3,16 @@
 mod measuring;
 
 use std::fs;
+use std::sync::Mutex;
 
 use espalier_interface::Services;
+use espalier_tests::rows::file;
 use espalier_tests::{Golden, golden_path};
-use espalier_trainer::compare::base::{self, Against};
+use espalier_trainer::compare::base::{self, Against, Subject};
 use espalier_trainer::compare::documents::HeldOutLog;
-use espalier_trainer::compare::record::{Base, DocumentLoss, HeldOut, held_out_file};
+use espalier_trainer::compare::record::{Base, DocumentLoss, HeldOut, WeightError, held_out_file};
 use espalier_trainer::compare::yardstick::Yardstick;
+use espalier_trainer::observer::{Event, Observer};
 use espalier_trainer::step;
 
 use measuring::{
@@ -196,6 +199,39 @@ fn a_format_without_a_description_is_decoded_by_its_quantizer() {
     }
 }
 
+/// The notes of a run.
+#[derive(Default)]
+struct Notes(Mutex<Vec<String>>);
+
+impl Observer for Notes {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Note(note) = event {
+            self.0.lock().expect("a note").push((*note).to_owned());
+        }
+    }
+}
+
+#[test]
+fn of_weights_that_the_files_hold_packed_no_error_is_told() {
+    let rows = file("rows.jsonl", "{\"input_ids\": [3, 1, 4, 1, 5, 9, 2, 6]}\n");
+    let model = format!("{:?}", golden_path("packed/nf4"));
+    let packed = arm(&rows.path, &[("model.path", &model)]);
+    let notes = Notes::default();
+    let subject = Subject {
+        observer: &notes,
+        ..packed.subject()
+    };
+    let base = base::measure(&subject, packed.loaded.clone(), Against::Nothing).expect("a base");
+    assert_eq!((base.encoded, base.weights.len()), (0, 0));
+    assert!(base.packed_weights > 0 && base.packed_bytes * 2 > base.packed_weights);
+    let notes = notes.0.into_inner().expect("notes");
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(
+        notes[0].contains("the files hold the weights packed"),
+        "{notes:?}"
+    );
+}
+
 #[test]
 fn the_divergence_is_that_of_all_trained_tokens() {
     let (_kept, data) = rows();
@@ -224,32 +260,38 @@ fn the_divergence_is_that_of_all_trained_tokens() {
     }
 }
 
+/// The log-probabilities that a peer gave every trained token of the golden rows.
+fn golden_predictions(file: &str) -> Vec<Vec<f64>> {
+    let golden = Golden::open(&format!("llama/{file}.safetensors"));
+    let rows = golden.numbers("logits").chunks_exact(48 * 512);
+    // The last token of a row predicts nothing that is there.
+    let trained = rows.flat_map(|row| row[..47 * 512].chunks_exact(512));
+    trained.map(log_softmax).collect()
+}
+
 #[test]
-fn the_divergence_of_nf4_is_that_of_the_peers_logits() {
+fn divergence_and_error_of_nf4_and_hqq_are_those_of_the_peers() {
     let (_kept, data) = golden_rows();
     let keys = [("data.max_seq_len", "48"), ("data.batch_size", "2")];
-    let dense = arm(&data, &keys);
-    let (_place, yardstick, _) = yardstick(&dense, 1 << 30);
-    let packed = arm(&data, &[&keys[..], &[("plugins", "\"nf4\"")]].concat());
-    let found = packed
-        .base(Against::Dense(&yardstick))
-        .divergence
-        .expect("tokens");
-    let [dense, packed] = ["forward_tiny-trained", "base_forward_nf4"].map(|file| {
-        let golden = Golden::open(&format!("llama/{file}.safetensors"));
-        let rows = golden.numbers("logits").chunks_exact(48 * 512);
-        // The last token of a row predicts nothing that is there.
-        let trained = rows.flat_map(|row| row[..47 * 512].chunks_exact(512));
-        trained.map(log_softmax).collect::<Vec<_>>()
-    });
-    let each = dense.iter().zip(&packed).map(|(p, q)| divergence(p, q));
-    let expected = each.sum::<f64>() / dense.len() as f64;
-    assert_eq!(found.tokens, 94);
-    assert!(
-        (found.mean / expected - 1.0).abs() < 1e-4,
-        "{} {expected}",
-        found.mean
-    );
+    let (_place, yardstick, _) = yardstick(&arm(&data, &keys), 1 << 30);
+    let dense = golden_predictions("forward_tiny-trained");
+    // Errors of all weights together: bitsandbytes' and hqq's own decoded weights, in torch, in f64.
+    for (quantizer, error) in [("nf4", 0.008_442_278_98), ("hqq", 0.007_347_819_77)] {
+        let plugins = format!("{quantizer:?}");
+        let packed = arm(&data, &[&keys[..], &[("plugins", &plugins)]].concat());
+        let base = packed.base(Against::Dense(&yardstick));
+        let predicted = golden_predictions(&format!("base_forward_{quantizer}"));
+        let each = dense.iter().zip(&predicted);
+        let sum: f64 = each.map(|(p, q)| divergence(p, q)).sum();
+        let (found, expected) = (base.divergence.expect("tokens"), sum / 94.0);
+        assert_eq!((found.tokens, dense.len()), (94, 94));
+        let apart = (found.mean / expected - 1.0).abs();
+        assert!(apart < 1e-4, "{quantizer}: {} {expected}", found.mean);
+        let sum = |of: fn(&WeightError) -> f64| base.weights.iter().map(of).sum::<f64>();
+        let found = sum(|weight| weight.squared_error) / sum(|weight| weight.squared_norm);
+        let apart = (found / error - 1.0).abs();
+        assert!(apart < 1e-6, "{quantizer}: {found} {error}");
+    }
 }
 
 #[test]
