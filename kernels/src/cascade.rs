@@ -107,38 +107,44 @@ pub fn add_row<const N: usize>(sum: &mut Row<N>, x: &Row<N>) {
 
 /// The sum of `vectors`, number by number (torch's `row_sum`).
 #[inline(always)]
-pub fn sum_vectors<const N: usize>(
-    mut vectors: impl ExactSizeIterator<Item = [f32; N]>,
-) -> [f32; N] {
-    let num_rows = vectors.len() / COLUMNS;
-    let mut next_row = || std::array::from_fn(|_| vectors.next().expect("a row is left"));
-    let total: Row<N> = if num_rows < 1 << LEAST_POWER {
-        // A single run: the other levels are zeros.
-        let mut run = [[0.0; N]; COLUMNS];
-        (0..num_rows).for_each(|_| add_row(&mut run, &next_row()));
-        run
-    } else {
-        let mut cascade = Cascade::new(num_rows);
-        (0..num_rows).for_each(|_| cascade.add_row(&next_row()));
-        cascade.total()
-    };
-    join(total, vectors)
+pub fn sum_vectors<const N: usize>(vectors: &[[f32; N]]) -> [f32; N] {
+    let (rows, rest) = vectors.as_chunks::<COLUMNS>();
+    if rows.len() >= 1 << LEAST_POWER {
+        let mut cascade = Cascade::new(rows.len());
+        for row in rows {
+            cascade.add_row(row);
+        }
+        return join(cascade.total(), rest);
+    }
+    // A single run: the other levels are zeros.
+    let mut run = [[0.0; N]; COLUMNS];
+    for row in rows {
+        add_row(&mut run, row);
+    }
+    join(run, rest)
 }
 
 /// The columns of a sum of rows and the `rest` of its vectors, fewer than a row, as one vector.
 #[inline(always)]
-pub fn join<const N: usize>(total: Row<N>, rest: impl Iterator<Item = [f32; N]>) -> [f32; N] {
+pub fn join<const N: usize>(total: Row<N>, rest: &[[f32; N]]) -> [f32; N] {
     let [mut total, others @ ..] = total;
-    rest.for_each(|vector| add(&mut total, &vector));
-    others.iter().for_each(|column| add(&mut total, column));
+    for vector in rest.iter().chain(&others) {
+        add(&mut total, vector);
+    }
     total
 }
 
 /// The sum of a vector's numbers and of the `tail` of a list, fewer than a vector.
 #[inline(always)]
-pub fn sum_lanes<const N: usize>(vector: [f32; N], tail: impl Iterator<Item = f32>) -> f32 {
-    let sum = tail.fold(0.0, |sum, x| sum + x);
-    vector.iter().fold(sum, |sum, x| sum + x)
+pub fn sum_lanes<const N: usize>(vector: [f32; N], tail: &[f32]) -> f32 {
+    let mut sum = 0.0;
+    for x in tail {
+        sum += x;
+    }
+    for x in vector {
+        sum += x;
+    }
+    sum
 }
 
 #[inline(always)]

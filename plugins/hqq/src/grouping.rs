@@ -2,6 +2,8 @@
 //!
 //! hqq views the flat weight as a matrix: groups are its rows (axis 1) or its columns (axis 0).
 
+use std::ops::Range;
+
 use espalier_interface::format::BlockMap;
 use espalier_interface::{PluginError, Result};
 
@@ -69,6 +71,20 @@ impl Grouping {
         match self.axis {
             Axis::Strided => [self.size, self.count],
             Axis::Consecutive => [self.count, self.size],
+        }
+    }
+
+    /// Groups that the elements of a range belong to, and perhaps others.
+    pub fn around(&self, elements: Range<usize>) -> Range<usize> {
+        match self.axis {
+            Axis::Consecutive => elements.start / self.size..elements.end.div_ceil(self.size),
+            Axis::Strided => {
+                let first = elements.start % self.count;
+                match first + elements.len() {
+                    end if end <= self.count => first..end,
+                    _ => 0..self.count,
+                }
+            }
         }
     }
 

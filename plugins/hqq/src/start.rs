@@ -132,12 +132,14 @@ fn widen(weight: &[f32], low: &mut [f32], high: &mut [f32], largest: &mut [i32])
     }
 }
 
+/// The smaller number; `a` where one is NaN.
 #[inline(always)]
-fn smaller(a: f32, b: f32) -> f32 {
+pub fn smaller(a: f32, b: f32) -> f32 {
     if b < a { b } else { a }
 }
 
+/// The larger number; `a` where one is NaN.
 #[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
+pub fn larger(a: f32, b: f32) -> f32 {
     if b > a { b } else { a }
 }

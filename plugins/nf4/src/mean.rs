@@ -7,30 +7,17 @@ use espalier_kernels::cascade::{LANES, sum_lanes, sum_vectors};
 /// # Source
 /// pytorch `aten/src/ATen/native/cpu/SumKernel.cpp`, `vectorized_inner_sum`.
 pub fn mean(x: &[u8]) -> f32 {
-    let count = x.len() / 4;
-    let sum = match count {
+    let numbers = x.as_chunks::<4>().0.iter();
+    let numbers: Vec<f32> = numbers.map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    let sum = match numbers.len() {
         0 => return 0.0,
-        1..LANES => sum_vectors(x.chunks_exact(4).map(load::<1>))[0],
+        1..LANES => sum_vectors(numbers.as_chunks::<1>().0)[0],
         _ => {
-            let vectors = x.chunks_exact(4 * LANES);
-            let tail = vectors.remainder().chunks_exact(4).map(load::<1>);
-            sum_lanes(
-                sum_vectors(vectors.map(load::<LANES>)),
-                tail.map(|[number]| number),
-            )
+            let (vectors, tail) = numbers.as_chunks::<LANES>();
+            sum_lanes(sum_vectors(vectors), tail)
         }
     };
-    sum / count as f32
-}
-
-/// A vector of `N` numbers from its bytes.
-#[inline(always)]
-fn load<const N: usize>(bytes: &[u8]) -> [f32; N] {
-    let mut vector = [0.0; N];
-    for (number, bytes) in vector.iter_mut().zip(bytes.chunks_exact(4)) {
-        *number = f32::from_le_bytes(bytes.try_into().expect("four bytes"));
-    }
-    vector
+    sum / numbers.len() as f32
 }
 
 #[cfg(test)]

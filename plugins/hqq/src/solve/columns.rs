@@ -4,7 +4,7 @@ use espalier_kernels::cascade::{Cascade, LANES, Row, sum_vectors};
 
 use super::{Reach, Stripe, residual, residual_with_rest};
 use crate::shrink::Shrinking;
-use crate::start::ends;
+use crate::start::{larger, smaller};
 
 /// Groups that are summed side by side: a row of the cascade.
 const WIDTH: usize = 4 * LANES;
@@ -18,14 +18,8 @@ pub fn advance(stripe: &Stripe, zeros: &mut [&mut [f32]]) {
     for at in (0..stripe.scale.len()).step_by(WIDTH) {
         let width = WIDTH.min(stripe.scale.len() - at);
         let first = stripe.first + at;
-        for (copy, row) in block
-            .iter_mut()
-            .zip(stripe.problem.weight.chunks_exact(count))
-        {
-            copy[..width].copy_from_slice(&row[first..first + width]);
-        }
-        let (mut low, mut high) = ([0.0; WIDTH], [0.0; WIDTH]);
-        ends(stripe.problem, first, &mut low[..width], &mut high[..width]);
+        copy(stripe, first, width, &mut block);
+        let (low, high) = ends(&block);
         for (iteration, &shrinking) in stripe.steps.iter().enumerate() {
             let (before, after) = zeros.split_at_mut(iteration + 1);
             let mut lanes = Lanes {
@@ -41,6 +35,35 @@ pub fn advance(stripe: &Stripe, zeros: &mut [&mut [f32]]) {
             lanes.means(&block, &mut after[0][at..at + width]);
         }
     }
+}
+
+/// Copies the weights of the `width` groups from `first` on.
+#[inline(always)]
+fn copy(stripe: &Stripe, first: usize, width: usize, block: &mut [[f32; WIDTH]]) {
+    let rows = stripe
+        .problem
+        .weight
+        .chunks_exact(stripe.problem.groups.count);
+    for (copy, row) in block.iter_mut().zip(rows) {
+        let row = &row[first..first + width];
+        match <&[f32; WIDTH]>::try_from(row) {
+            Ok(row) => *copy = *row,
+            Err(_) => copy[..width].copy_from_slice(row),
+        }
+    }
+}
+
+/// The smallest and the largest weight of each group.
+#[inline(always)]
+fn ends(block: &[[f32; WIDTH]]) -> ([f32; WIDTH], [f32; WIDTH]) {
+    let (mut low, mut high) = ([f32::INFINITY; WIDTH], [f32::NEG_INFINITY; WIDTH]);
+    for row in block {
+        for i in 0..WIDTH {
+            low[i] = smaller(low[i], row[i]);
+            high[i] = larger(high[i], row[i]);
+        }
+    }
+    (low, high)
 }
 
 /// Up to `WIDTH` groups side by side in an iteration.
@@ -74,11 +97,18 @@ impl Lanes {
         let size = block.len() as f32;
         if means.len() == WIDTH {
             let mut sum = Cascade::new(block.len());
+            // Loops, and not iterators' own: those are compiled for any processor.
             match self.shrinking {
-                None => block.iter().for_each(|row| sum.add_row(&self.plain(row))),
-                Some(shrinking) => block
-                    .iter()
-                    .for_each(|row| sum.add_row(&self.with_rest(row, shrinking))),
+                None => {
+                    for row in block {
+                        sum.add_row(&self.plain(row));
+                    }
+                }
+                Some(shrinking) => {
+                    for row in block {
+                        sum.add_row(&self.with_rest(row, shrinking));
+                    }
+                }
             }
             for (mean, sum) in means.iter_mut().zip(sum.total().as_flattened()) {
                 *mean = sum / size;
@@ -90,7 +120,7 @@ impl Lanes {
             };
             for (lane, mean) in means.iter_mut().enumerate() {
                 let column = block.iter().map(|row| residuals(row).as_flattened()[lane]);
-                *mean = self.sum_column(lane, column) / size;
+                *mean = self.sum_column(lane, &column.collect::<Vec<_>>()) / size;
             }
         }
     }
@@ -115,12 +145,14 @@ impl Lanes {
 
     /// torch adds the columns beyond the last whole row of vectors one by one, and in another order; of fewer columns
     /// than a vector has numbers, all whole fours side by side.
-    fn sum_column(&self, lane: usize, column: impl ExactSizeIterator<Item = f32>) -> f32 {
+    fn sum_column(&self, lane: usize, column: &[f32]) -> f32 {
         if self.count < LANES && lane < self.count / 4 * 4 {
             let mut sum = Cascade::<1>::new(column.len());
-            column.for_each(|x| sum.add_row(&[[x], [0.0], [0.0], [0.0]]));
+            for &x in column {
+                sum.add_row(&[[x], [0.0], [0.0], [0.0]]);
+            }
             return sum.total()[0][0];
         }
-        sum_vectors(column.map(|x| [x]))[0]
+        sum_vectors(column.as_chunks::<1>().0)[0]
     }
 }

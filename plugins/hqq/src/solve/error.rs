@@ -63,11 +63,20 @@ fn add_up_block(
     let mut errors = vec![0.0; cut.run];
     let mut totals = [[[0.0; LANES]; 4]; RUN];
     for at in (first..first + cut.block).step_by(cut.run) {
+        let groups = problem.groups.around(at..at + cut.run);
+        let mut run = [[0.0; LANES]; 4];
+        let mut before: Option<&[f32]> = None;
         let zeros = zeros.chunks_exact(problem.groups.count);
         for (zero, total) in zeros.zip(&mut totals) {
-            errors_of(problem, Affine { scale, zero }, at, &mut errors);
-            let mut run = [[0.0; LANES]; 4];
-            rows(&errors).for_each(|row| add_row(&mut run, &row));
+            // Where no zero moved, neither did an error.
+            let now = &zero[groups.clone()];
+            if before.replace(now) != Some(now) {
+                errors_of(problem, Affine { scale, zero }, at, &mut errors);
+                run = [[0.0; LANES]; 4];
+                for row in errors.as_chunks::<WIDTH>().0 {
+                    add_row(&mut run, &vectors(row));
+                }
+            }
             add_row(total, &run);
         }
     }
@@ -81,19 +90,20 @@ pub fn mean(problem: &Problem, affine: Affine, sums: &[f32], iteration: usize) -
     let mut cascade = Cascade::new(elements / WIDTH);
     for block in sums.chunks_exact(RUN * WIDTH) {
         let sum = &block[iteration * WIDTH..(iteration + 1) * WIDTH];
-        rows(sum).for_each(|row| cascade.add_block(&row));
+        let (rows, _) = sum.as_chunks::<WIDTH>();
+        rows.iter().for_each(|row| cascade.add_block(&vectors(row)));
     }
     let mut errors = vec![0.0; cut.run];
     let mut rest = 0..0;
     for at in (elements / cut.block * cut.block..elements).step_by(cut.run) {
         let count = cut.run.min(elements - at);
         errors_of(problem, affine, at, &mut errors[..count]);
-        rows(&errors[..count]).for_each(|row| cascade.add_row(&row));
+        let (rows, _) = errors[..count].as_chunks::<WIDTH>();
+        rows.iter().for_each(|row| cascade.add_row(&vectors(row)));
         rest = count / WIDTH * WIDTH..count;
     }
-    let rest = errors[rest].chunks_exact(LANES);
-    let rest = rest.map(|v| <[f32; LANES]>::try_from(v).expect("a whole vector"));
-    sum_lanes(join(cascade.total(), rest), std::iter::empty()) / elements as f32
+    let (rest, _) = errors[rest].as_chunks::<LANES>();
+    sum_lanes(join(cascade.total(), rest), &[]) / elements as f32
 }
 
 /// `|weight - decoded weight|` of the elements from `first` on.
@@ -107,12 +117,8 @@ fn errors_of(problem: &Problem, affine: Affine, first: usize, errors: &mut [f32]
     problem.groups.each(first, weight, affine, errors, error);
 }
 
-/// Whole rows of numbers.
+/// A row as its vectors.
 #[inline(always)]
-fn rows(numbers: &[f32]) -> impl Iterator<Item = Row<LANES>> {
-    numbers.chunks_exact(WIDTH).map(|row| {
-        let mut vectors = [[0.0; LANES]; 4];
-        vectors.as_flattened_mut().copy_from_slice(row);
-        vectors
-    })
+fn vectors(row: &[f32; WIDTH]) -> Row<LANES> {
+    std::array::from_fn(|column| std::array::from_fn(|lane| row[LANES * column + lane]))
 }

@@ -29,11 +29,17 @@ pub fn advance(stripe: &Stripe, zeros: &mut [&mut [f32]]) {
                     low: low[group - at],
                     high: high[group - at],
                 };
-                let affine = (stripe.scale[group], before[iteration][group]);
+                let zero = before[iteration][group];
+                let affine = (stripe.scale[group], zero);
                 let first = (stripe.first + group) * size;
                 let weight = &stripe.problem.weight[first..first + size];
                 let top = stripe.problem.top;
-                let remains = reach.remains(affine.0, affine.1, top, shrinking);
+                let remains = reach.remains(affine.0, zero, top, shrinking);
+                if !remains && iteration > 0 && before[iteration - 1][group] == zero {
+                    // It moves no more: the same number leads to the same.
+                    after[0][group] = zero;
+                    continue;
+                }
                 let shrinking = remains.then_some(shrinking);
                 fill(weight, affine, top, shrinking, &mut residuals);
                 after[0][group] = mean(&residuals);
@@ -52,17 +58,23 @@ fn fill(
     residuals: &mut [f32],
 ) {
     let residuals = residuals.iter_mut().zip(weight);
+    // Loops, and not iterators' own: those are compiled for any processor.
     match shrinking {
-        Some(shrinking) => residuals.for_each(|(residual, &w)| {
-            *residual = residual_with_rest(w, scale, zero, top, shrinking);
-        }),
-        None => residuals.for_each(|(r, &w)| *r = residual(w, scale, zero, top)),
+        Some(shrinking) => {
+            for (r, &w) in residuals {
+                *r = residual_with_rest(w, scale, zero, top, shrinking);
+            }
+        }
+        None => {
+            for (r, &w) in residuals {
+                *r = residual(w, scale, zero, top);
+            }
+        }
     }
 }
 
 #[inline(always)]
 fn mean(residuals: &[f32]) -> f32 {
-    let vectors = residuals.chunks_exact(LANES);
-    let vectors = vectors.map(|v| <[f32; LANES]>::try_from(v).expect("a whole vector"));
-    sum_lanes(sum_vectors(vectors), std::iter::empty()) / residuals.len() as f32
+    let (vectors, _) = residuals.as_chunks::<LANES>();
+    sum_lanes(sum_vectors(vectors), &[]) / residuals.len() as f32
 }
