@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use crate::golden::require;
 use crate::workspace::{Workspace, run};
 
 /// What a third party's quantizer may cost beyond the shipped one.
@@ -32,6 +34,21 @@ enum Bench {
     },
     /// Calls through the boundary between host and plugins, as a share of a training step
     Door,
+    /// Encoding by the plugin `hqq` beside the hqq library, on the same weights in turns
+    Hqq {
+        /// A Python with the packages of tests/golden/scripts/requirements.txt
+        #[arg(long, value_name = "PYTHON")]
+        python: PathBuf,
+        /// Rounds, each an encoding by both
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Rows of the weights
+        #[arg(long, default_value_t = 4096)]
+        rows: usize,
+        /// Columns of each weight
+        #[arg(long, default_value = "4096,11008")]
+        cols: String,
+    },
 }
 
 /// Measures, and prints what came of it.
@@ -39,8 +56,24 @@ enum Bench {
 /// # Errors
 /// Where a run fails or a bound is missed.
 pub fn measure(workspace: &Workspace, options: &Options) -> Result<()> {
-    match options.bench {
-        Bench::ThirdParty { rounds, steps } => third_party(workspace, rounds, steps),
+    match &options.bench {
+        Bench::ThirdParty { rounds, steps } => third_party(workspace, *rounds, *steps),
+        Bench::Hqq {
+            python,
+            rounds,
+            rows,
+            cols,
+        } => {
+            let sizes = [
+                ("--rounds", rounds.to_string()),
+                ("--rows", rows.to_string()),
+            ];
+            hqq(
+                workspace,
+                python,
+                &[sizes.as_slice(), &[("--cols", cols.clone())]].concat(),
+            )
+        }
         Bench::Door => run(workspace
             .cargo()
             .args([
@@ -52,6 +85,28 @@ pub fn measure(workspace: &Workspace, options: &Options) -> Result<()> {
             ])
             .args(["--test", "door_cost", "--", "--nocapture"])),
     }
+}
+
+/// Lets the library's Python drive our encoder, so that both see the same weights one after the other.
+fn hqq(workspace: &Workspace, python: &Path, sizes: &[(&str, String)]) -> Result<()> {
+    require(
+        python,
+        &workspace.root.join("tests/golden/scripts/requirements.txt"),
+    )?;
+    let example = ["--package", "espalier-tests", "--example", "hqq_encode"];
+    run(workspace
+        .cargo()
+        .args(["build", "--release", "--quiet"])
+        .args(example))?;
+    let mut peer = Command::new(python);
+    peer.arg(workspace.root.join("tests/peers/time_hqq.py"))
+        .arg(workspace.target.join("release/examples/hqq_encode"))
+        .arg(workspace.target.join("bench/hqq"))
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    for (name, value) in sizes {
+        peer.arg(name).arg(value);
+    }
+    run(&mut peer)
 }
 
 /// A folder with a model of random weights, rows and plugins.
@@ -134,7 +189,7 @@ impl Ground<'_> {
 
     /// Trains in `out` with more arguments.
     fn host(&self, model: &Path, out: &str, more: &[&str]) -> Result<()> {
-        let mut host = std::process::Command::new(self.workspace.target.join("release/host"));
+        let mut host = Command::new(self.workspace.target.join("release/host"));
         host.current_dir(&self.folder)
             .args(["train", "--quiet", "--data", "rows.jsonl", "--out", out])
             .args(["--set", "data.batch_size=1", "--plugin-dir", "plugins"])
