@@ -80,7 +80,7 @@ fn differences_that_were_put_in_are_found_and_no_others() {
         "within noise",
         "60 steps",
         "40 held-out documents",
-        "Of 6 pairs",
+        "here 5 of 6 are real",
         "made up for",
     ] {
         assert!(text.contains(words), "no {words:?} in {text}");

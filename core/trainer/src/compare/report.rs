@@ -76,11 +76,8 @@ impl Report {
     pub fn of(out: &Path) -> Result<Self, Error> {
         let findings = Findings::read(out)?;
         let comparison = &findings.comparison;
-        let yardstick = findings.yardstick();
-        let arms = findings.arms.iter().enumerate();
-        let arms: Vec<ArmRow> = arms
-            .map(|(place, arm)| ArmRow::new(arm, findings.step, yardstick == Some(place)))
-            .collect();
+        let places = 0..findings.arms.len();
+        let arms: Vec<ArmRow> = places.map(|place| ArmRow::new(&findings, place)).collect();
         let noise = noise(&findings);
         let pairs = pair::pairs(&findings, noise.as_ref());
         let reading = reading::read(reading::Numbers {

@@ -96,7 +96,7 @@ pub fn read(numbers: Numbers<'_>) -> Reading {
 
 /// The place of the arm with the lowest held-out loss.
 fn leader(rows: &[ArmRow]) -> Option<usize> {
-    let loss = |row: &ArmRow| row.quality().map(|quality| quality.loss);
+    let loss = |row: &ArmRow| row.quality.map(|quality| quality.loss);
     let known = rows
         .iter()
         .enumerate()
@@ -196,7 +196,7 @@ fn circumstances(
 
 fn best(numbers: Numbers<'_>, verdict: Verdict, leader: usize, equals: &[usize]) -> String {
     let row = &numbers.rows[leader];
-    let quality = row.quality().expect("the leader has a loss");
+    let quality = row.quality.expect("the leader has a loss");
     let mut text = format!(
         "The lowest held-out loss has {}, {} nats a token (perplexity {})",
         row.name,
@@ -274,7 +274,7 @@ fn others(numbers: Numbers<'_>) -> Option<String> {
     if noise.is_empty() {
         let places = judged.iter().flat_map(|pair| pair.places);
         let mut places: Vec<usize> = places.collect::<BTreeSet<_>>().into_iter().collect();
-        let loss = |place: &usize| numbers.rows[*place].quality().map_or(f64::NAN, |q| q.loss);
+        let loss = |place: &usize| numbers.rows[*place].quality.map_or(f64::NAN, |q| q.loss);
         places.sort_by(|a, b| loss(a).total_cmp(&loss(b)));
         let names = places.iter().map(|place| numbers.rows[*place].name.clone());
         let names: Vec<String> = names.collect();
@@ -317,8 +317,8 @@ fn multiplicity(pairs: &[Pair]) -> Option<String> {
     let together = judged.iter().filter(|pair| pair.is_real_together).count();
     (judged.len() > 1).then(|| {
         format!(
-            "Of {} pairs one in twenty would look real by chance; {real} {} real here, {together} \
-             of them where all pairs are judged at once.",
+            "Where arms do not differ one pair in twenty looks real by chance; here {real} of {} \
+             {} real, {together} of them also where all pairs are judged at once.",
             judged.len(),
             if real == 1 { "is" } else { "are" }
         )

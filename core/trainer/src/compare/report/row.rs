@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::findings::{ArmFindings, RunFindings};
+use super::findings::{Findings, RunFindings};
 use crate::compare::record::{Base, DocumentLoss, Failure, WeightError};
 use crate::compare::statistics::Noise;
 use crate::report::Memory;
@@ -31,6 +31,9 @@ pub struct ArmRow {
     pub before: Option<Quality>,
     /// The same after it, mean over seeds.
     pub after: Option<Quality>,
+    /// The one of both that arms are compared by.
+    #[serde(skip)]
+    pub quality: Option<Quality>,
     /// The noise of its own held-out loss over seeds.
     pub noise: Option<Noise>,
     /// Tokens a second of its steps.
@@ -68,21 +71,23 @@ impl Quality {
 }
 
 impl ArmRow {
-    /// The line of an arm whose runs are compared after `step` steps.
-    pub fn new(found: &ArmFindings, step: Option<u64>, is_yardstick: bool) -> Self {
+    /// The line of the arm at `place`.
+    pub fn new(findings: &Findings, place: usize) -> Self {
+        let (found, step) = (&findings.arms[place], findings.step);
         let base = found.base.as_ref();
         let held_out = step.map(|step| found.held_out(step)).unwrap_or_default();
         let after: Vec<Quality> = held_out
             .iter()
             .filter_map(|(_, run)| Quality::of(run.total()))
             .collect();
+        let before = found.before().and_then(|run| Quality::of(run.total()));
         let losses: Vec<f64> = after.iter().map(|quality| quality.loss).collect();
         let (tokens, secs) = found.runs.iter().fold((0, 0.0), |(tokens, secs), run| {
             (tokens + run.course.tokens(), secs + run.course.secs())
         });
         ArmRow {
             name: found.arm.name.clone(),
-            is_yardstick,
+            is_yardstick: findings.yardstick() == Some(place),
             bits_per_weight: base.and_then(bits_per_weight),
             bits_per_frozen_weight: base
                 .and_then(|base| bits(base.frozen_bytes, base.frozen_weights)),
@@ -92,7 +97,11 @@ impl ArmRow {
             weight_error: base.and_then(|base| relative_error(&base.weights)),
             divergence: base.and_then(|base| Some(base.divergence.as_ref()?.mean)),
             same_top: base.and_then(|base| Some(base.divergence.as_ref()?.same_top)),
-            before: found.before().and_then(|run| Quality::of(run.total())),
+            quality: match findings.comparison.eval_only {
+                true => before,
+                false => mean_quality(&after),
+            },
+            before,
             after: mean_quality(&after),
             noise: Noise::of(&[losses], after.len()),
             tokens_per_sec: (secs > 0.0).then_some(tokens as f64 / secs),
@@ -100,11 +109,6 @@ impl ArmRow {
             seeds: held_out.iter().map(|(seed, _)| *seed).collect(),
             failures: found.arm.failures.clone(),
         }
-    }
-
-    /// The quality that counts in the end: after training, or where nothing is trained before it.
-    pub fn quality(&self) -> Option<Quality> {
-        self.after.or(self.before)
     }
 }
 

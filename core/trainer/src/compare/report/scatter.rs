@@ -40,7 +40,7 @@ pub fn scatter(
     let known = rows
         .iter()
         .enumerate()
-        .filter_map(|(place, row)| Some((place, row, row.bits_per_weight?, row.quality()?.loss)));
+        .filter_map(|(place, row)| Some((place, row, row.bits_per_weight?, row.quality?.loss)));
     let known: Vec<(usize, &ArmRow, f64, f64)> = known.collect();
     if known.len() < 2 {
         return None;
