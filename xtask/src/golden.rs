@@ -50,6 +50,7 @@ pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
         run(script(made).arg(&golden).arg(&out))?;
     }
     run(script("make_packed.py").arg(&out))?;
+    run(script("make_packed_hqq.py").arg(&golden).arg(&out))?;
     run(script("chat.py").arg(&out))?;
     run(script("compare.py").arg(&golden).arg(&out))
         .context("the golden data differs; the peers' versions or the processor may be others")?;

@@ -11,6 +11,7 @@ use crate::grouping::Axis;
 use crate::meta::MetaStore;
 use crate::profile::Profile;
 use crate::quantizer::{HqqQuantizer, Zeros};
+use crate::saved::METHOD;
 
 /// The component `hqq`.
 pub const HQQ: Component = Component {
@@ -61,7 +62,7 @@ pub const HQQ: Component = Component {
             doc: "how scales and zeros are stored; auto: f32, and zero-8bit in profile 2024-03, which alone has 8 bits",
         },
     ],
-    capabilities: &[],
+    capabilities: &[("quant_methods", METHOD)],
     create,
 };
 

@@ -11,6 +11,7 @@ mod pack;
 mod problem;
 mod profile;
 mod quantizer;
+mod saved;
 mod shrink;
 mod solve;
 mod start;

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use espalier_interface::format::{BitOrder, Codes, Decoding, Format, SegmentSpec};
-use espalier_interface::{DType, PluginError, Quantizer, Result, Services};
+use espalier_interface::saved_form::{SavedDescription, SavedForm, SavedModel};
+use espalier_interface::{DType, Options, PluginError, Quantizer, Result, Services};
+use serde_json::Value as Json;
 
 use crate::grouping::{Affine, Axis, Grouping};
 use crate::meta::MetaStore;
 use crate::pack::pack;
 use crate::problem::Problem;
 use crate::profile::Profile;
+use crate::saved;
 use crate::solve::{RUN, Scratch, count_sums, solve};
 use crate::start::{StartZero, start};
 
@@ -156,6 +159,18 @@ impl Quantizer for HqqQuantizer {
     fn encode_workspace(&self, shape: [u64; 2]) -> Result<u64> {
         let numbers = self.room(self.groups(shape)?).iter().sum::<usize>() + ALIGNMENT;
         Ok(DType::F32.bytes() * numbers as u64)
+    }
+
+    fn saved_form(&self, shape: [u64; 2], _: DType) -> Result<SavedForm> {
+        saved::form(self, shape)
+    }
+
+    fn quantization_config(&self, model: &SavedModel) -> Result<Json> {
+        saved::config(self, model)
+    }
+
+    fn options_from_saved(&self, saved: &SavedDescription) -> Result<Options> {
+        saved::options(saved)
     }
 }
 
