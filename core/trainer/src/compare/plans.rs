@@ -1,9 +1,10 @@
 //! Arms -> the plan of each, before anything is written or a weight is read: which fit, and whether together.
 
-use espalier_interface::{ErrorCode, Role};
+use espalier_interface::{ErrorCode, Role, Services};
 use serde_json::{Map, Value as Json};
 
 use super::arms::ArmConfig;
+use super::base::Extra;
 use crate::Error;
 use crate::bytes::Bytes;
 use crate::config::{ResolvedConfig, Turns};
@@ -23,7 +24,7 @@ pub(crate) struct Planned {
     pub bare: ResolvedConfig,
     /// Its components, one a role.
     pub plugins: Vec<PluginIdentity>,
-    /// Most bytes that it holds, the program's included.
+    /// Most bytes that it holds while it is measured and trained, the program's included.
     pub peak: u64,
     /// Most bytes beside the program's.
     pub needed: u64,
@@ -97,19 +98,19 @@ pub(crate) fn plan_all(
                             with";
                 observer.observe(&Event::Note(note));
             }
-            Ok(session) => planned.push(Planned {
-                plugins: session
-                    .components
-                    .identities()
-                    .into_iter()
-                    .cloned()
-                    .collect(),
-                peak: session.plan.memory.peak(),
-                needed: session.plan.memory.needed(),
-                refused: session.plan.check(session.plan.available()).err(),
-                bare,
-                arm,
-            }),
+            Ok(session) => {
+                let (plan, identities) = (&session.plan, session.components.identities());
+                let peak = Extra::of(plan, commons.services.threads()).peak(&plan.memory);
+                let needed = peak - plan.memory.program;
+                planned.push(Planned {
+                    plugins: identities.into_iter().cloned().collect(),
+                    peak,
+                    needed,
+                    refused: plan.check_needed(needed, plan.available()).err(),
+                    bare,
+                    arm,
+                });
+            }
             Err(error) if is_asked_for(&error) => return Err(wrongly_asked(error, &arm.name)),
             Err(error) => planned.push(Planned {
                 plugins: Vec::new(),
