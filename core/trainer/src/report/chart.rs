@@ -229,14 +229,7 @@ impl Chart {
         });
         let mut ends: Vec<End> = ends.collect();
         ends.sort_by(|a, b| a.percent.total_cmp(&b.percent));
-        for at in 1..ends.len() {
-            ends[at].percent = ends[at].percent.max(ends[at - 1].percent + room);
-        }
-        let mut most = 100.0;
-        for end in ends.iter_mut().rev() {
-            end.percent = end.percent.min(most);
-            most = end.percent - room;
-        }
+        set_apart(ends.iter_mut().map(|end| &mut end.percent), room);
         ends
     }
 
@@ -366,6 +359,21 @@ fn path(points: &[Point], across: &Axis, up: &Axis) -> String {
     path
 }
 
+/// Moves places along an axis, in rising order, until each is `room` percent from the next, none above 100.
+pub fn set_apart<'a>(places: impl Iterator<Item = &'a mut f64>, room: f64) {
+    let mut places: Vec<&mut f64> = places.collect();
+    let mut least = f64::NEG_INFINITY;
+    for place in &mut places {
+        **place = place.max(least);
+        least = **place + room;
+    }
+    let mut most = 100.0;
+    for place in places.iter_mut().rev() {
+        **place = place.min(most);
+        most = **place - room;
+    }
+}
+
 /// The outline of a band: along its greatest values, and back along its least.
 fn band(spans: &[Span], across: &Axis, up: &Axis) -> String {
     let finite = spans
@@ -414,6 +422,13 @@ mod tests {
         let drawn = drawing(&[(1.0, 4.0), (2.0, 3.0), (3.0, 2.0)]).marked(&marks, [1, 3]);
         let at: Vec<f64> = drawn.marks.iter().map(|mark| mark.percent).collect();
         assert_eq!(at, [75.0, 100.0]);
+    }
+
+    #[test]
+    fn names_at_the_ends_of_curves_stand_apart() {
+        let mut places = [10.0, 11.0, 50.0, 99.0, 100.0];
+        set_apart(places.iter_mut(), 5.0);
+        assert_eq!(places, [10.0, 15.0, 50.0, 95.0, 100.0]);
     }
 
     #[test]

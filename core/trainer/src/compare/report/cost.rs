@@ -63,8 +63,11 @@ pub fn shown(interval: Interval) -> String {
 }
 
 fn percent_change(share: f64) -> String {
-    let sign = if share < 0.0 { "\u{2212}" } else { "+" };
-    format!("{sign}{}", percent(share.abs()))
+    match percent(share.abs()) {
+        size if size == percent(0.0) => format!("{size} apart"),
+        size if share < 0.0 => format!("\u{2212}{size}"),
+        size => format!("+{size}"),
+    }
 }
 
 /// What a difference comes to, in a few words.

@@ -281,16 +281,21 @@ fn others(numbers: Numbers<'_>) -> Option<String> {
         let order = names.join(" below ");
         return Some(format!("Among the others the order is real: {order}."));
     }
+    if noise.len() == judged.len() {
+        return Some(match noise[..] {
+            [only] => format!(
+                "{} and {} cannot be told apart.",
+                only.arms[1], only.arms[0]
+            ),
+            _ => "No two of the others can be told apart.".to_owned(),
+        });
+    }
     let alike = noise
         .iter()
         .map(|pair| format!("{} and {}", pair.arms[1], pair.arms[0]));
     let alike = alike.collect::<Vec<_>>().join(", or ");
-    let rest = match judged.len() > noise.len() {
-        true => "; their other differences are real",
-        false => "",
-    };
     Some(format!(
-        "Among the others, {alike} cannot be told apart{rest}."
+        "Among the others, {alike} cannot be told apart; their other differences are real."
     ))
 }
 

@@ -5,7 +5,11 @@ use serde::Serialize;
 use super::findings::Findings;
 use super::row::{ArmRow, Quality};
 use crate::report::axis::{Axis, Tick};
+use crate::report::chart::set_apart;
 use crate::report::number::significant;
+
+/// Percent of the height that a name takes.
+const NAME_ROOM: f64 = 7.0;
 
 /// Bits a weight across, held-out loss upwards.
 #[derive(Clone, Debug, Serialize)]
@@ -24,6 +28,8 @@ struct Dot {
     colour: usize,
     left: f64,
     bottom: f64,
+    /// The height of its name, which stands apart from others.
+    name_bottom: f64,
     /// From the best to the worst seed.
     from_to: [f64; 2],
     /// Whether its name stands to the left of it.
@@ -77,6 +83,7 @@ pub fn scatter(
         colour: colour(*place),
         left: across.percent(*bits),
         bottom: up.percent(*loss),
+        name_bottom: up.percent(*loss),
         from_to: range(*place, *loss).map(|end| up.percent(end)),
         is_far_right: across.at(*bits) > 0.8,
         title: format!(
@@ -86,11 +93,14 @@ pub fn scatter(
             significant(*loss, 4)
         ),
     };
+    let mut dots: Vec<Dot> = known.iter().map(dot).collect();
+    dots.sort_by(|a, b| a.bottom.total_cmp(&b.bottom));
+    set_apart(dots.iter_mut().map(|dot| &mut dot.name_bottom), NAME_ROOM);
     let measure = known.iter().find(|(_, row, _, _)| row.is_yardstick);
     Some(Scatter {
         x_ticks: across.ticks.iter().map(|tick| across.tick(*tick)).collect(),
         y_ticks: up.ticks.iter().map(|tick| up.tick(*tick)).collect(),
         measure: measure.map(|(_, _, _, loss)| up.percent(*loss)),
-        dots: known.iter().map(dot).collect(),
+        dots,
     })
 }

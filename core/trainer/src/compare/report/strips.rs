@@ -11,6 +11,9 @@ use crate::compare::statistics::{Interval, Noise};
 use crate::report::axis::{Axis, Tick};
 use crate::report::number::{signed, significant};
 
+/// The noise floor is shown up to this many times as far out as the intervals reach.
+const FLOOR_REACH: f64 = 1.25;
+
 /// Rows of marks over one axis.
 #[derive(Clone, Debug, Serialize)]
 pub struct Strips {
@@ -55,11 +58,12 @@ pub fn forest(
             .filter_map(|pair| Some(pair.difference.as_ref()?.interval))
     };
     intervals().next()?;
+    let mut ends: Vec<f64> = intervals().flat_map(|interval| interval.0).collect();
+    let reach = ends.iter().fold(0.0f64, |reach, end| reach.max(end.abs()));
     let floor = noise.map(|noise| Interval([-noise.range, noise.range]));
-    let ends: Vec<f64> = intervals()
-        .chain(floor)
-        .flat_map(|interval| interval.0)
-        .collect();
+    // A floor that is far wider than any interval is cut off, lest it press them together.
+    let drawn = noise.map(|noise| noise.range.min(FLOOR_REACH * reach));
+    ends.extend(drawn.iter().flat_map(|range| [-range, *range]));
     let widths: Vec<f64> = intervals().map(Interval::width).collect();
     let axis = Axis::signed(&ends, &widths);
     let row = |pair: &Pair| Strip {
@@ -92,7 +96,7 @@ pub fn forest(
         rows: pairs.iter().map(row).collect(),
         ticks: axis.ticks.iter().map(|tick| axis.tick(*tick)).collect(),
         zero: Some(axis.percent(0.0)),
-        floor: floor.map(|floor| floor.0.map(|end| axis.percent(end))),
+        floor: floor.map(|floor| floor.0.map(|end| axis.percent(end).clamp(0.0, 100.0))),
     })
 }
 
