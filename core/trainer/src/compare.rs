@@ -294,7 +294,7 @@ fn changes(planned: &Planned) -> Vec<String> {
 fn refuse_another(out: &Path, record: &Comparison) -> Result<(), Error> {
     let path: PathBuf = out.join(COMPARISON);
     let old = files::read_object(&path)?;
-    let old: Comparison = serde_json::from_value(Json::from(old)).unwrap_or_default();
+    let old: Comparison = serde_json::from_value(old).unwrap_or_default();
     let tree = |record: &Comparison, seeds: &[u64]| {
         let arms = record.arms.iter();
         let arms = arms.map(|arm| (arm.name.clone(), json!({ "changes": arm.changes })));

@@ -101,7 +101,7 @@ fn start(
     match Run::open(opening)? {
         Opened::Finished(summary) => Ok(summary),
         Opened::Run(mut run) => {
-            let trained = run.to_the_end();
+            let trained = run.do_the_rest();
             run.end(trained)
         }
     }

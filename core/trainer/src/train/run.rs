@@ -142,7 +142,7 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// As [`Run::advance`].
-    pub fn to_the_end(&mut self) -> Result<(), Error> {
+    pub fn do_the_rest(&mut self) -> Result<(), Error> {
         while self.advance()? == Left::Steps {}
         Ok(())
     }
