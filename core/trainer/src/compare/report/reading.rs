@@ -124,7 +124,7 @@ fn judge(numbers: Numbers<'_>, leader: usize) -> (Verdict, Vec<usize>) {
     }
     let alike = judged.iter().filter(|pair| !pair.is_real);
     let other = |pair: &&Pair| pair.places.into_iter().find(|place| *place != leader);
-    let mut equals: Vec<usize> = alike.filter_map(|pair| other(pair)).collect();
+    let mut equals: Vec<usize> = alike.filter_map(other).collect();
     equals.sort_unstable();
     let verdict = match equals.len() {
         0 => Verdict::OneIsBest,
