@@ -241,23 +241,100 @@ fn layer(peak: f64, [t, n, m]: [usize; 3]) {
     report("dW = dy' x", &secs);
 }
 
-/// Decoding alone, in strips as products ask for them.
+/// An HQQ-like format, groups of 64 with f32 scales and zeros, and its bytes.
+fn hqq(bits: u32, axis: usize, rows: usize, cols: usize) -> (Format, Vec<Vec<u8>>) {
+    let (elements, groups) = (rows * cols, rows * cols / 64);
+    let (lines, width) = match axis {
+        0 => (64, groups),
+        _ => (groups, 64),
+    };
+    let mut codes = Codes {
+        segment: 0,
+        bits,
+        order: BitOrder::Split { words: 1 },
+    };
+    let words = (lines as u64).div_ceil(codes.per_word()) * width as u64;
+    codes.order = BitOrder::Split { words };
+    let numbers: Vec<u8> = (0..groups)
+        .flat_map(|group| (0.01 + group as f32 * 1e-6).to_le_bytes())
+        .collect();
+    let packed: Vec<u8> = (0..words * codes.dtype().bytes())
+        .map(|i| (i * 37 % 251) as u8 & 0x3f)
+        .collect();
+    let segments = vec![
+        SegmentSpec::new("codes", codes.dtype(), words),
+        SegmentSpec::new("scale", DType::F32, groups as u64),
+        SegmentSpec::new("zero", DType::F32, groups as u64),
+    ];
+    let blocks = match axis {
+        0 => BlockMap::Strided {
+            count: groups as u64,
+        },
+        _ => BlockMap::Flat { size: 64 },
+    };
+    assert!(
+        codes.words(elements as u64) == words,
+        "the bench's own format"
+    );
+    let decoding = Decoding::Affine {
+        codes,
+        blocks,
+        scale: BlockValues::Stored { segment: 1 },
+        zero: BlockValues::Stored { segment: 2 },
+    };
+    let format = Format {
+        quantizer: "bench".to_owned(),
+        shape: [rows as u64, cols as u64],
+        segments,
+        decoding,
+    };
+    (format, vec![packed, numbers.clone(), numbers])
+}
+
+/// Decoding alone, in strips as products ask for them, and a product of one token; NF4's beside HQQ's in turns.
 fn decode() {
-    let (rows, cols) = (64, 4096);
-    let (format, data) = four_bit(rows, cols);
-    let segments: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-    let decoder = FormatDecoder::new(&format).expect("the format is described");
-    let weight = decoder.weight(&segments);
-    let mut out = vec![0.0f32; 16 * 256];
-    let [secs] = best([&mut || {
-        for col in (0..cols).step_by(256) {
+    const SHAPE: [usize; 2] = [2048, 2048];
+    const HQQ: [(u32, usize); 6] = [(4, 1), (4, 0), (3, 1), (3, 0), (2, 1), (2, 0)];
+    let [rows, cols] = SHAPE;
+    for (bits, axis) in HQQ {
+        let formats = [four_bit(rows, cols), hqq(bits, axis, rows, cols)];
+        let decoders = formats
+            .each_ref()
+            .map(|(format, _)| FormatDecoder::new(format).expect("the format is described"));
+        let segments = formats
+            .each_ref()
+            .map(|(_, data)| data.iter().map(Vec::as_slice).collect::<Vec<&[u8]>>());
+        let [nf4, other] = [0, 1].map(|i| decoders[i].weight(&segments[i]));
+        let mut outs = [(); 2].map(|()| vec![0.0f32; 16 * 256]);
+        let [out, out2] = &mut outs;
+        let strips = |weight: &dyn TileDecoder, out: &mut [f32]| {
             for row in (0..rows).step_by(16) {
-                weight.decode(row..row + 16, col..col + 256, &mut out);
+                for col in (0..cols).step_by(256) {
+                    weight.decode(row..row + 16, col..col + 256, out);
+                }
             }
-        }
-    }]);
-    let speed = (rows * cols) as f64 / secs * 1e-9;
-    println!("decode, 4 bits, blocks of 64, doubly quantized: {speed:.2} G elements/s");
+        };
+        let alone = best([&mut || strips(&nf4, out), &mut || strips(&other, out2)]);
+        let x = numbers::<f32>(cols);
+        let mut ys = [(); 2].map(|()| vec![0.0f32; rows]);
+        let mut spaces = [(); 2].map(|()| vec![0u8; matmul::workspace_bytes::<f32>(1)]);
+        let ([y, y2], [space, space2]) = (&mut ys, &mut spaces);
+        let (nf4, other) = (Packed(&nf4), Packed(&other));
+        let product = best([
+            &mut || linear::forward(&Serial, &x, &nf4, None, y, space),
+            &mut || linear::forward(&Serial, &x, &other, None, y2, space2),
+        ]);
+        let speed = |secs: f64| (rows * cols) as f64 / secs * 1e-9;
+        println!(
+            "hqq {bits} bits axis {axis} / nf4: decode {:.2} / {:.2} G elements/s = {:.2}, product of one token {:.2} / {:.2} = {:.2}",
+            speed(alone[1]),
+            speed(alone[0]),
+            alone[0] / alone[1],
+            speed(product[1]),
+            speed(product[0]),
+            product[0] / product[1],
+        );
+    }
 }
 
 /// Attention in both directions; the work counted is that of the keys seen.

@@ -13,7 +13,9 @@ use crate::simd::vectorized;
 #[inline(always)]
 pub(super) fn unpack(bytes: &[u8], layout: &Codes, flat: usize, out: &mut [u8]) {
     match (layout.bits, layout.order) {
-        (_, BitOrder::Split { words }) => unpack_split(bytes, layout, words as usize, flat, out),
+        (_, BitOrder::Split { .. }) => {
+            split_runs(bytes, layout, flat, out, |out, code| *out = code as u8)
+        }
         (4, BitOrder::HighFirst) => unpack_bits::<4, 2, true>(bytes, flat, out),
         (4, BitOrder::LowFirst) => unpack_bits::<4, 2, false>(bytes, flat, out),
         (2, BitOrder::HighFirst) => unpack_bits::<2, 4, true>(bytes, flat, out),
@@ -29,24 +31,36 @@ pub(super) fn unpack(bytes: &[u8], layout: &Codes, flat: usize, out: &mut [u8]) 
     }
 }
 
-/// [`unpack`] for codes that lie side by side in one slot of neighbouring words.
+/// Calls `body(out[i], code)` for codes that lie side by side in one slot of neighbouring words, from index `flat` on.
+///
+/// # Panics
+/// Where `bytes` ends before the last of them, or the codes are not split.
 #[inline(always)]
-fn unpack_split(bytes: &[u8], layout: &Codes, words: usize, flat: usize, out: &mut [u8]) {
-    let mask = layout.mask();
+pub(super) fn split_runs<T>(
+    bytes: &[u8],
+    layout: &Codes,
+    flat: usize,
+    out: &mut [T],
+    body: impl Fn(&mut T, u32),
+) {
+    let BitOrder::Split { words } = layout.order else {
+        panic!("codes in order {:?} are not split", layout.order);
+    };
+    let mask = u32::from(layout.mask());
     let mut done = 0;
     while done < out.len() {
         let (word, shift) = layout.place((flat + done) as u64);
         let first = word as usize;
-        let len = (words - first).min(out.len() - done);
+        let len = (words as usize - first).min(out.len() - done);
         let run = &mut out[done..done + len];
         if layout.bits == 3 {
             let bytes = bytes[4 * first..4 * (first + len)].as_chunks::<4>().0;
             for (out, &word) in run.iter_mut().zip(bytes) {
-                *out = (u32::from_le_bytes(word) >> shift) as u8 & mask;
+                body(out, (u32::from_le_bytes(word) >> shift) & mask);
             }
         } else {
             for (out, &byte) in run.iter_mut().zip(&bytes[first..first + len]) {
-                *out = (byte >> shift) & mask;
+                body(out, (u32::from(byte) >> shift) & mask);
             }
         }
         done += len;

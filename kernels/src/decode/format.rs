@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use espalier_interface::format::{BlockMap, BlockValues, Codes, Decoding, Format};
+use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, Decoding, Format};
 use espalier_interface::{DType, PluginError, Result};
 
 use super::TileDecoder;
@@ -166,6 +166,10 @@ impl PackedWeight<'_> {
                 scale,
                 zero,
             } => {
+                if matches!(codes.order, BitOrder::Split { .. }) {
+                    let numbers = [scale, zero];
+                    return self.split_affine(codes, *blocks, numbers, (row, col), out);
+                }
                 self.numbers(codes, row, col, out);
                 let (mut scales, mut zeros) = ([0.0; RUN], [0.0; RUN]);
                 let (scales, zeros) = (&mut scales[..out.len()], &mut zeros[..out.len()]);

@@ -1,5 +1,6 @@
 //! Packed weights -> windows of f32 values, as products read them.
 
+mod affine;
 mod blocks;
 mod callback;
 mod codes;

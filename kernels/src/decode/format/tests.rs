@@ -1,6 +1,6 @@
 //! The kernels against the reference decoder, in every kind of format.
 
-use espalier_interface::format::{BitOrder, SegmentSpec};
+use espalier_interface::format::SegmentSpec;
 use half::{bf16, f16};
 
 use super::*;
