@@ -89,3 +89,10 @@ impl Golden {
             .collect()
     }
 }
+
+/// The names of a file's tensors, sorted.
+pub fn names(tensors: &SafeTensors<'_>) -> Vec<String> {
+    let mut names: Vec<String> = tensors.names().into_iter().map(str::to_owned).collect();
+    names.sort();
+    names
+}

@@ -14,5 +14,5 @@ use {
 };
 
 pub use compare::{largest_difference, relative_norm};
-pub use golden::{Golden, golden_path};
+pub use golden::{Golden, golden_path, names};
 pub use rig::{Rig, micro_batch, step_of};

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use espalier_trainer::data::{DataError, DataOptions, Dataset, Vocabulary};
 use tempfile::TempDir;
 
+use crate::Golden;
+
 /// Rows of the tiny model's embedding.
 pub const VOCAB_SIZE: usize = 512;
 /// Its end token.
@@ -19,6 +21,18 @@ pub fn tiny() -> PathBuf {
 /// Its vocabulary.
 pub fn vocabulary() -> Vocabulary {
     Vocabulary::new(tiny(), VOCAB_SIZE)
+}
+
+/// The golden evaluation rows as a data file.
+pub fn golden_rows() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a place to write");
+    let path = directory.path().join("rows.jsonl");
+    let rows = Golden::open("llama/data.safetensors").rows("eval_tokens");
+    let lines = rows
+        .iter()
+        .map(|row| format!("{}\n", serde_json::json!({ "input_ids": row })));
+    fs::write(&path, lines.collect::<String>()).expect("a place to write");
+    (directory, path)
 }
 
 /// A directory with one data file.

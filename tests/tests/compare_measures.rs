@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Mutex;
 
 use espalier_interface::Services;
-use espalier_tests::rows::file;
+use espalier_tests::rows::{file, golden_rows};
 use espalier_tests::{Golden, golden_path};
 use espalier_trainer::compare::base::{self, Against, Subject};
 use espalier_trainer::compare::documents::HeldOutLog;
@@ -15,9 +15,7 @@ use espalier_trainer::compare::yardstick::Yardstick;
 use espalier_trainer::observer::{Event, Observer};
 use espalier_trainer::step;
 
-use measuring::{
-    arm, assert_divergence, divergence, golden_rows, log_softmax, rows, top, yardstick,
-};
+use measuring::{arm, assert_divergence, divergence, log_softmax, rows, top, yardstick};
 
 #[test]
 fn each_documents_loss_is_its_own_and_they_add_up_to_the_runs() {

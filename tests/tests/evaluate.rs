@@ -1,8 +1,8 @@
 //! Evaluation: the peers' losses, the bits of a training run's own evaluation, and no memory of training.
 
-use std::fs;
 use std::path::PathBuf;
 
+use espalier_tests::rows::golden_rows;
 use espalier_tests::{Golden, golden_path};
 use espalier_trainer::config::{ResolvedConfig, Sources, resolve};
 use espalier_trainer::evaluate::{self, Evaluation};
@@ -11,19 +11,6 @@ use espalier_trainer::plan::Purpose;
 use espalier_trainer::session::Session;
 use espalier_trainer::stop::StopFlag;
 use espalier_trainer::{step, train};
-use tempfile::TempDir;
-
-/// The golden evaluation rows as a data file.
-fn rows() -> (TempDir, PathBuf) {
-    let directory = tempfile::tempdir().expect("a place to write");
-    let path = directory.path().join("rows.jsonl");
-    let rows = Golden::open("llama/data.safetensors").rows("eval_tokens");
-    let lines = rows
-        .iter()
-        .map(|row| format!("{}\n", serde_json::json!({ "input_ids": row })));
-    fs::write(&path, lines.collect::<String>()).expect("a place to write");
-    (directory, path)
-}
 
 fn config(data: &PathBuf, keys: &[(&str, &str)]) -> ResolvedConfig {
     let model = golden_path("llama/tiny-trained");
@@ -61,7 +48,7 @@ fn loss_in_training(resolved: &ResolvedConfig) -> (f64, u64) {
 
 #[test]
 fn losses_are_those_of_transformers_dense_and_packed() {
-    let (_kept, data) = rows();
+    let (_kept, data) = golden_rows();
     for (keys, golden) in [
         (&[][..], "llama/forward_tiny-trained.safetensors"),
         (
@@ -91,7 +78,7 @@ fn losses_are_those_of_transformers_dense_and_packed() {
 
 #[test]
 fn a_frozen_adapter_gives_the_bits_of_a_training_run_in_less_memory() {
-    let (_kept, data) = rows();
+    let (_kept, data) = golden_rows();
     let adapter = format!("{:?}", golden_path("llama/adapter_trained_nf4"));
     let keys = [
         ("plugins", "\"nf4,lora\""),
@@ -121,7 +108,7 @@ fn a_frozen_adapter_gives_the_bits_of_a_training_run_in_less_memory() {
 
 #[test]
 fn what_cannot_be_evaluated_is_refused() {
-    let (_kept, data) = rows();
+    let (_kept, data) = golden_rows();
     let resolved = config(&data, &[("plugins", "\"lora\"")]);
     let refused = evaluate::run(&resolved, &Unobserved, &StopFlag::new()).expect_err("no adapter");
     assert_eq!(refused.exit_code(), 2);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use espalier_tests::{Golden, Rig, golden_path, largest_difference, micro_batch, step_of};
+use espalier_tests::{Golden, Rig, golden_path, largest_difference, micro_batch, names, step_of};
 use espalier_trainer::config::{Sources, resolve};
 use espalier_trainer::convert::quantize;
 use espalier_trainer::data::MicroBatch;
@@ -135,13 +135,8 @@ fn what_we_write_is_what_bitsandbytes_writes() {
 fn same_tensors(variant: &str, ours: &[u8], theirs: &[u8]) {
     let ours = SafeTensors::deserialize(ours).expect("our file");
     let theirs = SafeTensors::deserialize(theirs).expect("their file");
-    let sorted = |tensors: &SafeTensors<'_>| {
-        let mut names: Vec<String> = tensors.names().into_iter().map(str::to_owned).collect();
-        names.sort();
-        names
-    };
-    assert_eq!(sorted(&ours), sorted(&theirs), "{variant}");
-    for name in sorted(&theirs) {
+    assert_eq!(names(&ours), names(&theirs), "{variant}");
+    for name in names(&theirs) {
         let (ours, theirs) = (
             ours.tensor(&name).expect("ours"),
             theirs.tensor(&name).expect("theirs"),

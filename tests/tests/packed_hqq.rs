@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use espalier_tests::{Golden, Rig, golden_path, largest_difference, micro_batch, step_of};
+use espalier_tests::{Golden, Rig, golden_path, largest_difference, micro_batch, names, step_of};
 use espalier_trainer::config::{Sources, resolve};
 use espalier_trainer::convert::quantize;
 use espalier_trainer::data::MicroBatch;
@@ -161,14 +161,9 @@ fn what_we_write_is_what_transformers_writes() {
 fn same_tensors(variant: &str, ours: &[u8], theirs: &[u8]) {
     let ours = SafeTensors::deserialize(ours).expect("our file");
     let theirs = SafeTensors::deserialize(theirs).expect("their file");
-    let sorted = |tensors: &SafeTensors<'_>| {
-        let mut names: Vec<String> = tensors.names().into_iter().map(str::to_owned).collect();
-        names.sort();
-        names
-    };
-    assert_eq!(sorted(&ours), sorted(&theirs), "{variant}");
+    assert_eq!(names(&ours), names(&theirs), "{variant}");
     let viewed = variant == "hqq2-floats";
-    for name in sorted(&theirs) {
+    for name in names(&theirs) {
         let (ours, theirs) = (ours.tensor(&name), theirs.tensor(&name));
         let (ours, theirs) = (ours.expect("ours"), theirs.expect("theirs"));
         let part = name.rsplit_once('.').map_or("", |(_, part)| part);

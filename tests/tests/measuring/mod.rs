@@ -62,18 +62,6 @@ pub fn rows() -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-/// The golden evaluation rows as a data file.
-pub fn golden_rows() -> (TempDir, PathBuf) {
-    let directory = tempfile::tempdir().expect("a place to write");
-    let path = directory.path().join("rows.jsonl");
-    let rows = Golden::open("llama/data.safetensors").rows("eval_tokens");
-    let lines = rows
-        .iter()
-        .map(|row| format!("{}\n", serde_json::json!({ "input_ids": row })));
-    fs::write(&path, lines.collect::<String>()).expect("a place to write");
-    (directory, path)
-}
-
 fn config(data: &Path, keys: &[(&str, &str)]) -> ResolvedConfig {
     let model = golden_path("llama/tiny-trained");
     let sources = Sources::default()
