@@ -27,9 +27,13 @@ pub(crate) struct Measuring<'a> {
 }
 
 impl Measuring<'_> {
-    /// What looks at weights while they are encoded.
-    pub fn inspector(&self, plan: &RunPlan, services: &'static HostServices) -> WeightErrors {
-        WeightErrors::new(plan, services)
+    /// What looks at weights while they are encoded; nothing where what it finds is on record.
+    pub fn inspector(
+        &self,
+        plan: &RunPlan,
+        services: &'static HostServices,
+    ) -> Option<WeightErrors> {
+        (!self.is_on_record()).then(|| WeightErrors::new(plan, services))
     }
 
     /// Refuses a run that does not fit into memory while it is measured.
@@ -46,7 +50,7 @@ impl Measuring<'_> {
     /// # Errors
     /// As [`base::measure`] and [`base::write`].
     pub fn measure(&self, subject: &Subject<'_>, loaded: Loaded) -> Result<(), Error> {
-        let known = base::read(self.out, self.arm).is_some();
+        let known = self.is_on_record();
         let measured = match (self.yardstick, self.is_yardstick) {
             (Some(yardstick), true) if known => {
                 return base::measure_yardstick(subject, &mut yardstick.borrow_mut());
@@ -64,5 +68,9 @@ impl Measuring<'_> {
         let folder = arm_directory(self.out, self.arm);
         fs::create_dir_all(&folder).map_err(|error| write_error(&folder, 0, error))?;
         base::write(self.out, self.arm, &measured)
+    }
+
+    fn is_on_record(&self) -> bool {
+        base::read(self.out, self.arm).is_some()
     }
 }

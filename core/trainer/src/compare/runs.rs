@@ -10,6 +10,7 @@ use super::measuring::Measuring;
 use super::plans::Planned;
 use super::record::{COMPARISON, Comparison, Failure, run_directory};
 use super::watch::{RunLabel, Watch};
+use super::weights::WeightErrors;
 use super::yardstick::Yardstick;
 use crate::checkpoint::ResumeFrom;
 use crate::config::{ResolvedConfig, Turns};
@@ -261,11 +262,12 @@ impl Runs<'_> {
         let Some(yardstick) = &self.yardstick else {
             return Ok(());
         };
-        let held = yardstick.borrow().is_measured();
-        if arm == 0 || held || self.is_measured(arm) || !self.goes_on(0) {
-            return Ok(());
+        let arms = std::iter::once(self.name(arm));
+        let needed = base::needs_yardstick(&yardstick.borrow(), self.out, arms);
+        match arm != 0 && needed && self.goes_on(0) {
+            true => self.measure_alone(0),
+            false => Ok(()),
         }
-        self.measure_alone(0)
     }
 
     /// Loads an arm, measures it and lets go of it.
@@ -302,10 +304,10 @@ impl Runs<'_> {
             components: &components,
             observer,
             stop: self.stop,
-            inspector: Some(&errors as &dyn Inspector),
+            inspector: errors.as_ref().map(|errors| errors as &dyn Inspector),
         };
         let (executor, report) = loading.all(plan)?;
-        let errors = errors.into_found();
+        let errors = errors.map(WeightErrors::into_found).unwrap_or_default();
         let subject = Subject {
             executor: &executor,
             rows: &rows,

@@ -15,6 +15,7 @@ use crate::checkpoint::{self, Checkpoints, ResumeFrom};
 use crate::compare::base::{Loaded, Subject};
 use crate::compare::documents::HeldOutLog;
 use crate::compare::measuring::Measuring;
+use crate::compare::weights::WeightErrors;
 use crate::config::ResolvedConfig;
 use crate::load::Inspector;
 use crate::memory::Meter;
@@ -228,7 +229,7 @@ fn begin<'a>(
         next_step: "name their files with --data FILE".to_owned(),
     })?;
     let facts = Facts::of(&plan);
-    let errors = measuring.map(|measuring| measuring.inspector(&plan, services));
+    let errors = measuring.and_then(|measuring| measuring.inspector(&plan, services));
     let loading = Loading {
         config: swapped.config(),
         model: &model,
@@ -243,7 +244,7 @@ fn begin<'a>(
     };
     // A checkpoint of all of a model leaves nothing of its base.
     let base_is_whole = beginning.checkpoint.is_none() || components.adapter.is_some();
-    if let (Some(measuring), Some(errors), Some(rows)) = (measuring, errors, &data.eval)
+    if let (Some(measuring), Some(rows)) = (measuring, &data.eval)
         && base_is_whole
     {
         let subject = Subject {
@@ -254,7 +255,7 @@ fn begin<'a>(
             observer,
             stop,
         };
-        let errors = errors.into_found();
+        let errors = errors.map(WeightErrors::into_found).unwrap_or_default();
         measuring.measure(&subject, Loaded { report, errors })?;
     }
     if let Some(checkpoint) = &beginning.checkpoint {
