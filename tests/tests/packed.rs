@@ -1,41 +1,22 @@
 //! Checkpoints with packed weights: what bitsandbytes wrote loads as it is, and what we write is what it writes.
 
+mod packing;
+
 use std::fs;
 use std::path::Path;
 
-use espalier_tests::{Golden, Rig, golden_path, largest_difference, micro_batch, names, step_of};
+use espalier_tests::{Golden, golden_path, largest_difference, names, step_of};
 use espalier_trainer::config::{Sources, resolve};
 use espalier_trainer::convert::quantize;
-use espalier_trainer::data::MicroBatch;
 use espalier_trainer::observer::Unobserved;
 use espalier_trainer::stop::StopFlag;
 use espalier_trainer::{Error, step};
+use packing::{batch, bits, rig};
 use safetensors::SafeTensors;
 use serde_json::Value as Json;
 
 const LORA: (&str, &str) = ("plugins", "[\"lora\"]");
 const NF4_LORA: (&str, &str) = ("plugins", "[\"nf4\", \"lora\"]");
-
-fn rig(model: &Path, more: &[(&str, &str)]) -> Rig {
-    let mut keys = vec![
-        ("model.compute", "\"f32\""),
-        ("data.max_seq_len", "16"),
-        ("data.micro_batch", "2"),
-    ];
-    keys.extend(more);
-    Rig::new(model, &keys)
-}
-
-fn batch() -> MicroBatch {
-    let rows = Golden::open("packed/logits.safetensors").rows("tokens");
-    micro_batch(&rows, &rows)
-}
-
-/// The bits of all logits.
-fn bits(rig: &Rig) -> Vec<u64> {
-    let logits = rig.logits(&batch());
-    logits.into_iter().map(f64::to_bits).collect()
-}
 
 /// Packs the golden dense model under config values.
 fn pack(values: &[&str]) -> (tempfile::TempDir, Result<(), Error>) {

@@ -1,16 +1,18 @@
 //! Checkpoints packed by hqq: what transformers wrote loads as it is, and what we write is what it writes.
 
+mod packing;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use espalier_tests::{Golden, Rig, golden_path, largest_difference, micro_batch, names, step_of};
+use espalier_tests::{Golden, Rig, golden_path, largest_difference, names, step_of};
 use espalier_trainer::config::{Sources, resolve};
 use espalier_trainer::convert::quantize;
-use espalier_trainer::data::MicroBatch;
 use espalier_trainer::observer::Unobserved;
 use espalier_trainer::step;
 use espalier_trainer::stop::StopFlag;
+use packing::{batch, bits, keys, rig};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value as Json, json};
@@ -46,30 +48,6 @@ const VARIANTS: [(&str, &[(&str, &str)]); 4] = [
     ),
     ("hqq-mixed", &[("sites", MIXED)]),
 ];
-
-fn rig(model: &Path, more: &[(&str, &str)]) -> Rig {
-    Rig::new(model, &keys(more))
-}
-
-fn keys<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    let mut keys = vec![
-        ("model.compute", "\"f32\""),
-        ("data.max_seq_len", "16"),
-        ("data.micro_batch", "2"),
-    ];
-    keys.extend(more);
-    keys
-}
-
-fn batch() -> MicroBatch {
-    let rows = Golden::open("packed/logits.safetensors").rows("tokens");
-    micro_batch(&rows, &rows)
-}
-
-fn bits(rig: &Rig) -> Vec<u64> {
-    let logits = rig.logits(&batch());
-    logits.into_iter().map(f64::to_bits).collect()
-}
 
 /// The golden dense model, packed under config values.
 fn pack(values: &[(&str, &str)]) -> TempDir {
