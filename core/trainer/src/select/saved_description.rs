@@ -72,11 +72,11 @@ pub fn describe(
 /// A tensor that is missing, too long or no object, by name.
 pub fn read_object(store: &TensorStore, name: &str) -> Result<Map<String, Json>, Error> {
     let entry = store.entry(name)?;
-    let expected = "a JSON object as at most 65536 elements of U8";
+    let expected = format!("a JSON object as at most {MAX_OBJECT_BYTES} elements of U8");
     if entry.dtype != StoredDtype::U8 {
-        return Err(no_object(store, entry, expected));
+        return Err(no_object(store, entry, &expected));
     }
-    let text = short(store, entry, expected)?;
+    let text = short(store, entry, &expected)?;
     serde_json::from_slice(&text)
         .map_err(|error| no_object(store, entry, &format!("a JSON object: {error}")))
 }

@@ -14,6 +14,7 @@ use espalier_trainer::stop::StopFlag;
 use espalier_trainer::tensorboard::TensorBoard;
 use indicatif::MultiProgress;
 
+use super::report;
 use crate::arguments::CompareArguments;
 use crate::progress::Progress;
 use crate::watch::watched;
@@ -44,15 +45,7 @@ pub fn run(arguments: &CompareArguments, bars: &MultiProgress, out: &mut dyn Wri
     })?;
     if let Some(directory) = &resolved.config().run.out {
         let report = Report::of(directory)?;
-        let page = directory.join("report.html");
-        write!(out, "{}", report.table())?;
-        writeln!(
-            out,
-            "{}\n{}\n{}",
-            report.title,
-            report.reading,
-            page.display()
-        )?;
+        report::show_comparison(&report, &directory.join("report.html"), out)?;
     }
     Ok(compared.check_failures()?)
 }

@@ -1,6 +1,7 @@
 //! `host report`: the numbers of a run or of a comparison as a page.
 
-use std::io::Write;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Result;
@@ -11,16 +12,31 @@ use crate::arguments::ReportArguments;
 /// Writes the report anew and prints what it says and where it lies.
 pub fn run(arguments: &ReportArguments, out: &mut dyn Write) -> Result<()> {
     let directory: &Path = &arguments.directory;
-    let (title, reading, page) = if compare::report::is_comparison(directory) {
+    if compare::report::is_comparison(directory) {
         let report = compare::report::Report::of(directory)?;
-        write!(out, "{}", report.table())?;
-        let reading = report.reading.to_string();
-        (report.title.clone(), reading, report.write(directory)?)
+        show_comparison(&report, &report.write(directory)?, out)?;
     } else {
         let report = report::Report::of(directory)?;
-        let reading = report.reading.to_string();
-        (report.title.clone(), reading, report.write(directory)?)
-    };
-    writeln!(out, "{title}\n{reading}\n{}", page.display())?;
+        show(
+            &report.title,
+            &report.reading,
+            &report.write(directory)?,
+            out,
+        )?;
+    }
     Ok(())
+}
+
+/// Prints what the report of a comparison says and where its page lies.
+pub fn show_comparison(
+    report: &compare::report::Report,
+    page: &Path,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    write!(out, "{}", report.table())?;
+    show(&report.title, &report.reading, page, out)
+}
+
+fn show(title: &str, reading: &dyn Display, page: &Path, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{title}\n{reading}\n{}", page.display())
 }
