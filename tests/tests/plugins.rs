@@ -122,13 +122,13 @@ fn request(world: u32) -> ShardingRequest {
         trainable: 4,
         gradients: 4,
         optimizer: 8,
+        ..UnitBytes::default()
     };
     ShardingRequest {
         units: vec![unit("embedding"), unit("layer"), unit("head")],
         world,
         ranks_per_machine: world,
-        device_bytes: None,
-        host_bytes: None,
+        ..ShardingRequest::default()
     }
 }
 

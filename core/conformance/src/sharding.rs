@@ -119,12 +119,12 @@ fn request(trainable: &[u64], world: u32) -> ShardingRequest {
             trainable,
             gradients: trainable,
             optimizer: 2 * trainable,
+            ..UnitBytes::default()
         });
     ShardingRequest {
         units: units.collect(),
         world,
         ranks_per_machine: world,
-        device_bytes: None,
-        host_bytes: None,
+        ..ShardingRequest::default()
     }
 }

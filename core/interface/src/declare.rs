@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::abi::PluginRoot;
-use crate::role::{Adapter, Backend, Family, Quantizer, Role, Sharding};
+use crate::role::{Adapter, Backend, Collective, Family, Quantizer, Role, Sharding};
 use crate::{OptionSpec, Options, Result, Services};
 
 /// A component that has been made: what its role's trait says.
@@ -18,6 +18,8 @@ pub enum Instance {
     Sharding(Box<dyn Sharding>),
     /// A compute backend.
     Backend(Box<dyn Backend>),
+    /// A collective.
+    Collective(Box<dyn Collective>),
 }
 
 /// Makes a component from its checked options.
@@ -152,8 +154,7 @@ mod tests {
             units: Vec::new(),
             world: 1,
             ranks_per_machine: 1,
-            device_bytes: None,
-            host_bytes: None,
+            ..ShardingRequest::default()
         };
         let error = sharding.schedule(&request).expect_err("always");
         assert_eq!(

@@ -24,6 +24,8 @@ impl ErrorCode {
     pub const DEVICE: ErrorCode = ErrorCode(7);
     /// The two sides of the boundary disagree about the data that crossed it.
     pub const PROTOCOL: ErrorCode = ErrorCode(8);
+    /// A call that ranks make together failed or was given up: a peer is gone, hangs, or made another call.
+    pub const PEER: ErrorCode = ErrorCode(9);
 }
 
 /// A failure inside a plugin: a code for programs and a sentence for people.

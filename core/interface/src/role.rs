@@ -2,6 +2,7 @@
 
 mod adapter;
 mod backend;
+mod collective;
 mod family;
 mod quantizer;
 mod sharding;
@@ -11,6 +12,9 @@ pub use backend::{
     Backend, Buffer, BufferRange, Decoder, Device, DeviceInfo, Event, Kernel, KernelRequest,
     Kernels, Launch, Memory, MemoryKind, Operand, ParamOperand, Prepared, Stream, Streams,
     WeightLayout,
+};
+pub use collective::{
+    Collective, CollectiveCall, CollectiveInfo, CollectiveOp, Group, JoinRequest, Members,
 };
 pub use family::Family;
 pub use quantizer::Quantizer;
@@ -31,7 +35,7 @@ impl Role {
     pub const SHARDING: Role = Role("sharding");
     /// Computes.
     pub const BACKEND: Role = Role("backend");
-    /// Joins ranks; reserved, its interface comes with the first strategy that needs it.
+    /// Joins ranks.
     pub const COLLECTIVE: Role = Role("collective");
 
     /// All roles of this version.

@@ -31,7 +31,7 @@ pub use launch::Prepared;
 pub use neutral::neutral_bytes;
 pub use order::check_order;
 pub use state::StatePart;
-pub use storage::{Beside, Sizes, Storage, StorageLayout};
+pub use storage::{Beside, Sizes, Storage, StorageLayout, UnitRuns, part_length};
 pub(crate) use transfer::{numbers, write};
 
 use launch::{Numbers, Window};

@@ -32,6 +32,7 @@ pub mod plan;
 pub mod preset;
 pub mod probe;
 pub mod program;
+pub mod ranks;
 mod recompute;
 mod record;
 pub mod registry;

@@ -6,12 +6,12 @@ pub mod report;
 pub mod table;
 mod text;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::format::Format;
-use espalier_interface::model::Model;
+use espalier_interface::model::{Model, UnitKind};
 use espalier_interface::schedule::{Schedule, ShardingRequest, UnitBytes};
 use espalier_interface::{DType, Device, DeviceInfo, Quantizer, WeightLayout};
 
@@ -21,7 +21,8 @@ use crate::error::BackendCall;
 use crate::executor::{Prepared, Storage, StorageLayout};
 use crate::packing::{SavedParam, packed_weights};
 use crate::params::{self, Dtypes, Param, Training};
-use crate::program::{self, CacheShape, Limits, Program};
+use crate::program::{self, CacheShape, Limits, OperandPlace, Program};
+use crate::ranks::World;
 use crate::select::{Chosen, Components, PackedCheckpoint};
 use crate::splice;
 use crate::{Error, answer, load, memory};
@@ -69,6 +70,8 @@ pub struct Demand {
     pub limits: BatchLimits,
     /// What is generated, beside training or evaluation or alone.
     pub generation: Option<Generation>,
+    /// The ranks, and which of them this process has.
+    pub world: World,
 }
 
 /// A run before its weights are read.
@@ -193,7 +196,7 @@ pub fn make(
             (compile(limits)?, generating.map(compile).transpose()?)
         }
     };
-    let request = sharding_request(&program, &params, dtypes, &device_info);
+    let request = sharding_request(&program, &params, dtypes, &device_info, demand.world);
     let schedule = answer::schedule(&components.sharding, &request)?;
     let backend = &components.backend;
     let programs = (&program, generator.as_ref());
@@ -408,8 +411,14 @@ fn sharding_request(
     params: &[Param],
     dtypes: Dtypes,
     device: &DeviceInfo,
+    world: World,
 ) -> ShardingRequest {
     let units = program.units.iter().enumerate().map(|(index, unit)| {
+        let (mut forward, mut backward) =
+            (reads(&unit.forward, params), reads(&unit.backward, params));
+        if unit.kind == UnitKind::Head {
+            forward.append(&mut backward);
+        }
         let elements = Storage::unit_elements(params, index);
         let frozen = params.iter().filter(|p| !p.trainable && p.unit == index);
         UnitBytes {
@@ -418,15 +427,29 @@ fn sharding_request(
             trainable: elements * dtypes.params.bytes(),
             gradients: elements * dtypes.reduce.bytes(),
             optimizer: 2 * elements * dtypes.reduce.bytes(),
+            saved: 0,
+            forward_reads: forward.into_iter().collect(),
+            backward_reads: backward.into_iter().collect(),
         }
     });
     ShardingRequest {
         units: units.collect(),
-        world: 1,
-        ranks_per_machine: 1,
+        world: world.ranks,
+        ranks_per_machine: world.ranks_per_machine(),
+        micro_batches: 0,
         device_bytes: Some(device.free_bytes),
         host_bytes: memory::available_bytes(),
     }
+}
+
+/// The units whose params or gradients `steps` work on.
+fn reads(steps: &[program::Step], params: &[Param]) -> BTreeSet<usize> {
+    let operands = steps.iter().flat_map(|step| &step.operands);
+    let units = operands.filter_map(|operand| match *operand {
+        OperandPlace::Param(param) | OperandPlace::Gradient(param) => Some(params[param].unit),
+        OperandPlace::Value(_) => None,
+    });
+    units.collect()
 }
 
 /// The most that loading one weight takes: itself in f32, and what its encoder declares; parts where it is packed already.

@@ -15,6 +15,7 @@ use crate::generate::Questions;
 use crate::memory::Meter;
 use crate::observer::{Observer, PlanSummary};
 use crate::plan::{self, Assumed, BatchLimits, Demand, Generation, Purpose, RunPlan};
+use crate::ranks::World;
 use crate::registry::{Registry, SearchPath};
 use crate::select::{self, Components};
 use crate::stop::StopFlag;
@@ -150,6 +151,7 @@ impl Session {
                 max_sequences: generation.cache.slots,
             },
             generation: Some(generation),
+            world: World::ONE,
         };
         ground.plan(demand, None, &Meter::whole_process())
     }
@@ -267,6 +269,7 @@ impl<'a> Ground<'a> {
                 .as_ref()
                 .and_then(|data| data.questions.as_ref())
                 .map(Questions::demand),
+            world: World::ONE,
         };
         self.plan(demand, data, meter)
     }

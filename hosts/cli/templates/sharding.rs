@@ -46,6 +46,7 @@ impl Sharding for OneRank {
             update: trained
                 .map(|unit| Action::new(Act::Optimize, unit))
                 .collect(),
+            ..Schedule::default()
         };
         // The host's own check: every unit forward and backward once, in order, with its bytes there.
         schedule.validate(request)?;

@@ -32,6 +32,7 @@ impl Sharding for Single {
             update: trained
                 .map(|unit| Action::new(Act::Optimize, unit))
                 .collect(),
+            ..Schedule::default()
         };
         schedule.validate(request)?;
         Ok(schedule)
@@ -66,13 +67,13 @@ mod tests {
                 trainable,
                 gradients: trainable,
                 optimizer: 2 * trainable,
+                ..UnitBytes::default()
             });
         ShardingRequest {
             units: units.collect(),
             world,
             ranks_per_machine: world,
-            device_bytes: None,
-            host_bytes: None,
+            ..ShardingRequest::default()
         }
     }
 

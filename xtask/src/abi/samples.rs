@@ -15,7 +15,7 @@ use espalier_interface::saved_form::{
     StoredTensor,
 };
 use espalier_interface::schedule::{
-    Act, Action, Place, Placement, Schedule, ShardingRequest, UnitBytes, When,
+    Act, Action, Part, Place, Placement, Schedule, ShardingRequest, UnitBytes, When,
 };
 use espalier_interface::{
     DType, DeviceInfo, ErrorCode, Init, KernelRequest, LogLevel, MemoryKind, Operand, OptionKind,
@@ -288,9 +288,13 @@ fn request() -> ShardingRequest {
             trainable: 2,
             gradients: 3,
             optimizer: 4,
+            saved: 5,
+            forward_reads: vec![0],
+            backward_reads: vec![0],
         }],
         world: 1,
         ranks_per_machine: 1,
+        micro_batches: 2,
         device_bytes: Some(5),
         host_bytes: Some(6),
     }
@@ -304,6 +308,7 @@ fn schedule() -> Schedule {
         Act::Backward,
         Act::Release,
         Act::Reduce,
+        Act::Norm,
         Act::Offload,
         Act::Optimize,
     ];
@@ -311,6 +316,13 @@ fn schedule() -> Schedule {
     let action = |(index, act): (usize, Act)| Action {
         when: moments[index % moments.len()],
         after: vec![0],
+        parts: vec![
+            Part::Frozen,
+            Part::Trainable,
+            Part::Gradients,
+            Part::Optimizer,
+            Part::Saved,
+        ],
         ..Action::new(act, 0)
     };
     let actions: Vec<Action> = acts.into_iter().enumerate().map(action).collect();
@@ -320,6 +332,8 @@ fn schedule() -> Schedule {
             trainable: Place::Sharded,
             optimizer: Place::Host,
         }],
+        shard_ranks: 2,
+        reduce_dtype: Some(DType::BF16),
         micro_batch: actions.clone(),
         update: actions,
     }

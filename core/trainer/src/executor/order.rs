@@ -53,6 +53,7 @@ mod tests {
             placements: vec![placement(optimizer)],
             micro_batch: vec![Action::new(Act::Forward, 0), Action::new(extra, 0)],
             update: vec![Action::new(Act::Optimize, 0)],
+            ..Schedule::default()
         };
         check_order(&schedule(Place::Replicated, Act::Backward)).expect("computes and updates");
         let refused = |schedule: &Schedule| check_order(schedule).expect_err("refused").message;

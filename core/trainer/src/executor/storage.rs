@@ -1,6 +1,7 @@
 //! Every byte of a run on its device: frozen params by unit, trainable ones in one run, arena, batch and workspace.
 
 mod layout;
+mod unit_runs;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::data::MicroBatch;
 use crate::params::{Dtypes, Param};
 
 pub use layout::StorageLayout;
+pub use unit_runs::{UnitRuns, part_length};
 
 use layout::{Part, batch_bytes};
 

@@ -240,12 +240,12 @@ fn request() -> ShardingRequest {
         trainable,
         gradients: trainable,
         optimizer: 2 * trainable,
+        ..UnitBytes::default()
     };
     ShardingRequest {
         units: vec![unit("embedding", 0), unit("layer", 256), unit("head", 0)],
         world: 1,
         ranks_per_machine: 1,
-        device_bytes: None,
-        host_bytes: None,
+        ..ShardingRequest::default()
     }
 }

@@ -28,6 +28,7 @@ impl Sharding for Faulty {
             update: trained
                 .map(|unit| Action::new(Act::Optimize, unit))
                 .collect(),
+            ..Schedule::default()
         };
         match fault::of("schedule").as_deref() {
             Some("unit") => made.micro_batch[0].unit = 99,

@@ -30,6 +30,7 @@ impl Sharding for TwoPass {
             placements: vec![placement; units],
             micro_batch: in_turn(forward.chain(backward)),
             update: in_turn(update.map(|unit| Action::new(Act::Optimize, unit))),
+            ..Schedule::default()
         };
         schedule.validate(request)?;
         Ok(schedule)
