@@ -2,6 +2,7 @@
 
 mod adopt;
 mod allocation;
+mod course;
 mod diagnose;
 mod evaluate;
 mod infer;
@@ -25,6 +26,7 @@ use crate::plan::{Generation, RunPlan};
 use crate::program::Program;
 use crate::select::Chosen;
 
+pub use course::{Course, Held, Lane, Leg, Region, RegionSizes};
 pub use diagnose::NotFinite;
 pub use evaluate::{LogitsWindow, TokenLosses};
 pub use launch::Prepared;
