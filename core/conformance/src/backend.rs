@@ -1,8 +1,10 @@
 //! The checks of compute backends: devices, memory, streams. What their kernels compute, the host checks.
 
+use std::ptr::NonNull;
+
 use espalier_interface::{
-    Backend, Buffer, BufferRange, Device, ErrorCode, Event, KernelRequest, MemoryKind, PluginError,
-    Stream,
+    Backend, Buffer, BufferRange, Device, ErrorCode, Event, HostMemory, KernelRequest, MemoryKind,
+    PluginError, Stream,
 };
 
 use crate::verdict::{Fault, Verdict, ensure, refusal};
@@ -48,7 +50,7 @@ pub fn backend(subject: &Subject<'_, dyn Backend>, suite: &mut Suite) {
 
 type OnDevice = fn(&dyn Device) -> Verdict;
 
-const CHECKS: [(&str, &str, OnDevice); 5] = [
+const CHECKS: [(&str, &str, OnDevice); 6] = [
     (
         "memory.zeros",
         "a new buffer holds zeros, is 64-byte aligned where the host can see it, and lies apart from others",
@@ -63,6 +65,11 @@ const CHECKS: [(&str, &str, OnDevice); 5] = [
         "memory.refused",
         "ranges outside a buffer, other lengths, freed buffers and absurd sizes are refused in words",
         refused,
+    ),
+    (
+        "memory.lent",
+        "memory of the host's that it is lent is a buffer like others, and stays the host's when it is given back",
+        lent,
     ),
     (
         "streams.order",
@@ -177,6 +184,60 @@ fn refused(device: &dyn Device) -> Verdict {
     expect_refusal(device.upload(&bytes, part(buffer, 0, 64), Stream(0)), what)?;
     expect_refusal(device.free(buffer), what)?;
     Ok(device.free(other)?)
+}
+
+/// Bytes from a multiple of 64 on, and a tail, in memory that is the host's.
+struct Lent {
+    memory: Vec<u8>,
+    begin: usize,
+}
+
+impl Lent {
+    fn new() -> Self {
+        let memory = vec![0; BYTES as usize + 128];
+        let begin = memory.as_ptr().align_offset(64);
+        Lent { memory, begin }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.begin..self.begin + BYTES as usize]
+    }
+
+    #[allow(unsafe_code)] // The kit is a host: it vouches for the memory that it lends.
+    fn to(&mut self, device: &dyn Device) -> Result<Buffer, PluginError> {
+        let start = NonNull::from(&mut self.memory[self.begin..]).cast();
+        // SAFETY: aligned, with a tail, and kept until the check has taken it back.
+        device.import(unsafe { HostMemory::new(start, BYTES) })
+    }
+}
+
+fn lent(device: &dyn Device) -> Verdict {
+    let mut memory = Lent::new();
+    let buffer = match memory.to(device) {
+        Err(error) if error.code == ErrorCode::UNSUPPORTED => {
+            refusal(&error)?;
+            return Err(Fault::Skipped(error.message));
+        }
+        made => made?,
+    };
+    let sent = pattern(BYTES, 3);
+    device.upload(&sent, whole(buffer), Stream(0))?;
+    let own = device.alloc(BYTES, MemoryKind::DEVICE)?;
+    device.copy(whole(buffer), whole(own), Stream(0))?;
+    device.synchronize(Stream(0))?;
+    let mut found = vec![0; BYTES as usize];
+    device.download(whole(own), &mut found, Stream(0))?;
+    ensure(found == sent, || "it came back as other bytes".into())?;
+    let beyond = part(buffer, BYTES - 63, 64);
+    expect_refusal(
+        device.copy(beyond, part(own, 0, 64), Stream(0)),
+        "a range beyond it",
+    )?;
+    device.free(buffer)?;
+    device.free(own)?;
+    ensure(memory.bytes() == sent, || {
+        "the host does not see what was written".into()
+    })
 }
 
 fn streams(device: &dyn Device) -> Verdict {

@@ -9,6 +9,7 @@ mod backend;
 pub mod call_site;
 mod component;
 pub mod descriptor;
+mod host_memory;
 mod quantizer;
 mod reply;
 mod root;
@@ -19,6 +20,7 @@ pub use component::{
     AdapterProxy, COMPONENT_VERSION, ComponentTable, FamilyProxy, InstanceHandle, METHODS,
     ShardingProxy,
 };
+pub use host_memory::{HOST_MEMORY_VERSION, HostMemoryTable};
 pub use quantizer::{QUANTIZER_VERSION, QuantizerProxy, QuantizerTable};
 pub use reply::{AbiError, Reply};
 pub use root::{

@@ -3,6 +3,7 @@
 
 pub mod abi;
 pub mod adaptation;
+pub mod bytes;
 mod declare;
 mod dtype;
 mod error;

@@ -4,6 +4,7 @@ mod adapter;
 mod backend;
 mod collective;
 mod family;
+mod host_memory;
 mod quantizer;
 mod sharding;
 
@@ -17,6 +18,7 @@ pub use collective::{
     Collective, CollectiveCall, CollectiveInfo, CollectiveOp, Group, JoinRequest, Members,
 };
 pub use family::Family;
+pub use host_memory::HostMemory;
 pub use quantizer::Quantizer;
 pub use sharding::Sharding;
 

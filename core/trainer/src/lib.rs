@@ -2,7 +2,6 @@
 
 mod answer;
 mod arena;
-pub mod bytes;
 pub mod checkpoint;
 pub mod compare;
 pub mod config;
@@ -53,3 +52,4 @@ pub mod train;
 
 pub use error::{Error, Result};
 pub use espalier_interface::abi::call_site;
+pub use espalier_interface::bytes;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use espalier_interface::bytes::Bytes;
 use espalier_interface::{Backend, Device, DeviceInfo, Options, PluginError, Result, Services};
 
 use crate::device::CpuDevice;
@@ -12,6 +13,8 @@ use crate::{machine, mapped_file};
 pub struct CpuBackend {
     services: Arc<dyn Services>,
     mapped_dir: PathBuf,
+    /// Bytes of the device's own memory, if there is a bound.
+    device_memory: Option<u64>,
 }
 
 impl CpuBackend {
@@ -20,26 +23,37 @@ impl CpuBackend {
         CpuBackend {
             services,
             mapped_dir: mapped_file::default_folder(),
+            device_memory: None,
         }
     }
 
-    /// The backend with the folder of mapped files that `options` name, if they name one.
-    pub fn with(mut self, options: &Options) -> Self {
-        if let Some(folder) = options.0.get("mapped_dir").and_then(|dir| dir.as_str()) {
+    /// The backend with the folder of mapped files and the device's own memory that `options` name, where they name one.
+    ///
+    /// # Errors
+    /// `INVALID` for a text that is no size.
+    pub fn with(mut self, options: &Options) -> Result<Self> {
+        let named = |name: &str| options.0.get(name).and_then(|value| value.as_str());
+        if let Some(folder) = named("mapped_dir") {
             self.mapped_dir = PathBuf::from(folder);
         }
-        self
+        if let Some(size) = named("device_memory").filter(|size| !size.is_empty()) {
+            let size: std::result::Result<Bytes, String> = size.parse();
+            let size = size.map_err(|why| PluginError::invalid(format!("device_memory: {why}")))?;
+            self.device_memory = Some(size.0);
+        }
+        Ok(self)
     }
 }
 
 impl Backend for CpuBackend {
     fn devices(&self) -> Result<Vec<DeviceInfo>> {
         let memory = machine::memory();
+        let bound = self.device_memory.unwrap_or(u64::MAX);
         Ok(vec![DeviceInfo {
             name: "cpu".to_owned(),
             description: machine::description(self.services.threads()),
-            memory_bytes: memory.total_bytes,
-            free_bytes: memory.free_bytes,
+            memory_bytes: memory.total_bytes.min(bound),
+            free_bytes: memory.free_bytes.min(bound),
             instruction_set: machine::instruction_set().to_owned(),
             shares_host_memory: true,
             exact_memory: true,
@@ -51,7 +65,7 @@ impl Backend for CpuBackend {
             let message = format!("device {index} of backend `cpu`: there is only device 0");
             return Err(PluginError::invalid(message));
         }
-        let device = CpuDevice::new(self.services.clone());
+        let device = CpuDevice::new(self.services.clone()).with_memory(self.device_memory);
         Ok(Box::new(device.mapping_in(self.mapped_dir.clone())))
     }
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use espalier_interface::{
-    Buffer, BufferRange, Decoder, Event, Kernel, KernelRequest, Kernels, Launch, Memory,
-    MemoryKind, PluginError, Prepared, Result, Services, Stream, Streams,
+    Buffer, BufferRange, Decoder, Event, HostMemory, Kernel, KernelRequest, Kernels, Launch,
+    Memory, MemoryKind, PluginError, Prepared, Result, Services, Stream, Streams,
 };
 
 use crate::call::{Call, MOST_RANGES};
@@ -54,6 +54,12 @@ impl CpuDevice {
         }
     }
 
+    /// The device, with so much memory of its own, if there is a bound.
+    pub fn with_memory(mut self, device_memory: Option<u64>) -> Self {
+        self.buffers = Buffers::bounded(device_memory);
+        self
+    }
+
     /// The device, with its mapped files in `folder`.
     pub fn mapping_in(mut self, folder: PathBuf) -> Self {
         self.mapped_dir = folder;
@@ -74,7 +80,8 @@ impl CpuDevice {
 impl Memory for CpuDevice {
     fn alloc(&self, bytes: u64, kind: MemoryKind) -> Result<Buffer> {
         match kind {
-            MemoryKind::DEVICE | MemoryKind::PINNED => self.buffers.alloc(bytes),
+            MemoryKind::DEVICE => self.buffers.alloc_of_device(bytes),
+            MemoryKind::PINNED => self.buffers.alloc(bytes),
             MemoryKind::MAPPED => self.buffers.alloc_mapped(bytes, &self.mapped_dir),
             MemoryKind(other) => Err(PluginError::unsupported(format!(
                 "backend `cpu` has no memory of kind {other}"
@@ -112,6 +119,10 @@ impl Memory for CpuDevice {
 
     fn host_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
         self.buffers.span(range).ok().map(|span| span.start)
+    }
+
+    fn import(&self, memory: HostMemory) -> Result<Buffer> {
+        self.buffers.lend(memory)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Buffers as mappings, anonymous or of a file: zeros when made, back to the operating system when freed.
+//! Buffers as mappings, anonymous or of a file: zeros when made, back to the operating system when freed. What the host
+//! lends is a buffer too, and stays the host's.
 #![allow(unsafe_code)] // Raw addresses of mappings, shared between launches.
 
 use std::collections::HashMap;
@@ -6,7 +7,8 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use espalier_interface::{Buffer, BufferRange, ErrorCode, PluginError, Result};
+use espalier_interface::bytes::Bytes;
+use espalier_interface::{Buffer, BufferRange, ErrorCode, HostMemory, PluginError, Result};
 use memmap2::MmapMut;
 
 use crate::{machine, mapped_file};
@@ -17,11 +19,16 @@ const TAIL: u64 = 64;
 /// A buffer under this size is not worth a look at the machine's free memory.
 const LARGE: u64 = 64 << 20;
 
-/// A buffer's memory. Unmapped when the last range of it is dropped.
+/// Every buffer begins at a multiple of this.
+const ALIGNMENT: usize = 64;
+
+/// A buffer's memory. Unmapped when the last range of it is dropped, unless it is lent.
 pub struct Mapping {
     start: NonNull<u8>,
     bytes: u64,
-    _map: MmapMut,
+    /// Bytes that it takes of the device's memory.
+    of_device: u64,
+    _map: Option<MmapMut>,
 }
 
 // SAFETY: a mapping belongs to no thread; the host orders its accesses by streams and events.
@@ -43,33 +50,81 @@ pub struct Span {
 #[derive(Default)]
 pub struct Buffers {
     table: RwLock<Table>,
+    /// Bytes that buffers of the device's own memory may take together, if there is a bound.
+    device_memory: Option<u64>,
 }
 
 #[derive(Default)]
 struct Table {
     mappings: HashMap<Buffer, Arc<Mapping>>,
     last: u64,
+    /// Bytes of the device's own memory that are taken.
+    of_device: u64,
 }
 
 impl Buffers {
+    /// Buffers of a device with so much memory of its own; without a bound, all that the machine has.
+    pub fn bounded(device_memory: Option<u64>) -> Self {
+        Buffers {
+            device_memory,
+            ..Buffers::default()
+        }
+    }
+
+    /// As [`Buffers::alloc`], of the device's own memory.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY`, also where the device's own has no room for it.
+    pub fn alloc_of_device(&self, bytes: u64) -> Result<Buffer> {
+        self.reserve(bytes)?;
+        let map = anonymous(bytes).inspect_err(|_| self.write().of_device -= bytes)?;
+        Ok(self.add(map, bytes, bytes))
+    }
+
     /// A buffer of `bytes` bytes of zeros, 64-byte aligned, with a readable tail.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`.
     pub fn alloc(&self, bytes: u64) -> Result<Buffer> {
-        let refused = |why: String| out_of_memory(bytes, &why);
-        let free_bytes = if bytes < LARGE {
-            u64::MAX
-        } else {
-            machine::memory().free_bytes
-        };
-        if bytes > free_bytes {
-            return Err(refused(format!(
-                "only {free_bytes} bytes of memory are free"
-            )));
+        Ok(self.add(anonymous(bytes)?, bytes, 0))
+    }
+
+    /// The memory that the host lends, as a buffer.
+    ///
+    /// # Errors
+    /// `INVALID` for an address that is not aligned.
+    pub fn lend(&self, memory: HostMemory) -> Result<Buffer> {
+        let start = memory.address();
+        if !start.addr().get().is_multiple_of(ALIGNMENT) {
+            let message = format!("memory of the host's at {start:p}, expected a multiple of 64");
+            return Err(PluginError::invalid(message));
         }
-        let map = MmapMut::map_anon(mapped_len(bytes)?).map_err(|e| refused(e.to_string()))?;
-        Ok(self.add(map, bytes))
+        Ok(self.insert(Mapping {
+            start,
+            bytes: memory.bytes(),
+            of_device: 0,
+            _map: None,
+        }))
+    }
+
+    /// Takes `bytes` of the device's own memory.
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        let mut table = self.write();
+        let taken = table.of_device.checked_add(bytes);
+        let bound = self.device_memory.unwrap_or(u64::MAX);
+        let Some(taken) = taken.filter(|&taken| taken <= bound) else {
+            let free = bound - table.of_device;
+            return Err(out_of_memory(
+                bytes,
+                &format!(
+                    "only {free} bytes ({}) of the {} that backend.cpu.device_memory gives are free",
+                    Bytes(free),
+                    Bytes(bound)
+                ),
+            ));
+        };
+        table.of_device = taken;
+        Ok(())
     }
 
     /// As [`Buffers::alloc`], of a file in `folder` that has no name, so that its pages need not stay in memory.
@@ -78,20 +133,23 @@ impl Buffers {
     /// `OUT_OF_MEMORY` where the folder has no room; `UNSUPPORTED` for one that lies in memory itself.
     pub fn alloc_mapped(&self, bytes: u64, folder: &Path) -> Result<Buffer> {
         let map = mapped_file::zeros(folder, mapped_len(bytes)?)?;
-        Ok(self.add(map, bytes))
+        Ok(self.add(map, bytes, 0))
     }
 
-    fn add(&self, mut map: MmapMut, bytes: u64) -> Buffer {
-        let start = NonNull::new(map.as_mut_ptr()).expect("a mapping has an address");
-        let mapping = Arc::new(Mapping {
-            start,
+    fn add(&self, mut map: MmapMut, bytes: u64, of_device: u64) -> Buffer {
+        self.insert(Mapping {
+            start: NonNull::new(map.as_mut_ptr()).expect("a mapping has an address"),
             bytes,
-            _map: map,
-        });
+            of_device,
+            _map: Some(map),
+        })
+    }
+
+    fn insert(&self, mapping: Mapping) -> Buffer {
         let mut table = self.write();
         table.last += 1;
         let buffer = Buffer(table.last);
-        table.mappings.insert(buffer, mapping);
+        table.mappings.insert(buffer, Arc::new(mapping));
         buffer
     }
 
@@ -100,10 +158,11 @@ impl Buffers {
     /// # Errors
     /// `INVALID` for a buffer that does not exist.
     pub fn free(&self, buffer: Buffer) -> Result<()> {
-        match self.write().mappings.remove(&buffer) {
-            Some(_) => Ok(()),
-            None => Err(missing(buffer)),
-        }
+        let mut table = self.write();
+        let mapping = table.mappings.remove(&buffer);
+        let mapping = mapping.ok_or_else(|| missing(buffer))?;
+        table.of_device -= mapping.of_device;
+        Ok(())
     }
 
     /// The memory of `range`.
@@ -162,6 +221,22 @@ impl Span {
         // SAFETY: both spans are mapped; the host lets nobody use them meanwhile.
         unsafe { std::ptr::copy(self.start.as_ptr(), to.start.as_ptr(), self.bytes) };
     }
+}
+
+/// Memory of `bytes` bytes and the tail.
+fn anonymous(bytes: u64) -> Result<MmapMut> {
+    let refused = |why: String| out_of_memory(bytes, &why);
+    let free_bytes = if bytes < LARGE {
+        u64::MAX
+    } else {
+        machine::memory().free_bytes
+    };
+    if bytes > free_bytes {
+        return Err(refused(format!(
+            "only {free_bytes} bytes of memory are free"
+        )));
+    }
+    MmapMut::map_anon(mapped_len(bytes)?).map_err(|e| refused(e.to_string()))
 }
 
 /// Length of the mapping of a buffer, with its tail.
@@ -245,5 +320,42 @@ mod tests {
             error.message.contains("1152921504606846976 bytes"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_devices_own_memory_has_an_end_that_is_named() {
+        let buffers = Buffers::bounded(Some(1 << 20));
+        let first = buffers.alloc_of_device(1000 << 10).unwrap();
+        let error = buffers.alloc_of_device(25 << 10).unwrap_err();
+        assert_eq!(error.code, ErrorCode::OUT_OF_MEMORY);
+        let expected = "a buffer of 25600 bytes: only 24576 bytes (24.00 KiB) of the 1.00 MiB";
+        assert!(error.message.starts_with(expected), "{error}");
+        buffers.alloc(2 << 20).expect("the host's is another");
+        buffers.alloc_of_device(24 << 10).expect("to the last byte");
+        buffers.free(first).unwrap();
+        buffers.alloc_of_device(1000 << 10).expect("given back");
+        assert!(buffers.alloc_of_device(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn what_is_lent_is_seen_by_both_and_stays_the_hosts() {
+        let mut memory = MmapMut::map_anon(4096 + 64).unwrap();
+        let lent = |address: *mut u8| {
+            // SAFETY: the mapping outlives the buffers.
+            unsafe { HostMemory::new(NonNull::new(address).unwrap(), 4096) }
+        };
+        let buffers = Buffers::bounded(Some(0));
+        let buffer = buffers.lend(lent(memory.as_mut_ptr())).unwrap();
+        let range = |offset, bytes| BufferRange {
+            buffer,
+            offset,
+            bytes,
+        };
+        buffers.span(range(4092, 4)).unwrap().fill(&[1, 2, 3, 4]);
+        assert!(buffers.span(range(4093, 4)).is_err());
+        buffers.free(buffer).unwrap();
+        assert_eq!(memory[4092..4096], [1, 2, 3, 4]);
+        let error = buffers.lend(lent(memory.as_mut_ptr().wrapping_add(8)));
+        assert_eq!(error.unwrap_err().code, ErrorCode::INVALID);
     }
 }

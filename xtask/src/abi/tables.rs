@@ -8,7 +8,8 @@ use abi_stable::StableAbi;
 use abi_stable::type_layout::{TLField, TLFunction, TypeLayout};
 use espalier_interface::abi::{
     BACKEND_VERSION, BackendTable, CALIBRATED_QUANTIZER, COMPONENT_VERSION, ComponentTable,
-    PluginRoot, QUANTIZER_VERSION, QuantizerTable, TableRef, descriptor,
+    HOST_MEMORY_VERSION, HostMemoryTable, PluginRoot, QUANTIZER_VERSION, QuantizerTable, TableRef,
+    descriptor,
 };
 
 /// The root and every table with the types that they lead to.
@@ -30,6 +31,11 @@ pub fn describe() -> String {
             "backend",
             BACKEND_VERSION,
             <BackendTable as StableAbi>::LAYOUT,
+        ),
+        (
+            "host_memory",
+            HOST_MEMORY_VERSION,
+            <HostMemoryTable as StableAbi>::LAYOUT,
         ),
     ];
     for (name, version, layout) in tables {

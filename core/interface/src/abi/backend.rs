@@ -8,11 +8,12 @@ use abi_stable::std_types::{RSlice, RSliceMut};
 use super::Opaque;
 use super::call_site::CallSite;
 use super::component::{InstanceHandle, instance};
+use super::host_memory::HostMemoryTable;
 use super::reply::{Reply, from_bytes, guard, plain, to_bytes};
 use crate::declare::Instance;
 use crate::role::{
-    Backend, Buffer, BufferRange, Decoder, Device, DeviceInfo, Event, Kernel, KernelRequest,
-    Kernels, Launch, Memory, MemoryKind, Prepared, Stream, Streams,
+    Backend, Buffer, BufferRange, Decoder, Device, DeviceInfo, Event, HostMemory, Kernel,
+    KernelRequest, Kernels, Launch, Memory, MemoryKind, Prepared, Stream, Streams,
 };
 use crate::{PluginError, Result};
 
@@ -135,7 +136,7 @@ extern "C" fn close(device: Opaque) {
     });
 }
 
-fn device<'a>(handle: Opaque) -> &'a dyn Device {
+pub(super) fn device<'a>(handle: Opaque) -> &'a dyn Device {
     // SAFETY: `open` made it as a `Box<OpenDevice>`, and the host keeps it until `close`.
     unsafe { (*handle.cast::<OpenDevice>()).as_ref() }
 }
@@ -238,12 +239,24 @@ extern "C" fn launch(handle: Opaque, call: LaunchCall<'_>) -> Reply<()> {
 pub struct BackendProxy {
     handle: InstanceHandle,
     table: BackendTable,
+    host_memory: Option<HostMemoryTable>,
 }
 
 impl BackendProxy {
     /// A backend made of an instance and its table.
     pub fn new(handle: InstanceHandle, table: BackendTable) -> Self {
-        BackendProxy { handle, table }
+        BackendProxy {
+            handle,
+            table,
+            host_memory: None,
+        }
+    }
+
+    /// With the table by which its devices take memory of the host's, if it has one.
+    #[must_use]
+    pub fn lent_by(mut self, table: Option<HostMemoryTable>) -> Self {
+        self.host_memory = table;
+        self
     }
 }
 
@@ -257,6 +270,7 @@ impl Backend for BackendProxy {
         let raw = plain((self.table.open)(self.handle.raw, index))?;
         Ok(Box::new(DeviceProxy {
             table: self.table,
+            host_memory: self.host_memory,
             raw,
             site: self.handle.site,
         }))
@@ -266,6 +280,7 @@ impl Backend for BackendProxy {
 /// A device behind the boundary. Its backend must outlive it: the registry keeps backends for the whole run.
 struct DeviceProxy {
     table: BackendTable,
+    host_memory: Option<HostMemoryTable>,
     raw: Opaque,
     site: &'static CallSite,
 }
@@ -327,6 +342,18 @@ impl Memory for DeviceProxy {
         let _inside = self.site.enter("host_address");
         let address = (self.table.host_address)(self.raw, range.into());
         NonNull::new(address.cast_mut().cast())
+    }
+
+    fn import(&self, memory: HostMemory) -> Result<Buffer> {
+        let Some(table) = &self.host_memory else {
+            let message = format!(
+                "`{}` was built before backends could take memory of the host's",
+                self.site.component()
+            );
+            return Err(PluginError::unsupported(message));
+        };
+        let _inside = self.site.enter("import");
+        table.lend(self.raw, memory)
     }
 }
 

@@ -7,6 +7,7 @@ use abi_stable::type_layout::TypeLayout;
 use super::Opaque;
 use super::backend::{BACKEND_TABLE, BACKEND_VERSION, BackendTable};
 use super::component::{COMPONENT_TABLE, COMPONENT_VERSION, ComponentTable};
+use super::host_memory::{HOST_MEMORY_TABLE, HOST_MEMORY_VERSION, HostMemoryTable};
 use super::quantizer::{QUANTIZER_TABLE, QUANTIZER_VERSION, QuantizerTable};
 use crate::declare::Declaration;
 
@@ -82,6 +83,10 @@ extern "C" fn query(name: RStr<'_>, version: u32) -> TableRef {
         ("backend", BACKEND_VERSION) => TableRef {
             table: std::ptr::from_ref(&BACKEND_TABLE).cast(),
             layout: <BackendTable as StableAbi>::LAYOUT,
+        },
+        ("host_memory", HOST_MEMORY_VERSION) => TableRef {
+            table: std::ptr::from_ref(&HOST_MEMORY_TABLE).cast(),
+            layout: <HostMemoryTable as StableAbi>::LAYOUT,
         },
         _ => TableRef {
             table: std::ptr::null(),

@@ -3,11 +3,14 @@
 //! The host owns all memory and calls `prepare` outside the hot path, `launch` in it. Buffers are 64-byte aligned and have a
 //! readable tail of 64 bytes. A launch is in order with the others of its stream and may return before it is done.
 
+use std::ptr::NonNull;
+
 use serde::{Deserialize, Serialize};
 
+use super::HostMemory;
 use crate::format::Format;
 use crate::graph::{Attributes, Dim};
-use crate::{DType, Result};
+use crate::{DType, PluginError, Result};
 
 /// A device as its backend describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -226,9 +229,21 @@ pub trait Memory: Send + Sync {
     fn copy(&self, from: BufferRange, to: BufferRange, stream: Stream) -> Result<()>;
 
     /// The host's address of a range, where the host can write there directly. Valid until the buffer is freed.
-    fn host_address(&self, range: BufferRange) -> Option<std::ptr::NonNull<u8>> {
+    fn host_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
         let _ = range;
         None
+    }
+
+    /// The host's memory as a buffer to copy from and to, and to compute on where the device's memory is the host's.
+    /// Freeing it gives it back and unmaps nothing.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` where the backend takes no memory of the host's; `INVALID` for an address that is not aligned.
+    fn import(&self, memory: HostMemory) -> Result<Buffer> {
+        let bytes = memory.bytes();
+        Err(PluginError::unsupported(format!(
+            "this backend takes no memory of the host's ({bytes} bytes were offered)"
+        )))
     }
 }
 

@@ -13,8 +13,8 @@ use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
 use abi_stable::type_layout::TypeLayout;
 use espalier_interface::abi::descriptor::{self, Descriptor};
 use espalier_interface::abi::{
-    BACKEND_VERSION, BackendTable, COMPONENT_VERSION, ComponentTable, Opaque, PluginRoot,
-    QUANTIZER_VERSION, QuantizerTable, is_served,
+    BACKEND_VERSION, BackendTable, COMPONENT_VERSION, ComponentTable, HOST_MEMORY_VERSION,
+    HostMemoryTable, Opaque, PluginRoot, QUANTIZER_VERSION, QuantizerTable, is_served,
 };
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
@@ -84,6 +84,17 @@ impl Root {
     /// Where the plugin has none, or another layout.
     pub fn backend(&self) -> Result<BackendTable, LibraryFault> {
         table(self.root, "backend", BACKEND_VERSION)
+    }
+
+    /// The table of backends that take memory of the host's; nothing of a plugin that has none.
+    ///
+    /// # Errors
+    /// Another layout.
+    pub fn host_memory(&self) -> Result<Option<HostMemoryTable>, LibraryFault> {
+        match table(self.root, "host_memory", HOST_MEMORY_VERSION) {
+            Err(LibraryFault::NoTable { .. }) => Ok(None),
+            other => other.map(Some),
+        }
     }
 }
 

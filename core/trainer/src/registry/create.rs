@@ -96,11 +96,12 @@ impl Registry {
         services: &'static dyn Services,
     ) -> Created<dyn Backend> {
         let made = self.make(Role::BACKEND, name, options, services)?;
-        let table = made
+        let tables = made
             .root
             .backend()
-            .map_err(|fault| blame(&made.identity, fault))?;
-        let backend = BackendProxy::new(made.handle, table);
+            .and_then(|table| Ok((table, made.root.host_memory()?)));
+        let (table, host_memory) = tables.map_err(|fault| blame(&made.identity, fault))?;
+        let backend = BackendProxy::new(made.handle, table).lent_by(host_memory);
         Ok((Box::new(backend), made.identity))
     }
 
