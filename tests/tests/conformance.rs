@@ -67,7 +67,8 @@ fn a_quantizer_without_a_bug_passes() {
 fn the_shipped_components_pass() {
     // Linked, or found where HOST_PLUGIN_PATH says.
     for component in [
-        "nf4", "fp4", "int8", "hqq", "lora", "llama", "mistral", "qwen2", "qwen3", "single", "cpu",
+        "nf4", "fp4", "int8", "hqq", "lora", "llama", "mistral", "qwen2", "qwen3", "single", "ddp",
+        "fsdp", "cpu",
     ] {
         report(component, &Sources::default()).assert_passed();
     }

@@ -108,19 +108,31 @@ fn requests() -> Vec<ShardingRequest> {
     models.iter().flat_map(in_worlds).collect()
 }
 
-/// A model whose units have these trainable bytes.
+/// A model whose units have these trainable bytes. Every other one has its head tied to its embedding.
 fn request(trainable: &[u64], world: u32) -> ShardingRequest {
-    let units = trainable
-        .iter()
-        .enumerate()
-        .map(|(index, &trainable)| UnitBytes {
+    let head = trainable.len() - 1;
+    let tied = trainable.len() % 2 == 1;
+    let units = trainable.iter().enumerate().map(|(index, &trainable)| {
+        let itself = vec![index];
+        UnitBytes {
             name: format!("unit {index}"),
             frozen: 1000 * index as u64 + 17,
             trainable,
             gradients: trainable,
             optimizer: 2 * trainable,
-            ..UnitBytes::default()
-        });
+            saved: 64,
+            forward_reads: match index == head && tied {
+                true => vec![0, head],
+                false => itself.clone(),
+            },
+            // Nothing flows back through a token table that is frozen.
+            backward_reads: match index {
+                0 if trainable == 0 => Vec::new(),
+                index if index == head => Vec::new(),
+                _ => itself,
+            },
+        }
+    });
     ShardingRequest {
         units: units.collect(),
         world,

@@ -1,8 +1,17 @@
 //! A step as data: what a sharding strategy decides and the core validates and executes.
 
+mod form;
+mod micro_batch;
+mod passes;
+mod validate;
+mod walk;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{DType, PluginError, Result};
+use crate::DType;
+
+pub use micro_batch::MicroBatch;
+pub use passes::Pass;
 
 /// The sizes of a unit that a strategy places.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,9 +97,11 @@ pub enum Act {
     Backward,
     /// Give back the device's memory of what `Fetch` or `Gather` brought.
     Release,
-    /// Sum a unit's gradients over the ranks: each keeps its part, or all of the sum where params are replicated.
+    /// Sum a unit's gradients over the ranks: each keeps its part, or all of the sum where params are replicated. Once a step
+    /// for each trained unit, in the last micro-batch; one rank that keeps its gradients on the device needs none.
     Reduce,
-    /// Add up the squares of a unit's reduced gradients, for the global norm.
+    /// Add up the squares of a unit's reduced gradients, for the global norm. Once a step for each unit that is reduced; where
+    /// none is, all or none.
     Norm,
     /// Copy from the device to the host and give the device's memory back: reduced gradients after `Reduce` and `Norm`, params
     /// and moments after `Optimize`, or saved activations.
@@ -195,147 +206,4 @@ pub struct Schedule {
     pub micro_batch: Vec<Action>,
     /// What happens once, after the last micro-batch, when the global norm is known.
     pub update: Vec<Action>,
-}
-
-impl Schedule {
-    /// Checks that every unit is computed once forward, in order, and once backward, in the opposite order, that
-    /// bytes are there when they are computed with, and that every unit with trainable bytes is updated once.
-    ///
-    /// # Errors
-    /// `INVALID`, naming the action and what is wrong with it.
-    pub fn validate(&self, request: &ShardingRequest) -> Result<()> {
-        let units = request.units.len();
-        let fail = |what: String| Err(PluginError::invalid(format!("schedule: {what}")));
-        if self.placements.len() != units {
-            return fail(format!(
-                "{} placements for {units} units",
-                self.placements.len()
-            ));
-        }
-        let away = |unit: usize| {
-            let at = self.placements[unit];
-            at.frozen != Place::Replicated || at.trainable != Place::Replicated
-        };
-        let mut here: Vec<bool> = (0..units).map(|unit| !away(unit)).collect();
-        let (mut forward, mut backward) = (Vec::new(), Vec::new());
-        for (index, action) in self.micro_batch.iter().enumerate() {
-            let at = format!("action {index} ({:?} of unit {})", action.act, action.unit);
-            if action.unit >= units {
-                return fail(format!("{at}: there are {units} units"));
-            }
-            if let Some(&later) = action.after.iter().find(|&&other| other >= index) {
-                return fail(format!(
-                    "{at} waits for action {later}, which is not before it"
-                ));
-            }
-            match action.act {
-                Act::Fetch | Act::Gather => here[action.unit] = true,
-                Act::Release => here[action.unit] = !away(action.unit),
-                Act::Forward | Act::Backward => {
-                    if !here[action.unit] {
-                        return fail(format!("{at}: its bytes are not there"));
-                    }
-                    if action.stream != 0 || action.when != When::Every {
-                        return fail(format!("{at}: computes in every micro-batch on stream 0"));
-                    }
-                    let done = if action.act == Act::Forward {
-                        &mut forward
-                    } else {
-                        &mut backward
-                    };
-                    done.push(action.unit);
-                }
-                Act::Reduce | Act::Norm | Act::Offload => {}
-                Act::Optimize => return fail(format!("{at} belongs into `update`")),
-            }
-        }
-        if !forward.iter().copied().eq(0..units) {
-            return fail(format!(
-                "forward order {forward:?}, expected each of {units} units once"
-            ));
-        }
-        if !backward
-            .iter()
-            .copied()
-            .eq((0..units.saturating_sub(1)).rev())
-        {
-            return fail(format!(
-                "backward order {backward:?}, expected the units before the head"
-            ));
-        }
-        let mut updated = vec![0; units];
-        for action in &self.update {
-            match updated.get_mut(action.unit) {
-                Some(count) if action.act == Act::Optimize => *count += 1,
-                Some(_) => {}
-                None => return fail(format!("update names unit {}", action.unit)),
-            }
-        }
-        for (unit, count) in updated.iter().enumerate() {
-            if *count != usize::from(request.units[unit].trainable > 0) {
-                return fail(format!("unit {unit} is updated {count} times"));
-            }
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request() -> ShardingRequest {
-        let unit = |name: &str| UnitBytes {
-            name: name.to_owned(),
-            frozen: 8,
-            ..UnitBytes::default()
-        };
-        ShardingRequest {
-            units: vec![unit("embedding"), unit("head")],
-            world: 1,
-            ranks_per_machine: 1,
-            ..ShardingRequest::default()
-        }
-    }
-
-    fn schedule(place: Place) -> Schedule {
-        let placement = Placement {
-            frozen: place,
-            trainable: place,
-            optimizer: place,
-        };
-        Schedule {
-            placements: vec![placement; 2],
-            micro_batch: vec![
-                Action::new(Act::Forward, 0),
-                Action::new(Act::Forward, 1),
-                Action::new(Act::Backward, 0),
-            ],
-            ..Schedule::default()
-        }
-    }
-
-    #[test]
-    fn computing_without_the_bytes_is_refused() {
-        schedule(Place::Replicated)
-            .validate(&request())
-            .expect("all bytes are there");
-        let error = schedule(Place::Host)
-            .validate(&request())
-            .expect_err("nothing fetched");
-        assert!(error.message.contains("its bytes are not there"), "{error}");
-    }
-
-    #[test]
-    fn a_forgotten_update_is_refused() {
-        let mut request = request();
-        request.units[1].trainable = 4;
-        let error = schedule(Place::Replicated)
-            .validate(&request)
-            .expect_err("never updated");
-        assert!(
-            error.message.contains("unit 1 is updated 0 times"),
-            "{error}"
-        );
-    }
 }

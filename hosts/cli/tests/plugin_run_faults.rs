@@ -290,7 +290,7 @@ fn lies_are_refused_before_anything_is_allocated() {
             "faulty-sharding,lora",
             "schedule",
             "update",
-            "update names unit",
+            "update action",
         ),
         (
             "faulty-sharding,lora",

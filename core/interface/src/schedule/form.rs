@@ -1,0 +1,183 @@
+//! What can be said of a schedule without following it: sizes, placements, streams, and which act takes which parts where.
+
+use super::{Act, Action, Part, Place, Schedule, ShardingRequest, When};
+use crate::{PluginError, Result};
+
+/// A list of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    MicroBatch,
+    Update,
+}
+
+/// An error of the schedule as a whole.
+pub(super) fn wrong(what: impl std::fmt::Display) -> PluginError {
+    PluginError::invalid(format!("schedule: {what}"))
+}
+
+impl List {
+    /// How messages call an action of this list.
+    pub(super) fn at(self, index: usize, action: &Action) -> String {
+        let list = match self {
+            List::MicroBatch => "action",
+            List::Update => "update action",
+        };
+        format!("{list} {index} ({:?} of unit {})", action.act, action.unit)
+    }
+
+    fn actions(self, schedule: &Schedule) -> &[Action] {
+        match self {
+            List::MicroBatch => &schedule.micro_batch,
+            List::Update => &schedule.update,
+        }
+    }
+
+    fn takes(self, act: Act) -> bool {
+        match (self, act) {
+            (_, Act::Fetch | Act::Release | Act::Offload) => true,
+            (list, Act::Optimize) => list == List::Update,
+            (list, _) => list == List::MicroBatch,
+        }
+    }
+}
+
+/// Checks placements and the form of every action.
+pub(super) fn check(schedule: &Schedule, request: &ShardingRequest) -> Result<()> {
+    placements(schedule, request)?;
+    for list in [List::MicroBatch, List::Update] {
+        for (index, action) in list.actions(schedule).iter().enumerate() {
+            form(list, index, action, request)
+                .map_err(|what| wrong(format_args!("{}: {what}", list.at(index, action))))?;
+        }
+    }
+    let calls = |action: &&Action| matches!(action.act, Act::Gather | Act::Reduce);
+    let mut calls = schedule.micro_batch.iter().filter(calls);
+    let first = calls.next();
+    match first.and_then(|first| calls.find(|other| other.stream != first.stream)) {
+        Some(_) => Err(wrong(
+            "some gathers and reductions are on stream 0, others on stream 1: expected all on one, so that all ranks \
+             make them in one order",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn placements(schedule: &Schedule, request: &ShardingRequest) -> Result<()> {
+    let (found, units) = (schedule.placements.len(), request.units.len());
+    if found != units {
+        return Err(wrong(format_args!("{found} placements for {units} units")));
+    }
+    let (ranks, world) = (schedule.ranks_sharing(request), request.world.max(1));
+    if world % ranks != 0 {
+        return Err(wrong(format_args!(
+            "groups of {ranks} ranks share what is cut: expected a divisor of the {world} ranks"
+        )));
+    }
+    for (unit, at) in schedule.placements.iter().enumerate() {
+        if at.trainable == Place::Host || at.optimizer == Place::Host {
+            return Err(wrong(format_args!(
+                "unit {unit}: trainable params and optimizer state cannot lie in the machine's one copy (`host`), which \
+                 nobody writes: expected `sharded_on_host`"
+            )));
+        }
+        let whole = |place| place == Place::Replicated;
+        if ranks > 1 && request.trains(unit) && whole(at.trainable) != whole(at.optimizer) {
+            return Err(wrong(format_args!(
+                "unit {unit}: trainable params are {:?} and their optimizer state is {:?}: expected both cut or neither",
+                at.trainable, at.optimizer
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with an action by itself.
+fn form(
+    list: List,
+    index: usize,
+    action: &Action,
+    request: &ShardingRequest,
+) -> std::result::Result<(), String> {
+    let Some(unit) = request.units.get(action.unit) else {
+        return Err(format!("there are {} units", request.units.len()));
+    };
+    if let Some(later) = action.after.iter().find(|&&other| other >= index) {
+        return Err(format!("waits for action {later}, which is not before it"));
+    }
+    if !list.takes(action.act) {
+        let (there, here) = match list {
+            List::MicroBatch => ("update", "micro_batch"),
+            List::Update => ("micro_batch", "update"),
+        };
+        return Err(format!("belongs into `{there}`, found in `{here}`"));
+    }
+    stream(action)?;
+    when(list, action, request)?;
+    parts(action)?;
+    match action.parts.iter().find(|&&part| unit.bytes(part) == 0) {
+        Some(part) => Err(format!("the unit has no {part:?} bytes: leave them out")),
+        None => Ok(()),
+    }
+}
+
+fn stream(action: &Action) -> std::result::Result<(), String> {
+    let computes = matches!(
+        action.act,
+        Act::Forward | Act::Backward | Act::Norm | Act::Optimize
+    );
+    match (computes, action.stream) {
+        (true, 1..) => Err(format!(
+            "computes, and is on stream {}: expected 0",
+            action.stream
+        )),
+        (false, 2..) => Err(format!(
+            "is on stream {}: expected 0, which computes, or 1, which moves bytes",
+            action.stream
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn when(list: List, action: &Action, request: &ShardingRequest) -> std::result::Result<(), String> {
+    let only_one = request.micro_batches == 1 && action.when == When::Every;
+    let (fits, expected) = match action.act {
+        Act::Reduce | Act::Norm => (action.when == When::Last || only_one, "last"),
+        Act::Forward | Act::Backward => (action.when == When::Every, "every"),
+        _ => (
+            list == List::MicroBatch || action.when == When::Every,
+            "every",
+        ),
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(format!(
+            "takes place in {:?} micro-batch: expected `{expected}`",
+            action.when
+        )),
+    }
+}
+
+fn parts(action: &Action) -> std::result::Result<(), String> {
+    let moved: &[Part] = match action.act {
+        Act::Gather => &[Part::Frozen, Part::Trainable],
+        Act::Fetch | Act::Release | Act::Offload => &[
+            Part::Frozen,
+            Part::Trainable,
+            Part::Gradients,
+            Part::Optimizer,
+            Part::Saved,
+        ],
+        _ => &[],
+    };
+    if let Some(part) = action.parts.iter().find(|part| !moved.contains(part)) {
+        return Err(format!("does not move {part:?}"));
+    }
+    if action.parts.is_empty() && !moved.is_empty() {
+        return Err("names no parts: expected what it moves".to_owned());
+    }
+    let twice = |&(at, part): &(usize, &Part)| action.parts[..at].contains(part);
+    match action.parts.iter().enumerate().find(twice) {
+        Some((_, part)) => Err(format!("names {part:?} twice")),
+        None => Ok(()),
+    }
+}

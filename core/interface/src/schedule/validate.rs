@@ -1,0 +1,73 @@
+//! A schedule and its request -> whether it can be followed, and how much of the model is gathered meanwhile.
+
+use super::form::{self, wrong};
+use super::walk::Walk;
+use super::{Act, Schedule, ShardingRequest};
+use crate::Result;
+
+impl Schedule {
+    /// Checks that every unit is computed once forward, in order, and once backward, in the opposite order; that bytes are
+    /// there when they are computed with, brought once, from where they lie, and given back in the same step; that what is
+    /// trained is reduced once its gradients are whole, counted in the norm and updated, each once, with its state there.
+    /// Steps of one, two and three micro-batches are followed.
+    ///
+    /// # Errors
+    /// `INVALID`, naming the action and what is wrong with it.
+    pub fn validate(&self, request: &ShardingRequest) -> Result<()> {
+        form::check(self, request)?;
+        self.check_order(request)?;
+        for micro_batches in 1..=3 {
+            Walk::new(self, request).step(micro_batches)?;
+        }
+        Ok(())
+    }
+
+    /// The most units of which a rank holds brought weights at once during micro-batches, in the order of the list.
+    ///
+    /// # Errors
+    /// As [`Schedule::validate`].
+    pub fn most_gathered(&self, request: &ShardingRequest) -> Result<usize> {
+        form::check(self, request)?;
+        let mut walk = Walk::new(self, request);
+        walk.step(3)?;
+        Ok(walk.most_gathered())
+    }
+
+    fn check_order(&self, request: &ShardingRequest) -> Result<()> {
+        let units = request.units.len();
+        let order = |act| -> Vec<usize> {
+            let of_act = self.micro_batch.iter().filter(|action| action.act == act);
+            of_act.map(|action| action.unit).collect()
+        };
+        let (forward, backward) = (order(Act::Forward), order(Act::Backward));
+        if !forward.iter().copied().eq(0..units) {
+            return Err(wrong(format_args!(
+                "forward order {forward:?}, expected each of {units} units once"
+            )));
+        }
+        if !backward
+            .iter()
+            .copied()
+            .eq((0..units.saturating_sub(1)).rev())
+        {
+            return Err(wrong(format_args!(
+                "backward order {backward:?}, expected the units before the head"
+            )));
+        }
+        let is_pass = |act| matches!(act, Act::Forward | Act::Backward);
+        let mut passes = self.micro_batch.iter().filter(|one| is_pass(one.act));
+        match passes
+            .by_ref()
+            .take(units)
+            .any(|one| one.act == Act::Backward)
+        {
+            true => Err(wrong(
+                "a backward pass before the head's: expected it later",
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! A schedule followed through a step: where the bytes of every unit are, action by action.
+
+mod micro_batch;
+mod update;
+
+use super::form::{List, wrong};
+use super::{Action, Part, Place, Placement, Schedule, ShardingRequest, When};
+use crate::Result;
+
+/// What is wrong with an action.
+type Found = std::result::Result<(), String>;
+
+/// How much of a run of bytes is on the device beyond what lies there between steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Held {
+    #[default]
+    Nothing,
+    /// The rank's own part of what is cut.
+    Part,
+    Whole,
+}
+
+/// How far a unit's gradients are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Gradients {
+    #[default]
+    Adding,
+    Reduced,
+    /// In the norm.
+    Counted,
+    OnHost,
+    /// Fetched for the update.
+    Fetched,
+}
+
+/// Where saved activations are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Saved {
+    #[default]
+    Nothing,
+    Here,
+    OnHost,
+    Fetched,
+}
+
+#[derive(Clone, Copy, Default)]
+struct UnitState {
+    frozen: Held,
+    trainable: Held,
+    optimizer: Held,
+    gradients: Gradients,
+    saved: Saved,
+    updated: bool,
+}
+
+/// A step that is followed.
+pub(super) struct Walk<'a> {
+    schedule: &'a Schedule,
+    request: &'a ShardingRequest,
+    units: Vec<UnitState>,
+    most_gathered: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// Before a step of a schedule whose form was checked.
+    pub(super) fn new(schedule: &'a Schedule, request: &'a ShardingRequest) -> Self {
+        Walk {
+            schedule,
+            request,
+            units: vec![UnitState::default(); request.units.len()],
+            most_gathered: 0,
+        }
+    }
+
+    /// The most units of which weights were brought at once so far.
+    pub(super) fn most_gathered(&self) -> usize {
+        self.most_gathered
+    }
+
+    fn count_gathered(&mut self) {
+        let brought =
+            |one: &&UnitState| one.frozen != Held::Nothing || one.trainable != Held::Nothing;
+        let gathered = self.units.iter().filter(brought).count();
+        self.most_gathered = self.most_gathered.max(gathered);
+    }
+
+    /// Follows a step of so many micro-batches.
+    pub(super) fn step(&mut self, micro_batches: u32) -> Result<()> {
+        let schedule = self.schedule;
+        for number in 1..=micro_batches {
+            let here = |action: &Action| match action.when {
+                When::Every => true,
+                When::First => number == 1,
+                When::Last => number == micro_batches,
+            };
+            for (index, action) in schedule.micro_batch.iter().enumerate() {
+                if here(action) {
+                    self.in_micro_batch(action).map_err(|what| {
+                        let at = List::MicroBatch.at(index, action);
+                        wrong(format_args!(
+                            "{at}, micro-batch {number} of {micro_batches}: {what}"
+                        ))
+                    })?;
+                    self.count_gathered();
+                }
+            }
+            self.end_micro_batch().map_err(wrong)?;
+        }
+        self.end_micro_batches().map_err(wrong)?;
+        for (index, action) in schedule.update.iter().enumerate() {
+            self.in_update(action).map_err(|what| {
+                wrong(format_args!("{}: {what}", List::Update.at(index, action)))
+            })?;
+        }
+        self.end_update().map_err(wrong)
+    }
+
+    fn place(&self, unit: usize) -> Placement {
+        self.schedule.placements[unit]
+    }
+
+    /// Whether a unit's gradients have to be reduced.
+    fn must_reduce(&self, unit: usize) -> bool {
+        let at_home = self.place(unit).optimizer == Place::Replicated;
+        self.request.trains(unit) && (self.request.world > 1 || !at_home)
+    }
+
+    /// Whether all of a part of a unit's weights can be computed with.
+    fn is_there(&self, unit: usize, part: Part) -> bool {
+        let (place, held) = self.weights(unit, part);
+        let alone = self.schedule.ranks_sharing(self.request) == 1;
+        self.request.units[unit].bytes(part) == 0
+            || place == Place::Replicated
+            || held == Held::Whole
+            || (held == Held::Part && alone)
+    }
+
+    fn weights(&self, unit: usize, part: Part) -> (Place, Held) {
+        match part {
+            Part::Frozen => (self.place(unit).frozen, self.units[unit].frozen),
+            _ => (self.place(unit).trainable, self.units[unit].trainable),
+        }
+    }
+
+    fn hold(&mut self, unit: usize, part: Part, held: Held) {
+        match part {
+            Part::Frozen => self.units[unit].frozen = held,
+            Part::Optimizer => self.units[unit].optimizer = held,
+            _ => self.units[unit].trainable = held,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The acts of the update: what each finds and leaves behind.
+
+use super::{Found, Gradients, Held, Walk};
+use crate::schedule::{Act, Action, Part, Place};
+
+impl Walk<'_> {
+    pub(super) fn in_update(&mut self, action: &Action) -> Found {
+        let unit = action.unit;
+        if action.act == Act::Optimize {
+            return self.optimize(unit);
+        }
+        for &part in &action.parts {
+            match (action.act, part) {
+                (Act::Fetch, Part::Trainable) => self.fetch_weights(unit, part)?,
+                (Act::Fetch, Part::Optimizer) => self.fetch_moments(unit)?,
+                (Act::Fetch, Part::Gradients) => {
+                    self.turn(unit, Gradients::OnHost, Gradients::Fetched)?;
+                }
+                (Act::Release, Part::Gradients) => {
+                    self.turn(unit, Gradients::Fetched, Gradients::Adding)?;
+                }
+                (Act::Offload, Part::Trainable | Part::Optimizer) => self.offload(unit, part)?,
+                (Act::Release, Part::Trainable | Part::Optimizer) => {
+                    return Err(format!(
+                        "the update of {part:?} would be lost: expected `offload`"
+                    ));
+                }
+                (act, part) => {
+                    return Err(format!(
+                        "{act:?} of {part:?} belongs into `micro_batch`, found in `update`"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch_moments(&mut self, unit: usize) -> Found {
+        let place = self.place(unit).optimizer;
+        match (place, self.units[unit].optimizer) {
+            (Place::ShardedOnHost, Held::Nothing) => {
+                self.hold(unit, Part::Optimizer, Held::Part);
+                Ok(())
+            }
+            (Place::ShardedOnHost, _) => Err("its optimizer state was fetched already".to_owned()),
+            (place, _) => Err(format!(
+                "its optimizer state lies {place:?}, not on the host"
+            )),
+        }
+    }
+
+    fn turn(&mut self, unit: usize, expected: Gradients, next: Gradients) -> Found {
+        let gradients = &mut self.units[unit].gradients;
+        if *gradients != expected {
+            return Err(format!(
+                "its gradients are {gradients:?}: expected {expected:?}"
+            ));
+        }
+        *gradients = next;
+        Ok(())
+    }
+
+    fn optimize(&mut self, unit: usize) -> Found {
+        let at = self.place(unit);
+        let state = &mut self.units[unit];
+        if !self.request.trains(unit) || state.updated {
+            return Err(format!(
+                "unit {unit} is updated {} times: expected {}",
+                u32::from(state.updated) + 1,
+                u32::from(self.request.trains(unit))
+            ));
+        }
+        let mut missing = Vec::new();
+        if at.trainable == Place::ShardedOnHost && state.trainable == Held::Nothing {
+            missing.push("params");
+        }
+        if at.optimizer == Place::ShardedOnHost && state.optimizer == Held::Nothing {
+            missing.push("optimizer state");
+        }
+        if at.optimizer == Place::ShardedOnHost && state.gradients != Gradients::Fetched {
+            missing.push("gradients");
+        }
+        if !missing.is_empty() {
+            return Err(format!("not there: its {}", missing.join(", its ")));
+        }
+        state.updated = true;
+        Ok(())
+    }
+
+    fn offload(&mut self, unit: usize, part: Part) -> Found {
+        let state = &self.units[unit];
+        let held = match part {
+            Part::Optimizer => state.optimizer,
+            _ => state.trainable,
+        };
+        if held == Held::Nothing || !state.updated {
+            return Err(format!("{part:?} bytes were not fetched and updated"));
+        }
+        self.hold(unit, part, Held::Nothing);
+        Ok(())
+    }
+
+    pub(super) fn end_update(&self) -> Found {
+        for (unit, state) in self.units.iter().enumerate() {
+            if self.request.trains(unit) && !state.updated {
+                return Err(format!("unit {unit} is updated 0 times: expected 1"));
+            }
+            if state.trainable != Held::Nothing || state.optimizer != Held::Nothing {
+                return Err(format!(
+                    "what was updated of unit {unit} is never offloaded"
+                ));
+            }
+            if state.gradients == Gradients::Fetched {
+                return Err(format!("the gradients of unit {unit} are never released"));
+            }
+        }
+        Ok(())
+    }
+}

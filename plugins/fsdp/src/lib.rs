@@ -1,0 +1,63 @@
+//! The sharding strategy `fsdp`: weights, gradients and optimizer state are cut over the ranks, and units are put together
+//! when they are computed with.
+//!
+//! A unit's weights are there during the passes that read them and `prefetch` passes before, so that what two passes need
+//! that close together is brought once. With offload a rank's parts lie in host memory.
+
+mod micro_batch;
+mod placement;
+mod settings;
+mod update;
+
+use espalier_interface::schedule::{Schedule, ShardingRequest};
+use espalier_interface::{Component, Instance, Options, Result, Role, Sharding};
+
+pub use settings::{Gather, Offload, Settings, Strategy};
+
+/// The strategy `fsdp`.
+pub struct Fsdp {
+    settings: Settings,
+}
+
+impl Fsdp {
+    /// The strategy with checked options.
+    ///
+    /// # Errors
+    /// `INVALID` for options that contradict each other.
+    pub fn new(options: &Options) -> Result<Self> {
+        Ok(Fsdp {
+            settings: Settings::read(options)?,
+        })
+    }
+}
+
+impl Sharding for Fsdp {
+    fn schedule(&self, request: &ShardingRequest) -> Result<Schedule> {
+        let settings = &self.settings;
+        let shard_ranks = placement::shard_ranks(settings, request)?;
+        let mut schedule = Schedule {
+            placements: vec![placement::of_units(settings, shard_ranks); request.units.len()],
+            shard_ranks,
+            reduce_dtype: settings.reduce_dtype,
+            ..Schedule::default()
+        };
+        schedule.micro_batch = micro_batch::actions(settings, request, &schedule);
+        schedule.update = update::actions(settings, request, &schedule);
+        schedule.validate(request)?;
+        Ok(schedule)
+    }
+}
+
+const FSDP: Component = Component {
+    name: "fsdp",
+    role: Role::SHARDING,
+    doc: "weights, gradients and optimizer state cut over the ranks, put together unit by unit; offload to host memory",
+    options: settings::OPTIONS,
+    capabilities: &[],
+    create: |options, _| Ok(Instance::Sharding(Box::new(Fsdp::new(options)?))),
+};
+
+espalier_interface::declare_plugin! { name: "fsdp", components: &[FSDP] }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! Orders spelled out for a small model, and properties of every schedule for many requests.
+
+use espalier_interface::random::{Purpose, key, philox};
+use espalier_interface::schedule::{Act, Action, Part, Place, ShardingRequest, UnitBytes, When};
+use espalier_interface::{ErrorCode, Sharding};
+
+use super::*;
+
+const SETTINGS: Settings = Settings {
+    strategy: Strategy::FullShard,
+    shard_ranks: 0,
+    offload: Offload::Nothing,
+    gather: Gather::Shards,
+    prefetch: 1,
+    reduce_dtype: None,
+    offload_activations: false,
+};
+
+fn unit(index: usize, frozen: u64, trainable: u64) -> UnitBytes {
+    UnitBytes {
+        name: format!("unit {index}"),
+        frozen,
+        trainable,
+        gradients: trainable,
+        optimizer: 2 * trainable,
+        saved: 64,
+        forward_reads: vec![index],
+        backward_reads: vec![index],
+    }
+}
+
+/// A frozen embedding, `layers` layers with adapters, a frozen head, on `world` ranks.
+fn request(layers: usize, world: u32) -> ShardingRequest {
+    let mut units: Vec<UnitBytes> = (0..layers + 2)
+        .map(|index| {
+            unit(
+                index,
+                128,
+                if (1..=layers).contains(&index) { 64 } else { 0 },
+            )
+        })
+        .collect();
+    units[0].backward_reads.clear();
+    units[layers + 1].backward_reads.clear();
+    ShardingRequest {
+        units,
+        world,
+        ranks_per_machine: world,
+        ..ShardingRequest::default()
+    }
+}
+
+fn schedule(settings: Settings, request: &ShardingRequest) -> Schedule {
+    Fsdp { settings }.schedule(request).expect("valid")
+}
+
+/// An action in a few letters: `G1` gathers unit 1, `r2!` reduces unit 2 in the last micro-batch.
+fn letters(actions: &[Action]) -> String {
+    let of_one = |one: &Action| {
+        let act = match one.act {
+            Act::Fetch => "H",
+            Act::Gather => "G",
+            Act::Forward => "F",
+            Act::Backward => "B",
+            Act::Release => "x",
+            Act::Reduce => "r",
+            Act::Norm => "n",
+            Act::Offload => "o",
+            Act::Optimize => "u",
+        };
+        let when = match one.when {
+            When::Every => "",
+            When::First => "?",
+            When::Last => "!",
+        };
+        format!("{act}{}{when}", one.unit)
+    };
+    actions.iter().map(of_one).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn units_are_gathered_a_pass_ahead_and_kept_for_a_neighbour() {
+    let schedule = schedule(SETTINGS, &request(2, 2));
+    assert_eq!(
+        letters(&schedule.micro_batch),
+        "G0 G1 F0 x0 G2 F1 x1 G3 F2 F3 x3 G1 B2 x2 r2! B1 x1 n2! r1! B0 n1!"
+    );
+    assert_eq!(letters(&schedule.update), "u1 u2");
+    let moves = |one: &&Action| matches!(one.act, Act::Gather | Act::Reduce);
+    assert!(
+        schedule
+            .micro_batch
+            .iter()
+            .filter(moves)
+            .all(|one| one.stream == 1)
+    );
+}
+
+#[test]
+fn without_prefetch_each_unit_comes_right_before_it_is_read() {
+    let settings = Settings {
+        prefetch: 0,
+        ..SETTINGS
+    };
+    let schedule = schedule(settings, &request(2, 2));
+    assert_eq!(
+        letters(&schedule.micro_batch),
+        "G0 F0 x0 G1 F1 x1 G2 F2 x2 G3 F3 x3 G2 B2 x2 r2! G1 B1 x1 n2! r1! B0 n1!"
+    );
+    assert!(schedule.micro_batch.iter().all(|one| one.stream == 0));
+}
+
+#[test]
+fn shard_grad_op_gathers_once_a_step() {
+    let settings = Settings {
+        strategy: Strategy::ShardGradOp,
+        ..SETTINGS
+    };
+    let schedule = schedule(settings, &request(1, 2));
+    assert_eq!(
+        letters(&schedule.micro_batch),
+        "G0? G1? F0 x0! G2? F1 F2 x2! B1 x1! r1! B0 n1!"
+    );
+}
+
+#[test]
+fn what_is_offloaded_is_fetched_for_its_update() {
+    let settings = Settings {
+        offload: Offload::ParamsAndOptimizer,
+        ..SETTINGS
+    };
+    let schedule = schedule(settings, &request(2, 2));
+    assert_eq!(
+        letters(&schedule.micro_batch),
+        "H0 G0 H1 G1 F0 x0 H2 G2 F1 x1 H3 G3 F2 F3 x3 H1 G1 B2 x2 r2! B1 x1 n2! o2! r1! B0 n1! o1!"
+    );
+    assert_eq!(letters(&schedule.update), "H1 H2 u1 x1 o1 u2 x2 o2");
+    let [trainable, gradients, optimizer] = [Part::Trainable, Part::Gradients, Part::Optimizer];
+    assert_eq!(schedule.update[0].parts, [trainable, gradients, optimizer]);
+    assert_eq!(schedule.update[4].parts, [trainable, optimizer]);
+}
+
+#[test]
+fn host_direct_takes_frozen_units_from_the_machines_copy_alone() {
+    for offload in [Offload::Nothing, Offload::Params] {
+        let settings = Settings {
+            gather: Gather::HostDirect,
+            offload,
+            ..SETTINGS
+        };
+        let schedule = schedule(settings, &request(2, 2));
+        let sent = |one: &Action| one.act == Act::Gather && one.parts != [Part::Trainable];
+        assert!(!schedule.micro_batch.iter().any(sent));
+        assert!(
+            schedule
+                .placements
+                .iter()
+                .all(|at| at.frozen == Place::Host)
+        );
+    }
+}
+
+#[test]
+fn one_rank_without_offload_moves_nothing() {
+    let schedule = schedule(SETTINGS, &request(2, 1));
+    assert_eq!(letters(&schedule.micro_batch), "F0 F1 F2 F3 B2 B1 B0");
+    assert!(
+        schedule
+            .placements
+            .iter()
+            .all(|at| at.trainable == Place::Replicated)
+    );
+}
+
+#[test]
+fn activations_leave_and_come_back_unless_they_are_read_at_once() {
+    let settings = Settings {
+        offload_activations: true,
+        ..SETTINGS
+    };
+    let schedule = schedule(settings, &request(2, 1));
+    assert_eq!(
+        letters(&schedule.micro_batch),
+        "F0 o0 F1 o1 F2 F3 H1 B2 H0 B1 x1 B0 x0"
+    );
+}
+
+#[test]
+fn groups_that_do_not_divide_the_world_are_refused() {
+    let settings = Settings {
+        strategy: Strategy::Hybrid,
+        shard_ranks: 2,
+        ..SETTINGS
+    };
+    let error = Fsdp { settings }
+        .schedule(&request(2, 3))
+        .expect_err("3 ranks");
+    assert_eq!(error.code, ErrorCode::INVALID);
+    assert!(error.message.contains("this run has 3 ranks"), "{error}");
+    assert_eq!(schedule(settings, &request(2, 4)).shard_ranks, 2);
+}
+
+/// Settings of every kind.
+fn all_settings() -> Vec<Settings> {
+    let mut all = Vec::new();
+    for strategy in [Strategy::FullShard, Strategy::ShardGradOp, Strategy::Hybrid] {
+        for offload in [
+            Offload::Nothing,
+            Offload::Params,
+            Offload::ParamsAndOptimizer,
+        ] {
+            for gather in [Gather::Shards, Gather::HostDirect] {
+                for prefetch in [0, 1, 2, 5] {
+                    for offload_activations in [false, true] {
+                        all.push(Settings {
+                            strategy,
+                            offload,
+                            gather,
+                            prefetch,
+                            offload_activations,
+                            ..SETTINGS
+                        });
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// A model drawn at random: units with and without frozen and trainable bytes, passes that read themselves, others or nothing.
+fn drawn(seed: u64) -> ShardingRequest {
+    let mut count = 0;
+    let mut draw = move |below: u32| {
+        count += 1;
+        philox(key(seed, Purpose::SYNTHETIC, 0), [count, 0, 0, 0])[0] % below
+    };
+    let units = 1 + draw(7) as usize;
+    let mut made: Vec<UnitBytes> = Vec::new();
+    for index in 0..units {
+        let bytes = |word: u32| u64::from(word.saturating_sub(1)) * 64;
+        let mut one = unit(index, bytes(draw(4)), bytes(draw(4)));
+        one.saved = bytes(draw(2) * 2);
+        for reads in [&mut one.forward_reads, &mut one.backward_reads] {
+            match draw(6) {
+                0 => reads.clear(),
+                1 => reads.extend((index > 0).then_some(0)),
+                _ => {}
+            }
+        }
+        made.push(one);
+    }
+    let world = 1 + draw(8);
+    ShardingRequest {
+        units: made,
+        world,
+        ranks_per_machine: if draw(2) == 0 { world } else { 1 },
+        ..ShardingRequest::default()
+    }
+}
+
+/// The most units that `1 + prefetch` passes after each other read.
+fn widest_window(request: &ShardingRequest, prefetch: usize) -> usize {
+    let passes = request.passes();
+    let windows = (0..passes.len()).map(|first| {
+        let last = (first + prefetch).min(passes.len() - 1);
+        let mut units: Vec<usize> = passes[first..=last]
+            .iter()
+            .flat_map(|pass| pass.reads)
+            .copied()
+            .collect();
+        units.sort_unstable();
+        units.dedup();
+        units.len()
+    });
+    windows.max().unwrap_or(0)
+}
+
+#[test]
+fn every_schedule_is_valid_and_gathers_no_more_than_its_window() {
+    for seed in 0..200 {
+        let request = drawn(seed);
+        for settings in all_settings() {
+            let schedule = schedule(settings, &request);
+            let most = schedule.most_gathered(&request).expect("valid");
+            if settings.strategy != Strategy::ShardGradOp {
+                let window = widest_window(&request, settings.prefetch);
+                assert!(
+                    most <= window,
+                    "{most} > {window}: {settings:?} of {request:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn no_action_that_moves_or_updates_can_be_left_out() {
+    for seed in 0..24 {
+        let request = drawn(seed);
+        for settings in all_settings() {
+            let whole = schedule(settings, &request);
+            for missing in 0..whole.micro_batch.len() + whole.update.len() {
+                let mut less = whole.clone();
+                let gone = match missing.checked_sub(whole.micro_batch.len()) {
+                    None => less.micro_batch.remove(missing),
+                    Some(update) => less.update.remove(update),
+                };
+                assert!(
+                    less.validate(&request).is_err(),
+                    "valid without {gone:?}: {settings:?} of {request:?}"
+                );
+            }
+        }
+    }
+}
