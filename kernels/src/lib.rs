@@ -23,6 +23,7 @@ pub mod fill;
 pub mod lanes;
 pub mod linear;
 pub mod matmul;
+pub mod ordered_sum;
 pub mod reduce;
 pub mod rms_norm;
 pub mod rope;

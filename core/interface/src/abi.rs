@@ -7,6 +7,7 @@
 
 mod backend;
 pub mod call_site;
+mod collective;
 mod component;
 pub mod descriptor;
 mod host_memory;
@@ -16,6 +17,7 @@ mod root;
 mod services;
 
 pub use backend::{BACKEND_VERSION, BackendProxy, BackendTable};
+pub use collective::{COLLECTIVE_VERSION, CollectiveProxy, CollectiveTable};
 pub use component::{
     AdapterProxy, COMPONENT_VERSION, ComponentTable, FamilyProxy, InstanceHandle, METHODS,
     ShardingProxy,

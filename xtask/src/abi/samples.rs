@@ -18,8 +18,8 @@ use espalier_interface::schedule::{
     Act, Action, Part, Place, Placement, Schedule, ShardingRequest, UnitBytes, When,
 };
 use espalier_interface::{
-    DType, DeviceInfo, ErrorCode, Init, KernelRequest, LogLevel, MemoryKind, Operand, OptionKind,
-    ParamOperand, Role, WeightLayout, op,
+    CollectiveInfo, CollectiveOp, DType, DeviceInfo, ErrorCode, Init, JoinRequest, KernelRequest,
+    LogLevel, Members, MemoryKind, Operand, OptionKind, ParamOperand, Role, WeightLayout, op,
 };
 use serde::Serialize;
 use serde_json::{Map, json};
@@ -77,6 +77,7 @@ fn codes() -> String {
         ("panic", ErrorCode::PANIC),
         ("device", ErrorCode::DEVICE),
         ("protocol", ErrorCode::PROTOCOL),
+        ("peer", ErrorCode::PEER),
     ];
     let levels = [
         ("error", LogLevel::ERROR),
@@ -102,11 +103,19 @@ fn codes() -> String {
         .iter()
         .map(|(name, kind)| shown(name, kind.0))
         .collect();
+    let ops = [
+        ("all_gather", CollectiveOp::ALL_GATHER),
+        ("reduce_scatter", CollectiveOp::REDUCE_SCATTER),
+        ("all_reduce", CollectiveOp::ALL_REDUCE),
+        ("broadcast", CollectiveOp::BROADCAST),
+    ];
+    let ops: Vec<_> = ops.iter().map(|(name, op)| shown(name, op.0)).collect();
     format!(
-        "{}; log levels: {}; memory kinds: {}",
+        "{}; log levels: {}; memory kinds: {}; collective ops: {}",
         codes.join(" "),
         levels.join(" "),
-        kinds.join(" ")
+        kinds.join(" "),
+        ops.join(" ")
     )
 }
 
@@ -124,6 +133,8 @@ fn samples() -> Vec<(&'static str, String)> {
         ("SavedDescription", shown(&saved_description())),
         ("DeviceInfo", shown(&device())),
         ("KernelRequest", shown(&kernel())),
+        ("CollectiveInfo", shown(&collectives())),
+        ("JoinRequest", shown(&join())),
     ]
 }
 
@@ -327,11 +338,18 @@ fn schedule() -> Schedule {
     };
     let actions: Vec<Action> = acts.into_iter().enumerate().map(action).collect();
     Schedule {
-        placements: vec![Placement {
-            frozen: Place::Replicated,
-            trainable: Place::Sharded,
-            optimizer: Place::Host,
-        }],
+        placements: vec![
+            Placement {
+                frozen: Place::Replicated,
+                trainable: Place::Sharded,
+                optimizer: Place::Host,
+            },
+            Placement {
+                frozen: Place::Host,
+                trainable: Place::ShardedOnHost,
+                optimizer: Place::ShardedOnHost,
+            },
+        ],
         shard_ranks: 2,
         reduce_dtype: Some(DType::BF16),
         micro_batch: actions.clone(),
@@ -399,6 +417,26 @@ fn device() -> DeviceInfo {
         instruction_set: "avx2".to_owned(),
         shares_host_memory: true,
         exact_memory: true,
+    }
+}
+
+fn collectives() -> [CollectiveInfo; 2] {
+    [Members::Threads, Members::Processes].map(|members| CollectiveInfo {
+        members,
+        dtypes: vec![DType::F32],
+        memory: vec!["host".to_owned()],
+        max_bytes: 1,
+        description: "a sample".to_owned(),
+    })
+}
+
+fn join() -> JoinRequest {
+    JoinRequest {
+        group: "shards".to_owned(),
+        members: vec![0, 2],
+        member: 1,
+        size: 4,
+        timeout_secs: 5,
     }
 }
 

@@ -7,9 +7,9 @@ use std::mem::{offset_of, size_of};
 use abi_stable::StableAbi;
 use abi_stable::type_layout::{TLField, TLFunction, TypeLayout};
 use espalier_interface::abi::{
-    BACKEND_VERSION, BackendTable, CALIBRATED_QUANTIZER, COMPONENT_VERSION, ComponentTable,
-    HOST_MEMORY_VERSION, HostMemoryTable, PluginRoot, QUANTIZER_VERSION, QuantizerTable, TableRef,
-    descriptor,
+    BACKEND_VERSION, BackendTable, CALIBRATED_QUANTIZER, COLLECTIVE_VERSION, COMPONENT_VERSION,
+    CollectiveTable, ComponentTable, HOST_MEMORY_VERSION, HostMemoryTable, PluginRoot,
+    QUANTIZER_VERSION, QuantizerTable, TableRef, descriptor,
 };
 
 /// The root and every table with the types that they lead to.
@@ -36,6 +36,11 @@ pub fn describe() -> String {
             "host_memory",
             HOST_MEMORY_VERSION,
             <HostMemoryTable as StableAbi>::LAYOUT,
+        ),
+        (
+            "collective",
+            COLLECTIVE_VERSION,
+            <CollectiveTable as StableAbi>::LAYOUT,
         ),
     ];
     for (name, version, layout) in tables {

@@ -22,7 +22,7 @@ use crate::{Options, PluginError, Result, Services};
 pub const COMPONENT_VERSION: u32 = 1;
 
 /// The methods of [`ComponentTable::call`] by role; their requests and replies are JSON.
-pub const METHODS: [(Role, &[&str]); 5] = [
+pub const METHODS: [(Role, &[&str]); 6] = [
     (Role::FAMILY, &["describe"]),
     (
         Role::ADAPTER,
@@ -40,6 +40,7 @@ pub const METHODS: [(Role, &[&str]); 5] = [
         ],
     ),
     (Role::BACKEND, &["devices"]),
+    (Role::COLLECTIVE, &["describe"]),
 ];
 
 /// What every component offers.
@@ -137,6 +138,7 @@ extern "C" fn call(handle: Opaque, method: RStr<'_>, request: RSlice<'_, u8>) ->
                 to_bytes(&quantizer.options_from_saved(&from_bytes(request)?)?)
             }
             (Instance::Backend(backend), "devices") => to_bytes(&backend.devices()?),
+            (Instance::Collective(collective), "describe") => to_bytes(&collective.describe()?),
             (_, other) => Err(PluginError::unsupported(format!(
                 "no method `{other}` here"
             ))),

@@ -6,6 +6,7 @@ use abi_stable::type_layout::TypeLayout;
 
 use super::Opaque;
 use super::backend::{BACKEND_TABLE, BACKEND_VERSION, BackendTable};
+use super::collective::{COLLECTIVE_TABLE, COLLECTIVE_VERSION, CollectiveTable};
 use super::component::{COMPONENT_TABLE, COMPONENT_VERSION, ComponentTable};
 use super::host_memory::{HOST_MEMORY_TABLE, HOST_MEMORY_VERSION, HostMemoryTable};
 use super::quantizer::{QUANTIZER_TABLE, QUANTIZER_VERSION, QuantizerTable};
@@ -15,7 +16,7 @@ use crate::declare::Declaration;
 pub const ABI_MAJOR: u32 = 0;
 
 /// Every change of the boundary raises it; `ABI.md` has the rules and what each version brought.
-pub const ABI_MINOR: u32 = 3;
+pub const ABI_MINOR: u32 = 4;
 
 /// The oldest minor version of this major whose plugins still load. While the major is 0 a change may leave older plugins
 /// behind and then raises it; from 1.0 on it stays 0.
@@ -87,6 +88,10 @@ extern "C" fn query(name: RStr<'_>, version: u32) -> TableRef {
         ("host_memory", HOST_MEMORY_VERSION) => TableRef {
             table: std::ptr::from_ref(&HOST_MEMORY_TABLE).cast(),
             layout: <HostMemoryTable as StableAbi>::LAYOUT,
+        },
+        ("collective", COLLECTIVE_VERSION) => TableRef {
+            table: std::ptr::from_ref(&COLLECTIVE_TABLE).cast(),
+            layout: <CollectiveTable as StableAbi>::LAYOUT,
         },
         _ => TableRef {
             table: std::ptr::null(),

@@ -27,7 +27,7 @@ pub struct CollectiveInfo {
     pub dtypes: Vec<DType>,
     /// Memory whose addresses it takes: `host`, or a backend's name.
     pub memory: Vec<String>,
-    /// Most bytes that a member sends in one call; larger ones are cut by the core.
+    /// Most bytes that a member receives in one call.
     pub max_bytes: u64,
     /// What it is, for people: the library below it and its version.
     pub description: String,
@@ -36,7 +36,7 @@ pub struct CollectiveInfo {
 /// What a member joins with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
-    /// The group's name, equal for all of its members and used once.
+    /// The group's name, equal for all of its members. A name that was left may be used again.
     pub group: String,
     /// Numbers of the members among all there are (threads of the process, or processes), in their order in the group.
     pub members: Vec<u32>,
@@ -76,7 +76,8 @@ pub struct CollectiveCall {
     pub count: u64,
     /// The member whose bytes are sent, for a broadcast.
     pub root: u32,
-    /// What is sent. It may lie within `recv`, at the place where the op puts it (in place), and else does not overlap it.
+    /// What is sent. In place is allowed: an all-gather may send its own place in `recv`, a reduce-scatter may receive in its
+    /// own part of `send`, an all-reduce may send what it receives in. Else the two do not overlap.
     pub send: *const u8,
     /// What is received.
     pub recv: *mut u8,
@@ -105,7 +106,8 @@ pub trait Group: Send + Sync {
     /// valid for what the op reads and writes, and used by nobody else.
     ///
     /// # Errors
-    /// `PEER` once the group is aborted; `INVALID` for a dtype or size that it does not take.
+    /// `PEER` once the group is aborted, and where members make different calls; `INVALID` for a dtype or size that it does
+    /// not take.
     fn call(&self, call: &CollectiveCall) -> Result<()>;
 
     /// Gives the group up, from any thread: calls that wait return `PEER` soon, and later ones at once.

@@ -13,8 +13,9 @@ use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
 use abi_stable::type_layout::TypeLayout;
 use espalier_interface::abi::descriptor::{self, Descriptor};
 use espalier_interface::abi::{
-    BACKEND_VERSION, BackendTable, COMPONENT_VERSION, ComponentTable, HOST_MEMORY_VERSION,
-    HostMemoryTable, Opaque, PluginRoot, QUANTIZER_VERSION, QuantizerTable, is_served,
+    BACKEND_VERSION, BackendTable, COLLECTIVE_VERSION, COMPONENT_VERSION, CollectiveTable,
+    ComponentTable, HOST_MEMORY_VERSION, HostMemoryTable, Opaque, PluginRoot, QUANTIZER_VERSION,
+    QuantizerTable, is_served,
 };
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
@@ -95,6 +96,14 @@ impl Root {
             Err(LibraryFault::NoTable { .. }) => Ok(None),
             other => other.map(Some),
         }
+    }
+
+    /// The table of collectives.
+    ///
+    /// # Errors
+    /// Where the plugin has none, or another layout.
+    pub fn collective(&self) -> Result<CollectiveTable, LibraryFault> {
+        table(self.root, "collective", COLLECTIVE_VERSION)
     }
 }
 

@@ -90,6 +90,11 @@ fn call(
             let (made, identity) = registry.create_backend(name, options, services)?;
             calls(identity, &|exercise| exercise.backend(made.as_ref()))
         }
+        Some(Role::COLLECTIVE) => {
+            let (made, identity) = registry.create_collective(name, options, services)?;
+            let describe = || made.describe().map(drop);
+            calls(identity, &|exercise| exercise.call("describe", describe))
+        }
         _ => Ok(()),
     }
 }

@@ -2,9 +2,12 @@
 
 use espalier_interface::abi::call_site::CallSite;
 use espalier_interface::abi::{
-    AdapterProxy, BackendProxy, FamilyProxy, InstanceHandle, QuantizerProxy, ShardingProxy,
+    AdapterProxy, BackendProxy, CollectiveProxy, FamilyProxy, InstanceHandle, QuantizerProxy,
+    ShardingProxy,
 };
-use espalier_interface::{Adapter, Backend, Family, Quantizer, Role, Services, Sharding};
+use espalier_interface::{
+    Adapter, Backend, Collective, Family, Quantizer, Role, Services, Sharding,
+};
 use serde_json::{Map, Value as Json};
 
 use super::{Found, PluginIdentity, Registry, RegistryError, options};
@@ -105,6 +108,25 @@ impl Registry {
         Ok((Box::new(backend), made.identity))
     }
 
+    /// The collective `name`. It must outlive the groups that are joined by it.
+    ///
+    /// # Errors
+    /// As [`Registry::create_family`].
+    pub fn create_collective(
+        &self,
+        name: &str,
+        options: &Given,
+        services: &'static dyn Services,
+    ) -> Created<dyn Collective> {
+        let made = self.make(Role::COLLECTIVE, name, options, services)?;
+        let table = made
+            .root
+            .collective()
+            .map_err(|fault| blame(&made.identity, fault))?;
+        let collective = CollectiveProxy::new(made.handle, table);
+        Ok((Box::new(collective), made.identity))
+    }
+
     /// An instance of the component `name` whose methods are not called.
     ///
     /// # Errors
@@ -120,6 +142,7 @@ impl Registry {
         let table = match role {
             Role::QUANTIZER => made.root.quantizer().map(drop),
             Role::BACKEND => made.root.backend().map(drop),
+            Role::COLLECTIVE => made.root.collective().map(drop),
             _ => Ok(()),
         };
         table.map_err(|fault| blame(&made.identity, fault))?;
