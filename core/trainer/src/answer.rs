@@ -12,7 +12,6 @@ use espalier_interface::{
 use serde_json::Value as Json;
 
 use crate::Error;
-use crate::executor::check_order;
 use crate::select::Chosen;
 
 pub use adaptation::adaptation;
@@ -89,7 +88,6 @@ pub fn schedule(
     let answer = || -> PluginResult<Schedule> {
         let schedule = sharding.plugin.schedule(request)?;
         schedule.validate(request)?;
-        check_order(&schedule)?;
         Ok(schedule)
     };
     answer().map_err(|error| sharding.failed("schedule", error))

@@ -3,12 +3,14 @@
 mod adopt;
 mod allocation;
 mod course;
+mod cutting;
 mod diagnose;
 mod evaluate;
 mod infer;
+mod lanes;
 mod launch;
+mod mover;
 mod neutral;
-mod order;
 mod state;
 mod storage;
 mod transfer;
@@ -16,7 +18,7 @@ mod transfer;
 use std::sync::Arc;
 
 use espalier_interface::model::UnitKind;
-use espalier_interface::schedule::{Act, Schedule, When};
+use espalier_interface::schedule::{Act, When};
 use espalier_interface::{Device, DeviceInfo, Quantizer, Stream};
 
 use crate::data::MicroBatch;
@@ -24,19 +26,22 @@ use crate::error::{BackendCall, Result};
 use crate::params::{Dtypes, Param};
 use crate::plan::{Generation, RunPlan};
 use crate::program::Program;
+use crate::ranks::Peers;
 use crate::select::Chosen;
 
 pub use course::{Course, Held, Lane, Leg, Region, RegionSizes};
+pub use cutting::Cutting;
 pub use diagnose::NotFinite;
 pub use evaluate::{LogitsWindow, TokenLosses};
 pub use launch::Prepared;
 pub use neutral::neutral_bytes;
-pub use order::check_order;
 pub use state::StatePart;
 pub use storage::{Beside, Sizes, Storage, StorageLayout, UnitRuns, part_length};
 pub(crate) use transfer::{numbers, write};
 
+use lanes::walk;
 use launch::{Numbers, Window};
+use storage::Kept;
 
 /// What a pass over a micro-batch is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,7 +103,11 @@ pub struct Executor {
     program: Program,
     generator: Option<Program>,
     generation: Option<Generation>,
-    schedule: Schedule,
+    course: Course,
+    cutting: Cutting,
+    peers: Arc<Peers>,
+    /// The stream of what moves bytes.
+    moving: Stream,
     params: Vec<Param>,
     dtypes: Dtypes,
     storage: Storage,
@@ -108,21 +117,31 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Puts a plan and its storage together. Weights are written by [`crate::load`].
-    pub fn new(plan: RunPlan, storage: Storage) -> Self {
-        Executor {
+    /// Puts a plan and its storage together, for a rank among `peers`. Weights are written by [`crate::load`].
+    ///
+    /// # Errors
+    /// Where the device has no stream left for what moves bytes.
+    pub fn new(plan: RunPlan, storage: Storage, peers: Arc<Peers>) -> Result<Self> {
+        let moving = match plan.course.moves() {
+            true => plan.device.stream().during("stream")?,
+            false => Stream(0),
+        };
+        Ok(Executor {
             device: plan.device,
             device_info: plan.device_info,
             program: plan.program,
             generator: plan.generator,
             generation: plan.demand.generation,
-            schedule: plan.schedule,
+            course: plan.course,
+            cutting: plan.cutting,
+            peers,
+            moving,
             params: plan.params,
             dtypes: plan.dtypes,
             storage,
             prepared: plan.prepared,
             _quantizers: plan.quantizers.into_values().collect(),
-        }
+        })
     }
 
     /// The run's params.
@@ -159,28 +178,60 @@ impl Executor {
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<Numbers> {
         let numbers = self.begin(micro, pass, moment)?;
-        for action in &self.schedule.micro_batch {
-            let now = match action.when {
+        let legs = &self.course.micro_batch;
+        let wanted = self.wanted(pass, moment);
+        let mut compute = |leg: &Leg| self.compute(leg, pass, moment, &numbers, look);
+        walk(legs, &wanted, &mut compute, &|leg| self.transfer(leg))?;
+        Ok(numbers)
+    }
+
+    /// Which legs take part in a pass. One that does not train ends with the head's forward pass.
+    fn wanted(&self, pass: Pass, moment: Moment) -> impl Fn(usize, &Leg) -> bool + use<> {
+        let head = self.program.units.len() - 1;
+        let mut legs = self.course.micro_batch.iter();
+        let end = legs.position(|leg| leg.action.act == Act::Forward && leg.action.unit == head);
+        let trains = matches!(pass, Pass::Train { .. });
+        move |index, leg| {
+            let now = match leg.action.when {
                 When::Every => true,
                 When::First => moment.first,
                 When::Last => moment.last,
             };
-            if !now {
-                continue;
-            }
-            match action.act {
-                Act::Forward if self.program.units[action.unit].kind == UnitKind::Head => {
-                    self.head(action.unit, pass, &numbers, look)?;
-                }
-                Act::Forward => self.forward(action.unit, &numbers)?,
-                Act::Backward if matches!(pass, Pass::Train { .. }) => {
-                    self.backward(action.unit, &numbers)?;
-                }
-                Act::Backward => {}
-                other => return Err(order::unsupported(other).into()),
+            let forward = matches!(
+                leg.action.act,
+                Act::Fetch | Act::Gather | Act::Forward | Act::Release
+            );
+            now && (trains || (forward && end.is_some_and(|end| index <= end)))
+        }
+    }
+
+    /// Does a leg of a micro-batch on the compute lane.
+    fn compute(
+        &self,
+        leg: &Leg,
+        pass: Pass,
+        moment: Moment,
+        numbers: &Numbers,
+        look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let trains = matches!(pass, Pass::Train { .. });
+        for &(unit, when) in leg.begins.iter().filter(|_| trains) {
+            if when == When::Every || moment.first {
+                self.zero_region(leg, unit)?;
             }
         }
-        Ok(numbers)
+        let unit = leg.action.unit;
+        match leg.action.act {
+            // A rank without tokens joins in what moves bytes only.
+            Act::Forward | Act::Backward if numbers.tokens == 0 => Ok(()),
+            Act::Forward if self.program.units[unit].kind == UnitKind::Head => {
+                self.head(leg, pass, numbers, look)
+            }
+            Act::Forward => self.forward(leg, numbers),
+            Act::Backward => self.backward(leg, numbers),
+            Act::Norm => self.sum_squares(unit, leg.region(unit, Held::Reduced)),
+            _ => self.transfer(leg),
+        }
     }
 
     /// The logits of a micro-batch, `[T, V]` row major, as f64 of the compute dtype's values.
@@ -219,70 +270,116 @@ impl Executor {
         })
     }
 
-    fn forward(&self, unit: usize, numbers: &Numbers) -> Result<()> {
+    fn forward(&self, leg: &Leg, numbers: &Numbers) -> Result<()> {
         let window = Window::whole(numbers.tokens);
-        self.prepared.units[unit]
+        self.prepared.units[leg.action.unit]
             .forward
             .iter()
-            .try_for_each(|launch| self.launch(launch, numbers, window))
+            .try_for_each(|launch| self.launch(launch, numbers, window, &leg.regions))
     }
 
-    fn backward(&self, unit: usize, numbers: &Numbers) -> Result<()> {
+    fn backward(&self, leg: &Leg, numbers: &Numbers) -> Result<()> {
         let window = Window::whole(numbers.tokens);
-        self.prepared.units[unit]
+        self.prepared.units[leg.action.unit]
             .backward
             .iter()
-            .try_for_each(|launch| self.launch(launch, numbers, window))
+            .try_for_each(|launch| self.launch(launch, numbers, window, &leg.regions))
     }
 
     /// The head in chunks of tokens: forward and, when training, backward of each before the next.
     fn head(
         &self,
-        unit: usize,
+        leg: &Leg,
         pass: Pass,
         numbers: &Numbers,
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<()> {
+        let unit = leg.action.unit;
         let launches = &self.prepared.units[unit];
         for window in numbers.windows(self.program.units[unit].max_tokens) {
             for launch in &launches.forward {
-                self.launch(launch, numbers, window)?;
+                self.launch(launch, numbers, window, &leg.regions)?;
             }
             look(&LogitsWindow::new(self, window))?;
             if matches!(pass, Pass::Train { .. }) {
                 for launch in &launches.backward {
-                    self.launch(launch, numbers, window)?;
+                    self.launch(launch, numbers, window, &leg.regions)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Sets all gradients to zero.
+    /// Sets the gradients of a unit that a leg begins to zero.
+    fn zero_region(&self, leg: &Leg, unit: usize) -> Result<()> {
+        let region = leg.region(unit, Held::Gradients);
+        let (Some(region), Some(kernels)) = (region, &self.prepared.trained[unit]) else {
+            return Ok(());
+        };
+        let range = self.storage.region(region.offset, region.bytes);
+        self.launch_flat(&kernels.zero, &[range], &[])
+    }
+
+    /// Sets all gradients to zero that are not cut; others begin from zero in a step's first micro-batch.
     ///
     /// # Errors
     /// What the backend reports.
     pub fn zero_gradients(&self) -> Result<()> {
-        match &self.prepared.gradients {
-            Some(kernels) => self.launch_flat(&kernels.zero, &[self.storage.gradients()], &[]),
+        match &self.prepared.zero_whole {
+            Some(zero) => self.launch_flat(zero, &[self.storage.whole_gradients()], &[]),
             None => Ok(()),
         }
     }
 
-    /// The norm of all gradients together; 0 where nothing is trained.
+    /// Adds up the squares of a unit's gradients, as far as this rank keeps them.
+    fn sum_squares(&self, unit: usize, region: Option<Region>) -> Result<()> {
+        let Some(kernels) = &self.prepared.trained[unit] else {
+            return Ok(());
+        };
+        let kept = match region {
+            Some(region) => self.storage.region(region.offset, region.bytes),
+            None => self.storage.kept(unit, Kept::Gradients),
+        };
+        let ranges = [kept, self.storage.unit_result(unit)];
+        self.launch_flat(&kernels.sum_squares, &ranges, &[])
+    }
+
+    /// For each unit the sum of the squares of its gradients, as far as this rank keeps them: of the whole of what is not
+    /// cut, of this rank's part of what is.
     ///
     /// # Errors
     /// What the backend reports.
-    pub fn gradient_norm(&self) -> Result<f64> {
-        let Some(kernels) = &self.prepared.gradients else {
-            return Ok(0.0);
+    pub fn gradient_squares(&self) -> Result<Vec<f64>> {
+        let mut legs = self.course.micro_batch.iter();
+        let added_up = legs.any(|leg| leg.action.act == Act::Norm);
+        let mut squares = vec![0.0; self.program.units.len()];
+        for (unit, square) in squares.iter_mut().enumerate() {
+            if self.prepared.trained[unit].is_none() {
+                continue;
+            }
+            if !added_up {
+                self.sum_squares(unit, None)?;
+            }
+            let mut bytes = [0u8; 8];
+            let result = self.storage.unit_result(unit);
+            let read = self.device.download(result, &mut bytes, Stream(0));
+            read.during("download")?;
+            *square = f64::from_le_bytes(bytes);
+        }
+        Ok(squares)
+    }
+
+    /// The norm of all gradients together, given what every rank says of its own; 0 where nothing is trained.
+    pub fn gradient_norm(&self, squares: &[Vec<f64>]) -> f64 {
+        let parts = self.cutting.parts as usize;
+        let of_unit = |unit: usize| -> f64 {
+            match self.cutting.is_cut(unit) {
+                true => squares.iter().take(parts).map(|rank| rank[unit]).sum(),
+                false => squares[0][unit],
+            }
         };
-        let result = self.storage.result();
-        let ranges = [self.storage.gradients(), result];
-        self.launch_flat(&kernels.sum_squares, &ranges, &[])?;
-        let mut bytes = [0u8; 8];
-        self.device.download(result, &mut bytes, Stream(0))?;
-        Ok(f64::from_le_bytes(bytes).sqrt())
+        let units = 0..self.program.units.len();
+        units.map(of_unit).sum::<f64>().sqrt()
     }
 
     /// Updates the trainable params in the schedule's order.
@@ -299,17 +396,39 @@ impl Executor {
             update.step as f64,
             update.factor,
         ];
-        for action in self
-            .schedule
-            .update
-            .iter()
-            .filter(|action| action.act == Act::Optimize)
-        {
-            if let Some(kernel) = &self.prepared.adamw[action.unit] {
-                let ranges = self.storage.optimizer_ranges(action.unit);
-                self.launch_flat(kernel, &ranges, &scalars)?;
-            }
+        let mut compute = |leg: &Leg| match leg.action.act {
+            Act::Optimize => self.optimize(leg, &scalars),
+            _ => self.transfer(leg),
+        };
+        let all = |_: usize, _: &Leg| true;
+        walk(&self.course.update, &all, &mut compute, &|leg| {
+            self.transfer(leg)
+        })
+    }
+
+    fn optimize(&self, leg: &Leg, scalars: &[f64]) -> Result<()> {
+        let unit = leg.action.unit;
+        let Some(kernels) = &self.prepared.trained[unit] else {
+            return Ok(());
+        };
+        let [mut gradients, mut values, mut first, mut second] =
+            self.storage.optimizer_ranges(unit);
+        let region = |held| {
+            let region = leg.region(unit, held)?;
+            Some(self.storage.region(region.offset, region.bytes))
+        };
+        if let Some(fetched) = region(Held::Reduced) {
+            gradients = fetched;
         }
-        Ok(())
+        if let Some(fetched) = region(Held::Values) {
+            values = fetched;
+        }
+        if let Some(fetched) = region(Held::Moments) {
+            let each = fetched.bytes / 2;
+            first = storage::part(fetched, &(0..each), 1);
+            second = storage::part(fetched, &(each..fetched.bytes), 1);
+        }
+        let ranges = [gradients, values, first, second];
+        self.launch_flat(&kernels.adamw, &ranges, scalars)
     }
 }

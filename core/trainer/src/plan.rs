@@ -12,13 +12,13 @@ use std::sync::Arc;
 use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::format::Format;
 use espalier_interface::model::{Model, UnitKind};
-use espalier_interface::schedule::{Schedule, ShardingRequest, UnitBytes};
+use espalier_interface::schedule::{ShardingRequest, UnitBytes};
 use espalier_interface::{DType, Device, DeviceInfo, Quantizer, WeightLayout};
 
 use crate::arena::aligned;
 use crate::config::{ComputeType, Config, ParamType, Recompute};
 use crate::error::BackendCall;
-use crate::executor::{Prepared, Storage, StorageLayout};
+use crate::executor::{Course, Cutting, Prepared, Storage, StorageLayout, UnitRuns};
 use crate::packing::{SavedParam, packed_weights};
 use crate::params::{self, Dtypes, Param, Training};
 use crate::program::{self, CacheShape, Limits, OperandPlace, Program};
@@ -92,8 +92,10 @@ pub struct RunPlan {
     pub program: Program,
     /// What generates beside it, in the same arena, while no step is at work there.
     pub generator: Option<Program>,
-    /// The order of a step.
-    pub schedule: Schedule,
+    /// The order of a step, laid out.
+    pub course: Course,
+    /// How what it moves is cut among ranks.
+    pub cutting: Cutting,
     /// Dtypes.
     pub dtypes: Dtypes,
     /// What is trained.
@@ -200,12 +202,31 @@ pub fn make(
     let schedule = answer::schedule(&components.sharding, &request)?;
     let backend = &components.backend;
     let programs = (&program, generator.as_ref());
-    let prepared = Prepared::new(device.as_ref(), programs, &params, dtypes, &quantizers)
-        .map_err(|error| backend.failed("prepare", error))?;
+    let cutting = Cutting::new(&schedule, &params, demand.world);
+    let course = Course::of(&schedule, &request, &cutting.region_sizes(dtypes))
+        .map_err(|error| components.sharding.failed("schedule", error))?;
+    let prepared = Prepared::new(
+        device.as_ref(),
+        programs,
+        &params,
+        dtypes,
+        &cutting,
+        &quantizers,
+    )
+    .map_err(|error| backend.failed("prepare", error))?;
     let loading = loading_bytes(&params, &quantizers, &saved)?;
+    let layout = StorageLayout {
+        units: program.units.len(),
+        params: &params,
+        dtypes,
+        cutting: &cutting,
+        region_bytes: course.region_bytes,
+        batch: demand.batch(),
+        scratch: [0, 0],
+    };
     let memory = MemoryPlan::new(
         programs,
-        Storage::sizes(&params, dtypes, demand.batch()),
+        layout.sizes(),
         prepared.workspace_bytes,
         [program_bytes, loading],
     );
@@ -219,7 +240,8 @@ pub fn make(
         saved,
         program,
         generator,
-        schedule,
+        course,
+        cutting,
         dtypes,
         training,
         demand,
@@ -304,6 +326,8 @@ impl RunPlan {
             units: self.program.units.len(),
             params: &self.params,
             dtypes: self.dtypes,
+            cutting: &self.cutting,
+            region_bytes: self.course.region_bytes,
             batch: self.demand.batch(),
             scratch: [arena, self.prepared.workspace_bytes],
         }
@@ -419,7 +443,7 @@ fn sharding_request(
         if unit.kind == UnitKind::Head {
             forward.append(&mut backward);
         }
-        let elements = Storage::unit_elements(params, index);
+        let elements = UnitRuns::of(params, index).elements;
         let frozen = params.iter().filter(|p| !p.trainable && p.unit == index);
         UnitBytes {
             name: unit.name.clone(),

@@ -70,7 +70,7 @@ pub fn train(
     seed: u64,
 ) -> Result<StepOutcome, Error> {
     let loss = gradients(executor, step, index, seed)?;
-    let grad_norm = executor.gradient_norm()?;
+    let grad_norm = executor.gradient_norm(&[executor.gradient_squares()?]);
     if !loss.is_finite() || !grad_norm.is_finite() {
         return Err(not_finite(executor, step, index, seed, loss));
     }

@@ -4,6 +4,7 @@ use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{BufferRange, DType, KernelRequest, Operand, Stream, WeightLayout};
 
 use super::launch::Window;
+use super::storage::Kept;
 use super::{Executor, Moment, Pass};
 use crate::data::MicroBatch;
 use crate::error::{BackendCall, Result};
@@ -34,13 +35,11 @@ impl Executor {
             let WeightLayout::Dense(dtype) = param.layout else {
                 continue;
             };
+            let [values, gradient] =
+                [Kept::Values, Kept::Gradients].map(|kept| self.own_piece(index, kept).1);
             for (what, range, dtype) in [
-                ("param", self.storage.param(index)[0], dtype),
-                (
-                    "gradient of",
-                    self.storage.gradient(index),
-                    self.dtypes.reduce,
-                ),
+                ("param", values, dtype),
+                ("gradient of", gradient, self.dtypes.reduce),
             ] {
                 if let Some(at) = self.not_finite(range, dtype)? {
                     let tensor = format!("{what} `{}`", param.name);
@@ -65,7 +64,12 @@ impl Executor {
             let most = program.max_tokens.min(numbers.tokens);
             for window in numbers.windows(most) {
                 for (at, step) in program.forward.iter().enumerate() {
-                    self.launch(&self.prepared.units[unit].forward[at], &numbers, window)?;
+                    self.launch(
+                        &self.prepared.units[unit].forward[at],
+                        &numbers,
+                        window,
+                        &[],
+                    )?;
                     let outputs = step.request.outputs.len();
                     let places = &step.operands[step.operands.len() - outputs..];
                     for (operand, place) in step.request.outputs.iter().zip(places) {

@@ -49,7 +49,7 @@ impl Executor {
         let head = program.units.len() - 1;
         for unit in &units[..head] {
             for launch in &unit.forward {
-                self.launch(launch, &numbers, Window::whole(numbers.tokens))?;
+                self.launch(launch, &numbers, Window::whole(numbers.tokens), &[])?;
             }
         }
         let hidden = program.units[head - 1]
@@ -102,7 +102,7 @@ impl Executor {
         let mut row = 0;
         for window in numbers.windows(unit.max_tokens) {
             for launch in &head.forward {
-                self.launch(launch, &numbers, window)?;
+                self.launch(launch, &numbers, window, &[])?;
             }
             let bytes = place.extent.bytes(window.tokens, 0);
             let range = self.storage.arena_range(place.offset, bytes);

@@ -10,7 +10,9 @@ use espalier_interface::{
     PluginError, Quantizer, Result, Stream, WeightLayout,
 };
 
-use super::{Executor, Storage};
+use super::course::{self, Held};
+use super::storage::part;
+use super::{Cutting, Executor};
 use crate::Error;
 use crate::answer::MOST_BYTES;
 use crate::decoder::Callback;
@@ -68,10 +70,14 @@ pub(super) struct PreparedUnit {
     pub(super) backward: Vec<PreparedStep>,
 }
 
-/// Kernels on all gradients at once.
-pub(super) struct GradientKernels {
+/// Kernels on what is trained of a unit.
+pub(super) struct TrainedKernels {
+    /// On the gradients of a micro-batch, before they are reduced.
     pub(super) zero: Kernel,
+    /// On the gradients that this rank keeps.
     pub(super) sum_squares: Kernel,
+    /// On all that this rank keeps.
+    pub(super) adamw: Kernel,
 }
 
 /// All kernels of a run.
@@ -79,10 +85,12 @@ pub struct Prepared {
     pub(super) units: Vec<PreparedUnit>,
     /// Units of what generates beside the program.
     pub(super) generator: Vec<PreparedUnit>,
-    /// None where nothing is trained.
-    pub(super) gradients: Option<GradientKernels>,
+    /// Sets the gradients that are not cut to zero; none where there are none.
+    pub(super) zero_whole: Option<Kernel>,
     /// One for each unit that has something to train.
-    pub(super) adamw: Vec<Option<Kernel>>,
+    pub(super) trained: Vec<Option<TrainedKernels>>,
+    /// Casts of gradients by dtypes and elements.
+    pub(super) casts: HashMap<([DType; 2], u64), Kernel>,
     /// What kernels call for weights that only their quantizer decodes.
     pub(super) callbacks: Vec<&'static Callback>,
     /// Bytes of workspace that the hungriest kernel needs.
@@ -99,6 +107,7 @@ impl Prepared {
         (program, generator): (&Program, Option<&Program>),
         params: &[Param],
         dtypes: Dtypes,
+        cutting: &Cutting,
         quantizers: &HashMap<usize, Chosen<dyn Quantizer>>,
     ) -> Result<Self> {
         let mut maker = Maker {
@@ -111,41 +120,44 @@ impl Prepared {
         };
         let units = maker.units(program)?;
         let generator = generator.map_or(Ok(Vec::new()), |program| maker.units(program))?;
-        let flat = |count: u64, dtype: DType| Operand {
-            shape: vec![Dim::Fixed(count)],
-            dtype,
-        };
-        let gradients = match Storage::trainable_elements(params) {
+        let zero_whole = match cutting.whole_elements() {
             0 => None,
-            all => {
-                let all = flat(all, dtypes.reduce);
-                let norm = vec![flat(1, DType::F64)];
-                Some(GradientKernels {
-                    zero: maker.flat("zero", vec![], vec![all.clone()])?,
-                    sum_squares: maker.flat("sum_squares", vec![all], norm)?,
-                })
-            }
+            all => Some(maker.flat("zero", vec![], vec![flat(all, dtypes.reduce)])?),
         };
-        let mut adamw = Vec::with_capacity(program.units.len());
+        let mut trained = Vec::with_capacity(program.units.len());
         for unit in 0..program.units.len() {
-            let count = Storage::unit_elements(params, unit);
-            adamw.push(match count {
+            trained.push(match cutting.runs[unit].elements {
                 0 => None,
-                _ => {
-                    let state = flat(count, dtypes.reduce);
-                    let updated = vec![flat(count, dtypes.params), state.clone(), state.clone()];
-                    Some(maker.flat("adamw", vec![state], updated)?)
-                }
+                _ => Some(maker.trained(cutting, unit, dtypes)?),
             });
+        }
+        let mut casts = HashMap::new();
+        for (dtypes, count) in cutting.casts(dtypes) {
+            let [from, to] = dtypes.map(|dtype| vec![flat(count, dtype)]);
+            casts.insert((dtypes, count), maker.flat("cast", from, to)?);
         }
         Ok(Prepared {
             units,
             generator,
-            gradients,
-            adamw,
+            zero_whole,
+            trained,
+            casts,
             callbacks: maker.callbacks,
             workspace_bytes: maker.workspace_bytes,
         })
+    }
+
+    /// The cast of `count` elements.
+    pub(super) fn cast(&self, dtypes: [DType; 2], count: u64) -> Option<Kernel> {
+        self.casts.get(&(dtypes, count)).copied()
+    }
+}
+
+/// A run of `count` elements.
+fn flat(count: u64, dtype: DType) -> Operand {
+    Operand {
+        shape: vec![Dim::Fixed(count)],
+        dtype,
     }
 }
 
@@ -187,6 +199,28 @@ impl Maker<'_> {
                 })
             })
             .collect()
+    }
+
+    /// The kernels on what is trained of a unit.
+    fn trained(
+        &mut self,
+        cutting: &Cutting,
+        unit: usize,
+        dtypes: Dtypes,
+    ) -> Result<TrainedKernels> {
+        let own = cutting.own_elements(unit);
+        let all = match cutting.is_cut(unit) {
+            true => own * cutting.parts,
+            false => own,
+        };
+        let state = flat(own, dtypes.reduce);
+        let updated = vec![flat(own, dtypes.params), state.clone(), state.clone()];
+        let sum = vec![flat(1, DType::F64)];
+        Ok(TrainedKernels {
+            zero: self.flat("zero", vec![], vec![flat(all, dtypes.reduce)])?,
+            sum_squares: self.flat("sum_squares", vec![state.clone()], sum)?,
+            adamw: self.flat("adamw", vec![state], updated)?,
+        })
     }
 
     fn flat(&mut self, op: &str, inputs: Vec<Operand>, outputs: Vec<Operand>) -> Result<Kernel> {
@@ -241,12 +275,14 @@ impl Maker<'_> {
 }
 
 impl Executor {
-    /// Launches a unit's step for a window of the micro-batch.
+    /// Launches a unit's step for a window of the micro-batch; what is not whole on the device between steps lies in
+    /// `regions`.
     pub(super) fn launch(
         &self,
         step: &PreparedStep,
         numbers: &Numbers,
         window: Window,
+        regions: &[course::Region],
     ) -> crate::Result<()> {
         thread_local! {
             /// The ranges of the launch at hand; reused, so that a step allocates nothing.
@@ -256,8 +292,10 @@ impl Executor {
             ranges.clear();
             for operand in &step.operands {
                 match *operand {
-                    OperandPlace::Param(param) => ranges.extend(self.storage.param(param)),
-                    OperandPlace::Gradient(param) => ranges.push(self.storage.gradient(param)),
+                    OperandPlace::Param(param) => self.param(param, regions, ranges)?,
+                    OperandPlace::Gradient(param) => {
+                        ranges.push(self.gradient(param, regions)?);
+                    }
                     OperandPlace::Value(place) => {
                         let bytes = place.extent.bytes(window.tokens, numbers.sequences);
                         let skipped = match place.extent {
@@ -306,6 +344,66 @@ impl Executor {
         })
     }
 
+    /// The ranges of a param, where it is whole.
+    fn param(
+        &self,
+        param: usize,
+        regions: &[course::Region],
+        ranges: &mut Vec<BufferRange>,
+    ) -> crate::Result<()> {
+        let resident = self.storage.param(param);
+        if !resident.is_empty() {
+            ranges.extend(resident);
+            return Ok(());
+        }
+        let unit = self.params[param].unit;
+        let runs = &self.cutting.runs[unit];
+        if self.params[param].trainable {
+            let run = self.whole(unit, Held::Trainable, regions)?;
+            ranges.push(part(
+                run,
+                runs.elements_of(param),
+                self.dtypes.params.bytes(),
+            ));
+        } else {
+            let run = self.whole(unit, Held::Frozen, regions)?;
+            let segments = runs.segments_of(param).iter();
+            ranges.extend(segments.map(|bytes| part(run, bytes, 1)));
+        }
+        Ok(())
+    }
+
+    /// The gradient that a micro-batch adds to.
+    fn gradient(&self, param: usize, regions: &[course::Region]) -> crate::Result<BufferRange> {
+        if let Some(resident) = self.storage.gradient(param) {
+            return Ok(resident);
+        }
+        let unit = self.params[param].unit;
+        let run = self.whole(unit, Held::Gradients, regions)?;
+        let elements = self.cutting.runs[unit].elements_of(param);
+        Ok(part(run, elements, self.dtypes.reduce.bytes()))
+    }
+
+    /// The region of a unit that holds `held`.
+    fn whole(
+        &self,
+        unit: usize,
+        held: Held,
+        regions: &[course::Region],
+    ) -> crate::Result<BufferRange> {
+        let mut regions = regions.iter();
+        let found = regions.find(|region| region.unit == unit && region.held == held);
+        match found {
+            Some(region) => Ok(self.storage.region(region.offset, region.bytes)),
+            None => Err(PluginError::unsupported(format!(
+                "unit `{}` is not on the device as a whole: this needs a run on one rank without offload \
+                 (`--plugins single`)",
+                self.program.units[unit].name
+            ))
+            .into()),
+        }
+    }
+
     /// Launches an op on flat runs.
     pub(super) fn launch_flat(
         &self,
@@ -313,9 +411,20 @@ impl Executor {
         ranges: &[BufferRange],
         scalars: &[f64],
     ) -> crate::Result<()> {
+        self.launch_on(Stream(0), kernel, ranges, scalars)
+    }
+
+    /// Launches an op on flat runs that needs no workspace, or is on the compute stream.
+    pub(super) fn launch_on(
+        &self,
+        stream: Stream,
+        kernel: &Kernel,
+        ranges: &[BufferRange],
+        scalars: &[f64],
+    ) -> crate::Result<()> {
         let launched = self.device.launch(&Launch {
             kernel: *kernel,
-            stream: Stream(0),
+            stream,
             ranges,
             workspace: self.storage.workspace(),
             tokens: 0,

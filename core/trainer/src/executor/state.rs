@@ -1,8 +1,11 @@
 //! Trainable params and their moments as stored bytes: what lives from one step to the next.
 
+use std::ops::Range;
+
 use espalier_interface::{BufferRange, DType, PluginError, Result, Stream, WeightLayout};
 
 use super::Executor;
+use super::storage::{self, Kept};
 use super::transfer::CHUNK_BYTES;
 
 /// What a trainable param keeps from step to step.
@@ -32,7 +35,12 @@ impl Executor {
         }
     }
 
-    /// Passes the bytes of a part of a trainable param, little-endian, at most 1 MiB at once.
+    /// The elements of a trainable param that this rank keeps: all, unless it is cut.
+    pub fn own_elements(&self, param: usize) -> Range<u64> {
+        self.own_piece(param, Kept::Values).0
+    }
+
+    /// Passes the bytes of this rank's elements of a part of a trainable param, little-endian, at most 1 MiB at once.
     ///
     /// # Errors
     /// What the backend or `take` reports.
@@ -60,7 +68,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Writes `bytes`, little-endian, from byte `offset` of a part of a trainable param on.
+    /// Writes `bytes`, little-endian, from byte `offset` of a part of a trainable param on; those that other ranks keep are
+    /// passed over.
     ///
     /// # Errors
     /// `INVALID` for bytes beyond its end; what the backend reports.
@@ -71,27 +80,63 @@ impl Executor {
         offset: u64,
         bytes: &[u8],
     ) -> Result<()> {
-        let whole = self.state_range(param, part);
+        let each = self.state_dtype(param, part).bytes();
+        let (elements, piece) = self.own_piece(param, part.kept());
         let end = offset + bytes.len() as u64;
-        if end > whole.bytes {
+        let all = self.params[param].elements() * each;
+        if end > all {
             return Err(PluginError::invalid(format!(
-                "param `{}` has {} bytes, {end} were given",
-                self.params[param].name, whole.bytes
+                "param `{}` has {all} bytes, {end} were given",
+                self.params[param].name
             )));
         }
-        let range = BufferRange {
-            offset: whole.offset + offset,
-            bytes: bytes.len() as u64,
-            ..whole
-        };
+        let own = elements.start * each..elements.end * each;
+        let (first, last) = (offset.max(own.start), end.min(own.end));
+        if first >= last {
+            return Ok(());
+        }
+        let range = storage::part(piece, &(first - own.start..last - own.start), 1);
+        let bytes = &bytes[(first - offset) as usize..(last - offset) as usize];
         self.device.upload(bytes, range, Stream(0))
     }
 
+    /// Where this rank's elements of a part of a trainable param lie.
     pub(super) fn state_range(&self, param: usize, part: StatePart) -> BufferRange {
-        match part {
-            StatePart::Values => self.storage.param(param)[0],
-            StatePart::FirstMoment => self.storage.moments(param)[0],
-            StatePart::SecondMoment => self.storage.moments(param)[1],
+        self.own_piece(param, part.kept()).1
+    }
+
+    /// The elements of a trainable param that this rank keeps, and where what it keeps of them lies.
+    pub(super) fn own_piece(&self, param: usize, kept: Kept) -> (Range<u64>, BufferRange) {
+        let unit = self.params[param].unit;
+        let of_run = self.cutting.runs[unit].elements_of(param);
+        let count = self.cutting.own_elements(unit);
+        let first = match self.cutting.is_cut(unit) {
+            true => count * u64::from(self.peers.shard().0),
+            false => 0,
+        };
+        let begin = first.clamp(of_run.start, of_run.end);
+        let end = (first + count).clamp(begin, of_run.end);
+        let [gradients, values, first_moment, second_moment] = self.storage.optimizer_ranges(unit);
+        let (run, dtype) = match kept {
+            Kept::Gradients => (gradients, self.dtypes.reduce),
+            Kept::FirstMoment => (first_moment, self.dtypes.reduce),
+            Kept::SecondMoment => (second_moment, self.dtypes.reduce),
+            Kept::Values | Kept::Frozen => (values, self.dtypes.params),
+        };
+        if begin == end {
+            return (0..0, storage::part(run, &(0..0), 1));
+        }
+        let piece = storage::part(run, &(begin - first..end - first), dtype.bytes());
+        (begin - of_run.start..end - of_run.start, piece)
+    }
+}
+
+impl StatePart {
+    fn kept(self) -> Kept {
+        match self {
+            StatePart::Values => Kept::Values,
+            StatePart::FirstMoment => Kept::FirstMoment,
+            StatePart::SecondMoment => Kept::SecondMoment,
         }
     }
 }

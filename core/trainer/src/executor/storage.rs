@@ -4,22 +4,20 @@ mod layout;
 mod unit_runs;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use espalier_interface::{BufferRange, Device, MemoryKind, Result, Stream};
+use espalier_interface::{BufferRange, DType, Device, MemoryKind, Result, Stream};
 
 use super::allocation::Allocation;
 use crate::arena::aligned;
 use crate::data::MicroBatch;
-use crate::params::{Dtypes, Param};
 
 pub use layout::StorageLayout;
 pub use unit_runs::{UnitRuns, part_length};
 
-use layout::{Part, batch_bytes};
-
-/// Elements to which a trainable param's place is rounded up: 64 bytes or more in every dtype.
-const ELEMENT_STEP: u64 = 64;
+pub(super) use layout::Kept;
+use layout::Part;
 
 /// A run's buffers and where each param lies in them.
 pub struct Storage {
@@ -28,13 +26,19 @@ pub struct Storage {
     params: Vec<Vec<BufferRange>>,
     /// Gradient of each param; empty for a frozen one.
     gradients: Vec<Option<BufferRange>>,
-    /// For each unit, its trainable params' gradient, values, first and second moment.
+    /// For each unit, this rank's gradients, values, first and second moments of its trainable params: of all of them, or of
+    /// its part. Where gradients are not cut, all that belongs to the step so far; else what is reduced.
     optimizer: Vec<[BufferRange; 4]>,
-    all_gradients: BufferRange,
+    /// For each unit that is cut, this rank's part of the frozen run, or the machine's copy of it.
+    frozen: Vec<Option<BufferRange>>,
+    whole_gradients: BufferRange,
+    regions: Option<BufferRange>,
     arena: BufferRange,
     batch: Vec<BufferRange>,
     workspace: BufferRange,
     result: BufferRange,
+    /// One number a unit, each in 64 bytes of its own.
+    unit_results: BufferRange,
 }
 
 /// Which buffers of another storage are held on to, and where the others are made.
@@ -48,56 +52,34 @@ pub struct Beside<'a> {
 /// Sizes of a run's buffers in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
-    /// Frozen params.
+    /// Frozen params on the device.
     pub frozen: u64,
-    /// Trainable params.
+    /// Trainable params on the device.
     pub trainable: u64,
-    /// Gradients.
+    /// Gradients on the device.
     pub gradients: u64,
-    /// First and second moments.
+    /// First and second moments on the device.
     pub optimizer: u64,
+    /// What the schedule brings to the device.
+    pub regions: u64,
     /// A micro-batch's tensors.
     pub batch: u64,
+    /// Of the host's memory: this rank's part of frozen params.
+    pub frozen_on_host: u64,
+    /// Of the host's memory: this rank's part of trainable params, gradients and moments.
+    pub trained_on_host: u64,
+    /// Of the host's memory: the machine's one copy of frozen params.
+    pub machine_copy: u64,
 }
 
 impl Storage {
-    /// The sizes of the buffers that [`Storage::new`] allocates beside arena and workspace.
-    pub fn sizes(params: &[Param], dtypes: Dtypes, batch: [u64; 2]) -> Sizes {
-        let elements = Self::trainable_elements(params);
-        Sizes {
-            frozen: params
-                .iter()
-                .filter(|p| !p.trainable)
-                .map(Param::bytes)
-                .sum(),
-            trainable: elements * dtypes.params.bytes(),
-            gradients: elements * dtypes.reduce.bytes(),
-            optimizer: 2 * elements * dtypes.reduce.bytes(),
-            batch: batch_bytes(batch),
-        }
-    }
-
-    /// Elements of all trainable params, each rounded up.
-    pub fn trainable_elements(params: &[Param]) -> u64 {
-        params.iter().filter(|p| p.trainable).map(rounded).sum()
-    }
-
-    /// Elements of the trainable params of a unit, each rounded up.
-    pub fn unit_elements(params: &[Param], unit: usize) -> u64 {
-        params
-            .iter()
-            .filter(|p| p.trainable && p.unit == unit)
-            .map(rounded)
-            .sum()
-    }
-
     /// Allocates all buffers of a run, zeroed.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` with the bytes wanted.
     pub fn new(device: &Arc<dyn Device>, layout: &StorageLayout<'_>) -> Result<Self> {
-        let device_memory = |(part, bytes)| {
-            let made = Allocation::new(device, bytes, MemoryKind::DEVICE)?;
+        let device_memory = |(part, bytes): (Part, u64)| {
+            let made = Allocation::new(device, bytes, part.kind())?;
             Ok((part, made))
         };
         let parts = layout.parts().into_iter().map(device_memory);
@@ -121,7 +103,7 @@ impl Storage {
             }
             let kind = match part {
                 Part::Frozen(_) => beside.kind,
-                _ => MemoryKind::DEVICE,
+                part => part.kind(),
             };
             Ok((part, Allocation::new(device, bytes, kind)?))
         });
@@ -205,42 +187,55 @@ impl Storage {
         let whole = |part: Part| parts[&part].whole();
         let mut ranges: Vec<Vec<BufferRange>> = vec![Vec::new(); params.len()];
         let mut gradients = vec![None; params.len()];
+        let cutting = layout.cutting;
         for unit in 0..units {
-            let mut offset = 0;
-            for (index, param) in layout.frozen(unit) {
-                for bytes in param.run_bytes() {
-                    ranges[index].push(BufferRange {
-                        offset,
-                        bytes,
-                        ..whole(Part::Frozen(unit))
-                    });
-                    offset += aligned(bytes);
-                }
+            let resident = parts.get(&Part::Frozen(unit)).map(|part| part.whole());
+            for (index, segments) in &cutting.runs[unit].frozen {
+                let Some(resident) = resident else { continue };
+                let segment = |bytes: &Range<u64>| part(resident, bytes, 1);
+                ranges[*index] = segments.iter().map(segment).collect();
             }
         }
-        let elements = Self::trainable_elements(params);
         let [values, slope] = [Part::Values, Part::Gradients].map(whole);
         let [first, second] = [Part::FirstMoment, Part::SecondMoment].map(whole);
-        let part = |whole: BufferRange, at: u64, count: u64, each: u64| BufferRange {
-            offset: at * each,
-            bytes: count * each,
-            ..whole
-        };
+        let [params_bytes, reduce_bytes] = [dtypes.params, dtypes.reduce].map(DType::bytes);
         let mut optimizer = Vec::with_capacity(units);
+        let mut frozen = Vec::with_capacity(units);
         let mut at = 0;
+        let mut taken: BTreeMap<Part, u64> = BTreeMap::new();
+        let mut own = |unit: usize, kept: Kept| {
+            let (side, bytes) = layout.own(unit, kept)?;
+            let place = Part::Own(kept, side);
+            let offset = taken.entry(place).or_default();
+            let begin = *offset;
+            *offset += bytes;
+            let buffer = parts.get(&place)?.whole();
+            Some(part(buffer, &(begin..begin + bytes), 1))
+        };
         for unit in 0..units {
-            let begin = at;
-            for (index, param) in params.iter().enumerate() {
-                if param.trainable && param.unit == unit {
-                    let count = param.elements();
-                    ranges[index] = vec![part(values, at, count, dtypes.params.bytes())];
-                    gradients[index] = Some(part(slope, at, count, dtypes.reduce.bytes()));
-                    at += rounded(param);
-                }
+            frozen.push(own(unit, Kept::Frozen));
+            let runs = &cutting.runs[unit];
+            if cutting.is_cut(unit) {
+                let nothing = BufferRange { bytes: 0, ..slope };
+                let kept = [
+                    Kept::Gradients,
+                    Kept::Values,
+                    Kept::FirstMoment,
+                    Kept::SecondMoment,
+                ];
+                optimizer.push(kept.map(|kept| own(unit, kept).unwrap_or(nothing)));
+                continue;
             }
-            let state = |whole| part(whole, begin, at - begin, dtypes.reduce.bytes());
-            let value = part(values, begin, at - begin, dtypes.params.bytes());
+            for (index, elements) in &runs.trainable {
+                let elements = at + elements.start..at + elements.end;
+                ranges[*index] = vec![part(values, &elements, params_bytes)];
+                gradients[*index] = Some(part(slope, &elements, reduce_bytes));
+            }
+            let all = at..at + runs.elements;
+            let state = |whole| part(whole, &all, reduce_bytes);
+            let value = part(values, &all, params_bytes);
             optimizer.push([state(slope), value, state(first), state(second)]);
+            at = all.end;
         }
         let each = aligned(4 * max_tokens);
         let boundaries = 4 * (max_sequences + 1);
@@ -262,64 +257,98 @@ impl Storage {
             bytes: 8,
             ..batch
         };
-        let all_gradients = BufferRange {
-            bytes: elements * dtypes.reduce.bytes(),
-            ..slope
+        let unit_results = BufferRange {
+            offset: result.offset + aligned(8),
+            bytes: aligned(8) * units as u64,
+            ..batch
         };
+        let whole_gradients = part(slope, &(0..at), reduce_bytes);
+        let regions = parts.get(&Part::Regions).map(|part| part.whole());
         let (arena, workspace) = (whole(Part::Arena), whole(Part::Workspace));
         Storage {
             parts,
             params: ranges,
             gradients,
             optimizer,
-            all_gradients,
+            frozen,
+            whole_gradients,
+            regions,
             arena,
             batch: tensors,
             workspace,
             result,
+            unit_results,
         }
     }
 
-    /// Bytes of all buffers.
+    /// Bytes of all buffers on the device.
     pub fn bytes(&self) -> u64 {
-        self.parts.values().map(|part| part.bytes()).sum()
+        let parts = self.parts.iter();
+        let on_device = parts.filter(|(part, _)| part.kind() == MemoryKind::DEVICE);
+        on_device.map(|(_, held)| held.bytes()).sum()
     }
 
-    /// The ranges of a param: one if dense, one a segment if packed.
+    /// The ranges of a param that lies whole on the device: one if dense, one a segment if packed. None of one that does
+    /// not.
     pub fn param(&self, param: usize) -> &[BufferRange] {
         &self.params[param]
     }
 
-    /// The gradient of a trainable param.
-    ///
-    /// # Panics
-    /// For a frozen param: nothing asks for its gradient.
-    pub fn gradient(&self, param: usize) -> BufferRange {
-        self.gradients[param].expect("the gradient of a trainable param")
+    /// The gradient of a trainable param that is not cut.
+    pub fn gradient(&self, param: usize) -> Option<BufferRange> {
+        self.gradients[param]
     }
 
-    /// First and second moment of a trainable param.
-    ///
-    /// # Panics
-    /// For a frozen param.
-    pub(super) fn moments(&self, param: usize) -> [BufferRange; 2] {
-        // The three runs hold the same elements in the same order.
-        let [_, _, first, second] = self.optimizer[0];
-        let BufferRange { offset, bytes, .. } = self.gradient(param);
-        [first.buffer, second.buffer].map(|buffer| BufferRange {
-            buffer,
-            offset,
-            bytes,
-        })
+    /// The gradients that are not cut.
+    pub(super) fn whole_gradients(&self) -> BufferRange {
+        self.whole_gradients
     }
 
-    pub(super) fn gradients(&self) -> BufferRange {
-        self.all_gradients
-    }
-
-    /// Gradient, values, first and second moment of a unit's trainable params.
+    /// This rank's gradients, values, first and second moments of a unit's trainable params.
     pub(super) fn optimizer_ranges(&self, unit: usize) -> [BufferRange; 4] {
         self.optimizer[unit]
+    }
+
+    /// This rank's part of a unit's frozen run, or the machine's copy of it; none where it lies whole on the device.
+    pub(super) fn frozen_home(&self, unit: usize) -> Option<BufferRange> {
+        self.frozen[unit]
+    }
+
+    /// Where this rank keeps its elements of what is trained of a unit; its frozen run is elsewhere.
+    pub(super) fn kept(&self, unit: usize, kept: Kept) -> BufferRange {
+        let [gradients, values, first, second] = self.optimizer[unit];
+        match kept {
+            Kept::Gradients => gradients,
+            Kept::FirstMoment => first,
+            Kept::SecondMoment => second,
+            Kept::Values | Kept::Frozen => values,
+        }
+    }
+
+    /// Lets a unit's frozen run be fetched from the machine's copy.
+    pub(crate) fn set_machine_copy(&mut self, unit: usize, copy: BufferRange) {
+        self.frozen[unit] = Some(copy);
+    }
+
+    /// Bytes of what the schedule brings.
+    pub(super) fn region(&self, offset: u64, bytes: u64) -> BufferRange {
+        let regions = self
+            .regions
+            .expect("a schedule that brings bytes has regions");
+        BufferRange {
+            offset,
+            bytes,
+            ..regions
+        }
+    }
+
+    /// Where a number of a unit is read back from.
+    pub(super) fn unit_result(&self, unit: usize) -> BufferRange {
+        BufferRange {
+            offset: self.unit_results.offset + unit as u64 * aligned(8),
+            bytes: 8,
+            ..self.unit_results
+        }
     }
 
     pub(super) fn arena_range(&self, offset: u64, bytes: u64) -> BufferRange {
@@ -377,8 +406,13 @@ fn sequence_of_each_token(micro: &MicroBatch) -> Vec<i32> {
         .collect()
 }
 
-fn rounded(param: &Param) -> u64 {
-    param.elements().div_ceil(ELEMENT_STEP) * ELEMENT_STEP
+/// Elements `within` a run whose elements have `each` bytes.
+pub(super) fn part(run: BufferRange, within: &Range<u64>, each: u64) -> BufferRange {
+    BufferRange {
+        offset: run.offset + within.start * each,
+        bytes: (within.end - within.start) * each,
+        ..run
+    }
 }
 
 #[cfg(test)]

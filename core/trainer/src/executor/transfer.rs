@@ -3,6 +3,7 @@
 use espalier_interface::{BufferRange, DType, Device, PluginError, Result, Stream, WeightLayout};
 
 use super::Executor;
+use super::storage::Kept;
 
 /// Bytes moved at once, so that no whole weight is held twice.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
@@ -87,12 +88,29 @@ impl Executor {
     /// # Errors
     /// `UNSUPPORTED` for a packed param.
     pub fn param_values(&self, param: usize) -> Result<Vec<f64>> {
-        match &self.params[param].layout {
-            WeightLayout::Dense(dtype) => self.read(self.storage.param(param)[0], *dtype),
-            WeightLayout::Packed(_) => Err(PluginError::unsupported(format!(
-                "param `{}` is packed",
-                self.params[param].name
-            ))),
+        let (range, dtype) = self.dense_range(param)?;
+        self.read(range, dtype)
+    }
+
+    /// Where a dense param lies between steps, and its dtype.
+    fn dense_range(&self, param: usize) -> Result<(BufferRange, DType)> {
+        let unsupported = |what: &str| {
+            let name = &self.params[param].name;
+            Err(PluginError::unsupported(format!("param `{name}` {what}")))
+        };
+        let WeightLayout::Dense(dtype) = self.params[param].layout else {
+            return unsupported("is packed");
+        };
+        if let Some(&range) = self.storage.param(param).first() {
+            return Ok((range, dtype));
+        }
+        if !self.params[param].trainable {
+            return unsupported("is not whole on the device");
+        }
+        let (elements, range) = self.own_piece(param, Kept::Values);
+        match elements == (0..self.params[param].elements()) {
+            true => Ok((range, dtype)),
+            false => unsupported("is cut among ranks"),
         }
     }
 
@@ -105,11 +123,7 @@ impl Executor {
         param: usize,
         take: &mut dyn FnMut(&[f32]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let WeightLayout::Dense(dtype) = self.params[param].layout else {
-            let message = format!("param `{}` is packed", self.params[param].name);
-            return Err(PluginError::unsupported(message).into());
-        };
-        let range = self.storage.param(param)[0];
+        let (range, dtype) = self.dense_range(param)?;
         let step = CHUNK_BYTES as u64;
         let mut at = 0;
         while at < range.bytes {
@@ -130,12 +144,14 @@ impl Executor {
         Ok(())
     }
 
-    /// The gradient of a trainable param, summed over the micro-batches since it was zeroed.
+    /// This rank's elements of the gradient of a trainable param: of the last step's sum over micro-batches and ranks, or,
+    /// where it is not cut, of all since it was zeroed.
     ///
     /// # Errors
     /// What the backend reports.
     pub fn gradient_values(&self, param: usize) -> Result<Vec<f64>> {
-        self.read(self.storage.gradient(param), self.dtypes.reduce)
+        let (_, range) = self.own_piece(param, Kept::Gradients);
+        self.read(range, self.dtypes.reduce)
     }
 
     /// Sets a dense param.
@@ -143,17 +159,7 @@ impl Executor {
     /// # Errors
     /// What the backend reports.
     pub fn set_param(&self, param: usize, values: &[f32]) -> Result<()> {
-        match self.params[param].layout {
-            WeightLayout::Dense(dtype) => write(
-                self.device.as_ref(),
-                values,
-                dtype,
-                self.storage.param(param)[0],
-            ),
-            WeightLayout::Packed(_) => Err(PluginError::unsupported(format!(
-                "param `{}` is packed",
-                self.params[param].name
-            ))),
-        }
+        let (range, dtype) = self.dense_range(param)?;
+        write(self.device.as_ref(), values, dtype, range)
     }
 }

@@ -28,7 +28,7 @@ pub struct MemoryPlan {
     pub kv_cache: u64,
     /// Workspace of kernels.
     pub workspace: u64,
-    /// Buffers of collectives; none on one rank.
+    /// What the schedule brings: weights put together, gradients before they are reduced; none on one rank without offload.
     pub collective: u64,
     /// The program itself: its data, the rows, the tokenizer.
     pub program: u64,
@@ -61,7 +61,7 @@ impl MemoryPlan {
             logits: program.arena.logits,
             kv_cache: program.arena.cache + beyond,
             workspace,
-            collective: 0,
+            collective: sizes.regions,
             program: program_bytes,
             loading: loading_bytes,
         }

@@ -1,5 +1,6 @@
 //! The part of a running job that a swap can change: components, plan and what lies on the device.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use espalier_interface::adaptation::Site;
@@ -21,6 +22,7 @@ use crate::load::LoadReport;
 use crate::observer::{Event, Observer};
 use crate::params::Param;
 use crate::plan::{self, Demand, Flops, RunPlan};
+use crate::ranks::Peers;
 use crate::record;
 use crate::registry::{PluginIdentity, Registry, SearchPath};
 use crate::select::{Components, Replacement};
@@ -240,7 +242,7 @@ impl Live<'_> {
             !param.trainable && !stays[index]
         })?;
         let facts = Facts::of(&plan);
-        let new = Executor::new(plan, storage);
+        let new = Executor::new(plan, storage, Arc::new(Peers::alone()))?;
         for (index, param) in new.params().iter().enumerate() {
             if !param.trainable && stays[index] {
                 new.adopt_frozen(old, index).during("copy")?;

@@ -1,6 +1,7 @@
 //! A plan -> its storage on the device with every param in its place.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::Error;
 use crate::config::{Config, Init};
@@ -10,6 +11,7 @@ use crate::load::{Inspector, LoadReport, Loader, Origin};
 use crate::observer::{Event, Observer};
 use crate::params::Param;
 use crate::plan::RunPlan;
+use crate::ranks::Peers;
 use crate::select::Components;
 use crate::stop::StopFlag;
 
@@ -84,7 +86,8 @@ impl Loading<'_> {
             check_saved_adapter(saved, added.map(|param| param.name.as_str()))?;
         }
         let report = self.fill(&plan, &storage, |_, param| wanted(param))?;
-        Ok((Executor::new(plan, storage), report))
+        let executor = Executor::new(plan, storage, Arc::new(Peers::alone()))?;
+        Ok((executor, report))
     }
 
     /// Loads the params that are `wanted`, given their indices, into their places in `storage`.

@@ -44,6 +44,26 @@ impl UnitRuns {
         runs
     }
 
+    /// The bytes of each segment of a frozen param of the unit.
+    ///
+    /// # Panics
+    /// For a param that is not one.
+    pub fn segments_of(&self, param: usize) -> &[Range<u64>] {
+        let mut frozen = self.frozen.iter();
+        let found = frozen.find(|(index, _)| *index == param);
+        &found.expect("a frozen param of the unit").1
+    }
+
+    /// The elements of a trainable param of the unit.
+    ///
+    /// # Panics
+    /// For a param that is not one.
+    pub fn elements_of(&self, param: usize) -> &Range<u64> {
+        let mut trainable = self.trainable.iter();
+        let found = trainable.find(|(index, _)| *index == param);
+        &found.expect("a trainable param of the unit").1
+    }
+
     /// The runs of all units.
     pub fn of_all(params: &[Param], units: usize) -> Vec<Self> {
         (0..units).map(|unit| UnitRuns::of(params, unit)).collect()

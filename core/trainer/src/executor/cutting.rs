@@ -1,0 +1,98 @@
+//! How the runs of every unit are cut among ranks, and what of them stays whole.
+
+use espalier_interface::DType;
+use espalier_interface::schedule::{Place, Placement, Schedule};
+
+use super::course::RegionSizes;
+use super::storage::{UnitRuns, part_length};
+use crate::params::{Dtypes, Param};
+use crate::ranks::World;
+
+/// What a schedule says of the runs of every unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cutting {
+    /// Where the bytes of each unit lie between steps.
+    pub placements: Vec<Placement>,
+    /// The runs of each unit.
+    pub runs: Vec<UnitRuns>,
+    /// Parts into which what is cut is cut.
+    pub parts: u64,
+    /// The dtype in which gradients travel; unset: their own.
+    pub wire: Option<DType>,
+}
+
+impl Cutting {
+    /// The cutting of `params` under a schedule that is valid for `world`.
+    pub fn new(schedule: &Schedule, params: &[Param], world: World) -> Self {
+        let parts = match schedule.shard_ranks {
+            0 => world.ranks,
+            ranks => ranks,
+        };
+        Cutting {
+            placements: schedule.placements.clone(),
+            runs: UnitRuns::of_all(params, schedule.placements.len()),
+            parts: u64::from(parts),
+            wire: schedule.reduce_dtype,
+        }
+    }
+
+    /// Whether values, gradients and moments of a unit are cut.
+    pub fn is_cut(&self, unit: usize) -> bool {
+        self.placements[unit].optimizer != Place::Replicated
+    }
+
+    /// Whether all that a unit's kernels read lies whole on the device between steps.
+    pub fn is_resident(&self, unit: usize) -> bool {
+        let place = self.placements[unit];
+        place.frozen == Place::Replicated && place.trainable == Place::Replicated
+    }
+
+    /// Elements of a part of a unit's trainable run.
+    pub fn part_elements(&self, unit: usize) -> u64 {
+        part_length(self.runs[unit].elements, self.parts)
+    }
+
+    /// Bytes of a part of a unit's frozen run.
+    pub fn part_bytes(&self, unit: usize) -> u64 {
+        part_length(self.runs[unit].frozen_bytes, self.parts)
+    }
+
+    /// Elements of which this rank keeps values, gradients and moments: all of a unit's, or its part.
+    pub fn own_elements(&self, unit: usize) -> u64 {
+        match self.is_cut(unit) {
+            true => self.part_elements(unit),
+            false => self.runs[unit].elements,
+        }
+    }
+
+    /// Elements of the trainable runs that stay whole.
+    pub fn whole_elements(&self) -> u64 {
+        let units = (0..self.runs.len()).filter(|&unit| !self.is_cut(unit));
+        units.map(|unit| self.runs[unit].elements).sum()
+    }
+
+    /// The casts between the dtype of gradients and that in which they travel, with their elements.
+    pub fn casts(&self, dtypes: Dtypes) -> Vec<([DType; 2], u64)> {
+        let Some(wire) = self.wire.filter(|&wire| wire != dtypes.reduce) else {
+            return Vec::new();
+        };
+        let units = (0..self.runs.len()).filter(|&unit| self.runs[unit].elements > 0);
+        let of_unit = |unit| {
+            let own = self.own_elements(unit);
+            let sent = match self.is_cut(unit) {
+                true => own * self.parts,
+                false => own,
+            };
+            [([dtypes.reduce, wire], sent), ([wire, dtypes.reduce], own)]
+        };
+        units.flat_map(of_unit).collect()
+    }
+
+    /// The sizes of what a unit's regions hold.
+    pub fn region_sizes(&self, dtypes: Dtypes) -> Vec<RegionSizes> {
+        let units = self.runs.iter().zip(&self.placements);
+        units
+            .map(|(runs, &place)| RegionSizes::new(runs, dtypes, place, self.parts, self.wire))
+            .collect()
+    }
+}
