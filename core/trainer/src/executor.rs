@@ -36,12 +36,12 @@ pub use evaluate::{LogitsWindow, TokenLosses};
 pub use launch::Prepared;
 pub use neutral::neutral_bytes;
 pub use state::StatePart;
+pub(crate) use storage::Kept;
 pub use storage::{Beside, Sizes, Storage, StorageLayout, UnitRuns, part_length};
 pub(crate) use transfer::{numbers, write};
 
 use lanes::walk;
 use launch::{Numbers, Window};
-use storage::Kept;
 
 /// What a pass over a micro-batch is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -142,6 +142,16 @@ impl Executor {
             prepared: plan.prepared,
             _quantizers: plan.quantizers.into_values().collect(),
         })
+    }
+
+    /// This rank's way to the others.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// Whether all weights lie whole on the device between steps.
+    pub fn is_resident(&self) -> bool {
+        (0..self.program.units.len()).all(|unit| self.cutting.is_resident(unit))
     }
 
     /// The run's params.
@@ -370,7 +380,7 @@ impl Executor {
     }
 
     /// The norm of all gradients together, given what every rank says of its own; 0 where nothing is trained.
-    pub fn gradient_norm(&self, squares: &[Vec<f64>]) -> f64 {
+    pub fn gradient_norm(&self, squares: &[&[f64]]) -> f64 {
         let parts = self.cutting.parts as usize;
         let of_unit = |unit: usize| -> f64 {
             match self.cutting.is_cut(unit) {

@@ -46,6 +46,7 @@ pub mod splice;
 pub mod step;
 pub mod stop;
 pub mod swap;
+pub mod team;
 pub mod tensorboard;
 pub mod threads;
 pub mod train;

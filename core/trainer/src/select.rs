@@ -128,6 +128,18 @@ pub fn select(
     })
 }
 
+/// The compute backend that `config` names, on the threads of `services`.
+///
+/// # Errors
+/// As [`select`].
+pub fn backend(
+    config: &Config,
+    registry: &Registry,
+    services: &'static dyn Services,
+) -> Result<Chosen<dyn Backend>, Error> {
+    Selection::new(config, registry, services)?.backend()
+}
+
 /// The choice of a component for each role.
 pub(crate) struct Selection<'a> {
     config: &'a Config,

@@ -55,8 +55,10 @@ pub struct Session {
     pub components: Components,
     /// The rows; none where only a plan was asked for and no files were named.
     pub data: Option<RunData>,
-    /// The plan.
+    /// The plan of this process's first rank.
     pub plan: RunPlan,
+    /// Those of its other ranks.
+    pub others: Vec<RunPlan>,
     /// The threads that everything runs on.
     pub services: &'static HostServices,
 }
@@ -123,7 +125,9 @@ impl Session {
             Some(preset) => Ground::of(resolved, preset, purpose, &commons)?,
             None => Ground::open(resolved, purpose, &commons)?,
         };
-        assumed.replace(&mut ground.device_info);
+        for (_, info) in &mut ground.devices {
+            assumed.replace(info);
+        }
         let rows = match reads_rows {
             true => ground.read_rows(purpose, observer, &stop)?,
             false => None,
@@ -151,7 +155,7 @@ impl Session {
                 max_sequences: generation.cache.slots,
             },
             generation: Some(generation),
-            world: World::ONE,
+            world: ground.world,
         };
         ground.plan(demand, None, &Meter::whole_process())
     }
@@ -187,8 +191,9 @@ pub(crate) struct Ground<'a> {
     pub directory: ModelDirectory,
     pub components: Components,
     pub model: Model,
-    pub device: Arc<dyn Device>,
-    device_info: DeviceInfo,
+    /// The device of each rank of this process.
+    devices: Vec<(Arc<dyn Device>, DeviceInfo)>,
+    world: World,
     pub services: &'static HostServices,
 }
 
@@ -221,19 +226,34 @@ impl<'a> Ground<'a> {
         let services = commons.services;
         let registry = Registry::discover(&SearchPath::of(resolved));
         sections::check(resolved, &registry)?;
-        let components = select::select(resolved, &directory, &registry, services)?;
+        let mut components = select::select(resolved, &directory, &registry, services)?;
         refuse_untrained_adapter(purpose, &components)?;
         let model = describe(&directory, &components)?;
-        let (device, device_info) = open_device(config, &components)?;
+        let world = World::threads(config.run.ranks.unwrap_or(1) as u32);
+        let ranks = world.ranks_per_process() as usize;
+        let mut devices = Vec::with_capacity(ranks);
+        for rank in 0..ranks {
+            if ranks > 1 {
+                // A rank computes on its share of the threads.
+                let share = services.share(ranks)?;
+                components.backend = select::backend(config, &registry, share)?;
+            }
+            devices.push(open_device(config, &components, rank)?);
+        }
         Ok(Ground {
             config,
             directory,
             components,
             model,
-            device,
-            device_info,
+            devices,
+            world,
             services,
         })
+    }
+
+    /// The device of the first rank.
+    pub fn device(&self) -> &dyn Device {
+        self.devices[0].0.as_ref()
     }
 
     /// The rows, where the config names any.
@@ -269,26 +289,32 @@ impl<'a> Ground<'a> {
                 .as_ref()
                 .and_then(|data| data.questions.as_ref())
                 .map(Questions::demand),
-            world: World::ONE,
+            world: self.world,
         };
         self.plan(demand, data, meter)
     }
 
     fn plan(self, demand: Demand, data: Option<RunData>, meter: &Meter) -> Result<Session, Error> {
-        let plan = plan::make(
-            self.config,
-            demand,
-            self.model,
-            &self.components,
-            self.device,
-            self.device_info,
-            meter.now(),
-        )?;
+        let program_bytes = meter.now();
+        let mut plans = Vec::with_capacity(self.devices.len());
+        for (device, device_info) in self.devices {
+            plans.push(plan::make(
+                self.config,
+                demand,
+                self.model.clone(),
+                &self.components,
+                device,
+                device_info,
+                program_bytes,
+            )?);
+        }
+        let others = plans.split_off(1);
         Ok(Session {
             directory: self.directory,
             components: self.components,
             data,
-            plan,
+            plan: plans.remove(0),
+            others,
             services: self.services,
         })
     }
@@ -302,12 +328,6 @@ fn refuse_later_versions(config: &Config) -> Result<(), Error> {
             next_step: next_step.to_owned(),
         })
     };
-    if config.run.ranks.is_some_and(|ranks| ranks != 1) || config.run.devices.len() > 1 {
-        return refuse(
-            "this version trains on one rank and one device",
-            "leave --ranks and --devices out, or set them to one",
-        );
-    }
     if config.optim.name != "adamw" {
         return refuse(
             &format!(
@@ -360,17 +380,20 @@ pub(crate) fn describe(
     })
 }
 
-/// Opens the device that the config names, the backend's first otherwise.
+/// Opens the device of rank number `rank` of this process: of those that the config names in turn, the backend's first
+/// otherwise.
 pub(crate) fn open_device(
     config: &Config,
     components: &Components,
+    rank: usize,
 ) -> Result<(Arc<dyn Device>, DeviceInfo), Error> {
     let backend = &components.backend;
     let devices = backend
         .plugin
         .devices()
         .map_err(|error| backend.failed("devices", error))?;
-    let index = match config.run.devices.first() {
+    let mut named = config.run.devices.iter().cycle();
+    let index = match named.nth(rank) {
         None => 0,
         Some(wanted) => devices
             .iter()

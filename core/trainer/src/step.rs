@@ -1,5 +1,7 @@
 //! One optimizer step: micro-batches in, gradients summed, clipped and spent.
 
+use espalier_interface::{ErrorCode, PluginError};
+
 use crate::Error;
 use crate::compare::record::DocumentLoss;
 use crate::config::OptimOptions;
@@ -35,18 +37,54 @@ pub struct EvalOutcome {
     pub documents: Vec<DocumentLoss>,
 }
 
-/// Sums the gradients of a step's micro-batches and returns the mean loss.
+impl EvalOutcome {
+    /// The outcome of an evaluation that found this of each row, over `tokens` tokens.
+    pub fn of(documents: Vec<DocumentLoss>, tokens: usize) -> Self {
+        let mut sum = LossSum::default();
+        for document in &documents {
+            sum.loss += document.loss;
+            sum.correct += document.correct;
+            sum.trained += document.trained;
+        }
+        let trained = sum.trained.max(1) as f64;
+        EvalOutcome {
+            loss: sum.loss / trained,
+            token_accuracy: sum.correct as f64 / trained,
+            tokens: tokens as u64,
+            trained_tokens: sum.trained,
+            documents,
+        }
+    }
+}
+
+/// The micro-batches of a rank: every so many of a step's. All ranks get the same number, so that they meet in what they do
+/// together; some may get empty ones in the last round.
+fn share<'a>(
+    step: &'a Step,
+    executor: &Executor,
+    empty: &'a MicroBatch,
+) -> impl ExactSizeIterator<Item = &'a MicroBatch> {
+    let peers = executor.peers();
+    let (rank, ranks) = (peers.rank() as usize, peers.world().ranks as usize);
+    let all = &step.micro_batches;
+    let rounds = all.len().div_ceil(ranks);
+    (0..rounds).map(move |round| all.get(round * ranks + rank).unwrap_or(empty))
+}
+
+/// Sums the gradients of a rank's micro-batches and returns its share of the step's mean loss.
 ///
 /// # Errors
-/// What the backend reports.
+/// What the backend reports; where ranks reduce gradients, a peer that is lost.
 pub fn gradients(executor: &Executor, step: &Step, index: u64, seed: u64) -> Result<f64, Error> {
     executor.zero_gradients()?;
     let pass = Pass::Train {
         loss_factor: 1.0 / step.trained_tokens as f64,
     };
-    let last = step.micro_batches.len() - 1;
+    let empty = MicroBatch::new();
+    let micro_batches = share(step, executor, &empty);
+    let last = micro_batches.len() - 1;
     let mut loss = 0.0;
-    for (number, micro) in step.micro_batches.iter().enumerate() {
+    for (number, micro) in micro_batches.enumerate() {
         let moment = Moment {
             seed,
             step: index,
@@ -58,10 +96,10 @@ pub fn gradients(executor: &Executor, step: &Step, index: u64, seed: u64) -> Res
     Ok(loss / step.trained_tokens as f64)
 }
 
-/// Does step `index` (from 0) of a run.
+/// Does a rank's part of step `index` (from 0) of a run. All ranks come to the same outcome.
 ///
 /// # Errors
-/// [`Error::NotFinite`] for a loss or gradient that is not finite, before anything is updated.
+/// [`Error::NotFinite`] for a loss or gradient that is not finite, before anything is updated; a peer that is lost.
 pub fn train(
     executor: &Executor,
     optim: &OptimOptions,
@@ -69,8 +107,13 @@ pub fn train(
     [index, total_steps]: [u64; 2],
     seed: u64,
 ) -> Result<StepOutcome, Error> {
-    let loss = gradients(executor, step, index, seed)?;
-    let grad_norm = executor.gradient_norm(&[executor.gradient_squares()?]);
+    let own = gradients(executor, step, index, seed)?;
+    let mut own = vec![own];
+    own.extend(executor.gradient_squares()?);
+    let said = exchange(executor, "loss and norm", &own)?;
+    let loss = said.iter().map(|rank| rank[0]).sum::<f64>();
+    let squares: Vec<&[f64]> = said.iter().map(|rank| &rank[1..]).collect();
+    let grad_norm = executor.gradient_norm(&squares);
     if !loss.is_finite() || !grad_norm.is_finite() {
         return Err(not_finite(executor, step, index, seed, loss));
     }
@@ -115,30 +158,70 @@ pub fn evaluate_looking(
     look: &mut dyn FnMut(&MicroBatch, &LogitsWindow<'_>) -> Result<(), Error>,
     after: &mut dyn FnMut(u64) -> Result<(), Error>,
 ) -> Result<EvalOutcome, Error> {
-    let (mut sum, mut tokens) = (LossSum::default(), 0);
+    let mut tokens = 0;
     let mut documents = Vec::with_capacity(rows.dataset().num_sequences());
     for index in 0..rows.total_steps() {
         let first = documents.len();
         for micro in &rows.step(index)?.micro_batches {
             let moment = alone(seed, index);
             let losses = executor.evaluate(micro, moment, &mut |window| look(micro, window))?;
-            let part = losses.sum(micro, 0..micro.tokens.len());
-            sum.loss += part.loss;
-            sum.correct += part.correct;
-            sum.trained += part.trained;
-            tokens += micro.tokens.len() as u64;
+            tokens += micro.tokens.len();
             put_documents(micro, &losses, first, &mut documents);
         }
         after(index + 1)?;
     }
-    let trained = sum.trained.max(1) as f64;
-    Ok(EvalOutcome {
-        loss: sum.loss / trained,
-        token_accuracy: sum.correct as f64 / trained,
-        tokens,
-        trained_tokens: sum.trained,
-        documents,
-    })
+    Ok(EvalOutcome::of(documents, tokens))
+}
+
+/// What all ranks together find of each row of step `index` of an evaluation.
+///
+/// # Errors
+/// What the backend reports; a peer that is lost.
+pub fn evaluate_together(
+    executor: &Executor,
+    step: &Step,
+    index: u64,
+    seed: u64,
+) -> Result<Vec<DocumentLoss>, Error> {
+    let mut own: Vec<(i32, DocumentLoss)> = Vec::new();
+    let empty = MicroBatch::new();
+    for micro in share(step, executor, &empty) {
+        let losses = executor.evaluate(micro, alone(seed, index), &mut |_| Ok(()))?;
+        let mut found = Vec::new();
+        put_documents(micro, &losses, 0, &mut found);
+        let numbers = micro.sequences.iter();
+        own.extend(numbers.map(|&number| (number, found[number as usize].clone())));
+    }
+    let said = serde_json::to_vec(&own).expect("losses are plain data");
+    let mut all: Vec<(i32, DocumentLoss)> = Vec::new();
+    for rank in executor.peers().exchange("held-out losses", &said)? {
+        let heard: Vec<(i32, DocumentLoss)> = serde_json::from_slice(&rank).map_err(garbled)?;
+        all.extend(heard);
+    }
+    all.sort_by_key(|(number, _)| *number);
+    Ok(all.into_iter().map(|(_, document)| document).collect())
+}
+
+/// Numbers that every rank says, by rank.
+fn exchange(executor: &Executor, label: &str, own: &[f64]) -> Result<Vec<Vec<f64>>, Error> {
+    let said: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let heard = executor.peers().exchange(label, &said)?;
+    let numbers = |bytes: Vec<u8>| {
+        let each = bytes.chunks_exact(8);
+        each.map(|number| f64::from_le_bytes(number.try_into().expect("8 bytes")))
+            .collect()
+    };
+    Ok(heard.into_iter().map(numbers).collect())
+}
+
+/// The error for what a rank said and another cannot read.
+fn garbled(error: serde_json::Error) -> Error {
+    Error::Plugin {
+        plugin: "collective".to_owned(),
+        callback: "exchange".to_owned(),
+        file: None,
+        source: PluginError::new(ErrorCode::PROTOCOL, error.to_string()),
+    }
 }
 
 /// Puts the rows of a micro-batch into their places; the first row of its step is number `first`.
@@ -193,19 +276,27 @@ fn alone(seed: u64, step: u64) -> Moment {
     }
 }
 
-/// Looks for the first tensor of the step that is not finite.
+/// Looks for the first tensor of the step that is not finite; of several ranks, that of the first which finds one.
 fn not_finite(executor: &Executor, step: &Step, index: u64, seed: u64, loss: f64) -> Error {
-    let find = || {
-        for micro in &step.micro_batches {
-            let moment = alone(seed, index);
-            if let Some(found) = executor.forward_not_finite(micro, moment)? {
-                return Ok(Some(found));
-            }
+    let find = || -> Result<Option<String>, Error> {
+        let mut found = None;
+        let empty = MicroBatch::new();
+        for micro in share(step, executor, &empty) {
+            let here = executor.forward_not_finite(micro, alone(seed, index))?;
+            found = found.or(here);
         }
-        executor.trainable_not_finite()
+        if found.is_none() {
+            found = executor.trainable_not_finite()?;
+        }
+        let found = found.map_or_else(String::new, |found| found.to_string());
+        let heard = executor
+            .peers()
+            .exchange("tensor that is not finite", found.as_bytes())?;
+        let said = heard.into_iter().find(|said| !said.is_empty());
+        Ok(said.map(|said| String::from_utf8_lossy(&said).into_owned()))
     };
     let tensor = match find() {
-        Ok(Some(found)) => found.to_string(),
+        Ok(Some(found)) => found,
         _ if !loss.is_finite() => "the loss".to_owned(),
         _ => "the norm of the gradient".to_owned(),
     };

@@ -44,6 +44,15 @@ impl HostServices {
         Ok(Box::leak(Box::new(HostServices { pool, stop })))
     }
 
+    /// Services of one of `parts` equal shares of as many threads, one at least, that stop with these.
+    ///
+    /// # Errors
+    /// Where the operating system starts no more threads.
+    pub fn share(&self, parts: usize) -> Result<&'static HostServices, Error> {
+        let count = (self.threads() / parts).max(1);
+        HostServices::start_until(Some(count), self.stop.clone())
+    }
+
     /// Runs `work` on the pool, so that its own parallel loops use these threads.
     pub fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.pool.install(work)

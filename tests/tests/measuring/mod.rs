@@ -89,6 +89,7 @@ pub fn arm(data: &Path, keys: &[(&str, &str)]) -> Arm {
         data,
         plan,
         services,
+        ..
     } = session.expect("a session");
     let errors = WeightErrors::new(&plan, services);
     let config = resolved.config();

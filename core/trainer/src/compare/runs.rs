@@ -295,6 +295,7 @@ impl Runs<'_> {
             data,
             plan,
             services,
+            ..
         } = session;
         let rows = data.expect("rows were read before arms were planned").train;
         let errors = measuring.inspector(&plan, services);

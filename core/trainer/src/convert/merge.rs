@@ -262,7 +262,7 @@ impl Merger<'_> {
             params.push(self.adapter_param(param)?);
         }
         let joined = Joined {
-            device: self.source.ground.device.as_ref(),
+            device: self.source.ground.device(),
             kernels: &self.kernels,
             services: self.source.ground.services,
             site,

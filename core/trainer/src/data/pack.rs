@@ -71,7 +71,7 @@ pub struct MicroBatch {
 }
 
 impl MicroBatch {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         MicroBatch {
             cu_seqlens: vec![0],
             ..MicroBatch::default()

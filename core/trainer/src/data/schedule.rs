@@ -63,6 +63,13 @@ pub struct Step {
     pub trained_tokens: usize,
 }
 
+impl Step {
+    /// Tokens of all micro-batches, trained or not.
+    pub fn tokens(&self) -> usize {
+        self.micro_batches.iter().map(|m| m.tokens.len()).sum()
+    }
+}
+
 /// The steps of a run.
 pub struct Schedule {
     dataset: Dataset,

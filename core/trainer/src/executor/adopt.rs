@@ -2,12 +2,61 @@
 
 use std::sync::Arc;
 
+use espalier_interface::schedule::Place;
 use espalier_interface::{BufferRange, Result, Stream};
 
+use super::storage::{self, Kept};
 use super::transfer::CHUNK_BYTES;
 use super::{Executor, StatePart, Storage};
 
 impl Executor {
+    /// Takes this rank's part of a unit's frozen run, or all of it where it is not cut.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub(crate) fn place_frozen(&self, unit: usize, run: &[u8]) -> Result<()> {
+        match self.storage.frozen_home(unit) {
+            Some(home) if self.cutting.placements[unit].frozen != Place::Host => {
+                let part = self.cutting.part_bytes(unit);
+                let own = u64::from(self.peers.shard().0);
+                self.place(home, [own * part, part], run)
+            }
+            Some(_) => Ok(()),
+            None => {
+                let places = self.cutting.runs[unit].frozen.iter();
+                for (param, segments) in places {
+                    for (bytes, &to) in segments.iter().zip(self.storage.param(*param)) {
+                        let from = &run[bytes.start as usize..bytes.end as usize];
+                        self.device.upload(from, to, Stream(0))?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes this rank's elements of the values of a unit's trainable run.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub(crate) fn place_values(&self, unit: usize, run: &[u8]) -> Result<()> {
+        let part = self.cutting.own_elements(unit) * self.dtypes.params.bytes();
+        let first = match self.cutting.is_cut(unit) {
+            true => part * u64::from(self.peers.shard().0),
+            false => 0,
+        };
+        self.place(self.storage.kept(unit, Kept::Values), [first, part], run)
+    }
+
+    /// Writes `part` bytes from byte `first` of a run on to their home, as far as there are so many.
+    fn place(&self, home: BufferRange, [first, part]: [u64; 2], run: &[u8]) -> Result<()> {
+        let run_bytes = run.len() as u64;
+        let bytes = first.min(run_bytes)..(first + part).min(run_bytes);
+        let to = storage::part(home, &(0..bytes.end - bytes.start), 1);
+        let from = &run[bytes.start as usize..bytes.end as usize];
+        self.device.upload(from, to, Stream(0))
+    }
+
     /// The storage, beside which another one can be made.
     pub(crate) fn storage(&self) -> &Storage {
         &self.storage

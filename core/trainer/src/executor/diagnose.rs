@@ -1,9 +1,12 @@
 //! A loss that is not a number -> the first tensor of the step that is not.
 
 use espalier_interface::graph::{Attributes, Dim};
+use espalier_interface::schedule::Act;
 use espalier_interface::{BufferRange, DType, KernelRequest, Operand, Stream, WeightLayout};
 
-use super::launch::Window;
+use super::course::Leg;
+use super::lanes::walk;
+use super::launch::{Numbers, Window};
 use super::storage::Kept;
 use super::{Executor, Moment, Pass};
 use crate::data::MicroBatch;
@@ -60,30 +63,43 @@ impl Executor {
         moment: Moment,
     ) -> Result<Option<NotFinite>> {
         let numbers = self.begin(micro, Pass::Evaluate, moment)?;
-        for (unit, program) in self.program.units.iter().enumerate() {
-            let most = program.max_tokens.min(numbers.tokens);
-            for window in numbers.windows(most) {
-                for (at, step) in program.forward.iter().enumerate() {
-                    self.launch(
-                        &self.prepared.units[unit].forward[at],
-                        &numbers,
-                        window,
-                        &[],
-                    )?;
-                    let outputs = step.request.outputs.len();
-                    let places = &step.operands[step.operands.len() - outputs..];
-                    for (operand, place) in step.request.outputs.iter().zip(places) {
-                        let Some(range) = self.value_range(place, window) else {
-                            continue;
-                        };
-                        if !operand.dtype.is_float() {
-                            continue;
-                        }
-                        if let Some(index) = self.not_finite(range, operand.dtype)? {
-                            let site = step.site.as_deref().unwrap_or(&program.name);
-                            let tensor = format!("output of `{}` at `{site}`", step.request.op);
-                            return Ok(Some(NotFinite { tensor, index }));
-                        }
+        let wanted = self.wanted(Pass::Evaluate, moment);
+        let mut found = None;
+        let mut compute = |leg: &Leg| match leg.action.act {
+            // What moves bytes goes on: the other ranks wait for it.
+            Act::Forward if found.is_some() => Ok(()),
+            Act::Forward => {
+                found = self.unit_not_finite(leg, &numbers)?;
+                Ok(())
+            }
+            _ => self.transfer(leg),
+        };
+        let legs = &self.course.micro_batch;
+        walk(legs, &wanted, &mut compute, &|leg| self.transfer(leg))?;
+        Ok(found)
+    }
+
+    /// Runs a unit forward and looks at what every op makes.
+    fn unit_not_finite(&self, leg: &Leg, numbers: &Numbers) -> Result<Option<NotFinite>> {
+        let unit = leg.action.unit;
+        let program = &self.program.units[unit];
+        for window in numbers.windows(program.max_tokens.min(numbers.tokens)) {
+            for (at, step) in program.forward.iter().enumerate() {
+                let launch = &self.prepared.units[unit].forward[at];
+                self.launch(launch, numbers, window, &leg.regions)?;
+                let outputs = step.request.outputs.len();
+                let places = &step.operands[step.operands.len() - outputs..];
+                for (operand, place) in step.request.outputs.iter().zip(places) {
+                    let Some(range) = self.value_range(place, window) else {
+                        continue;
+                    };
+                    if !operand.dtype.is_float() {
+                        continue;
+                    }
+                    if let Some(index) = self.not_finite(range, operand.dtype)? {
+                        let site = step.site.as_deref().unwrap_or(&program.name);
+                        let tensor = format!("output of `{}` at `{site}`", step.request.op);
+                        return Ok(Some(NotFinite { tensor, index }));
                     }
                 }
             }

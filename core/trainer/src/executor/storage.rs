@@ -16,7 +16,7 @@ use crate::data::MicroBatch;
 pub use layout::StorageLayout;
 pub use unit_runs::{UnitRuns, part_length};
 
-pub(super) use layout::Kept;
+pub(crate) use layout::Kept;
 use layout::Part;
 
 /// A run's buffers and where each param lies in them.
@@ -315,7 +315,7 @@ impl Storage {
     }
 
     /// Where this rank keeps its elements of what is trained of a unit; its frozen run is elsewhere.
-    pub(super) fn kept(&self, unit: usize, kept: Kept) -> BufferRange {
+    pub(crate) fn kept(&self, unit: usize, kept: Kept) -> BufferRange {
         let [gradients, values, first, second] = self.optimizer[unit];
         match kept {
             Kept::Gradients => gradients,
@@ -323,6 +323,12 @@ impl Storage {
             Kept::SecondMoment => second,
             Kept::Values | Kept::Frozen => values,
         }
+    }
+
+    /// A unit's frozen run, where it lies whole on the device.
+    pub(crate) fn frozen_run(&self, unit: usize) -> Option<BufferRange> {
+        let part = self.parts.get(&Part::Frozen(unit))?;
+        Some(part.whole())
     }
 
     /// Lets a unit's frozen run be fetched from the machine's copy.

@@ -28,6 +28,7 @@ use crate::registry::{PluginIdentity, Registry, SearchPath};
 use crate::select::{Components, Replacement};
 use crate::session::{describe, open_device};
 use crate::stop::StopFlag;
+use crate::team::Team;
 use crate::threads::HostServices;
 use crate::train::Loading;
 
@@ -42,7 +43,7 @@ pub(crate) struct Surroundings<'a> {
 /// A job's components, and their plan on the device.
 pub(crate) struct Live<'a> {
     // Dropped before the backend whose device it is on.
-    pub executor: Executor,
+    pub team: Team,
     pub components: Components,
     /// The config with the swaps so far.
     pub resolved: ResolvedConfig,
@@ -170,9 +171,12 @@ impl Live<'_> {
         self.facts = made.facts;
         self.resolved = resolved;
         // The old one goes, and with it the memory of what is not held on to.
-        drop(std::mem::replace(&mut self.executor, made.executor));
+        drop(std::mem::replace(
+            &mut self.team,
+            Team::new(vec![made.executor]),
+        ));
         if made.kind == MemoryKind::MAPPED
-            && let Err(error) = self.executor.leave_mapped_files()
+            && let Err(error) = self.team.first_mut().leave_mapped_files()
         {
             let note = format!("weights stay in a mapped file: {error}");
             self.around.observer.observe(&Event::Note(&note));
@@ -202,8 +206,14 @@ impl Live<'_> {
         if let Some(expected) = attempt.expected {
             plugin_differences(Some(expected), plugin)?;
         }
+        let old = self.team.only("a swap")?;
         let plan = self.plan(resolved, role)?;
-        let old = &self.executor;
+        if plan.course.moves() {
+            return Err(Error::Usage {
+                message: "a running job cannot change to a strategy that moves weights".to_owned(),
+                next_step: "stop it and go on with --resume under the other strategy".to_owned(),
+            });
+        }
         same_trained_params(old.params(), &plan.params)?;
         let stays: Vec<bool> = old
             .params()
@@ -272,8 +282,8 @@ impl Live<'_> {
     fn plan(&self, resolved: &ResolvedConfig, role: Role) -> Result<RunPlan, Error> {
         let config = resolved.config();
         let (device, device_info) = match role {
-            Role::BACKEND => open_device(config, &self.components)?,
-            _ => self.executor.device(),
+            Role::BACKEND => open_device(config, &self.components, 0)?,
+            _ => self.team.first().device(),
         };
         plan::make(
             config,
@@ -287,13 +297,13 @@ impl Live<'_> {
     }
 
     fn needs(&self, plan: &RunPlan, stays: &[bool], keeps: &dyn Fn(usize) -> bool) -> Needs {
-        let (layout, old) = (plan.storage_layout(), self.executor.storage());
+        let (layout, old) = (plan.storage_layout(), self.team.first().storage());
         let [frozen, others] = old.bytes_beside(&plan.device, &layout, keeps);
         let mut indices = 0..plan.params.len();
         let loads = indices.any(|index| !plan.params[index].trainable && !stays[index]);
         let same_memory =
-            self.executor.device().1.shares_host_memory == plan.device_info.shares_host_memory;
-        let going = self.executor.params().iter();
+            self.team.first().device().1.shares_host_memory == plan.device_info.shares_host_memory;
+        let going = self.team.first().params().iter();
         let going = going.filter(|param| !param.trainable && !keeps(param.unit));
         Needs {
             frozen,
@@ -312,7 +322,7 @@ impl Live<'_> {
         beside: &Beside<'_>,
         (needs, attempt): (&Needs, &Attempt<'_>),
     ) -> Result<Storage, Error> {
-        let old = self.executor.storage();
+        let old = self.team.first().storage();
         let made = old.beside(&plan.device, &plan.storage_layout(), beside);
         made.map_err(|error| {
             let no_files = error.code == ErrorCode::UNSUPPORTED

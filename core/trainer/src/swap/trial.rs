@@ -32,7 +32,7 @@ pub(super) fn run(
     new.zero_gradients()?;
     let loss_factor = 1.0 / after.trained.max(1) as f64;
     let trained = pass(new, Pass::Train { loss_factor })?;
-    let norm = new.gradient_norm(&[new.gradient_squares()?]);
+    let norm = new.gradient_norm(&[&new.gradient_squares()?]);
     for (what, value) in [
         ("loss", after.loss),
         ("loss with dropout", trained.loss),

@@ -21,11 +21,13 @@ use crate::load::Inspector;
 use crate::memory::Meter;
 use crate::observer::{Event, Observer};
 use crate::plan::Purpose;
+use crate::ranks::{Peers, World};
 use crate::record;
 use crate::registry::PluginIdentity;
 use crate::session::{Commons, Session};
 use crate::stop::StopFlag;
 use crate::swap::{Facts, Live, Mailbox, Surroundings};
+use crate::team::Team;
 use crate::{export, measure, report};
 
 /// What a run is opened with.
@@ -177,11 +179,11 @@ impl<'a> Run<'a> {
         // The last to be written: it is what tells a finished run from one to go on with.
         let saved = match live.adapter(&runner.base) {
             Some((adapter, sites, base)) => {
-                export::adapter(&live.executor, adapter, sites, base, out)?
+                export::adapter(live.team.first(), adapter, sites, base, out)?
             }
             None => {
                 let model = &live.around.model;
-                export::model(&live.executor, model, stored_dtype(model.config()), out)?
+                export::model(live.team.first(), model, stored_dtype(model.config()), out)?
             }
         };
         runner.observer.observe(&Event::Saved(&saved));
@@ -222,6 +224,7 @@ fn begin<'a>(
         components,
         data,
         plan,
+        others,
         services,
     } = session;
     let data = data.ok_or_else(|| Error::Usage {
@@ -238,17 +241,20 @@ fn begin<'a>(
         stop,
         inspector: errors.as_ref().map(|errors| errors as &dyn Inspector),
     };
-    let (executor, report) = match &beginning.checkpoint {
-        None => loading.all(plan)?,
-        Some(_) => loading.frozen(plan)?,
-    };
+    let world = plan.demand.world;
+    let mut plans = vec![plan];
+    plans.extend(others);
+    let ranks: Vec<_> = plans.into_iter().zip(join(world)?).collect();
+    let fresh = beginning.checkpoint.is_none();
+    let (executors, report) = loading.load_ranks(ranks, &|param| fresh || !param.trainable)?;
+    let team = Team::new(executors);
     // A checkpoint of all of a model leaves nothing of its base.
     let base_is_whole = beginning.checkpoint.is_none() || components.adapter.is_some();
     if let (Some(measuring), Some(rows)) = (measuring, &data.eval)
         && base_is_whole
     {
         let subject = Subject {
-            executor: &executor,
+            executor: team.only("a comparison")?,
             rows,
             seed: resolved.config().run.seed,
             services,
@@ -259,7 +265,7 @@ fn begin<'a>(
         measuring.measure(&subject, Loaded { report, errors })?;
     }
     if let Some(checkpoint) = &beginning.checkpoint {
-        checkpoint::restore(checkpoint, &executor)?;
+        team.each(|executor| checkpoint::restore(checkpoint, executor))?;
     }
     // Only now: what is refused leaves the directory free for the next attempt.
     let metrics = directory.file("metrics.jsonl");
@@ -274,7 +280,7 @@ fn begin<'a>(
         stop,
         base: model.path().display().to_string(),
         live: Live {
-            executor,
+            team,
             components,
             resolved: swapped,
             facts,
@@ -305,6 +311,17 @@ fn begin<'a>(
     }
     runner.put_on_record()?;
     Ok(runner)
+}
+
+/// This process's ranks among their peers.
+fn join(world: World) -> Result<Vec<Arc<Peers>>, Error> {
+    match world.ranks {
+        1 => Ok(vec![Arc::new(Peers::alone())]),
+        ranks => Err(Error::Usage {
+            message: format!("this version trains on one rank, found {ranks}"),
+            next_step: "leave --ranks out, or set it to one".to_owned(),
+        }),
+    }
 }
 
 /// What a run is told that a plugin or the loading of weights gave up because it was asked to.

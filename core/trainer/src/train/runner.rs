@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde_json::Value as Json;
 
 use super::metrics::Metrics;
+use crate::Error;
 use crate::checkpoint::{self, Checkpoints, Position, Progress, Snapshot};
 use crate::compare::documents::HeldOutLog;
 use crate::config::Config;
@@ -18,7 +19,6 @@ use crate::observer::{EvalMetrics, Event, Observer, StepMetrics};
 use crate::session::RunData;
 use crate::stop::StopFlag;
 use crate::swap::{Live, Mailbox, Swap, Swaps};
-use crate::{Error, step};
 
 /// A run in progress.
 pub(super) struct Runner<'a> {
@@ -104,14 +104,10 @@ impl Runner<'_> {
         let index = self.progress.step;
         let batch = self.data.train.step(index)?;
         let (optim, seed) = (&self.config.optim, self.config.run.seed);
-        let outcome = step::train(&self.live.executor, optim, &batch, [index, total], seed)?;
+        let outcome = self.live.team.train(optim, &batch, [index, total], seed)?;
         let step_secs = begin.elapsed().as_secs_f64();
         let peak_host_bytes = self.meter.peak();
-        let tokens: usize = batch
-            .micro_batches
-            .iter()
-            .map(|micro| micro.tokens.len())
-            .sum();
+        let tokens = batch.tokens();
         let flops: u64 = batch
             .micro_batches
             .iter()
@@ -160,12 +156,15 @@ impl Runner<'_> {
     fn evaluate(&mut self, rows: &Schedule) -> Result<EvalMetrics, Error> {
         let (seed, stop) = (self.config.run.seed, self.stop);
         let total = rows.total_steps();
-        let outcome = step::evaluate(&self.live.executor, rows, seed, &mut |done| {
+        let outcome = self.live.team.evaluate(rows, seed, &mut |done| {
             self.observer.observe(&Event::EvalProgress { done, total });
             stop.check()
         })?;
         let questions = self.data.questions.as_ref();
-        let answered = questions.map(|questions| questions.answer(&self.live.executor, stop));
+        let answered = questions.map(|questions| {
+            let executor = self.live.team.only("run.eval_answers")?;
+            questions.answer(executor, stop)
+        });
         let answered = answered.transpose()?;
         let metrics = EvalMetrics {
             step: self.progress.step,
@@ -191,7 +190,7 @@ impl Runner<'_> {
         }
         self.metrics.sync()?;
         let snapshot = Snapshot {
-            executor: &self.live.executor,
+            executor: self.live.team.first(),
             adapter: self.live.adapter(&self.base),
             run: &self.run,
             progress: &self.progress,

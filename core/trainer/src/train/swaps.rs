@@ -164,7 +164,7 @@ impl Runner<'_> {
     /// Puts a swap that was made on record.
     fn taken(&mut self, request: &Request, record: SwapRecord) -> Result<SwapRecord, Error> {
         if request.role == Role::BACKEND.0 {
-            let (device, _) = self.live.executor.device();
+            let (device, _) = self.live.team.first().device();
             let compute = plan::dtypes(&self.config).compute;
             self.rate = measure::gemm_rate(device.as_ref(), compute)?;
         }

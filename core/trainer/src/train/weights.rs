@@ -3,9 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use espalier_interface::{BufferRange, Stream};
+
 use crate::Error;
 use crate::config::{Config, Init};
-use crate::executor::{Executor, Storage};
+use crate::error::BackendCall;
+use crate::executor::{Executor, Kept, Storage, StorageLayout};
 use crate::files::{AdapterDirectory, ModelDirectory};
 use crate::load::{Inspector, LoadReport, Loader, Origin};
 use crate::observer::{Event, Observer};
@@ -70,24 +73,86 @@ impl Loading<'_> {
         self.load(plan, |_| true)
     }
 
-    /// Loads what is not trained; a checkpoint has the rest.
-    pub fn frozen(&self, plan: RunPlan) -> Result<(Executor, LoadReport), Error> {
-        self.load(plan, |param| !param.trainable)
-    }
-
     fn load(
         &self,
         plan: RunPlan,
         wanted: impl Fn(&Param) -> bool,
     ) -> Result<(Executor, LoadReport), Error> {
-        let storage = plan.storage()?;
+        let peers = Arc::new(Peers::alone());
+        let (mut executors, report) = self.load_ranks(vec![(plan, peers)], &wanted)?;
+        Ok((executors.swap_remove(0), report))
+    }
+
+    /// Loads the params that are `wanted` for every rank of this process.
+    pub fn load_ranks(
+        &self,
+        ranks: Vec<(RunPlan, Arc<Peers>)>,
+        wanted: &dyn Fn(&Param) -> bool,
+    ) -> Result<(Vec<Executor>, LoadReport), Error> {
+        let (first, _) = &ranks[0];
         if let Some(saved) = &self.components.saved_adapter {
-            let added = plan.params.iter().filter(|param| param.kind.is_none());
+            let added = first.params.iter().filter(|param| param.kind.is_none());
             check_saved_adapter(saved, added.map(|param| param.name.as_str()))?;
         }
-        let report = self.fill(&plan, &storage, |_, param| wanted(param))?;
-        let executor = Executor::new(plan, storage, Arc::new(Peers::alone()))?;
-        Ok((executor, report))
+        if ranks.len() == 1 && !first.course.moves() {
+            let mut executors = Vec::new();
+            let mut report = LoadReport::default();
+            for (plan, peers) in ranks {
+                let storage = plan.storage()?;
+                report = self.fill(&plan, &storage, |_, param| wanted(param))?;
+                executors.push(Executor::new(plan, storage, peers)?);
+            }
+            return Ok((executors, report));
+        }
+        self.load_staged(ranks, wanted)
+    }
+
+    /// Loads units whole on the first rank's device, and gives every rank its part of them.
+    fn load_staged(
+        &self,
+        ranks: Vec<(RunPlan, Arc<Peers>)>,
+        wanted: &dyn Fn(&Param) -> bool,
+    ) -> Result<(Vec<Executor>, LoadReport), Error> {
+        let (first, _) = &ranks[0];
+        let device = Arc::clone(&first.device);
+        let cutting = first.cutting.uncut();
+        let stage = Storage::new(
+            &device,
+            &StorageLayout {
+                cutting: &cutting,
+                region_bytes: 0,
+                batch: [0, 0],
+                scratch: [0, 0],
+                ..first.storage_layout()
+            },
+        );
+        let stage = stage.during("alloc")?;
+        let report = self.fill(first, &stage, |_, param| wanted(param))?;
+        let mut executors = Vec::with_capacity(ranks.len());
+        for (plan, peers) in ranks {
+            let storage = plan.storage()?;
+            executors.push(Executor::new(plan, storage, peers)?);
+        }
+        for (unit, runs) in cutting.runs.iter().enumerate() {
+            let read = |from: BufferRange| {
+                let mut run = vec![0; from.bytes as usize];
+                let read = device.download(from, &mut run, Stream(0));
+                read.during("download").map(|()| run)
+            };
+            if let Some(from) = stage.frozen_run(unit) {
+                let run = read(from)?;
+                let mut ranks = executors.iter();
+                let placed = ranks.try_for_each(|executor| executor.place_frozen(unit, &run));
+                placed.during("upload")?;
+            }
+            if runs.elements > 0 {
+                let run = read(stage.kept(unit, Kept::Values))?;
+                let mut ranks = executors.iter();
+                let placed = ranks.try_for_each(|executor| executor.place_values(unit, &run));
+                placed.during("upload")?;
+            }
+        }
+        Ok((executors, report))
     }
 
     /// Loads the params that are `wanted`, given their indices, into their places in `storage`.

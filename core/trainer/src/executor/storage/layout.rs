@@ -29,7 +29,7 @@ pub(super) enum Part {
 
 /// What of a unit is kept from step to step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::executor) enum Kept {
+pub(crate) enum Kept {
     Frozen,
     Values,
     Gradients,

@@ -1,0 +1,208 @@
+//! The ranks of this process, which act together: each on a thread and a device of its own.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use espalier_interface::{ErrorCode, PluginError};
+
+use crate::Error;
+use crate::data::{Schedule, Step};
+use crate::executor::{Executor, StatePart};
+use crate::ranks::World;
+use crate::step::{self, EvalOutcome, StepOutcome};
+
+/// The executors of this process's ranks, in the order of the ranks.
+pub struct Team(Vec<Executor>);
+
+impl Team {
+    /// A team of these ranks, in their order.
+    ///
+    /// # Panics
+    /// Without any.
+    pub fn new(executors: Vec<Executor>) -> Self {
+        assert!(!executors.is_empty(), "a process has a rank");
+        Team(executors)
+    }
+
+    /// The first rank of this process.
+    pub fn first(&self) -> &Executor {
+        &self.0[0]
+    }
+
+    /// As [`Team::first`].
+    pub(crate) fn first_mut(&mut self) -> &mut Executor {
+        &mut self.0[0]
+    }
+
+    /// All ranks of this process.
+    pub fn executors(&self) -> &[Executor] {
+        &self.0
+    }
+
+    /// All ranks of the run.
+    pub fn world(&self) -> World {
+        self.first().peers().world()
+    }
+
+    /// The executor of a run that has one rank and all weights on its device.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for another, naming `what` needs it.
+    pub fn only(&self, what: &str) -> Result<&Executor, Error> {
+        let world = self.world();
+        if world.ranks == 1 && self.first().is_resident() {
+            return Ok(self.first());
+        }
+        Err(Error::Usage {
+            message: format!(
+                "{what} needs one rank with all weights on its device, found {} {}",
+                world.ranks,
+                if world.ranks == 1 {
+                    "rank that moves weights to it"
+                } else {
+                    "ranks"
+                }
+            ),
+            next_step: "leave it out, or run on one rank with `--plugins single`".to_owned(),
+        })
+    }
+
+    /// Does `act` on every rank of this process at once, and returns what each gives, in their order.
+    ///
+    /// # Errors
+    /// The first failure. A rank that fails, or panics, gives up its groups, so that no other one waits for it.
+    pub fn each<T: Send>(
+        &self,
+        act: impl Fn(&Executor) -> Result<T, Error> + Sync,
+    ) -> Result<Vec<T>, Error> {
+        if let [one] = &self.0[..] {
+            return Ok(vec![act(one)?]);
+        }
+        let guarded = |executor: &Executor| {
+            let done = catch_unwind(AssertUnwindSafe(|| act(executor)));
+            let done = done.unwrap_or_else(|panic| Err(panicked(executor, panic.as_ref())));
+            if done.is_err() {
+                executor.peers().abort();
+            }
+            done
+        };
+        let done: Vec<Result<T, Error>> = std::thread::scope(|scope| {
+            let ranks: Vec<_> = self
+                .0
+                .iter()
+                .map(|executor| {
+                    let name = format!("rank-{}", executor.peers().rank());
+                    std::thread::Builder::new()
+                        .name(name)
+                        .spawn_scoped(scope, || guarded(executor))
+                })
+                .collect();
+            let join =
+                |spawned: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match spawned {
+                    Ok(rank) => rank.join().expect("panics are caught within"),
+                    Err(error) => Err(Error::Usage {
+                        message: format!("no thread for a rank: {error}"),
+                        next_step: "lower --ranks".to_owned(),
+                    }),
+                };
+            ranks.into_iter().map(join).collect()
+        });
+        let (given, failed): (Vec<_>, Vec<_>) = done.into_iter().partition(Result::is_ok);
+        // Who was waiting for a rank that failed says so; the cause is what that rank says.
+        let mut failed: Vec<Error> = failed.into_iter().filter_map(Result::err).collect();
+        failed.sort_by_key(is_of_a_peer);
+        match failed.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(given.into_iter().filter_map(Result::ok).collect()),
+        }
+    }
+
+    /// Does step `index` (from 0) of a run.
+    ///
+    /// # Errors
+    /// As [`step::train`].
+    pub fn train(
+        &self,
+        optim: &crate::config::OptimOptions,
+        step: &Step,
+        at: [u64; 2],
+        seed: u64,
+    ) -> Result<StepOutcome, Error> {
+        let outcomes = self.each(|executor| step::train(executor, optim, step, at, seed))?;
+        Ok(outcomes[0])
+    }
+
+    /// The mean loss over all rows of a schedule. `after` is called with the number of steps done, and may end it.
+    ///
+    /// # Errors
+    /// As [`step::evaluate`].
+    pub fn evaluate(
+        &self,
+        rows: &Schedule,
+        seed: u64,
+        after: &mut dyn FnMut(u64) -> Result<(), Error>,
+    ) -> Result<EvalOutcome, Error> {
+        if self.world().ranks == 1 {
+            return step::evaluate(self.first(), rows, seed, after);
+        }
+        let (mut documents, mut tokens) = (Vec::new(), 0);
+        for index in 0..rows.total_steps() {
+            let step = rows.step(index)?;
+            let mut found =
+                self.each(|executor| step::evaluate_together(executor, &step, index, seed))?;
+            documents.append(&mut found[0]);
+            tokens += step.tokens();
+            after(index + 1)?;
+        }
+        Ok(EvalOutcome::of(documents, tokens))
+    }
+
+    /// What every rank of the run says, by rank; all ranks of this process say the same.
+    ///
+    /// # Errors
+    /// Where a rank is lost.
+    pub fn exchange(&self, label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let mut heard = self.each(|executor| executor.peers().exchange(label, said))?;
+        Ok(heard.swap_remove(0))
+    }
+
+    /// Passes the bytes of a part of a trainable param of which this process keeps pieces, each with the index of its first
+    /// element.
+    ///
+    /// # Errors
+    /// What a backend or `take` reports.
+    pub fn download_state(
+        &self,
+        param: usize,
+        part: StatePart,
+        take: &mut dyn FnMut(u64, &[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for executor in &self.0 {
+            let mut at = executor.own_elements(param).start;
+            let each = executor.state_dtype(param, part).bytes();
+            executor.download_state(param, part, &mut |bytes| {
+                take(at, bytes)?;
+                at += bytes.len() as u64 / each;
+                Ok::<_, Error>(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The failure of a rank whose thread panicked.
+fn panicked(executor: &Executor, panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Error::Plugin {
+        plugin: format!("rank {}", executor.peers().rank()),
+        callback: "its thread".to_owned(),
+        file: None,
+        source: PluginError::new(ErrorCode::PANIC, text.unwrap_or("a panic without words")),
+    }
+}
+
+/// Whether a rank failed because another one did.
+fn is_of_a_peer(error: &Error) -> bool {
+    matches!(error, Error::Plugin { source, .. } if source.code == ErrorCode::PEER)
+}
