@@ -9,6 +9,7 @@ use crate::checkpoint::CheckpointError;
 use crate::config::ConfigError;
 use crate::data::DataError;
 use crate::files::{ExitClass, FileError};
+use crate::ranks::Lost;
 use crate::registry::{PluginIdentity, RegistryError};
 
 /// The result of the trainer's calls.
@@ -61,14 +62,9 @@ pub enum Error {
     /// A checkpoint cannot be taken.
     #[error(transparent)]
     Resume(#[from] CheckpointError),
-    /// Another rank failed or does not answer.
-    #[error("rank {rank} failed: {message}")]
-    Peer {
-        /// The rank.
-        rank: usize,
-        /// What it said, or how long it did not answer.
-        message: String,
-    },
+    /// A rank is lost, and the others cannot go on without it.
+    #[error("{0}")]
+    Peer(Lost),
     /// A number that is not finite.
     #[error("step {step}: {tensor} is not finite")]
     NotFinite {
@@ -231,7 +227,7 @@ impl Error {
                 ErrorCode::OUT_OF_MEMORY => 8,
                 _ => 5,
             },
-            Error::Peer { .. } => 6,
+            Error::Peer(_) => 6,
             Error::NotFinite { .. } | Error::LogitsNotFinite { .. } | Error::Unwritable { .. } => 7,
             Error::OutOfMemory { .. } => 8,
             Error::SwapRefused { exit_code, .. } => *exit_code,
@@ -269,7 +265,7 @@ impl Error {
                 "check that it is complete and belongs to this model".into()
             }
             Error::Resume(error) => error.next_step(),
-            Error::Peer { .. } => "see that rank's own last line".into(),
+            Error::Peer(lost) => lost.next_step(),
             Error::NotFinite { .. } => format!(
                 "{}, with another --out: --resume would come to the same number",
                 numbers_step()

@@ -1,7 +1,13 @@
 //! Ranks: each drives a device; together they train one model. World = processes x rank threads.
 
+mod launch_env;
+mod lost;
 mod peers;
+mod watch;
 mod world;
 
+pub use launch_env::{Launch, launch, launched, ranks_of_process};
+pub use lost::{Cause, Lost, Place};
 pub use peers::{Among, Peers, Span};
+pub use watch::{Busy, InCall, Watch, on_last_word};
 pub use world::World;

@@ -15,7 +15,7 @@ use crate::generate::Questions;
 use crate::memory::Meter;
 use crate::observer::{Observer, PlanSummary};
 use crate::plan::{self, Assumed, BatchLimits, Demand, Generation, Purpose, RunPlan};
-use crate::ranks::World;
+use crate::ranks::{World, ranks_of_process};
 use crate::registry::{Registry, SearchPath};
 use crate::select::{self, Components};
 use crate::stop::StopFlag;
@@ -229,7 +229,10 @@ impl<'a> Ground<'a> {
         let mut components = select::select(resolved, &directory, &registry, services)?;
         refuse_untrained_adapter(purpose, &components)?;
         let model = describe(&directory, &components)?;
-        let world = World::threads(config.run.ranks.unwrap_or(1) as u32);
+        let world = match purpose {
+            Purpose::Train => World::of_run(&config.run)?,
+            Purpose::Evaluate | Purpose::Generate => World::threads(ranks_of_process(&config.run)),
+        };
         let ranks = world.ranks_per_process() as usize;
         let mut devices = Vec::with_capacity(ranks);
         for rank in 0..ranks {

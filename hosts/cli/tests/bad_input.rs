@@ -256,7 +256,7 @@ fn names_and_numbers_that_cannot_be_are_refused_before_anything_is_written() {
             "--plugins nf4",
             "no adapter | add an adapter (--plugins nf4,lora)",
         ),
-        (2, "--plugins lora --ranks 2", "one rank, found 2"),
+        (2, "--plugins lora --ranks 0", "from 1 to 1024, found 0"),
         (
             2,
             "--plugins lora --adapter nowhere",

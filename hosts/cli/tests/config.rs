@@ -154,8 +154,8 @@ fn mistakes_of_the_user_exit_with_2_and_end_in_cause_and_next_step() {
             &["`optim.learning_rate`"],
         ),
         (
-            &["train", "--ranks", "2"],
-            &["`run.ranks`", "one rank", "found 2", "--ranks"],
+            &["train", "--ranks", "0"],
+            &["`run.ranks`", "from 1 to", "found 0", "--ranks"],
         ),
         (&["train"], &["`model.path`", "--model DIR"]),
         (

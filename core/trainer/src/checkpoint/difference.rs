@@ -13,7 +13,7 @@ use crate::registry::PluginIdentity;
 
 /// Config keys that change no result: where things lie, and how often something is saved. Files are
 /// compared by their content.
-const FREE: [&str; 13] = [
+const FREE: [&str; 14] = [
     "run.out",
     "run.threads",
     "run.save_every",
@@ -21,6 +21,7 @@ const FREE: [&str; 13] = [
     "run.plugin_dirs",
     "run.allow_world_writable_plugins",
     "run.probe_timeout_secs",
+    "run.peer_timeout_secs",
     "model.path",
     "model.adapter",
     "model.recompute",

@@ -29,8 +29,10 @@ pub struct RunOptions {
     pub backend: Option<String>,
     /// Devices (`--devices`); empty: the backend's own choice.
     pub devices: Vec<String>,
-    /// Rank threads of this process (`--ranks`); unset: one per device.
+    /// Rank threads of each process (`--ranks`); unset: one for each of `devices`.
     pub ranks: Option<u64>,
+    /// Seconds without a sign of life after which a rank counts as lost, while others wait for it.
+    pub peer_timeout_secs: u64,
     /// Worker threads (`--threads`); unset: one per core. Never changes a result.
     pub threads: Option<usize>,
     /// Folders searched first for plugin libraries (`--plugin-dir`).
@@ -55,6 +57,7 @@ impl Default for RunOptions {
             backend: None,
             devices: Vec::new(),
             ranks: None,
+            peer_timeout_secs: 8,
             threads: None,
             plugin_dirs: Vec::new(),
             allow_world_writable_plugins: false,
