@@ -59,6 +59,8 @@ pub enum Cause {
     Told(String),
     /// It does not run what the others run.
     Disagrees(String),
+    /// No connection to its process can be made.
+    Unreached(String),
 }
 
 impl Lost {
@@ -90,6 +92,9 @@ impl Lost {
             }
             Cause::OtherCall { .. } | Cause::Ended | Cause::Disagrees(_) => {
                 "start every process with the same program, plugins, config and data"
+            }
+            Cause::Unreached(_) => {
+                "let the machines reach each other on all ports above 1023: processes watch each other over TCP"
             }
             Cause::Told(_) => "see to what it says; then go on with --resume",
         }
@@ -133,13 +138,10 @@ impl fmt::Display for Cause {
                 found,
                 other,
                 expected,
-            } => write!(
-                f,
-                "it makes the call {found} where rank {other} makes {expected}"
-            ),
+            } => write!(f, "it makes {found}, where rank {other} makes {expected}"),
             Cause::Ended => f.write_str("its run came to an end before that of the others"),
             Cause::Told(message) => write!(f, "it failed: {message}"),
-            Cause::Disagrees(message) => f.write_str(message),
+            Cause::Disagrees(message) | Cause::Unreached(message) => f.write_str(message),
         }
     }
 }

@@ -6,17 +6,23 @@
 
 mod judge;
 mod keeper;
+mod link;
+mod mesh;
+mod message;
 mod seat;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use espalier_interface::PluginError;
 
+use self::link::{Link, State};
+use self::mesh::{Introduction, Post};
 use self::seat::{Call, Report, Seat};
 use super::World;
-use super::lost::Lost;
+use super::lost::{Cause, Lost};
 use crate::Error;
 use crate::stop::StopFlag;
 
@@ -47,6 +53,10 @@ struct Shared {
     start: Instant,
     stop: StopFlag,
     seats: Vec<Seat>,
+    /// Milliseconds of its clock since when it sees without a gap: before, everybody seems silent.
+    since: AtomicU64,
+    /// The other processes.
+    links: Mutex<Vec<Link>>,
     verdict: Mutex<Verdict>,
     told: Condvar,
 }
@@ -86,6 +96,8 @@ impl Watch {
             start: Instant::now(),
             stop: stop.clone(),
             seats: seats.collect(),
+            since: AtomicU64::new(0),
+            links: Mutex::default(),
             verdict: Mutex::default(),
             told: Condvar::new(),
         });
@@ -99,6 +111,44 @@ impl Watch {
     /// A watch of one rank, that nobody can lose.
     pub fn alone() -> Arc<Watch> {
         Watch::start(World::ONE, Duration::MAX, &StopFlag::new())
+    }
+
+    /// Connects this watch with those of the other processes. `exchange` passes what this process says to all and returns what
+    /// each says, by process. From then on a process that is gone, stopped or silent is lost, too.
+    ///
+    /// # Errors
+    /// What `exchange` gives; a process that cannot be reached.
+    pub fn meet(
+        &self,
+        exchange: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, Error>,
+    ) -> Result<(), Error> {
+        let world = self.shared.world;
+        if world.processes == 1 {
+            return Ok(());
+        }
+        let post = Post::open().map_err(|error| Error::Usage {
+            message: format!("this process cannot watch the others: {error}"),
+            next_step: "see to its network and its open files".to_owned(),
+        })?;
+        let said = serde_json::to_vec(&post.introduction).expect("an introduction is plain data");
+        let heard = exchange(&said)?;
+        let all: Option<Vec<Introduction>> = heard
+            .iter()
+            .map(|said| serde_json::from_slice(said).ok())
+            .collect();
+        let all = all.filter(|all| all.len() == world.processes as usize);
+        let all = all.ok_or_else(|| {
+            let what = format!("{} processes, found {}", world.processes, heard.len());
+            Error::Peer(Lost::of(
+                0,
+                Cause::Disagrees(format!("expected an introduction of each of {what}")),
+            ))
+        })?;
+        let now = self.shared.now();
+        let links = post.meet(world, &all, now)?;
+        self.shared.seeing_since(self.shared.now());
+        *self.shared.links() = links;
+        Ok(())
     }
 
     /// A sign of life of `rank`, one of this process.
@@ -139,11 +189,8 @@ impl Watch {
 
     /// `rank`, one of this process, fails: all others are told.
     pub fn failed(&self, rank: u32, what: impl Into<String>) {
-        let lost = Lost {
-            rank,
-            ..Lost::told(rank, what)
-        };
-        self.shared.conclude(self.shared.placed(lost));
+        self.shared
+            .conclude(self.shared.placed(Lost::told(rank, what)));
     }
 
     /// Calls `abort` once a rank is lost; at once, where one is.
@@ -188,11 +235,41 @@ impl Shared {
         self.start.elapsed().as_millis() as u64
     }
 
+    /// Nothing was seen before `now`.
+    fn seeing_since(&self, now: u64) {
+        self.since.store(now, Ordering::Relaxed);
+    }
+
+    fn seen_since(&self) -> u64 {
+        self.since.load(Ordering::Relaxed)
+    }
+
     /// What the ranks of this process are at.
     fn reports(&self) -> Vec<Report> {
         let now = self.now();
+        let seen = now.saturating_sub(self.seen_since());
         let ranks = self.world.own_ranks().zip(&self.seats);
-        ranks.map(|(rank, seat)| seat.report(rank, now)).collect()
+        let reports = ranks.map(|(rank, seat)| seat.report(rank, now).capped(seen));
+        reports.collect()
+    }
+
+    /// What the ranks of all processes that run are at.
+    fn all_reports(&self, links: &[Link], now: u64) -> Vec<Report> {
+        let seen = now.saturating_sub(self.seen_since());
+        let open = links.iter().filter(|link| link.state == State::Open);
+        let others = open.flat_map(|link| link.reports(now));
+        let mut reports = self.reports();
+        reports.extend(others.map(|report| report.capped(seen)));
+        reports
+    }
+
+    /// The number of this process and the name of its machine, where there are several.
+    fn own_process(&self) -> Option<(u32, String)> {
+        (self.world.processes > 1).then(|| (self.world.process, mesh::host_name()))
+    }
+
+    fn links(&self) -> MutexGuard<'_, Vec<Link>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `lost`, a rank of this process, with where it is.
@@ -202,7 +279,8 @@ impl Shared {
         Lost {
             step: own.map_or(0, |report| report.step),
             place: own.map(Report::place).unwrap_or_default(),
-            waiting: judge::longest_waiting(&reports, lost.rank),
+            waiting: judge::longest_waiting(&reports, lost.rank..lost.rank + 1),
+            process: self.own_process(),
             ..lost
         }
     }
@@ -258,74 +336,4 @@ impl Drop for Busy<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use super::*;
-
-    fn watch(ranks: u32, timeout_ms: u64) -> Arc<Watch> {
-        let timeout = Duration::from_millis(timeout_ms);
-        Watch::start(World::threads(ranks), timeout, &StopFlag::new())
-    }
-
-    fn await_verdict(watch: &Watch) -> Lost {
-        let begun = Instant::now();
-        loop {
-            match watch.verdict() {
-                Some(Error::Peer(lost)) => return lost,
-                _ => assert!(begun.elapsed().as_secs() < 5, "no verdict"),
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    #[test]
-    fn a_rank_that_fails_is_told_to_all_once() {
-        let watch = watch(2, 60_000);
-        let aborted = Arc::new(AtomicU32::new(0));
-        let count = Arc::clone(&aborted);
-        watch.on_abort(move || _ = count.fetch_add(1, Ordering::SeqCst));
-        watch.step(1, 4);
-        drop(watch.enter(1, "shards", 9, "all_gather `unit 2`"));
-        watch.failed(1, "it panicked");
-        watch.failed(0, "a rank was lost");
-        let error = watch.verdict().expect("told");
-        assert_eq!(error.exit_code(), 6);
-        assert_eq!(
-            error.to_string(),
-            "rank 1, step 4, after call 9 of shards, all_gather `unit 2`: it failed: it panicked"
-        );
-        assert_eq!(aborted.load(Ordering::SeqCst), 1);
-        let count = Arc::clone(&aborted);
-        watch.on_abort(move || _ = count.fetch_add(1, Ordering::SeqCst));
-        assert_eq!(
-            aborted.load(Ordering::SeqCst),
-            2,
-            "who comes late is told at once"
-        );
-    }
-
-    #[test]
-    fn a_hanging_thread_is_found_while_others_wait_and_a_busy_one_is_not() {
-        let watch = watch(3, 400);
-        let _waits = watch.enter(0, "world", 1, "all_reduce `norm`");
-        let _waits_too = watch.enter(2, "world", 1, "all_reduce `norm`");
-        let busy = watch.busy(1, "fsync");
-        std::thread::sleep(Duration::from_millis(900));
-        assert!(watch.verdict().is_none());
-        drop(busy);
-        let lost = await_verdict(&watch);
-        assert_eq!(lost.rank, 1);
-        assert_eq!(
-            lost.waiting,
-            Some((0, "call 1 of world, all_reduce `norm`".into()))
-        );
-        let begun = Instant::now();
-        let blamed = watch.blame(
-            0,
-            &PluginError::new(espalier_interface::ErrorCode::PEER, "aborted"),
-        );
-        assert!(matches!(blamed, Error::Peer(lost) if lost.rank == 1));
-        assert!(begun.elapsed() < Duration::from_millis(500));
-    }
-}
+mod tests;

@@ -1,6 +1,8 @@
 //! What all ranks are at -> the rank that the others cannot go on without, if there is one.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::seat::{Call, Report};
 use crate::ranks::lost::{Cause, Lost};
@@ -10,14 +12,13 @@ pub fn judge(reports: &[Report], timeout_ms: u64) -> Option<Lost> {
     other_call(reports).or_else(|| hanging(reports, timeout_ms))
 }
 
-/// The rank of `reports` that waits longest in a call, and the call.
-pub fn longest_waiting(reports: &[Report], not: u32) -> Option<(u32, String)> {
+/// The rank of `reports`, none of `lost`, that waits longest in a call, and the call.
+pub fn longest_waiting(reports: &[Report], lost: Range<u32>) -> Option<(u32, String)> {
     let open = reports
         .iter()
-        .filter(|report| report.rank != not)
+        .filter(|report| !lost.contains(&report.rank))
         .flat_map(|report| report.open.iter().map(move |open| (report.rank, open)));
-    // Of equal ages the lowest rank: the last of the smallest keys would change with the order.
-    let longest = open.min_by_key(|(rank, open)| (std::cmp::Reverse(open.ms), *rank));
+    let longest = open.min_by_key(|(rank, open)| (Reverse(open.ms), *rank));
     longest.map(|(rank, open)| (rank, open.call.to_string()))
 }
 
@@ -70,7 +71,7 @@ fn hanging(reports: &[Report], timeout_ms: u64) -> Option<Lost> {
     Some(Lost {
         step: lost.step,
         place: lost.place(),
-        waiting: longest_waiting(reports, lost.rank),
+        waiting: longest_waiting(reports, lost.rank..lost.rank + 1),
         ..Lost::of(lost.rank, Cause::Hangs(lost.quiet_ms / 1000))
     })
 }

@@ -1,14 +1,25 @@
-//! The watch's own thread: judges what the ranks are at, and ends the process where a thread does not come back.
+//! The watch's own thread: hears the other processes, judges what all ranks are at, tells of a loss, and ends the process
+//! where a thread does not come back.
 
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::link::{Link, State};
+use super::message::Message;
+use super::seat::Report;
 use super::{LAST_WORD, Shared, judge};
 use crate::Error;
+use crate::ranks::lost::{Cause, Lost};
 
 /// Time between two looks at most.
-const TICK: Duration = Duration::from_millis(100);
+const TICK: Duration = Duration::from_millis(50);
+
+/// Time between two signs of life to other processes at most, in milliseconds.
+const BEAT_MS: u64 = 250;
+
+/// How long another process may tell why a connection was closed, in milliseconds.
+const HEARSAY_MS: u64 = 150;
 
 /// How long the ranks have to come back with their error, before the process is ended for them.
 const GRACE: Duration = Duration::from_millis(1000);
@@ -16,41 +27,181 @@ const GRACE: Duration = Duration::from_millis(1000);
 /// The same where a signal asked the process to end: launchers kill for good a second later.
 const SHORT_GRACE: Duration = Duration::from_millis(250);
 
+/// How long the last messages may take.
+const FAREWELL: Duration = Duration::from_millis(200);
+
 /// Starts the thread; it ends when the watch is dropped.
 pub fn start(shared: Arc<Shared>) -> JoinHandle<()> {
+    let mut keeper = Keeper {
+        looked: shared.now(),
+        beaten: None,
+        told: false,
+        shared,
+    };
     thread::Builder::new()
         .name("watch".into())
-        .spawn(move || while look(&shared) {})
+        .spawn(move || {
+            while keeper.wait() {
+                keeper.look();
+            }
+            keeper.farewell();
+        })
         .expect("a process that starts ranks can start one more thread")
 }
 
-/// Looks once and waits for the next time; false when the watch is over.
-fn look(shared: &Shared) -> bool {
-    let tick = TICK.min(shared.timeout / 8);
-    let verdict = shared.verdict();
-    let waited = shared
-        .told
-        .wait_timeout_while(verdict, tick, |verdict| !verdict.over);
-    let (verdict, _) = waited.unwrap_or_else(PoisonError::into_inner);
-    if verdict.over {
-        return false;
+struct Keeper {
+    shared: Arc<Shared>,
+    /// When it looked last, on the watch's clock.
+    looked: u64,
+    /// When it gave its last sign of life.
+    beaten: Option<u64>,
+    /// Whether the others know of the loss.
+    told: bool,
+}
+
+impl Keeper {
+    /// Waits for the next look; false when the watch is over.
+    fn wait(&self) -> bool {
+        let tick = TICK.min(self.shared.timeout / 8);
+        let verdict = self.shared.verdict();
+        let known = verdict.lost.is_some();
+        let waited = self
+            .shared
+            .told
+            .wait_timeout_while(verdict, tick, |verdict| {
+                !verdict.over && verdict.lost.is_some() == known
+            });
+        let (verdict, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !verdict.over
     }
-    let grace = match shared.stop.requested() {
-        Some(_) => SHORT_GRACE,
-        None => GRACE,
-    };
-    let late = verdict.since.is_some_and(|since| since.elapsed() >= grace);
-    let lost = verdict.lost.clone();
-    drop(verdict);
-    match (lost, LAST_WORD.get()) {
-        (Some(lost), Some(say)) if late => say(&Error::Peer(lost)),
-        (Some(_), _) => {}
-        (None, _) => {
-            let timeout_ms = shared.timeout.as_millis() as u64;
-            if let Some(lost) = judge::judge(&shared.reports(), timeout_ms) {
-                shared.conclude(lost);
+
+    fn look(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let now = shared.now();
+        let timeout = shared.timeout.as_millis() as u64;
+        if now - self.looked > timeout / 2 {
+            // This process did not run for a while, perhaps with all others: nobody is silent for that.
+            self.shared.seeing_since(now);
+        }
+        self.looked = now;
+        let mut links = shared.links();
+        for link in links.iter_mut() {
+            if let Some(lost) = link.receive(now) {
+                self.shared.conclude(lost);
             }
         }
+        let reports = self.shared.all_reports(&links, now);
+        let verdict = self.shared.verdict().lost.clone();
+        let verdict = verdict.or_else(|| {
+            let lost = self.lost_process(&links, &reports, now);
+            let lost = lost.or_else(|| self.judged(&links, &reports));
+            lost.inspect(|lost| self.shared.conclude(lost.clone()))
+        });
+        self.tell(&mut links, verdict.as_ref(), now);
+        drop(links);
+        if let Some(lost) = verdict {
+            self.end_if_late(lost);
+        }
     }
-    true
+
+    /// The first process that closed its connection, is silent, or came to its end too early.
+    fn lost_process(&self, links: &[Link], reports: &[Report], now: u64) -> Option<Lost> {
+        let timeout = self.shared.timeout.as_millis() as u64;
+        let closed = links.iter().filter_map(|link| match link.state {
+            State::Closed(at) if now - at >= HEARSAY_MS => Some((at, link)),
+            _ => None,
+        });
+        if let Some((_, link)) = closed.min_by_key(|(at, link)| (*at, link.process)) {
+            return Some(self.lost(link, Cause::Closed, reports));
+        }
+        let since = self.shared.seen_since();
+        let silence = |link: &Link| now - link.heard.max(since);
+        let open = links.iter().filter(|link| link.state == State::Open);
+        if let Some(link) = open
+            .max_by_key(|link| silence(link))
+            .filter(|link| silence(link) >= timeout)
+        {
+            return Some(self.lost(link, Cause::Silent(silence(link) / 1000), reports));
+        }
+        let over = links.iter().find(|link| link.state == State::Over)?;
+        let waits = |report: &Report| report.open.iter().any(|open| open.ms >= timeout);
+        let waited_for = self.shared.reports().iter().any(waits);
+        waited_for.then(|| self.lost(over, Cause::Ended, reports))
+    }
+
+    /// All ranks of a process that is lost by `cause`.
+    fn lost(&self, link: &Link, cause: Cause, reports: &[Report]) -> Lost {
+        let each = self.shared.world.ranks_per_process();
+        let rank = link.process * each;
+        let told = link.report(rank);
+        Lost {
+            ranks: each,
+            process: Some((link.process, link.host.clone())),
+            step: told.map_or(0, |report| report.step),
+            place: told.map(Report::place).unwrap_or_default(),
+            waiting: judge::longest_waiting(reports, rank..rank + each),
+            ..Lost::of(rank, cause)
+        }
+    }
+
+    /// What the reports of all ranks say.
+    fn judged(&self, links: &[Link], reports: &[Report]) -> Option<Lost> {
+        let timeout = self.shared.timeout.as_millis() as u64;
+        let lost = judge::judge(reports, timeout)?;
+        let process = lost.rank / self.shared.world.ranks_per_process();
+        let link = links.iter().find(|link| link.process == process);
+        Some(Lost {
+            process: match link {
+                Some(link) => Some((process, link.host.clone())),
+                None => self.shared.own_process(),
+            },
+            ..lost
+        })
+    }
+
+    /// Tells the others what this process's ranks are at, and once of the loss.
+    fn tell(&mut self, links: &mut [Link], lost: Option<&Lost>, now: u64) {
+        if let (Some(lost), false) = (lost, self.told) {
+            self.told = true;
+            let message = Message::Lost(lost.clone());
+            links.iter_mut().for_each(|link| link.send(&message));
+        }
+        let pause = BEAT_MS.min(self.shared.timeout.as_millis() as u64 / 8);
+        if self.beaten.is_some_and(|at| now < at + pause) || links.is_empty() {
+            return;
+        }
+        self.beaten = Some(now);
+        let beat = Message::Beat(self.shared.reports());
+        links.iter_mut().for_each(|link| link.send(&beat));
+    }
+
+    /// Ends the process where its ranks have had their time to do so.
+    fn end_if_late(&self, lost: Lost) {
+        let grace = match self.shared.stop.requested() {
+            Some(_) => SHORT_GRACE,
+            None => GRACE,
+        };
+        let since = self.shared.verdict().since;
+        let late = since.is_some_and(|since| since.elapsed() >= grace);
+        if let Some(say) = LAST_WORD.get().filter(|_| late) {
+            say(&Error::Peer(lost));
+        }
+    }
+
+    /// Says why, or that, this process leaves, and sees to it that the others read it.
+    fn farewell(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let now = shared.now();
+        let verdict = shared.verdict().lost.clone();
+        let mut links = shared.links();
+        self.tell(&mut links, verdict.as_ref(), now);
+        for link in links.iter_mut() {
+            if verdict.is_none() {
+                link.send(&Message::Bye);
+            }
+            link.finish();
+        }
+        let deadline = Instant::now() + FAREWELL;
+        links.iter_mut().for_each(|link| link.drain(deadline));
+    }
 }

@@ -55,6 +55,22 @@ pub struct Report {
 }
 
 impl Report {
+    /// The same, `ms` later.
+    pub fn aged(mut self, ms: u64) -> Self {
+        self.quiet_ms += ms;
+        self.open.iter_mut().for_each(|open| open.ms += ms);
+        self
+    }
+
+    /// The same, where nobody could see anything for longer than `ms`.
+    pub fn capped(mut self, ms: u64) -> Self {
+        self.quiet_ms = self.quiet_ms.min(ms);
+        self.open
+            .iter_mut()
+            .for_each(|open| open.ms = open.ms.min(ms));
+        self
+    }
+
     /// Where the rank is among its calls.
     pub fn place(&self) -> Place {
         match (self.open.first(), self.entered.last()) {
