@@ -9,6 +9,7 @@ mod evaluate;
 mod infer;
 mod lanes;
 mod launch;
+mod machine_copy;
 mod mover;
 mod neutral;
 mod state;
@@ -18,7 +19,7 @@ mod transfer;
 use std::sync::Arc;
 
 use espalier_interface::model::UnitKind;
-use espalier_interface::schedule::{Act, When};
+use espalier_interface::schedule::{Act, Placement, When};
 use espalier_interface::{Device, DeviceInfo, Quantizer, Stream};
 
 use crate::data::MicroBatch;
@@ -42,6 +43,7 @@ pub(crate) use transfer::{numbers, write};
 
 use lanes::walk;
 use launch::{Numbers, Window};
+use machine_copy::Lent;
 
 /// What a pass over a micro-batch is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,6 +113,8 @@ pub struct Executor {
     params: Vec<Param>,
     dtypes: Dtypes,
     storage: Storage,
+    /// Kept for what is fetched from it.
+    lent: Option<Lent>,
     prepared: Prepared,
     /// Kept for the kernels that call back into a quantizer.
     _quantizers: Vec<Chosen<dyn Quantizer>>,
@@ -139,6 +143,7 @@ impl Executor {
             params: plan.params,
             dtypes: plan.dtypes,
             storage,
+            lent: None,
             prepared: plan.prepared,
             _quantizers: plan.quantizers.into_values().collect(),
         })
@@ -152,6 +157,11 @@ impl Executor {
     /// Whether all weights lie whole on the device between steps.
     pub fn is_resident(&self) -> bool {
         (0..self.program.units.len()).all(|unit| self.cutting.is_resident(unit))
+    }
+
+    /// Where the bytes of each unit lie between steps.
+    pub fn placements(&self) -> &[Placement] {
+        &self.cutting.placements
     }
 
     /// The run's params.

@@ -22,7 +22,7 @@ use crate::swap::SwapRecord;
 pub(crate) use run::{Opened, Opening, Run};
 pub(crate) use runner::Left;
 pub(crate) use weights::{Loading, check_saved_adapter};
-pub use weights::{load, load_inspected};
+pub use weights::{load, load_inspected, load_team};
 
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq)]

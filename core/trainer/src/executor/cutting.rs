@@ -46,7 +46,7 @@ impl Cutting {
         }
     }
 
-    /// Whether values, gradients and moments of a unit are cut.
+    /// Whether gradients and moments of a unit are cut, or lie apart from those of the units that are not.
     pub fn is_cut(&self, unit: usize) -> bool {
         self.placements[unit].optimizer != Place::Replicated
     }
@@ -75,10 +75,17 @@ impl Cutting {
         }
     }
 
-    /// Elements of the trainable runs that stay whole.
-    pub fn whole_elements(&self) -> u64 {
-        let units = (0..self.runs.len()).filter(|&unit| !self.is_cut(unit));
-        units.map(|unit| self.runs[unit].elements).sum()
+    /// Elements of the trainable runs whose gradients and moments stay whole, and of those whose values do.
+    pub fn whole_elements(&self) -> [u64; 2] {
+        let sum = |whole: &dyn Fn(&Placement) -> bool| {
+            let units = self.placements.iter().zip(&self.runs);
+            let units = units.filter(|(place, _)| whole(place));
+            units.map(|(_, runs)| runs.elements).sum()
+        };
+        [
+            sum(&|place| place.optimizer == Place::Replicated),
+            sum(&|place| place.trainable == Place::Replicated),
+        ]
     }
 
     /// The casts between the dtype of gradients and that in which they travel, with their elements.

@@ -120,7 +120,8 @@ impl Prepared {
         };
         let units = maker.units(program)?;
         let generator = generator.map_or(Ok(Vec::new()), |program| maker.units(program))?;
-        let zero_whole = match cutting.whole_elements() {
+        let [gradients, _] = cutting.whole_elements();
+        let zero_whole = match gradients {
             0 => None,
             all => Some(maker.flat("zero", vec![], vec![flat(all, dtypes.reduce)])?),
         };

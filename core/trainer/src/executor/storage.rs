@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use espalier_interface::schedule::Place;
 use espalier_interface::{BufferRange, DType, Device, MemoryKind, Result, Stream};
 
 use super::allocation::Allocation;
@@ -201,7 +202,6 @@ impl Storage {
         let [params_bytes, reduce_bytes] = [dtypes.params, dtypes.reduce].map(DType::bytes);
         let mut optimizer = Vec::with_capacity(units);
         let mut frozen = Vec::with_capacity(units);
-        let mut at = 0;
         let mut taken: BTreeMap<Part, u64> = BTreeMap::new();
         let mut own = |unit: usize, kept: Kept| {
             let (side, bytes) = layout.own(unit, kept)?;
@@ -212,30 +212,35 @@ impl Storage {
             let buffer = parts.get(&place)?.whole();
             Some(part(buffer, &(begin..begin + bytes), 1))
         };
+        // How far the runs that are not cut are filled: gradients and moments, then values.
+        let mut filled = [0, 0];
         for unit in 0..units {
             frozen.push(own(unit, Kept::Frozen));
             let runs = &cutting.runs[unit];
-            if cutting.is_cut(unit) {
-                let nothing = BufferRange { bytes: 0, ..slope };
-                let kept = [
-                    Kept::Gradients,
-                    Kept::Values,
-                    Kept::FirstMoment,
-                    Kept::SecondMoment,
-                ];
-                optimizer.push(kept.map(|kept| own(unit, kept).unwrap_or(nothing)));
-                continue;
-            }
+            let places = [
+                (Kept::Gradients, slope, reduce_bytes, 0),
+                (Kept::Values, values, params_bytes, 1),
+                (Kept::FirstMoment, first, reduce_bytes, 0),
+                (Kept::SecondMoment, second, reduce_bytes, 0),
+            ];
+            optimizer.push(places.map(|(kept, whole, each, which)| {
+                let all = filled[which]..filled[which] + runs.elements;
+                own(unit, kept).unwrap_or(part(whole, &all, each))
+            }));
+            let within = |whole: BufferRange, begin: u64, elements: &Range<u64>, each: u64| {
+                part(whole, &(begin + elements.start..begin + elements.end), each)
+            };
+            let place = cutting.placements[unit];
             for (index, elements) in &runs.trainable {
-                let elements = at + elements.start..at + elements.end;
-                ranges[*index] = vec![part(values, &elements, params_bytes)];
-                gradients[*index] = Some(part(slope, &elements, reduce_bytes));
+                if place.optimizer == Place::Replicated {
+                    gradients[*index] = Some(within(slope, filled[0], elements, reduce_bytes));
+                }
+                if place.trainable == Place::Replicated {
+                    ranges[*index] = vec![within(values, filled[1], elements, params_bytes)];
+                }
             }
-            let all = at..at + runs.elements;
-            let state = |whole| part(whole, &all, reduce_bytes);
-            let value = part(values, &all, params_bytes);
-            optimizer.push([state(slope), value, state(first), state(second)]);
-            at = all.end;
+            filled[0] += u64::from(place.optimizer == Place::Replicated) * runs.elements;
+            filled[1] += u64::from(place.trainable == Place::Replicated) * runs.elements;
         }
         let each = aligned(4 * max_tokens);
         let boundaries = 4 * (max_sequences + 1);
@@ -262,7 +267,7 @@ impl Storage {
             bytes: aligned(8) * units as u64,
             ..batch
         };
-        let whole_gradients = part(slope, &(0..at), reduce_bytes);
+        let whole_gradients = part(slope, &(0..filled[0]), reduce_bytes);
         let regions = parts.get(&Part::Regions).map(|part| part.whole());
         let (arena, workspace) = (whole(Part::Arena), whole(Part::Workspace));
         Storage {

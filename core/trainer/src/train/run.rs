@@ -8,7 +8,7 @@ use espalier_interface::{ErrorCode, Role};
 use super::beginning::Beginning;
 use super::metrics::Metrics;
 use super::runner::{Left, Runner};
-use super::weights::Loading;
+use super::weights::{Loading, joined};
 use super::{RunSummary, stored_dtype};
 use crate::Error;
 use crate::checkpoint::{self, Checkpoints, ResumeFrom};
@@ -21,7 +21,6 @@ use crate::load::Inspector;
 use crate::memory::Meter;
 use crate::observer::{Event, Observer};
 use crate::plan::Purpose;
-use crate::ranks::{Peers, World};
 use crate::record;
 use crate::registry::PluginIdentity;
 use crate::session::{Commons, Session};
@@ -241,10 +240,9 @@ fn begin<'a>(
         stop,
         inspector: errors.as_ref().map(|errors| errors as &dyn Inspector),
     };
-    let world = plan.demand.world;
     let mut plans = vec![plan];
     plans.extend(others);
-    let ranks: Vec<_> = plans.into_iter().zip(join(world)?).collect();
+    let ranks = joined(plans, &components)?;
     let fresh = beginning.checkpoint.is_none();
     let (executors, report) = loading.load_ranks(ranks, &|param| fresh || !param.trainable)?;
     let team = Team::new(executors);
@@ -311,17 +309,6 @@ fn begin<'a>(
     }
     runner.put_on_record()?;
     Ok(runner)
-}
-
-/// This process's ranks among their peers.
-fn join(world: World) -> Result<Vec<Arc<Peers>>, Error> {
-    match world.ranks {
-        1 => Ok(vec![Arc::new(Peers::alone())]),
-        ranks => Err(Error::Usage {
-            message: format!("this version trains on one rank, found {ranks}"),
-            next_step: "leave --ranks out, or set it to one".to_owned(),
-        }),
-    }
 }
 
 /// What a run is told that a plugin or the loading of weights gave up because it was asked to.

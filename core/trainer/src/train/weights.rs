@@ -1,11 +1,15 @@
 //! A plan -> its storage on the device with every param in its place.
 
+use std::any::Any;
 use std::collections::HashSet;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-use espalier_interface::{BufferRange, Stream};
+use espalier_interface::schedule::Place;
+use espalier_interface::{BufferRange, HostMemory, Stream};
+use memmap2::MmapMut;
 
-use crate::Error;
+use crate::bytes::Bytes;
 use crate::config::{Config, Init};
 use crate::error::BackendCall;
 use crate::executor::{Executor, Kept, Storage, StorageLayout};
@@ -17,6 +21,8 @@ use crate::plan::RunPlan;
 use crate::ranks::Peers;
 use crate::select::Components;
 use crate::stop::StopFlag;
+use crate::team::Team;
+use crate::{Error, memory};
 
 /// Allocates a plan's storage, loads every param and returns the executor.
 ///
@@ -54,6 +60,49 @@ pub fn load_inspected(
         inspector,
     };
     loading.all(plan)
+}
+
+/// Joins the ranks of this process with all others, allocates what `plans` say, one a rank, and loads every param.
+///
+/// # Errors
+/// As [`load`]; a rank that does not come.
+pub fn load_team(
+    config: &Config,
+    model: &ModelDirectory,
+    components: &Components,
+    plans: Vec<RunPlan>,
+    observer: &dyn Observer,
+) -> Result<(Team, LoadReport), Error> {
+    let stop = &StopFlag::new();
+    let loading = Loading {
+        config,
+        model,
+        components,
+        observer,
+        stop,
+        inspector: None,
+    };
+    let ranks = joined(plans, components)?;
+    let (executors, report) = loading.load_ranks(ranks, &|_| true)?;
+    Ok((Team::new(executors), report))
+}
+
+/// The plans of this process's ranks, each with its way to the others.
+pub(crate) fn joined(
+    plans: Vec<RunPlan>,
+    _components: &Components,
+) -> Result<Vec<(RunPlan, Arc<Peers>)>, Error> {
+    let world = plans[0].demand.world;
+    let peers = match world.ranks {
+        1 => vec![Arc::new(Peers::alone())],
+        ranks => {
+            return Err(Error::Usage {
+                message: format!("this version trains on one rank, found {ranks}"),
+                next_step: "leave --ranks out, or set it to one".to_owned(),
+            });
+        }
+    };
+    Ok(plans.into_iter().zip(peers).collect())
 }
 
 /// All that params are loaded with.
@@ -133,6 +182,15 @@ impl Loading<'_> {
             let storage = plan.storage()?;
             executors.push(Executor::new(plan, storage, peers)?);
         }
+        let mut copied: Vec<(usize, u64)> = Vec::new();
+        let mut copy_bytes = 0;
+        for (unit, place) in executors[0].placements().iter().enumerate() {
+            if place.frozen == Place::Host {
+                copied.push((unit, copy_bytes));
+                copy_bytes += cutting.runs[unit].frozen_bytes;
+            }
+        }
+        let mut copy = HostCopy::new(copy_bytes)?;
         for (unit, runs) in cutting.runs.iter().enumerate() {
             let read = |from: BufferRange| {
                 let mut run = vec![0; from.bytes as usize];
@@ -141,6 +199,9 @@ impl Loading<'_> {
             };
             if let Some(from) = stage.frozen_run(unit) {
                 let run = read(from)?;
+                if let Some((_, offset)) = copied.iter().find(|(copied, _)| *copied == unit) {
+                    copy.bytes_mut()[*offset as usize..][..run.len()].copy_from_slice(&run);
+                }
                 let mut ranks = executors.iter();
                 let placed = ranks.try_for_each(|executor| executor.place_frozen(unit, &run));
                 placed.during("upload")?;
@@ -150,6 +211,15 @@ impl Loading<'_> {
                 let mut ranks = executors.iter();
                 let placed = ranks.try_for_each(|executor| executor.place_values(unit, &run));
                 placed.during("upload")?;
+            }
+        }
+        if !copied.is_empty() {
+            let copy = Arc::new(copy);
+            for executor in &mut executors {
+                let owner = Arc::clone(&copy) as Arc<dyn Any + Send + Sync>;
+                executor
+                    .lend(owner, copy.memory(), &copied)
+                    .during("import")?;
             }
         }
         Ok((executors, report))
@@ -193,6 +263,33 @@ impl Loading<'_> {
             });
         }
         Ok(loader.report())
+    }
+}
+
+/// The machine's copy of frozen units.
+struct HostCopy(MmapMut);
+
+impl HostCopy {
+    /// `bytes` bytes, and the tail that devices may read.
+    fn new(bytes: u64) -> Result<Self, Error> {
+        let map = MmapMut::map_anon(bytes as usize + 64).map_err(|_| Error::OutOfMemory {
+            kind: "host".to_owned(),
+            needed: Bytes(bytes),
+            available: Bytes(memory::available_bytes().unwrap_or(0)),
+        })?;
+        Ok(HostCopy(map))
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
+    /// The memory as devices take it.
+    #[allow(unsafe_code)]
+    fn memory(&self) -> HostMemory {
+        let address = NonNull::from(&self.0[..]).cast();
+        // SAFETY: a mapping is page-aligned and has the tail; whoever borrows it holds on to this.
+        unsafe { HostMemory::new(address, self.0.len() as u64 - 64) }
     }
 }
 

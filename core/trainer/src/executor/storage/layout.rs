@@ -109,8 +109,8 @@ impl StorageLayout<'_> {
 
     /// The buffers with their bytes.
     pub(super) fn parts(&self) -> Vec<(Part, u64)> {
-        let elements = self.cutting.whole_elements();
-        let reduced = elements * self.dtypes.reduce.bytes();
+        let [state, values] = self.cutting.whole_elements();
+        let reduced = state * self.dtypes.reduce.bytes();
         let whole = |unit: &usize| self.cutting.placements[*unit].frozen == Place::Replicated;
         let frozen = (0..self.units).filter(whole).map(|unit| {
             let bytes = self.frozen(unit).map(|(_, param)| param.bytes()).sum();
@@ -125,7 +125,7 @@ impl StorageLayout<'_> {
         });
         let [arena, workspace] = self.scratch;
         let others = [
-            (Part::Values, elements * self.dtypes.params.bytes()),
+            (Part::Values, values * self.dtypes.params.bytes()),
             (Part::Gradients, reduced),
             (Part::FirstMoment, reduced),
             (Part::SecondMoment, reduced),
