@@ -72,6 +72,8 @@ pub struct Demand {
     pub generation: Option<Generation>,
     /// The ranks, and which of them this process has.
     pub world: World,
+    /// Most micro-batches that a rank has in a step; 0 where that is not known.
+    pub micro_batches: u64,
 }
 
 /// A run before its weights are read.
@@ -198,7 +200,7 @@ pub fn make(
             (compile(limits)?, generating.map(compile).transpose()?)
         }
     };
-    let request = sharding_request(&program, &params, dtypes, &device_info, demand.world);
+    let request = sharding_request(&program, &params, dtypes, &device_info, demand);
     let schedule = answer::schedule(&components.sharding, &request)?;
     let backend = &components.backend;
     let programs = (&program, generator.as_ref());
@@ -435,7 +437,7 @@ fn sharding_request(
     params: &[Param],
     dtypes: Dtypes,
     device: &DeviceInfo,
-    world: World,
+    demand: Demand,
 ) -> ShardingRequest {
     let units = program.units.iter().enumerate().map(|(index, unit)| {
         let (mut forward, mut backward) =
@@ -458,9 +460,9 @@ fn sharding_request(
     });
     ShardingRequest {
         units: units.collect(),
-        world: world.ranks,
-        ranks_per_machine: world.ranks_per_machine(),
-        micro_batches: 0,
+        world: demand.world.ranks,
+        ranks_per_machine: demand.world.ranks_per_machine(),
+        micro_batches: u32::try_from(demand.micro_batches).unwrap_or(0),
         device_bytes: Some(device.free_bytes),
         host_bytes: memory::available_bytes(),
     }

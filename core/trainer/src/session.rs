@@ -156,6 +156,7 @@ impl Session {
             },
             generation: Some(generation),
             world: ground.world,
+            micro_batches: 1,
         };
         ground.plan(demand, None, &Meter::whole_process())
     }
@@ -285,6 +286,10 @@ impl<'a> Ground<'a> {
         meter: &Meter,
     ) -> Result<Session, Error> {
         let without_rows = || limits_without_rows(self.config);
+        let of_a_step = data.as_ref().map_or_else(
+            || micro_batches_without_rows(self.config),
+            |data| data.train.extent().max_micro_batches as u64,
+        );
         let demand = Demand {
             purpose,
             limits: data.as_ref().map_or_else(without_rows, limits),
@@ -293,6 +298,7 @@ impl<'a> Ground<'a> {
                 .and_then(|data| data.questions.as_ref())
                 .map(Questions::demand),
             world: self.world,
+            micro_batches: of_a_step.div_ceil(u64::from(self.world.ranks)),
         };
         self.plan(demand, data, meter)
     }
@@ -438,6 +444,15 @@ fn limits_without_rows(config: &Config) -> BatchLimits {
     BatchLimits {
         max_tokens,
         max_sequences: max_sequences as u64,
+    }
+}
+
+/// Micro-batches of a step that the config asks for; 0 where that depends on the rows.
+fn micro_batches_without_rows(config: &Config) -> u64 {
+    let data = &config.data;
+    match data.pack_tokens {
+        Some(_) => 0,
+        None => data.batch_size.div_ceil(data.micro_batch.max(1)) as u64,
     }
 }
 
