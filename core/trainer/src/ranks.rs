@@ -8,6 +8,6 @@ mod world;
 
 pub use launch_env::{Launch, launch, launched, ranks_of_process};
 pub use lost::{Cause, Lost, Place};
-pub use peers::{Among, Peers, Span};
+pub use peers::{Among, CallKind, Count, Counts, Peers, Span, join};
 pub use watch::{Busy, InCall, Watch, on_last_word};
 pub use world::World;

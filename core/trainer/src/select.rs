@@ -1,5 +1,6 @@
 //! Config and registry -> one component a role, made with its options.
 
+mod collectives;
 mod packed_checkpoint;
 mod quantizers;
 mod replacement;
@@ -20,6 +21,7 @@ use crate::config::{Config, Init, ResolvedConfig, Section};
 use crate::files::{AdapterDirectory, ModelDirectory};
 use crate::registry::{PluginIdentity, Registry, RegistryError};
 
+pub use collectives::Collectives;
 pub use packed_checkpoint::{PackedCheckpoint, Packing};
 pub use quantizers::Quantizers;
 pub(crate) use replacement::Replacement;

@@ -1,11 +1,24 @@
 //! A rank's way to the others: what it calls together with them.
 
+mod both;
+mod counts;
+mod join;
+mod layout;
+mod route;
+
+use std::fmt;
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use espalier_interface::DType;
+use espalier_interface::{DType, PluginError};
 
-use super::World;
+use super::{Watch, World};
 use crate::Error;
+
+use counts::Counter;
+pub use counts::{CallKind, Count, Counts};
+pub use join::join;
+use route::{Alone, Route};
 
 /// Which ranks a call is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,6 +31,21 @@ pub enum Among {
     World,
 }
 
+impl Among {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Among; 3] = [Among::Shards, Among::Replicas, Among::World];
+}
+
+impl fmt::Display for Among {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Among::Shards => "shards",
+            Among::Replicas => "replicas",
+            Among::World => "world",
+        })
+    }
+}
+
 /// Memory that the host reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -27,18 +55,66 @@ pub struct Span {
     pub bytes: u64,
 }
 
-/// A rank's ends of the groups that it belongs to.
+impl Span {
+    /// The memory of `bytes`.
+    pub fn of(bytes: &mut [u8]) -> Span {
+        Span {
+            bytes: bytes.len() as u64,
+            address: NonNull::from(bytes).cast(),
+        }
+    }
+
+    /// The same memory, which nobody writes there.
+    fn read_only(bytes: &[u8]) -> Span {
+        Span {
+            bytes: bytes.len() as u64,
+            address: NonNull::from(bytes).cast(),
+        }
+    }
+}
+
+/// A rank's ends of the groups that it belongs to. A group's calls are made in the same order by all of its ranks, one after
+/// the other.
 pub struct Peers {
     world: World,
     rank: u32,
+    /// Its place among the shards, and their number.
+    shard: (u32, u32),
+    ends: Arc<Ends>,
+    /// None for a rank that is alone.
+    watch: Option<Arc<Watch>>,
+    counter: Counter,
+}
+
+/// The ends by [`Among`].
+type Ends = [End; 3];
+
+/// A rank's end of a group.
+struct End {
+    /// The group's name, the same for all of its ranks.
+    name: String,
+    ranks: u64,
+    route: Box<dyn Route>,
+    /// Calls so far.
+    calls: Mutex<u64>,
 }
 
 impl Peers {
     /// A world of one rank: its calls are copies.
     pub fn alone() -> Self {
+        let ends = Among::ALL.map(|among| End {
+            name: among.to_string(),
+            ranks: 1,
+            route: Box::new(Alone),
+            calls: Mutex::new(0),
+        });
         Peers {
             world: World::ONE,
             rank: 0,
+            shard: (0, 1),
+            ends: Arc::new(ends),
+            watch: None,
+            counter: Counter::default(),
         }
     }
 
@@ -54,64 +130,146 @@ impl Peers {
 
     /// This rank's place among those that share what is cut, and how many they are.
     pub fn shard(&self) -> (u32, u32) {
-        (0, 1)
+        self.shard
     }
 
     /// Every rank's `send`, one after the other, in `recv`. `send` may be its own place in `recv`.
     ///
     /// # Errors
-    /// Where a rank is lost.
-    pub fn all_gather(&self, _: Among, _: &str, send: Span, recv: Span) -> Result<(), Error> {
-        copy(send, recv);
-        Ok(())
-    }
-
-    /// This rank's part of the sum of every rank's `send`, in `recv`.
+    /// Where a rank is lost, or makes another call.
     ///
-    /// # Errors
-    /// As [`Peers::all_gather`].
-    pub fn reduce_scatter(
+    /// # Panics
+    /// Where the lengths do not fit the number of ranks.
+    pub fn all_gather(
         &self,
-        _: Among,
-        _: &str,
-        _: DType,
+        among: Among,
+        label: &str,
         send: Span,
         recv: Span,
     ) -> Result<(), Error> {
-        copy(send, recv);
-        Ok(())
+        let ranks = self.end(among).ranks;
+        assert_eq!(recv.bytes, ranks * send.bytes, "all_gather `{label}`");
+        let kind = CallKind::AllGather;
+        self.counter.add(among, kind, (ranks - 1) * send.bytes);
+        self.call(among, (kind, label, recv.bytes), |route| {
+            route.all_gather(send, recv)
+        })
+    }
+
+    /// This rank's part of the sum of every rank's `send`, in `recv`, which may be its own part of `send`. What `send` holds
+    /// then is not said.
+    ///
+    /// # Errors
+    /// As [`Peers::all_gather`].
+    ///
+    /// # Panics
+    /// As [`Peers::all_gather`].
+    pub fn reduce_scatter(
+        &self,
+        among: Among,
+        label: &str,
+        dtype: DType,
+        send: Span,
+        recv: Span,
+    ) -> Result<(), Error> {
+        let ranks = self.end(among).ranks;
+        assert_eq!(send.bytes, ranks * recv.bytes, "reduce_scatter `{label}`");
+        let kind = CallKind::ReduceScatter;
+        self.counter.add(among, kind, (ranks - 1) * recv.bytes);
+        self.call(among, (kind, label, send.bytes), |route| {
+            route.reduce_scatter(dtype, send, recv)
+        })
     }
 
     /// The sum of every rank's `data`, in its place.
     ///
     /// # Errors
     /// As [`Peers::all_gather`].
-    pub fn all_reduce(&self, _: Among, _: &str, _: DType, _: Span) -> Result<(), Error> {
-        Ok(())
+    pub fn all_reduce(
+        &self,
+        among: Among,
+        label: &str,
+        dtype: DType,
+        data: Span,
+    ) -> Result<(), Error> {
+        let ranks = self.end(among).ranks;
+        let kind = CallKind::AllReduce;
+        let sent = 2 * (ranks - 1) * data.bytes / ranks;
+        self.counter.add(among, kind, sent);
+        self.call(among, (kind, label, data.bytes), |route| {
+            route.all_reduce(dtype, data)
+        })
     }
 
-    /// What every rank of the world says, by rank.
+    /// What every rank of the world says, by rank; each as much as it likes.
     ///
     /// # Errors
     /// As [`Peers::all_gather`].
-    pub fn exchange(&self, _: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        Ok(vec![said.to_vec()])
+    pub fn exchange(&self, label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let ranks = self.world.ranks as usize;
+        let kind = CallKind::Exchange;
+        let gather = |said: &[u8]| {
+            let mut heard = vec![0; ranks * said.len()];
+            let (send, recv) = (Span::read_only(said), Span::of(&mut heard));
+            let what = (kind, label, 0); // lengths differ from rank to rank
+            self.call(Among::World, what, |route| route.all_gather(send, recv))
+                .map(|()| heard)
+        };
+        let lengths = gather(&(said.len() as u64).to_le_bytes())?;
+        let (lengths, _) = lengths.as_chunks::<8>();
+        let lengths = lengths
+            .iter()
+            .map(|&bytes| u64::from_le_bytes(bytes) as usize);
+        let longest = lengths.clone().max().unwrap_or(0);
+        let mut padded = said.to_vec();
+        padded.resize(longest, 0);
+        let heard = gather(&padded)?;
+        let sent = (ranks - 1) * (longest + 8);
+        self.counter.add(Among::World, kind, sent as u64);
+        let parts = lengths.enumerate();
+        let part = |(rank, length): (usize, usize)| heard[rank * longest..][..length].to_vec();
+        Ok(parts.map(part).collect())
+    }
+
+    /// The calls so far and the bytes that left this rank.
+    pub fn counts(&self) -> Counts {
+        self.counter.counts()
     }
 
     /// Gives the groups up: calls that wait return soon, later ones at once.
-    pub fn abort(&self) {}
+    pub fn abort(&self) {
+        abort(&self.ends);
+    }
+
+    fn end(&self, among: Among) -> &End {
+        &self.ends[among as usize]
+    }
+
+    /// Makes a call of so many bytes in its turn, under the watch's eyes.
+    fn call(
+        &self,
+        among: Among,
+        (kind, label, bytes): (CallKind, &str, u64),
+        make: impl FnOnce(&dyn Route) -> Result<(), PluginError>,
+    ) -> Result<(), Error> {
+        let end = self.end(among);
+        let Some(watch) = self.watch.as_ref().filter(|_| end.ranks > 1) else {
+            return make(end.route.as_ref()).map_err(|error| panic!("a rank alone: {error}"));
+        };
+        let mut calls = end.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        *calls += 1;
+        let what = format!("{kind} `{label}` {bytes} bytes");
+        let inside = watch.enter(self.rank, &end.name, *calls, &what);
+        let made = make(end.route.as_ref());
+        // Who is at fault is looked for while this rank is seen where it is.
+        let made = made.map_err(|error| watch.blame(self.rank, &error));
+        drop(inside);
+        made
+    }
 }
 
-/// Copies bytes that may be the same ones.
-#[allow(unsafe_code)]
-fn copy(from: Span, to: Span) {
-    assert_eq!(from.bytes, to.bytes, "bytes of a call among one rank");
-    // SAFETY: whoever makes a span vouches for its bytes; `copy` allows an overlap.
-    unsafe {
-        std::ptr::copy(
-            from.address.as_ptr(),
-            to.address.as_ptr(),
-            from.bytes as usize,
-        );
+fn abort(ends: &Ends) {
+    for end in ends {
+        end.route.abort();
     }
 }
