@@ -14,7 +14,8 @@ mod verify;
 
 pub use difference::Difference;
 pub(crate) use difference::{
-    config_differences, differences, leaves, plugin_differences, tree_differences,
+    config_differences, differences, hashes as file_hashes, leaves, plugin_differences,
+    plugins as plugin_leaves, tree_differences,
 };
 pub use directory::{Checkpoint, Checkpoints, ResumeFrom};
 pub use error::CheckpointError;

@@ -3,11 +3,13 @@
 mod launch_env;
 mod lost;
 mod peers;
+mod roll_call;
 mod watch;
 mod world;
 
 pub use launch_env::{Launch, launch, launched, ranks_of_process};
 pub use lost::{Cause, Lost, Place};
 pub use peers::{Among, CallKind, Count, Counts, Peers, Span, join};
+pub use roll_call::roll_call;
 pub use watch::{Busy, InCall, Watch, on_last_word};
 pub use world::World;

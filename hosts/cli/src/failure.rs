@@ -3,13 +3,19 @@
 use std::error::Error as _;
 use std::io;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use clap::error::ErrorKind;
 pub use espalier_trainer::error::chain;
 use espalier_trainer::error::{Error, one_line};
+use signal_hook::low_level;
 
 /// Exit code of a wrong command line.
 const USAGE: u8 = 2;
+
+/// Set by the first thread that tells of a lost rank: it has the last word.
+static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Prints what is wrong with the command line; for `--help` and `--version` prints those.
 pub fn usage(error: &clap::Error) -> ExitCode {
@@ -55,8 +61,30 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         .chain()
         .find_map(|cause| cause.downcast_ref::<Error>());
     let next_step = ours.map(Error::next_step).unwrap_or_default();
-    eprintln!("{}", last_line(error, &next_step));
+    let line = last_line(error, &next_step);
+    if let Some(lost @ Error::Peer(_)) = ours {
+        end_with(&line, lost);
+    }
+    eprintln!("{line}");
     ExitCode::from(ours.map_or(1, Error::exit_code))
+}
+
+/// Prints that a rank is lost and ends the process at once: threads that hang are not waited for, and what libraries do at
+/// the end of a program is left out, since some of it waits for the other processes.
+pub fn lost(error: &Error) {
+    let line = format!("error: {}; next: {}", chain(error), error.next_step());
+    end_with(&line, error);
+}
+
+fn end_with(line: &str, error: &Error) -> ! {
+    if TOLD.swap(true, Ordering::SeqCst) {
+        loop {
+            // The other thread ends the process.
+            thread::park();
+        }
+    }
+    eprintln!("{line}");
+    low_level::exit(error.exit_code().into())
 }
 
 /// `error: what failed: why: why; next: what to do`.

@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use espalier_trainer::ranks::on_last_word;
 use indicatif::MultiProgress;
 
 use arguments::{Arguments, Command};
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     };
     if !arguments.command.is_probe() {
         crash::watch();
+        on_last_word(failure::lost);
     }
     let bars = MultiProgress::new();
     log::start(&bars);

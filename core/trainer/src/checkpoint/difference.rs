@@ -183,7 +183,7 @@ fn config(run: &Json) -> Leaves {
 }
 
 /// Components by name; where their library lies says nothing.
-fn plugins(list: &Json) -> Leaves {
+pub(crate) fn plugins(list: &Json) -> Leaves {
     let mut by_name = serde_json::Map::new();
     for plugin in list.as_array().into_iter().flatten() {
         let mut plugin = plugin.clone();
@@ -199,7 +199,7 @@ fn plugins(list: &Json) -> Leaves {
 }
 
 /// Hashes of files, by name inside a directory and else by number: equal wherever they lie.
-fn hashes(list: &Json) -> Leaves {
+pub(crate) fn hashes(list: &Json) -> Leaves {
     let files = list.as_array().into_iter().flatten().enumerate();
     files
         .map(|(index, file)| {

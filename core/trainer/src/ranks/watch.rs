@@ -307,6 +307,9 @@ impl Shared {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.failed(self.shared.world.own_ranks().start, "its process panicked");
+        }
         self.shared.verdict().over = true;
         self.shared.told.notify_all();
         let keeper = self
