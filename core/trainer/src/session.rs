@@ -17,7 +17,7 @@ use crate::observer::{Observer, PlanSummary};
 use crate::plan::{self, Assumed, BatchLimits, Demand, Generation, Purpose, RunPlan};
 use crate::ranks::{World, ranks_of_process};
 use crate::registry::{Registry, SearchPath};
-use crate::select::{self, Components};
+use crate::select::{self, Collectives, Components};
 use crate::stop::StopFlag;
 use crate::threads::HostServices;
 use crate::{bytes::Bytes, sections};
@@ -59,6 +59,8 @@ pub struct Session {
     pub plan: RunPlan,
     /// Those of its other ranks.
     pub others: Vec<RunPlan>,
+    /// What joins the ranks.
+    pub collectives: Collectives,
     /// The threads that everything runs on.
     pub services: &'static HostServices,
 }
@@ -195,6 +197,7 @@ pub(crate) struct Ground<'a> {
     /// The device of each rank of this process.
     devices: Vec<(Arc<dyn Device>, DeviceInfo)>,
     world: World,
+    collectives: Collectives,
     pub services: &'static HostServices,
 }
 
@@ -250,6 +253,7 @@ impl<'a> Ground<'a> {
             components,
             model,
             devices,
+            collectives: Collectives::select(config, &world, &registry, services)?,
             world,
             services,
         })
@@ -324,6 +328,7 @@ impl<'a> Ground<'a> {
             data,
             plan: plans.remove(0),
             others,
+            collectives: self.collectives,
             services: self.services,
         })
     }

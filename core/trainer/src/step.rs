@@ -107,6 +107,7 @@ pub fn train(
     [index, total_steps]: [u64; 2],
     seed: u64,
 ) -> Result<StepOutcome, Error> {
+    executor.peers().step(index + 1);
     let own = gradients(executor, step, index, seed)?;
     let mut own = vec![own];
     own.extend(executor.gradient_squares()?);

@@ -3,13 +3,13 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use espalier_interface::{ErrorCode, PluginError};
-
 use crate::Error;
 use crate::data::{Schedule, Step};
+use crate::error::chain;
 use crate::executor::{Executor, StatePart};
-use crate::ranks::World;
+use crate::ranks::{Lost, World};
 use crate::step::{self, EvalOutcome, StepOutcome};
+use crate::stop::StopFlag;
 
 /// The executors of this process's ranks, in the order of the ranks.
 pub struct Team(Vec<Executor>);
@@ -75,14 +75,16 @@ impl Team {
         &self,
         act: impl Fn(&Executor) -> Result<T, Error> + Sync,
     ) -> Result<Vec<T>, Error> {
-        if let [one] = &self.0[..] {
+        if let ([one], 1) = (&self.0[..], self.world().ranks) {
             return Ok(vec![act(one)?]);
         }
         let guarded = |executor: &Executor| {
             let done = catch_unwind(AssertUnwindSafe(|| act(executor)));
             let done = done.unwrap_or_else(|panic| Err(panicked(executor, panic.as_ref())));
-            if done.is_err() {
-                executor.peers().abort();
+            if let Err(error) = &done
+                && !is_of_a_peer(error)
+            {
+                executor.peers().failed(&chain(error));
             }
             done
         };
@@ -157,6 +159,21 @@ impl Team {
         Ok(EvalOutcome::of(documents, tokens))
     }
 
+    /// The signal that asked any process of the run to stop, if one was asked.
+    ///
+    /// # Errors
+    /// Where a rank is lost.
+    pub fn stop_requested(&self, stop: &StopFlag) -> Result<Option<i32>, Error> {
+        let own = stop.requested();
+        if self.world().processes == 1 {
+            return Ok(own);
+        }
+        let said = own.unwrap_or(0).to_le_bytes();
+        let heard = self.exchange("requests to stop", &said)?;
+        let signals = heard.iter().filter_map(|said| said[..].try_into().ok());
+        Ok(signals.map(i32::from_le_bytes).find(|&signal| signal != 0))
+    }
+
     /// What every rank of the run says, by rank; all ranks of this process say the same.
     ///
     /// # Errors
@@ -194,15 +211,13 @@ impl Team {
 fn panicked(executor: &Executor, panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::Plugin {
-        plugin: format!("rank {}", executor.peers().rank()),
-        callback: "its thread".to_owned(),
-        file: None,
-        source: PluginError::new(ErrorCode::PANIC, text.unwrap_or("a panic without words")),
-    }
+    let text = format!("it panicked: {}", text.unwrap_or("without words"));
+    let peers = executor.peers();
+    let lost = peers.failed(&text);
+    lost.unwrap_or_else(|| Error::Peer(Lost::told(peers.rank(), text)))
 }
 
 /// Whether a rank failed because another one did.
 fn is_of_a_peer(error: &Error) -> bool {
-    matches!(error, Error::Plugin { source, .. } if source.code == ErrorCode::PEER)
+    matches!(error, Error::Peer(_))
 }

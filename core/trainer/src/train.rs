@@ -1,6 +1,7 @@
 //! A session -> a trained adapter or model, with every step on record.
 
 mod beginning;
+mod company;
 mod metrics;
 mod run;
 mod runner;

@@ -285,6 +285,7 @@ impl Executor {
         window: Window,
         regions: &[course::Region],
     ) -> crate::Result<()> {
+        self.peers.beat();
         thread_local! {
             /// The ranges of the launch at hand; reused, so that a step allocates nothing.
             static RANGES: RefCell<Vec<BufferRange>> = const { RefCell::new(Vec::new()) };

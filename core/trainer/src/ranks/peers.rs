@@ -231,6 +231,28 @@ impl Peers {
         Ok(parts.map(part).collect())
     }
 
+    /// A sign of life of this rank.
+    pub fn beat(&self) {
+        if let Some(watch) = &self.watch {
+            watch.beat(self.rank);
+        }
+    }
+
+    /// This rank begins optimizer step `step`, counted from 1.
+    pub fn step(&self, step: u64) {
+        if let Some(watch) = &self.watch {
+            watch.step(self.rank, step);
+        }
+    }
+
+    /// This rank fails: the others are told, and its groups are given up. What the loss of it is to all.
+    pub fn failed(&self, what: &str) -> Option<Error> {
+        let watch = self.watch.as_ref()?;
+        watch.failed(self.rank, what);
+        self.abort();
+        watch.verdict()
+    }
+
     /// The calls so far and the bytes that left this rank.
     pub fn counts(&self) -> Counts {
         self.counter.counts()

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use espalier_interface::{ErrorCode, Role};
 
 use super::beginning::Beginning;
+use super::company::joined;
 use super::metrics::Metrics;
 use super::runner::{Left, Runner};
-use super::weights::{Loading, joined};
+use super::weights::Loading;
 use super::{RunSummary, stored_dtype};
 use crate::Error;
 use crate::checkpoint::{self, Checkpoints, ResumeFrom};
@@ -224,6 +225,7 @@ fn begin<'a>(
         data,
         plan,
         others,
+        collectives,
         services,
     } = session;
     let data = data.ok_or_else(|| Error::Usage {
@@ -242,7 +244,7 @@ fn begin<'a>(
     };
     let mut plans = vec![plan];
     plans.extend(others);
-    let ranks = joined(plans, &components)?;
+    let ranks = joined(plans, &collectives, swapped.config(), stop)?;
     let fresh = beginning.checkpoint.is_none();
     let (executors, report) = loading.load_ranks(ranks, &|param| fresh || !param.trainable)?;
     let team = Team::new(executors);

@@ -72,7 +72,8 @@ impl Runner<'_> {
             other => other?,
         }
         self.swap_where_due(total)?;
-        if let Some(signal) = self.stop.requested().filter(|_| self.progress.step < total) {
+        let asked = self.live.team.stop_requested(self.stop)?;
+        if let Some(signal) = asked.filter(|_| self.progress.step < total) {
             return Err(self.stopped(signal)?);
         }
         let every = self.config.run.save_every;

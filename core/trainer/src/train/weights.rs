@@ -19,10 +19,12 @@ use crate::observer::{Event, Observer};
 use crate::params::Param;
 use crate::plan::RunPlan;
 use crate::ranks::Peers;
-use crate::select::Components;
+use crate::select::{Collectives, Components};
 use crate::stop::StopFlag;
 use crate::team::Team;
 use crate::{Error, memory};
+
+use super::company::joined;
 
 /// Allocates a plan's storage, loads every param and returns the executor.
 ///
@@ -70,7 +72,7 @@ pub fn load_team(
     config: &Config,
     model: &ModelDirectory,
     components: &Components,
-    plans: Vec<RunPlan>,
+    (plans, collectives): (Vec<RunPlan>, &Collectives),
     observer: &dyn Observer,
 ) -> Result<(Team, LoadReport), Error> {
     let stop = &StopFlag::new();
@@ -82,27 +84,9 @@ pub fn load_team(
         stop,
         inspector: None,
     };
-    let ranks = joined(plans, components)?;
+    let ranks = joined(plans, collectives, config, stop)?;
     let (executors, report) = loading.load_ranks(ranks, &|_| true)?;
     Ok((Team::new(executors), report))
-}
-
-/// The plans of this process's ranks, each with its way to the others.
-pub(crate) fn joined(
-    plans: Vec<RunPlan>,
-    _components: &Components,
-) -> Result<Vec<(RunPlan, Arc<Peers>)>, Error> {
-    let world = plans[0].demand.world;
-    let peers = match world.ranks {
-        1 => vec![Arc::new(Peers::alone())],
-        ranks => {
-            return Err(Error::Usage {
-                message: format!("this version trains on one rank, found {ranks}"),
-                next_step: "leave --ranks out, or set it to one".to_owned(),
-            });
-        }
-    };
-    Ok(plans.into_iter().zip(peers).collect())
 }
 
 /// All that params are loaded with.

@@ -1,0 +1,62 @@
+//! Plans of this process's ranks -> the same among their peers: joined, watched, and agreed on what they run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Error;
+use crate::config::Config;
+use crate::plan::RunPlan;
+use crate::ranks::{self, Peers, Watch};
+use crate::select::Collectives;
+use crate::stop::StopFlag;
+
+/// How long a rank waits for the others to begin: they may read more rows, or a slower disk.
+const TO_JOIN: Duration = Duration::from_secs(300);
+
+/// The plans of this process's ranks, each with its way to the others.
+///
+/// # Errors
+/// A rank that does not come; a process that cannot be watched.
+pub(crate) fn joined(
+    plans: Vec<RunPlan>,
+    collectives: &Collectives,
+    config: &Config,
+    stop: &StopFlag,
+) -> Result<Vec<(RunPlan, Arc<Peers>)>, Error> {
+    let world = plans[0].demand.world;
+    let peers = match world.ranks {
+        1 => vec![Peers::alone()],
+        _ => {
+            let timeout = Duration::from_secs(config.run.peer_timeout_secs);
+            let watch = Watch::start(world, timeout, stop);
+            let shards = plans[0].cutting.parts as u32;
+            let peers = ranks::join(&world, shards, collectives, &watch, TO_JOIN)?;
+            let each = world.ranks_per_process() as usize;
+            watch.meet(|said| {
+                let heard = exchange(&peers, "addresses", said)?;
+                Ok(heard.into_iter().step_by(each).collect())
+            })?;
+            peers
+        }
+    };
+    Ok(plans
+        .into_iter()
+        .zip(peers.into_iter().map(Arc::new))
+        .collect())
+}
+
+/// What every rank says, by rank, where all of this process say the same.
+fn exchange(peers: &[Peers], label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    let mut heard: Vec<Result<_, Error>> = std::thread::scope(|scope| {
+        let say = |peers: &'_ Peers| peers.exchange(label, said);
+        let saying: Vec<_> = peers
+            .iter()
+            .map(|peers| scope.spawn(move || say(peers)))
+            .collect();
+        let heard = saying.into_iter().map(|one| one.join());
+        heard
+            .map(|heard| heard.expect("an exchange does not panic"))
+            .collect()
+    });
+    heard.swap_remove(0)
+}
