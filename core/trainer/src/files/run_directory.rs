@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use tempfile::TempDir;
 
 use super::FileError;
 use super::atomic_file::{NAME_BYTES, write_error};
@@ -45,7 +46,12 @@ pub enum RunState {
 /// process, however it ends.
 #[derive(Debug)]
 pub struct RunDirectory {
+    /// Where this process writes.
     path: PathBuf,
+    /// The output directory itself.
+    home: PathBuf,
+    /// Where a process writes that has no part in the output directory; removed when it goes.
+    _aside: Option<TempDir>,
     state: RunState,
     lock: Option<File>,
 }
@@ -77,6 +83,8 @@ impl RunDirectory {
         let (state, found) = find_run(path);
         let claimed = RunDirectory {
             path: path.to_owned(),
+            home: path.to_owned(),
+            _aside: None,
             state,
             lock,
         };
@@ -90,7 +98,30 @@ impl RunDirectory {
         Ok(claimed)
     }
 
-    /// The directory.
+    /// The output directory `home` of a run of several processes, for one that does not write what
+    /// all of them have made: what it writes all the same is put aside and removed in the end.
+    ///
+    /// # Errors
+    ///
+    /// A temporary directory that cannot be made.
+    pub fn beside(home: &Path) -> Result<Self, FileError> {
+        let aside = tempfile::tempdir();
+        let aside = aside.map_err(|error| write_error(&std::env::temp_dir(), NAME_BYTES, error))?;
+        Ok(RunDirectory {
+            path: aside.path().to_owned(),
+            home: home.to_owned(),
+            _aside: Some(aside),
+            state: find_run(home).0,
+            lock: None,
+        })
+    }
+
+    /// The output directory, which other processes may share.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// The directory to write to.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -102,7 +133,7 @@ impl RunDirectory {
 
     /// What a finished run left, if it held one when it was claimed.
     pub fn finished(&self) -> Option<PathBuf> {
-        let mut saved = FINISHED.iter().map(|name| self.path.join(name));
+        let mut saved = FINISHED.iter().map(|name| self.home.join(name));
         let finished = self.state == RunState::Finished;
         saved.find(|path| finished && path.symlink_metadata().is_ok())
     }

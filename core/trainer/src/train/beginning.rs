@@ -11,6 +11,7 @@ use crate::checkpoint::{
 use crate::config::{Config, ResolvedConfig};
 use crate::files::{Continue, RunDirectory, RunState};
 use crate::observer::{Event, Observer};
+use crate::ranks::World;
 use crate::swap::{Mailbox, Swap, Swaps};
 
 /// A run's directory, and how far the run is.
@@ -27,9 +28,9 @@ pub(super) struct Beginning {
 
 impl Beginning {
     /// A directory that holds no run yet.
-    pub fn fresh(out: &Path) -> Result<Self, Error> {
-        let directory = RunDirectory::claim(out, Continue::Refuse)?;
-        Mailbox::of(out).clear()?;
+    pub fn fresh(out: &Path, world: World) -> Result<Self, Error> {
+        let directory = claimed(out, world, Continue::Refuse)?;
+        Mailbox::of(directory.path()).clear()?;
         Ok(Beginning {
             directory,
             checkpoint: None,
@@ -43,8 +44,13 @@ impl Beginning {
     ///
     /// # Errors
     /// Another process's directory; a checkpoint that is damaged or not there.
-    pub fn resumed(out: &Path, from: ResumeFrom, observer: &dyn Observer) -> Result<Self, Error> {
-        let directory = RunDirectory::claim(out, Continue::Resume)?;
+    pub fn resumed(
+        out: &Path,
+        world: World,
+        from: ResumeFrom,
+        observer: &dyn Observer,
+    ) -> Result<Self, Error> {
+        let directory = claimed(out, world, Continue::Resume)?;
         let run = recorded(&directory).unwrap_or_default();
         let mut resumptions = run["resumptions"].as_array().cloned().unwrap_or_default();
         let checkpoint = match directory.state() {
@@ -53,7 +59,7 @@ impl Beginning {
         };
         if directory.state() != RunState::Finished {
             // Asked of a process that is gone.
-            Mailbox::of(out).clear()?;
+            Mailbox::of(directory.path()).clear()?;
         }
         let swaps = match &checkpoint {
             Some(checkpoint) => Swaps::of(&checkpoint.manifest.run)?,
@@ -159,8 +165,16 @@ impl Beginning {
     }
 }
 
+/// The directory for this process: one of several writes what all of them have made.
+fn claimed(out: &Path, world: World, existing: Continue) -> Result<RunDirectory, Error> {
+    Ok(match world.writes() {
+        true => RunDirectory::claim(out, existing)?,
+        false => RunDirectory::beside(out)?,
+    })
+}
+
 /// What the directory's `run.json` holds; nothing where it cannot be read, as nothing depends on it.
 fn recorded(directory: &RunDirectory) -> Option<Json> {
-    let text = std::fs::read(directory.file("run.json")).ok()?;
+    let text = std::fs::read(directory.home().join("run.json")).ok()?;
     serde_json::from_slice(&text).ok()
 }

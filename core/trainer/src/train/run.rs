@@ -22,6 +22,7 @@ use crate::load::Inspector;
 use crate::memory::Meter;
 use crate::observer::{Event, Observer};
 use crate::plan::Purpose;
+use crate::ranks::World;
 use crate::record;
 use crate::registry::PluginIdentity;
 use crate::session::{Commons, Session};
@@ -85,14 +86,17 @@ impl<'a> Run<'a> {
             observer,
             stop,
         } = opening;
-        let resumed = from.map(|from| Beginning::resumed(out, from, observer));
+        let world = World::of_run(&resolved.config().run)?;
+        let resumed = from.map(|from| Beginning::resumed(out, world, from, observer));
         let resumed = resumed.transpose()?;
         if let Some(beginning) = &resumed
             && let Some(saved) = beginning.directory.finished()
         {
             beginning.check_finished(resolved.config())?;
             // Whoever finished it may have died before its report.
-            report::conclude(out, observer);
+            if world.writes() {
+                report::conclude(out, observer);
+            }
             return Ok(Opened::Finished(RunSummary::finished_before(saved)));
         }
         let swapped = match &resumed {
@@ -111,7 +115,7 @@ impl<'a> Run<'a> {
             None => session.plan.check(session.plan.available())?,
         }
         let backend = session.components.backend.identity.clone();
-        let beginning = resumed.map_or_else(|| Beginning::fresh(out), Ok)?;
+        let beginning = resumed.map_or_else(|| Beginning::fresh(out, world), Ok)?;
         let begun = begin(
             (resolved, swapped),
             session,
@@ -126,7 +130,7 @@ impl<'a> Run<'a> {
                 stop,
             }))),
             Err(error) => {
-                report::conclude(out, observer);
+                report::conclude(beginning.directory.path(), observer);
                 Err(error.naming(Role::BACKEND.0, &backend))
             }
         }
@@ -298,7 +302,7 @@ fn begin<'a>(
         later_swaps: beginning.later_swaps.clone().into(),
         mailbox: Mailbox::of(directory.path()),
         held_out: measuring.map(|_| HeldOutLog::of(directory.path())),
-        checkpoints: Checkpoints::of(directory.path()),
+        checkpoints: Checkpoints::of(directory.home()),
         metrics,
         saved: (progress.step > 0).then_some(progress.step),
         progress,

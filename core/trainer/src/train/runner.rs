@@ -189,9 +189,10 @@ impl Runner<'_> {
         if step == 0 || self.saved == Some(step) {
             return Ok(());
         }
+        let executor = self.live.team.only("a checkpoint")?;
         self.metrics.sync()?;
         let snapshot = Snapshot {
-            executor: self.live.team.first(),
+            executor,
             adapter: self.live.adapter(&self.base),
             run: &self.run,
             progress: &self.progress,
