@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value as Json;
+
 use crate::Error;
 use crate::config::Config;
 use crate::plan::RunPlan;
@@ -13,7 +15,8 @@ use crate::stop::StopFlag;
 /// How long a rank waits for the others to begin: they may read more rows, or a slower disk.
 const TO_JOIN: Duration = Duration::from_secs(300);
 
-/// The plans of this process's ranks, each with its way to the others.
+/// The plans of this process's ranks, each with its way to the others. All processes run the same from `step` on, as
+/// `circumstances` has it in `run.json`.
 ///
 /// # Errors
 /// A rank that does not come; a process that cannot be watched.
@@ -22,6 +25,7 @@ pub(crate) fn joined(
     collectives: &Collectives,
     config: &Config,
     stop: &StopFlag,
+    (circumstances, step): (&Json, u64),
 ) -> Result<Vec<(RunPlan, Arc<Peers>)>, Error> {
     let world = plans[0].demand.world;
     let peers = match world.ranks {
@@ -31,18 +35,21 @@ pub(crate) fn joined(
             let watch = Watch::start(world, timeout, stop);
             let shards = plans[0].cutting.parts as u32;
             let peers = ranks::join(&world, shards, collectives, &watch, TO_JOIN)?;
-            let each = world.ranks_per_process() as usize;
-            watch.meet(|said| {
-                let heard = exchange(&peers, "addresses", said)?;
-                Ok(heard.into_iter().step_by(each).collect())
-            })?;
+            watch.meet(|said| by_process(&peers, "addresses", said))?;
             peers
         }
     };
-    Ok(plans
-        .into_iter()
-        .zip(peers.into_iter().map(Arc::new))
-        .collect())
+    ranks::roll_call(&world, circumstances, step, |said| {
+        by_process(&peers, "roll call", said)
+    })?;
+    let peers = peers.into_iter().map(Arc::new);
+    Ok(plans.into_iter().zip(peers).collect())
+}
+
+/// What every process says, by process.
+fn by_process(peers: &[Peers], label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    let heard = exchange(peers, label, said)?;
+    Ok(heard.into_iter().step_by(peers.len()).collect())
 }
 
 /// What every rank says, by rank, where all of this process say the same.

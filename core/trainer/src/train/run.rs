@@ -248,7 +248,8 @@ fn begin<'a>(
     };
     let mut plans = vec![plan];
     plans.extend(others);
-    let ranks = joined(plans, &collectives, swapped.config(), stop)?;
+    let roll = (&circumstances, beginning.progress().step);
+    let ranks = joined(plans, &collectives, swapped.config(), stop, roll)?;
     let fresh = beginning.checkpoint.is_none();
     let (executors, report) = loading.load_ranks(ranks, &|param| fresh || !param.trainable)?;
     let team = Team::new(executors);

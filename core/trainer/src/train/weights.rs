@@ -8,6 +8,7 @@ use std::sync::Arc;
 use espalier_interface::schedule::Place;
 use espalier_interface::{BufferRange, HostMemory, Stream};
 use memmap2::MmapMut;
+use serde_json::Value as Json;
 
 use crate::bytes::Bytes;
 use crate::config::{Config, Init};
@@ -84,7 +85,7 @@ pub fn load_team(
         stop,
         inspector: None,
     };
-    let ranks = joined(plans, collectives, config, stop)?;
+    let ranks = joined(plans, collectives, config, stop, (&Json::Null, 0))?;
     let (executors, report) = loading.load_ranks(ranks, &|_| true)?;
     Ok((Team::new(executors), report))
 }
