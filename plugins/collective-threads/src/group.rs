@@ -6,10 +6,9 @@ use std::sync::Arc;
 use espalier_interface::{
     CollectiveCall, CollectiveOp, ErrorCode, Group, JoinRequest, PluginError, Result,
 };
-use espalier_kernels::ordered_sum::ordered_sum;
+use espalier_kernels::ordered_sum::{DTYPES, ordered_sum};
 
-use crate::call::Shown;
-use crate::room::{Next, Room};
+use crate::room::{Next, Room, Shown};
 
 /// A member of a group.
 pub struct Member {
@@ -39,7 +38,7 @@ impl Member {
     }
 
     /// The first member whose call is not the first's, in words.
-    fn disagreement(&self, shown: &[Shown]) -> Option<String> {
+    fn disagreement(&self, shown: &[CollectiveCall]) -> Option<String> {
         let other = shown.iter().position(|call| !call.agrees(&shown[0]))?;
         Some(format!(
             "its members make different calls: thread {} {}, thread {} {}",
@@ -48,30 +47,30 @@ impl Member {
     }
 
     /// Makes this member's part, after which all have theirs.
-    fn work(&self, shown: &[Shown]) -> Result<()> {
+    fn work(&self, shown: &[CollectiveCall]) -> Result<()> {
         let own = &shown[self.index];
-        let (members, count) = (shown.len(), own.count());
-        match own.op() {
+        let (members, count) = (shown.len(), own.count as usize);
+        match own.op {
             CollectiveOp::ALL_GATHER => {
                 for (index, other) in shown.iter().enumerate() {
-                    copy(other.send(0), own.recv(index * count), own.bytes(count));
+                    copy(other.send, own.recv_at(index * count), own.bytes(count));
                 }
             }
             CollectiveOp::REDUCE_SCATTER => {
-                self.sum(shown, self.index * count, own.recv(0), count)?;
+                self.sum(shown, self.index * count, own.recv, count)?;
             }
             CollectiveOp::BROADCAST => {
-                copy(shown[own.root()].send(0), own.recv(0), own.bytes(count));
+                copy(shown[own.root as usize].send, own.recv, own.bytes(count));
             }
             // All-reduce: each sums a slice, then takes the others'.
             _ => {
                 let slice = own.slice(self.index, members);
-                self.sum(shown, slice.start, own.recv(slice.start), slice.len())?;
+                self.sum(shown, slice.start, own.recv_at(slice.start), slice.len())?;
                 self.room.finish(Next::Work).map_err(|_| self.given_up())?;
                 for (index, other) in shown.iter().enumerate() {
                     let slice = own.slice(index, members);
                     let bytes = own.bytes(slice.len());
-                    copy(other.recv(slice.start), own.recv(slice.start), bytes);
+                    copy(other.recv_at(slice.start), own.recv_at(slice.start), bytes);
                 }
             }
         }
@@ -79,18 +78,24 @@ impl Member {
     }
 
     /// Adds `count` elements, from element `start` of what each sends, in the order of the members.
-    fn sum(&self, shown: &[Shown], start: usize, out: *mut u8, count: usize) -> Result<()> {
-        let parts: Vec<*const u8> = shown.iter().map(|call| call.send(start)).collect();
+    fn sum(
+        &self,
+        shown: &[CollectiveCall],
+        start: usize,
+        out: *mut u8,
+        count: usize,
+    ) -> Result<()> {
+        let parts: Vec<*const u8> = shown.iter().map(|call| call.send_at(start)).collect();
         // SAFETY: each member vouches for its memory and waits until all are done; this part is read and written by
         // this member alone. In place, `out` is where the own part begins.
-        unsafe { ordered_sum(shown[self.index].dtype(), &parts, out, count) }
+        unsafe { ordered_sum(shown[self.index].dtype, &parts, out, count) }
     }
 }
 
 impl Group for Member {
     fn call(&self, call: &CollectiveCall) -> Result<()> {
-        Shown::check(call, self.numbers.len())?;
-        let shown = self.room.show(self.index, Shown::new(call));
+        call.check(self.numbers.len(), &DTYPES)?;
+        let shown = self.room.show(self.index, Shown(*call));
         let shown = shown.map_err(|_| self.given_up())?;
         if let Some(what) = self.disagreement(&shown) {
             self.room.abort();

@@ -3,7 +3,6 @@
 //! A call is made of phases that all members of a group begin together: they show what they call, each makes its own part of
 //! the result from the others' memory, and none returns before all are done. Nothing is copied but the result.
 
-mod call;
 mod group;
 mod meeting;
 mod room;

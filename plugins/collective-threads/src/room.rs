@@ -3,10 +3,18 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::call::Shown;
+use espalier_interface::CollectiveCall;
 
 /// How often a member looks again before it sleeps: members that are not late come within microseconds.
 const LOOKS: usize = 200;
+
+/// What a member shows of its call.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown(pub CollectiveCall);
+
+// SAFETY: the addresses are followed only while the member that shows them waits for all others.
+#[allow(unsafe_code)]
+unsafe impl Send for Shown {}
 
 /// A room with a place for each member.
 pub struct Room {
@@ -58,7 +66,7 @@ impl Room {
     ///
     /// # Errors
     /// Where the group is given up.
-    pub fn show(&self, member: usize, call: Shown) -> Result<Vec<Shown>, Aborted> {
+    pub fn show(&self, member: usize, call: Shown) -> Result<Vec<CollectiveCall>, Aborted> {
         let mut state = self.lock();
         if !state.aborted {
             state.shown[member] = Some(call);
@@ -67,7 +75,7 @@ impl Room {
         let shown = self.lock().shown.clone();
         Ok(shown
             .into_iter()
-            .map(|call| call.expect("all have shown"))
+            .map(|call| call.expect("all have shown").0)
             .collect())
     }
 

@@ -4,9 +4,12 @@
 //! of memory that the collective can reach, and may be put on a stream of the device that has it; without one it is done
 //! when it returns. Sums are added in the order of the members, so that the same group gives the same bits each time.
 
+use std::fmt;
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{DType, Result};
+use crate::{DType, PluginError, Result};
 
 /// What the members of a group are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +65,28 @@ impl CollectiveOp {
     pub const ALL_REDUCE: CollectiveOp = CollectiveOp(3);
     /// `recv`, `[count]`, holds what member `root` has in `send`, `[count]`.
     pub const BROADCAST: CollectiveOp = CollectiveOp(4);
+
+    const NAMES: [(CollectiveOp, &'static str); 4] = [
+        (Self::ALL_GATHER, "all-gather"),
+        (Self::REDUCE_SCATTER, "reduce-scatter"),
+        (Self::ALL_REDUCE, "all-reduce"),
+        (Self::BROADCAST, "broadcast"),
+    ];
+
+    /// Its name; nothing for an id that this version does not know.
+    pub fn name(self) -> Option<&'static str> {
+        let known = Self::NAMES.iter().find(|(op, _)| *op == self);
+        known.map(|(_, name)| *name)
+    }
+}
+
+impl fmt::Display for CollectiveOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "collective op {}", self.0),
+        }
+    }
 }
 
 /// A call that all members of a group make together.
@@ -83,6 +108,75 @@ pub struct CollectiveCall {
     pub recv: *mut u8,
     /// Handle of the stream that the call is put on; null: it is done on return.
     pub stream: *const (),
+}
+
+impl CollectiveCall {
+    /// Checks what a member can check alone, in a group of `members` that sums `dtypes` in the host's memory.
+    ///
+    /// # Errors
+    /// `INVALID` or `UNSUPPORTED`, in words.
+    pub fn check(&self, members: usize, dtypes: &[DType]) -> Result<()> {
+        let (op, dtype) = (self.op, self.dtype);
+        if op.name().is_none() || !self.stream.is_null() {
+            let message =
+                format!("expected a call that is known here and on no stream, found {op}");
+            return Err(PluginError::unsupported(message));
+        }
+        let part = dtype.bytes().checked_mul(self.count);
+        let total = part.and_then(|bytes| bytes.checked_mul(members as u64));
+        if dtype.bytes() == 0 || total.is_none_or(|total| total > isize::MAX as u64) {
+            let message = format!("{self} of each of {members} members does not fit into memory");
+            return Err(PluginError::invalid(message));
+        }
+        let sums = matches!(op, CollectiveOp::REDUCE_SCATTER | CollectiveOp::ALL_REDUCE);
+        if sums && !dtypes.contains(&dtype) {
+            let known: Vec<String> = dtypes.iter().map(|dtype| dtype.name()).collect();
+            let message = format!(
+                "expected a sum in one of {}, found {dtype}",
+                known.join(", ")
+            );
+            return Err(PluginError::invalid(message));
+        }
+        if op == CollectiveOp::BROADCAST && self.root as usize >= members {
+            let message = format!("broadcast of member {}, of {members}", self.root);
+            return Err(PluginError::invalid(message));
+        }
+        Ok(())
+    }
+
+    /// Whether both are the same call, made by two members.
+    pub fn agrees(&self, other: &CollectiveCall) -> bool {
+        let key = |call: &CollectiveCall| (call.op, call.dtype, call.count, call.root);
+        key(self) == key(other)
+    }
+
+    /// The elements that member `index` of `members` sums for all of them, of an all-reduce.
+    pub fn slice(&self, index: usize, members: usize) -> Range<usize> {
+        let (count, members) = (u128::from(self.count), members as u128);
+        let at = |index: usize| (count * index as u128 / members) as usize;
+        at(index)..at(index + 1)
+    }
+
+    /// Bytes of `elements` elements.
+    pub fn bytes(&self, elements: usize) -> usize {
+        elements * self.dtype.bytes() as usize
+    }
+
+    /// What it sends, from element `start` on.
+    pub fn send_at(&self, start: usize) -> *const u8 {
+        self.send.wrapping_add(self.bytes(start))
+    }
+
+    /// Where it receives, from element `start` on.
+    pub fn recv_at(&self, start: usize) -> *mut u8 {
+        self.recv.wrapping_add(self.bytes(start))
+    }
+}
+
+impl fmt::Display for CollectiveCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} {}", self.op, self.count, self.dtype)
+    }
 }
 
 /// A collective.
