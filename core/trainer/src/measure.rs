@@ -1,4 +1,4 @@
-//! A device's own matrix product, timed: the rate against which a step's speed is held.
+//! A device's own matrix product and its copies from the host, timed: what a step's speed is foretold from and held against.
 
 use std::time::Instant;
 
@@ -14,6 +14,8 @@ use crate::error::{BackendCall, Result};
 const SIZE: u64 = 1024;
 /// Times it is run; the fastest counts.
 const REPEATS: usize = 4;
+/// Bytes of a copy that is timed: more than caches hold.
+const COPY_BYTES: u64 = 64 << 20;
 
 /// Floating-point operations a second of a dense `linear` in `compute`, the best of a few of 2 SIZE^3 operations each.
 ///
@@ -51,9 +53,7 @@ pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
         offset: i * bytes,
         bytes,
     });
-    let mut fastest = f64::INFINITY;
-    for _ in 0..REPEATS {
-        let begin = Instant::now();
+    let fastest = fastest_of(|| {
         let launched = device.launch(&Launch {
             kernel: prepared.kernel,
             stream: Stream(0),
@@ -68,10 +68,43 @@ pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
             scalars: &[],
         });
         launched.during("launch")?;
-        device.synchronize(Stream(0)).during("synchronize")?;
-        fastest = fastest.min(begin.elapsed().as_secs_f64());
-    }
+        device.synchronize(Stream(0)).during("synchronize")
+    })?;
     device.free(whole).during("free")?;
     device.free(workspace).during("free")?;
     Ok(2.0 * (SIZE * SIZE * SIZE) as f64 / fastest)
+}
+
+/// Bytes a second of a copy from host memory to the device's, the best of a few.
+///
+/// # Errors
+/// What the backend reports.
+pub fn upload_rate(device: &dyn Device) -> Result<f64> {
+    let bytes = vec![1; COPY_BYTES as usize];
+    let buffer = device
+        .alloc(COPY_BYTES, MemoryKind::DEVICE)
+        .during("alloc")?;
+    let range = BufferRange {
+        buffer,
+        offset: 0,
+        bytes: COPY_BYTES,
+    };
+    let fastest = fastest_of(|| {
+        let uploaded = device.upload(&bytes, range, Stream(0));
+        uploaded.during("upload")?;
+        device.synchronize(Stream(0)).during("synchronize")
+    })?;
+    device.free(buffer).during("free")?;
+    Ok(COPY_BYTES as f64 / fastest)
+}
+
+/// The least seconds of a few calls.
+fn fastest_of(mut call: impl FnMut() -> Result<()>) -> Result<f64> {
+    let mut fastest = f64::INFINITY;
+    for _ in 0..REPEATS {
+        let begin = Instant::now();
+        call()?;
+        fastest = fastest.min(begin.elapsed().as_secs_f64());
+    }
+    Ok(fastest)
 }

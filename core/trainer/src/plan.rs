@@ -1,10 +1,17 @@
 //! Config, components and a model's `config.json` -> everything known of a run before the first weight is read.
 
+mod arithmetic;
 pub mod assumed;
+pub mod auto;
 pub mod flops;
+mod host_memory;
+mod moved;
 pub mod report;
+pub mod speeds;
 pub mod table;
 mod text;
+mod timeline;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,7 +20,7 @@ use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::format::Format;
 use espalier_interface::model::{Model, UnitKind};
 use espalier_interface::schedule::{ShardingRequest, UnitBytes};
-use espalier_interface::{DType, Device, DeviceInfo, Quantizer, WeightLayout};
+use espalier_interface::{DType, Device, DeviceInfo, Quantizer, Sharding, WeightLayout};
 
 use crate::arena::aligned;
 use crate::config::{ComputeType, Config, ParamType, Recompute};
@@ -27,10 +34,17 @@ use crate::select::{Chosen, Components, PackedCheckpoint};
 use crate::splice;
 use crate::{Error, answer, load, memory};
 
+pub use arithmetic::Arithmetic;
 pub use assumed::Assumed;
+pub use auto::{Auto, Search};
 pub use flops::Flops;
-pub use report::PlanReport;
+pub use host_memory::HostMemory;
+pub use moved::{Moved, Mover};
+pub use report::{Asked, PlanReport};
+pub use speeds::{GivenSpeeds, Speeds};
 pub use table::MemoryPlan;
+pub use timeline::{StepTime, Timeline};
+pub use work::Work;
 
 /// The most that a micro-batch of the run holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +108,8 @@ pub struct RunPlan {
     pub program: Program,
     /// What generates beside it, in the same arena, while no step is at work there.
     pub generator: Option<Program>,
+    /// What the sharding strategy was asked to place.
+    pub request: ShardingRequest,
     /// The order of a step, laid out.
     pub course: Course,
     /// How what it moves is cut among ranks.
@@ -201,12 +217,15 @@ pub fn make(
         }
     };
     let request = sharding_request(&program, &params, dtypes, &device_info, demand);
-    let schedule = answer::schedule(&components.sharding, &request)?;
+    let (cutting, course) = lay_out(
+        &components.sharding,
+        &request,
+        &params,
+        demand.world,
+        dtypes,
+    )?;
     let backend = &components.backend;
     let programs = (&program, generator.as_ref());
-    let cutting = Cutting::new(&schedule, &params, demand.world);
-    let course = Course::of(&schedule, &request, &cutting.region_sizes(dtypes))
-        .map_err(|error| components.sharding.failed("schedule", error))?;
     let prepared = Prepared::new(
         device.as_ref(),
         programs,
@@ -228,7 +247,7 @@ pub fn make(
     };
     let memory = MemoryPlan::new(
         programs,
-        layout.sizes(),
+        &layout.sizes(),
         prepared.workspace_bytes,
         [program_bytes, loading],
     );
@@ -242,6 +261,7 @@ pub fn make(
         saved,
         program,
         generator,
+        request,
         course,
         cutting,
         dtypes,
@@ -253,6 +273,24 @@ pub fn make(
         memory,
         flops,
     })
+}
+
+/// What a strategy makes of a run: how its bytes are cut, and the order of a step.
+///
+/// # Errors
+/// What the strategy reports; a schedule that is not valid.
+fn lay_out(
+    sharding: &Chosen<dyn Sharding>,
+    request: &ShardingRequest,
+    params: &[Param],
+    world: World,
+    dtypes: Dtypes,
+) -> Result<(Cutting, Course), Error> {
+    let schedule = answer::schedule(sharding, request)?;
+    let cutting = Cutting::new(&schedule, params, world);
+    let course = Course::of(&schedule, request, &cutting.region_sizes(dtypes))
+        .map_err(|error| sharding.failed("schedule", error))?;
+    Ok((cutting, course))
 }
 
 impl Demand {
@@ -287,8 +325,64 @@ impl RunPlan {
     /// # Errors
     /// [`Error::OutOfMemory`] with both numbers.
     pub fn check(&self, available: u64) -> Result<(), Error> {
-        // What the program holds already is not among what is available.
-        self.check_needed(self.memory.needed(), available)
+        self.check_needed(self.needed(), available)?;
+        let (device, free) = (self.memory.on_device(), self.device_info.free_bytes);
+        match device <= free {
+            true => Ok(()),
+            false => Err(Error::OutOfMemory {
+                kind: self.device_info.name.clone(),
+                needed: crate::bytes::Bytes(device),
+                available: crate::bytes::Bytes(free),
+            }),
+        }
+    }
+
+    /// What the run needs of the memory that is [`RunPlan::available`]: of a machine's all its ranks together, of a device's
+    /// one rank. What the program holds already is not among it.
+    pub fn needed(&self) -> u64 {
+        match self.device_info.shares_host_memory {
+            true => {
+                let host = self.host_memory();
+                host.needed() - host.program
+            }
+            false => self.memory.on_device(),
+        }
+    }
+
+    /// What a machine's own memory must hold for all its ranks.
+    pub fn host_memory(&self) -> HostMemory {
+        HostMemory::of(self)
+    }
+
+    /// Whether a rank alone has all of its machine: nothing of it stays on the host beside its device.
+    pub fn is_alone(&self) -> bool {
+        let sizes = self.storage_layout().sizes();
+        let on_host = sizes.machine_copy + sizes.frozen_on_host + sizes.trained_on_host;
+        self.demand.world == World::ONE && on_host == 0
+    }
+
+    /// The same run under another strategy, to plan only: kernels stay those of the strategy before.
+    ///
+    /// # Errors
+    /// What the strategy reports; a schedule that is not valid.
+    pub fn shard_by(&mut self, sharding: &Chosen<dyn Sharding>) -> Result<(), Error> {
+        let world = self.demand.world;
+        let (cutting, course) = lay_out(sharding, &self.request, &self.params, world, self.dtypes)?;
+        (self.cutting, self.course) = (cutting, course);
+        self.memory = self.memory.placed_as(&self.storage_layout().sizes());
+        Ok(())
+    }
+
+    /// The time of a step of `work` at `speeds`.
+    pub fn step_time(&self, work: Work, speeds: Speeds) -> StepTime {
+        let timeline = Timeline {
+            mover: Mover::of(self),
+            course: &self.course,
+            flops: Flops::of_units(&self.program),
+            speeds,
+            work,
+        };
+        timeline.step()
     }
 
     /// As [`RunPlan::check`], of a run that needs `needed` bytes beside the program's.
@@ -337,7 +431,13 @@ impl RunPlan {
 
     /// How param number `index` comes by its segments, if it is packed.
     pub fn packing(&self, index: usize) -> Option<load::Packing<'_>> {
-        load::packing(&self.quantizers, &self.saved, index)
+        match self.saved.get(&index) {
+            Some(saved) => Some(load::Packing::Saved(saved)),
+            None => {
+                let quantizer = self.quantizers.get(&index);
+                quantizer.map(load::Packing::Encode)
+            }
+        }
     }
 
     /// Elements of all params of the model and the adapter, and of the trained ones.

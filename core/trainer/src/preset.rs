@@ -21,6 +21,7 @@ presets![
     "llama2-70b",
     "llama3-8b",
     "llama3-70b",
+    "llama3.1-405b",
     "llama3.2-1b",
     "llama3.2-3b",
     "tinyllama-1.1b",

@@ -80,6 +80,22 @@ impl Chosen<dyn Quantizer> {
     }
 }
 
+impl Chosen<dyn Sharding> {
+    /// The sharding strategy `name` with these options.
+    ///
+    /// # Errors
+    /// As [`Registry::create_sharding`].
+    pub fn sharding(
+        registry: &Registry,
+        name: &str,
+        options: &Section,
+        services: &'static dyn Services,
+    ) -> Result<Self, RegistryError> {
+        let made = registry.create_sharding(name, options, services)?;
+        Ok(Chosen::of(made))
+    }
+}
+
 /// The components of a run.
 pub struct Components {
     /// Model family.
@@ -231,10 +247,12 @@ impl<'a> Selection<'a> {
     pub fn sharding(&self) -> Result<Chosen<dyn Sharding>, Error> {
         let name = self.named(Role::SHARDING).unwrap_or("single");
         let options = self.options(Role::SHARDING, name);
-        let made = self
-            .registry
-            .create_sharding(name, &options, self.services)?;
-        Ok(Chosen::of(made))
+        Ok(Chosen::sharding(
+            self.registry,
+            name,
+            &options,
+            self.services,
+        )?)
     }
 
     /// The compute backend.

@@ -20,7 +20,7 @@ use crate::registry::{Registry, SearchPath};
 use crate::select::{self, Collectives, Components};
 use crate::stop::StopFlag;
 use crate::threads::HostServices;
-use crate::{bytes::Bytes, sections};
+use crate::{bytes::Bytes, preset, sections};
 
 pub use rows::{Rows, RunData};
 
@@ -109,33 +109,55 @@ impl Session {
         ground.plan_rows(purpose, data.transpose()?, meter)
     }
 
-    /// As [`Session::open`], to plan only: for another machine, or for `preset`, a model of which there is nothing but its
+    /// As [`Session::open`], to plan only: for other machines, or for `preset`, a model of which there is nothing but its
     /// config. A preset has no tokenizer, so that rows are not read and the largest micro-batch is the config's.
     ///
     /// # Errors
-    /// As [`Session::open`].
+    /// As [`Session::open`]; a preset that is unknown.
     pub fn open_to_plan(
         resolved: &ResolvedConfig,
-        preset: Option<ModelDirectory>,
+        preset: Option<&str>,
         assumed: Assumed,
+        commons: &Commons,
         observer: &dyn Observer,
     ) -> Result<Self, Error> {
-        let (purpose, stop) = (Purpose::Train, StopFlag::new());
-        let commons = Commons::start(resolved.config(), &stop)?;
-        let reads_rows = preset.is_none();
+        let purpose = Purpose::Train;
         let mut ground = match preset {
-            Some(preset) => Ground::of(resolved, preset, purpose, &commons)?,
-            None => Ground::open(resolved, purpose, &commons)?,
+            Some(name) => Ground::of(resolved, preset::model(name)?, purpose, commons)?,
+            None => Ground::open(resolved, purpose, commons)?,
         };
         for (_, info) in &mut ground.devices {
             assumed.replace(info);
         }
-        let rows = match reads_rows {
-            true => ground.read_rows(purpose, observer, &stop)?,
-            false => None,
+        ground.world = assumed.world(ground.world)?;
+        let rows = match (preset, &commons.rows) {
+            (Some(_), _) => None,
+            (None, Some(rows)) => Some(rows.clone()),
+            (None, None) => ground.read_rows(purpose, observer, &StopFlag::new())?,
         };
         let data = rows.map(|rows| rows.into_data(&ground, purpose));
         ground.plan_rows(purpose, data.transpose()?, &Meter::whole_process())
+    }
+
+    /// The rows that plans of one model share, where the config names any.
+    ///
+    /// # Errors
+    /// The first fault of the files.
+    pub fn rows_to_plan(
+        resolved: &ResolvedConfig,
+        commons: &Commons,
+        observer: &dyn Observer,
+    ) -> Result<Option<Rows>, Error> {
+        let ground = Ground::open(resolved, Purpose::Train, commons)?;
+        ground.read_rows(Purpose::Train, observer, &StopFlag::new())
+    }
+
+    /// The ranks that a plan is for.
+    ///
+    /// # Errors
+    /// More ranks than any world has.
+    pub fn world_to_plan(resolved: &ResolvedConfig, assumed: &Assumed) -> Result<World, Error> {
+        assumed.world(World::of_run(&resolved.config().run)?)
     }
 
     /// A session to generate in. `demand` says, once the model is known, how much is generated at once.

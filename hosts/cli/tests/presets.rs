@@ -7,12 +7,13 @@ use serde_json::Value as Json;
 
 /// Parameters of the published checkpoints. Those of Llama 2 and of Llama 3 8B and 70B were looked up (of Llama 2 less the
 /// buffers of rotary embeddings that its files still hold); the others are what their known shapes come to.
-const PUBLISHED: [(&str, u64); 13] = [
+const PUBLISHED: [(&str, u64); 14] = [
     ("llama2-7b", 6_738_415_616),
     ("llama2-13b", 13_015_864_320),
     ("llama2-70b", 68_976_648_192),
     ("llama3-8b", 8_030_261_248),
     ("llama3-70b", 70_553_706_496),
+    ("llama3.1-405b", 405_853_388_800),
     ("llama3.2-1b", 1_235_814_400),
     ("llama3.2-3b", 3_212_749_824),
     ("tinyllama-1.1b", 1_100_048_384),
@@ -183,8 +184,8 @@ fn wrong_words_are_refused_with_what_to_do() {
             ["--model", "cannot be used with"],
         ),
         (
-            "--preset llama3-8b --assume 2x24GiB",
-            ["2 devices", "--assume 24.00GiB"],
+            "--preset llama3-8b --assume 24GiB --link-gbs 0",
+            ["--link-gbs", "a number above 0"],
         ),
         (
             "--preset llama3-8b --assume 24GB",

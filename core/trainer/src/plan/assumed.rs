@@ -1,19 +1,22 @@
-//! `2x24GiB` and `64GiB` -> a machine that is planned for in place of this one.
+//! `2x24GiB` and `64GiB` -> machines that are planned for in place of this one.
 
 use std::str::FromStr;
 
 use espalier_interface::DeviceInfo;
-use serde::Serialize;
 
-use super::{MemoryPlan, RunPlan};
+use super::{HostMemory, MemoryPlan, RunPlan};
 use crate::Error;
 use crate::bytes::Bytes;
+use crate::ranks::World;
+
+/// Most ranks of an assumed world.
+const MOST_RANKS: u32 = 1 << 16;
 
 /// Devices with memory of their own: `24GiB`, or `2x24GiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Devices {
     /// How many.
-    pub count: u64,
+    pub count: u32,
     /// Memory of each.
     pub memory: Bytes,
 }
@@ -25,7 +28,7 @@ impl FromStr for Devices {
         let (count, memory) = match text.split_once('x') {
             None => (1, text),
             Some((count, memory)) => match count.trim().parse() {
-                Ok(count) if count > 0 => (count, memory),
+                Ok(count) if (1..=MOST_RANKS).contains(&count) => (count, memory),
                 _ => return Err(format!("expected a number of devices, found `{count}`")),
             },
         };
@@ -36,53 +39,63 @@ impl FromStr for Devices {
     }
 }
 
-/// What is assumed of the machine; what is left out is this machine's.
+/// What is assumed of the machines; what is left out is this machine's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assumed {
-    /// A device with memory of its own.
-    pub device: Option<Bytes>,
-    /// Host memory that a run can have.
+    /// Devices of each machine, with memory of their own, a rank for each.
+    pub devices: Option<Devices>,
+    /// Host memory of each machine that a run can have.
     pub host: Option<Bytes>,
-}
-
-/// What a run takes of the host beside a device with memory of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct HostMemory {
-    /// The program itself.
-    pub program: u64,
-    /// While loading: one weight in f32, the encoder's workspace, and the weight packed on its way to the device.
-    pub loading: u64,
-    /// What is assumed to be there; unset where nothing was said.
-    pub available: Option<u64>,
+    /// Machines, with a process each.
+    pub machines: Option<u32>,
 }
 
 impl Assumed {
-    /// Assumes `devices` and `host` memory.
+    /// The ranks of the assumed machines in place of those that are `here`.
     ///
     /// # Errors
-    /// [`Error::Usage`] for more than one device.
-    pub fn new(devices: Option<Devices>, host: Option<Bytes>) -> Result<Self, Error> {
-        match devices {
-            Some(Devices { count, memory }) if count > 1 => Err(Error::Usage {
+    /// [`Error::Usage`] for more ranks than any world has.
+    pub fn world(&self, here: World) -> Result<World, Error> {
+        if self.devices.is_none() && self.machines.is_none() {
+            return Ok(here);
+        }
+        let processes = self.machines.unwrap_or(1);
+        let asked = here.ranks_per_process();
+        let ranks = self.devices.map_or(asked, |devices| devices.count);
+        if asked > 1 && asked != ranks {
+            return Err(Error::Usage {
                 message: format!(
-                    "{count} devices of {memory} are assumed, and this version plans for one: it \
-                     cannot divide a model among devices yet"
+                    "{ranks} devices are assumed, and {asked} ranks are asked for: each device has a rank"
                 ),
                 next_step: format!(
-                    "plan for one of them (--assume {}), or for one with the memory of all",
-                    memory.to_string().replace(' ', "")
+                    "leave --ranks out, or assume {asked} devices (--assume {asked}xSIZE)"
                 ),
-            }),
-            devices => Ok(Assumed {
-                device: devices.map(|devices| devices.memory),
-                host,
-            }),
+            });
         }
+        let all = ranks
+            .checked_mul(processes)
+            .filter(|&all| all <= MOST_RANKS);
+        let Some(ranks) = all else {
+            return Err(Error::Usage {
+                message: format!(
+                    "{processes} machines of {ranks} ranks are more than {MOST_RANKS} ranks"
+                ),
+                next_step:
+                    "assume fewer machines (--machines), or fewer devices on each (--assume)"
+                        .to_owned(),
+            });
+        };
+        Ok(World {
+            ranks,
+            processes,
+            processes_per_machine: 1,
+            process: 0,
+        })
     }
 
     /// Puts what is assumed into the place of what `info` says of the real device, the stand-in.
     pub fn replace(&self, info: &mut DeviceInfo) {
-        let Some(memory) = self.device else {
+        let Some(Devices { memory, .. }) = self.devices else {
             return;
         };
         info.name = format!("an assumed device of {memory}");
@@ -92,7 +105,7 @@ impl Assumed {
         info.exact_memory = false;
     }
 
-    /// Memory that the plan's device can have.
+    /// Memory that a rank of the plan can have: its device's, or its machine's where that is the same.
     pub fn available(&self, plan: &RunPlan) -> u64 {
         match self.host {
             Some(host) if plan.device_info.shares_host_memory => host.0,
@@ -100,39 +113,44 @@ impl Assumed {
         }
     }
 
-    /// The device's part of a plan's memory and, where a device of its own is assumed, the host's.
+    /// A rank's part of a plan's memory and, unless one rank has all of its machine, the machine's.
     pub fn divide(&self, plan: &RunPlan) -> (MemoryPlan, Option<HostMemory>) {
-        if self.device.is_none() {
+        let shares = plan.device_info.shares_host_memory;
+        if shares && plan.is_alone() {
             return (plan.memory, None);
         }
-        let device = MemoryPlan {
+        let rank = MemoryPlan {
             program: 0,
             loading: 0,
             ..plan.memory
         };
-        let packed = plan
-            .quantizers
-            .keys()
-            .map(|&index| plan.params[index].bytes());
-        let host = HostMemory {
-            program: plan.memory.program,
-            loading: plan.memory.loading + packed.max().unwrap_or(0),
-            available: self.host.map(|host| host.0),
+        (rank, Some(self.machine(plan)))
+    }
+
+    /// The memory of each machine of a plan, and what there is of it.
+    pub fn machine(&self, plan: &RunPlan) -> HostMemory {
+        let mut host = plan.host_memory();
+        host.available = match (self.host, plan.device_info.shares_host_memory) {
+            (Some(host), _) => Some(host.0),
+            // What the programs hold is not among what is available.
+            (None, true) => Some(plan.available().saturating_add(host.program)),
+            (None, false) => None,
         };
-        (device, Some(host))
-    }
-}
-
-impl HostMemory {
-    /// Bytes in all.
-    pub fn needed(&self) -> u64 {
-        self.program + self.loading
+        host
     }
 
-    /// Whether it is there, as far as that was said.
-    pub fn fits(&self) -> bool {
-        self.available
-            .is_none_or(|available| self.needed() <= available)
+    /// Whether a plan fits each device and each machine.
+    pub fn fits(&self, plan: &RunPlan) -> bool {
+        let (rank, host) = self.divide(plan);
+        let on_device = match plan.device_info.shares_host_memory && self.host.is_some() {
+            true => true,
+            false => rank.on_device() <= plan.device_info.free_bytes,
+        };
+        on_device
+            && match host {
+                Some(host) => host.fits(),
+                None => plan.needed() <= self.available(plan),
+            }
     }
 }
 
@@ -154,9 +172,26 @@ mod tests {
     }
 
     #[test]
-    fn more_devices_than_one_are_refused() {
-        let devices = "2x24GiB".parse().expect("devices");
-        let error = Assumed::new(Some(devices), None).expect_err("two");
-        assert!(error.to_string().contains("2 devices"), "{error}");
+    fn a_rank_for_each_device_and_a_process_for_each_machine() {
+        let assumed = Assumed {
+            devices: Some("2x24GiB".parse().expect("devices")),
+            machines: Some(3),
+            ..Assumed::default()
+        };
+        let world = assumed.world(World::ONE).expect("six ranks");
+        assert_eq!((world.ranks, world.processes), (6, 3));
+        assert_eq!((world.ranks_per_machine(), world.machines()), (2, 3));
+        assert_eq!(Assumed::default().world(world).expect("as it is"), world);
+        let many = Assumed {
+            machines: Some(u32::MAX),
+            ..assumed
+        };
+        let error = many.world(World::ONE).expect_err("too many");
+        assert!(error.to_string().contains("machines of 2 ranks"), "{error}");
+        let error = assumed.world(World::threads(4)).expect_err("two for four");
+        assert!(
+            error.to_string().contains("4 ranks are asked for"),
+            "{error}"
+        );
     }
 }

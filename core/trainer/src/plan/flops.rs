@@ -1,6 +1,7 @@
 //! A program -> the floating-point operations of a step, for the speed of light.
 
 use espalier_interface::graph::Dim;
+use espalier_interface::model::UnitKind;
 use espalier_interface::{KernelRequest, Operand};
 
 use crate::data::MicroBatch;
@@ -28,6 +29,31 @@ impl Flops {
         flops
     }
 
+    /// The operations of each unit's forward and backward action; what is computed again is counted here. A head's forward
+    /// action is both.
+    pub fn of_units(program: &Program) -> Vec<[Self; 2]> {
+        let units = program.units.iter();
+        let of_unit = units.map(|unit| {
+            let [mut forward, mut backward] = [&unit.forward, &unit.backward].map(|steps| {
+                let mut flops = Flops::default();
+                steps.iter().for_each(|step| flops.add(step));
+                flops
+            });
+            if unit.kind == UnitKind::Head {
+                forward.per_token += backward.per_token;
+                forward.per_pair += backward.per_pair;
+                backward = Flops::default();
+            }
+            [forward, backward]
+        });
+        of_unit.collect()
+    }
+
+    /// Operations for a micro-batch of `tokens` tokens and `pairs` pairs of one and another that it may attend to.
+    pub fn times(&self, tokens: f64, pairs: f64) -> f64 {
+        self.per_token as f64 * tokens + self.per_pair as f64 * pairs
+    }
+
     fn add(&mut self, step: &Step) {
         let request = &step.request;
         let weight = |request: &KernelRequest| request.params[0].shape.iter().product::<u64>();
@@ -45,16 +71,20 @@ impl Flops {
 
     /// Operations for a micro-batch.
     pub fn micro_batch(&self, micro: &MicroBatch) -> u64 {
-        let pairs: u64 = micro
-            .cu_seqlens
-            .windows(2)
-            .map(|ends| {
-                let length = (ends[1] - ends[0]) as u64;
-                length * (length + 1) / 2
-            })
-            .sum();
-        self.per_token * micro.tokens.len() as u64 + self.per_pair * pairs
+        self.per_token * micro.tokens.len() as u64 + self.per_pair * pairs_of(micro)
     }
+}
+
+/// Pairs of a token and one that it may attend to.
+pub fn pairs_of(micro: &MicroBatch) -> u64 {
+    let ends = micro.cu_seqlens.windows(2);
+    ends.map(|ends| causal_pairs((ends[1] - ends[0]) as u64))
+        .sum()
+}
+
+/// As [`pairs_of`], of one sequence.
+pub fn causal_pairs(length: u64) -> u64 {
+    length * (length + 1) / 2
 }
 
 /// The fixed extents of an operand multiplied.

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::assumed::HostMemory;
-use super::{Assumed, MemoryPlan};
+use super::{
+    Arithmetic, Assumed, Auto, GivenSpeeds, HostMemory, MemoryPlan, Speeds, StepTime, Work,
+};
 use crate::Error;
+use crate::config::Config;
 use crate::measure;
+use crate::ranks::World;
 use crate::session::Session;
 
 /// A plan in numbers; as JSON the answer of `host plan --json`.
@@ -17,6 +20,9 @@ pub struct PlanReport {
     pub model: String,
     /// The quantizer by which its checkpoint is packed already, so that nothing is encoded anew.
     pub packed_by: Option<String>,
+    /// How it was found, where it was searched for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto: Option<Auto>,
     /// Components, one a role.
     pub plugins: Vec<String>,
     /// Parameters in all, and those that are trained.
@@ -31,15 +37,17 @@ pub struct PlanReport {
     pub max_tokens: u64,
     /// Sequences of the micro-batch that has most.
     pub max_sequences: u64,
-    /// Device.
+    /// The ranks.
+    pub world: World,
+    /// The device of each rank.
     pub device: String,
     /// True where its memory is exact, not estimated.
     pub exact: bool,
     /// The backend that was asked for the workspace of kernels in place of the assumed device's own.
     pub stand_in: Option<String>,
-    /// The host's part, where the device is an assumed one with memory of its own.
+    /// The memory of each machine, unless it is that of its only rank.
     pub host: Option<HostMemory>,
-    /// Bytes by category.
+    /// Bytes of each rank by category.
     pub memory: MemoryPlan,
     /// Frozen weights by how they are stored.
     pub weights_by_layout: BTreeMap<String, u64>,
@@ -53,8 +61,19 @@ pub struct PlanReport {
     pub available_bytes: u64,
     /// Whether the run fits.
     pub fits: bool,
-    /// Bytes that a step moves between host and device or between ranks.
+    /// The products and quotients that memory and traffic come from.
+    pub arithmetic: Arithmetic,
+    /// Whether the text shows them.
+    #[serde(skip)]
+    pub explains: bool,
+    /// Bytes that a rank moves in a step, over all links.
     pub bytes_moved_per_step: u64,
+    /// The work of a step: the first of the rows, or one of sequences as long as the config allows.
+    pub work: Work,
+    /// The speeds that a step's time is foretold with.
+    pub speeds: Speeds,
+    /// That time.
+    pub time: StepTime,
     /// Floating-point operations of the first step.
     pub step_flops: u64,
     /// The device's measured matrix-product rate in the compute dtype, operations a second; not of an assumed device.
@@ -63,41 +82,49 @@ pub struct PlanReport {
     pub light_step_secs: Option<f64>,
 }
 
-impl PlanReport {
-    /// The report of a session.
-    ///
-    /// # Errors
-    /// What the backend reports while its rate is measured.
-    pub fn new(session: &Session) -> Result<Self, Error> {
-        PlanReport::of(session, &Assumed::default())
-    }
+/// What a plan is made for beside a config.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Asked {
+    /// The machines.
+    pub assumed: Assumed,
+    /// How fast they are.
+    pub speeds: GivenSpeeds,
+    /// Whether the text shows the arithmetic.
+    pub explains: bool,
+}
 
-    /// The report of a session that was opened for an assumed machine.
+impl PlanReport {
+    /// The report of a session that was opened for what was asked.
     ///
     /// # Errors
-    /// As [`PlanReport::new`].
-    pub fn of(session: &Session, assumed: &Assumed) -> Result<Self, Error> {
+    /// What the backend reports while it is measured.
+    pub fn of(session: &Session, config: &Config, asked: &Asked) -> Result<Self, Error> {
         let plan = &session.plan;
-        let rate = match assumed.device {
-            None => Some(measure::gemm_rate(
-                plan.device.as_ref(),
-                plan.dtypes.compute,
-            )?),
+        let assumed = &asked.assumed;
+        let rate = match assumed.devices {
+            None => {
+                let device = plan.device.as_ref();
+                Some(measure::gemm_rate(device, plan.dtypes.compute)?)
+            }
             Some(_) => None,
+        };
+        let speeds = match rate {
+            Some(rate) => Speeds::measured(plan, asked.speeds, rate)?,
+            None => Speeds::assumed(asked.speeds),
         };
         let (memory, host) = assumed.divide(plan);
         let summary = session.summary();
         let rows = session.data.as_ref().map(|data| &data.train);
-        let step_flops = match rows.filter(|rows| rows.total_steps() > 0) {
-            Some(rows) => {
-                let micro_batches = &rows.step(0)?.micro_batches;
-                micro_batches
-                    .iter()
-                    .map(|micro| plan.flops.micro_batch(micro))
-                    .sum()
-            }
-            None => 0,
+        let ranks = u64::from(plan.demand.world.ranks);
+        let work = match rows {
+            Some(rows) => Work::of_rows(rows, ranks)?,
+            None => Work::of_config(&config.data, ranks),
         };
+        let step_flops = match rows.is_some() {
+            true => work.flops(plan.flops),
+            false => 0,
+        };
+        let time = plan.step_time(work, speeds);
         let available = assumed.available(plan);
         let backend = &session.components.backend.identity.component;
         Ok(PlanReport {
@@ -107,6 +134,7 @@ impl PlanReport {
                 .quantizers
                 .packed()
                 .map(|packed| packed.component().to_owned()),
+            auto: None,
             plugins: summary.plugins,
             num_params: summary.num_params,
             num_trained_params: summary.num_trained_params,
@@ -114,18 +142,24 @@ impl PlanReport {
             total_steps: summary.total_steps,
             max_tokens: plan.demand.limits.max_tokens,
             max_sequences: plan.demand.limits.max_sequences,
+            world: plan.demand.world,
             device: plan.device_info.name.clone(),
             exact: plan.device_info.exact_memory,
-            stand_in: assumed.device.map(|_| backend.clone()),
+            stand_in: assumed.devices.map(|_| backend.clone()),
             memory,
             weights_by_layout: plan.weights_by_layout(),
             step_peak_bytes: memory.step_peak(),
             loading_peak_bytes: memory.loading_peak(),
             peak_bytes: memory.peak(),
             available_bytes: available,
-            fits: memory.needed() <= available && host.is_none_or(|host| host.fits()),
+            fits: assumed.fits(plan),
             host,
-            bytes_moved_per_step: 0,
+            arithmetic: Arithmetic::of(plan),
+            explains: asked.explains,
+            bytes_moved_per_step: time.moved.total(),
+            work,
+            speeds,
+            time,
             step_flops,
             gemm_flops_per_sec: rate,
             light_step_secs: rate.map(|rate| step_flops as f64 / rate),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::executor::Sizes;
 use crate::program::Program;
 
-/// Bytes by category. Their sum is the peak of a step; loading has a peak of its own.
+/// Bytes of a rank by category. Their sum is the peak of a step; loading has a peak of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryPlan {
@@ -43,7 +43,7 @@ impl MemoryPlan {
     /// `program_bytes` and `loading_bytes` in bytes; see the fields of those names.
     pub fn new(
         (program, generator): (&Program, Option<&Program>),
-        sizes: Sizes,
+        sizes: &Sizes,
         workspace: u64,
         [program_bytes, loading_bytes]: [u64; 2],
     ) -> Self {
@@ -51,19 +51,28 @@ impl MemoryPlan {
             let step = program.arena.bytes();
             generator.arena.bytes().saturating_sub(step)
         });
-        MemoryPlan {
-            weights: sizes.frozen,
-            trainable: sizes.trainable,
-            gradients: sizes.gradients,
-            optimizer: sizes.optimizer,
+        let passes = MemoryPlan {
             saved_activations: program.arena.saved,
             arena: program.arena.passing + program.arena.work + sizes.batch,
             logits: program.arena.logits,
             kv_cache: program.arena.cache + beyond,
             workspace,
-            collective: sizes.regions,
             program: program_bytes,
             loading: loading_bytes,
+            ..MemoryPlan::default()
+        };
+        passes.placed_as(sizes)
+    }
+
+    /// The plan of the same passes where the rank's bytes lie elsewhere.
+    pub fn placed_as(&self, sizes: &Sizes) -> Self {
+        MemoryPlan {
+            weights: sizes.frozen,
+            trainable: sizes.trainable,
+            gradients: sizes.gradients,
+            optimizer: sizes.optimizer,
+            collective: sizes.regions,
+            ..*self
         }
     }
 
@@ -87,6 +96,11 @@ impl MemoryPlan {
         self.peak() - self.program
     }
 
+    /// What a device with memory of its own must hold; loading takes the host's.
+    pub fn on_device(&self) -> u64 {
+        self.step_peak() - self.program
+    }
+
     /// The categories of a step with their names, in the order in which they are printed.
     pub fn categories(&self) -> [(&'static str, u64); 11] {
         [
@@ -99,7 +113,7 @@ impl MemoryPlan {
             ("logits chunk", self.logits),
             ("kv cache", self.kv_cache),
             ("kernel workspace", self.workspace),
-            ("collective buffers", self.collective),
+            ("in flight", self.collective),
             ("program", self.program),
         ]
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::PlanReport;
+use super::speeds::Source;
 use crate::bytes::Bytes;
 use crate::report::number::duration;
 
@@ -11,8 +12,15 @@ const BAR_COLUMNS: u64 = 24;
 
 impl fmt::Display for PlanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(auto) = &self.auto {
+            write!(f, "{auto}")?;
+        }
         self.run(f)?;
         self.memory(f)?;
+        if self.explains {
+            write!(f, "{}", self.arithmetic)?;
+        }
+        self.moved(f)?;
         self.time(f)
     }
 }
@@ -31,6 +39,13 @@ impl PlanReport {
             "params     {} in all, {} trained ({percent:.2} %)",
             self.num_params, self.num_trained_params
         )?;
+        if self.world.ranks > 1 {
+            let machines = match self.world.machines() {
+                1 => "one machine".to_owned(),
+                machines => format!("{machines} machines"),
+            };
+            writeln!(f, "world      {} ranks on {machines}", self.world.ranks)?;
+        }
         writeln!(
             f,
             "run        {}; at most {} tokens of {} sequences at once",
@@ -45,60 +60,135 @@ impl PlanReport {
 
     /// The categories that take anything, the peaks, and whether that fits.
     fn memory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\nmemory on {} (one rank)", self.device)?;
+        let ranks = match self.world.ranks {
+            1 => "one rank".to_owned(),
+            ranks => format!("each of {ranks} ranks"),
+        };
+        writeln!(f, "\nmemory on {} ({ranks})", self.device)?;
         let categories = self.memory.categories();
+        self.categories(f, &categories, self.step_peak_bytes)?;
+        row(f, "peak of a step", self.step_peak_bytes)?;
+        row(f, "peak while loading", self.loading_peak_bytes)?;
+        if let Some(host) = &self.host {
+            match self.world.machines() {
+                1 => writeln!(f, "\nmemory of the machine")?,
+                machines => writeln!(f, "\nmemory of each of {machines} machines")?,
+            }
+            let peak = host.step_peak();
+            self.categories(f, &host.categories(), peak)?;
+            row(f, "peak of a step", peak)?;
+            row(f, "peak while loading", host.loading_peak)?;
+        }
+        self.verdict(f)
+    }
+
+    fn categories(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        categories: &[(&str, u64)],
+        peak: u64,
+    ) -> fmt::Result {
         let largest = categories.iter().map(|(_, bytes)| *bytes).max();
         let largest = largest.unwrap_or(0).max(1);
-        for (name, bytes) in categories.into_iter().filter(|(_, bytes)| *bytes > 0) {
-            let share = 100.0 * bytes as f64 / self.step_peak_bytes as f64;
+        let whole: u64 = self.weights_by_layout.values().sum();
+        for &(name, bytes) in categories.iter().filter(|(_, bytes)| *bytes > 0) {
+            let share = 100.0 * bytes as f64 / peak as f64;
             let bar = "#".repeat((bytes * BAR_COLUMNS).div_ceil(largest) as usize);
             let size = Bytes(bytes).to_string();
             writeln!(f, "  {name:<20} {size:>12}  {share:>5.1} %  {bar}")?;
-            if name == "weights" {
+            if name == "weights" && bytes == whole {
                 for (layout, bytes) in &self.weights_by_layout {
                     let size = Bytes(*bytes).to_string();
                     writeln!(f, "    as {layout:<15} {size:>12}")?;
                 }
             }
         }
-        writeln!(f, "  {:-<33}", "")?;
-        row(f, "peak of a step", self.step_peak_bytes)?;
-        row(f, "peak while loading", self.loading_peak_bytes)?;
-        if let Some(host) = &self.host {
-            writeln!(f, "\nmemory on its host")?;
-            row(f, "program", host.program)?;
-            row(f, "weights on their way", host.loading)?;
-        }
+        writeln!(f, "  {:-<33}", "")
+    }
+
+    fn verdict(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.fits { "fits" } else { "does not fit" };
-        write!(
-            f,
-            "  {verdict}: {} more needed, {} available{}",
-            Bytes(self.memory.needed()),
-            Bytes(self.available_bytes),
-            match (&self.stand_in, self.exact) {
-                (Some(_), _) => " (assumed)",
-                (None, true) => "",
-                (None, false) => " (an estimate)",
+        let note = match (&self.stand_in, self.exact) {
+            (Some(_), _) => " (assumed)",
+            (None, true) => "",
+            (None, false) => " (an estimate)",
+        };
+        let on_device = |needed| {
+            let there = Bytes(self.available_bytes);
+            format!("{} more needed, {there} available{note}", Bytes(needed))
+        };
+        let Some(host) = &self.host else {
+            let needed = on_device(self.memory.needed());
+            return writeln!(f, "  {verdict}: {needed}");
+        };
+        let available = host.available.map_or_else(
+            || "not asked for: see --host-memory".to_owned(),
+            |bytes| format!("{} available", Bytes(bytes)),
+        );
+        let on_host = format!("on the host {}, {available}", Bytes(host.needed()));
+        match host.devices {
+            0 => {
+                let needed = on_device(self.memory.on_device());
+                writeln!(f, "  {verdict}: {needed}; {on_host}")
             }
-        )?;
-        if let Some(host) = &self.host {
-            let available = host.available.map_or_else(
-                || "not asked for: see --host-memory".to_owned(),
-                |bytes| format!("{} available", Bytes(bytes)),
-            );
-            write!(f, "; on the host {}, {available}", Bytes(host.needed()))?;
+            _ => writeln!(f, "  {verdict}: {on_host}{note}"),
         }
-        writeln!(f)
+    }
+
+    fn moved(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moved = &self.time.moved;
+        if moved.total() == 0 {
+            return Ok(());
+        }
+        writeln!(f, "\nmoved in a step, by each rank")?;
+        for (link, bytes) in [
+            ("host to device", moved.host_to_device),
+            ("device to host", moved.device_to_host),
+            ("from other ranks", moved.between_ranks),
+            ("from other machines", moved.between_machines),
+        ] {
+            if bytes > 0 {
+                row(f, link, bytes)?;
+            }
+        }
+        Ok(())
     }
 
     fn time(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(backend) = &self.stand_in {
-            return writeln!(
+            writeln!(
                 f,
-                "\nThe device is not here: workspace of kernels as the {backend} backend needs it, \
-                 and no prediction of time."
-            );
+                "\nThe device is not here: workspace of kernels as the {backend} backend needs it."
+            )?;
         }
+        self.light(f)?;
+        if self.work.step_tokens == 0 {
+            return Ok(());
+        }
+        let speeds = &self.speeds;
+        let source = match speeds.source {
+            Source::Measured => "measured",
+            Source::Assumed => "assumed",
+        };
+        writeln!(
+            f,
+            "\ntime of a step of {} tokens, foretold ({source}: {:.3} TFLOP/s a rank, {:.1} GB/s to its host)",
+            self.work.step_tokens,
+            speeds.flops / 1e12,
+            speeds.link / 1e9,
+        )?;
+        let time = &self.time;
+        seconds(f, "computing", time.compute_secs)?;
+        if time.moving_secs > 0.0 {
+            seconds(f, "moving bytes", time.moving_secs)?;
+            seconds(f, "  beside computing", time.hidden_secs)?;
+        }
+        seconds(f, "step", time.secs)?;
+        writeln!(f, "  {:<20} {:>12.1}", "tokens/s", time.tokens_per_sec)
+    }
+
+    /// What no step is faster than.
+    fn light(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(rate), Some(step_secs)) = (self.gemm_flops_per_sec, self.light_step_secs) else {
             return Ok(());
         };
@@ -119,17 +209,14 @@ impl PlanReport {
             let all = duration(all);
             writeln!(f, "  {:<20} {all:>12}", format!("{steps} such steps"))?;
         }
-        let moved = Bytes(self.bytes_moved_per_step).to_string();
-        match self.bytes_moved_per_step {
-            0 => Ok(()),
-            _ => writeln!(
-                f,
-                "  bytes moved a step   {moved:>12}  between host and device"
-            ),
-        }
+        Ok(())
     }
 }
 
 fn row(f: &mut fmt::Formatter<'_>, name: &str, bytes: u64) -> fmt::Result {
     writeln!(f, "  {name:<20} {:>12}", Bytes(bytes).to_string())
+}
+
+fn seconds(f: &mut fmt::Formatter<'_>, name: &str, secs: f64) -> fmt::Result {
+    writeln!(f, "  {name:<20} {secs:>10.3} s")
 }

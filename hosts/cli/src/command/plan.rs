@@ -6,22 +6,36 @@ use anyhow::Result;
 use espalier_trainer::config::{Need, resolve};
 use espalier_trainer::error::Error;
 use espalier_trainer::observer::Unobserved;
-use espalier_trainer::plan::{Assumed, PlanReport};
-use espalier_trainer::preset;
-use espalier_trainer::session::Session;
+use espalier_trainer::plan::{PlanReport, Search};
+use espalier_trainer::session::{Commons, Session};
+use espalier_trainer::stop::StopFlag;
 
 use crate::arguments::PlanArguments;
 
 /// Makes the plan and prints it.
 pub fn run(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
-    let resolved = resolve(&arguments.run.sources()).map_err(Error::from)?;
-    let preset = arguments.preset.as_deref().map(preset::model).transpose()?;
+    let mut resolved = resolve(&arguments.run.sources()).map_err(Error::from)?;
+    let preset = arguments.preset.as_deref();
     if preset.is_none() {
         resolved.require(&[Need::Model]).map_err(Error::from)?;
     }
-    let assumed = Assumed::new(arguments.assume, arguments.host_memory)?;
-    let session = Session::open_to_plan(&resolved, preset, assumed, &Unobserved)?;
-    let report = PlanReport::of(&session, &assumed)?;
+    let asked = arguments.asked();
+    let mut auto = None;
+    let search = Search {
+        resolved: &resolved,
+        preset,
+        asked: &asked,
+    };
+    if arguments.auto || search.is_left_open()? {
+        let (found, chosen) = search.run(&Unobserved)?;
+        (auto, resolved) = (Some(found), chosen);
+    }
+    let commons = Commons::start(resolved.config(), &StopFlag::new())?;
+    let session = Session::open_to_plan(&resolved, preset, asked.assumed, &commons, &Unobserved)?;
+    let report = PlanReport {
+        auto,
+        ..PlanReport::of(&session, resolved.config(), &asked)?
+    };
     if arguments.json {
         serde_json::to_writer_pretty(&mut *out, &report)?;
         writeln!(out)?;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use espalier_trainer::config::{Need, resolve};
 use espalier_trainer::error::Error;
 use espalier_trainer::observer::{All, Observer, Unobserved};
-use espalier_trainer::plan::PlanReport;
+use espalier_trainer::plan::{Asked, PlanReport};
 use espalier_trainer::session::Session;
 use espalier_trainer::shell;
 use espalier_trainer::tensorboard::TensorBoard;
@@ -26,7 +26,11 @@ pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write
         let needs = [Need::Model, Need::Data];
         resolved.require(&needs).map_err(Error::from)?;
         let session = Session::open(&resolved, &Unobserved)?;
-        write!(out, "\n{}", PlanReport::new(&session)?)?;
+        write!(
+            out,
+            "\n{}",
+            PlanReport::of(&session, resolved.config(), &Asked::default())?
+        )?;
         return Ok(());
     }
     let needs = [Need::Model, Need::Data, Need::Out];

@@ -1,0 +1,41 @@
+//! A config -> the ways in which its micro-batches can be run: what is computed again, and how many sequences at once.
+
+use crate::config::{Origin, Recompute, ResolvedConfig};
+use crate::ranks::World;
+
+/// A way to run the passes of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Passes {
+    /// What is computed again in the backward pass.
+    pub recompute: Recompute,
+    /// Sequences at once on a rank; unset where `data.pack_tokens` decides.
+    pub micro_batch: Option<u64>,
+}
+
+/// All ways that leave what the user set.
+pub(super) fn all(resolved: &ResolvedConfig, world: World) -> Vec<Passes> {
+    let config = resolved.config();
+    let set = |key: &str| resolved.origin(key) != Origin::Default;
+    let recomputes = match set("model.recompute") {
+        true => vec![config.model.recompute],
+        false => vec![Recompute::None, Recompute::Selective, Recompute::Layer],
+    };
+    let data = &config.data;
+    let micro_batches = match (data.pack_tokens, set("data.micro_batch")) {
+        (Some(_), _) => vec![None],
+        (None, true) => vec![Some(data.micro_batch as u64)],
+        (None, false) => {
+            let most = (data.batch_size as u64).div_ceil(u64::from(world.ranks));
+            let powers = (0..).map(|power| 1 << power);
+            powers.take_while(|&n: &u64| n <= most).map(Some).collect()
+        }
+    };
+    let each = |recompute| {
+        let micro_batches = micro_batches.iter();
+        micro_batches.map(move |&micro_batch| Passes {
+            recompute,
+            micro_batch,
+        })
+    };
+    recomputes.into_iter().flat_map(each).collect()
+}

@@ -1,0 +1,96 @@
+//! Ranks of a machine and where their bytes lie -> what the machine's own memory must hold, by category.
+
+use serde::Serialize;
+
+use super::RunPlan;
+use crate::params::Param;
+
+/// Bytes of a machine's host memory by category, all its ranks together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HostMemory {
+    /// Frozen weights that stay on the host: the machine's one copy, or the parts of its ranks.
+    pub weights: u64,
+    /// Trainable params, reduced gradients and the optimizer's moments, where they stay on the host.
+    pub trained: u64,
+    /// What ranks have on devices whose memory is the host's.
+    pub devices: u64,
+    /// The program, once a process.
+    pub program: u64,
+    /// While loading: a weight in f32 and the encoder's workspace for each rank, and what is on its way to its places.
+    pub loading: u64,
+    /// Peak while loading.
+    pub loading_peak: u64,
+    /// What is assumed to be there; unset where nothing was said.
+    pub available: Option<u64>,
+}
+
+impl HostMemory {
+    /// The memory of each machine of a plan's world.
+    pub fn of(plan: &RunPlan) -> Self {
+        let (rank, world, sizes) = (
+            &plan.memory,
+            plan.demand.world,
+            plan.storage_layout().sizes(),
+        );
+        let ranks = u64::from(world.ranks_per_machine());
+        let shares = plan.device_info.shares_host_memory;
+        let on_device = |bytes: u64| if shares { ranks * bytes } else { 0 };
+        let mut host = HostMemory {
+            weights: sizes.machine_copy + ranks * sizes.frozen_on_host,
+            trained: ranks * sizes.trained_on_host,
+            devices: on_device(rank.on_device()),
+            program: rank.program * u64::from(world.processes_per_machine),
+            loading: ranks * rank.loading + on_the_way(plan),
+            ..HostMemory::default()
+        };
+        let placed = on_device(rank.weights + rank.trainable);
+        host.loading_peak = host.weights + host.trained + placed + host.program + host.loading;
+        host
+    }
+
+    /// The categories of a step with their names, in the order in which they are printed.
+    pub fn categories(&self) -> [(&'static str, u64); 4] {
+        [
+            ("weights", self.weights),
+            ("trained, and its state", self.trained),
+            ("devices", self.devices),
+            ("program", self.program),
+        ]
+    }
+
+    /// Peak of a training step.
+    pub fn step_peak(&self) -> u64 {
+        self.categories().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Bytes in all.
+    pub fn needed(&self) -> u64 {
+        self.step_peak().max(self.loading_peak)
+    }
+
+    /// Whether it is there, as far as that was said.
+    pub fn fits(&self) -> bool {
+        self.available
+            .is_none_or(|available| self.needed() <= available)
+    }
+}
+
+/// The most that is on its way to its places while loading: a unit of which every rank takes its part; for a rank alone a
+/// packed weight, or nothing where it is encoded in its place. What ends as its machine's copy is there already.
+fn on_the_way(plan: &RunPlan) -> u64 {
+    if plan.is_alone() {
+        let packed = plan.quantizers.keys();
+        let packed = packed.map(|&index| plan.params[index].bytes());
+        return match plan.device_info.shares_host_memory {
+            true => 0,
+            false => packed.max().unwrap_or(0),
+        };
+    }
+    let in_place = plan.storage_layout().sizes().machine_copy > 0;
+    let mut units = vec![0; plan.program.units.len()];
+    let passes = |param: &&Param| param.trainable || !in_place;
+    for param in plan.params.iter().filter(passes) {
+        units[param.unit] += param.bytes();
+    }
+    units.into_iter().max().unwrap_or(0)
+}

@@ -1,0 +1,101 @@
+//! How fast a rank computes and how fast bytes reach it: given, assumed or measured.
+
+use serde::Serialize;
+
+use super::RunPlan;
+use crate::error::Result;
+use crate::measure;
+
+/// Where speeds come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Timed on the device that is here.
+    Measured,
+    /// Those of the assumed machine: what was not given is that of a consumer card of 2022 in a PCIe 4.0 slot of 16 lanes.
+    Assumed,
+}
+
+/// What was said of speeds; what was not is measured or assumed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GivenSpeeds {
+    /// 10^12 operations a second of a rank.
+    pub compute_tflops: Option<f64>,
+    /// 10^9 bytes a second between a device and its host, in each direction.
+    pub link_gbs: Option<f64>,
+    /// 10^9 bytes a second between devices of a machine.
+    pub peer_gbs: Option<f64>,
+    /// 10^9 bytes a second into a machine from others.
+    pub network_gbs: Option<f64>,
+}
+
+/// The speeds that a step's time is foretold with.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Speeds {
+    /// Where those come from that were not given.
+    pub source: Source,
+    /// Floating-point operations a second of a rank's matrix products.
+    pub flops: f64,
+    /// Bytes a second between a device and its host, in each direction.
+    pub link: f64,
+    /// Bytes a second from the other devices of a machine.
+    pub peers: f64,
+    /// Bytes a second into a machine from the others, for all its ranks together.
+    pub network: f64,
+}
+
+/// Matrix products of an RTX 4090 in bf16 under QLoRA: 61 % of its 165 TFLOP/s, 477 tokens/s of 70B on two of them.
+///
+/// # Source
+/// AnswerDotAI/fsdp_qlora, benchmarks_03_2024.md.
+const CONSUMER_FLOPS: f64 = 100e12;
+/// What copies from pinned memory reach over PCIe 4.0 x16, of 31.5 GB/s.
+const PCIE_4_X16: f64 = 25e9;
+/// Ethernet of 10 Gbit/s.
+const ETHERNET_10G: f64 = 1.25e9;
+
+impl Speeds {
+    /// The speeds of an assumed machine. Devices of one machine reach each other through its memory.
+    pub fn assumed(given: GivenSpeeds) -> Self {
+        let link = given.link_gbs.map_or(PCIE_4_X16, giga);
+        Speeds {
+            source: Source::Assumed,
+            flops: given.compute_tflops.map_or(CONSUMER_FLOPS, |t| t * 1e12),
+            link,
+            peers: given.peer_gbs.map_or(link, giga),
+            network: given.network_gbs.map_or(ETHERNET_10G, giga),
+        }
+    }
+
+    /// The speeds of the device that is here, whose products were timed, as a rank has them where all ranks of the machine
+    /// work at once. The network cannot be measured by one machine.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn measured(plan: &RunPlan, given: GivenSpeeds, gemm_rate: f64) -> Result<Self> {
+        let device = plan.device.as_ref();
+        let sharing = match plan.device_info.shares_host_memory {
+            true => f64::from(plan.demand.world.ranks_per_machine()),
+            false => 1.0,
+        };
+        let flops = given
+            .compute_tflops
+            .map_or(gemm_rate / sharing, |t| t * 1e12);
+        let link = match given.link_gbs {
+            Some(gbs) => giga(gbs),
+            None => measure::upload_rate(device)? / sharing,
+        };
+        Ok(Speeds {
+            source: Source::Measured,
+            flops,
+            ..Speeds::assumed(GivenSpeeds {
+                link_gbs: Some(link / 1e9),
+                ..given
+            })
+        })
+    }
+}
+
+fn giga(gbs: f64) -> f64 {
+    gbs * 1e9
+}
