@@ -431,13 +431,7 @@ impl RunPlan {
 
     /// How param number `index` comes by its segments, if it is packed.
     pub fn packing(&self, index: usize) -> Option<load::Packing<'_>> {
-        match self.saved.get(&index) {
-            Some(saved) => Some(load::Packing::Saved(saved)),
-            None => {
-                let quantizer = self.quantizers.get(&index);
-                quantizer.map(load::Packing::Encode)
-            }
-        }
+        load::packing(&self.quantizers, &self.saved, index)
     }
 
     /// Elements of all params of the model and the adapter, and of the trained ones.

@@ -39,6 +39,11 @@ impl Team {
         &self.0
     }
 
+    /// As [`Team::executors`], for whoever is to change them.
+    pub(crate) fn into_executors(self) -> Vec<Executor> {
+        self.0
+    }
+
     /// All ranks of the run.
     pub fn world(&self) -> World {
         self.first().peers().world()

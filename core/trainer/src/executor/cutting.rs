@@ -36,16 +36,6 @@ impl Cutting {
         }
     }
 
-    /// The same runs, each of them whole.
-    pub fn uncut(&self) -> Cutting {
-        Cutting {
-            placements: vec![Placement::default(); self.placements.len()],
-            runs: self.runs.clone(),
-            parts: 1,
-            wire: None,
-        }
-    }
-
     /// Whether gradients and moments of a unit are cut, or lie apart from those of the units that are not.
     pub fn is_cut(&self, unit: usize) -> bool {
         self.placements[unit].optimizer != Place::Replicated

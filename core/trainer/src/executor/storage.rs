@@ -330,12 +330,6 @@ impl Storage {
         }
     }
 
-    /// A unit's frozen run, where it lies whole on the device.
-    pub(crate) fn frozen_run(&self, unit: usize) -> Option<BufferRange> {
-        let part = self.parts.get(&Part::Frozen(unit))?;
-        Some(part.whole())
-    }
-
     /// Lets a unit's frozen run be fetched from the machine's copy.
     pub(crate) fn set_machine_copy(&mut self, unit: usize, copy: BufferRange) {
         self.frozen[unit] = Some(copy);

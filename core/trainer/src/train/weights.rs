@@ -1,21 +1,17 @@
 //! A plan -> its storage on the device with every param in its place.
 
-use std::any::Any;
 use std::collections::HashSet;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use espalier_interface::schedule::Place;
-use espalier_interface::{BufferRange, HostMemory, Stream};
-use memmap2::MmapMut;
+use espalier_interface::schedule::Part;
 use serde_json::Value as Json;
 
-use crate::bytes::Bytes;
+use crate::Error;
 use crate::config::{Config, Init};
 use crate::error::BackendCall;
-use crate::executor::{Executor, Kept, Storage, StorageLayout};
-use crate::files::{AdapterDirectory, ModelDirectory};
-use crate::load::{Inspector, LoadReport, Loader, Origin};
+use crate::executor::{Executor, Storage};
+use crate::files::{AdapterDirectory, ModelDirectory, TensorStore};
+use crate::load::{self, Inspector, LoadReport, Loader, Origin, RankLoader, Staging, agree};
 use crate::observer::{Event, Observer};
 use crate::params::Param;
 use crate::plan::RunPlan;
@@ -23,7 +19,6 @@ use crate::ranks::Peers;
 use crate::select::{Collectives, Components};
 use crate::stop::StopFlag;
 use crate::team::Team;
-use crate::{Error, memory};
 
 use super::company::joined;
 
@@ -104,16 +99,8 @@ pub(crate) struct Loading<'a> {
 impl Loading<'_> {
     /// Loads every param.
     pub fn all(&self, plan: RunPlan) -> Result<(Executor, LoadReport), Error> {
-        self.load(plan, |_| true)
-    }
-
-    fn load(
-        &self,
-        plan: RunPlan,
-        wanted: impl Fn(&Param) -> bool,
-    ) -> Result<(Executor, LoadReport), Error> {
         let peers = Arc::new(Peers::alone());
-        let (mut executors, report) = self.load_ranks(vec![(plan, peers)], &wanted)?;
+        let (mut executors, report) = self.load_ranks(vec![(plan, peers)], &|_| true)?;
         Ok((executors.swap_remove(0), report))
     }
 
@@ -121,7 +108,7 @@ impl Loading<'_> {
     pub fn load_ranks(
         &self,
         ranks: Vec<(RunPlan, Arc<Peers>)>,
-        wanted: &dyn Fn(&Param) -> bool,
+        wanted: &(dyn Fn(&Param) -> bool + Sync),
     ) -> Result<(Vec<Executor>, LoadReport), Error> {
         let (first, _) = &ranks[0];
         if let Some(saved) = &self.components.saved_adapter {
@@ -141,73 +128,79 @@ impl Loading<'_> {
         self.load_staged(ranks, wanted)
     }
 
-    /// Loads units whole on the first rank's device, and gives every rank its part of them.
+    /// Loads units whole in memory that the machine's ranks share, and gives every rank its part of them.
     fn load_staged(
         &self,
         ranks: Vec<(RunPlan, Arc<Peers>)>,
-        wanted: &dyn Fn(&Param) -> bool,
+        wanted: &(dyn Fn(&Param) -> bool + Sync),
     ) -> Result<(Vec<Executor>, LoadReport), Error> {
         let (first, _) = &ranks[0];
-        let device = Arc::clone(&first.device);
-        let cutting = first.cutting.uncut();
-        let stage = Storage::new(
-            &device,
-            &StorageLayout {
-                cutting: &cutting,
-                region_bytes: 0,
-                batch: [0, 0],
-                scratch: [0, 0],
-                ..first.storage_layout()
-            },
-        );
-        let stage = stage.during("alloc")?;
-        let report = self.fill(first, &stage, |_, param| wanted(param))?;
+        let staging = Staging::new(first);
+        let (quantizers, saved) = (first.quantizers.clone(), first.saved.clone());
         let mut executors = Vec::with_capacity(ranks.len());
         for (plan, peers) in ranks {
             let storage = plan.storage()?;
             executors.push(Executor::new(plan, storage, peers)?);
         }
-        let mut copied: Vec<(usize, u64)> = Vec::new();
-        let mut copy_bytes = 0;
-        for (unit, place) in executors[0].placements().iter().enumerate() {
-            if place.frozen == Place::Host {
-                copied.push((unit, copy_bytes));
-                copy_bytes += cutting.runs[unit].frozen_bytes;
-            }
-        }
-        let mut copy = HostCopy::new(copy_bytes)?;
-        for (unit, runs) in cutting.runs.iter().enumerate() {
-            let read = |from: BufferRange| {
-                let mut run = vec![0; from.bytes as usize];
-                let read = device.download(from, &mut run, Stream(0));
-                read.during("download").map(|()| run)
+        let team = Team::new(executors);
+        let mut loaded = team.each(|executor| {
+            let stage = staging.open(executor.peers())?;
+            let opened = agree(
+                executor.peers(),
+                "opening the model's files",
+                self.tensors(),
+            );
+            let tensors = opened?;
+            let loader = RankLoader {
+                params: executor.params(),
+                device: &executor.device().0,
+                stage: &stage,
+                member: executor.peers(),
+                origin: &|param| self.origin(param, tensors.as_ref()),
+                packing: &|index| load::packing(&quantizers, &saved, index),
+                seed: self.config.run.seed,
+                observer: self.observer,
+                stop: self.stop,
+                inspector: self.inspector,
             };
-            if let Some(from) = stage.frozen_run(unit) {
-                let run = read(from)?;
-                if let Some((_, offset)) = copied.iter().find(|(copied, _)| *copied == unit) {
-                    copy.bytes_mut()[*offset as usize..][..run.len()].copy_from_slice(&run);
-                }
-                let mut ranks = executors.iter();
-                let placed = ranks.try_for_each(|executor| executor.place_frozen(unit, &run));
-                placed.during("upload")?;
-            }
-            if runs.elements > 0 {
-                let run = read(stage.kept(unit, Kept::Values))?;
-                let mut ranks = executors.iter();
-                let placed = ranks.try_for_each(|executor| executor.place_values(unit, &run));
-                placed.during("upload")?;
-            }
-        }
+            let report = loader.load(&|_, param| wanted(param), &mut |run| {
+                let placed = match run.part {
+                    Part::Frozen => executor.place_frozen(run.unit, run.bytes),
+                    _ => executor.place_values(run.unit, run.bytes),
+                };
+                placed.during("upload")
+            })?;
+            Ok((stage, report))
+        })?;
+        let mut executors = team.into_executors();
+        let (stage, report) = loaded.swap_remove(0);
+        let copied = stage.layout.copies();
         if !copied.is_empty() {
-            let copy = Arc::new(copy);
             for executor in &mut executors {
-                let owner = Arc::clone(&copy) as Arc<dyn Any + Send + Sync>;
-                executor
-                    .lend(owner, copy.memory(), &copied)
-                    .during("import")?;
+                let copy = Arc::clone(&stage.copy);
+                let memory = copy.memory();
+                executor.lend(copy, memory, &copied).during("import")?;
             }
         }
         Ok((executors, report))
+    }
+
+    /// The model's files, if it does not begin with random numbers.
+    fn tensors(&self) -> Result<Option<TensorStore>, Error> {
+        match self.config.model.init {
+            Init::Random => Ok(None),
+            Init::Checkpoint => Ok(Some(self.model.tensors()?)),
+        }
+    }
+
+    /// Where a param comes from.
+    fn origin<'o>(&'o self, param: &Param, tensors: Option<&'o TensorStore>) -> Origin<'o> {
+        let saved = self.components.saved_adapter.as_ref();
+        match (param.kind, tensors, saved) {
+            (Some(_), Some(tensors), _) => Origin::Files(tensors),
+            (None, _, Some(saved)) => Origin::Files(saved.tensors()),
+            _ => Origin::Random,
+        }
     }
 
     /// Loads the params that are `wanted`, given their indices, into their places in `storage`.
@@ -217,25 +210,18 @@ impl Loading<'_> {
         storage: &Storage,
         wanted: impl Fn(usize, &Param) -> bool,
     ) -> Result<LoadReport, Error> {
-        let tensors = match self.config.model.init {
-            Init::Random => None,
-            Init::Checkpoint => Some(self.model.tensors()?),
-        };
-        let saved = self.components.saved_adapter.as_ref();
-        let loader = Loader::new(plan.device.as_ref(), storage, self.config.run.seed);
+        let tensors = self.tensors()?;
+        let loader = Loader::new(plan.device.as_ref(), self.config.run.seed);
         let mut loader = loader.shown_to(self.inspector);
         let total = plan.params.len() as u64;
         let total_bytes = plan.params.iter().map(Param::bytes).sum();
         let mut bytes = 0;
         for (index, param) in plan.params.iter().enumerate() {
             self.stop.check()?;
-            let origin = match (param.kind, &tensors, saved) {
-                (Some(_), Some(tensors), _) => Origin::Files(tensors),
-                (None, _, Some(saved)) => Origin::Files(saved.tensors()),
-                _ => Origin::Random,
-            };
             if wanted(index, param) {
-                loader.load(index, param, origin, plan.packing(index))?;
+                let origin = self.origin(param, tensors.as_ref());
+                let packing = plan.packing(index);
+                loader.load((index, param), storage.param(index), origin, packing)?;
             }
             let done = index as u64 + 1;
             bytes += param.bytes();
@@ -248,33 +234,6 @@ impl Loading<'_> {
             });
         }
         Ok(loader.report())
-    }
-}
-
-/// The machine's copy of frozen units.
-struct HostCopy(MmapMut);
-
-impl HostCopy {
-    /// `bytes` bytes, and the tail that devices may read.
-    fn new(bytes: u64) -> Result<Self, Error> {
-        let map = MmapMut::map_anon(bytes as usize + 64).map_err(|_| Error::OutOfMemory {
-            kind: "host".to_owned(),
-            needed: Bytes(bytes),
-            available: Bytes(memory::available_bytes().unwrap_or(0)),
-        })?;
-        Ok(HostCopy(map))
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-
-    /// The memory as devices take it.
-    #[allow(unsafe_code)]
-    fn memory(&self) -> HostMemory {
-        let address = NonNull::from(&self.0[..]).cast();
-        // SAFETY: a mapping is page-aligned and has the tail; whoever borrows it holds on to this.
-        unsafe { HostMemory::new(address, self.0.len() as u64 - 64) }
     }
 }
 
