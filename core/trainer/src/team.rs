@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use espalier_interface::ErrorCode;
+
 use crate::Error;
 use crate::data::{Schedule, Step};
 use crate::error::chain;
@@ -84,14 +86,10 @@ impl Team {
             return Ok(vec![act(one)?]);
         }
         let guarded = |executor: &Executor| {
+            let _acting = executor.peers().acts();
             let done = catch_unwind(AssertUnwindSafe(|| act(executor)));
             let done = done.unwrap_or_else(|panic| Err(panicked(executor, panic.as_ref())));
-            if let Err(error) = &done
-                && !is_of_a_peer(error)
-            {
-                executor.peers().failed(&chain(error));
-            }
-            done
+            done.map_err(|error| told(executor, error))
         };
         let done: Vec<Result<T, Error>> = std::thread::scope(|scope| {
             let ranks: Vec<_> = self
@@ -121,6 +119,13 @@ impl Team {
         match failed.into_iter().next() {
             Some(error) => Err(error),
             None => Ok(given.into_iter().filter_map(Result::ok).collect()),
+        }
+    }
+
+    /// Tells the other processes that this one ends with `error`, where they do not end alike.
+    pub fn give_up(&self, error: &Error) {
+        if !is_of_all(error) {
+            self.first().peers().failed(&chain(error));
         }
     }
 
@@ -220,6 +225,28 @@ fn panicked(executor: &Executor, panic: &(dyn Any + Send)) -> Error {
     let peers = executor.peers();
     let lost = peers.failed(&text);
     lost.unwrap_or_else(|| Error::Peer(Lost::told(peers.rank(), text)))
+}
+
+/// The failure of a rank, of which the others are told where they do not fail alike.
+fn told(executor: &Executor, error: Error) -> Error {
+    if is_of_all(&error) {
+        return error;
+    }
+    let lost = executor.peers().failed(&chain(&error));
+    match &error {
+        // A rank that panicked is lost, wherever it did.
+        Error::Plugin { source, .. } if source.code == ErrorCode::PANIC => lost.unwrap_or(error),
+        _ => error,
+    }
+}
+
+/// Whether all ranks fail with this error, or know of it.
+fn is_of_all(error: &Error) -> bool {
+    let decided = matches!(
+        error,
+        Error::NotFinite { .. } | Error::Stopped { .. } | Error::Interrupted { .. }
+    );
+    decided || is_of_a_peer(error)
 }
 
 /// Whether a rank failed because another one did.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use espalier_interface::{DType, PluginError};
 
-use super::{Watch, World};
+use super::{Acting, Watch, World};
 use crate::Error;
 
 use counts::Counter;
@@ -243,6 +243,11 @@ impl Peers {
         if let Some(watch) = &self.watch {
             watch.step(self.rank, step);
         }
+    }
+
+    /// A thread acts for this rank until what is returned is dropped: see [`Watch::acts`].
+    pub fn acts(&self) -> Option<Acting<'_>> {
+        self.watch.as_ref().map(|watch| watch.acts(self.rank))
     }
 
     /// This rank fails: the others are told, and its groups are given up. What the loss of it is to all.

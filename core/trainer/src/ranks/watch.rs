@@ -29,6 +29,9 @@ use crate::stop::StopFlag;
 /// How long a failed call waits to hear who is at fault.
 const HEARSAY: Duration = Duration::from_millis(1500);
 
+/// What ranks are busy with while none of their process acts.
+const RESTING: &str = "the work of its process";
+
 /// Says an error for good and ends the process with its exit code.
 type LastWord = Box<dyn Fn(&Error) + Send + Sync>;
 
@@ -76,6 +79,12 @@ pub struct InCall<'a> {
     watch: &'a Watch,
     rank: u32,
     id: u64,
+}
+
+/// A thread acts for a rank until this is dropped.
+pub struct Acting<'a> {
+    watch: &'a Watch,
+    rank: u32,
 }
 
 /// A rank is in a system call that may take long until this is dropped.
@@ -159,6 +168,13 @@ impl Watch {
     /// `rank` begins optimizer step `step`, counted from 1.
     pub fn step(&self, rank: u32, step: u64) {
         self.seat(rank).step(step, self.shared.now());
+    }
+
+    /// A thread begins to act for `rank`, until what is returned is dropped. While no rank of a process acts, its main thread
+    /// is at work (it writes a checkpoint, or reads weights) and none of its ranks hangs.
+    pub fn acts(&self, rank: u32) -> Acting<'_> {
+        self.seat(rank).begin(self.shared.now());
+        Acting { watch: self, rank }
     }
 
     /// `rank` makes call `seq` of `group`: ``all_gather `unit 3` 4096 bytes``. All members of a group number its calls alike.
@@ -250,7 +266,13 @@ impl Shared {
         let seen = now.saturating_sub(self.seen_since());
         let ranks = self.world.own_ranks().zip(&self.seats);
         let reports = ranks.map(|(rank, seat)| seat.report(rank, now).capped(seen));
-        reports.collect()
+        let mut reports: Vec<Report> = reports.collect();
+        if !self.seats.iter().any(Seat::acts) {
+            for report in &mut reports {
+                report.busy.get_or_insert_with(|| RESTING.to_owned());
+            }
+        }
+        reports
     }
 
     /// What the ranks of all processes that run are at.
@@ -328,6 +350,13 @@ impl Drop for InCall<'_> {
     fn drop(&mut self) {
         let now = self.watch.shared.now();
         self.watch.seat(self.rank).leave(self.id, now);
+    }
+}
+
+impl Drop for Acting<'_> {
+    fn drop(&mut self) {
+        let now = self.watch.shared.now();
+        self.watch.seat(self.rank).end(now);
     }
 }
 

@@ -172,6 +172,9 @@ impl<'a> Run<'a> {
         self.runner.answer_the_rest();
         let out = self.beginning.directory.path();
         let ended = trained.and_then(|()| self.save());
+        if let Err(error) = &ended {
+            self.runner.live.team.give_up(error);
+        }
         report::conclude(out, self.runner.observer);
         ended.map_err(|error| stopped(error, self.stop, &self.runner.checkpoints))
     }

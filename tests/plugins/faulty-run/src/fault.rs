@@ -6,8 +6,10 @@ use std::path::Path;
 
 use espalier_interface::{ErrorCode, PluginError, Result};
 
-/// What is to fail: `CALLBACK:KIND`, where the kind is `panic`, `error`, `bytes`, `reply=TEXT` or a lie of the callback's own.
+/// What is to fail: `CALLBACK:KIND`, where the kind is `panic`, `hang`, `error`, `bytes`, `reply=TEXT` or a lie of the callback's own.
 const FAULT: &str = "FAULTY_RUN";
+/// The name of a thread of the system: nothing fails on another one.
+const ON: &str = "FAULTY_RUN_ON";
 /// A path: nothing fails before it is there.
 const AFTER: &str = "FAULTY_RUN_AFTER";
 
@@ -15,8 +17,18 @@ const AFTER: &str = "FAULTY_RUN_AFTER";
 pub fn of(callback: &str) -> Option<String> {
     let fault = env::var(FAULT).ok()?;
     let (failing, kind) = fault.split_once(':')?;
+    if failing != callback {
+        return None;
+    }
     let begun = env::var_os(AFTER).is_none_or(|path| Path::new(&path).exists());
-    (failing == callback && begun).then(|| kind.to_owned())
+    let elsewhere = env::var(ON).is_ok_and(|name| thread_name() != name);
+    (begun && !elsewhere).then(|| kind.to_owned())
+}
+
+/// The name that the system knows this thread by: the host's own.
+fn thread_name() -> String {
+    let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
+    name.trim_end().to_owned()
 }
 
 /// True where `callback` is to tell the lie `kind` now.
@@ -29,6 +41,9 @@ pub fn meet(callback: &str) -> Result<()> {
     let fail = |message: String| Err(PluginError::new(ErrorCode::DEVICE, message));
     match of(callback).as_deref() {
         Some("panic") => panic!("{callback} was told to panic"),
+        Some("hang") => loop {
+            std::thread::park();
+        },
         Some("error") => fail(format!("{callback} was told to fail")),
         Some("bytes") => {
             let bytes = [b"no \xff\xfe text of ", callback.as_bytes()].concat();

@@ -86,6 +86,8 @@ impl Report {
 pub struct Seat {
     step: AtomicU64,
     alive: AtomicU64,
+    /// Threads that act for the rank.
+    acting: AtomicU64,
     work: Mutex<Work>,
 }
 
@@ -107,6 +109,23 @@ impl Seat {
     pub fn step(&self, step: u64, now: u64) {
         self.step.store(step, Ordering::Relaxed);
         self.beat(now);
+    }
+
+    /// A thread begins to act for the rank.
+    pub fn begin(&self, now: u64) {
+        self.beat(now);
+        self.acting.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// That thread is done.
+    pub fn end(&self, now: u64) {
+        self.beat(now);
+        self.acting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether a thread acts for the rank.
+    pub fn acts(&self) -> bool {
+        self.acting.load(Ordering::SeqCst) > 0
     }
 
     /// The rank enters `call`; the number is for [`Seat::leave`].

@@ -91,6 +91,7 @@ fn a_rank_that_fails_is_told_to_all_once() {
 #[test]
 fn a_hanging_thread_is_found_while_others_wait_and_a_busy_one_is_not() {
     let watch = threads(3, 400);
+    let _acting = [0, 1, 2].map(|rank| watch.acts(rank));
     let _waits = watch.enter(0, "world", 1, "all_reduce `norm`");
     let _waits_too = watch.enter(2, "world", 1, "all_reduce `norm`");
     let busy = watch.busy(1, "fsync");
@@ -167,6 +168,9 @@ fn failures_hangs_and_other_calls_are_told_across_processes() {
     }
 
     let watches = processes(2, 1500);
+    let _acting: Vec<_> = (0..4)
+        .map(|rank| watches[rank as usize / 2].acts(rank))
+        .collect();
     let waits: Vec<_> = [0, 1, 3]
         .map(|rank| watches[rank as usize / 2].enter(rank, "world", 1, "all_reduce `norm`"))
         .into();
