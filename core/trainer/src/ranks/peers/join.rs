@@ -10,9 +10,9 @@ use super::both::Both;
 use super::counts::Counter;
 use super::layout::{Layout, Way, shard_ranks};
 use super::route::{Alone, Direct, Route};
-use super::{Among, End, Peers, abort};
+use super::{Among, End, Peers, Span, abort};
 use crate::Error;
-use crate::ranks::{Watch, World};
+use crate::ranks::{Cause, Lost, Watch, World};
 use crate::select::{Chosen, Collectives};
 
 /// Joins all ranks of this process with the others, in groups of `shards` ranks (0: all) that share what is cut.
@@ -38,6 +38,9 @@ pub fn join(
     let mut across = Vec::new();
     for among in Among::ALL {
         across.push(joining.processes(first, among)?);
+    }
+    if let Some(processes) = &across[Among::World as usize] {
+        joining.layouts_agree(processes)?;
     }
     thread::scope(|scope| {
         let mut across = Some(across);
@@ -83,6 +86,37 @@ impl Joining<'_> {
         let collective = self.collectives.processes.as_ref();
         self.joined(rank, collective, group, members, (own, size))
             .map(Some)
+    }
+
+    /// Sees to it that all processes count their ranks alike, before any call relies on it.
+    fn layouts_agree(&self, processes: &Direct) -> Result<(), Error> {
+        let world = &self.world;
+        let own = [
+            world.ranks_per_process(),
+            world.processes_per_machine,
+            self.shards,
+        ];
+        let said: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let mut heard = vec![0; said.len() * world.processes as usize];
+        let gathered = processes.all_gather(Span::read_only(&said), Span::of(&mut heard));
+        gathered.map_err(|error| self.watch.blame(world.own_ranks().start, &error))?;
+        let first = &heard[..said.len()];
+        let Some(process) = heard.chunks(said.len()).position(|other| other != first) else {
+            return Ok(());
+        };
+        let numbers = |process: usize| {
+            let (numbers, _) = heard[process * said.len()..].as_chunks::<4>();
+            [0, 1, 2].map(|at| u32::from_le_bytes(numbers[at]))
+        };
+        let shown = |process: usize| {
+            let [ranks, near, shards] = numbers(process);
+            format!(
+                "process {process} has {ranks} ranks, {near} processes on its machine, and weights cut in {shards}"
+            )
+        };
+        let rank = (0..process).map(|before| numbers(before)[0]).sum();
+        let message = format!("{}; {}", shown(process), shown(0));
+        Err(Error::Peer(Lost::of(rank, Cause::Disagrees(message))))
     }
 
     /// Joins the groups of a rank on its own thread; the first of the process has `across` to the others.

@@ -22,6 +22,11 @@ pub fn longest_waiting(reports: &[Report], lost: Range<u32>) -> Option<(u32, Str
     longest.map(|(rank, open)| (rank, open.call.to_string()))
 }
 
+/// The step that the run is in: ranks keep pace, and one that is lost may have told an older one.
+pub fn newest_step(reports: &[Report]) -> u64 {
+    reports.iter().map(|report| report.step).max().unwrap_or(0)
+}
+
 /// A rank whose call is not what most make under the same number.
 fn other_call(reports: &[Report]) -> Option<Lost> {
     let mut made = BTreeMap::<(&str, u64), Vec<(&Report, &Call)>>::new();

@@ -137,7 +137,9 @@ impl Keeper {
         Lost {
             ranks: each,
             process: Some((link.process, link.host.clone())),
-            step: told.map_or(0, |report| report.step),
+            step: told
+                .map_or(0, |report| report.step)
+                .max(judge::newest_step(reports)),
             place: told.map(Report::place).unwrap_or_default(),
             waiting: judge::longest_waiting(reports, rank..rank + each),
             ..Lost::of(rank, cause)
