@@ -1,0 +1,146 @@
+//! A folder with a model of random weights, rows and plugins, and the times of runs in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::workspace::{Workspace, run};
+
+/// A folder with a model of random weights, rows and plugins.
+pub struct Ground<'a> {
+    workspace: &'a Workspace,
+    folder: PathBuf,
+}
+
+impl<'a> Ground<'a> {
+    /// Builds the host and these sample plugins; writes config and rows, and lets the host make random weights.
+    ///
+    /// # Errors
+    /// Where a build or the host fails.
+    pub fn prepare(workspace: &'a Workspace, samples: &[&str]) -> Result<Self> {
+        let ground = Ground {
+            workspace,
+            folder: workspace.target.join("bench"),
+        };
+        if ground.folder.exists() {
+            fs::remove_dir_all(&ground.folder)?;
+        }
+        fs::create_dir_all(ground.folder.join("plugins"))?;
+        let host = ["build", "--release", "--quiet", "--package", "espalier-cli"];
+        run(workspace.cargo().args(host))?;
+        for sample in samples {
+            ground.build_sample(sample)?;
+        }
+        ground.make_model()?;
+        Ok(ground)
+    }
+
+    fn build_sample(&self, sample: &str) -> Result<()> {
+        let cargo = || self.workspace.cargo();
+        let plugins = self.folder.join("plugins");
+        let samples = self.workspace.target.join("samples");
+        run(cargo()
+            .current_dir(self.workspace.root.join("tests/plugins"))
+            .args([
+                "build",
+                "--release",
+                "--quiet",
+                "--locked",
+                "--package",
+                sample,
+            ])
+            .arg("--target-dir")
+            .arg(&samples))?;
+        let library = format!("lib{sample}.so");
+        fs::copy(
+            samples.join("release").join(&library),
+            plugins.join(&library),
+        )
+        .context("no library was built")?;
+        Ok(())
+    }
+
+    fn make_model(&self) -> Result<()> {
+        let config = json!({
+            "model_type": "llama", "architectures": ["LlamaForCausalLM"],
+            "vocab_size": 2048, "hidden_size": 1024, "intermediate_size": 2816,
+            "num_hidden_layers": 3, "num_attention_heads": 16, "num_key_value_heads": 8,
+            "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "tie_word_embeddings": false,
+            "hidden_act": "silu", "rope_theta": 10000.0, "initializer_range": 0.02,
+            "bos_token_id": 0, "eos_token_id": 1
+        });
+        let empty = self.folder.join("empty");
+        fs::create_dir(&empty)?;
+        fs::write(empty.join("config.json"), config.to_string())?;
+        let row = |row: u64| (0..128).map(move |at| 3 + (31 * row + 17 * at) % 2000);
+        let row = |index| json!({"input_ids": row(index).collect::<Vec<u64>>()}).to_string();
+        let rows: Vec<String> = (0..64).map(row).collect();
+        fs::write(self.folder.join("rows.jsonl"), rows.join("\n") + "\n")?;
+        let random = ["--set", "model.init=random", "--set", "run.max_steps=0"];
+        self.host(&empty, "random", &random)
+    }
+
+    /// Trains in `out` with more arguments.
+    fn host(&self, model: &Path, out: &str, more: &[&str]) -> Result<()> {
+        let mut host = Command::new(self.workspace.target.join("release/host"));
+        host.current_dir(&self.folder)
+            .args(["train", "--quiet", "--data", "rows.jsonl", "--out", out])
+            .args(["--plugin-dir", "plugins"])
+            .args(["--set", "model.compute=f32", "--model"])
+            .arg(model)
+            .args(more);
+        run(&mut host)
+    }
+
+    /// The times of the steps of two kinds of runs, which take turns. The first step of each, which touches memory for the
+    /// first time, is left out.
+    ///
+    /// # Errors
+    /// Where a run fails.
+    pub fn in_turns(&self, runs: [&[&str]; 2], rounds: usize, steps: usize) -> Result<[Times; 2]> {
+        let mut secs = [Vec::new(), Vec::new()];
+        for _ in 0..rounds {
+            for (run, secs) in runs.iter().zip(&mut secs) {
+                secs.extend(self.steps(run, steps)?.into_iter().skip(1));
+            }
+        }
+        Ok(secs.map(Times::of))
+    }
+
+    /// The times of the steps of a run, in seconds.
+    fn steps(&self, more: &[&str], steps: usize) -> Result<Vec<f64>> {
+        let out = self.folder.join("run");
+        if out.exists() {
+            fs::remove_dir_all(&out)?;
+        }
+        let steps = format!("run.max_steps={steps}");
+        let model = self.folder.join("random/model");
+        self.host(&model, "run", &[&["--set", &steps], more].concat())?;
+        let metrics = fs::read_to_string(out.join("metrics.jsonl"))?;
+        let lines = metrics.lines().map(serde_json::from_str::<Value>);
+        let lines = lines.collect::<Result<Vec<_>, _>>()?;
+        let times = lines.iter().filter_map(|line| line["step_secs"].as_f64());
+        Ok(times.collect())
+    }
+}
+
+/// The times of the steps of one kind of run, in seconds.
+pub struct Times {
+    /// The shortest.
+    pub least: f64,
+    /// The median.
+    pub median: f64,
+}
+
+impl Times {
+    fn of(mut secs: Vec<f64>) -> Self {
+        secs.sort_by(f64::total_cmp);
+        Times {
+            least: secs[0],
+            median: secs[secs.len() / 2],
+        }
+    }
+}
