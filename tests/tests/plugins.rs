@@ -17,8 +17,8 @@ use serde_json::{Map, Value as Json, json};
 use tempfile::TempDir;
 #[cfg(feature = "embedded")]
 use {
-    espalier_llama as _, espalier_lora as _, espalier_mistral as _, espalier_qwen2 as _,
-    espalier_qwen3 as _, espalier_single as _,
+    espalier_fsdp as _, espalier_llama as _, espalier_lora as _, espalier_mistral as _,
+    espalier_qwen2 as _, espalier_qwen3 as _, espalier_single as _,
 };
 
 /// A library with another interface's version in its descriptor.
@@ -116,16 +116,19 @@ fn sites() -> Vec<Site> {
 }
 
 fn request(world: u32) -> ShardingRequest {
-    let unit = |name: &str| UnitBytes {
+    let unit = |(index, name): (usize, &str)| UnitBytes {
         name: name.to_owned(),
         frozen: 8,
         trainable: 4,
         gradients: 4,
         optimizer: 8,
-        ..UnitBytes::default()
+        saved: 16,
+        forward_reads: vec![index],
+        backward_reads: vec![index],
     };
+    let names = ["embedding", "layer", "head"];
     ShardingRequest {
-        units: vec![unit("embedding"), unit("layer"), unit("head")],
+        units: names.into_iter().enumerate().map(unit).collect(),
         world,
         ranks_per_machine: world,
         ..ShardingRequest::default()
@@ -145,6 +148,10 @@ fn answers(registry: &Registry) -> Json {
     let (sharding, _) = registry
         .create_sharding("single", &Map::new(), SERVICES)
         .expect("single");
+    let given = options(json!({"offload": "params+optimizer", "reduce_dtype": "bf16"}));
+    let (fsdp, _) = registry
+        .create_sharding("fsdp", &given, SERVICES)
+        .expect("fsdp");
     let given = options(json!({"block_size": 32}));
     let (quantizer, _) = registry
         .create_quantizer("nf4", &given, SERVICES)
@@ -173,6 +180,7 @@ fn answers(registry: &Registry) -> Json {
         "adaptation": adapter.adapt(&sites()).expect("both sites exist"),
         "saved": adapter.saved_config(&sites(), "models/tiny").expect("both sites exist"),
         "schedule": sharding.schedule(&request(1)).expect("one rank"),
+        "sharded": fsdp.schedule(&request(4)).expect("four ranks"),
         "format": format,
         "segments": segments,
         "decoded": decoded,
@@ -180,7 +188,7 @@ fn answers(registry: &Registry) -> Json {
 }
 
 #[cfg(feature = "embedded")]
-const PLUGINS: [&str; 4] = ["llama", "lora", "nf4", "single"];
+const PLUGINS: [&str; 5] = ["llama", "lora", "nf4", "single", "fsdp"];
 
 #[cfg(feature = "embedded")]
 #[test]

@@ -2,8 +2,7 @@
 //!
 //! A model is a row of units: the embedding, the layers, the head. A strategy says where the bytes of each unit lie between
 //! steps and in which order a step works through them. It sees sizes, never weights; what it answers is data, which the
-//! host checks and carries out. This version of the host drives one rank, so a strategy for more can be written and run
-//! through the kit, and is refused by `host train`.
+//! host checks and carries out, on one rank or many.
 
 use espalier_interface::schedule::{Act, Action, Place, Placement, Schedule, ShardingRequest};
 use espalier_interface::{Component, Instance, PluginError, Result, Role, Sharding};
@@ -29,6 +28,8 @@ impl Sharding for OneRank {
         let units = request.units.len();
         // All bytes of all units lie whole on the one device. A strategy that shards says `Place::Sharded` and puts
         // `Act::Gather` before and `Act::Release` after what computes; one that streams says `Place::Host` and `Act::Fetch`.
+        // With several ranks every trained unit is reduced, and counted in the norm, once a step: `MicroBatch` of the interface
+        // puts passes, what is around them, and that in order.
         let placement = Placement {
             frozen: Place::Replicated,
             trainable: Place::Replicated,
