@@ -5,6 +5,7 @@ mod golden;
 pub mod null_pairs;
 mod rig;
 pub mod rows;
+mod team_rig;
 
 #[cfg(feature = "embedded")]
 use {
@@ -17,3 +18,4 @@ use {
 pub use compare::{largest_difference, relative_norm};
 pub use golden::{Golden, golden_path, names};
 pub use rig::{Rig, micro_batch, step_of};
+pub use team_rig::{Named, TeamRig};

@@ -128,11 +128,16 @@ fn moment() -> Moment {
 }
 
 fn config_of(directory: &Path, keys: &[(&str, &str)]) -> ResolvedConfig {
+    resolve(&sources(directory, keys)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The model in `directory`, and keys with their values.
+pub(crate) fn sources(directory: &Path, keys: &[(&str, &str)]) -> Sources {
     let mut sources = Sources::default().set(format!("model.path={:?}", directory));
     for (key, value) in keys {
         sources = sources.set(format!("{key}={value}"));
     }
-    resolve(&sources).unwrap_or_else(|error| panic!("{error}"))
+    sources
 }
 
 /// Packs rows of tokens into a micro-batch. `labels` stand beside the tokens as transformers takes them: the model predicts

@@ -1,5 +1,7 @@
 //! The host's threads and log as the services that plugins are given.
 
+use std::sync::OnceLock;
+
 use espalier_interface::abi::call_site::{self, Call};
 use espalier_interface::{LogLevel, Services};
 use rayon::prelude::*;
@@ -12,6 +14,8 @@ use crate::stop::StopFlag;
 pub struct HostServices {
     pool: ThreadPool,
     stop: StopFlag,
+    /// Services of one thread, which is whoever calls: all shares of that size are this one.
+    single: OnceLock<&'static HostServices>,
 }
 
 impl HostServices {
@@ -41,7 +45,8 @@ impl HostServices {
                 message: format!("{count} threads cannot be started: {error}"),
                 next_step: "lower --threads".to_owned(),
             })?;
-        Ok(Box::leak(Box::new(HostServices { pool, stop })))
+        let single = OnceLock::new();
+        Ok(Box::leak(Box::new(HostServices { pool, stop, single })))
     }
 
     /// Services of one of `parts` equal shares of as many threads, one at least, that stop with these.
@@ -49,8 +54,15 @@ impl HostServices {
     /// # Errors
     /// Where the operating system starts no more threads.
     pub fn share(&self, parts: usize) -> Result<&'static HostServices, Error> {
-        let count = (self.threads() / parts).max(1);
-        HostServices::start_until(Some(count), self.stop.clone())
+        let start = |count| HostServices::start_until(Some(count), self.stop.clone());
+        match (self.threads() / parts, self.single.get()) {
+            (count @ 2.., _) => start(count),
+            (_, Some(single)) => Ok(single),
+            (_, None) => {
+                let made = start(1)?;
+                Ok(self.single.get_or_init(|| made))
+            }
+        }
     }
 
     /// Runs `work` on the pool, so that its own parallel loops use these threads.

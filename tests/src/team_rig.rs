@@ -1,0 +1,170 @@
+//! Config keys -> the ranks of this process with a loaded model, without rows: tests bring their own steps.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use espalier_interface::DType;
+use espalier_trainer::config::{Config, resolve};
+use espalier_trainer::data::Step;
+use espalier_trainer::executor::{Executor, StatePart};
+use espalier_trainer::load::LoadReport;
+use espalier_trainer::memory::Meter;
+use espalier_trainer::observer::Unobserved;
+use espalier_trainer::plan::Purpose;
+use espalier_trainer::ranks::Counts;
+use espalier_trainer::session::{Commons, Session};
+use espalier_trainer::step::{self, StepOutcome};
+use espalier_trainer::stop::StopFlag;
+use espalier_trainer::team::Team;
+use espalier_trainer::train;
+
+use crate::rig::sources;
+
+/// Trainable params by name, each with its numbers.
+pub type Named = Vec<(String, Vec<f64>)>;
+
+/// The ranks of this process with a loaded model.
+pub struct TeamRig {
+    /// The config that it was made of.
+    pub config: Config,
+    /// Its ranks.
+    pub team: Team,
+    /// What loading did.
+    pub loaded: LoadReport,
+}
+
+impl TeamRig {
+    /// Loads the model in `directory` under config keys such as `("run.ranks", "4")`. All rigs of a process share its threads.
+    ///
+    /// # Panics
+    /// Where that fails: the message is the error's.
+    pub fn new(directory: &Path, keys: &[(&str, &str)]) -> Self {
+        static COMMONS: OnceLock<Commons> = OnceLock::new();
+        let resolved = resolve(&sources(directory, keys)).unwrap_or_else(|error| panic!("{error}"));
+        let (stop, meter) = (StopFlag::new(), Meter::whole_process());
+        let commons = COMMONS
+            .get_or_init(|| Commons::start(resolved.config(), &stop).expect("a few threads"));
+        let session = Session::open_among(
+            &resolved,
+            Purpose::Train,
+            (commons, &meter),
+            &Unobserved,
+            &stop,
+        );
+        let session = session.unwrap_or_else(|error| panic!("{keys:?}: {error:?}"));
+        let config = resolved.config().clone();
+        let Session {
+            directory,
+            components,
+            plan,
+            others,
+            collectives,
+            ..
+        } = session;
+        let plans = std::iter::once(plan).chain(others).collect();
+        let ranks = (plans, &collectives);
+        let made = train::load_team(&config, &directory, &components, ranks, &Unobserved);
+        let (team, loaded) = made.unwrap_or_else(|error| panic!("{keys:?}: {error:?}"));
+        TeamRig {
+            config,
+            team,
+            loaded,
+        }
+    }
+
+    /// Runs one step's passes on all ranks and returns the mean loss; gradients stay on the devices.
+    pub fn loss_and_gradients(&self, step: &Step) -> f64 {
+        let seed = self.config.run.seed;
+        let losses = self
+            .team
+            .each(|executor| step::gradients(executor, step, 0, seed));
+        losses.expect("gradients").iter().sum()
+    }
+
+    /// Trains steps, the first of which is number 0.
+    pub fn train(&self, steps: &[Step]) -> Vec<StepOutcome> {
+        let Config { optim, run, .. } = &self.config;
+        let total = steps.len() as u64;
+        let steps = steps.iter().enumerate();
+        let outcomes = steps.map(|(index, step)| {
+            let outcome = self
+                .team
+                .train(optim, step, [index as u64, total], run.seed);
+            outcome.expect("a step")
+        });
+        outcomes.collect()
+    }
+
+    /// The calls of each rank so far.
+    pub fn counts(&self) -> Vec<Counts> {
+        let ranks = self.team.executors().iter();
+        ranks.map(|executor| executor.peers().counts()).collect()
+    }
+
+    /// The reduced gradients of the last step, put together from all ranks.
+    pub fn gradients(&self) -> Named {
+        self.together(|executor, param| executor.gradient_values(param).expect("a trained param"))
+    }
+
+    /// A part of the state of all trainable params, put together from all ranks.
+    pub fn state(&self, part: StatePart) -> Named {
+        self.together(|executor, param| {
+            let dtype = executor.state_dtype(param, part);
+            let mut values = Vec::new();
+            let take = &mut |bytes: &[u8]| {
+                values.extend(numbers(bytes, dtype));
+                Ok::<_, espalier_trainer::Error>(())
+            };
+            let read = executor.download_state(param, part, take);
+            read.expect("a trained param");
+            values
+        })
+    }
+
+    /// What `own` reads of each trainable param on each rank, put together; ranks that hold the same agree to the bit.
+    fn together(&self, own: impl Fn(&Executor, usize) -> Vec<f64>) -> Named {
+        let first = self.team.first();
+        let of_param = |param: usize| {
+            let all = &first.params()[param];
+            let mut whole: Vec<Option<f64>> = vec![None; all.elements() as usize];
+            for executor in self.team.executors() {
+                let at = executor.own_elements(param);
+                let places = &mut whole[at.start as usize..at.end as usize];
+                for (place, found) in places.iter_mut().zip(own(executor, param)) {
+                    let before = place.replace(found).unwrap_or(found);
+                    assert_eq!(
+                        before.to_bits(),
+                        found.to_bits(),
+                        "ranks differ in `{}`",
+                        all.name
+                    );
+                }
+            }
+            let whole: Option<Vec<f64>> = whole.into_iter().collect();
+            (
+                all.name.clone(),
+                whole.expect("some rank holds each element"),
+            )
+        };
+        first.trainable().into_iter().map(of_param).collect()
+    }
+}
+
+/// Little-endian elements.
+fn numbers(bytes: &[u8], dtype: DType) -> Vec<f64> {
+    match dtype {
+        DType::F64 => {
+            let elements = bytes.chunks_exact(8);
+            elements
+                .map(|x| f64::from_le_bytes(x.try_into().expect("8 bytes")))
+                .collect()
+        }
+        DType::F32 => {
+            let elements = bytes.chunks_exact(4);
+            elements
+                .map(|x| f32::from_le_bytes(x.try_into().expect("4 bytes")).into())
+                .collect()
+        }
+        other => panic!("tests read f32 and f64, found {other}"),
+    }
+}

@@ -1,0 +1,226 @@
+//! What must not change a result: how many ranks there are, how weights are cut over them, where they lie, and when they are
+//! brought. Raw gradients, and what ten updates make of params and moments, are held against one rank that holds everything.
+
+mod sharded;
+
+use espalier_tests::{Named, relative_norm};
+use sharded::formula::{self, Unit};
+use sharded::{Model, Strategy, Variant, variants};
+
+const WORLDS: [u32; 5] = [1, 2, 3, 4, 7];
+
+/// Rounds of micro-batches in a step; in the last one of several ranks the last rank has none.
+const ROUNDS: [usize; 2] = [1, 3];
+
+/// Largest difference of any tensor, relative to its norm.
+fn largest_relative(found: &Named, expected: &Named) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let pairs = found.iter().zip(expected);
+    let of_pair =
+        |((name, found), (expected_name, expected)): (&(String, Vec<f64>), &(String, Vec<f64>))| {
+            assert_eq!(name, expected_name);
+            relative_norm(found, expected)
+        };
+    pairs.map(of_pair).fold(0.0, f64::max)
+}
+
+#[test]
+fn ranks_and_strategies_change_rounding_only() {
+    for model in Model::all() {
+        for world in WORLDS {
+            for rounds in ROUNDS {
+                let steps = model.steps(world, rounds);
+                let alone = model.run(&Variant::SINGLE, &steps);
+                for strategy in Strategy::of(world) {
+                    let variant = Variant::of(strategy, world);
+                    let found = model.run(&variant, &steps);
+                    let at = format!("{}, {rounds} rounds, {variant}", model.name);
+                    let apart = largest_relative(&found.gradients, &alone.gradients);
+                    assert!(apart <= 1e-12, "{at}: gradients {apart:e} apart");
+                    for (part, found, expected) in found.parts_beside(&alone) {
+                        let apart = largest_relative(found, expected);
+                        assert!(apart <= 1e-12, "{at}: {part} {apart:e} apart");
+                    }
+                    if world == 1 {
+                        assert_eq!(found, alone, "{at}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// AdamW that divides by a constant: it moves params by a tenth of their gradients, to within 1e-6 of that, so that a gradient
+/// of another scale shows.
+const SGD: [(&str, &str); 5] = [
+    ("optim.learning_rate", "1e5"),
+    ("optim.eps", "1e6"),
+    ("optim.betas", "[0.0, 0.0]"),
+    ("optim.weight_decay", "0.0"),
+    ("optim.clip_norm", "0.0"),
+];
+
+#[test]
+fn updates_that_scale_with_gradients_are_one_ranks_too() {
+    for model in Model::all() {
+        let model = model.with_keys(&SGD);
+        for world in [3, 4] {
+            let steps = model.steps(world, 1);
+            let alone = model.run(&Variant::SINGLE, &steps);
+            for strategy in Strategy::of(world) {
+                let found = model.run(&Variant::of(strategy, world), &steps);
+                let [(_, found, expected), ..] = found.parts_beside(&alone);
+                let apart = largest_relative(found, expected);
+                assert!(
+                    apart <= 1e-12,
+                    "{}, {strategy:?} on {world}: {apart:e}",
+                    model.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn offload_gather_and_prefetch_change_no_bit() {
+    for model in Model::all() {
+        for world in WORLDS {
+            let steps = &model.steps(world, 3)[..2];
+            for strategy in Strategy::of(world) {
+                let expected = model.run(&Variant::of(strategy, world), steps);
+                for variant in variants(strategy, world) {
+                    let found = model.run(&variant, steps);
+                    assert_eq!(found, expected, "{}: {variant}", model.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_world_twice_gives_the_same_bits() {
+    for model in Model::all() {
+        let steps = model.steps(3, 3);
+        for strategy in Strategy::of(3) {
+            let variant = Variant::of(strategy, 3);
+            let [one, other] = [(), ()].map(|()| model.run(&variant, &steps));
+            assert_eq!(one, other, "{}: {variant}", model.name);
+        }
+    }
+}
+
+#[test]
+fn in_f32_gradients_are_one_ranks_within_its_rounding() {
+    for model in Model::all() {
+        let model = model.in_f32();
+        let steps = &model.steps(4, 3)[..1];
+        let alone = model.run(&Variant::SINGLE, steps);
+        for strategy in Strategy::of(4) {
+            let found = model.run(&Variant::of(strategy, 4), steps);
+            let apart = largest_relative(&found.gradients, &alone.gradients);
+            assert!(apart <= 1e-6, "{}, {strategy:?}: {apart:e}", model.name);
+        }
+    }
+}
+
+/// Adapters of rank 5 on all linears of a dense model: an embedding, two layers, a head.
+fn adapted_units() -> Vec<Unit> {
+    let linears = [
+        [64, 64],
+        [32, 64],
+        [32, 64],
+        [64, 64],
+        [176, 64],
+        [176, 64],
+        [64, 176],
+    ];
+    let layer = |read_in: [u64; 2]| Unit {
+        frozen: linears.iter().map(|[n, m]| n * m).chain([64, 64]).collect(),
+        trainable: linears.iter().flat_map(|[n, m]| [5 * m, n * 5]).collect(),
+        read_in: read_in.to_vec(),
+    };
+    let frozen = |frozen: &[u64], read_in| Unit {
+        frozen: frozen.to_vec(),
+        trainable: Vec::new(),
+        read_in: vec![read_in],
+    };
+    vec![
+        frozen(&[512 * 64], 0),
+        layer([1, 5]),
+        layer([2, 4]),
+        frozen(&[64, 512 * 64], 3),
+    ]
+}
+
+/// All of a model of three layers whose head reads its embedding and has a norm of its own.
+fn trained_units() -> Vec<Unit> {
+    let layer = |number: u64| Unit {
+        frozen: Vec::new(),
+        trainable: vec![
+            40,
+            40,
+            40 * 40,
+            40,
+            8 * 40,
+            8,
+            8 * 40,
+            8,
+            40 * 40,
+            72 * 40,
+            72 * 40,
+            40 * 72,
+        ],
+        read_in: vec![number, 8 - number],
+    };
+    let trained = |trainable: u64, read_in: &[u64]| Unit {
+        frozen: Vec::new(),
+        trainable: vec![trainable],
+        read_in: read_in.to_vec(),
+    };
+    vec![
+        trained(61 * 40, &[0, 4, 8]),
+        layer(1),
+        layer(2),
+        layer(3),
+        trained(40, &[4]),
+    ]
+}
+
+#[test]
+fn calls_and_bytes_follow_from_shapes() {
+    let [adapters, whole] = Model::all();
+    let models = [
+        (adapters.with_plugins(&["lora"]), adapted_units()),
+        (whole, trained_units()),
+    ];
+    for (model, units) in models {
+        for world in WORLDS.into_iter().filter(|&world| world > 1) {
+            for strategy in Strategy::of(world) {
+                let variants = variants(strategy, world).into_iter();
+                // What lies on the host is gathered as what lies on the device is.
+                for variant in variants.filter(|variant| variant.offload != "params") {
+                    counts_follow(&model, &units, &variant);
+                }
+            }
+        }
+    }
+}
+
+/// Holds what each rank calls and sends in the passes of a step against the formula.
+fn counts_follow(model: &Model, units: &[Unit], variant: &Variant) {
+    let rounds = ROUNDS[variant.prefetch as usize % 2];
+    let step = &model.steps(variant.world, rounds)[0];
+    let rig = model.rig(variant, step.micro_batches.len());
+    let before = rig.counts();
+    rig.loss_and_gradients(step);
+    let expected = formula::expected(units, variant, rounds as u64);
+    for (rank, (found, before)) in rig.counts().iter().zip(&before).enumerate() {
+        let found = found.since(before);
+        let at = format!("{}, rank {rank}, {rounds} rounds, {variant}", model.name);
+        for &(among, kind, count) in &expected {
+            assert_eq!(found.of(among, kind), count, "{at}: {kind} among {among}");
+        }
+        let [all, listed] = formula::bytes(&found, &expected);
+        assert_eq!(all, listed, "{at}: bytes of all calls");
+    }
+}
