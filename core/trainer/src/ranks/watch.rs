@@ -11,7 +11,7 @@ mod mesh;
 mod message;
 mod seat;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -37,8 +37,9 @@ type LastWord = Box<dyn Fn(&Error) + Send + Sync>;
 
 static LAST_WORD: OnceLock<LastWord> = OnceLock::new();
 
-/// Sets what ends this process where a rank is lost and a thread hangs: it prints the error as the last line and exits at
-/// once, running nothing else. Without it such a thread is waited for. The first one set stays.
+/// Sets what ends this process where a rank is lost and a thread hangs, or a signal comes while it waits for others to begin:
+/// it prints the error as the last line and exits at once, running nothing else. Without it such a thread is waited for. The
+/// first one set stays.
 pub fn on_last_word(say: impl Fn(&Error) + Send + Sync + 'static) {
     let _ = LAST_WORD.set(Box::new(say));
 }
@@ -58,6 +59,8 @@ struct Shared {
     seats: Vec<Seat>,
     /// Milliseconds of its clock since when it sees without a gap: before, everybody seems silent.
     since: AtomicU64,
+    /// Whether the processes have met; before, each waits for the others where nothing else can end it.
+    met: AtomicBool,
     /// The other processes.
     links: Mutex<Vec<Link>>,
     verdict: Mutex<Verdict>,
@@ -106,6 +109,7 @@ impl Watch {
             stop: stop.clone(),
             seats: seats.collect(),
             since: AtomicU64::new(0),
+            met: AtomicBool::new(world.processes == 1),
             links: Mutex::default(),
             verdict: Mutex::default(),
             told: Condvar::new(),
@@ -157,6 +161,7 @@ impl Watch {
         let links = post.meet(world, &all, now)?;
         self.shared.seeing_since(self.shared.now());
         *self.shared.links() = links;
+        self.shared.met.store(true, Ordering::SeqCst);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The watch's own thread: hears the other processes, judges what all ranks are at, tells of a loss, and ends the process
 //! where a thread does not come back.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ const BEAT_MS: u64 = 250;
 const HEARSAY_MS: u64 = 150;
 
 /// How long the ranks have to come back with their error, before the process is ended for them.
-const GRACE: Duration = Duration::from_millis(1000);
+const GRACE: Duration = Duration::from_millis(500);
 
 /// The same where a signal asked the process to end: launchers kill for good a second later.
 const SHORT_GRACE: Duration = Duration::from_millis(250);
@@ -99,8 +100,18 @@ impl Keeper {
         });
         self.tell(&mut links, verdict.as_ref(), now);
         drop(links);
-        if let Some(lost) = verdict {
-            self.end_if_late(lost);
+        match verdict {
+            Some(lost) => self.end_if_late(lost),
+            None => self.end_if_waiting(),
+        }
+    }
+
+    /// Ends a process that was asked to stop while it waits for others to begin.
+    fn end_if_waiting(&self) {
+        let asked = self.shared.stop.requested();
+        let waiting = !self.shared.met.load(Ordering::SeqCst);
+        if let (Some(signal), true, Some(say)) = (asked, waiting, LAST_WORD.get()) {
+            say(&Error::Interrupted { signal });
         }
     }
 
