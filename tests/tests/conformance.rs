@@ -68,7 +68,7 @@ fn the_shipped_components_pass() {
     // Linked, or found where HOST_PLUGIN_PATH says.
     for component in [
         "nf4", "fp4", "int8", "hqq", "lora", "llama", "mistral", "qwen2", "qwen3", "single", "ddp",
-        "fsdp", "cpu",
+        "fsdp", "cpu", "threads",
     ] {
         report(component, &Sources::default()).assert_passed();
     }

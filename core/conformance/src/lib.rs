@@ -16,6 +16,7 @@
 
 mod adapter;
 mod backend;
+mod collective;
 mod declared;
 mod family;
 mod guarded;
@@ -34,6 +35,7 @@ use espalier_interface::{Component, Role};
 
 pub use adapter::adapter;
 pub use backend::backend;
+pub use collective::{Company, collective};
 pub use family::{SAMPLE_CONFIG, family, sample};
 pub use option_sets::OptionSet;
 pub use quantizer::{BOUNDS, quantizer};
@@ -53,6 +55,10 @@ pub fn check(component: &Component) -> Report {
         Role::FAMILY => family(&Subject::family(component), None, &mut suite),
         Role::SHARDING => sharding(&Subject::sharding(component), &mut suite),
         Role::BACKEND => backend(&Subject::backend(component), &mut suite),
+        Role::COLLECTIVE => {
+            let subject = Subject::collective(component);
+            collective(&subject, Company::ALONE, &mut suite);
+        }
         role => suite.check("role", "the kit knows the role", || {
             Err(Fault::Failed(format!("no checks for a {role}")))
         }),

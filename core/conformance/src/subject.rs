@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use espalier_interface::abi::descriptor::{ComponentDescriptor, OptionDescriptor};
 use espalier_interface::{
-    Adapter, Backend, Component, Family, Instance, Options, PluginError, Quantizer, Result,
-    Services, Sharding,
+    Adapter, Backend, Collective, Component, Family, Instance, Options, PluginError, Quantizer,
+    Result, Services, Sharding,
 };
 use serde_json::{Map, Value as Json};
 
@@ -90,6 +90,7 @@ subject_of! {
     family Family Family
     sharding Sharding Sharding
     backend Backend Backend
+    collective Collective Collective
 }
 
 /// What the host reads of a component without running it.

@@ -10,13 +10,14 @@ mod training;
 use std::sync::Arc;
 
 pub use espalier_conformance::Report;
-use espalier_conformance::{BOUNDS, Fault, Suite, Verdict};
+use espalier_conformance::{BOUNDS, Company, Fault, Suite, Verdict};
 use espalier_interface::{ErrorCode, PluginError};
 use serde_json::{Map, Value as Json};
 
 use crate::Error;
 use crate::config::{Sources, resolve};
 use crate::observer::StepMetrics;
+use crate::ranks::launch;
 use crate::registry::{Registry, RegistryError};
 use crate::select::Chosen;
 use crate::threads::HostServices;
@@ -62,6 +63,7 @@ pub fn check(subject: &Subject<'_>, watch: impl FnMut(&Check)) -> Result<Report,
         "family" => subject.family(&options, &mut suite),
         "sharding" => subject.sharding(&options, &mut suite),
         "backend" => subject.backend(&options, &mut suite),
+        "collective" => subject.collective(&options, &mut suite)?,
         role => suite.check("role", "the kit knows the role", || {
             Err(Fault::Failed(format!("no checks for a {role}")))
         }),
@@ -130,6 +132,17 @@ impl Subject<'_> {
         };
         let plugins = plugins(&[self.name]);
         training::check(&ground, Start::Family(&config), &[plugins], FALL, suite);
+    }
+
+    /// Under a launcher of processes this is one of them, and all run the same checks.
+    fn collective(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) -> Result<(), Error> {
+        let company = launch()?.map_or(Company::ALONE, |launch| Company {
+            own: launch.process,
+            size: launch.processes,
+        });
+        let collective = subject::collective(self.registry, self.name).given(options.clone());
+        espalier_conformance::collective(&collective, company, suite);
+        Ok(())
     }
 
     fn sharding(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) {

@@ -1,12 +1,14 @@
 //! The name of a plugin below `tests/plugins` -> its library, built as its author would build it.
 
 mod against;
+mod mpi;
 mod placed;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use against::{Patch, library_against, library_against_kept};
+pub use mpi::{allow, mpi_folder, mpirun};
 pub use placed::put;
 
 /// What the bytes of `faulty-load` hold where its fault is chosen.

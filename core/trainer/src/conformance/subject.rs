@@ -2,7 +2,7 @@
 
 use espalier_conformance::{Subject, Threads};
 use espalier_interface::{
-    Adapter, Backend, Family, PluginError, Quantizer, Result, Services, Sharding,
+    Adapter, Backend, Collective, Family, PluginError, Quantizer, Result, Services, Sharding,
 };
 
 use crate::registry::{Created, Registry, RegistryError};
@@ -29,6 +29,7 @@ subject_of! {
     family create_family Family
     sharding create_sharding Sharding
     backend create_backend Backend
+    collective create_collective Collective
 }
 
 /// Services that live as long as the process: plugins may hold on to them for ever.

@@ -1,0 +1,120 @@
+//! Processes that mpirun starts train as threads of one process do, to the bit; on one machine, and on two hosts.
+
+mod hosts;
+mod training;
+
+use std::process::{Command, Output};
+
+use espalier_samples::{mpi_folder, mpirun};
+use hosts::TwoHosts;
+use training::{Trained, Training, trained};
+
+/// LoRA on a packed base, cut over all ranks and streamed from the host.
+const SHARDED: &str = "--set model.compute=f32 --set adapter.lora.rank=4 --set sharding.fsdp.offload=params+optimizer";
+
+fn training(more: &str) -> Training {
+    let folder = mpi_folder();
+    Training::new(&format!("{more} --plugin-dir {}", folder.display()))
+}
+
+/// What a run of `command` leaves in `out`.
+fn finished(training: &Training, out: &str, mut command: Command) -> Trained {
+    let output = command.output().expect("mpirun starts");
+    succeeded(&output, out);
+    trained(&training.path(out))
+}
+
+fn succeeded(output: &Output, case: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{case}: {said}");
+}
+
+/// The run in so many processes.
+fn processes(training: &Training, count: u32, out: &str, more: &str) -> Trained {
+    let command = mpirun(count, &training.command(out, more));
+    finished(training, out, command)
+}
+
+#[test]
+fn processes_train_as_threads_do_to_the_bit() {
+    let training = training(SHARDED);
+    for ranks in [2, 3, 4] {
+        let threads = training.succeed(
+            &format!("threads-{ranks}"),
+            &format!("--plugins nf4,lora,fsdp --ranks {ranks}"),
+        );
+        let out = format!("processes-{ranks}");
+        let apart = processes(&training, ranks, &out, "--plugins nf4,lora,fsdp,mpi");
+        assert_eq!(apart.metrics, threads.metrics, "{ranks} ranks");
+        assert!(apart.files == threads.files, "{ranks} ranks: the adapter");
+    }
+    let threads = training.succeed("threads-ddp", "--plugins nf4,lora,ddp --ranks 2");
+    let apart = processes(&training, 2, "processes-ddp", "--plugins nf4,lora,ddp,mpi");
+    assert!(apart == threads, "ddp");
+}
+
+/// The losses of a run, in order.
+fn losses(trained: &Trained) -> Vec<f64> {
+    let losses = trained.metrics.iter().filter_map(|line| line[1].as_f64());
+    losses.collect()
+}
+
+#[test]
+fn threads_of_several_processes_train_as_threads_of_one() {
+    let training = training("--set model.compute=f64 --set adapter.lora.rank=4");
+    let threads = training.succeed("threads", "--plugins lora,fsdp --ranks 4");
+    for (out, more) in [
+        ("both", ""),
+        (
+            "hybrid",
+            "--set sharding.fsdp.strategy=hybrid --set sharding.fsdp.shard_ranks=2",
+        ),
+    ] {
+        let more = format!("--plugins lora,fsdp,mpi --ranks 2 {more}");
+        let both = processes(&training, 2, out, &more);
+        let pairs = losses(&both).into_iter().zip(losses(&threads));
+        let apart = pairs
+            .map(|(both, one)| ((both - one) / one).abs())
+            .fold(0.0, f64::max);
+        assert_eq!(both.metrics.len(), threads.metrics.len());
+        assert!(apart < 1e-12, "{out}: losses are {apart} apart");
+    }
+}
+
+#[test]
+fn the_collective_passes_the_kit_in_several_processes() {
+    let folder = mpi_folder();
+    for count in [2, 3, 4] {
+        let place = tempfile::tempdir().expect("a folder");
+        let mut check = Command::new(env!("CARGO_BIN_EXE_host"));
+        check
+            .current_dir(place.path())
+            .env("XDG_DATA_HOME", place.path());
+        check.args(["plugins", "check"]);
+        check.arg(folder.join("libcollective-mpi.so"));
+        let output = mpirun(count, &check).output().expect("mpirun starts");
+        succeeded(&output, &format!("{count} processes"));
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("sum.order"), "{said}");
+    }
+}
+
+#[test]
+fn two_hosts_train_as_one() {
+    let training = training(SHARDED);
+    let hosts = match TwoHosts::new(training.folder.path()) {
+        Ok(hosts) => hosts,
+        Err(why) => return eprintln!("two hosts were not tried: {why}"),
+    };
+    let threads = training.succeed("threads", "--plugins nf4,lora,fsdp --ranks 2");
+    let command = hosts.mpirun(&training.command("hosts", "--plugins nf4,lora,fsdp,mpi"));
+    let before = hosts.bytes();
+    let apart = finished(&training, "hosts", command);
+    assert!(apart == threads, "two hosts");
+    // Gradients of the adapter and its params, at least, went over the wire.
+    assert!(
+        hosts.bytes() - before > 100_000,
+        "{} bytes",
+        hosts.bytes() - before
+    );
+}
