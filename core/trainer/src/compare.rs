@@ -31,6 +31,7 @@ use crate::error;
 use crate::files::{self, Continue, RunDirectory, RunState};
 use crate::observer::Observer;
 use crate::plan::Purpose;
+use crate::ranks::World;
 use crate::registry::{Registry, SearchPath};
 use crate::session::Commons;
 use crate::stop::StopFlag;
@@ -233,6 +234,14 @@ impl Ready {
         stop: &StopFlag,
     ) -> Result<Self, Error> {
         let (compare, run) = (&resolved.config().compare, &resolved.config().run);
+        let ranks = World::of_run(run)?.ranks;
+        if ranks > 1 {
+            return Err(Error::Usage {
+                message: format!("a comparison runs on one rank, found {ranks}"),
+                next_step: "leave --ranks and --devices out, and start it without a launcher"
+                    .to_owned(),
+            });
+        }
         let registry = Registry::discover(&SearchPath::of(resolved));
         let arms = arms::arms(resolved, &registry)?;
         let mut commons = Commons::start(resolved.config(), stop)?;

@@ -13,7 +13,7 @@ use crate::params::Param;
 use crate::plan::Purpose;
 use crate::session::{RunData, Session};
 use crate::stop::StopFlag;
-use crate::{step, train};
+use crate::train;
 
 /// What an evaluation found; as JSON the answer of `host eval --json`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -79,6 +79,8 @@ fn evaluate(
         components,
         data,
         plan,
+        others,
+        collectives,
         ..
     } = session;
     let RunData {
@@ -90,19 +92,23 @@ fn evaluate(
         next_step: "name their files with --data FILE".to_owned(),
     })?;
     let packed = packed(&plan.params);
-    let (executor, _) = train::load(config, &directory, &components, plan, observer)?;
+    let plans = std::iter::once(plan).chain(others).collect();
+    let ranks = (plans, &collectives);
+    let (team, _) = train::load_team(config, &directory, &components, ranks, observer)?;
     let total = rows.total_steps();
     let begin = Instant::now();
-    let outcome = step::evaluate(&executor, &rows, config.run.seed, &mut |done| {
+    let outcome = team.evaluate(&rows, config.run.seed, &mut |done| {
         observer.observe(&Event::EvalProgress { done, total });
         stop.check()
     })?;
     let secs = begin.elapsed().as_secs_f64();
     if !outcome.loss.is_finite() {
-        let seed = config.run.seed;
-        return Err(step::evaluation_not_finite(&executor, &rows, seed));
+        return Err(team.evaluation_not_finite(&rows, config.run.seed));
     }
-    let answered = questions.map(|questions| questions.answer(&executor, stop));
+    let answered = questions.map(|questions| {
+        let executor = team.only("run.eval_answers")?;
+        questions.answer(executor, stop)
+    });
     let answered = answered.transpose()?;
     Ok(Evaluation {
         loss: outcome.loss,

@@ -169,6 +169,17 @@ impl Team {
         Ok(EvalOutcome::of(documents, tokens))
     }
 
+    /// The error for an evaluation whose loss is not finite. One rank alone looks for the first step that has such a loss.
+    pub fn evaluation_not_finite(&self, rows: &Schedule, seed: u64) -> Error {
+        match self.world().ranks {
+            1 => step::evaluation_not_finite(self.first(), rows, seed),
+            _ => Error::NotFinite {
+                step: rows.total_steps(),
+                tensor: "the loss".to_owned(),
+            },
+        }
+    }
+
     /// The signal that asked any process of the run to stop, if one was asked.
     ///
     /// # Errors

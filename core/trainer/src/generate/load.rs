@@ -52,6 +52,14 @@ pub fn load(
         read = Some((tokenizer, ends));
         Ok(generation)
     })?;
+    if session.plan.demand.world.ranks > 1 || session.plan.course.moves() {
+        return Err(Error::Usage {
+            message: "generating needs one rank with all weights on its device".to_owned(),
+            next_step:
+                "leave --ranks out, and name no strategy that moves weights (`--plugins single`)"
+                    .to_owned(),
+        });
+    }
     session.plan.check(session.plan.available())?;
     observer.observe(&Event::RunStarted(&session.summary()));
     let (tokenizer, ends) = read.expect("a session is opened after its demand");
