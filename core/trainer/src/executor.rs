@@ -31,7 +31,7 @@ use crate::ranks::Peers;
 use crate::select::Chosen;
 
 pub use course::{Course, Held, Lane, Leg, Region, RegionSizes};
-pub use cutting::Cutting;
+pub use cutting::{Cutting, Saved};
 pub use diagnose::NotFinite;
 pub use evaluate::{LogitsWindow, TokenLosses};
 pub use launch::Prepared;
@@ -201,7 +201,9 @@ impl Executor {
         let legs = &self.course.micro_batch;
         let wanted = self.wanted(pass, moment);
         let mut compute = |leg: &Leg| self.compute(leg, pass, moment, &numbers, look);
-        walk(legs, &wanted, &mut compute, &|leg| self.transfer(leg))?;
+        walk(legs, &wanted, &mut compute, &|leg| {
+            self.transfer(leg, Some(&numbers))
+        })?;
         Ok(numbers)
     }
 
@@ -250,7 +252,7 @@ impl Executor {
             Act::Forward => self.forward(leg, numbers),
             Act::Backward => self.backward(leg, numbers),
             Act::Norm => self.sum_squares(unit, leg.region(unit, Held::Reduced)),
-            _ => self.transfer(leg),
+            _ => self.transfer(leg, Some(numbers)),
         }
     }
 
@@ -418,11 +420,11 @@ impl Executor {
         ];
         let mut compute = |leg: &Leg| match leg.action.act {
             Act::Optimize => self.optimize(leg, &scalars),
-            _ => self.transfer(leg),
+            _ => self.transfer(leg, None),
         };
         let all = |_: usize, _: &Leg| true;
         walk(&self.course.update, &all, &mut compute, &|leg| {
-            self.transfer(leg)
+            self.transfer(leg, None)
         })
     }
 

@@ -28,7 +28,7 @@ use crate::error::BackendCall;
 use crate::executor::{Course, Cutting, Prepared, Storage, StorageLayout, UnitRuns};
 use crate::packing::{SavedParam, packed_weights};
 use crate::params::{self, Dtypes, Param, Training};
-use crate::program::{self, CacheShape, Limits, OperandPlace, Program};
+use crate::program::{self, CacheShape, Limits, OperandPlace, Program, SavedBlock};
 use crate::ranks::World;
 use crate::select::{Chosen, Components, PackedCheckpoint};
 use crate::splice;
@@ -220,7 +220,7 @@ pub fn make(
     let (cutting, course) = lay_out(
         &components.sharding,
         &request,
-        &params,
+        (&params, &program.blocks),
         demand.world,
         dtypes,
     )?;
@@ -282,12 +282,12 @@ pub fn make(
 fn lay_out(
     sharding: &Chosen<dyn Sharding>,
     request: &ShardingRequest,
-    params: &[Param],
+    (params, blocks): (&[Param], &[SavedBlock]),
     world: World,
     dtypes: Dtypes,
 ) -> Result<(Cutting, Course), Error> {
     let schedule = answer::schedule(sharding, request)?;
-    let cutting = Cutting::new(&schedule, params, world);
+    let cutting = Cutting::new(&schedule, params, blocks, world);
     let course = Course::of(&schedule, request, &cutting.region_sizes(dtypes))
         .map_err(|error| sharding.failed("schedule", error))?;
     Ok((cutting, course))
@@ -367,7 +367,13 @@ impl RunPlan {
     /// What the strategy reports; a schedule that is not valid.
     pub fn shard_by(&mut self, sharding: &Chosen<dyn Sharding>) -> Result<(), Error> {
         let world = self.demand.world;
-        let (cutting, course) = lay_out(sharding, &self.request, &self.params, world, self.dtypes)?;
+        let (cutting, course) = lay_out(
+            sharding,
+            &self.request,
+            (&self.params, &self.program.blocks),
+            world,
+            self.dtypes,
+        )?;
         (self.cutting, self.course) = (cutting, course);
         self.memory = self.memory.placed_as(&self.storage_layout().sizes());
         Ok(())
@@ -416,7 +422,7 @@ impl RunPlan {
     /// What the run's storage follows from.
     pub fn storage_layout(&self) -> StorageLayout<'_> {
         let generator = self.generator.as_ref();
-        let arena = self.program.arena.bytes();
+        let arena = self.program.arena.bytes() + self.cutting.staying_bytes();
         let arena = generator.map_or(arena, |generator| arena.max(generator.arena.bytes()));
         StorageLayout {
             units: self.program.units.len(),
@@ -541,7 +547,7 @@ fn sharding_request(
             trainable: elements * dtypes.params.bytes(),
             gradients: elements * dtypes.reduce.bytes(),
             optimizer: 2 * elements * dtypes.reduce.bytes(),
-            saved: 0,
+            saved: program.blocks[index].bytes,
             forward_reads: forward.into_iter().collect(),
             backward_reads: backward.into_iter().collect(),
         }

@@ -17,7 +17,7 @@ use crate::recompute::{self, Retention};
 use crate::splice::{self, UnitGraph};
 
 pub use cached::CacheShape;
-pub use layout::{ArenaLayout, Extent, Place, Region};
+pub use layout::{ArenaLayout, Extent, Place, Region, SavedBlock};
 
 /// Sizes and policies that a program is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,8 @@ pub struct Program {
     pub units: Vec<UnitProgram>,
     /// The arena.
     pub arena: ArenaLayout,
+    /// For each unit, what it alone saves for its backward pass.
+    pub blocks: Vec<SavedBlock>,
 }
 
 /// A unit before its values have places.

@@ -436,6 +436,7 @@ impl Layout<'_> {
             true => of_unit.forward_reads.clone(),
             false => of_unit.backward_reads.clone(),
         };
+        self.saved(leg, action)?;
         let has_gradients = !forward || action.unit + 1 == self.request.units.len();
         for unit in reads {
             let place = self.place(unit);
@@ -454,6 +455,25 @@ impl Layout<'_> {
                         self.legs[leg].begins.push((unit, when));
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks of saved activations that leave the device: a unit's input, which the unit before it makes, and what it saves.
+    fn saved(&mut self, leg: usize, action: &Action) -> Result<()> {
+        let forward = action.act == Act::Forward;
+        let mut blocks = vec![action.unit];
+        if forward && action.unit + 1 < self.sizes.len() {
+            blocks.push(action.unit + 1);
+        }
+        for unit in blocks {
+            if self.sizes[unit].saved == 0 {
+                continue;
+            }
+            match forward && !self.open.contains_key(&(unit, Held::Saved)) {
+                true => self.open(leg, unit, Held::Saved),
+                false => self.work_on(leg, unit, Held::Saved, true)?,
             }
         }
         Ok(())

@@ -1,11 +1,12 @@
 //! How the runs of every unit are cut among ranks, and what of them stays whole.
 
 use espalier_interface::DType;
-use espalier_interface::schedule::{Place, Placement, Schedule};
+use espalier_interface::schedule::{Act, Part, Place, Placement, Schedule};
 
 use super::course::RegionSizes;
 use super::storage::{UnitRuns, part_length};
 use crate::params::{Dtypes, Param};
+use crate::program::SavedBlock;
 use crate::ranks::World;
 
 /// What a schedule says of the runs of every unit.
@@ -19,11 +20,39 @@ pub struct Cutting {
     pub parts: u64,
     /// The dtype in which gradients travel; unset: their own.
     pub wire: Option<DType>,
+    /// For each unit, its block of saved activations.
+    pub saved: Vec<Saved>,
+}
+
+/// Where a unit's block of saved activations lies between its passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its first byte behind the arena; none where it leaves for the host.
+    pub stays_at: Option<u64>,
 }
 
 impl Cutting {
-    /// The cutting of `params` under a schedule that is valid for `world`.
-    pub fn new(schedule: &Schedule, params: &[Param], world: World) -> Self {
+    /// The cutting of `params` and of what `blocks` save under a schedule that is valid for `world`.
+    pub fn new(schedule: &Schedule, params: &[Param], blocks: &[SavedBlock], world: World) -> Self {
+        let leaves = |unit: usize| {
+            let mut actions = schedule.micro_batch.iter();
+            actions.any(|action| {
+                action.act == Act::Offload
+                    && action.unit == unit
+                    && action.parts.contains(&Part::Saved)
+            })
+        };
+        let mut stay = 0;
+        let saved = blocks.iter().enumerate().map(|(unit, block)| {
+            let stays_at = (!leaves(unit)).then_some(stay);
+            stay += stays_at.map_or(0, |_| block.bytes);
+            Saved {
+                bytes: block.bytes,
+                stays_at,
+            }
+        });
         let parts = match schedule.shard_ranks {
             0 => world.ranks,
             ranks => ranks,
@@ -33,7 +62,14 @@ impl Cutting {
             runs: UnitRuns::of_all(params, schedule.placements.len()),
             parts: u64::from(parts),
             wire: schedule.reduce_dtype,
+            saved: saved.collect(),
         }
+    }
+
+    /// Bytes of saved activations that stay on the device.
+    pub fn staying_bytes(&self) -> u64 {
+        let staying = self.saved.iter().filter(|saved| saved.stays_at.is_some());
+        staying.map(|saved| saved.bytes).sum()
     }
 
     /// Whether gradients and moments of a unit are cut, or lie apart from those of the units that are not.
@@ -97,9 +133,14 @@ impl Cutting {
 
     /// The sizes of what a unit's regions hold.
     pub fn region_sizes(&self, dtypes: Dtypes) -> Vec<RegionSizes> {
-        let units = self.runs.iter().zip(&self.placements);
-        units
-            .map(|(runs, &place)| RegionSizes::new(runs, dtypes, place, self.parts, self.wire))
-            .collect()
+        let units = self.runs.iter().zip(&self.placements).zip(&self.saved);
+        let of_unit = |((runs, &place), saved): ((&UnitRuns, &Placement), &Saved)| RegionSizes {
+            saved: match saved.stays_at {
+                Some(_) => 0,
+                None => saved.bytes,
+            },
+            ..RegionSizes::new(runs, dtypes, place, self.parts, self.wire)
+        };
+        units.map(of_unit).collect()
     }
 }

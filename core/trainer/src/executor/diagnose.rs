@@ -72,10 +72,12 @@ impl Executor {
                 found = self.unit_not_finite(leg, &numbers)?;
                 Ok(())
             }
-            _ => self.transfer(leg),
+            _ => self.transfer(leg, Some(&numbers)),
         };
         let legs = &self.course.micro_batch;
-        walk(legs, &wanted, &mut compute, &|leg| self.transfer(leg))?;
+        walk(legs, &wanted, &mut compute, &|leg| {
+            self.transfer(leg, Some(&numbers))
+        })?;
         Ok(found)
     }
 
@@ -90,7 +92,7 @@ impl Executor {
                 let outputs = step.request.outputs.len();
                 let places = &step.operands[step.operands.len() - outputs..];
                 for (operand, place) in step.request.outputs.iter().zip(places) {
-                    let Some(range) = self.value_range(place, window) else {
+                    let Some(range) = self.value_range(place, window, leg) else {
                         continue;
                     };
                     if !operand.dtype.is_float() {
@@ -107,14 +109,15 @@ impl Executor {
         Ok(None)
     }
 
-    fn value_range(&self, place: &OperandPlace, window: Window) -> Option<BufferRange> {
-        match place {
-            OperandPlace::Value(place) if place.region == Region::Arena && !place.by_chunk => {
-                let bytes = place.extent.bytes(window.tokens, 0);
-                Some(self.storage.arena_range(place.offset, bytes))
-            }
-            _ => None,
+    fn value_range(&self, place: &OperandPlace, window: Window, leg: &Leg) -> Option<BufferRange> {
+        let OperandPlace::Value(place) = place else {
+            return None;
+        };
+        if matches!(place.region, Region::Batch(_)) || place.by_chunk {
+            return None;
         }
+        let bytes = place.extent.bytes(window.tokens, 0);
+        Some(self.value(place.region, place.offset, bytes, &leg.regions))
     }
 
     /// Index of the first element of a range that is not finite.

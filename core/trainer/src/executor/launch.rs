@@ -305,12 +305,7 @@ impl Executor {
                             _ => 0,
                         };
                         let offset = place.offset + skipped;
-                        ranges.push(match place.region {
-                            Region::Arena => self.storage.arena_range(offset, bytes),
-                            Region::Batch(tensor) => {
-                                self.storage.batch_range(tensor, offset, bytes)
-                            }
-                        });
+                        ranges.push(self.value(place.region, offset, bytes, regions));
                     }
                 }
             }
@@ -344,6 +339,33 @@ impl Executor {
             });
             launched.map_err(|error| self.launch_failed(error))
         })
+    }
+
+    /// `bytes` bytes of a value from byte `offset` of its region on.
+    pub(super) fn value(
+        &self,
+        region: Region,
+        offset: u64,
+        bytes: u64,
+        regions: &[course::Region],
+    ) -> BufferRange {
+        match region {
+            Region::Arena => self.storage.arena_range(offset, bytes),
+            Region::Batch(tensor) => self.storage.batch_range(tensor, offset, bytes),
+            Region::Saved(unit) => {
+                let mut regions = regions.iter();
+                let brought = regions.find(|one| one.unit == unit && one.held == Held::Saved);
+                match brought {
+                    Some(region) => self.storage.region(region.offset + offset, bytes),
+                    None => {
+                        let at = self.cutting.saved[unit].stays_at;
+                        let at = at.expect("a block that leaves has a region");
+                        let behind = self.program.arena.bytes() + at;
+                        self.storage.arena_range(behind + offset, bytes)
+                    }
+                }
+            }
+        }
     }
 
     /// The ranges of a param, where it is whole.

@@ -5,13 +5,19 @@ use espalier_interface::{BufferRange, DType, PluginError, Stream};
 
 use super::Executor;
 use super::course::{Held, Lane, Leg};
+use super::launch::Numbers;
 use super::storage::{Kept, part};
 use crate::error::{BackendCall, Result};
 use crate::ranks::{Among, Span};
 
 impl Executor {
     /// Does a leg that moves bytes.
-    pub(super) fn transfer(&self, leg: &Leg) -> Result<()> {
+    pub(super) fn transfer(&self, leg: &Leg, numbers: Option<&Numbers>) -> Result<()> {
+        if leg.action.parts.contains(&Part::Saved)
+            && let Some(numbers) = numbers
+        {
+            self.move_saved(leg, numbers)?;
+        }
         match leg.action.act {
             Act::Fetch => self.fetch(leg),
             Act::Gather => self.gather(leg),
@@ -65,7 +71,27 @@ impl Executor {
                 }
                 Part::Gradients => self.fetch_own(leg, Held::Reduced)?,
                 Part::Optimizer => self.fetch_own(leg, Held::Moments)?,
-                Part::Saved => return Err(unsupported("activations on the host")),
+                Part::Saved => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves what a unit saved of a micro-batch to the host, or back.
+    fn move_saved(&self, leg: &Leg, numbers: &Numbers) -> Result<()> {
+        let unit = leg.action.unit;
+        let region = self.own_region(leg, Held::Saved);
+        let (Some(region), Some(home)) = (region, self.storage.saved_home(unit)) else {
+            return Ok(());
+        };
+        for &(offset, extent) in &self.program.blocks[unit].values {
+            let bytes = extent.bytes(numbers.tokens, numbers.sequences);
+            let range = offset..offset + bytes;
+            let (device, host) = (part(region, &range, 1), part(home, &range, 1));
+            match leg.action.act {
+                Act::Offload => self.copy(device, host, leg)?,
+                Act::Fetch => self.copy(host, device, leg)?,
+                _ => {}
             }
         }
         Ok(())
@@ -109,8 +135,7 @@ impl Executor {
                 Part::Trainable => Held::Values,
                 Part::Gradients => Held::Reduced,
                 Part::Optimizer => Held::Moments,
-                Part::Frozen => continue,
-                Part::Saved => return Err(unsupported("activations on the host")),
+                Part::Frozen | Part::Saved => continue,
             };
             let Some(region) = self.own_region(leg, held) else {
                 continue;

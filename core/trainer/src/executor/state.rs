@@ -121,7 +121,7 @@ impl Executor {
             Kept::Gradients => (gradients, self.dtypes.reduce),
             Kept::FirstMoment => (first_moment, self.dtypes.reduce),
             Kept::SecondMoment => (second_moment, self.dtypes.reduce),
-            Kept::Values | Kept::Frozen => (values, self.dtypes.params),
+            Kept::Values | Kept::Frozen | Kept::Saved => (values, self.dtypes.params),
         };
         if begin == end {
             return (0..0, storage::part(run, &(0..0), 1));

@@ -32,6 +32,8 @@ pub struct Storage {
     optimizer: Vec<[BufferRange; 4]>,
     /// For each unit that is cut, this rank's part of the frozen run, or the machine's copy of it.
     frozen: Vec<Option<BufferRange>>,
+    /// For each unit, where its saved activations lie on the host between its passes.
+    saved: Vec<Option<BufferRange>>,
     whole_gradients: BufferRange,
     regions: Option<BufferRange>,
     arena: BufferRange,
@@ -63,12 +65,16 @@ pub struct Sizes {
     pub optimizer: u64,
     /// What the schedule brings to the device.
     pub regions: u64,
+    /// Blocks of saved activations that stay on the device.
+    pub saved: u64,
     /// A micro-batch's tensors.
     pub batch: u64,
     /// Of the host's memory: this rank's part of frozen params.
     pub frozen_on_host: u64,
     /// Of the host's memory: this rank's part of trainable params, gradients and moments.
     pub trained_on_host: u64,
+    /// Of the host's memory: saved activations.
+    pub saved_on_host: u64,
     /// Of the host's memory: the machine's one copy of frozen params.
     pub machine_copy: u64,
 }
@@ -202,6 +208,7 @@ impl Storage {
         let [params_bytes, reduce_bytes] = [dtypes.params, dtypes.reduce].map(DType::bytes);
         let mut optimizer = Vec::with_capacity(units);
         let mut frozen = Vec::with_capacity(units);
+        let mut saved = Vec::with_capacity(units);
         let mut taken: BTreeMap<Part, u64> = BTreeMap::new();
         let mut own = |unit: usize, kept: Kept| {
             let (side, bytes) = layout.own(unit, kept)?;
@@ -216,6 +223,7 @@ impl Storage {
         let mut filled = [0, 0];
         for unit in 0..units {
             frozen.push(own(unit, Kept::Frozen));
+            saved.push(own(unit, Kept::Saved));
             let runs = &cutting.runs[unit];
             let places = [
                 (Kept::Gradients, slope, reduce_bytes, 0),
@@ -276,6 +284,7 @@ impl Storage {
             gradients,
             optimizer,
             frozen,
+            saved,
             whole_gradients,
             regions,
             arena,
@@ -319,6 +328,11 @@ impl Storage {
         self.frozen[unit]
     }
 
+    /// Where a unit's saved activations lie on the host between its passes; none where they stay on the device.
+    pub(super) fn saved_home(&self, unit: usize) -> Option<BufferRange> {
+        self.saved[unit]
+    }
+
     /// Where this rank keeps its elements of what is trained of a unit; its frozen run is elsewhere.
     pub(crate) fn kept(&self, unit: usize, kept: Kept) -> BufferRange {
         let [gradients, values, first, second] = self.optimizer[unit];
@@ -326,7 +340,7 @@ impl Storage {
             Kept::Gradients => gradients,
             Kept::FirstMoment => first,
             Kept::SecondMoment => second,
-            Kept::Values | Kept::Frozen => values,
+            Kept::Values | Kept::Frozen | Kept::Saved => values,
         }
     }
 

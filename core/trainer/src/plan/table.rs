@@ -17,7 +17,7 @@ pub struct MemoryPlan {
     pub gradients: u64,
     /// The optimizer's moments.
     pub optimizer: u64,
-    /// What layers save for the backward pass.
+    /// What each layer alone saves for the backward pass, as far as it stays on the device.
     pub saved_activations: u64,
     /// Values at work, on the way between units, and a micro-batch's tensors.
     pub arena: u64,
@@ -48,12 +48,11 @@ impl MemoryPlan {
         [program_bytes, loading_bytes]: [u64; 2],
     ) -> Self {
         let beyond = generator.map_or(0, |generator| {
-            let step = program.arena.bytes();
+            let step = program.arena.bytes() + sizes.saved;
             generator.arena.bytes().saturating_sub(step)
         });
         let passes = MemoryPlan {
-            saved_activations: program.arena.saved,
-            arena: program.arena.passing + program.arena.work + sizes.batch,
+            arena: program.arena.saved + program.arena.passing + program.arena.work + sizes.batch,
             logits: program.arena.logits,
             kv_cache: program.arena.cache + beyond,
             workspace,
@@ -71,6 +70,7 @@ impl MemoryPlan {
             trainable: sizes.trainable,
             gradients: sizes.gradients,
             optimizer: sizes.optimizer,
+            saved_activations: sizes.saved,
             collective: sizes.regions,
             ..*self
         }

@@ -23,6 +23,8 @@ pub enum Region {
     Batch(usize),
     /// The arena; the offset counts from its start.
     Arena,
+    /// What a unit alone saves for its backward pass; the offset counts from the start of its block.
+    Saved(usize),
 }
 
 /// The tensors of a micro-batch in the order in which they lie in their buffer.
@@ -74,7 +76,7 @@ pub struct Place {
 pub struct ArenaLayout {
     /// Keys and values of earlier tokens, which nothing else overwrites.
     pub cache: u64,
-    /// What layers save for the backward pass.
+    /// What layers save for the backward pass beside their blocks: what more than one of them reads.
     pub saved: u64,
     /// Hidden states and their gradients on the way from unit to unit, and the loss of each token.
     pub passing: u64,
@@ -95,6 +97,30 @@ impl ArenaLayout {
     }
 }
 
+/// What a unit saves that no other unit's backward pass reads: its input, and values of its forward pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SavedBlock {
+    /// Bytes at the largest micro-batch.
+    pub bytes: u64,
+    /// The values, by first byte and size.
+    pub values: Vec<(u64, Extent)>,
+}
+
+impl SavedBlock {
+    /// Adds a value to the block of unit number `unit`.
+    fn put(&mut self, unit: usize, extent: Extent, limits: Limits) -> Place {
+        let offset = self.bytes;
+        self.values.push((offset, extent));
+        self.bytes += aligned(extent.bytes(limits.max_tokens, limits.max_sequences));
+        Place {
+            region: Region::Saved(unit),
+            offset,
+            extent,
+            by_chunk: false,
+        }
+    }
+}
+
 /// Gives every value its place.
 pub(super) fn place(
     drafts: &[Draft],
@@ -111,21 +137,29 @@ pub(super) fn place(
             kept[index].insert(value, place);
         }
     }
-    // What lasts: saved values and hidden states that a backward pass reads.
+    // What lasts: saved values and hidden states that a backward pass reads. What only one unit reads again lies in a block
+    // of that unit's, which can leave the device between its two passes.
     let mut outputs: Vec<Option<Place>> = vec![None; drafts.len()];
+    let mut blocks: Vec<SavedBlock> = vec![SavedBlock::default(); drafts.len()];
     let mut end = arena.cache;
     for (index, draft) in drafts.iter().enumerate() {
+        let hidden = grad::output(&draft.unit.graph, "hidden");
         for &value in &draft.retention.saved {
-            let place = lasting(draft, value, dtypes, limits, &mut end)?;
+            let place = match hidden == Some(value) {
+                // The next unit reads it, too.
+                true => lasting(draft, value, dtypes, limits, &mut end)?,
+                false => blocks[index].put(index, extent_of(draft, value, dtypes)?, limits),
+            };
             kept[index].insert(value, place);
         }
-        let Some(hidden) = grad::output(&draft.unit.graph, "hidden") else {
+        let Some(hidden) = hidden else {
             continue;
         };
         if let Some(&place) = kept[index].get(&hidden) {
             outputs[index] = Some(place);
         } else if drafts[index + 1].retention.keeps_input {
-            outputs[index] = Some(lasting(draft, hidden, dtypes, limits, &mut end)?);
+            let extent = extent_of(draft, hidden, dtypes)?;
+            outputs[index] = Some(blocks[index + 1].put(index + 1, extent, limits));
         }
     }
     // What passes: two slots for hidden states, two for their gradients, the loss by token.
@@ -262,7 +296,11 @@ pub(super) fn place(
         });
     }
     arena.logits = head_work.saturating_sub(arena.work);
-    Ok(Program { units, arena })
+    Ok(Program {
+        units,
+        arena,
+        blocks,
+    })
 }
 
 /// What a unit's steps are placed upon.

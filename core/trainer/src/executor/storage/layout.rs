@@ -35,15 +35,18 @@ pub(crate) enum Kept {
     Gradients,
     FirstMoment,
     SecondMoment,
+    /// Activations, from a unit's forward to its backward pass.
+    Saved,
 }
 
 impl Kept {
-    pub const ALL: [Kept; 5] = [
+    pub const ALL: [Kept; 6] = [
         Kept::Frozen,
         Kept::Values,
         Kept::Gradients,
         Kept::FirstMoment,
         Kept::SecondMoment,
+        Kept::Saved,
     ];
 }
 
@@ -93,6 +96,11 @@ impl StorageLayout<'_> {
     /// Where a rank's part of what a unit keeps lies, and its bytes; none for what is whole, and for what is in the
     /// machine's copy.
     pub(super) fn own(&self, unit: usize, kept: Kept) -> Option<(Side, u64)> {
+        if kept == Kept::Saved {
+            let saved = self.cutting.saved.get(unit);
+            let leaves = saved.filter(|saved| saved.stays_at.is_none());
+            return leaves.map(|saved| (Side::Host, saved.bytes));
+        }
         let place = self.cutting.placements[unit];
         let elements = self.cutting.part_elements(unit);
         let (place, bytes) = match kept {
@@ -147,6 +155,7 @@ impl StorageLayout<'_> {
             let host = part.kind() == MemoryKind::PINNED;
             let size = match part {
                 Part::Own(Kept::Frozen, _) if host => &mut sizes.frozen_on_host,
+                Part::Own(Kept::Saved, _) => &mut sizes.saved_on_host,
                 Part::Own(_, Side::Host) => &mut sizes.trained_on_host,
                 Part::Frozen(_) | Part::Own(Kept::Frozen, _) => &mut sizes.frozen,
                 Part::Values | Part::Own(Kept::Values, _) => &mut sizes.trainable,
@@ -158,6 +167,7 @@ impl StorageLayout<'_> {
             };
             *size += bytes;
         }
+        sizes.saved = self.cutting.staying_bytes();
         let copied = |unit: &usize| self.cutting.placements[*unit].frozen == Place::Host;
         let copied = (0..self.units).filter(copied);
         sizes.machine_copy = copied
