@@ -182,6 +182,7 @@ mod tests {
             runs: UnitRuns::of_all(&params, 2),
             parts: 3,
             wire: None,
+            ..Cutting::default()
         };
         let dtypes = Dtypes {
             compute: DType::F32,

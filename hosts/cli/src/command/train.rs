@@ -9,6 +9,7 @@ use espalier_trainer::config::{Need, resolve};
 use espalier_trainer::error::Error;
 use espalier_trainer::observer::{All, Observer, Unobserved};
 use espalier_trainer::plan::{Asked, PlanReport};
+use espalier_trainer::ranks::World;
 use espalier_trainer::session::Session;
 use espalier_trainer::shell;
 use espalier_trainer::tensorboard::TensorBoard;
@@ -35,10 +36,12 @@ pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write
     }
     let needs = [Need::Model, Need::Data, Need::Out];
     resolved.require(&needs).map_err(Error::from)?;
-    let out_directory = resolved.config().run.out.as_deref();
+    // Of several processes one speaks and writes for all.
+    let speaks = World::of_run(&resolved.config().run)?.writes();
+    let out_directory = resolved.config().run.out.as_deref().filter(|_| speaks);
     let board = out_directory.map(|out| TensorBoard::new(&out.join("tensorboard")));
     let board = board.as_ref().map(|board| board as &dyn Observer);
-    let summary = watched(arguments.quiet, bars, |shown, stop| {
+    let summary = watched(arguments.quiet || !speaks, bars, |shown, stop| {
         let observers = [shown, board.unwrap_or(&Unobserved)];
         let observer = &All(&observers);
         let trained = match arguments.resume {
@@ -48,7 +51,9 @@ pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write
         trained.map_err(|error| error.offering(resuming_command))
     })?;
     let program = std::env::args().next().unwrap_or_default();
-    write!(out, "{}", summary::lines(&summary, &program))?;
+    if speaks {
+        write!(out, "{}", summary::lines(&summary, &program))?;
+    }
     Ok(())
 }
 
