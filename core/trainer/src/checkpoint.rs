@@ -7,6 +7,7 @@ mod difference;
 mod directory;
 mod error;
 mod manifest;
+mod piece;
 mod restore;
 mod save;
 mod seal;
@@ -20,14 +21,15 @@ pub(crate) use difference::{
 pub use directory::{Checkpoint, Checkpoints, ResumeFrom};
 pub use error::CheckpointError;
 pub use manifest::{Manifest, Position, Progress};
+pub(crate) use piece::keepers;
 pub(crate) use restore::restore;
 pub(crate) use save::{AdapterParts, Snapshot, save};
 
 /// The file that describes a checkpoint.
 const MANIFEST: &str = "checkpoint.json";
-/// Trained params by name, in their own dtype.
+/// Trained params by name, in their own dtype. Where ranks keep parts of them, each rank has such a file of its own.
 const PARAMS: &str = "params.safetensors";
-/// Moments, by name of their param and part.
+/// Moments, by name of their param and part; likewise.
 const OPTIMIZER: &str = "optimizer.safetensors";
 /// The run's `metrics.jsonl` as it stood.
 const METRICS: &str = "metrics.jsonl";

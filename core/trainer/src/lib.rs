@@ -16,6 +16,7 @@ pub mod evaluate;
 pub mod executor;
 pub mod export;
 pub mod files;
+mod gather;
 pub mod generate;
 pub mod grad;
 pub mod library;

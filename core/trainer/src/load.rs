@@ -25,7 +25,7 @@ use crate::select::Chosen;
 pub use host_region::HostRegion;
 pub use loader::Loader;
 pub use member::Member;
-pub(crate) use member::agree;
+pub(crate) use member::{agree, together};
 pub use rank_loader::{LoadedRun, RankLoader};
 pub(crate) use scratch::Scratch;
 pub use stage_layout::{Region, StageLayout, StagedRun};

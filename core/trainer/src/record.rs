@@ -51,7 +51,7 @@ pub fn describe(
         },
         "plan_sha256": plan_sha256(&session.plan),
         "seed": config.run.seed,
-        "world": 1,
+        "world": session.plan.demand.world.ranks,
         "instruction_set": info.instruction_set,
         "machine": {
             "device": info.name,

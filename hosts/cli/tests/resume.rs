@@ -7,17 +7,6 @@ use std::fs;
 use serde_json::Value as Json;
 use training::{Training, copy, files, names, trained};
 
-/// A copy of a finished run as it was before its last file was written.
-fn unfinished(training: &Training, from: &str, to: &str) {
-    copy(&training.path(from), &training.path(to));
-    for name in ["adapter", "model"] {
-        let saved = training.path(to).join(name);
-        if saved.is_dir() {
-            fs::remove_dir_all(saved).expect("removed");
-        }
-    }
-}
-
 #[test]
 fn every_kind_of_run_goes_on_to_the_same_bits() {
     for kind in [
@@ -33,7 +22,7 @@ fn every_kind_of_run_goes_on_to_the_same_bits() {
         assert_eq!(names(&kept), ["step-4", "step-6"], "{kind}");
         for step in [4, 6] {
             let out = format!("from-{step}");
-            unfinished(&training, "whole", &out);
+            training.unfinished("whole", &out);
             let more = format!("--resume=step-{step} --threads 2");
             let went_on = training.succeed(&out, &more);
             assert_eq!(went_on.metrics, never_stopped.metrics, "{kind} from {step}");
@@ -82,7 +71,7 @@ fn without_a_checkpoint_a_run_starts_over_and_a_finished_one_is_left_alone() {
     let longer = "--resume --set run.epochs=3";
     training.refuse("new", longer, 2, "run.epochs: 2 -> 3 | had come to its end");
 
-    unfinished(&training, "new", "early");
+    training.unfinished("new", "early");
     fs::remove_dir_all(training.path("early/checkpoints")).expect("removed");
     training.refuse("early", "", 2, "an unfinished run | with --resume");
     assert_eq!(training.succeed("early", "--resume"), started);
@@ -96,7 +85,7 @@ fn what_changes_no_result_may_change_and_all_else_is_refused_by_name() {
     let mut resumed = |more: &str| {
         count += 1;
         let out = format!("again-{count}");
-        unfinished(&training, "whole", &out);
+        training.unfinished("whole", &out);
         (out, format!("--resume {more}"))
     };
     for allowed in [
@@ -135,7 +124,7 @@ fn what_changes_no_result_may_change_and_all_else_is_refused_by_name() {
     assert_eq!(training.succeed(&out, &more), longer);
     let falling = "--set optim.schedule=linear";
     training.succeed("falling", falling);
-    unfinished(&training, "falling", "fell");
+    training.unfinished("falling", "fell");
     let more = format!("--resume {falling} --set run.max_steps=6");
     training.refuse(
         "fell",
@@ -149,7 +138,7 @@ fn what_changes_no_result_may_change_and_all_else_is_refused_by_name() {
 fn changed_files_are_refused_with_their_hashes() {
     let training = Training::new("--plugins lora");
     training.succeed("whole", "");
-    unfinished(&training, "whole", "again");
+    training.unfinished("whole", "again");
     let rows = training.path("rows.jsonl");
     let text = fs::read_to_string(&rows).expect("rows");
     fs::write(&rows, text.replacen('5', "6", 1)).expect("written");

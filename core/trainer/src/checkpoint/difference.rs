@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use espalier_interface::Role;
 use serde_json::{Value as Json, json};
 
 use super::CheckpointError;
@@ -13,8 +14,10 @@ use crate::registry::PluginIdentity;
 
 /// Config keys that change no result: where things lie, and how often something is saved. Files are
 /// compared by their content.
-const FREE: [&str; 14] = [
+const FREE: [&str; 16] = [
     "run.out",
+    "run.devices",
+    "run.ranks",
     "run.threads",
     "run.save_every",
     "run.keep_last",
@@ -29,6 +32,10 @@ const FREE: [&str; 14] = [
     "data.eval_files",
     "data.cache_dir",
 ];
+
+/// Roles whose components say where bytes lie and how they travel: another one, or another number of ranks, changes rounding
+/// only.
+const LAYOUT: [Role; 2] = [Role::SHARDING, Role::COLLECTIVE];
 
 /// Config keys that say when the run ends.
 const HORIZON: [&str; 2] = ["run.epochs", "run.max_steps"];
@@ -72,9 +79,7 @@ impl fmt::Display for Difference {
 pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
     let mut found = config_differences(old, new, step);
     let others: [(&str, Read); 6] = [
-        ("", |run| {
-            leaves(&json!({"espalier": run["espalier"], "world": run["world"]}))
-        }),
+        ("", |run| leaves(&json!({"espalier": run["espalier"]}))),
         ("plugin ", |run| plugins(&run["plugins"])),
         ("model file ", |run| hashes(&run["model"]["files"])),
         ("adapter file ", |run| {
@@ -122,7 +127,12 @@ pub(crate) fn tree_differences(old: &Json, new: &Json) -> Vec<Difference> {
 
 /// As [`differences`], of the config alone.
 pub(crate) fn config_differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
-    let mut found = compare(&config(old), &config(new), Part::Config, "");
+    let used = [old, new].map(|run| run["plugins"].as_array());
+    let used = used.into_iter().flatten().flatten();
+    let layout = used.filter(|plugin| is_layout(plugin));
+    let layout: Vec<&Json> = layout.map(|plugin| &plugin["component"]).collect();
+    let [before, after] = [old, new].map(|run| config(run, &layout));
+    let mut found = compare(&before, &after, Part::Config, "");
     let horizon = |key: &str| HORIZON.contains(&key);
     if found.iter().any(|one| horizon(&one.key)) {
         match longer_is_the_same(old, new, step) {
@@ -166,15 +176,17 @@ type Leaves = BTreeMap<String, String>;
 /// Reads a part of the circumstances.
 type Read = fn(&Json) -> Leaves;
 
-/// The keys of the config that matter.
-fn config(run: &Json) -> Leaves {
+/// The keys of the config that matter; the components in `layout` do not.
+fn config(run: &Json, layout: &[&Json]) -> Leaves {
     let mut config = run["config"].clone();
     if let Some(sections) = config.as_object_mut() {
         // What other runs it is compared with says nothing of this one.
         sections.retain(|key, _| !["compare", "arms"].contains(&key.as_str()));
+        sections.retain(|key, _| !LAYOUT.iter().any(|role| role.0 == key));
     }
     // Components are chosen by name, one a role: their order says nothing.
     if let Some(plugins) = config.get_mut("plugins").and_then(Json::as_array_mut) {
+        plugins.retain(|name| !layout.contains(&name));
         plugins.sort_by_key(ToString::to_string);
     }
     let mut leaves = leaves(&config);
@@ -185,7 +197,8 @@ fn config(run: &Json) -> Leaves {
 /// Components by name; where their library lies says nothing.
 pub(crate) fn plugins(list: &Json) -> Leaves {
     let mut by_name = serde_json::Map::new();
-    for plugin in list.as_array().into_iter().flatten() {
+    let all = list.as_array().into_iter().flatten();
+    for plugin in all.filter(|plugin| !is_layout(plugin)) {
         let mut plugin = plugin.clone();
         let fields = plugin.as_object_mut();
         let name = fields.and_then(|fields| {
@@ -196,6 +209,11 @@ pub(crate) fn plugins(list: &Json) -> Leaves {
         by_name.insert(name.unwrap_or_default(), plugin);
     }
     leaves(&Json::Object(by_name))
+}
+
+/// Whether a component on record says where bytes lie.
+fn is_layout(plugin: &Json) -> bool {
+    LAYOUT.iter().any(|role| plugin["role"] == role.0)
 }
 
 /// Hashes of files, by name inside a directory and else by number: equal wherever they lie.
@@ -283,6 +301,24 @@ mod tests {
         new["data"]["files"][0]["path"] = json!("y/lines.jsonl");
         new["plugins"][0]["file"] = json!("/y/libnf4.so");
         assert_eq!(shown(&old, &new, 3), [""; 0]);
+    }
+
+    #[test]
+    fn a_run_may_go_on_at_another_number_of_ranks() {
+        let (old, mut new) = (run(9, "constant"), run(9, "constant"));
+        new["world"] = json!(4);
+        new["config"]["run"]["ranks"] = json!(4);
+        new["config"]["plugins"] = json!(["nf4", "lora", "fsdp"]);
+        new["config"]["sharding"] = json!({"fsdp": {"offload": "params"}});
+        let fsdp = json!({"component": "fsdp", "role": "sharding", "version": "0.1.0"});
+        new["plugins"].as_array_mut().expect("a list").push(fsdp);
+        assert_eq!(shown(&old, &new, 3), [""; 0]);
+        assert_eq!(shown(&new, &old, 3), [""; 0]);
+        // Of a finished run's, only the config is compared.
+        let again = json!({"config": new["config"]});
+        assert!(config_differences(&new, &again, u64::MAX).is_empty());
+        new["config"]["plugins"] = json!(["nf4", "fsdp"]);
+        assert!(!shown(&old, &new, 3).is_empty());
     }
 
     #[test]

@@ -6,14 +6,19 @@ use serde_json::Value as Json;
 use crate::files::FileHash;
 use crate::observer::EvalMetrics;
 
-/// Version of the directory's layout.
-pub(super) const FORMAT: u32 = 1;
+/// Version of the directory's layout where one file has all trained params, and another one all moments.
+pub(super) const WHOLE: u32 = 1;
+/// Version of the layout where each rank has files of its own.
+pub(super) const BY_RANK: u32 = 2;
 
 /// What a checkpoint says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of the directory's layout.
     pub format: u32,
+    /// How many ranks kept what is trained between them; unset in the layout without files of ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u32>,
     /// How far the run was.
     #[serde(flatten)]
     pub progress: Progress,

@@ -1,49 +1,130 @@
-//! A verified checkpoint -> its trained params and moments in their place on the device.
+//! A verified checkpoint -> its trained params and moments in their place on the device, at any number of ranks.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::piece::Piece;
 use super::save::stored_name;
 use super::{Checkpoint, OPTIMIZER, PARAMS};
 use crate::Error;
 use crate::executor::{Executor, StatePart};
-use crate::files::TensorStore;
+use crate::files::{TensorEntry, TensorStore};
 
-/// Uploads values and moments of every trainable param, a part at a time.
+/// Uploads this rank's elements of values and moments of every trainable param, a part at a time.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] where a tensor is missing or of another shape or dtype.
 pub(crate) fn restore(checkpoint: &Checkpoint, executor: &Executor) -> Result<(), Error> {
-    let params = TensorStore::open(&checkpoint.path.join(PARAMS))?;
-    let moments = TensorStore::open(&checkpoint.path.join(OPTIMIZER))?;
+    let saved = Saved::open(checkpoint)?;
     for param in executor.trainable() {
-        upload(&params, executor, param, StatePart::Values)?;
-        upload(&moments, executor, param, StatePart::FirstMoment)?;
-        upload(&moments, executor, param, StatePart::SecondMoment)?;
+        for part in [
+            StatePart::Values,
+            StatePart::FirstMoment,
+            StatePart::SecondMoment,
+        ] {
+            saved.upload(executor, param, part)?;
+        }
     }
     Ok(())
 }
 
-fn upload(
+/// The files of a checkpoint.
+struct Saved<'a> {
+    checkpoint: &'a Checkpoint,
+    stores: Vec<TensorStore>,
+    /// Where ranks have files of their own, the pieces of each stored name by their first element, with their file.
+    pieces: Option<BTreeMap<String, BTreeMap<u64, (Piece, usize)>>>,
+}
+
+impl<'a> Saved<'a> {
+    fn open(checkpoint: &'a Checkpoint) -> Result<Self, Error> {
+        let manifest = &checkpoint.manifest;
+        let open = |name: &str| Ok::<_, Error>(TensorStore::open(&checkpoint.path.join(name))?);
+        if manifest.ranks.is_none() {
+            return Ok(Saved {
+                checkpoint,
+                stores: vec![open(PARAMS)?, open(OPTIMIZER)?],
+                pieces: None,
+            });
+        }
+        let names = manifest.files.iter().map(|file| file.file.as_str());
+        let of_ranks = names.filter(|name| name.ends_with(".safetensors") && !name.contains('/'));
+        let stores = of_ranks.map(open).collect::<Result<Vec<_>, _>>()?;
+        let mut pieces: BTreeMap<String, BTreeMap<u64, (Piece, usize)>> = BTreeMap::new();
+        for (file, store) in stores.iter().enumerate() {
+            for entry in store.entries() {
+                if let Some(piece) = Piece::parse(&entry.name) {
+                    let of_name = pieces.entry(piece.name.clone()).or_default();
+                    of_name.insert(piece.elements.start, (piece, file));
+                }
+            }
+        }
+        Ok(Saved {
+            checkpoint,
+            stores,
+            pieces: Some(pieces),
+        })
+    }
+
+    fn upload(&self, executor: &Executor, index: usize, part: StatePart) -> Result<(), Error> {
+        let param = &executor.params()[index];
+        let name = stored_name(&param.name, part);
+        let Some(pieces) = &self.pieces else {
+            let store = match part {
+                StatePart::Values => &self.stores[0],
+                _ => &self.stores[1],
+            };
+            let entry = store.entry_of_shape(&name, &param.shape)?;
+            return stream(store, entry, executor, (index, part), 0);
+        };
+        let own = executor.own_elements(index);
+        let mut end = 0;
+        for (piece, file) in pieces.get(&name).into_iter().flat_map(BTreeMap::values) {
+            let Range { start, end: after } = piece.elements;
+            if start != end {
+                break;
+            }
+            end = after;
+            if start < own.end && own.start < after {
+                let store = &self.stores[*file];
+                let entry = store.entry_of_shape(&piece.tensor(), &[after - start])?;
+                stream(store, entry, executor, (index, part), start)?;
+            }
+        }
+        match end == param.elements() {
+            true => Ok(()),
+            false => Err(Error::Checkpoint {
+                path: self.checkpoint.path.clone(),
+                message: format!(
+                    "the files of its ranks hold elements 0..{end} of `{name}`, expected 0..{}",
+                    param.elements()
+                ),
+            }),
+        }
+    }
+}
+
+/// Uploads a tensor whose first element is number `first` of a part of a param.
+fn stream(
     store: &TensorStore,
+    entry: &TensorEntry,
     executor: &Executor,
-    index: usize,
-    part: StatePart,
+    (param, part): (usize, StatePart),
+    first: u64,
 ) -> Result<(), Error> {
-    let param = &executor.params()[index];
-    let name = stored_name(&param.name, part);
-    let entry = store.entry_of_shape(&name, &param.shape)?;
-    let expected = executor.state_dtype(index, part);
+    let expected = executor.state_dtype(param, part);
     if entry.dtype.to_string().to_lowercase() != expected.name() {
         return Err(Error::Checkpoint {
             path: store.file_of(entry).to_owned(),
             message: format!(
-                "tensor `{name}` is {}, expected {expected}: model.params or model.compute is \
-                 another",
-                entry.dtype
+                "tensor `{}` is {}, expected {expected}: model.params or model.compute is another",
+                entry.name, entry.dtype
             ),
         });
     }
-    let mut offset = 0;
-    store.stream_tensor_bytes(&name, &mut |bytes| {
-        executor.upload_state(index, part, offset, bytes)?;
+    let mut offset = first * expected.bytes();
+    store.stream_tensor_bytes(&entry.name, &mut |bytes| {
+        executor.upload_state(param, part, offset, bytes)?;
         offset += bytes.len() as u64;
         Ok::<_, Error>(())
     })

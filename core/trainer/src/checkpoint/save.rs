@@ -6,19 +6,22 @@ use espalier_interface::Adapter;
 use espalier_interface::adaptation::Site;
 use serde_json::Value as Json;
 
-use super::manifest::FORMAT;
+use super::manifest::{BY_RANK, WHOLE};
+use super::piece::{Piece, file_of_rank, keepers};
 use super::{
     Checkpoints, MANIFEST, METRICS, Manifest, OPTIMIZER, PARAMS, Position, Progress, seal,
 };
 use crate::executor::{Executor, StatePart};
-use crate::files::{self, FileHash, PendingDirectory, TensorSpec};
+use crate::files::{self, FileError, FileHash, PendingDirectory, TensorSpec};
+use crate::load::{agree, together};
 use crate::select::Chosen;
+use crate::team::Team;
 use crate::{Error, export};
 
 /// All that a checkpoint is made of.
 pub(crate) struct Snapshot<'a> {
-    /// The device's side.
-    pub executor: &'a Executor,
+    /// The ranks.
+    pub team: &'a Team,
     /// How to write the adapter for PEFT; none after full fine-tuning, whose params are the model.
     pub adapter: Option<AdapterParts<'a>>,
     /// What `run.json` holds.
@@ -34,37 +37,82 @@ pub(crate) struct Snapshot<'a> {
 /// An adapter, its sites and the name of the model below it.
 pub(crate) type AdapterParts<'a> = (&'a Chosen<dyn Adapter>, &'a [Site], &'a str);
 
-/// Writes a checkpoint, whole or not at all, and returns its directory's path.
+/// What a file of trained params holds of each of them.
+const FILES: [(&str, &[StatePart]); 2] = [
+    (PARAMS, &[StatePart::Values]),
+    (
+        OPTIMIZER,
+        &[StatePart::FirstMoment, StatePart::SecondMoment],
+    ),
+];
+
+/// Writes a checkpoint, whole or not at all, and returns its directory's path. Every process calls this: each rank writes
+/// what it keeps, and the first process commits when all of it is on the disk.
 ///
 /// # Errors
-/// A full disk or another failure to write: what was there before stays.
+/// A full disk or another failure to write, on any rank: what was there before stays.
 pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBuf, Error> {
+    let team = snapshot.team;
     let target = home.path(snapshot.progress.step);
-    let pending = PendingDirectory::begin(&target)?;
-    let path = pending.path();
-    let mut names = [PARAMS, OPTIMIZER, METRICS].map(str::to_owned).to_vec();
-    write_parts(snapshot.executor, &path.join(PARAMS), &[StatePart::Values])?;
-    let moments = [StatePart::FirstMoment, StatePart::SecondMoment];
-    write_parts(snapshot.executor, &path.join(OPTIMIZER), &moments)?;
-    files::copy_file(snapshot.metrics, &path.join(METRICS))?;
+    let begun = match team.world().writes() {
+        true => PendingDirectory::begin(&target).map(Some),
+        false => Ok(None),
+    };
+    let (pending, said) = match begun {
+        Ok(pending) => {
+            let path = pending.as_ref().map(|pending| pending.path().to_owned());
+            (pending, Ok(path))
+        }
+        Err(error) => (None, Err(error.into())),
+    };
+    let mut said: Vec<Option<PathBuf>> = together(team, "beginning a checkpoint", said)?;
+    let path = said.swap_remove(0).expect("the first process writes");
+    let ranks = parts(team.first());
+    let written = team.each(|executor| write_own(executor, &path, ranks));
+    let written = together(
+        team,
+        "writing a checkpoint",
+        written.map(|files| files.concat()),
+    )?;
     if let Some((adapter, sites, base)) = snapshot.adapter {
-        export::adapter(snapshot.executor, adapter, sites, base, path)?;
-        names.extend(files::ADAPTER_FILES.map(|name| format!("adapter/{name}")));
+        export::adapter(team, adapter, sites, base, &path)?;
+    }
+    let of_processes = written.chunks(team.world().ranks_per_process() as usize);
+    let files = of_processes.flat_map(|same| same[0].clone()).collect();
+    let committed = match pending {
+        Some(pending) => commit(pending, snapshot, ranks, files),
+        None => Ok(()),
+    };
+    agree(team, "committing a checkpoint", committed)?;
+    Ok(target)
+}
+
+/// Writes what is not a rank's, describes it all, and puts the directory in its place.
+fn commit(
+    pending: PendingDirectory,
+    snapshot: &Snapshot<'_>,
+    ranks: Option<u32>,
+    mut files: Vec<FileHash>,
+) -> Result<(), Error> {
+    let path = pending.path();
+    files::copy_file(snapshot.metrics, &path.join(METRICS))?;
+    files.push(hash(path, METRICS)?);
+    if snapshot.adapter.is_some() {
+        for name in files::ADAPTER_FILES {
+            files.push(hash(path, &format!("adapter/{name}"))?);
+        }
     }
     let manifest = Manifest {
-        format: FORMAT,
+        format: ranks.map_or(WHOLE, |_| BY_RANK),
+        ranks,
         progress: snapshot.progress.clone(),
         position: snapshot.position,
         run: snapshot.run.clone(),
-        files: names
-            .iter()
-            .map(|name| hash(path, name))
-            .collect::<Result<_, Error>>()?,
+        files,
     };
     let value = serde_json::to_value(&manifest).expect("a manifest is plain data");
     files::write_atomically(&path.join(MANIFEST), seal::seal(&value).as_bytes())?;
-    pending.commit_replacing()?;
-    Ok(target)
+    Ok(pending.commit_replacing()?)
 }
 
 /// The name of a part of a param in the file of all moments.
@@ -76,26 +124,87 @@ pub(super) fn stored_name(param: &str, part: StatePart) -> String {
     }
 }
 
-/// Writes parts of all trainable params, each in its own dtype.
-fn write_parts(executor: &Executor, path: &Path, parts: &[StatePart]) -> Result<(), Error> {
-    let trainable = executor.trainable();
-    let all: Vec<(usize, StatePart)> = trainable
-        .iter()
-        .flat_map(|&param| parts.iter().map(move |&part| (param, part)))
-        .collect();
-    let specs: Vec<TensorSpec> = all
-        .iter()
-        .map(|&(index, part)| {
-            let param = &executor.params()[index];
-            let name = stored_name(&param.name, part);
-            TensorSpec::new(name, executor.state_dtype(index, part), param.shape.clone())
-        })
-        .collect();
-    files::write_safetensors(path, &[("format", "pt")], &specs, |index, sink| {
-        let (param, part) = all[index];
-        executor.download_state(param, part, &mut |bytes| {
-            Ok::<_, Error>(sink.write_bytes(bytes)?)
-        })
+/// How many ranks write files of their own; none where the first one has all.
+fn parts(executor: &Executor) -> Option<u32> {
+    let trainable = executor.trainable().into_iter();
+    let ranks = trainable.map(|param| keepers(executor, param)).max();
+    ranks.filter(|&ranks| ranks > 1)
+}
+
+/// Writes what this rank keeps of all trainable params, each in its own dtype, and returns the files.
+fn write_own(
+    executor: &Executor,
+    directory: &Path,
+    ranks: Option<u32>,
+) -> Result<Vec<FileHash>, Error> {
+    let rank = executor.peers().rank();
+    let mut hashes = Vec::new();
+    for (file, parts) in FILES {
+        let name = match ranks {
+            None => file.to_owned(),
+            Some(ranks) => file_of_rank(file, rank, ranks),
+        };
+        let own = own_tensors(executor, parts, ranks);
+        if ranks.is_none() && rank > 0 || ranks.is_some() && own.is_empty() {
+            continue;
+        }
+        if !directory.is_dir() {
+            return Err(not_shared(directory));
+        }
+        let specs: Vec<TensorSpec> = own.iter().map(|(.., spec)| spec.clone()).collect();
+        let path = directory.join(&name);
+        files::write_safetensors(&path, &[("format", "pt")], &specs, |index, sink| {
+            let (param, part, _) = own[index];
+            executor.download_state(param, part, &mut |bytes| {
+                Ok::<_, Error>(sink.write_bytes(bytes)?)
+            })
+        })?;
+        hashes.push(hash(directory, &name)?);
+    }
+    Ok(hashes)
+}
+
+/// What this rank writes: parts of params, whole or the elements that it keeps.
+fn own_tensors(
+    executor: &Executor,
+    parts: &[StatePart],
+    ranks: Option<u32>,
+) -> Vec<(usize, StatePart, TensorSpec)> {
+    let rank = executor.peers().rank();
+    let mut own = Vec::new();
+    for param in executor.trainable() {
+        if rank >= keepers(executor, param) {
+            continue;
+        }
+        let elements = executor.own_elements(param);
+        let of = &executor.params()[param];
+        for &part in parts {
+            let (name, dtype) = (
+                stored_name(&of.name, part),
+                executor.state_dtype(param, part),
+            );
+            if ranks.is_none() {
+                let spec = TensorSpec::new(name, dtype, of.shape.clone());
+                own.push((param, part, spec));
+            } else if !elements.is_empty() {
+                let shape = vec![elements.end - elements.start];
+                let elements = elements.clone();
+                let name = Piece { name, elements }.tensor();
+                own.push((param, part, TensorSpec::new(name, dtype, shape)));
+            }
+        }
+    }
+    own
+}
+
+fn not_shared(directory: &Path) -> Error {
+    let missing = std::io::Error::new(
+        std::io::ErrorKind::NotFound,
+        "the first process made it, and this one does not see it: --out must be on a file system that all machines share",
+    );
+    Error::File(FileError::Read {
+        path: directory.to_owned(),
+        source: missing,
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::manifest::FORMAT;
+use super::manifest::{BY_RANK, WHOLE};
 use super::{MANIFEST, Manifest, seal};
 use crate::files::{FileHash, hash_file};
 
@@ -57,9 +57,9 @@ fn read_manifest(path: &Path, step: u64) -> Result<Manifest, Damage> {
             "written by another version of this program: {error}"
         ))
     })?;
-    if manifest.format != FORMAT {
+    if ![WHOLE, BY_RANK].contains(&manifest.format) {
         return Err(fail(&format!(
-            "expected a checkpoint of format {FORMAT}, found format {}",
+            "expected a checkpoint of format {WHOLE} or {BY_RANK}, found format {}",
             manifest.format
         )));
     }

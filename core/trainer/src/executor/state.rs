@@ -68,6 +68,30 @@ impl Executor {
         Ok(())
     }
 
+    /// The bytes of some of this rank's elements of a part of a trainable param, little-endian.
+    ///
+    /// # Errors
+    /// `INVALID` for elements that this rank does not keep; what the backend reports.
+    pub fn state_bytes(
+        &self,
+        param: usize,
+        part: StatePart,
+        elements: Range<u64>,
+    ) -> Result<Vec<u8>> {
+        let (own, piece) = self.own_piece(param, part.kept());
+        if elements.start < own.start || elements.end > own.end {
+            return Err(PluginError::invalid(format!(
+                "elements {elements:?} of param `{}`, of which this rank keeps {own:?}",
+                self.params[param].name
+            )));
+        }
+        let within = elements.start - own.start..elements.end - own.start;
+        let range = storage::part(piece, &within, self.state_dtype(param, part).bytes());
+        let mut bytes = vec![0; range.bytes as usize];
+        self.device.download(range, &mut bytes, Stream(0))?;
+        Ok(bytes)
+    }
+
     /// Writes `bytes`, little-endian, from byte `offset` of a part of a trainable param on; those that other ranks keep are
     /// passed over.
     ///

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::ranks::{Lost, Peers, World};
+use crate::team::Team;
 
 /// A rank, to those who load.
 pub trait Member {
@@ -32,6 +33,21 @@ impl Member for Peers {
 
     fn exchange(&self, label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         Peers::exchange(self, label, said)
+    }
+}
+
+/// All ranks of a process say the same: the first speaks for them.
+impl Member for Team {
+    fn rank(&self) -> u32 {
+        self.first().peers().rank()
+    }
+
+    fn world(&self) -> World {
+        Team::world(self)
+    }
+
+    fn exchange(&self, label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        Team::exchange(self, label, said)
     }
 }
 

@@ -135,6 +135,12 @@ impl Beginning {
                  {now}: rounding may differ"
             )));
         }
+        let (before, now) = (&old["world"], &run["world"]);
+        if before != now {
+            observer.observe(&Event::Note(&format!(
+                "the checkpoint was saved by {before} ranks, this run has {now}: rounding may differ"
+            )));
+        }
         let step = checkpoint.manifest.progress.step;
         self.refuse(&checkpoint.path, differences(old, run, step))?;
         for key in ["plugins", "plan_sha256"] {

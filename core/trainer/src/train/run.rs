@@ -185,12 +185,10 @@ impl<'a> Run<'a> {
         let out = self.beginning.directory.path();
         // The last to be written: it is what tells a finished run from one to go on with.
         let saved = match live.adapter(&runner.base) {
-            Some((adapter, sites, base)) => {
-                export::adapter(live.team.first(), adapter, sites, base, out)?
-            }
+            Some((adapter, sites, base)) => export::adapter(&live.team, adapter, sites, base, out)?,
             None => {
                 let model = &live.around.model;
-                export::model(live.team.first(), model, stored_dtype(model.config()), out)?
+                export::model(&live.team, model, stored_dtype(model.config()), out)?
             }
         };
         runner.observer.observe(&Event::Saved(&saved));

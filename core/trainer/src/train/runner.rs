@@ -189,10 +189,9 @@ impl Runner<'_> {
         if step == 0 || self.saved == Some(step) {
             return Ok(());
         }
-        let executor = self.live.team.only("a checkpoint")?;
         self.metrics.sync()?;
         let snapshot = Snapshot {
-            executor,
+            team: &self.live.team,
             adapter: self.live.adapter(&self.base),
             run: &self.run,
             progress: &self.progress,

@@ -115,7 +115,7 @@ impl Loading<'_> {
             let added = first.params.iter().filter(|param| param.kind.is_none());
             check_saved_adapter(saved, added.map(|param| param.name.as_str()))?;
         }
-        if ranks.len() == 1 && !first.course.moves() {
+        if first.demand.world.ranks == 1 && !first.course.moves() {
             let mut executors = Vec::new();
             let mut report = LoadReport::default();
             for (plan, peers) in ranks {

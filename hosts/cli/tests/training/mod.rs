@@ -35,13 +35,18 @@ pub struct Trained {
 impl Training {
     /// Six steps in two passes over five rows, a sixth held out; `more` follows on the command line.
     pub fn new(more: &str) -> Self {
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny");
+        Training::on(&model, more)
+    }
+
+    /// As [`Training::new`], on another model.
+    pub fn on(model: &Path, more: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let row = |start: u32| json!({"input_ids": (start..start + 6).collect::<Vec<_>>()});
         let rows: String = (0..6)
             .map(|index| format!("{}\n", row(5 + 9 * index)))
             .collect();
         fs::write(folder.path().join("rows.jsonl"), rows).expect("written");
-        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny");
         let line = format!(
             "--quiet --threads 1 --data rows.jsonl --set model.compute=f32 \
              --set run.epochs=2 --set data.batch_size=2 --set data.eval_split=1 \
@@ -88,6 +93,17 @@ impl Training {
             last_line(&output)
         );
         trained(&self.path(out))
+    }
+
+    /// A copy of the finished run `from` as it was before its last file was written.
+    pub fn unfinished(&self, from: &str, to: &str) {
+        copy(&self.path(from), &self.path(to));
+        for name in ["adapter", "model"] {
+            let saved = self.path(to).join(name);
+            if saved.is_dir() {
+                fs::remove_dir_all(saved).expect("removed");
+            }
+        }
     }
 
     /// Runs it, and wants it to end with `code` and a last line that has a next step and all of `words`,

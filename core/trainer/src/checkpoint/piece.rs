@@ -1,0 +1,70 @@
+//! Elements of a trained param that one rank keeps <-> a tensor in that rank's file of a checkpoint.
+
+use std::ops::Range;
+
+use espalier_interface::schedule::Place;
+
+use crate::executor::Executor;
+
+/// A run of elements of what is stored under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// The name.
+    pub name: String,
+    /// The elements.
+    pub elements: Range<u64>,
+}
+
+impl Piece {
+    /// The name of its tensor: `layers.0.weight[0..128]`.
+    pub fn tensor(&self) -> String {
+        let Range { start, end } = self.elements;
+        format!("{}[{start}..{end}]", self.name)
+    }
+
+    /// The piece whose tensor is called so.
+    pub fn parse(tensor: &str) -> Option<Self> {
+        let (name, elements) = tensor.strip_suffix(']')?.rsplit_once('[')?;
+        let (start, end) = elements.split_once("..")?;
+        let piece = Piece {
+            name: name.to_owned(),
+            elements: start.parse().ok()?..end.parse().ok()?,
+        };
+        (piece.tensor() == tensor && piece.elements.start < piece.elements.end).then_some(piece)
+    }
+}
+
+/// The name of rank `rank`'s file among those of `ranks` that stand for `file`: `params-00002-of-00004.safetensors`.
+pub(super) fn file_of_rank(file: &str, rank: u32, ranks: u32) -> String {
+    let (stem, extension) = file.split_once('.').expect("a file has an extension");
+    format!("{stem}-{rank:05}-of-{ranks:05}.{extension}")
+}
+
+/// How many ranks, the first ones of the run, keep a trainable param between them.
+pub(crate) fn keepers(executor: &Executor, param: usize) -> u32 {
+    let unit = executor.params()[param].unit;
+    match executor.placements()[unit].optimizer {
+        Place::Replicated => 1,
+        _ => executor.peers().shard().1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_read_as_they_are_named() {
+        let piece = Piece {
+            name: "a[0..2].weight.first_moment".to_owned(),
+            elements: 64..100,
+        };
+        assert_eq!(piece.tensor(), "a[0..2].weight.first_moment[64..100]");
+        assert_eq!(Piece::parse(&piece.tensor()), Some(piece));
+        for stranger in ["weight", "w[1]", "w[1..]", "w[2..2]", "w[01..2]", "w[1..2"] {
+            assert_eq!(Piece::parse(stranger), None, "{stranger}");
+        }
+        let file = file_of_rank("params.safetensors", 2, 4);
+        assert_eq!(file, "params-00002-of-00004.safetensors");
+    }
+}

@@ -1,0 +1,104 @@
+//! A run of many ranks saves what each of them keeps, and goes on from there at any number of ranks.
+
+mod training;
+
+use std::fs;
+
+use serde_json::Value as Json;
+use training::{Trained, Training, names};
+
+const BASE: &str = "--set model.compute=f64 --set adapter.lora.dropout=0.1 --set run.keep_last=3";
+const ONE: &str = "--plugins nf4,lora";
+
+/// A run with the strategy `fsdp` on so many ranks.
+fn ranks(ranks: u32) -> String {
+    format!("--plugins nf4,lora,fsdp --ranks {ranks}")
+}
+
+#[test]
+fn the_same_ranks_go_on_to_the_same_bits() {
+    let training = Training::new(BASE);
+    for (count, more) in [(3, ""), (4, "--set sharding.fsdp.offload=params+optimizer")] {
+        let more = format!("{} {more}", ranks(count));
+        let (whole, again) = (format!("whole-{count}"), format!("again-{count}"));
+        let never_stopped = training.succeed(&whole, &more);
+        let file = |stem: &str, rank: u32| format!("{stem}-{rank:05}-of-{count:05}.safetensors");
+        let step =
+            |out: &str, step: u32| training.path(out).join(format!("checkpoints/step-{step}"));
+        let of_ranks: Vec<String> = names(&step(&whole, 2))
+            .into_iter()
+            .filter(|name| name.ends_with(".safetensors"))
+            .collect();
+        assert!(of_ranks.contains(&file("params", 0)), "{of_ranks:?}");
+        assert!(of_ranks.contains(&file("optimizer", 1)), "{of_ranks:?}");
+        training.unfinished(&whole, &again);
+        let went_on = training.succeed(&again, &format!("{more} --resume=step-2"));
+        assert_eq!(went_on.metrics, never_stopped.metrics, "{more}");
+        assert!(went_on.files == never_stopped.files, "{more}");
+        for name in &of_ranks {
+            let last = |out: &str| fs::read(step(out, 6).join(name)).expect("a file");
+            assert!(last(&whole) == last(&again), "{more}: {name}");
+        }
+    }
+}
+
+/// Losses and norms of two runs differ by rounding alone.
+fn assert_close(found: &Trained, expected: &Trained, case: &str) {
+    assert_eq!(found.metrics.len(), expected.metrics.len(), "{case}");
+    let numbers = |run: &Trained| -> Vec<Option<f64>> {
+        run.metrics.iter().flatten().map(Json::as_f64).collect()
+    };
+    for (found, expected) in numbers(found).into_iter().zip(numbers(expected)) {
+        let (Some(found), Some(expected)) = (found, expected) else {
+            assert_eq!(found, expected, "{case}");
+            continue;
+        };
+        let error = (found - expected).abs() / expected.abs().max(1e-3);
+        assert!(error <= 1e-11, "{case}: {found} instead of {expected}");
+    }
+}
+
+#[test]
+fn any_number_of_ranks_goes_on_from_any_other() {
+    let training = Training::new(BASE);
+    let alone = training.succeed("alone", ONE);
+    let offload = " --set sharding.fsdp.offload=params";
+    let legs = [
+        (ONE.to_owned(), ranks(3)),
+        (ranks(4), ranks(2) + offload),
+        (
+            ranks(2) + " --set sharding.fsdp.strategy=shard_grad_op",
+            ONE.to_owned(),
+        ),
+        ("--plugins nf4,lora,ddp --ranks 2".to_owned(), ranks(7)),
+    ];
+    for (index, (from, to)) in legs.iter().enumerate() {
+        let (first, second) = (format!("from-{index}"), format!("to-{index}"));
+        let case = format!("{from} then {to}");
+        assert_close(&training.succeed(&first, from), &alone, &case);
+        training.unfinished(&first, &second);
+        let went_on = training.succeed(&second, &format!("{to} --resume=step-2"));
+        assert_close(&went_on, &alone, &case);
+    }
+}
+
+#[test]
+fn a_rank_whose_file_is_gone_or_another_is_named() {
+    let training = Training::new(&format!("{BASE} {}", ranks(3)));
+    training.succeed("whole", "");
+    let lost = "params-00001-of-00003.safetensors";
+    training.unfinished("whole", "lost");
+    let path = training.path("lost/checkpoints/step-6").join(lost);
+    fs::remove_file(&path).expect("removed");
+    let words = format!("{lost}: it is missing | --resume=step-4");
+    training.refuse("lost", "--resume", 4, &words);
+    training.unfinished("whole", "other");
+    let step = |step: u32| {
+        training
+            .path("other")
+            .join(format!("checkpoints/step-{step}"))
+    };
+    fs::copy(step(4).join(lost), step(6).join(lost)).expect("copied");
+    let words = format!("{lost}: its sha256 is");
+    training.refuse("other", "--resume", 4, &words);
+}
