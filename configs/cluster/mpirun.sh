@@ -12,7 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 processes=${PROCESSES:-8}
 # Threads of each process: the cores of a machine over its processes.
 threads=${THREADS:-8}
-# Where the shared library of the collective `mpi` lies (cargo xtask plugins builds it).
+# Where the shared library of the collective `mpi` lies (cargo xtask plugins --mpi builds it).
 plugins=${PLUGIN_DIR:-/opt/espalier/plugins}
 
 # --map-by slot   numbers the processes machine by machine, which the program expects.

@@ -2,7 +2,7 @@
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -15,12 +15,18 @@ pub struct Options {
     /// Where to gather the libraries [default: the target directory's `plugins`]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Build the collective `mpi`, too; that needs the site's MPI (`mpicc`) and libclang
+    #[arg(long)]
+    mpi: bool,
 }
 
 impl Options {
     /// Gathers into `out`.
     pub fn into(out: PathBuf) -> Self {
-        Options { out: Some(out) }
+        Options {
+            out: Some(out),
+            mpi: false,
+        }
     }
 }
 
@@ -55,16 +61,36 @@ pub fn gather(workspace: &Workspace, options: &Options) -> Result<()> {
         let built = workspace
             .target
             .join(format!("release/{DLL_PREFIX}{stem}{DLL_SUFFIX}"));
-        let name = format!("{DLL_PREFIX}{}{DLL_SUFFIX}", plugin.plugin_name());
-        // A host may have the old file mapped: replace it, never write into it.
-        let partial = out.join(format!("{name}.partial"));
-        let gathered = out.join(&name);
-        fs::copy(&built, &partial)
-            .and_then(|_| fs::rename(&partial, &gathered))
-            .with_context(|| {
-                format!("cannot copy {} to {}", built.display(), gathered.display())
-            })?;
-        println!("{}", gathered.display());
+        put(&built, &out, plugin.plugin_name())?;
     }
+    match options.mpi {
+        true => put(&build_mpi(workspace)?, &out, "collective-mpi"),
+        false => Ok(()),
+    }
+}
+
+/// Builds the collective `mpi`, which is a workspace of its own.
+fn build_mpi(workspace: &Workspace) -> Result<PathBuf> {
+    let target = workspace.target.join("mpi");
+    let mut build = workspace.cargo();
+    build.args(["build", "--release", "--quiet", "--locked"]);
+    build.args(["--manifest-path", "plugins/collective-mpi/Cargo.toml"]);
+    build.arg("--target-dir").arg(&target);
+    run(&mut build).context("the collective `mpi` needs an MPI (mpicc) and libclang")?;
+    Ok(target.join(format!(
+        "release/{DLL_PREFIX}espalier_collective_mpi{DLL_SUFFIX}"
+    )))
+}
+
+/// Copies a library into the folder under its plugin's name.
+fn put(built: &Path, out: &Path, plugin: &str) -> Result<()> {
+    let name = format!("{DLL_PREFIX}{plugin}{DLL_SUFFIX}");
+    // A host may have the old file mapped: replace it, never write into it.
+    let partial = out.join(format!("{name}.partial"));
+    let gathered = out.join(&name);
+    fs::copy(built, &partial)
+        .and_then(|_| fs::rename(&partial, &gathered))
+        .with_context(|| format!("cannot copy {} to {}", built.display(), gathered.display()))?;
+    println!("{}", gathered.display());
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! A request -> a group: its members greet each other and agree on the tag of their messages.
 #![allow(unsafe_code)] // Messages from and into our own arrays.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use espalier_interface::{JoinRequest, PluginError, Result};
+use espalier_interface::{JoinRequest, PluginError, Result, Services};
 
 use crate::group::MpiGroup;
 use crate::peer;
@@ -22,8 +23,8 @@ type Greeting = [u8; GREETING];
 ///
 /// # Errors
 /// `INVALID` for a request that MPI sees otherwise; `PEER` where some did not come in time.
-pub fn join(request: &JoinRequest) -> Result<MpiGroup> {
-    let process = process()?;
+pub fn join(request: &JoinRequest, services: &Arc<dyn Services>) -> Result<MpiGroup> {
+    let process = process(services)?;
     check(request, process)?;
     let _turn = process.joining();
     let own = greeting(request, process.next_tag());

@@ -9,14 +9,18 @@ mod join;
 mod process;
 mod transfer;
 
+use std::sync::Arc;
+
 use espalier_interface::{
     Collective, CollectiveInfo, Component, ErrorCode, Group, Instance, JoinRequest, Members,
-    PluginError, Result, Role,
+    PluginError, Result, Role, Services,
 };
 use espalier_kernels::ordered_sum::DTYPES;
 
 /// The collective `mpi`. MPI itself is one a process, and begins with the first group.
-pub struct Mpi;
+pub struct Mpi {
+    services: Arc<dyn Services>,
+}
 
 impl Collective for Mpi {
     fn describe(&self) -> Result<CollectiveInfo> {
@@ -37,7 +41,7 @@ impl Collective for Mpi {
     }
 
     fn join(&self, request: &JoinRequest) -> Result<Box<dyn Group>> {
-        Ok(Box::new(join::join(request)?))
+        Ok(Box::new(join::join(request, &self.services)?))
     }
 }
 
@@ -52,7 +56,7 @@ const MPI: Component = Component {
     doc: "joins the processes that mpirun or srun started, through the site's MPI",
     options: &[],
     capabilities: &[],
-    create: |_, _| Ok(Instance::Collective(Box::new(Mpi))),
+    create: |_, services| Ok(Instance::Collective(Box::new(Mpi { services }))),
 };
 
 espalier_interface::declare_plugin! { name: "collective-mpi", components: &[MPI] }

@@ -2,15 +2,21 @@
 #![allow(unsafe_code)] // MPI's own functions.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-use espalier_interface::{ErrorCode, PluginError, Result};
+use espalier_interface::{ErrorCode, PluginError, Result, Services};
 use mpi::Threading;
 use mpi::ffi;
 
 /// The lowest tag of a group; those below are for joining.
 const FIRST_TAG: i32 = 16;
+
+/// How long a process that was asked to stop, and did in order, waits for the others to end: they may still save.
+const TO_SAVE: Duration = Duration::from_secs(60);
+
+/// How long one waits that is asked to stop while it waits.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// A process among all that were started.
 pub struct Process {
@@ -28,6 +34,8 @@ pub struct Process {
     broken: AtomicBool,
     /// Groups that are not left.
     groups: AtomicU32,
+    /// Whether it is asked to stop.
+    services: Arc<dyn Services>,
 }
 
 static PROCESS: OnceLock<Result<Process>> = OnceLock::new();
@@ -36,12 +44,12 @@ static PROCESS: OnceLock<Result<Process>> = OnceLock::new();
 ///
 /// # Errors
 /// `DEVICE` where MPI does not begin or allows one thread only.
-pub fn process() -> Result<&'static Process> {
-    let process = PROCESS.get_or_init(begin);
+pub fn process(services: &Arc<dyn Services>) -> Result<&'static Process> {
+    let process = PROCESS.get_or_init(|| begin(Arc::clone(services)));
     process.as_ref().map_err(Clone::clone)
 }
 
-fn begin() -> Result<Process> {
+fn begin(services: Arc<dyn Services>) -> Result<Process> {
     let failed = |what: &str| PluginError::new(ErrorCode::DEVICE, format!("MPI: {what}"));
     global_symbols();
     let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Serialized) else {
@@ -74,6 +82,7 @@ fn begin() -> Result<Process> {
         next_tag: AtomicI32::new(FIRST_TAG),
         broken: AtomicBool::new(false),
         groups: AtomicU32::new(0),
+        services,
     })
 }
 
@@ -103,13 +112,21 @@ extern "C" fn end() {
         return;
     }
     let turn = process.turn();
-    // SAFETY: MPI has begun and not ended; the request outlives the tests.
+    let stopped = || process.services.cancelled();
+    let mut until = stopped().then(|| Instant::now() + TO_SAVE);
+    // SAFETY: MPI has begun and not ended; the request is not freed before the process is gone.
     unsafe {
         let mut request = ffi::RSMPI_REQUEST_NULL;
         let mut done = 0;
         let mut code = ffi::MPI_Ibarrier(ffi::RSMPI_COMM_WORLD, &mut request);
-        // The others may still write what all have made. Who is lost meanwhile is the launcher's to see, which ends all.
+        // The others may still write what all have made. Where one fails instead, the launcher asks all to stop.
         while code == 0 && done == 0 {
+            if until.is_none() && stopped() {
+                until = Some(Instant::now() + GRACE);
+            }
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return;
+            }
             code = ffi::MPI_Test(&mut request, &mut done, ffi::RSMPI_STATUS_IGNORE);
             std::thread::sleep(Duration::from_millis(1));
         }
