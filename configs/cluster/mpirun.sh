@@ -17,8 +17,9 @@ plugins=${PLUGIN_DIR:-/opt/espalier/plugins}
 
 # --map-by slot   numbers the processes machine by machine, which the program expects.
 # --bind-to none  leaves the placing of threads to the system.
-# sigkill_timeout lets a run that is asked to stop (Ctrl-C) save a checkpoint: Open MPI kills after 1 s otherwise.
+# sigkill_timeout lets a run that is asked to stop (Ctrl-C) save a checkpoint: Open MPI kills after 1 s otherwise. After a loss
+#                 mpirun itself waits as long; the processes do not.
 exec mpirun -n "$processes" --hostfile "$here/hostfile" \
     --map-by slot --bind-to none \
-    --mca odls_base_sigkill_timeout 120 \
+    --mca odls_base_sigkill_timeout 15 \
     host train --plugins nf4,lora,fsdp,mpi --plugin-dir "$plugins" --threads "$threads" "$@"

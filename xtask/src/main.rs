@@ -7,6 +7,7 @@ mod big_data;
 mod dist;
 mod doors;
 mod golden;
+mod kills;
 mod null_pairs;
 mod peers;
 mod plugins;
@@ -44,6 +45,8 @@ enum Command {
     Quickstart(quickstart::Options),
     /// Train hundreds of runs that differ in their seeds alone and count how often they look different
     NullPairs(null_pairs::Options),
+    /// Kill ranks of running trainings; want the others to end in time and the runs to go on
+    Kills(kills::Options),
     /// Compare with the real peers (transformers, peft, bitsandbytes)
     Peers(peers::Options),
     /// Time runs side by side: plugins of third parties beside the shipped ones
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Tidy(options) => tidy::check(&workspace, &options),
         Command::Quickstart(options) => quickstart::check(&workspace, &options),
         Command::NullPairs(options) => null_pairs::check(&workspace, &options),
+        Command::Kills(options) => kills::check(&workspace, &options),
         Command::Peers(options) => peers::compare(&workspace, &options),
         Command::Bench(options) => bench::measure(&workspace, &options),
         Command::BigData(options) => big_data::write(&options),
