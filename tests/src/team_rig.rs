@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use espalier_interface::DType;
+use espalier_trainer::Error;
 use espalier_trainer::config::{Config, resolve};
 use espalier_trainer::data::Step;
 use espalier_trainer::executor::{Executor, StatePart};
@@ -31,6 +32,8 @@ pub struct TeamRig {
     pub team: Team,
     /// What loading did.
     pub loaded: LoadReport,
+    /// Bytes that the plan of the first rank has on its device.
+    pub planned: u64,
 }
 
 impl TeamRig {
@@ -39,19 +42,21 @@ impl TeamRig {
     /// # Panics
     /// Where that fails: the message is the error's.
     pub fn new(directory: &Path, keys: &[(&str, &str)]) -> Self {
+        Self::try_new(directory, keys).unwrap_or_else(|error| panic!("{keys:?}: {error:?}"))
+    }
+
+    /// As [`TeamRig::new`].
+    ///
+    /// # Errors
+    /// What planning or loading reports.
+    pub fn try_new(directory: &Path, keys: &[(&str, &str)]) -> Result<Self, Error> {
         static COMMONS: OnceLock<Commons> = OnceLock::new();
-        let resolved = resolve(&sources(directory, keys)).unwrap_or_else(|error| panic!("{error}"));
+        let resolved = resolve(&sources(directory, keys))?;
         let (stop, meter) = (StopFlag::new(), Meter::whole_process());
         let commons = COMMONS
             .get_or_init(|| Commons::start(resolved.config(), &stop).expect("a few threads"));
-        let session = Session::open_among(
-            &resolved,
-            Purpose::Train,
-            (commons, &meter),
-            &Unobserved,
-            &stop,
-        );
-        let session = session.unwrap_or_else(|error| panic!("{keys:?}: {error:?}"));
+        let around = (commons, &meter);
+        let session = Session::open_among(&resolved, Purpose::Train, around, &Unobserved, &stop)?;
         let config = resolved.config().clone();
         let Session {
             directory,
@@ -61,15 +66,17 @@ impl TeamRig {
             collectives,
             ..
         } = session;
+        let planned = plan.memory.on_device();
         let plans = std::iter::once(plan).chain(others).collect();
         let ranks = (plans, &collectives);
-        let made = train::load_team(&config, &directory, &components, ranks, &Unobserved);
-        let (team, loaded) = made.unwrap_or_else(|error| panic!("{keys:?}: {error:?}"));
-        TeamRig {
+        let (team, loaded) =
+            train::load_team(&config, &directory, &components, ranks, &Unobserved)?;
+        Ok(TeamRig {
             config,
             team,
             loaded,
-        }
+            planned,
+        })
     }
 
     /// Runs one step's passes on all ranks and returns the mean loss; gradients stay on the devices.

@@ -123,6 +123,32 @@ fn in_f32_gradients_are_one_ranks_within_its_rounding() {
     }
 }
 
+/// The model on devices that give so much memory, and fail above.
+fn bounded(model: Model, bytes: u64) -> Model {
+    let size = format!("\"{}KiB\"", bytes as f64 / 1024.0);
+    model.with_keys(&[("backend.cpu.device_memory", &size)])
+}
+
+#[test]
+fn a_device_of_the_planned_size_is_enough_and_less_is_not() {
+    let all = variants(Strategy::FullShard, 2).into_iter();
+    for variant in all.filter(|variant| variant.offload != "params") {
+        for index in 0..2 {
+            let model = || Model::all().into_iter().nth(index).expect("two models");
+            let steps = model().steps(2, 3);
+            let count = steps[0].micro_batches.len();
+            let planned = model().rig(&variant, count).planned;
+            // The plan knows nothing of the bytes that the device adds to each buffer.
+            let enough = bounded(model(), planned * 101 / 100).rig(&variant, count);
+            enough.train(&steps[..2]);
+            let less = bounded(model(), planned * 95 / 100).try_rig(&variant, count);
+            let error = less.err().expect("5 % less than planned");
+            let error = format!("{error:?}");
+            assert!(error.contains("device_memory"), "{variant}: {error}");
+        }
+    }
+}
+
 /// Adapters of rank 5 on all linears of a dense model: an embedding, two layers, a head.
 fn adapted_units() -> Vec<Unit> {
     let linears = [

@@ -10,7 +10,7 @@ mod settings;
 mod update;
 
 use espalier_interface::schedule::{Schedule, ShardingRequest};
-use espalier_interface::{Component, Instance, Options, Result, Role, Sharding};
+use espalier_interface::{Component, Instance, Options, PluginError, Result, Role, Sharding};
 
 pub use settings::{Gather, Offload, Settings, Strategy};
 
@@ -35,6 +35,12 @@ impl Sharding for Fsdp {
     fn schedule(&self, request: &ShardingRequest) -> Result<Schedule> {
         let settings = &self.settings;
         let shard_ranks = placement::shard_ranks(settings, request)?;
+        if settings.offload_activations && request.units.iter().all(|unit| unit.saved == 0) {
+            return Err(PluginError::invalid(
+                "offload_activations: this host tells of no unit what its forward pass saves, so that nothing can wait in \
+                 host memory: leave it out, and set model.recompute = \"layer\" to save less",
+            ));
+        }
         let mut schedule = Schedule {
             placements: vec![placement::of_units(settings, shard_ranks); request.units.len()],
             shard_ranks,

@@ -186,6 +186,19 @@ fn activations_leave_and_come_back_unless_they_are_read_at_once() {
 }
 
 #[test]
+fn activations_of_no_known_size_are_refused() {
+    let settings = Settings {
+        offload_activations: true,
+        ..SETTINGS
+    };
+    let mut request = request(2, 2);
+    request.units.iter_mut().for_each(|unit| unit.saved = 0);
+    let error = Fsdp { settings }.schedule(&request).expect_err("no sizes");
+    assert_eq!(error.code, ErrorCode::INVALID);
+    assert!(error.message.contains("leave it out"), "{error}");
+}
+
+#[test]
 fn groups_that_do_not_divide_the_world_are_refused() {
     let settings = Settings {
         strategy: Strategy::Hybrid,
@@ -240,7 +253,7 @@ fn drawn(seed: u64) -> ShardingRequest {
     for index in 0..units {
         let bytes = |word: u32| u64::from(word.saturating_sub(1)) * 64;
         let mut one = unit(index, bytes(draw(4)), bytes(draw(4)));
-        one.saved = bytes(draw(2) * 2);
+        one.saved = if index == 0 { 64 } else { bytes(draw(2) * 2) };
         for reads in [&mut one.forward_reads, &mut one.backward_reads] {
             match draw(6) {
                 0 => reads.clear(),

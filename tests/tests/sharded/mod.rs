@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use espalier_interface::random::{Purpose, key, philox};
 use espalier_tests::{Named, TeamRig, golden_path, micro_batch, step_of};
+use espalier_trainer::Error;
 use espalier_trainer::data::Step;
 use espalier_trainer::executor::StatePart;
 use serde_json::json;
@@ -20,7 +21,7 @@ pub struct Model {
     pub name: &'static str,
     directory: PathBuf,
     plugins: &'static [&'static str],
-    keys: Vec<(&'static str, &'static str)>,
+    keys: Vec<(&'static str, String)>,
     vocab: u32,
     compute: &'static str,
     _place: Option<TempDir>,
@@ -47,9 +48,9 @@ impl Model {
                 directory: golden_path("llama/tiny-trained"),
                 plugins: &["nf4", "lora"],
                 keys: vec![
-                    ("adapter.lora.rank", "5"),
-                    ("adapter.lora.dropout", "0.2"),
-                    ("quantizer.nf4.block_size", "64"),
+                    ("adapter.lora.rank", "5".to_owned()),
+                    ("adapter.lora.dropout", "0.2".to_owned()),
+                    ("quantizer.nf4.block_size", "64".to_owned()),
                 ],
                 vocab: 512,
                 compute: "\"f64\"",
@@ -59,7 +60,7 @@ impl Model {
                 name: "all of a tied model",
                 directory: place.path().to_owned(),
                 plugins: &[],
-                keys: vec![("model.init", "\"random\"")],
+                keys: vec![("model.init", "\"random\"".to_owned())],
                 vocab: 61,
                 compute: "\"f64\"",
                 _place: Some(place),
@@ -73,8 +74,9 @@ impl Model {
     }
 
     /// The same with more config keys.
-    pub fn with_keys(mut self, keys: &[(&'static str, &'static str)]) -> Model {
-        self.keys.extend(keys);
+    pub fn with_keys(mut self, keys: &[(&'static str, &str)]) -> Model {
+        let owned = keys.iter().map(|&(key, value)| (key, value.to_owned()));
+        self.keys.extend(owned);
         self
     }
 
@@ -146,6 +148,12 @@ impl Model {
 
     /// The ranks of a variant, for steps of so many micro-batches.
     pub fn rig(&self, variant: &Variant, micro_batches: usize) -> TeamRig {
+        self.try_rig(variant, micro_batches)
+            .unwrap_or_else(|error| panic!("{}, {variant}: {error:?}", self.name))
+    }
+
+    /// As [`Model::rig`], where loading may fail.
+    pub fn try_rig(&self, variant: &Variant, micro_batches: usize) -> Result<TeamRig, Error> {
         let plugins: Vec<&str> = self
             .plugins
             .iter()
@@ -166,12 +174,12 @@ impl Model {
             ("optim.learning_rate", "1e-3"),
             ("optim.weight_decay", "0.01"),
         ];
-        keys.extend(&self.keys);
+        keys.extend(self.keys.iter().map(|(key, value)| (*key, value.as_str())));
         keys.extend(
             own.iter()
                 .map(|(key, value)| (key.as_str(), value.as_str())),
         );
-        TeamRig::new(&self.directory, &keys)
+        TeamRig::try_new(&self.directory, &keys)
     }
 }
 
