@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use espalier_interface::abi::call_site::CallSite;
 use espalier_interface::abi::{
-    BACKEND_VERSION, BackendProxy, BackendTable, COMPONENT_VERSION, ComponentTable, InstanceHandle,
-    PluginRoot,
+    BACKEND_VERSION, BackendProxy, BackendTable, COMPONENT_VERSION, ComponentTable,
+    HOST_MEMORY_VERSION, HostMemoryTable, InstanceHandle, PluginRoot,
 };
 use espalier_interface::{
-    Backend, Buffer, BufferRange, Component, Decoder, Device, DeviceInfo, Event, Instance,
-    KernelRequest, Kernels, Launch, Memory, MemoryKind, Options, PluginError, Prepared, Result,
-    Role, Services, Stream, Streams,
+    Backend, Buffer, BufferRange, Component, Decoder, Device, DeviceInfo, Event, HostMemory,
+    Instance, KernelRequest, Kernels, Launch, Memory, MemoryKind, Options, PluginError, Prepared,
+    Result, Role, Services, Stream, Streams,
 };
 use libloading::Library;
 
@@ -39,9 +39,11 @@ fn cpu(options: &Options, services: Arc<dyn Services>) -> Result<BackendProxy> {
         let component = *component.table.cast::<ComponentTable>();
         let backend = (root.query)("backend".into(), BACKEND_VERSION);
         let backend = *backend.table.cast::<BackendTable>();
+        let memory = (root.query)("host_memory".into(), HOST_MEMORY_VERSION);
+        let memory = *memory.table.cast::<HostMemoryTable>();
         let site = CallSite::new("cpu", None);
         let handle = InstanceHandle::create(component, root.context, site, options, services)?;
-        Ok(BackendProxy::new(handle, backend))
+        Ok(BackendProxy::new(handle, backend).lent_by(Some(memory)))
     }
 }
 
@@ -88,6 +90,11 @@ impl Memory for FaultyDevice {
             true => None,
             false => self.0.host_address(range),
         }
+    }
+
+    fn import(&self, memory: HostMemory) -> Result<Buffer> {
+        fault::meet("import")?;
+        self.0.import(memory)
     }
 }
 
