@@ -106,17 +106,19 @@ impl Search<'_> {
             return Err(refusals.into_iter().flatten().next().expect("one refused"));
         };
         let overlay = self.overlay(&chosen.choice);
-        let config = toml::to_string(&overlay).expect("names, numbers and texts are TOML");
+        let lines = toml::to_string(&overlay).expect("names, numbers and texts are TOML");
         let mut refused: Vec<String> = refusals.iter().flatten().map(words).collect();
         refused.dedup();
         let fitting = tried.iter().filter(|one| one.fits()).count();
-        let trains_all = self.resolved.config().plugins.is_empty();
+        let config = self.resolved.config();
+        let roles = registry.roles_of(&config.plugins)?;
+        let trains_all = !roles.contains_key(&Role::ADAPTER) && config.model.adapter.is_none();
         let found = Auto {
             tried: tried.len(),
             fitting,
             ladder: Ladder::of(&tried),
             refused,
-            config,
+            config: lines,
             advice: (fitting == 0).then(|| choice::advice(&chosen, trains_all)),
             chosen,
         };

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::RunPlan;
-use crate::params::Param;
+use crate::load::StageLayout;
 
 /// Bytes of a machine's host memory by category, all its ranks together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -75,22 +75,16 @@ impl HostMemory {
     }
 }
 
-/// The most that is on its way to its places while loading: a unit of which every rank takes its part; for a rank alone a
-/// packed weight, or nothing where it is encoded in its place. What ends as its machine's copy is there already.
+/// The most that is on its way to its places while loading: a run of a unit of which every rank takes its part; for a rank
+/// alone a packed weight, or nothing where it is encoded in its place.
 fn on_the_way(plan: &RunPlan) -> u64 {
-    if plan.is_alone() {
-        let packed = plan.quantizers.keys();
-        let packed = packed.map(|&index| plan.params[index].bytes());
-        return match plan.device_info.shares_host_memory {
-            true => 0,
-            false => packed.max().unwrap_or(0),
-        };
+    if !plan.is_alone() {
+        return StageLayout::new(&plan.cutting, plan.dtypes).passing_bytes;
     }
-    let in_place = plan.storage_layout().sizes().machine_copy > 0;
-    let mut units = vec![0; plan.program.units.len()];
-    let passes = |param: &&Param| param.trainable || !in_place;
-    for param in plan.params.iter().filter(passes) {
-        units[param.unit] += param.bytes();
+    let packed = plan.quantizers.keys();
+    let packed = packed.map(|&index| plan.params[index].bytes());
+    match plan.device_info.shares_host_memory {
+        true => 0,
+        false => packed.max().unwrap_or(0),
     }
-    units.into_iter().max().unwrap_or(0)
 }
