@@ -357,7 +357,8 @@ impl RunPlan {
     /// Whether a rank alone has all of its machine: nothing of it stays on the host beside its device.
     pub fn is_alone(&self) -> bool {
         let sizes = self.storage_layout().sizes();
-        let on_host = sizes.machine_copy + sizes.frozen_on_host + sizes.trained_on_host;
+        let weights = sizes.machine_copy + sizes.frozen_on_host;
+        let on_host = weights + sizes.trained_on_host + sizes.saved_on_host;
         self.demand.world == World::ONE && on_host == 0
     }
 

@@ -12,6 +12,8 @@ pub struct HostMemory {
     pub weights: u64,
     /// Trainable params, reduced gradients and the optimizer's moments, where they stay on the host.
     pub trained: u64,
+    /// Activations that wait on the host for their backward pass.
+    pub saved_activations: u64,
     /// What ranks have on devices whose memory is the host's.
     pub devices: u64,
     /// The program, once a process.
@@ -38,6 +40,7 @@ impl HostMemory {
         let mut host = HostMemory {
             weights: sizes.machine_copy + ranks * sizes.frozen_on_host,
             trained: ranks * sizes.trained_on_host,
+            saved_activations: ranks * sizes.saved_on_host,
             devices: on_device(rank.on_device()),
             program: rank.program * u64::from(world.processes_per_machine),
             loading: ranks * rank.loading + on_the_way(plan),
@@ -49,10 +52,11 @@ impl HostMemory {
     }
 
     /// The categories of a step with their names, in the order in which they are printed.
-    pub fn categories(&self) -> [(&'static str, u64); 4] {
+    pub fn categories(&self) -> [(&'static str, u64); 5] {
         [
             ("weights", self.weights),
             ("trained, and its state", self.trained),
+            ("saved activations", self.saved_activations),
             ("devices", self.devices),
             ("program", self.program),
         ]

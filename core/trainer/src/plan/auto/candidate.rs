@@ -2,7 +2,7 @@
 
 use espalier_interface::abi::descriptor::OptionDescriptor;
 use espalier_interface::range::{Clause, clauses};
-use espalier_interface::{Role, Services, Sharding};
+use espalier_interface::{OptionKind, Role, Services, Sharding};
 use serde_json::Value as Json;
 
 use super::choice::Choice;
@@ -14,7 +14,7 @@ use crate::registry::{Registry, Status};
 use crate::select::Chosen;
 
 /// Options whose values are searched, where a strategy declares them: they change no bit of the result.
-const SEARCHED: [&str; 3] = ["strategy", "offload", "gather"];
+const SEARCHED: [&str; 4] = ["strategy", "offload", "gather", "offload_activations"];
 
 /// A strategy with options.
 pub(super) struct Candidate {
@@ -92,19 +92,12 @@ fn option_sets(declared: &[OptionDescriptor], given: &Section, world: World) -> 
         if !SEARCHED.contains(&name) || given.contains_key(name) {
             continue;
         }
-        let values: Vec<String> = clauses(&option.range)
-            .into_iter()
-            .filter_map(|clause| match clause {
-                Clause::OneOf(values) => Some(values),
-                Clause::Bounds { .. } | Clause::PowerOfTwo => None,
-            })
-            .flatten()
-            .collect();
+        let values = values_of(option);
         let with = |set: &Section| -> Vec<Section> {
             let set = set.clone();
             let values = values.iter().map(|value| {
                 let mut set = set.clone();
-                set.insert(name.to_owned(), Json::from(value.as_str()));
+                set.insert(name.to_owned(), value.clone());
                 set
             });
             values.collect()
@@ -115,10 +108,34 @@ fn option_sets(declared: &[OptionDescriptor], given: &Section, world: World) -> 
     sets
 }
 
-/// Whether a set says something that no simpler one does: groups inside machines need machines, a rank alone shares nothing.
+/// All values that an option declares.
+fn values_of(option: &OptionDescriptor) -> Vec<Json> {
+    if option.kind == OptionKind::BOOL.0 {
+        return vec![false.into(), true.into()];
+    }
+    let words = clauses(&option.range)
+        .into_iter()
+        .map(|clause| match clause {
+            Clause::OneOf(words) => words,
+            Clause::Bounds { .. } | Clause::PowerOfTwo => Vec::new(),
+        });
+    words.flatten().map(Json::from).collect()
+}
+
+/// Whether a set says something that no simpler one does: groups inside machines need machines, a rank alone shares nothing,
+/// and activations leave a device after its weights have.
 fn differs(set: &Section, world: World) -> bool {
     let is = |name: &str, value: &str| set.get(name).and_then(Json::as_str) == Some(value);
     if is("strategy", "hybrid") && world.machines() == 1 {
+        return false;
+    }
+    let offloads = set.get("offload").is_some_and(|to| to != "none");
+    let stays = !offloads && !is("gather", "host-direct");
+    if stays
+        && set
+            .get("offload_activations")
+            .is_some_and(|value| value == true)
+    {
         return false;
     }
     if world.ranks > 1 {
@@ -157,6 +174,26 @@ mod tests {
         let one = option_sets(&declared(), &none, World::ONE);
         assert_eq!(one.len(), 1, "{one:?}");
         assert_eq!(one[0]["offload"], "params");
+    }
+
+    #[test]
+    fn activations_leave_a_device_after_its_weights() {
+        let mut options = declared();
+        options.push(OptionDescriptor {
+            name: "offload_activations".to_owned(),
+            kind: "bool".to_owned(),
+            default: Json::from(false),
+            range: String::new(),
+            doc: String::new(),
+        });
+        let sets = option_sets(&options, &Section::new(), World::threads(2));
+        assert_eq!(sets.len(), 8 + 2 * 3);
+        let offloads = |set: &&Section| set["offload_activations"] == true;
+        assert!(
+            sets.iter()
+                .filter(offloads)
+                .all(|set| set["offload"] == "params" || set["gather"] == "host-direct")
+        );
     }
 
     #[test]

@@ -67,6 +67,7 @@ impl fmt::Display for Choice {
                 ("strategy", Some(value)) => write!(f, " {value}")?,
                 ("offload", Some("none")) | ("gather", Some("shards")) => {}
                 (name, Some(value)) => write!(f, ", {name} {value}")?,
+                (_, None) if value == false => {}
                 (name, None) => write!(f, ", {name} {value}")?,
             }
         }
