@@ -98,6 +98,21 @@ fn offload_gather_and_prefetch_change_no_bit() {
 }
 
 #[test]
+fn activations_on_the_host_change_no_bit() {
+    for model in Model::all() {
+        let steps = &model.steps(3, 3)[..2];
+        for variant in variants(Strategy::FullShard, 3) {
+            if variant.gather == "shards" && variant.offload != "params" {
+                let expected = model.run(&variant, steps);
+                let offloading = [("sharding.fsdp.offload_activations", "true")];
+                let found = model.clone().with_keys(&offloading).run(&variant, steps);
+                assert_eq!(found, expected, "{}: {variant}", model.name);
+            }
+        }
+    }
+}
+
+#[test]
 fn the_same_world_twice_gives_the_same_bits() {
     for model in Model::all() {
         let steps = model.steps(3, 3);

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use espalier_interface::model::UnitKind;
 use espalier_interface::schedule::{Act, Placement, When};
-use espalier_interface::{Device, DeviceInfo, Quantizer, Stream};
+use espalier_interface::{Device, DeviceInfo, PluginError, Quantizer, Stream};
 
 use crate::data::MicroBatch;
 use crate::error::{BackendCall, Result};
@@ -238,7 +238,12 @@ impl Executor {
     ) -> Result<()> {
         let trains = matches!(pass, Pass::Train { .. });
         for &(unit, when) in leg.begins.iter().filter(|_| trains) {
-            if when == When::Every || moment.first {
+            if when == When::Every && !moment.first {
+                // The plan was made for one; what the others add would be lost.
+                let message = "a step of several micro-batches, expected one for each rank";
+                return Err(PluginError::invalid(message).into());
+            }
+            if moment.first {
                 self.zero_region(leg, unit)?;
             }
         }

@@ -4,6 +4,7 @@ pub mod formula;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use espalier_interface::random::{Purpose, key, philox};
 use espalier_tests::{Named, TeamRig, golden_path, micro_batch, step_of};
@@ -17,6 +18,7 @@ use tempfile::TempDir;
 const STEPS: usize = 10;
 
 /// A model, and what is trained of it.
+#[derive(Clone)]
 pub struct Model {
     pub name: &'static str,
     directory: PathBuf,
@@ -24,7 +26,7 @@ pub struct Model {
     keys: Vec<(&'static str, String)>,
     vocab: u32,
     compute: &'static str,
-    _place: Option<TempDir>,
+    _place: Option<Arc<TempDir>>,
 }
 
 impl Model {
@@ -63,7 +65,7 @@ impl Model {
                 keys: vec![("model.init", "\"random\"".to_owned())],
                 vocab: 61,
                 compute: "\"f64\"",
-                _place: Some(place),
+                _place: Some(Arc::new(place)),
             },
         ]
     }
