@@ -188,7 +188,10 @@ fn alone(model: &Path) -> (BTreeMap<(usize, Part), Vec<u8>>, LoadReport) {
         let mut trainable = vec![0; (places.elements * dtypes.params.bytes()) as usize];
         let each = dtypes.params.bytes();
         let trained = places.trainable.iter();
-        let trained = trained.map(|(index, at)| (*index, vec![at.start * each..at.end * each]));
+        let trained = trained.map(|(index, at)| {
+            let bytes = at.start * each..at.end * each;
+            (*index, Vec::from([bytes]))
+        });
         let of_trained: Vec<_> = trained.collect();
         for (run, places) in [(&mut frozen, &places.frozen), (&mut trainable, &of_trained)] {
             for (index, places) in places {

@@ -12,15 +12,17 @@ const WORLDS: [u32; 5] = [1, 2, 3, 4, 7];
 /// Rounds of micro-batches in a step; in the last one of several ranks the last rank has none.
 const ROUNDS: [usize; 2] = [1, 3];
 
+/// A tensor's name and elements.
+type Tensor = (String, Vec<f64>);
+
 /// Largest difference of any tensor, relative to its norm.
 fn largest_relative(found: &Named, expected: &Named) -> f64 {
     assert_eq!(found.len(), expected.len());
     let pairs = found.iter().zip(expected);
-    let of_pair =
-        |((name, found), (expected_name, expected)): (&(String, Vec<f64>), &(String, Vec<f64>))| {
-            assert_eq!(name, expected_name);
-            relative_norm(found, expected)
-        };
+    let of_pair = |(found, expected): (&Tensor, &Tensor)| {
+        assert_eq!(found.0, expected.0);
+        relative_norm(&found.1, &expected.1)
+    };
     pairs.map(of_pair).fold(0.0, f64::max)
 }
 

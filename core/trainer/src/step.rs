@@ -191,7 +191,7 @@ pub fn evaluate_together(
         let mut found = Vec::new();
         put_documents(micro, &losses, 0, &mut found);
         let numbers = micro.sequences.iter();
-        own.extend(numbers.map(|&number| (number, found[number as usize].clone())));
+        own.extend(numbers.map(|&number| (number, found[number as usize])));
     }
     let said = serde_json::to_vec(&own).expect("losses are plain data");
     let mut all: Vec<(i32, DocumentLoss)> = Vec::new();

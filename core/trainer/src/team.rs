@@ -8,7 +8,7 @@ use espalier_interface::ErrorCode;
 use crate::Error;
 use crate::data::{Schedule, Step};
 use crate::error::chain;
-use crate::executor::{Executor, StatePart};
+use crate::executor::Executor;
 use crate::ranks::{Lost, World};
 use crate::step::{self, EvalOutcome, StepOutcome};
 use crate::stop::StopFlag;
@@ -202,29 +202,6 @@ impl Team {
     pub fn exchange(&self, label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let mut heard = self.each(|executor| executor.peers().exchange(label, said))?;
         Ok(heard.swap_remove(0))
-    }
-
-    /// Passes the bytes of a part of a trainable param of which this process keeps pieces, each with the index of its first
-    /// element.
-    ///
-    /// # Errors
-    /// What a backend or `take` reports.
-    pub fn download_state(
-        &self,
-        param: usize,
-        part: StatePart,
-        take: &mut dyn FnMut(u64, &[u8]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        for executor in &self.0 {
-            let mut at = executor.own_elements(param).start;
-            let each = executor.state_dtype(param, part).bytes();
-            executor.download_state(param, part, &mut |bytes| {
-                take(at, bytes)?;
-                at += bytes.len() as u64 / each;
-                Ok::<_, Error>(())
-            })?;
-        }
-        Ok(())
     }
 }
 

@@ -33,8 +33,11 @@ struct Saved<'a> {
     checkpoint: &'a Checkpoint,
     stores: Vec<TensorStore>,
     /// Where ranks have files of their own, the pieces of each stored name by their first element, with their file.
-    pieces: Option<BTreeMap<String, BTreeMap<u64, (Piece, usize)>>>,
+    pieces: Option<BTreeMap<String, Pieces>>,
 }
+
+/// Pieces of a tensor by their first element, each with the number of its file.
+type Pieces = BTreeMap<u64, (Piece, usize)>;
 
 impl<'a> Saved<'a> {
     fn open(checkpoint: &'a Checkpoint) -> Result<Self, Error> {

@@ -106,7 +106,8 @@ impl StageLayout {
             let end = passing + part_length(runs.elements, parts) * parts * each;
             let elements = runs.trainable.iter();
             let bytes = elements.map(|(index, elements)| {
-                (*index, vec![elements.start * each..elements.end * each])
+                let bytes = elements.start * each..elements.end * each;
+                (*index, Vec::from([bytes]))
             });
             staged.push(StagedRun {
                 part: Part::Trainable,
@@ -200,10 +201,11 @@ mod tests {
         };
         // 64 + 12 bytes in three parts of 64; 128 elements in three parts of 64.
         assert_eq!(frozen.bytes, 0..192);
-        assert_eq!(frozen.params, [(0, vec![0..40]), (2, vec![64..76])]);
+        let one = |bytes: Range<u64>| vec![bytes];
+        assert_eq!(frozen.params, [(0, one(0..40)), (2, one(64..76))]);
         assert_eq!(frozen.gaps(), [40..64, 76..192]);
         assert_eq!(trained.bytes, 4096..4096 + 768);
-        assert_eq!(trained.params, [(1, vec![4096..4496])]);
+        assert_eq!(trained.params, [(1, one(4096..4496))]);
         assert_eq!(layout.units[1][0].bytes, 0..3 * 2688);
         assert_eq!((layout.copy_bytes, layout.passing_bytes), (0, 8192));
         assert_eq!(layout.copied(0), None);

@@ -178,7 +178,7 @@ impl Search<'_> {
             return Ok(Speeds::assumed(self.asked.speeds));
         }
         let rate = measure::gemm_rate(plan.device.as_ref(), plan.dtypes.compute)?;
-        Ok(Speeds::measured(plan, self.asked.speeds, rate)?)
+        Speeds::measured(plan, self.asked.speeds, rate)
     }
 
     fn work(&self, session: &Session, passes: Passes) -> Result<Work, Error> {

@@ -50,12 +50,8 @@ pub fn load_inspected(
 ) -> Result<(Executor, LoadReport), Error> {
     let stop = &StopFlag::new();
     let loading = Loading {
-        config,
-        model,
-        components,
-        observer,
-        stop,
         inspector,
+        ..Loading::of(config, (model, components), observer, stop)
     };
     loading.all(plan)
 }
@@ -72,14 +68,7 @@ pub fn load_team(
     observer: &dyn Observer,
 ) -> Result<(Team, LoadReport), Error> {
     let stop = &StopFlag::new();
-    let loading = Loading {
-        config,
-        model,
-        components,
-        observer,
-        stop,
-        inspector: None,
-    };
+    let loading = Loading::of(config, (model, components), observer, stop);
     let ranks = joined(plans, collectives, config, stop, (&Json::Null, 0))?;
     let (executors, report) = loading.load_ranks(ranks, &|_| true)?;
     Ok((Team::new(executors), report))
@@ -94,6 +83,25 @@ pub(crate) struct Loading<'a> {
     pub stop: &'a StopFlag,
     /// Looks at each weight that is encoded.
     pub inspector: Option<&'a dyn Inspector>,
+}
+
+impl<'a> Loading<'a> {
+    /// Loading that nobody inspects.
+    pub fn of(
+        config: &'a Config,
+        (model, components): (&'a ModelDirectory, &'a Components),
+        observer: &'a dyn Observer,
+        stop: &'a StopFlag,
+    ) -> Self {
+        Loading {
+            config,
+            model,
+            components,
+            observer,
+            stop,
+            inspector: None,
+        }
+    }
 }
 
 impl Loading<'_> {
