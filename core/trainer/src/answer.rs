@@ -80,17 +80,27 @@ pub fn saved_config(
 /// The schedule that `sharding` makes for `request`.
 ///
 /// # Errors
-/// What the strategy reports; a schedule that is not valid, or that this executor cannot follow.
+/// [`Error::Usage`] for a world that the strategy refuses; what else it reports; a schedule that is not valid.
 pub fn schedule(
     sharding: &Chosen<dyn Sharding>,
     request: &ShardingRequest,
 ) -> Result<Schedule, Error> {
-    let answer = || -> PluginResult<Schedule> {
-        let schedule = sharding.plugin.schedule(request)?;
-        schedule.validate(request)?;
-        Ok(schedule)
+    let schedule = match sharding.plugin.schedule(request) {
+        Err(error) if error.code == ErrorCode::INVALID => {
+            return Err(Error::Usage {
+                message: error.message,
+                next_step: format!(
+                    "change that, or name another strategy in --plugins (`ddp`, `fsdp`); `host plugins inspect {}` tells of \
+                     this one",
+                    sharding.identity.component
+                ),
+            });
+        }
+        answer => answer.map_err(|error| sharding.failed("schedule", error))?,
     };
-    answer().map_err(|error| sharding.failed("schedule", error))
+    let valid = schedule.validate(request);
+    valid.map_err(|error| sharding.failed("schedule", error))?;
+    Ok(schedule)
 }
 
 /// An answer that cannot be.
