@@ -116,7 +116,7 @@ fn what_cannot_be_is_refused_and_leaves_no_trace() {
             "block_size",
         ),
         (ask("backend=cuda", 2, &[]), 5, "unknown backend `cuda`"),
-        (ask("sharding=fsdp", 2, &[]), 5, "unknown sharding `fsdp`"),
+        (ask("sharding=zero", 2, &[]), 5, "unknown sharding `zero`"),
         (ask("quantizer=nf4", STEPS + 1, &[]), 2, "the run ended"),
     ];
     let requests: Vec<Request> = cases.iter().map(|(request, ..)| request.clone()).collect();
