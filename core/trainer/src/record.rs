@@ -25,6 +25,7 @@ pub fn describe(
         .components
         .identities()
         .into_iter()
+        .chain(session.collectives.identities())
         .map(|identity| serde_json::to_value(identity).expect("an identity is plain data"))
         .collect();
     let (num_params, num_trained_params) = session.plan.num_params();

@@ -1,6 +1,7 @@
 //! The same run through both doors: plugins linked into the host, and the same plugins as libraries.
 #![cfg(feature = "embedded")]
 
+mod built;
 mod training;
 
 use std::fs;
@@ -9,8 +10,11 @@ use std::process::Command;
 
 use serde_json::Value as Json;
 
-const PLUGINS: [&str; 9] = [
+const PLUGINS: [&str; 12] = [
     "backend_cpu",
+    "collective_threads",
+    "ddp",
+    "fsdp",
     "hqq",
     "llama",
     "lora",
@@ -23,17 +27,11 @@ const PLUGINS: [&str; 9] = [
 
 /// A folder with the shipped plugins as libraries, which `cargo test --workspace` builds with the host.
 fn libraries(folder: &Path) -> PathBuf {
-    let release = Path::new(env!("CARGO_BIN_EXE_host"))
-        .parent()
-        .expect("the target directory");
     let plugins = folder.join("plugins");
     fs::create_dir(&plugins).expect("a folder");
     for plugin in PLUGINS {
         let name = format!("libespalier_{plugin}.so");
-        let mut built = [release.join("deps").join(&name), release.join(&name)].into_iter();
-        let built = built.find(|path| path.is_file());
-        let built = built.unwrap_or_else(|| panic!("{name} is missing: `cargo test --workspace`"));
-        fs::copy(built, plugins.join(&name)).expect("a copy");
+        fs::copy(built::library(plugin), plugins.join(&name)).expect("a copy");
     }
     plugins
 }
@@ -59,12 +57,16 @@ fn linked_and_loaded_plugins_train_to_the_same_bits() {
         })
         .collect();
     fs::write(&rows, text).expect("rows");
-    for compute in ["f32", "bf16"] {
+    let cases = [
+        ("f32", "nf4,lora,single,llama", "1", 5),
+        ("bf16", "nf4,lora,fsdp,llama", "2", 6),
+    ];
+    for (compute, named, ranks, count) in cases {
         let train = |name: &str, more: &[&str]| {
             let out = folder.path().join(format!("{name}-{compute}"));
             let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
             host.env("XDG_DATA_HOME", folder.path());
-            host.args(["train", "--quiet", "--plugins", "nf4,lora,single,llama"]);
+            host.args(["train", "--quiet", "--plugins", named, "--ranks", ranks]);
             host.arg("--model")
                 .arg(&model)
                 .arg("--data")
@@ -93,7 +95,7 @@ fn linked_and_loaded_plugins_train_to_the_same_bits() {
         let (linked, none) = train("linked", &[]);
         let folder = plugins.display().to_string();
         let (loaded, all) = train("loaded", &["--plugin-dir", &folder]);
-        assert_eq!((none, all), (0, 5), "plugins loaded from libraries");
+        assert_eq!((none, all), (0, count), "plugins loaded from libraries");
         assert_eq!(linked.metrics, loaded.metrics, "{compute}: metrics");
         assert!(
             linked.files == loaded.files,

@@ -2,10 +2,11 @@
 //! step and call; going on gives what never having stopped would have given. `cargo xtask kills` does it sixty times.
 #![cfg(feature = "embedded")]
 
+mod built;
 mod training;
 mod victims;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -94,7 +95,7 @@ fn a_thread_that_panics_or_hangs_ends_its_process_in_time() {
     let run = |out: &str, more: &str, fault: Option<&str>| {
         let mut command = training.command(out, more);
         command
-            .env("FAULTY_RUN_CPU", cpu())
+            .env("FAULTY_RUN_CPU", built::library("backend_cpu"))
             .env("RUST_BACKTRACE", "0");
         if let Some(fault) = fault {
             command
@@ -161,14 +162,4 @@ fn await_path(path: &Path) {
         assert!(begun.elapsed().as_secs() < 300, "no {}", path.display());
         thread::sleep(Duration::from_millis(2));
     }
-}
-
-/// The library of the backend `cpu`, built with the host.
-fn cpu() -> PathBuf {
-    let release = Path::new(env!("CARGO_BIN_EXE_host")).parent();
-    let release = release.expect("the target directory");
-    let name = "libespalier_backend_cpu.so";
-    let mut built = [release.join("deps").join(name), release.join(name)].into_iter();
-    let built = built.find(|path| path.is_file());
-    built.unwrap_or_else(|| panic!("{name} is missing: `cargo test` builds it"))
 }

@@ -1,28 +1,12 @@
 //! `host plan` for many ranks: the published arithmetic of QLoRA under full sharding, the limits of 70B on two cards, and the
 //! search for the fastest plan that fits.
 
+mod planning;
+
 use std::fs;
-use std::process::{Command, Output};
 
+use planning::{json, plan};
 use serde_json::Value as Json;
-
-/// Runs `host plan` with these words.
-fn plan(words: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HOST__")) {
-        command.env_remove(name);
-    }
-    let words = words.split_whitespace();
-    let command = command.arg("plan").args(["--threads", "1"]).args(words);
-    command.output().expect("the program starts")
-}
-
-fn json(words: &str) -> Json {
-    let output = plan(&format!("{words} --json"));
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words}: {error}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
 
 fn number(json: &Json, path: &str) -> f64 {
     let found = json.pointer(path).and_then(Json::as_f64);

@@ -2,6 +2,7 @@
 //! line that names component, file and callback, and its checkpoints whole.
 #![cfg(feature = "embedded")]
 
+mod built;
 mod training;
 
 use std::fs;
@@ -41,7 +42,7 @@ impl Faulty {
         // What a probe found under another fault is forgotten.
         let _ = fs::remove_dir_all(self.training.path("data"));
         command.env("FAULTY_RUN", fault).env("RUST_BACKTRACE", "0");
-        command.env("FAULTY_RUN_CPU", cpu());
+        command.env("FAULTY_RUN_CPU", built::library("backend_cpu"));
         command
     }
 
@@ -101,16 +102,6 @@ impl Faulty {
         let trained = |out: &str| training::trained(&self.training.path(out));
         assert!(trained(&out) == trained(&whole), "{fault}: other bits");
     }
-}
-
-/// The shipped backend as a library, which `cargo test` builds with the host.
-fn cpu() -> PathBuf {
-    let release = Path::new(env!("CARGO_BIN_EXE_host")).parent();
-    let release = release.expect("the target directory");
-    let name = "libespalier_backend_cpu.so";
-    let mut built = [release.join("deps").join(name), release.join(name)].into_iter();
-    let built = built.find(|path| path.is_file());
-    built.unwrap_or_else(|| panic!("{name} is missing: `cargo test` builds it"))
 }
 
 const QUANTIZER: &str = "faulty-quantizer,lora";
@@ -379,7 +370,7 @@ fn what_a_quantizer_says_of_saved_weights_is_blamed_on_it() {
         command.current_dir(folder).args(words.split_whitespace());
         command.env("XDG_DATA_HOME", faulty.training.path("data"));
         command.env("FAULTY_RUN", fault).env("RUST_BACKTRACE", "0");
-        command.env("FAULTY_RUN_CPU", cpu());
+        command.env("FAULTY_RUN_CPU", built::library("backend_cpu"));
         command.output().expect("the host starts")
     };
     let quantize = format!(

@@ -1,8 +1,10 @@
 //! `host plan --preset --assume`: well-known models and the shipped configs, without weights or devices.
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod planning;
 
+use std::process::Command;
+
+use planning::{json, plan};
 use serde_json::Value as Json;
 
 /// Parameters of the published checkpoints. Those of Llama 2 and of Llama 3 8B and 70B were looked up (of Llama 2 less the
@@ -23,28 +25,6 @@ const PUBLISHED: [(&str, u64); 14] = [
     ("qwen2.5-14b", 14_770_033_664),
     ("qwen3-8b", 8_190_735_360),
 ];
-
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
-
-/// Runs `host plan` with these words where the configs lie.
-fn plan(words: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HOST__")) {
-        command.env_remove(name);
-    }
-    let words = words.split_whitespace();
-    let command = command.current_dir(root()).args(["plan"]).args(words);
-    command.output().expect("the program starts")
-}
-
-fn json(words: &str) -> Json {
-    let output = plan(&format!("{words} --json"));
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words}: {error}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
 
 fn bytes(plan: &Json, category: &str) -> f64 {
     plan["memory"][category].as_f64().expect("bytes")
