@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn the_machines_copy_has_whole_runs_one_after_the_other() {
         let layout = layout(Place::Host);
-        assert_eq!(layout.copied(0), Some(0..76));
+        assert_eq!(layout.copied(0), Some(0..128));
         assert_eq!(layout.copied(1), Some(4096..12096));
         assert_eq!((layout.copy_bytes, layout.passing_bytes), (12288, 4096));
     }
