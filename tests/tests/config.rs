@@ -1,12 +1,14 @@
 //! The config's layers, errors and rules, through the trainer's public interface.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use espalier_trainer::checkpoint::earlier_values;
 use espalier_trainer::config::{
     ComputeType, ConfigError, Need, Origin, ResolvedConfig, Schedule, Sources, resolve,
 };
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 fn sets(assignments: &[&str]) -> Sources {
     let none = Sources::default();
@@ -319,4 +321,53 @@ fn the_printed_config_is_read_back_unchanged() {
     let (_dir, path) = file(&first.to_toml());
     let second = resolve(&Sources::default().file(&path)).expect("its own output");
     assert_eq!(first.config(), second.config());
+}
+
+/// Every key of a config written as TOML, with its value as written; unset ones too.
+fn keys_of(toml: &str) -> BTreeMap<String, Option<String>> {
+    let mut section = String::new();
+    let mut keys = BTreeMap::new();
+    for line in toml.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            section = format!("{name}.");
+        } else if let Some(key) = line.strip_prefix("# ") {
+            let key = key.strip_suffix(" is unset").expect("an unset key");
+            keys.insert(format!("{section}{key}"), None);
+        } else {
+            let (key, value) = line.split_once(" = ").expect("key = value");
+            let value = value.strip_suffix("# default").unwrap_or(value).trim();
+            keys.insert(format!("{section}{key}"), Some(value.to_owned()));
+        }
+    }
+    keys
+}
+
+#[test]
+fn a_key_that_came_or_changed_since_version_1_says_what_older_runs_go_on_with() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/config/version-1.toml");
+    let first = keys_of(&fs::read_to_string(golden).expect("the first version's defaults"));
+    let now = keys_of(&resolved(&[]).to_toml());
+    assert!(first.len() > 50, "{first:?}");
+    let rows = earlier_values(1);
+    for (key, value) in &now {
+        let row = rows.get(key.as_str()).map(|value| match value {
+            Json::Null => None,
+            value => Some(value.to_string()),
+        });
+        match first.get(key) {
+            None => assert!(
+                row.is_some(),
+                "`{key}` is new: a row in checkpoint/earlier_values.rs says its value in older runs"
+            ),
+            Some(before) if before != value => assert_eq!(
+                row.as_ref(),
+                Some(before),
+                "`{key}` has another default: a row in checkpoint/earlier_values.rs has the old one"
+            ),
+            Some(_) => {}
+        }
+    }
+    for key in first.keys() {
+        assert!(now.contains_key(key), "`{key}` is gone: older runs have it");
+    }
 }

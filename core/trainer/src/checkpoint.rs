@@ -5,6 +5,7 @@
 
 mod difference;
 mod directory;
+mod earlier_values;
 mod error;
 mod manifest;
 mod piece;
@@ -19,6 +20,8 @@ pub(crate) use difference::{
     plugins as plugin_leaves, tree_differences,
 };
 pub use directory::{Checkpoint, Checkpoints, ResumeFrom};
+pub use earlier_values::{CONFIG_VERSION, earlier_values};
+pub(crate) use earlier_values::{as_begun, completed_config, config_version};
 pub use error::CheckpointError;
 pub use manifest::{Manifest, Position, Progress};
 pub(crate) use piece::keepers;

@@ -25,7 +25,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value as Json, json};
 
 use crate::bytes::Bytes;
-use crate::checkpoint::{CheckpointError, ResumeFrom, tree_differences};
+use crate::checkpoint::{
+    CONFIG_VERSION, CheckpointError, ResumeFrom, as_begun, config_version, tree_differences,
+};
 use crate::config::{ResolvedConfig, Turns};
 use crate::error;
 use crate::files::{self, Continue, RunDirectory, RunState};
@@ -61,9 +63,17 @@ pub fn run(
         message: "no output directory was given".to_owned(),
         next_step: "name one with --out DIR".to_owned(),
     })?;
+    let config_version = match existing {
+        Continue::Resume => version_on_record(out),
+        Continue::Refuse => CONFIG_VERSION,
+    };
+    let resolved = &as_begun(resolved, config_version, watch.whole())?;
     let ready = Ready::of(resolved, watch.whole(), stop)?;
     let directory = RunDirectory::claim_comparison(out, existing)?;
-    let record = ready.record()?;
+    let record = Comparison {
+        config_version,
+        ..ready.record()?
+    };
     let resumed = directory.state() == RunState::Comparison;
     if resumed {
         refuse_another(out, &record)?;
@@ -281,6 +291,7 @@ impl Ready {
         let first = self.planned.first().filter(|planned| planned.arm.dense);
         Ok(Comparison {
             espalier: env!("CARGO_PKG_VERSION").to_owned(),
+            config_version: CONFIG_VERSION,
             arms: self.planned.iter().map(arm).collect::<Result<_, Error>>()?,
             yardstick: first.map(|planned| planned.arm.name.clone()),
             seeds: self.seeds.clone(),
@@ -297,6 +308,12 @@ fn changes(planned: &Planned) -> Vec<String> {
         .into_iter()
         .map(|(key, value)| format!("{key} = {value}"));
     shown.collect()
+}
+
+/// Version of the config under which the comparison in `out` began; this program's where there is none yet.
+fn version_on_record(out: &Path) -> u64 {
+    let record = files::read_object(&out.join(COMPARISON));
+    record.map_or(CONFIG_VERSION, |record| config_version(&record))
 }
 
 /// Refuses to go on with another comparison than the one in `out`. More seeds may follow those that there were.

@@ -3,6 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::Error;
+use crate::checkpoint::CONFIG_VERSION;
 use crate::config::ResolvedConfig;
 use crate::data::Schedule;
 use crate::files::{self, AdapterDirectory, FileHash};
@@ -33,6 +34,7 @@ pub fn describe(
     let eval = data.and_then(|data| data.eval.as_ref());
     Ok(json!({
         "espalier": env!("CARGO_PKG_VERSION"),
+        "config_version": CONFIG_VERSION,
         "config": config,
         "plugins": plugins,
         "model": {

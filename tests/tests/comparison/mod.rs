@@ -113,6 +113,7 @@ impl Scene {
         };
         let comparison = Comparison {
             espalier: "0.1.0".to_owned(),
+            config_version: 2,
             arms: self.samples.iter().map(arm).collect(),
             yardstick: self
                 .samples

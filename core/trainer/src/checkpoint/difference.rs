@@ -6,7 +6,7 @@ use std::fmt;
 use espalier_interface::Role;
 use serde_json::{Value as Json, json};
 
-use super::CheckpointError;
+use super::{CheckpointError, completed_config};
 use crate::Error;
 use crate::config::OptimOptions;
 use crate::optim;
@@ -78,8 +78,7 @@ impl fmt::Display for Difference {
 /// Empty where going on gives what never having stopped would have given.
 pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
     let mut found = config_differences(old, new, step);
-    let others: [(&str, Read); 6] = [
-        ("", |run| leaves(&json!({"espalier": run["espalier"]}))),
+    let others: [(&str, Read); 5] = [
         ("plugin ", |run| plugins(&run["plugins"])),
         ("model file ", |run| hashes(&run["model"]["files"])),
         ("adapter file ", |run| {
@@ -91,6 +90,7 @@ pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> 
     for (prefix, leaves) in others {
         found.extend(compare(&leaves(old), &leaves(new), Part::Other, prefix));
     }
+    found.retain(|one| !is_of_the_program(one, &old["plugins"], &new["plugins"]));
     // What the rest leads to, and so only told where nothing above explains it.
     if found.is_empty() {
         let derived = |run: &Json| {
@@ -110,10 +110,12 @@ pub(crate) fn plugin_differences(
     old: Option<&PluginIdentity>,
     new: Option<&PluginIdentity>,
 ) -> Result<(), Error> {
-    let leaves = |identity: Option<&PluginIdentity>| plugins(&json!(Vec::from_iter(identity)));
-    match compare(&leaves(old), &leaves(new), Part::Other, "plugin ") {
-        none if none.is_empty() => Ok(()),
-        differences => Err(Error::Resume(CheckpointError::Changed {
+    let [old, new] = [old, new].map(|identity| json!(Vec::from_iter(identity)));
+    let mut differences = compare(&plugins(&old), &plugins(&new), Part::Other, "plugin ");
+    differences.retain(|one| !is_of_the_program(one, &old, &new));
+    match differences.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Resume(CheckpointError::Changed {
             path: "the swap on record".into(),
             differences,
         })),
@@ -127,6 +129,11 @@ pub(crate) fn tree_differences(old: &Json, new: &Json) -> Vec<Difference> {
 
 /// As [`differences`], of the config alone.
 pub(crate) fn config_differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
+    let mut completed = old.clone();
+    if let Some(fields) = completed.as_object_mut() {
+        fields.insert("config".to_owned(), completed_config(old));
+    }
+    let old = &completed;
     let used = [old, new].map(|run| run["plugins"].as_array());
     let used = used.into_iter().flatten().flatten();
     let layout = used.filter(|plugin| is_layout(plugin));
@@ -211,6 +218,25 @@ pub(crate) fn plugins(list: &Json) -> Leaves {
     leaves(&Json::Object(by_name))
 }
 
+/// Whether a difference between two lists of components says no more than that the program is of another version: a linked
+/// plugin was built with the program's own interface, and one that came with it has the program's version.
+fn is_of_the_program(difference: &Difference, old: &Json, new: &Json) -> bool {
+    let all = |list: &Json| list.as_array().cloned().unwrap_or_default();
+    let linked = |list: &Json, name: &str| {
+        let mut plugins = all(list).into_iter();
+        plugins.find(|plugin| plugin["component"] == name && plugin["sha256"].is_null())
+    };
+    let pair = |name: &str| Some((linked(old, name)?, linked(new, name)?));
+    let key = difference.key.strip_prefix("plugin ");
+    match key.and_then(|key| key.rsplit_once('.')) {
+        Some((name, "abi")) => pair(name).is_some(),
+        Some((name, "version")) => {
+            pair(name).is_some_and(|(_, new)| new["version"] == env!("CARGO_PKG_VERSION"))
+        }
+        _ => false,
+    }
+}
+
 /// Whether a component on record says where bytes lie.
 fn is_layout(plugin: &Json) -> bool {
     LAYOUT.iter().any(|role| plugin["role"] == role.0)
@@ -271,10 +297,12 @@ fn compare(old: &Leaves, new: &Leaves, part: Part, prefix: &str) -> Vec<Differen
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::CONFIG_VERSION;
 
     fn run(total: u64, schedule: &str) -> Json {
         json!({
             "espalier": "0.1.0",
+            "config_version": CONFIG_VERSION,
             "config": {
                 "plugins": ["nf4", "lora"],
                 "run": {"out": "a", "threads": 1, "epochs": 1, "max_steps": total, "seed": 42},
@@ -319,6 +347,40 @@ mod tests {
         assert!(config_differences(&new, &again, u64::MAX).is_empty());
         new["config"]["plugins"] = json!(["nf4", "fsdp"]);
         assert!(!shown(&old, &new, 3).is_empty());
+    }
+
+    #[test]
+    fn a_key_that_came_later_is_no_difference_where_the_run_has_the_earlier_value() {
+        let (mut old, mut new) = (run(9, "constant"), run(9, "constant"));
+        old.as_object_mut()
+            .expect("a record")
+            .remove("config_version");
+        new["config"]["data"] = json!({"train_on": "completion"});
+        assert_eq!(shown(&old, &new, 3), [""; 0]);
+        new["config"]["data"] = json!({"train_on": "all"});
+        let refused = ["data.train_on: \"completion\" -> \"all\""];
+        assert_eq!(shown(&old, &new, 3), refused);
+        // What the older run says itself holds.
+        old["config"]["data"] = json!({"train_on": "all"});
+        assert_eq!(shown(&old, &new, 3), [""; 0]);
+    }
+
+    #[test]
+    fn a_newer_program_may_go_on_and_another_library_may_not() {
+        let (mut old, mut new) = (run(9, "constant"), run(9, "constant"));
+        old["espalier"] = json!("0.0.9");
+        for (run, abi) in [(&mut old, 2), (&mut new, 4)] {
+            run["plugins"][0]["abi"] = json!([0, abi]);
+        }
+        old["plugins"][0]["version"] = json!("0.0.9");
+        new["plugins"][0]["version"] = json!(env!("CARGO_PKG_VERSION"));
+        assert_eq!(shown(&old, &new, 3), [""; 0]);
+        // A plugin with a version of its own, linked by somebody's own host.
+        new["plugins"][0]["version"] = json!("7.0.0");
+        let own = ["plugin nf4.version: \"0.0.9\" -> \"7.0.0\""];
+        assert_eq!(shown(&old, &new, 3), own);
+        new["plugins"][0]["sha256"] = json!("dd");
+        assert_eq!(shown(&old, &new, 3).len(), 3);
     }
 
     #[test]

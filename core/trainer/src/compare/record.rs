@@ -24,6 +24,8 @@ pub const COMPARISON: &str = "compare.json";
 pub struct Comparison {
     /// The program's version.
     pub espalier: String,
+    /// Version of the config under which it began.
+    pub config_version: u64,
     /// The arms in the order in which they were given, the yardstick first.
     pub arms: Vec<Arm>,
     /// Name of the arm whose base is dense, where there is one.

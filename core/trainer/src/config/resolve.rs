@@ -23,6 +23,9 @@ pub struct ResolvedConfig {
     own_adapter_options: bool,
 }
 
+/// What a config is called that another one is laid over.
+const BELOW: &str = "the run";
+
 /// What a command cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -128,7 +131,7 @@ impl ResolvedConfig {
         values: Map<String, Value>,
         sets: &[String],
     ) -> Result<Self, ConfigError> {
-        let below = Sources::default().recorded("the run", self.values());
+        let below = Sources::default().recorded(BELOW, self.values());
         let sources = sets.iter().fold(below.recorded(flag, values), Sources::set);
         self.again(&sources)
     }
@@ -140,7 +143,7 @@ impl ResolvedConfig {
     pub(crate) fn without(&self, keys: &[&str]) -> Result<Self, ConfigError> {
         let mut values = Value::Object(self.values());
         for key in keys {
-            let path = format!("/{}", key.replace('.', "/"));
+            let path = pointer(key);
             let (section, name) = path.rsplit_once('/').expect("it begins with one");
             let section = values.pointer_mut(section).and_then(Value::as_object_mut);
             section.map(|section| section.remove(name));
@@ -148,17 +151,58 @@ impl ResolvedConfig {
         let Value::Object(values) = values else {
             unreachable!("it was a table before")
         };
-        self.again(&Sources::default().recorded("the run", values))
+        self.again(&Sources::default().recorded(BELOW, values))
     }
 
-    /// What `sources` come to, read beside this config.
+    /// This config with `values` by their dotted keys, which `whence` gave; `null` unsets.
+    ///
+    /// # Errors
+    /// Values that do not go together with the others.
+    pub(crate) fn with_values(
+        &self,
+        whence: &str,
+        values: BTreeMap<&str, Value>,
+    ) -> Result<Self, ConfigError> {
+        let mut resolved = self.clone();
+        let mut tree = self.tree();
+        for (key, value) in values {
+            let place = tree.pointer_mut(&pointer(key));
+            *place.expect("the key is one of the config") = value;
+            let origin = Origin::Flag(whence.to_owned());
+            resolved.origins.insert(key.to_owned(), origin);
+        }
+        resolved.config =
+            serde_json::from_value(tree).expect("the values are of their keys' types");
+        rules::check(&resolved)?;
+        Ok(resolved)
+    }
+
+    /// The value of `key` (`optim.learning_rate`); `null` where it is unset.
+    pub(crate) fn value(&self, key: &str) -> Value {
+        let tree = self.tree();
+        tree.pointer(&pointer(key)).cloned().unwrap_or_default()
+    }
+
+    /// The values as a tree of sections, unset keys too.
+    fn tree(&self) -> Value {
+        Value::Object(tree(&self.config))
+    }
+
+    /// What `sources` come to, read beside this config, which is the lowest of them.
     fn again(&self, sources: &Sources) -> Result<Self, ConfigError> {
-        Ok(ResolvedConfig {
+        let mut resolved = ResolvedConfig {
             config_dir: self.config_dir.clone(),
             prober: self.prober.clone(),
             own_adapter_options: self.own_adapter_options,
             ..resolve(sources)?
-        })
+        };
+        let below = Origin::Flag(BELOW.to_owned());
+        for (key, origin) in &mut resolved.origins {
+            if *origin == below {
+                *origin = self.origin(key);
+            }
+        }
+        Ok(resolved)
     }
 
     /// True where the adapter's options are the config's even if a saved adapter has options of its own.
@@ -195,6 +239,11 @@ impl ResolvedConfig {
     pub fn to_toml(&self) -> String {
         render::render(&tree(&self.config), |key| self.origin(key))
     }
+}
+
+/// The JSON pointer of a dotted key.
+fn pointer(key: &str) -> String {
+    format!("/{}", key.replace('.', "/"))
 }
 
 /// A name given twice is one component.

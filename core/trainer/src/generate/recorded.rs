@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::Error;
+use crate::checkpoint::completed_config;
 use crate::files;
 
 /// Sections that decide what the weights are; the others are the training's.
@@ -26,7 +27,7 @@ const MODEL_KEYS: [&str; 4] = ["path", "compute", "params", "keep_f32"];
 /// A directory without a `run.json`, or of a run that has saved nothing yet.
 pub fn recorded(directory: &Path) -> Result<Map<String, Value>, Error> {
     let run = files::read_object(&directory.join("run.json"))?;
-    let mut config = run["config"].clone();
+    let mut config = completed_config(&run);
     let swaps = run.get("swaps").and_then(Value::as_array);
     if let Some(last) = swaps.and_then(|swaps| swaps.last()) {
         // The whole of each section that a swap can change, as the run ended.

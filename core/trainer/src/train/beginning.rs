@@ -6,7 +6,8 @@ use serde_json::{Value as Json, json};
 
 use crate::Error;
 use crate::checkpoint::{
-    Checkpoint, CheckpointError, Checkpoints, Progress, ResumeFrom, config_differences, differences,
+    CONFIG_VERSION, Checkpoint, CheckpointError, Checkpoints, Progress, ResumeFrom, as_begun,
+    config_differences, config_version, differences,
 };
 use crate::config::{Config, ResolvedConfig};
 use crate::files::{Continue, RunDirectory, RunState};
@@ -14,10 +15,15 @@ use crate::observer::{Event, Observer};
 use crate::ranks::World;
 use crate::swap::{Mailbox, Swap, Swaps};
 
+/// The version of this program.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// A run's directory, and how far the run is.
 pub(super) struct Beginning {
     pub directory: RunDirectory,
     pub checkpoint: Option<Checkpoint>,
+    /// Version of the config under which the run began.
+    config_version: u64,
     /// What `run.json` says of earlier resumptions, and of this one.
     resumptions: Vec<Json>,
     /// The swaps that the checkpoint stands behind.
@@ -34,6 +40,7 @@ impl Beginning {
         Ok(Beginning {
             directory,
             checkpoint: None,
+            config_version: CONFIG_VERSION,
             resumptions: Vec::new(),
             swaps: Swaps::default(),
             later_swaps: Vec::new(),
@@ -51,11 +58,17 @@ impl Beginning {
         observer: &dyn Observer,
     ) -> Result<Self, Error> {
         let directory = claimed(out, world, Continue::Resume)?;
-        let run = recorded(&directory).unwrap_or_default();
+        let record = recorded(&directory);
+        let began = record.as_ref().map(config_version);
+        let run = record.unwrap_or_default();
         let mut resumptions = run["resumptions"].as_array().cloned().unwrap_or_default();
         let checkpoint = match directory.state() {
             RunState::Unfinished => Checkpoints::of(out).choose(from)?,
             RunState::Empty | RunState::Finished | RunState::Comparison => None,
+        };
+        let config_version = match &checkpoint {
+            Some(checkpoint) => config_version(&checkpoint.manifest.run),
+            None => began.unwrap_or(CONFIG_VERSION),
         };
         if directory.state() != RunState::Finished {
             // Asked of a process that is gone.
@@ -76,7 +89,11 @@ impl Beginning {
             (_, RunState::Finished) => {}
             (Some(checkpoint), _) => {
                 let step = checkpoint.manifest.progress.step;
-                resumptions.push(json!({ "from_step": step }));
+                let mut resumption = json!({ "from_step": step });
+                if checkpoint.manifest.run["espalier"] != VERSION {
+                    resumption["espalier"] = Json::from(VERSION);
+                }
+                resumptions.push(resumption);
                 let note = format!("going on from {}", checkpoint.path.display());
                 observer.observe(&Event::Note(&note));
             }
@@ -93,10 +110,23 @@ impl Beginning {
         Ok(Beginning {
             directory,
             checkpoint,
+            config_version,
             resumptions,
             swaps,
             later_swaps,
         })
+    }
+
+    /// `resolved` with the values that the run began with, where a newer program has other defaults. Says which.
+    ///
+    /// # Errors
+    /// Values that do not go together.
+    pub fn begun(
+        &self,
+        resolved: &ResolvedConfig,
+        observer: &dyn Observer,
+    ) -> Result<ResolvedConfig, Error> {
+        Ok(as_begun(resolved, self.config_version, observer)?)
     }
 
     /// `resolved` with the swaps that the checkpoint stands behind.
@@ -122,12 +152,20 @@ impl Beginning {
     /// # Errors
     /// [`CheckpointError::Changed`], naming every difference.
     pub fn check(&self, run: &mut Json, observer: &dyn Observer) -> Result<(), Error> {
+        run["config_version"] = Json::from(self.config_version);
         run["resumptions"] = Json::Array(self.resumptions.clone());
         run["swaps"] = self.swaps.to_json();
         let Some(checkpoint) = &self.checkpoint else {
             return Ok(());
         };
         let old = &self.swaps.result_in(&checkpoint.manifest.run);
+        let (before, now) = (&old["espalier"], &run["espalier"]);
+        if before != now {
+            observer.observe(&Event::Note(&format!(
+                "the checkpoint was saved by version {before} of this program, which is {now}: \
+                 rounding may differ"
+            )));
+        }
         let (before, now) = (&old["instruction_set"], &run["instruction_set"]);
         if before != now {
             observer.observe(&Event::Note(&format!(

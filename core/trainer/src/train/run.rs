@@ -89,6 +89,11 @@ impl<'a> Run<'a> {
         let world = World::of_run(&resolved.config().run)?;
         let resumed = from.map(|from| Beginning::resumed(out, world, from, observer));
         let resumed = resumed.transpose()?;
+        let begun = match &resumed {
+            Some(beginning) => beginning.begun(resolved, observer)?,
+            None => resolved.clone(),
+        };
+        let resolved = &begun;
         if let Some(beginning) = &resumed
             && let Some(saved) = beginning.directory.finished()
         {
