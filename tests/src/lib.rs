@@ -15,7 +15,8 @@ use {
     espalier_single as _,
 };
 
-pub use compare::{largest_difference, relative_norm};
+pub use compare::relative_norm;
+pub use espalier_conformance::{largest, largest_difference};
 pub use golden::{Golden, golden_path, names};
 pub use rig::{Rig, micro_batch, step_of};
 pub use team_rig::{Named, TeamRig};

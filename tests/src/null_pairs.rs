@@ -1,5 +1,6 @@
 //! Runs of one arm under many seeds -> how often two groups of them, which do not differ, look as if they did.
 
+use espalier_conformance::largest;
 use espalier_trainer::compare::record::{DocumentLoss, HeldOut};
 use espalier_trainer::compare::statistics::{DRAWS, Difference, Paired};
 
@@ -53,7 +54,7 @@ pub fn judge(runs: &[HeldOut], seeds: usize) -> NullPairs {
         holding: holding.count(),
         width: widths.sum::<f64>() / count,
         deviation: (estimates().map(|x| x * x).sum::<f64>() / count).sqrt(),
-        largest: estimates().map(f64::abs).fold(0.0, f64::max),
+        largest: largest(estimates().map(f64::abs)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use espalier_interface::Services;
 use espalier_tests::rows::{file, golden_rows};
-use espalier_tests::{Golden, golden_path};
+use espalier_tests::{Golden, golden_path, largest, largest_difference};
 use espalier_trainer::compare::base::{self, Against, Subject};
 use espalier_trainer::compare::documents::HeldOutLog;
 use espalier_trainer::compare::record::{Base, DocumentLoss, HeldOut, WeightError, held_out_file};
@@ -90,7 +90,7 @@ fn oracle(dense: &[f64], decoded: &[f64]) -> [f64; 3] {
     [
         each().map(|error| error * error).sum(),
         dense.iter().map(|x| x * x).sum(),
-        each().fold(0.0, f64::max),
+        largest_difference(dense, decoded),
     ]
 }
 
@@ -171,9 +171,7 @@ fn a_format_without_a_description_is_decoded_by_its_quantizer() {
     for found in &base.weights {
         let dense = weights.numbers(&found.name);
         let decoded = dense.chunks(64).flat_map(|block| {
-            let scale = block
-                .iter()
-                .fold(0.0f32, |most, &x| most.max(x.abs() as f32));
+            let scale = largest(block.iter().map(|x| x.abs())) as f32;
             let nearest = move |&x: &f64| {
                 let value = |at: f32| f64::from(at * scale);
                 let closer = |a: &f64, b: &f64| (a - x).abs().total_cmp(&(b - x).abs());

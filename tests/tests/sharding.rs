@@ -3,7 +3,7 @@
 
 mod sharded;
 
-use espalier_tests::{Named, relative_norm};
+use espalier_tests::{Named, largest, relative_norm};
 use sharded::formula::{self, Unit};
 use sharded::{Model, Strategy, Variant, variants};
 
@@ -23,7 +23,7 @@ fn largest_relative(found: &Named, expected: &Named) -> f64 {
         assert_eq!(found.0, expected.0);
         relative_norm(&found.1, &expected.1)
     };
-    pairs.map(of_pair).fold(0.0, f64::max)
+    largest(pairs.map(of_pair))
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Attention against the textbook's formula in f64, its gradients against finite differences, and
 //! both against themselves on other threads, instruction sets of packing and windows.
 
+use espalier_conformance::{largest, largest_difference};
 use espalier_interface::{Serial, Services};
 use half::bf16;
 
@@ -205,11 +206,9 @@ pub(super) fn shapes() -> Vec<AttentionShape> {
 
 /// The largest difference.
 fn apart<A: Element, B: Element>(found: &[A], expected: &[B]) -> f64 {
-    assert_eq!(found.len(), expected.len());
-    let pairs = found.iter().zip(expected);
-    pairs
-        .map(|(a, b)| (a.load().to_f64() - b.load().to_f64()).abs())
-        .fold(0.0, f64::max)
+    let found: Vec<f64> = found.iter().map(|x| x.load().to_f64()).collect();
+    let expected: Vec<f64> = expected.iter().map(|x| x.load().to_f64()).collect();
+    largest_difference(&found, &expected)
 }
 
 #[test]
@@ -300,7 +299,7 @@ fn lower_precision_gradients_are_those_of_f64() {
             (&found.3, &expected.3),
             (&found.4, &expected.4),
         ] {
-            let largest = expected.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+            let largest = largest(expected.iter().map(|x| x.abs()));
             assert!(
                 apart(found, expected) < 2e-2 * largest.max(1.0),
                 "{shape:?}"

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use espalier_tests::{Golden, golden_path};
+use espalier_tests::{Golden, golden_path, largest};
 use espalier_trainer::Error;
 use espalier_trainer::compare::base::{self, Against, Loaded, Subject};
 use espalier_trainer::compare::record::{Base, Divergence};
@@ -168,7 +168,7 @@ pub fn yardstick(dense: &Arm, most_bytes: u64) -> (TempDir, Yardstick, Base) {
 }
 
 pub fn log_softmax(logits: &[f64]) -> Vec<f64> {
-    let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let most = largest(logits.iter().copied());
     let sum: f64 = logits.iter().map(|x| (x - most).exp()).sum();
     logits.iter().map(|x| x - most - sum.ln()).collect()
 }

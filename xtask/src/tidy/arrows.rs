@@ -1,7 +1,7 @@
 //! Turns the members' `Cargo.toml` into findings: who may depend on whom, and shared settings.
 //!
 //! hosts -> trainer -> interface <- plugins -> kernels -> interface; families -> decoder -> interface; trainer ->
-//! conformance -> interface. A plugin knows no other plugin and never the trainer; the trainer knows neither kernels nor
+//! conformance -> interface; tests -> conformance. A plugin knows no other plugin and never the trainer; the trainer knows neither kernels nor
 //! decoder nor plugins.
 
 use std::fs;
@@ -59,7 +59,9 @@ fn check_manifest(name: &str, folder: &Path, manifest: &Table, findings: &mut Fi
                      workspace's Cargo.toml"
                 ));
             }
-            if dependency.starts_with("espalier-") && !allowed(folder, name, dependency) {
+            let allowed = allowed(folder, name, dependency)
+                || section == "dev-dependencies" && allowed_in_tests(folder, dependency);
+            if dependency.starts_with("espalier-") && !allowed {
                 findings.problem(format!(
                     "{name} must not depend on {dependency} ({section})"
                 ));
@@ -85,14 +87,24 @@ fn allowed(folder: &Path, name: &str, dependency: &str) -> bool {
     }
 }
 
+/// Whether the arrow exists for tests alone: the kit says how far two runs of numbers are apart.
+fn allowed_in_tests(folder: &Path, dependency: &str) -> bool {
+    let above = ["kernels", "plugins", "hosts"];
+    dependency == CONFORMANCE && above.iter().any(|part| folder.starts_with(part))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn problems(name: &str, folder: &str, dependency: &str) -> Vec<String> {
+        problems_in("dependencies", name, folder, dependency)
+    }
+
+    fn problems_in(section: &str, name: &str, folder: &str, dependency: &str) -> Vec<String> {
         let text = format!(
             "[package]\nversion.workspace = true\nedition.workspace = true\n\
-             license.workspace = true\n[lints]\nworkspace = true\n[dependencies]\n{dependency}\n"
+             license.workspace = true\n[lints]\nworkspace = true\n[{section}]\n{dependency}\n"
         );
         let mut findings = Findings::default();
         let manifest = text.parse().expect("the text is TOML");
@@ -123,6 +135,16 @@ mod tests {
         assert_eq!(of("espalier-cli", "hosts/cli", "espalier-llama"), 0);
         assert_eq!(of("xtask", "xtask", TRAINER), 1);
         assert_eq!(of("xtask", "xtask", INTERFACE), 0);
+    }
+
+    #[test]
+    fn tests_may_use_the_kit() {
+        let uses = format!("{CONFORMANCE}.workspace = true");
+        for (name, folder) in [(KERNELS, "kernels"), ("espalier-cli", "hosts/cli")] {
+            let found = |section| problems_in(section, name, folder, &uses).len();
+            assert_eq!(found("dev-dependencies"), 0, "{name}");
+            assert_eq!(found("dependencies"), 1, "{name}");
+        }
     }
 
     #[test]

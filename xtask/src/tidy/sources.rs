@@ -25,6 +25,12 @@ const UNFINISHED: [&str; 4] = [
 
 const UNWRAP: &str = concat!(".unw", "rap()");
 
+/// What gives the other number where one is NaN.
+const DROPS_NAN: [&str; 4] = ["f64::max", "f32::max", "f64::min", "f32::min"];
+
+/// Calls that a comparison of floats would hide a NaN in.
+const FOLDS: [&str; 2] = ["fold(", "reduce("];
+
 pub fn check(workspace: &Workspace, files: &[PathBuf], findings: &mut Findings) -> Result<()> {
     for file in files
         .iter()
@@ -69,6 +75,15 @@ fn check_file(file: &Path, text: &str, findings: &mut Findings) {
             .position(|line| line.trim() == "#[cfg(test)]")
             .unwrap_or(lines)
     };
+    // Plugins below `tests/plugins` are written as third parties write theirs: they are no tests.
+    if !file.starts_with("tests/plugins") {
+        for at in lost_nans(text).filter(|at| in_tests || *at > code_lines) {
+            findings.problem(format!(
+                "{name}:{at}: a fold by `f64::max` or the like loses a NaN, and the test passes: use \
+                 `largest` or `largest_difference` of espalier-conformance"
+            ));
+        }
+    }
     for (index, line) in text.lines().enumerate() {
         if line.trim_start().starts_with("//") {
             continue;
@@ -83,6 +98,48 @@ fn check_file(file: &Path, text: &str, findings: &mut Findings) {
             ));
         }
     }
+}
+
+/// The lines, counted from 1, on which a fold over floats begins that takes a NaN for no number at all.
+fn lost_nans(text: &str) -> impl Iterator<Item = usize> {
+    let begins = FOLDS
+        .iter()
+        .flat_map(|fold| text.match_indices(fold).map(|(at, _)| at + fold.len()));
+    let loses = |&begin: &usize| {
+        let body = arguments(&text[begin..]);
+        let has = |word: &str| body.contains(word);
+        let method = has(".max(") || has(".min(");
+        DROPS_NAN.iter().any(|path| has(path)) || method && names_floats(body)
+    };
+    let mut lines: Vec<usize> = begins
+        .filter(loses)
+        .filter(|&begin| !is_comment(text, begin))
+        .map(|begin| text[..begin].lines().count())
+        .collect();
+    lines.sort_unstable();
+    lines.into_iter()
+}
+
+/// What stands before the bracket that closes a call.
+fn arguments(text: &str) -> &str {
+    let mut depth = 1;
+    let closes = |c: char| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        depth == 0
+    };
+    text.find(closes).map_or(text, |end| &text[..end])
+}
+
+/// Whether a number with a point, or the name of a type of floats, stands there.
+fn names_floats(text: &str) -> bool {
+    let point = |three: &[u8]| three[0].is_ascii_digit() && three[1..] == *b".0";
+    text.contains("f64") || text.contains("f32") || text.as_bytes().windows(3).any(point)
+}
+
+/// Whether the line of `at` is a comment.
+fn is_comment(text: &str, at: usize) -> bool {
+    let line = text[..at].rsplit('\n').next().unwrap_or_default();
+    line.trim_start().starts_with("//")
 }
 
 #[cfg(test)]
@@ -116,6 +173,39 @@ mod tests {
                 problems("a/src/b.rs", &text)[0].starts_with("a/src/b.rs:3"),
                 "{word}"
             );
+        }
+    }
+
+    #[test]
+    fn no_test_loses_a_nan() {
+        let call = |name, inside: &str| format!("//! A.\nfn a() {{\n    b.{name}({inside});\n}}\n");
+        let fold = |inside: &str| call("fold", inside);
+        for inside in [
+            "0.0, f64::max",
+            "\n        f32::INFINITY,\n        f32::min,\n    ",
+            "0.0f32, |most, x| most.max(x.abs())",
+            "0.0, |most: f64, &(a, b)| (a - b).abs().max(most)",
+            "(1.0, 1.0), |[low, high], x| (low.min(x), high.max(x))",
+        ] {
+            let found = problems("tests/tests/b.rs", &fold(inside));
+            assert_eq!(found.len(), 1, "{inside}: {found:?}");
+            assert!(found[0].starts_with("tests/tests/b.rs:3: "), "{found:?}");
+            let unit = fold(inside).replace("//! A.\n", "//! A.\n#[cfg(test)]\n");
+            assert_eq!(problems("a/src/b.rs", &unit).len(), 1, "{inside}");
+            // Code decides for itself what a NaN means; so do plugins of third parties.
+            assert_eq!(problems("a/src/b.rs", &fold(inside)).len(), 0, "{inside}");
+            let theirs = "tests/plugins/c/src/lib.rs";
+            assert_eq!(problems(theirs, &fold(inside)).len(), 0, "{inside}");
+        }
+        let reduced = call("reduce", DROPS_NAN[0]);
+        assert_eq!(problems("tests/tests/b.rs", &reduced).len(), 1);
+        for inside in [
+            "0, usize::max",
+            "0, |most, x| most.max(x)",
+            "0.0, |sum, x| sum + x), c(f64::max",
+        ] {
+            let found = problems("tests/tests/b.rs", &fold(inside));
+            assert_eq!(found, [""; 0], "{inside}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use espalier_conformance::largest;
 use espalier_interface::format::{Decoding, Format, SegmentSpec};
 use espalier_interface::model::ParamKind;
 use espalier_interface::{DType, Init, PluginError, Quantizer};
@@ -150,7 +151,7 @@ fn the_error_is_that_of_all_elements_on_any_number_of_threads() {
     assert!((one.squared_error / expected - 1.0).abs() < 1e-12);
     let norm: f64 = dense.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
     assert!((one.squared_norm / norm - 1.0).abs() < 1e-12);
-    let largest = dense.iter().map(|x| error(x).abs()).fold(0.0, f64::max);
+    let largest = largest(dense.iter().map(|x| error(x).abs()));
     assert_eq!(one.largest_error, largest);
     assert_eq!((one.layer, one.kind.as_str()), (Some(1), "up_proj"));
     assert_eq!((one.elements, one.bytes), (651_300, 1_302_600));
