@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use espalier_samples::{Facility, lacks};
 use espalier_trainer::config::{Config, Init, Need, Sources, resolve};
 use serde_json::Value;
 
@@ -140,7 +141,6 @@ fn no_question_is_won_by_always_giving_the_same_answer() {
     }
 }
 
-/// Where no Python is, nothing is checked: the program and its other tests need none.
 #[test]
 fn its_questions_follow_from_the_texts() {
     let out = tempfile::tempdir().expect("a folder");
@@ -148,7 +148,9 @@ fn its_questions_follow_from_the_texts() {
     let mut python = Command::new("python3");
     let made = python.arg(script).arg("--out").arg(out.path()).output();
     let made = match made {
-        Err(error) if error.kind() == ErrorKind::NotFound => return,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return lacks(Facility::Python, "there is no `python3`");
+        }
         made => made.expect("python3 runs"),
     };
     assert!(
@@ -161,6 +163,12 @@ fn its_questions_follow_from_the_texts() {
         let made = fs::read(out.path().join(name)).expect("a file");
         assert!(made == committed.expect("a file"), "{name} differs");
     }
+}
+
+#[test]
+fn without_python_the_test_fails_or_says_that_it_was_left_out() {
+    let test = "its_questions_follow_from_the_texts";
+    espalier_samples::assert_told(test, Facility::Python);
 }
 
 #[test]

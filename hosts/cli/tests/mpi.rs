@@ -6,7 +6,7 @@ mod training;
 use std::process::{Command, Output};
 
 use espalier_conformance::largest;
-use espalier_samples::{mpi_folder, mpirun};
+use espalier_samples::{Facility, assert_told, lacks, mpi_folder, mpirun};
 use hosts::TwoHosts;
 use training::{Trained, Training, trained};
 
@@ -103,11 +103,12 @@ fn the_collective_passes_the_kit_in_several_processes() {
 
 #[test]
 fn two_hosts_train_as_one() {
-    let training = training(SHARDED);
-    let hosts = match TwoHosts::new(training.folder.path()) {
+    let agent = tempfile::tempdir().expect("a folder");
+    let hosts = match TwoHosts::new(agent.path()) {
         Ok(hosts) => hosts,
-        Err(why) => return eprintln!("two hosts were not tried: {why}"),
+        Err(why) => return lacks(Facility::NetworkNamespaces, &why),
     };
+    let training = training(SHARDED);
     let threads = training.succeed("threads", "--plugins nf4,lora,fsdp --ranks 2");
     let command = hosts.mpirun(&training.command("hosts", "--plugins nf4,lora,fsdp,mpi"));
     let before = hosts.bytes();
@@ -119,4 +120,9 @@ fn two_hosts_train_as_one() {
         "{} bytes",
         hosts.bytes() - before
     );
+}
+
+#[test]
+fn without_namespaces_the_test_fails_or_says_that_it_was_left_out() {
+    assert_told("two_hosts_train_as_one", Facility::NetworkNamespaces);
 }

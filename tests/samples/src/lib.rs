@@ -1,6 +1,8 @@
-//! The name of a plugin below `tests/plugins` -> its library, built as its author would build it.
+//! The name of a plugin below `tests/plugins` -> its library, built as its author would build it; and what else tests need of
+//! their machine.
 
 mod against;
+mod left_out;
 mod mpi;
 mod placed;
 
@@ -8,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use against::{Patch, library_against, library_against_kept};
+pub use left_out::{Facility, WITHOUT, assert_told, lacks, leave_out};
 pub use mpi::{allow, mpi_folder, mpirun};
 pub use placed::put;
 

@@ -1,0 +1,47 @@
+//! The instruction sets that a processor tells of against those that kernels are tested with on it; what cannot run is told.
+
+use std::fs;
+
+use espalier_kernels::matmul::Isa;
+use espalier_samples::leave_out;
+
+/// An instruction set, and the features by which a processor tells of it.
+const NEEDS: [(Isa, &[&str]); 2] = [
+    (
+        Isa::Avx512,
+        &[
+            "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c",
+        ],
+    ),
+    (Isa::Avx2, &["avx2", "fma", "f16c"]),
+];
+
+/// Tests of kernels take each of [`Isa::available`].
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn kernels_are_tested_with_every_instruction_set_of_this_processor() {
+    let info = fs::read_to_string("/proc/cpuinfo").expect("Linux tells of its processors");
+    let flags = info.lines().find(|line| line.starts_with("flags"));
+    let flags: Vec<&str> = flags.expect("flags").split_whitespace().collect();
+    let tested = Isa::available();
+    assert!(tested.contains(&Isa::Portable));
+    for (isa, features) in NEEDS {
+        let lacking: Vec<&str> = features
+            .iter()
+            .copied()
+            .filter(|feature| !flags.contains(feature))
+            .collect();
+        let name = isa.name();
+        assert_eq!(
+            tested.contains(&isa),
+            lacking.is_empty(),
+            "{name}: this processor lacks {lacking:?}"
+        );
+        if !lacking.is_empty() {
+            let lacking = lacking.join(", ");
+            leave_out(&format!(
+                "all kernels with {name}: this processor has no {lacking}"
+            ));
+        }
+    }
+}
