@@ -1,14 +1,17 @@
-//! What ranks hold: a model larger than their devices, of which the machine's memory has one copy.
+//! What ranks hold: a model larger than their devices, of which the machine's memory has one copy, dense or packed, whether
+//! the ranks are threads or processes.
 
 mod training;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use serde_json::{Value as Json, json};
+use espalier_samples::{mpi_folder, mpirun};
+use serde_json::{Map, Value as Json, json};
 use tempfile::TempDir;
 use training::{Training, last_line, trained};
 
@@ -16,7 +19,19 @@ use training::{Training, last_line, trained};
 type Shape = [u64; 3];
 
 /// A run of a model of random weights of which there is nothing but its config, in a folder that is to be kept.
-fn training([width, feed_forward, layers]: Shape, more: &str) -> (Training, TempDir) {
+fn training(shape: Shape, more: &str) -> (Training, TempDir) {
+    training_of(config_of(shape), &format!("--set model.init=random {more}"))
+}
+
+/// A run of `model`.
+fn training_of(model: TempDir, more: &str) -> (Training, TempDir) {
+    let more =
+        format!("--set adapter.lora.rank=2 --set run.eval_every=9 --set run.save_every=9 {more}");
+    (Training::on(model.path(), &more), model)
+}
+
+/// A model's folder without weights.
+fn config_of([width, feed_forward, layers]: Shape) -> TempDir {
     let model = tempfile::tempdir().expect("a folder");
     let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny");
     training::copy(&tiny, model.path());
@@ -29,11 +44,66 @@ fn training([width, feed_forward, layers]: Shape, more: &str) -> (Training, Temp
     config["num_hidden_layers"] = json!(layers);
     config["head_dim"] = json!(width / 4);
     fs::write(file, config.to_string()).expect("written");
-    let more = format!(
-        "--set model.init=random --set adapter.lora.rank=2 --set run.eval_every=9 \
-         --set run.save_every=9 {more}"
-    );
-    (Training::on(model.path(), &more), model)
+    model
+}
+
+/// The same with weights in bf16, which a quantizer can pack: norms of 1, all else from the same few numbers over and over.
+fn weights_of(shape: Shape) -> TempDir {
+    let [width, feed_forward, layers] = shape;
+    let model = config_of(shape);
+    let mut tensors = vec![("embed_tokens".to_owned(), vec![512, width])];
+    for layer in 0..layers {
+        let named = |name: &str| format!("layers.{layer}.{name}");
+        for (name, [rows, cols]) in [
+            ("self_attn.q_proj", [width, width]),
+            ("self_attn.k_proj", [width / 2, width]),
+            ("self_attn.v_proj", [width / 2, width]),
+            ("self_attn.o_proj", [width, width]),
+            ("mlp.gate_proj", [feed_forward, width]),
+            ("mlp.up_proj", [feed_forward, width]),
+            ("mlp.down_proj", [width, feed_forward]),
+        ] {
+            tensors.push((named(name), vec![rows, cols]));
+        }
+        for norm in ["input_layernorm", "post_attention_layernorm"] {
+            tensors.push((named(norm), vec![width]));
+        }
+    }
+    tensors.push(("norm".to_owned(), vec![width]));
+    let mut header = Map::new();
+    let mut end = 0;
+    let named = tensors
+        .iter()
+        .map(|(name, shape)| (format!("model.{name}.weight"), shape));
+    let head = ("lm_head.weight".to_owned(), &vec![512, width]);
+    let mut sizes = Vec::new();
+    for (name, shape) in named.chain([head]) {
+        let (begin, count) = (end, shape.iter().product::<u64>());
+        end += 2 * count;
+        let value = json!({"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]});
+        header.insert(name, value);
+        sizes.push((count as usize, shape.len() == 1));
+    }
+    let header = Json::Object(header).to_string();
+    let file = File::create(model.path().join("model.safetensors")).expect("a file");
+    let mut file = BufWriter::new(file);
+    let mut write = |bytes: &[u8]| file.write_all(bytes).expect("room for a model");
+    write(&(header.len() as u64).to_le_bytes());
+    write(header.as_bytes());
+    let bf16 = |x: f32| ((x.to_bits() >> 16) as u16).to_le_bytes();
+    let scattered = |i: u32| bf16((i.wrapping_mul(2_654_435_761) as i32 as f32) * 2e-11);
+    let numbers: Vec<u8> = (0..1 << 17).flat_map(scattered).collect();
+    let ones = bf16(1.0).repeat(1 << 16);
+    for (count, is_norm) in sizes {
+        let from = if is_norm { &ones } else { &numbers };
+        let mut left = 2 * count;
+        while left > 0 {
+            let part = left.min(from.len());
+            write(&from[..part]);
+            left -= part;
+        }
+    }
+    model
 }
 
 /// Bytes of the layers' weights in f32.
@@ -71,8 +141,9 @@ fn a_model_of_four_times_its_device_trains_with_offload() {
     );
 }
 
-/// The largest sum of what `command` and the processes below it hold, shared pages counted by their share, in bytes.
-fn peak(mut command: Command, out: &Path) -> u64 {
+/// The largest sum of what `command` and the processes below it hold while `counts`, shared pages counted by their share, in
+/// bytes.
+fn peak(mut command: Command, out: &Path, counts: impl Fn() -> bool) -> u64 {
     let command = command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child: Child = command.spawn().expect("it starts");
     let mut peak = 0;
@@ -80,7 +151,9 @@ fn peak(mut command: Command, out: &Path) -> u64 {
         if let Some(status) = child.try_wait().expect("a child") {
             break status;
         }
-        peak = peak.max(proportional(child.id()));
+        if counts() {
+            peak = peak.max(proportional(child.id()));
+        }
         sleep(Duration::from_millis(10));
     };
     assert!(status.success(), "{status}");
@@ -112,7 +185,7 @@ fn four_ranks_hold_one_copy_of_the_base() {
         let out = format!("ranks-{ranks}");
         let command = training.command(&out, &format!("{fsdp} --ranks {ranks}"));
         let out = training.path(&out);
-        peak(command, &out) - u64::from(ranks) * on_device(&out)
+        peak(command, &out, || true) - u64::from(ranks) * on_device(&out)
     };
     let (one, four) = (held(1), held(4));
     let base = bytes(shape);
@@ -122,6 +195,72 @@ fn four_ranks_hold_one_copy_of_the_base() {
         ratio <= 1.15,
         "{four} bytes at four ranks, {one} at one: {ratio:.3}"
     );
+}
+
+/// How the ranks of a run come about.
+#[derive(Clone, Copy, Debug)]
+enum Ranks {
+    Threads(u32),
+    Processes(u32),
+}
+
+impl Ranks {
+    fn count(self) -> u32 {
+        match self {
+            Ranks::Threads(count) | Ranks::Processes(count) => count,
+        }
+    }
+
+    /// What these hold at most, once they train, of a run on `shape` packed to NF4, less what the plan says that their devices
+    /// hold; and the bytes of the packed base.
+    fn held(self, shape: Shape, gather: &str) -> [u64; 2] {
+        let more = format!(
+            "--set run.epochs=4 --set sharding.fsdp.offload=params --set sharding.fsdp.gather={gather}"
+        );
+        let (training, _model) = training_of(weights_of(shape), &more);
+        let out = training.path("out");
+        let command = match self {
+            Ranks::Threads(count) => {
+                let more = format!("--plugins nf4,lora,fsdp --ranks {count}");
+                training.command("out", &more)
+            }
+            Ranks::Processes(count) => {
+                let folder = mpi_folder();
+                let more = format!(
+                    "--plugins nf4,lora,fsdp,mpi --plugin-dir {}",
+                    folder.display()
+                );
+                mpirun(count, &training.command("out", &more))
+            }
+        };
+        let metrics = out.join("metrics.jsonl");
+        let trains = || fs::metadata(&metrics).is_ok_and(|file| file.len() > 0);
+        let peak = peak(command, &out, trains);
+        // Four bits a weight and, doubly quantized, a byte for every 64 and 4 for every 256 of these.
+        let base = bytes(shape) / 4 * (64 * 256 / 2 + 256 + 4) / (64 * 256);
+        [peak - u64::from(self.count()) * on_device(&out), base]
+    }
+}
+
+/// A process brings 20 MB and more of program, so two models are held against each other that differ in layers alone: what
+/// the larger one takes more is its base, and 0.2 MB a layer and rank for the plan. Two copies would be twice as much.
+#[test]
+fn ranks_hold_one_copy_of_a_packed_base_as_threads_and_as_processes() {
+    let of_layers = |layers| [1024, 2816, layers];
+    for (ranks, gather) in [
+        (Ranks::Threads(2), "host-direct"),
+        (Ranks::Processes(2), "host-direct"),
+        (Ranks::Processes(2), "shards"),
+    ] {
+        let [small, large] = [1, 7].map(|layers| ranks.held(of_layers(layers), gather));
+        let [held, base] = [0, 1].map(|at| large[at] as f64 - small[at] as f64);
+        let copies = held / base;
+        println!("{ranks:?}, {gather}: {held} bytes more for a base of {base} more: {copies:.3}");
+        assert!(
+            (0.85..1.4).contains(&copies),
+            "{ranks:?}, {gather}: {copies:.3} copies of the packed base"
+        );
+    }
 }
 
 /// Bytes that a rank's device holds, as the plan on record has it.
