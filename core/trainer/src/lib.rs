@@ -24,6 +24,7 @@ pub mod load;
 pub mod machine;
 pub mod measure;
 pub mod memory;
+pub mod notice;
 pub mod observer;
 pub mod optim;
 mod packing;

@@ -37,6 +37,8 @@ pub fn describe(
         "config_version": CONFIG_VERSION,
         "config": config,
         "plugins": plugins,
+        // Says nothing of the result: it is read by people alone.
+        "plugin_places": session.places,
         "model": {
             "path": session.directory.path(),
             "files": model_files(session)?,

@@ -5,12 +5,13 @@ mod error;
 mod identity;
 mod listing;
 mod options;
+mod places;
 mod probe;
 mod roles;
 mod search;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use espalier_interface::Role;
@@ -24,6 +25,7 @@ pub use error::RegistryError;
 pub use identity::PluginIdentity;
 pub use listing::{Listing, Probe, Status};
 pub use options::{OptionError, check as check_options};
+pub use places::{Place, Places, Unusable};
 pub use search::{SearchDir, SearchPath};
 
 /// Every plugin that was found, in the order of the search path; linked ones stand last.
@@ -37,6 +39,10 @@ pub struct Registry {
 /// A plugin as it was found.
 struct Plugin {
     source: PluginSource,
+    /// The folder that its library was found in; none of a linked one.
+    dir: Option<SearchDir>,
+    /// The library's file name without `lib`, `espalier_` and `.so`, with `-` for `_`; empty of a linked one.
+    called: String,
     /// What it says of itself; nothing where that cannot be read.
     descriptor: Option<Descriptor>,
     /// What came of trying its components in a process of its own; nothing where that was not done.
@@ -73,13 +79,15 @@ impl Registry {
     /// No library is opened. One that is broken stands in [`Registry::list`] with its reason.
     pub fn discover(search: &SearchPath) -> Self {
         let mut plugins = Vec::new();
-        for path in search.libraries() {
-            let file = LibraryFile::inspect(&path, search.world_writable);
+        for found in search.libraries() {
+            let file = LibraryFile::inspect(&found.path, search.world_writable);
             if let Some(fault) = &file.fault {
                 tracing::debug!("{}: {fault}", file.path.display());
             }
             plugins.push(Plugin {
                 descriptor: file.descriptor.clone(),
+                dir: found.dir.cloned(),
+                called: called(&found.path),
                 source: PluginSource::Library(Box::new(file)),
                 tried: None,
             });
@@ -102,6 +110,8 @@ impl Registry {
             search: SearchPath::new(search).without_linked(),
             plugins: vec![Plugin {
                 descriptor: file.descriptor.clone(),
+                dir: None,
+                called: called(&file.path),
                 source: PluginSource::Library(Box::new(file)),
                 tried: None,
             }],
@@ -123,7 +133,7 @@ impl Registry {
     ///
     /// # Errors
     /// `UnknownComponent` with the names that exist for `role`, or for every role; `Library` where the first plugin that
-    /// has it is broken.
+    /// has it is broken, or a library before it that cannot be read has that plugin's name.
     fn find(&self, role: Option<Role>, name: &str) -> Result<Found<'_>, RegistryError> {
         for (plugin, found) in self.plugins.iter().enumerate() {
             let Some(descriptor) = &found.descriptor else {
@@ -133,7 +143,8 @@ impl Registry {
             let Some(component) = component else {
                 continue;
             };
-            if let Some(error) = found.fault() {
+            let unreadable = self.unreadable_before(plugin, component);
+            if let Some(error) = unreadable.unwrap_or(found).fault() {
                 return Err(RegistryError::Library(error));
             }
             if let Some(role) = role.filter(|role| component.role != role.0) {
@@ -156,6 +167,22 @@ impl Registry {
             broken: self.broken(),
             searched: self.search.shown(),
         })
+    }
+
+    /// A library ahead of plugin number `plugin` that cannot be read, so that nobody knows its components, and that has by
+    /// its file name taken the place of this plugin, which has `component`.
+    fn unreadable_before(&self, plugin: usize, component: &ComponentDescriptor) -> Option<&Plugin> {
+        let descriptor = self.plugins[plugin].descriptor.as_ref()?;
+        let (role, names) = (&component.role, [&descriptor.name, &component.name]);
+        let is_meant = |called: &str| {
+            let bare = called.strip_prefix(role.as_str());
+            let bare = bare.and_then(|rest| rest.strip_prefix('-'));
+            names
+                .iter()
+                .any(|name| called == *name || bare == Some(name.as_str()))
+        };
+        let mut ahead = self.plugins[..plugin].iter();
+        ahead.find(|one| one.descriptor.is_none() && is_meant(&one.called))
     }
 
     /// Names of usable components of `role`, or of all roles, each once, in order.
@@ -197,6 +224,13 @@ impl Registry {
     }
 }
 
+/// The name of the plugin that a library's file name gives: `nf4` of `libespalier_nf4.so` and of `libnf4.so`.
+fn called(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let stem = stem.strip_prefix("lib").unwrap_or(&stem).replace('_', "-");
+    stem.strip_prefix("espalier-").unwrap_or(&stem).to_owned()
+}
+
 /// The plugins linked into this program, by name: the linker's order is no promise.
 fn linked() -> Vec<Plugin> {
     let mut found: Vec<(Descriptor, Root)> = Vec::new();
@@ -210,6 +244,8 @@ fn linked() -> Vec<Plugin> {
     found.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     let plugins = found.into_iter().map(|(descriptor, root)| Plugin {
         source: PluginSource::Linked(root),
+        dir: None,
+        called: String::new(),
         descriptor: Some(descriptor),
         tried: None,
     });

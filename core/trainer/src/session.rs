@@ -16,7 +16,7 @@ use crate::memory::Meter;
 use crate::observer::{Observer, PlanSummary};
 use crate::plan::{self, Assumed, BatchLimits, Demand, Generation, Purpose, RunPlan};
 use crate::ranks::{World, ranks_of_process};
-use crate::registry::{Registry, SearchPath};
+use crate::registry::{Places, Registry, SearchPath};
 use crate::select::{self, Collectives, Components};
 use crate::stop::StopFlag;
 use crate::threads::HostServices;
@@ -53,6 +53,8 @@ pub struct Session {
     pub directory: ModelDirectory,
     /// The plugins.
     pub components: Components,
+    /// Where they came from.
+    pub places: Places,
     /// The rows; none where only a plan was asked for and no files were named.
     pub data: Option<RunData>,
     /// The plan of this process's first rank.
@@ -215,6 +217,7 @@ pub(crate) struct Ground<'a> {
     pub config: &'a Config,
     pub directory: ModelDirectory,
     pub components: Components,
+    places: Places,
     pub model: Model,
     /// The device of each rank of this process.
     devices: Vec<(Arc<dyn Device>, DeviceInfo)>,
@@ -269,13 +272,21 @@ impl<'a> Ground<'a> {
             }
             devices.push(open_device(config, &components, rank)?);
         }
+        let collectives = Collectives::select(config, &world, &registry, services)?;
+        let used = components.identities().into_iter();
+        let places = registry.places(used.chain(collectives.identities()));
+        // Of several processes one speaks for all.
+        if World::of_run(&config.run)?.writes() {
+            places.tell();
+        }
         Ok(Ground {
             config,
             directory,
             components,
+            places,
             model,
             devices,
-            collectives: Collectives::select(config, &world, &registry, services)?,
+            collectives,
             world,
             services,
         })
@@ -347,6 +358,7 @@ impl<'a> Ground<'a> {
         Ok(Session {
             directory: self.directory,
             components: self.components,
+            places: self.places,
             data,
             plan: plans.remove(0),
             others,

@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use espalier_trainer::notice::on_notice;
 use espalier_trainer::ranks::on_last_word;
 use indicatif::MultiProgress;
 
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
     }
     let bars = MultiProgress::new();
     log::start(&bars);
+    let above = bars.clone();
+    on_notice(move |line| above.suspend(|| eprintln!("note: {line}")));
     let mut out = io::stdout().lock();
     let done = match arguments.command {
         Command::Train(arguments) => command::train::run(&arguments, &bars, &mut out),

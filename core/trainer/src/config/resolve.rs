@@ -18,7 +18,6 @@ use super::{Config, ConfigError, Origin, nearest, render, rules};
 pub struct ResolvedConfig {
     config: Config,
     origins: BTreeMap<String, Origin>,
-    config_dir: Option<PathBuf>,
     prober: Option<PathBuf>,
     own_adapter_options: bool,
 }
@@ -66,7 +65,6 @@ pub fn resolve(sources: &Sources) -> Result<ResolvedConfig, ConfigError> {
     let resolved = ResolvedConfig {
         config: without_repeats(config),
         origins,
-        config_dir: sources.config_dir(),
         prober: sources.probing_program(),
         own_adapter_options: false,
     };
@@ -83,11 +81,6 @@ impl ResolvedConfig {
     /// Where the value of `key` (`optim.learning_rate`) came from.
     pub fn origin(&self, key: &str) -> Origin {
         self.origins.get(key).cloned().unwrap_or(Origin::Default)
-    }
-
-    /// The folder of the last `--config` file, if there was one: searched for plugins.
-    pub fn config_dir(&self) -> Option<&Path> {
-        self.config_dir.as_deref()
     }
 
     /// The program that tries plugin libraries, where the sources name one.
@@ -191,7 +184,6 @@ impl ResolvedConfig {
     /// What `sources` come to, read beside this config, which is the lowest of them.
     fn again(&self, sources: &Sources) -> Result<Self, ConfigError> {
         let mut resolved = ResolvedConfig {
-            config_dir: self.config_dir.clone(),
             prober: self.prober.clone(),
             own_adapter_options: self.own_adapter_options,
             ..resolve(sources)?

@@ -68,16 +68,6 @@ impl Sources {
         self
     }
 
-    /// The folder of the last `--config` file, searched for plugins.
-    pub(super) fn config_dir(&self) -> Option<PathBuf> {
-        let parent = self.files.last()?.parent()?;
-        Some(if parent.as_os_str().is_empty() {
-            PathBuf::from(".")
-        } else {
-            parent.to_owned()
-        })
-    }
-
     /// All layers, the weakest first.
     pub(super) fn layers(&self) -> Result<Vec<Layer>, ConfigError> {
         let recorded = self.recorded.iter();

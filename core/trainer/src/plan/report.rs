@@ -11,6 +11,7 @@ use crate::Error;
 use crate::config::Config;
 use crate::measure;
 use crate::ranks::World;
+use crate::registry::Places;
 use crate::session::Session;
 
 /// A plan in numbers; as JSON the answer of `host plan --json`.
@@ -25,6 +26,8 @@ pub struct PlanReport {
     pub auto: Option<Auto>,
     /// Components, one a role.
     pub plugins: Vec<String>,
+    /// Where they came from.
+    pub plugin_places: Places,
     /// Parameters in all, and those that are trained.
     pub num_params: u64,
     /// Parameters that are trained.
@@ -136,6 +139,7 @@ impl PlanReport {
                 .map(|packed| packed.component().to_owned()),
             auto: None,
             plugins: summary.plugins,
+            plugin_places: session.places.clone(),
             num_params: summary.num_params,
             num_trained_params: summary.num_trained_params,
             rows_read: rows.is_some(),

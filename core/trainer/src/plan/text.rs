@@ -5,6 +5,7 @@ use std::fmt;
 use super::PlanReport;
 use super::speeds::Source;
 use crate::bytes::Bytes;
+use crate::registry::Place;
 use crate::report::number::duration;
 
 /// Columns of the longest bar beside a category.
@@ -34,6 +35,7 @@ impl PlanReport {
         });
         writeln!(f, "model      {}{packed}", self.model)?;
         writeln!(f, "plugins    {}", self.plugins.join(", "))?;
+        self.places(f)?;
         writeln!(
             f,
             "params     {} in all, {} trained ({percent:.2} %)",
@@ -56,6 +58,33 @@ impl PlanReport {
             self.max_tokens,
             self.max_sequences
         )
+    }
+
+    /// Where the plugins came from.
+    fn places(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places = &self.plugin_places;
+        let is_linked = |place: &&Place| place.from == "linked" && place.also_found.is_empty();
+        let linked: Vec<&str> = places
+            .used
+            .iter()
+            .filter(is_linked)
+            .map(|place| place.component.as_str())
+            .collect();
+        if !linked.is_empty() {
+            writeln!(f, "  linked   {}", linked.join(", "))?;
+        }
+        for place in places.used.iter().filter(|place| !is_linked(place)) {
+            writeln!(f, "  found    {place}")?;
+        }
+        for unusable in &places.unusable {
+            writeln!(
+                f,
+                "  left out {}: {}",
+                unusable.file.display(),
+                unusable.reason
+            )?;
+        }
+        Ok(())
     }
 
     /// The categories that take anything, the peaks, and whether that fits.

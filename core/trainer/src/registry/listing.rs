@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use espalier_interface::abi::descriptor::{ComponentDescriptor, OptionDescriptor};
 use serde::Serialize;
@@ -98,16 +98,20 @@ pub enum Status {
 impl Listing {
     /// The library, or `linked`.
     pub fn location(&self) -> String {
-        let file = self.file.as_ref();
-        file.map_or("linked".to_owned(), |file| file.display().to_string())
+        location(self.file.as_deref())
     }
+}
+
+/// A library, or `linked` where there is none.
+pub(super) fn location(file: Option<&Path>) -> String {
+    file.map_or("linked".to_owned(), |file| file.display().to_string())
 }
 
 impl Registry {
     /// Everything that was found, in the order in which it is looked at.
     pub fn list(&self) -> Vec<Listing> {
         let mut listings: Vec<Listing> = Vec::new();
-        for plugin in &self.plugins {
+        for (index, plugin) in self.plugins.iter().enumerate() {
             let Some(descriptor) = &plugin.descriptor else {
                 listings.push(plugin.unreadable());
                 continue;
@@ -118,8 +122,11 @@ impl Registry {
                 let earlier = listings
                     .iter()
                     .find(|one| !one.role.is_empty() && one.component == component.name);
-                if let (Status::Available, Some(earlier)) = (&listing.status, earlier) {
-                    let by = earlier.location();
+                let earlier = earlier.map(Listing::location).or_else(|| {
+                    let unreadable = self.unreadable_before(index, component)?;
+                    Some(unreadable.location())
+                });
+                if let (Status::Available, Some(by)) = (&listing.status, earlier) {
                     listing.status = Status::Shadowed { by };
                 }
                 listings.push(listing);
@@ -159,6 +166,10 @@ impl Plugin {
             PluginSource::Linked(_) => None,
             PluginSource::Library(file) => Some(file.path.clone()),
         }
+    }
+
+    pub(super) fn location(&self) -> String {
+        location(self.file().as_deref())
     }
 
     fn status(&self) -> Status {

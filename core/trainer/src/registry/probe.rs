@@ -38,7 +38,7 @@ fn sound(plugin: &Plugin) -> Option<&LibraryFile> {
 }
 
 impl Plugin {
-    fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         let components = self
             .descriptor
             .iter()

@@ -20,6 +20,16 @@ pub struct SearchDir {
     pub reason: String,
     /// The folder; it need not exist.
     pub path: PathBuf,
+    /// Whether a config file names it, which may be another's work.
+    pub by_config_file: bool,
+}
+
+/// A library file, as the folder that it was found in has it.
+pub(super) struct FoundFile<'a> {
+    /// Its path there, links not followed.
+    pub path: PathBuf,
+    /// The folder; none where the file itself was named.
+    pub dir: Option<&'a SearchDir>,
 }
 
 /// Where plugins come from. The first that has a component of the asked name serves.
@@ -41,12 +51,20 @@ impl SearchPath {
     /// The folders `(reason, path)` in their order, then the linked plugins. A folder that stands twice keeps its first
     /// place.
     pub fn new<R: Into<String>>(dirs: impl IntoIterator<Item = (R, PathBuf)>) -> Self {
+        let dir = |(reason, path): (R, PathBuf)| SearchDir {
+            reason: reason.into(),
+            path,
+            by_config_file: false,
+        };
+        SearchPath::through(dirs.into_iter().map(dir))
+    }
+
+    fn through(dirs: impl IntoIterator<Item = SearchDir>) -> Self {
         let mut kept: Vec<SearchDir> = Vec::new();
-        for (reason, path) in dirs {
-            let is_new = kept.iter().all(|dir| !is_same(&dir.path, &path));
-            if is_new && !path.as_os_str().is_empty() {
-                let reason = reason.into();
-                kept.push(SearchDir { reason, path });
+        for dir in dirs {
+            let is_new = kept.iter().all(|other| !is_same(&other.path, &dir.path));
+            if is_new && !dir.path.as_os_str().is_empty() {
+                kept.push(dir);
             }
         }
         SearchPath {
@@ -62,7 +80,12 @@ impl SearchPath {
     /// names, and what comes of it is kept in the user's data directory.
     pub fn of(resolved: &ResolvedConfig) -> Self {
         let places = search_order(resolved).into_iter();
-        SearchPath::new(places.map(|place| (place.reason, place.path))).ruled_by(resolved)
+        let dirs = places.map(|place| SearchDir {
+            reason: place.reason,
+            path: place.path,
+            by_config_file: place.by_config_file,
+        });
+        SearchPath::through(dirs).ruled_by(resolved)
     }
 
     /// This path's rules for the library at `file` alone.
@@ -112,8 +135,10 @@ impl SearchPath {
     }
 
     /// The file that was named, or the files `*.so` of all folders, those of a folder by name.
-    pub(super) fn libraries(&self) -> Vec<PathBuf> {
-        let mut libraries: Vec<PathBuf> = self.file.iter().cloned().collect();
+    pub(super) fn libraries(&self) -> Vec<FoundFile<'_>> {
+        let named = self.file.iter().cloned();
+        let mut libraries: Vec<FoundFile<'_>> =
+            named.map(|path| FoundFile { path, dir: None }).collect();
         for dir in &self.dirs {
             let entries = fs::read_dir(&dir.path).into_iter().flatten().flatten();
             let mut files: Vec<PathBuf> = entries
@@ -122,7 +147,8 @@ impl SearchPath {
                 .filter(|path| path.is_file())
                 .collect();
             files.sort();
-            libraries.extend(files);
+            let dir = Some(dir);
+            libraries.extend(files.into_iter().map(|path| FoundFile { path, dir }));
         }
         libraries
     }

@@ -153,6 +153,7 @@ impl Live<'_> {
         )?;
         self.components.exchange(&mut replacement);
         record.to = self.components.playing(role).cloned();
+        registry.places(&record.to).tell();
         let made = self
             .make(&resolved, role, attempt)
             .map_err(|error| self.blame(error));

@@ -237,6 +237,7 @@ fn begin<'a>(
         others,
         collectives,
         services,
+        ..
     } = session;
     let data = data.ok_or_else(|| Error::Usage {
         message: "no rows were given".to_owned(),

@@ -1,0 +1,208 @@
+//! Folders with libraries, broken ones too -> which library serves a run, which one stops it, and what is said of it.
+
+mod built;
+mod training;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use espalier_samples::{faulty, put};
+use serde_json::Value as Json;
+use training::{Training, last_line, refused};
+
+/// A short run, with the folder `pd` for libraries.
+struct Folder {
+    training: Training,
+}
+
+impl Folder {
+    fn new(more: &str) -> Self {
+        let training = Training::new(&format!("--set run.max_steps=1 {more}"));
+        fs::create_dir(training.path("pd")).expect("a folder");
+        Folder { training }
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.training.path(name);
+        put(&path, bytes);
+        fs::canonicalize(path).expect("just put there")
+    }
+
+    fn host(&self, words: &str) -> Output {
+        let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
+        host.current_dir(self.training.folder.path());
+        host.env("XDG_DATA_HOME", self.training.path("data"));
+        host.args(words.split_whitespace());
+        host.output().expect("the host starts")
+    }
+
+    /// `plugin_places` of the run in `out`.
+    fn places(&self, out: &str) -> Json {
+        let text = fs::read(self.training.path(out).join("run.json")).expect("a run");
+        let run: Json = serde_json::from_slice(&text).expect("JSON");
+        run["plugin_places"].clone()
+    }
+}
+
+fn library(plugin: &str) -> Vec<u8> {
+    fs::read(built::library(plugin)).expect("just built")
+}
+
+fn half(plugin: &str) -> Vec<u8> {
+    let whole = library(plugin);
+    whole[..whole.len() / 2].to_vec()
+}
+
+fn ended(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    said
+}
+
+/// How many lines of `said` hold all of `words`.
+fn lines_with(said: &str, words: &[&str]) -> usize {
+    let lines = said.lines();
+    lines
+        .filter(|line| words.iter().all(|word| line.contains(word)))
+        .count()
+}
+
+#[test]
+fn a_broken_library_of_a_plugins_name_stops_a_run_that_it_would_serve() {
+    // The file, the crate whose half it is, what is named, and whether that needs it.
+    let cases = [
+        ("libnf4.so", "nf4", "nf4,lora", true),
+        ("libespalier_nf4.so", "nf4", "nf4,lora", true),
+        ("libnf4.so", "nf4", "fp4,lora", true),
+        ("libnf4.so", "nf4", "lora", false),
+        // Components that nobody named serve all the same.
+        ("libllama.so", "llama", "lora", true),
+        ("libsingle.so", "single", "lora", true),
+        ("libespalier_backend_cpu.so", "backend_cpu", "lora", true),
+        ("libmistral.so", "mistral", "lora", false),
+    ];
+    for (file, broken, plugins, needed) in cases {
+        let folder = Folder::new(&format!("--plugin-dir pd --plugins {plugins}"));
+        let path = folder.put(&format!("pd/{file}"), &half(broken));
+        let case = format!("{file} for {plugins}");
+        let output = folder.training.run("out", "");
+        if needed {
+            let words = format!("plugin library {} | truncated or damaged", path.display());
+            refused(&output, 5, &words, &case);
+            assert!(!folder.training.path("out").exists(), "{case}");
+        } else {
+            let said = ended(&output);
+            assert_eq!(
+                lines_with(&said, &["is left out: truncated", file]),
+                1,
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_library_that_cannot_be_read_and_nobody_needs_is_told_once_and_recorded() {
+    let folder = Folder::new("--plugin-dir pd");
+    let path = folder.put("pd/libother.so", b"#!/bin/sh\n");
+    let said = ended(&folder.training.run("out", "--plugins nf4,lora"));
+    let words = ["note: plugin library ", "/pd/libother.so is left out: "];
+    assert_eq!(lines_with(&said, &words), 1, "{said}");
+    let unusable = folder.places("out")["unusable"].clone();
+    assert_eq!(unusable[0]["file"], path.to_str().expect("a text"));
+    let reason = unusable[0]["reason"].as_str().expect("a text");
+    assert!(reason.contains("begins with `#!/b`"), "{reason}");
+    // A comparison has many sessions and says it once.
+    let arms = "--plugins lora --arms nf4,fp4 --set data.eval_split=2";
+    let mut compare = folder.training.command_of("compare", "compared", arms);
+    let said = ended(&compare.output().expect("the host starts"));
+    assert_eq!(lines_with(&said, &words), 1, "{said}");
+}
+
+#[test]
+fn which_of_several_of_one_name_is_used_is_told_and_recorded() {
+    let folder = Folder::new("--plugin-dir pd --plugins nf4,lora");
+    let path = folder.put("pd/libnf4.so", &library("nf4"));
+    let path = path.to_str().expect("a text");
+    let said = ended(&folder.training.run("out", ""));
+    let words = [
+        "note: `nf4` is found 2 times: the one from ",
+        path,
+        " is used",
+    ];
+    assert_eq!(lines_with(&said, &words), 1, "{said}");
+    let places = folder.places("out");
+    let of = |name: &str| {
+        let used = places["used"].as_array().expect("a list").iter();
+        let mut used = used.filter(|place| place["component"] == name);
+        used.next().expect("it is used").clone()
+    };
+    assert_eq!(of("nf4")["from"], path);
+    assert_eq!(of("nf4")["folder"], "--plugin-dir");
+    assert_eq!(of("nf4")["also_found"].as_array().map(Vec::len), Some(1));
+    assert_eq!(of("lora")["also_found"], serde_json::json!([]));
+    // The plan shows where every component comes from, before anything is read.
+    let mut dry_run = folder.training.command("shown", "--dry-run");
+    let dry_run = dry_run.output().expect("the host starts");
+    for (name, output) in [("train", dry_run), ("plan", folder.host(&plan_words(&folder)))] {
+        ended(&output);
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        let words = ["nf4 ", path, " (--plugin-dir); not used: "];
+        assert_eq!(lines_with(&shown, &words), 1, "{name}: {shown}");
+    }
+    let listed = folder.host("plugins list --plugin-dir pd");
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    // nf4, fp4 and int8 are components of that library.
+    let words = ["quantizer ", "linked (not used: ", path, " is first"];
+    let shadowed = if cfg!(feature = "embedded") { 3 } else { 0 };
+    assert_eq!(lines_with(&listed, &words), shadowed, "{listed}");
+}
+
+fn plan_words(folder: &Folder) -> String {
+    let model = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny");
+    let (model, rows) = (model.display(), folder.training.path("rows.jsonl"));
+    let rows = rows.display();
+    format!("plan --plugin-dir pd --plugins nf4,lora --model {model} --data {rows}")
+}
+
+#[test]
+fn a_config_brings_no_library_but_from_folders_that_it_names() {
+    let folder = Folder::new("");
+    fs::create_dir(folder.training.path("downloaded")).expect("a folder");
+    folder.put("downloaded/libnf4.so", &library("nf4"));
+    folder.put("downloaded/libfaulty.so", &faulty("nowhere:none"));
+    let config = folder.training.path("downloaded/run.toml");
+    fs::write(&config, "plugins = [\"nf4\", \"lora\"]\n").expect("written");
+    let said = ended(&folder.training.run("out", "--config downloaded/run.toml"));
+    assert_eq!(lines_with(&said, &["downloaded"]), 0, "{said}");
+    let places = folder.places("out").to_string();
+    assert!(!places.contains("downloaded"), "{places}");
+    let words = "unknown plugin `faulty`";
+    let more = "--config downloaded/run.toml --plugins faulty";
+    refused(&folder.training.run("other", more), 5, words, more);
+    let doctor = folder.host("doctor --config downloaded/run.toml");
+    let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    let (_, order) = doctor
+        .split_once("looked for in this order:")
+        .expect("an order");
+    assert!(!order.contains("downloaded"), "{order}");
+    // Folders that it names are searched, and told of.
+    let named = "plugins = [\"nf4\", \"lora\"]\nrun.plugin_dirs = [\"downloaded\"]\n";
+    fs::write(&config, named).expect("written");
+    let output = folder.training.run("named", "--config downloaded/run.toml");
+    let said = ended(&output);
+    let words = [
+        "note: `nf4` is the library /",
+        "/downloaded/libnf4.so",
+        "a config file names (run.plugin_dirs of downloaded/run.toml:2)",
+    ];
+    assert_eq!(
+        lines_with(&said, &words),
+        1,
+        "{said} {}",
+        last_line(&output)
+    );
+    let used = folder.places("named")["used"].to_string();
+    assert!(used.contains("/downloaded/libnf4.so"), "{used}");
+}
