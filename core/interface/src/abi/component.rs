@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use super::call_site::CallSite;
+use super::call_site::{CREATE, CallSite};
 use super::reply::{Reply, from_bytes, guard, plain, to_bytes};
 use super::{Opaque, ServicesTable};
 use crate::adaptation::{Adaptation, Site};
@@ -172,7 +172,7 @@ impl InstanceHandle {
     ) -> Result<Self> {
         let options = to_bytes(options)?;
         let services = ServicesTable::new(services);
-        let _inside = site.enter("create");
+        let _inside = site.enter(CREATE);
         let made = (table.create)(
             context,
             site.component().into(),
