@@ -3,8 +3,9 @@
 #![allow(unsafe_code)]
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use espalier_interface::abi::call_site;
 use espalier_interface::{Decoder, ErrorCode, PluginError, Quantizer, Result};
 
 use crate::Error;
@@ -14,7 +15,7 @@ use crate::select::Chosen;
 /// A weight's quantizer and shape, as the function pointer finds them behind its context.
 pub struct Callback {
     quantizer: Chosen<dyn Quantizer>,
-    param: String,
+    param: Arc<str>,
     shape: [u64; 2],
     /// The failure nearest to the weight's beginning: threads fail in any order.
     failure: Mutex<Option<([u64; 2], PluginError)>>,
@@ -29,7 +30,7 @@ impl Callback {
     ) -> &'static Callback {
         Box::leak(Box::new(Callback {
             quantizer: quantizer.clone(),
-            param: param.to_owned(),
+            param: Arc::from(param),
             shape,
             failure: Mutex::default(),
         }))
@@ -122,6 +123,7 @@ extern "C" fn decode_window(
     };
     let window = (range[0]..range[1], range[2]..range[3]);
     let quantizer = callback.quantizer.plugin.as_ref();
+    let _about = call_site::about(&callback.param);
     match decode(quantizer, &segments, callback.shape, window, out) {
         Ok(()) => 0,
         Err(error) => {

@@ -1,5 +1,6 @@
 //! A weight and its quantizer -> segments in their place, and the assurance that they decode to numbers.
 
+use espalier_interface::abi::call_site;
 use espalier_interface::format::{BlockValues, Decoding, Format};
 use espalier_interface::{DType, ErrorCode, PluginError, Quantizer, Result as PluginResult};
 
@@ -45,6 +46,7 @@ pub fn pack(
 ) -> Result<(), Error> {
     let blame = |error: PluginError| quantizer.failed("encode", of_param(param, error));
     let plugin = quantizer.plugin.as_ref();
+    let _about = call_site::about_text(param);
     plugin
         .encode(weight, format.shape, segments, workspace)
         .map_err(blame)?;
@@ -66,6 +68,7 @@ pub fn check_decoded(
     if format.decoding != Decoding::Callback {
         return Ok(());
     }
+    let _about = call_site::about_text(param);
     decode_all(quantizer.plugin.as_ref(), format, segments, scratch)
         .map_err(|error| quantizer.failed("decode", of_param(param, error)))
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use espalier_interface::{DType, ErrorCode, PluginError};
 
 use crate::bytes::Bytes;
+use crate::call_watch::LateCall;
 use crate::checkpoint::CheckpointError;
 use crate::config::ConfigError;
 use crate::data::DataError;
@@ -50,6 +51,14 @@ pub enum Error {
         file: Option<PathBuf>,
         /// What the plugin said.
         source: PluginError,
+    },
+    /// A plugin's call does not return.
+    #[error("{call} does not return: no sign of progress for {} s", call.secs)]
+    Hung {
+        /// The call.
+        call: Box<LateCall>,
+        /// The key of the config that limits it.
+        limited_by: &'static str,
     },
     /// The weights do not fit the model, the adapter or the config.
     #[error("{path}: {message}")]
@@ -227,6 +236,7 @@ impl Error {
                 ErrorCode::OUT_OF_MEMORY => 8,
                 _ => 5,
             },
+            Error::Hung { .. } => 5,
             Error::Peer(_) => 6,
             Error::NotFinite { .. } | Error::LogitsNotFinite { .. } | Error::Unwritable { .. } => 7,
             Error::OutOfMemory { .. } => 8,
@@ -261,6 +271,11 @@ impl Error {
                 ErrorCode::NOT_FINITE => numbers_step(),
                 _ => format!("report it to the author of `{plugin}`, with this message"),
             },
+            Error::Hung { call, limited_by } => format!(
+                "report it to the author of `{}`, or raise {limited_by} where it only takes longer; a training run goes on \
+                 from its last checkpoint with --resume",
+                call.plugin
+            ),
             Error::Checkpoint { .. } => {
                 "check that it is complete and belongs to this model".into()
             }

@@ -2,6 +2,7 @@
 
 mod answer;
 mod arena;
+pub mod call_watch;
 pub mod checkpoint;
 pub mod compare;
 pub mod config;

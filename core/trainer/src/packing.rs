@@ -1,5 +1,6 @@
 //! A model's sites and the quantizers chosen for them -> the weights that are packed, each with its format.
 
+use espalier_interface::abi::call_site;
 use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::format::Format;
 use espalier_interface::model::{Model, ParamSpec};
@@ -82,6 +83,7 @@ pub fn packed_weights<'a>(
                 next_step: "let the pattern match linears only".to_owned(),
             });
         }
+        let _about = call_site::about_text(&site.name);
         let format = answer::format(quantizer, site.shape)?;
         packed.push(PackedWeight {
             site: index,

@@ -11,5 +11,6 @@ pub use launch_env::{Launch, launch, launched, ranks_of_process};
 pub use lost::{Cause, Lost, Place};
 pub use peers::{Among, CallKind, Count, Counts, Peers, Span, join};
 pub use roll_call::roll_call;
+pub(crate) use watch::last_word;
 pub use watch::{Acting, Busy, InCall, Watch, on_last_word};
 pub use world::World;

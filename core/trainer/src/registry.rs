@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use espalier_interface::Role;
+use espalier_interface::abi::call_site::{CallSite, OPENING};
 use espalier_interface::abi::descriptor::{ComponentDescriptor, Descriptor};
 
 use crate::library::{LibraryError, LibraryFile, Root};
@@ -218,7 +219,11 @@ impl Registry {
             return Ok(*root);
         }
         self.try_elsewhere(plugin, file)?;
+        let name = file.descriptor.as_ref().map_or("", |one| &one.name);
+        let site = CallSite::limited(name, Some(&file.path), self.search.limits);
+        let inside = site.enter(OPENING);
         let root = file.open()?;
+        drop(inside);
         opened.insert(plugin, root);
         Ok(root)
     }

@@ -78,7 +78,10 @@ impl Services for HostServices {
 
     fn parallel_for(&self, count: usize, body: &(dyn Fn(usize) + Sync)) {
         if count <= 1 || self.threads() == 1 {
-            return (0..count).for_each(body);
+            return (0..count).for_each(|index| {
+                body(index);
+                call_site::progress();
+            });
         }
         // What a plugin's call lets other threads do is done in its name.
         let caller = call_site::current();
@@ -100,6 +103,7 @@ impl Services for HostServices {
     }
 
     fn progress(&self, task: &str, done: u64, total: u64) {
+        call_site::progress();
         tracing::debug!(target: "plugin", task, done, total, "progress");
     }
 

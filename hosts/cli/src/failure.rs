@@ -14,7 +14,7 @@ use signal_hook::low_level;
 /// Exit code of a wrong command line.
 const USAGE: u8 = 2;
 
-/// Set by the first thread that tells of a lost rank: it has the last word.
+/// Set by the first thread that tells of a lost rank or a call that hangs: it has the last word.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Prints what is wrong with the command line; for `--help` and `--version` prints those.
@@ -69,9 +69,9 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(ours.map_or(1, Error::exit_code))
 }
 
-/// Prints that a rank is lost and ends the process at once: threads that hang are not waited for, and what libraries do at
+/// Prints that a rank is lost, or that a plugin's call hangs, and ends the process at once: threads that hang are not waited for, and what libraries do at
 /// the end of a program is left out, since some of it waits for the other processes.
-pub fn lost(error: &Error) {
+pub fn last_word(error: &Error) {
     let line = format!("error: {}; next: {}", chain(error), error.next_step());
     end_with(&line, error);
 }

@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use espalier_trainer::call_watch;
 use espalier_trainer::notice::on_notice;
 use espalier_trainer::ranks::on_last_word;
 use indicatif::MultiProgress;
@@ -36,7 +37,10 @@ fn main() -> ExitCode {
     };
     if !arguments.command.is_probe() {
         crash::watch();
-        on_last_word(failure::lost);
+        on_last_word(failure::last_word);
+        if let Err(error) = call_watch::start() {
+            eprintln!("note: plugins' calls are not watched: {error}");
+        }
     }
     let bars = MultiProgress::new();
     log::start(&bars);

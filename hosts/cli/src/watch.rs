@@ -1,6 +1,7 @@
 //! What every long command does: it stops when it is asked to, and shows how far it is.
 
 use anyhow::{Context, Result};
+use espalier_trainer::call_watch;
 use espalier_trainer::error::Error;
 use espalier_trainer::observer::{Observer, Unobserved};
 use espalier_trainer::stop::StopFlag;
@@ -18,6 +19,7 @@ pub fn watched<T>(
 ) -> Result<T> {
     let stop = StopFlag::new();
     signals::watch(&stop).context("cannot watch for signals")?;
+    call_watch::heed(&stop);
     let progress = Progress::new(bars);
     let observer: &dyn Observer = match quiet {
         true => &Unobserved,

@@ -145,7 +145,10 @@ fn which_of_several_of_one_name_is_used_is_told_and_recorded() {
     // The plan shows where every component comes from, before anything is read.
     let mut dry_run = folder.training.command("shown", "--dry-run");
     let dry_run = dry_run.output().expect("the host starts");
-    for (name, output) in [("train", dry_run), ("plan", folder.host(&plan_words(&folder)))] {
+    for (name, output) in [
+        ("train", dry_run),
+        ("plan", folder.host(&plan_words(&folder))),
+    ] {
         ended(&output);
         let shown = String::from_utf8_lossy(&output.stdout).into_owned();
         let words = ["nf4 ", path, " (--plugin-dir); not used: "];

@@ -14,7 +14,7 @@ use crate::registry::PluginIdentity;
 
 /// Config keys that change no result: where things lie, and how often something is saved. Files are
 /// compared by their content.
-const FREE: [&str; 16] = [
+const FREE: [&str; 17] = [
     "run.out",
     "run.devices",
     "run.ranks",
@@ -24,6 +24,7 @@ const FREE: [&str; 16] = [
     "run.plugin_dirs",
     "run.allow_world_writable_plugins",
     "run.probe_timeout_secs",
+    "run.plugin_timeout_secs",
     "run.peer_timeout_secs",
     "model.path",
     "model.adapter",

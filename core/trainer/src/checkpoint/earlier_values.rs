@@ -15,7 +15,10 @@ pub const CONFIG_VERSION: u64 = 2;
 
 /// What changed since version 1, in order: the version that brought it, the key, and the value, as JSON, with which an older
 /// run goes on where its user sets none. That is what the program did before the key was there, or the old default.
-const ROWS: &[(u64, &str, &str)] = &[(2, "data.train_on", r#""completion""#)];
+const ROWS: &[(u64, &str, &str)] = &[
+    (2, "data.train_on", r#""completion""#),
+    (2, "run.plugin_timeout_secs", "900"),
+];
 
 /// The values with which a run whose config is of `version` goes on, by their keys.
 pub fn earlier_values(version: u64) -> BTreeMap<&'static str, Json> {

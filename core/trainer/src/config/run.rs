@@ -39,8 +39,10 @@ pub struct RunOptions {
     pub plugin_dirs: Vec<PathBuf>,
     /// Uses plugin libraries that any user of this machine may write.
     pub allow_world_writable_plugins: bool,
-    /// Seconds that a plugin library has to open and make its components, when it is first tried.
+    /// Seconds that a plugin library has to open and make its components: when it is first tried, and in the run itself.
     pub probe_timeout_secs: u64,
+    /// Seconds without a sign of progress after which a plugin's call ends the run; 0: never.
+    pub plugin_timeout_secs: u64,
 }
 
 impl Default for RunOptions {
@@ -62,6 +64,7 @@ impl Default for RunOptions {
             plugin_dirs: Vec::new(),
             allow_world_writable_plugins: false,
             probe_timeout_secs: 10,
+            plugin_timeout_secs: 900,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use espalier_interface::abi::call_site;
 use espalier_interface::format::Format;
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
@@ -71,6 +72,7 @@ impl<'a> Loader<'a> {
         origin: Origin<'_>,
         packing: Option<Packing<'_>>,
     ) -> Result<(), Error> {
+        let _about = call_site::about_text(&param.name);
         match (&param.layout, origin) {
             (WeightLayout::Dense(dtype), Origin::Files(store)) => {
                 self.dense_from_files(param, ranges[0], *dtype, store)?;

@@ -11,12 +11,13 @@ use crate::checkpoint::{file_hashes, leaves, plugin_leaves};
 
 /// Config keys in which processes may differ: where things lie on their machine, and what its threads and libraries are.
 /// Files are compared by their content.
-const LOCAL: [&str; 10] = [
+const LOCAL: [&str; 11] = [
     "run.out",
     "run.threads",
     "run.plugin_dirs",
     "run.allow_world_writable_plugins",
     "run.probe_timeout_secs",
+    "run.plugin_timeout_secs",
     "model.path",
     "model.adapter",
     "data.files",

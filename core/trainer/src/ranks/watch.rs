@@ -33,15 +33,20 @@ const HEARSAY: Duration = Duration::from_millis(1500);
 const RESTING: &str = "the work of its process";
 
 /// Says an error for good and ends the process with its exit code.
-type LastWord = Box<dyn Fn(&Error) + Send + Sync>;
+pub(crate) type LastWord = Box<dyn Fn(&Error) + Send + Sync>;
 
 static LAST_WORD: OnceLock<LastWord> = OnceLock::new();
 
-/// Sets what ends this process where a rank is lost and a thread hangs, or a signal comes while it waits for others to begin:
-/// it prints the error as the last line and exits at once, running nothing else. Without it such a thread is waited for. The
+/// Sets what ends this process where a rank is lost and a thread hangs, a plugin's call does not return, or a signal comes
+/// while it waits for others to begin: it prints the error as the last line and exits at once, running nothing else. Without it such a thread is waited for. The
 /// first one set stays.
 pub fn on_last_word(say: impl Fn(&Error) + Send + Sync + 'static) {
     let _ = LAST_WORD.set(Box::new(say));
+}
+
+/// What ends this process, where that was set.
+pub(crate) fn last_word() -> Option<&'static LastWord> {
+    LAST_WORD.get()
 }
 
 /// The watch of a process.

@@ -1,6 +1,6 @@
 //! A component's name and options -> an instance behind its role's trait, and the identity of its plugin.
 
-use espalier_interface::abi::call_site::CallSite;
+use espalier_interface::abi::call_site::{CallSite, Limit};
 use espalier_interface::abi::{
     AdapterProxy, BackendProxy, CollectiveProxy, FamilyProxy, InstanceHandle, QuantizerProxy,
     ShardingProxy,
@@ -174,7 +174,12 @@ impl Registry {
         let options = options::check(found.component, given)?;
         let root = self.root(found.plugin).map_err(RegistryError::Library)?;
         let (table, context) = (root.component(), root.context());
-        let site = CallSite::new(name, identity.file.as_deref());
+        let mut limits = self.search.limits;
+        if role == Role::COLLECTIVE {
+            // The watch of the ranks sees who is waited for.
+            limits.call = Limit::OfOthers;
+        }
+        let site = CallSite::limited(name, identity.file.as_deref(), limits);
         let handle = InstanceHandle::create(table, context, site, &options, services)
             .map_err(|error| identity.failed("create", error))?;
         Ok(Made {

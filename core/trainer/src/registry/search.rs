@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use espalier_interface::abi::call_site::{Limit, Limits};
+
 use crate::config::ResolvedConfig;
 use crate::library::WorldWritable;
 use crate::probe::Prober;
@@ -43,6 +45,8 @@ pub struct SearchPath {
     pub linked: bool,
     /// Tries each library before it is opened in this process.
     pub prober: Option<Prober>,
+    /// How long calls of plugins may show no sign of progress.
+    pub limits: Limits,
     /// The one library that is looked at, where it was named by its path.
     file: Option<PathBuf>,
 }
@@ -72,6 +76,7 @@ impl SearchPath {
             world_writable: WorldWritable::Refused,
             linked: true,
             prober: None,
+            limits: Limits::default(),
             file: None,
         }
     }
@@ -101,6 +106,13 @@ impl SearchPath {
             self.world_writable = WorldWritable::Allowed;
         }
         let limit = Duration::from_secs(run.probe_timeout_secs);
+        self.limits = Limits {
+            create: Limit::After(limit),
+            call: match run.plugin_timeout_secs {
+                0 => Limit::None,
+                secs => Limit::After(Duration::from_secs(secs)),
+            },
+        };
         let prober = resolved
             .prober()
             .map(|program| Prober::new(program.to_owned(), limit));

@@ -127,6 +127,7 @@ impl Record {
                 "plugin_dirs",
                 "allow_world_writable_plugins",
                 "probe_timeout_secs",
+                "plugin_timeout_secs",
                 "peer_timeout_secs",
                 "save_every",
                 "keep_last",

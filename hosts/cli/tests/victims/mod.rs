@@ -1,4 +1,5 @@
 //! The processes of a run under mpirun: which is which rank, how each ended, and whether any is left.
+#![allow(dead_code)] // Each test takes what it needs.
 
 use std::fs;
 use std::path::{Path, PathBuf};

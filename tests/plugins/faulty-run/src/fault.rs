@@ -6,12 +6,16 @@ use std::path::Path;
 
 use espalier_interface::{ErrorCode, PluginError, Result};
 
-/// What is to fail: `CALLBACK:KIND`, where the kind is `panic`, `hang`, `error`, `bytes`, `reply=TEXT` or a lie of the callback's own.
+/// What is to fail: `CALLBACK:KIND`, where the kind is `panic`, `hang`, `long`, `error`, `bytes`, `reply=TEXT` or a lie of the callback's own.
 const FAULT: &str = "FAULTY_RUN";
 /// The name of a thread of the system: nothing fails on another one.
 const ON: &str = "FAULTY_RUN_ON";
+/// The rank of a process under Open MPI: nothing fails in another one.
+const RANK: &str = "FAULTY_RUN_RANK";
 /// A path: nothing fails before it is there.
 const AFTER: &str = "FAULTY_RUN_AFTER";
+/// A path: where a callback hangs, this file says so.
+const SIGN: &str = "FAULTY_RUN_SIGN";
 
 /// The kind of fault that `callback` is to show now.
 pub fn of(callback: &str) -> Option<String> {
@@ -21,7 +25,8 @@ pub fn of(callback: &str) -> Option<String> {
         return None;
     }
     let begun = env::var_os(AFTER).is_none_or(|path| Path::new(&path).exists());
-    let elsewhere = env::var(ON).is_ok_and(|name| thread_name() != name);
+    let elsewhere = env::var(ON).is_ok_and(|name| thread_name() != name)
+        || env::var(RANK).is_ok_and(|rank| env::var("OMPI_COMM_WORLD_RANK") != Ok(rank));
     (begun && !elsewhere).then(|| kind.to_owned())
 }
 
@@ -41,9 +46,14 @@ pub fn meet(callback: &str) -> Result<()> {
     let fail = |message: String| Err(PluginError::new(ErrorCode::DEVICE, message));
     match of(callback).as_deref() {
         Some("panic") => panic!("{callback} was told to panic"),
-        Some("hang") => loop {
-            std::thread::park();
-        },
+        Some("hang") => {
+            if let Some(sign) = env::var_os(SIGN) {
+                std::fs::write(sign, callback).expect("a sign can be given");
+            }
+            loop {
+                std::thread::park();
+            }
+        }
         Some("error") => fail(format!("{callback} was told to fail")),
         Some("bytes") => {
             let bytes = [b"no \xff\xfe text of ", callback.as_bytes()].concat();

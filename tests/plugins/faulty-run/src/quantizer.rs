@@ -1,6 +1,10 @@
 //! Codes of 8 bits and a scale a row, described as data or decoded by the plugin alone.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
@@ -9,7 +13,7 @@ use espalier_interface::saved_form::{
     SavedContent, SavedDescription, SavedForm, SavedModel, SavedTensor,
 };
 use espalier_interface::{
-    Component, DType, Instance, OptionKind, OptionSpec, Options, Quantizer, Result, Role,
+    Component, DType, Instance, OptionKind, OptionSpec, Options, Quantizer, Result, Role, Services,
 };
 use serde_json::{Value as Json, json};
 
@@ -17,6 +21,8 @@ use crate::fault;
 
 struct Faulty {
     described: bool,
+    services: Arc<dyn Services>,
+    was_long: AtomicBool,
 }
 
 impl Faulty {
@@ -85,6 +91,11 @@ impl Quantizer for Faulty {
         _: &mut [u8],
     ) -> Result<()> {
         fault::meet("encode")?;
+        if fault::is("encode", "long") && !self.was_long.swap(true, Ordering::Relaxed) {
+            // Much work in small pieces.
+            let piece = |_| thread::sleep(Duration::from_millis(100));
+            self.services.parallel_for(60, &piece);
+        }
         let [codes, scales] = segments else {
             unreachable!("two segments were described");
         };
@@ -183,10 +194,12 @@ pub const QUANTIZER: Component = Component {
         doc: "describe the format as data",
     }],
     capabilities: &[("quant_methods", "faulty")],
-    create: |options, _| {
+    create: |options, services| {
         fault::meet("create")?;
         Ok(Instance::Quantizer(Box::new(Faulty {
             described: options.flag("described")?,
+            services,
+            was_long: AtomicBool::new(false),
         })))
     },
 };

@@ -11,6 +11,7 @@ use super::message::Message;
 use super::seat::Report;
 use super::{LAST_WORD, Shared, judge};
 use crate::Error;
+use crate::call_watch;
 use crate::ranks::lost::{Cause, Lost};
 
 /// Time between two looks at most.
@@ -197,7 +198,21 @@ impl Keeper {
         let since = self.shared.verdict().since;
         let late = since.is_some_and(|since| since.elapsed() >= grace);
         if let Some(say) = LAST_WORD.get().filter(|_| late) {
-            say(&Error::Peer(lost));
+            say(&self.own_cause(lost));
+        }
+    }
+
+    /// Why this process ends: where it is the one that holds up other processes, the plugin's call that does so.
+    fn own_cause(&self, lost: Lost) -> Error {
+        let world = self.shared.world;
+        let own = world.processes > 1 && world.own_ranks().contains(&lost.rank);
+        let hangs = own && matches!(lost.cause, Cause::Hangs(_));
+        match call_watch::late().filter(|_| hangs) {
+            Some(call) => Error::Hung {
+                call: Box::new(call),
+                limited_by: "run.peer_timeout_secs",
+            },
+            None => Error::Peer(lost),
         }
     }
 

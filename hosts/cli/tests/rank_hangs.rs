@@ -1,0 +1,70 @@
+//! A plugin's call that hangs on one rank of several -> that rank ends with the plugin as its cause, the others without it.
+#![cfg(feature = "embedded")]
+
+mod built;
+mod training;
+mod victims;
+
+use std::fs;
+use std::process::Command;
+
+use espalier_samples::{mpi_folder, put};
+use training::{Training, refused};
+use victims::Company;
+
+/// A run on two ranks whose backend hangs on the second one, once two steps are saved.
+fn hanging(plugins: &str, more: &str) -> (Training, Command) {
+    let training = Training::new(&format!(
+        "--plugins nf4,lora,fsdp,{plugins}faulty-backend --plugin-dir plugins {more}"
+    ));
+    fs::create_dir(training.path("plugins")).expect("a folder");
+    let library = fs::read(espalier_samples::library("faulty-run")).expect("just built");
+    put(&training.path("plugins/libfaulty_run.so"), &library);
+    let mut command = training.command("out", "");
+    command.env("FAULTY_RUN_CPU", built::library("backend_cpu"));
+    command.env("FAULTY_RUN", "launch:hang");
+    let saved = training.path("out/checkpoints/step-2");
+    command.env("FAULTY_RUN_AFTER", saved);
+    (training, command)
+}
+
+#[test]
+fn a_thread_whose_plugin_hangs_ends_its_process_with_the_plugin_as_its_cause() {
+    let more = "--ranks 2 --set run.plugin_timeout_secs=2 --set run.peer_timeout_secs=60";
+    let (_training, mut command) = hanging("", more);
+    command.env("FAULTY_RUN_ON", "rank-1");
+    let output = command.output().expect("the host starts");
+    let words = "plugin `faulty-backend` ( | in launch does not return | run.plugin_timeout_secs";
+    refused(&output, 5, words, "threads");
+}
+
+#[test]
+fn a_process_whose_plugin_hangs_names_it_and_the_others_end_with_the_code_of_a_lost_rank() {
+    let folder = mpi_folder();
+    let more = format!(
+        "--plugin-dir {} --set run.peer_timeout_secs=4",
+        folder.display()
+    );
+    let (training, mut command) = hanging("mpi,", &more);
+    command.env("FAULTY_RUN_RANK", "1");
+    let out = training.path("out");
+    let mut company = Company::start(2, &command, &out, &training.path("codes"));
+    company.await_file(&out.join("checkpoints/step-2"));
+    company.await_end(0);
+    let (output, codes) = company.end();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(codes[..2], [Some(6), Some(5)], "{said}");
+    let begins = "error: plugin `faulty-backend` (";
+    let blamed = said.lines().filter(|line| line.starts_with(begins));
+    let blamed: Vec<&str> = blamed.collect();
+    assert_eq!(blamed.len(), 1, "{said}");
+    assert!(
+        blamed[0].contains("in launch does not return"),
+        "{}",
+        blamed[0]
+    );
+    let lost = said
+        .lines()
+        .any(|line| line.starts_with("error: rank 1 (process 1 on "));
+    assert!(lost, "{said}");
+}
