@@ -236,6 +236,7 @@ fn values_out_of_range_are_refused() {
         "run.eval_every=0",
         "run.eval_every=5",
         "run.threads=0",
+        "run.threads=1025",
         "run.ranks=0",
         "run.ranks=1025",
         "run.peer_timeout_secs=0",

@@ -30,7 +30,7 @@ use crate::checkpoint::{
 };
 use crate::config::{ResolvedConfig, Turns};
 use crate::error;
-use crate::files::{self, Continue, RunDirectory, RunState};
+use crate::files::{self, Continue, FileKind, RunDirectory, RunState};
 use crate::observer::Observer;
 use crate::plan::Purpose;
 use crate::ranks::World;
@@ -312,14 +312,14 @@ fn changes(planned: &Planned) -> Vec<String> {
 
 /// Version of the config under which the comparison in `out` began; this program's where there is none yet.
 fn version_on_record(out: &Path) -> u64 {
-    let record = files::read_object(&out.join(COMPARISON));
+    let record = files::read_object(&out.join(COMPARISON), FileKind::Record);
     record.map_or(CONFIG_VERSION, |record| config_version(&record))
 }
 
 /// Refuses to go on with another comparison than the one in `out`. More seeds may follow those that there were.
 fn refuse_another(out: &Path, record: &Comparison) -> Result<(), Error> {
     let path: PathBuf = out.join(COMPARISON);
-    let old = files::read_object(&path)?;
+    let old = files::read_object(&path, FileKind::Record)?;
     let old: Comparison = serde_json::from_value(old).unwrap_or_default();
     let tree = |record: &Comparison, seeds: &[u64]| {
         let arms = record.arms.iter();

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use espalier_interface::abi::descriptor::Descriptor;
 
-use crate::files::hash_bytes;
+use crate::files::{FileKind, hash_bytes, read_regular};
 
 pub use fault::{LibraryError, LibraryFault};
 pub use root::Root;
@@ -50,7 +50,7 @@ impl LibraryFile {
             descriptor: None,
             fault: None,
         };
-        let bytes = match fs::read(&file.path) {
+        let bytes = match read_regular(&file.path, FileKind::Library) {
             Ok(bytes) => bytes,
             Err(error) => {
                 file.fault = Some(LibraryFault::Unreadable(error.to_string()));
@@ -88,7 +88,7 @@ impl LibraryFile {
             .descriptor
             .as_ref()
             .expect("without a fault there is a descriptor");
-        let bytes = fs::read(&self.path)
+        let bytes = read_regular(&self.path, FileKind::Library)
             .map_err(|error| fail(LibraryFault::Unreadable(error.to_string())))?;
         let found = hash_bytes(&bytes);
         if found != self.sha256 {

@@ -10,6 +10,9 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::Error;
 use crate::stop::StopFlag;
 
+/// Threads of a process at most: far more than a machine has cores.
+pub const MAX_THREADS: usize = 1024;
+
 /// Services over one pool of threads. A process makes one and keeps it: plugins may hold on to it for ever.
 pub struct HostServices {
     pool: ThreadPool,

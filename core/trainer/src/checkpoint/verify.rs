@@ -6,10 +6,7 @@ use std::path::Path;
 
 use super::manifest::{BY_RANK, WHOLE};
 use super::{MANIFEST, Manifest, seal};
-use crate::files::{FileHash, hash_file};
-
-/// Largest `checkpoint.json` that is read, in bytes; real ones have some ten thousand.
-const MAX_MANIFEST_BYTES: u64 = 64 << 20;
+use crate::files::{FileHash, FileKind, hash_file, read_regular};
 
 /// The first file of a checkpoint that is not as it was saved.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,16 +37,11 @@ pub(super) fn verify(path: &Path, step: u64) -> Result<Manifest, Damage> {
 
 fn read_manifest(path: &Path, step: u64) -> Result<Manifest, Damage> {
     let fail = |problem: &str| damage(MANIFEST, problem);
-    let unreadable = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => fail("it is missing"),
-        _ => fail(&format!("it cannot be read: {error}")),
-    };
-    let file = path.join(MANIFEST);
-    let metadata = fs::metadata(&file).map_err(unreadable)?;
-    if !metadata.is_file() || metadata.len() > MAX_MANIFEST_BYTES {
-        return Err(fail("it is no file of a checkpoint"));
-    }
-    let text = fs::read(&file).map_err(unreadable)?;
+    let read = read_regular(&path.join(MANIFEST), FileKind::Record);
+    let text = read.map_err(|error| match error.is_not_found() {
+        true => fail("it is missing"),
+        false => fail(&format!("it cannot be read: {error}")),
+    })?;
     let content = seal::open(&text)
         .ok_or_else(|| fail("its content does not have the sha256 that it begins with"))?;
     let manifest: Manifest = serde_json::from_value(content).map_err(|error| {

@@ -10,7 +10,7 @@ use crate::Error;
 use crate::data::{MicroBatch, Schedule};
 use crate::evaluate::packed;
 use crate::executor::{Executor, LogitsWindow, neutral_bytes};
-use crate::files::{read_object, write_json};
+use crate::files::{FileKind, read_object, write_json};
 use crate::load::LoadReport;
 use crate::observer::{Event, Observer};
 use crate::params::Param;
@@ -133,7 +133,7 @@ pub fn needs_yardstick<'a>(
 
 /// The base of `arm` on record in the output directory `out`; nothing where it is not there whole.
 pub fn read(out: &Path, arm: &str) -> Option<Base> {
-    let object = read_object(&base_file(out, arm)).ok()?;
+    let object = read_object(&base_file(out, arm), FileKind::Measurements).ok()?;
     serde_json::from_value(object).ok()
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use super::{ConfigError, ResolvedConfig};
 use crate::data::DataError;
+use crate::threads::MAX_THREADS;
 
 /// Rank threads of a process at most: far more than a machine has devices.
 const MAX_RANKS: u64 = 1024;
@@ -39,7 +40,11 @@ fn run(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
     resolved.counts("run.save_every", run.save_every)?;
     resolved.counts("run.eval_every", run.eval_every)?;
     resolved.counts("run.eval_answers", run.eval_answers)?;
-    resolved.counts("run.threads", run.threads.map(|n| n as u64))?;
+    if let Some(threads) = run.threads {
+        let counts = (1..=MAX_THREADS).contains(&threads);
+        let expected = format!("from 1 to {MAX_THREADS}, or left out");
+        resolved.range("run.threads", threads, counts, &expected)?;
+    }
     let secs = run.probe_timeout_secs;
     resolved.range("run.probe_timeout_secs", secs, secs >= 1, "1 or more")?;
     let secs = run.peer_timeout_secs;

@@ -8,6 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{ConfigError, Origin};
+use crate::files::{FileKind, read_regular_text};
 
 /// Environment variables that are config keys begin with this: `HOST__RUN__SEED=7`.
 const PREFIX: &str = "HOST__";
@@ -132,10 +133,11 @@ impl Layer {
     }
 
     fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
+        let text =
+            read_regular_text(path, FileKind::RunConfig).map_err(|error| ConfigError::Read {
+                path: path.to_owned(),
+                source: error.into(),
+            })?;
         let parsed = DeTable::parse(&text).map_err(|error| {
             let (line, column) = position(&text, error.span().map_or(0, |span| span.start));
             let place = format!("{}:{line}:{column}", path.display());

@@ -5,8 +5,6 @@ mod environment;
 mod shipped;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::ops::Range;
 use std::path::Path;
 
@@ -19,6 +17,7 @@ use self::environment::{BEGIN, END, MARKING, NAME};
 use self::shipped::SHIPPED;
 use super::error::DataError;
 use super::tokenizer::{json, token_text};
+use crate::files::{FileKind, read_regular_text};
 
 /// The name under which `data.chat_template` finds the tokenizer's own template.
 const OWN: &str = "tokenizer";
@@ -199,10 +198,10 @@ fn own(model_dir: &Path, name: &str) -> Result<Option<(String, String)>, DataErr
         "default" => model_dir.join("chat_template.jinja"),
         _ => model_dir.join(format!("additional_chat_templates/{name}.jinja")),
     };
-    match fs::read_to_string(&file) {
+    match read_regular_text(&file, FileKind::ChatTemplate) {
         Ok(source) => return Ok(Some((file.display().to_string(), source))),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(DataError::io(&file, e)),
+        Err(e) if e.is_not_found() => {}
+        Err(e) => return Err(DataError::io(&file, e.into())),
     }
     let path = model_dir.join("tokenizer_config.json");
     let origin = path.display().to_string();
@@ -228,14 +227,14 @@ fn chosen(model_dir: &Path, name: &str) -> Result<(String, String), DataError> {
     {
         return Ok(found);
     }
-    match fs::read_to_string(name) {
+    match read_regular_text(Path::new(name), FileKind::ChatTemplate) {
         Ok(source) => Ok((name.to_owned(), source)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(DataError::option(
+        Err(e) if e.is_not_found() => Err(DataError::option(
             "chat_template",
             format!("{OWN}, {}, or a file", names()),
             format!("\"{name}\""),
         )),
-        Err(e) => Err(DataError::io(Path::new(name), e)),
+        Err(e) => Err(DataError::io(Path::new(name), e.into())),
     }
 }
 

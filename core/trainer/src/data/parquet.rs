@@ -13,6 +13,7 @@ use serde_json::{Map, Number, Value};
 
 use super::error::{DataError, Place};
 use super::panics::contain;
+use crate::files::{FileKind, open_regular};
 
 /// A row with its number, counted from 1.
 pub(super) type NumberedRow = (u64, Map<String, Value>);
@@ -31,7 +32,8 @@ impl ParquetRows {
     /// # Errors
     /// A file that is no parquet file, or lacks its end.
     pub(super) fn open(path: &Path, wanted: &[&str]) -> Result<Self, DataError> {
-        let file = File::open(path).map_err(|e| DataError::io(path, e))?;
+        let (file, _) =
+            open_regular(path, FileKind::Rows).map_err(|e| DataError::io(path, e.into()))?;
         let opened = contain(|| rows_of(file, wanted));
         let (rows, total) = opened
             .and_then(|opened| opened.map_err(|e| e.to_string()))

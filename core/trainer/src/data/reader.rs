@@ -3,13 +3,13 @@
 //! `.jsonl` holds one row a line, `.json` an array of rows or the same as `.jsonl`. Only one row is
 //! held at a time, so a file may be larger than memory.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 use super::error::{DataError, Place};
+use crate::files::{FileKind, open_regular};
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// The most bytes of one row that are held.
@@ -68,7 +68,8 @@ impl Reader {
                 });
             }
         };
-        let file = File::open(path).map_err(|e| DataError::io(path, e))?;
+        let opened = open_regular(path, FileKind::Rows);
+        let (file, _) = opened.map_err(|e| DataError::io(path, e.into()))?;
         Reader::new(path, Box::new(file), may_be_array)
     }
 

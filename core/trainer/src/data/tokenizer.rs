@@ -7,8 +7,6 @@
 //! `tokenizer.json`, transformers 4 and the tokenizers crate, which agree. We follow the file.)
 
 use std::collections::HashMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -19,7 +17,7 @@ use tokenizers::{Encoding, ModelWrapper, Tokenizer};
 use super::error::DataError;
 use super::panics::contain;
 use super::reader::hex;
-use crate::files::ModelDirectory;
+use crate::files::{FileKind, ModelDirectory, read_regular};
 
 /// A tokenizer that fits the model.
 pub struct TextTokenizer {
@@ -37,12 +35,10 @@ impl TextTokenizer {
     /// A missing or damaged file, ids that do not fit into the model, no end token.
     pub fn load(directory: &Path, vocab_size: usize) -> Result<Self, DataError> {
         let path = directory.join("tokenizer.json");
-        let bytes = match fs::read(&path) {
+        let bytes = match read_regular(&path, FileKind::Tokenizer) {
             Ok(bytes) => bytes,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(DataError::NoTokenizer { path });
-            }
-            Err(e) => return Err(DataError::io(&path, e)),
+            Err(e) if e.is_not_found() => return Err(DataError::NoTokenizer { path }),
+            Err(e) => return Err(DataError::io(&path, e.into())),
         };
         let unusable = |reason: String| DataError::Tokenizer {
             path: path.clone(),
@@ -335,10 +331,10 @@ pub(super) fn token_text(value: &Value) -> Option<&str> {
 
 /// The JSON of a file that may be absent.
 pub(super) fn json(path: &Path) -> Result<Option<Value>, DataError> {
-    let bytes = match fs::read(path) {
+    let bytes = match read_regular(path, FileKind::JsonConfig) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(DataError::io(path, e)),
+        Err(e) if e.is_not_found() => return Ok(None),
+        Err(e) => return Err(DataError::io(path, e.into())),
     };
     serde_json::from_slice(&bytes)
         .map(Some)

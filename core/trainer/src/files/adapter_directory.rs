@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::directory_member::find_member;
 use super::json_file::read_object;
 use super::{
-    FileError, HubCache, PendingDirectory, RepoKind, TensorSink, TensorSpec, TensorStore,
+    FileError, FileKind, HubCache, PendingDirectory, RepoKind, TensorSink, TensorSpec, TensorStore,
     write_json, write_safetensors,
 };
 
@@ -42,7 +42,7 @@ impl AdapterDirectory {
         let Some(config) = find_member(&path, CONFIG)? else {
             return Err(missing(CONFIG, "expected a PEFT adapter directory"));
         };
-        let config = read_object(&config)?;
+        let config = read_object(&config, FileKind::JsonConfig)?;
         let Some(weights) = find_member(&path, WEIGHTS)? else {
             let advice = match find_member(&path, "adapter_model.bin")? {
                 Some(_) => "convert its adapter_model.bin: load and save it with today's peft",

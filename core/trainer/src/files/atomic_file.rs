@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::FileError;
-use super::json_file::open_regular;
+use super::regular_file::{FileKind, open_regular};
 
 /// What a new name in a directory takes at most on usual file systems: one block.
 pub(super) const NAME_BYTES: u64 = 4096;
@@ -115,7 +115,8 @@ pub fn copy_file(source: &Path, target: &Path) -> Result<(), FileError> {
         path: source.to_owned(),
         source: error,
     };
-    let (mut from, bytes) = open_regular(source)?;
+    let (mut from, bytes) =
+        open_regular(source, FileKind::Content).map_err(|error| error.of(source))?;
     let mut file = PartialFile::create(target, bytes)?;
     let mut chunk = vec![0; BUFFER_BYTES];
     loop {

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use super::FileError;
+use super::regular_file::described;
+use super::{FileError, FileKind};
 
 /// True for a plain file name: one path component that is no `.`, `..`, root or prefix.
 pub(super) fn is_plain_name(name: &str) -> bool {
@@ -40,8 +41,13 @@ pub(super) fn find_member(directory: &Path, name: &str) -> Result<Option<PathBuf
     if !contained {
         return Err(FileError::LeavesDirectory { path, target });
     }
-    if !target.is_file() {
-        return Err(FileError::NotAFile { path });
+    let metadata = target.metadata().map_err(|source| fail(&path, source))?;
+    if !metadata.is_file() {
+        return Err(FileError::NotAFile {
+            path,
+            kind: FileKind::Content,
+            found: described(metadata.file_type()),
+        });
     }
     Ok(Some(path))
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use safetensors::Dtype;
 
-use super::RunState;
+use super::{FileKind, RunState};
+use crate::bytes::Bytes;
 
 /// The process exit code that a failure leads to, as the command line's contract numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,12 +71,13 @@ pub enum FileError {
         offset: u64,
         expected: u64,
     },
-    /// A JSON file beyond any sensible size.
-    #[error("{path} has {found} bytes; a file of this kind may have at most {limit}")]
+    /// A file beyond any sensible size of its kind.
+    #[error("{path}: {kind} may have at most {limit}, found {found} bytes")]
     TooLarge {
         path: PathBuf,
+        kind: FileKind,
+        limit: Bytes,
         found: u64,
-        limit: u64,
     },
     /// Text that is not the JSON expected.
     #[error("{path} is not valid: {source}")]
@@ -171,8 +173,12 @@ pub enum FileError {
     #[error("{path} is a link to {target}, outside its directory; copy the file there instead")]
     LeavesDirectory { path: PathBuf, target: PathBuf },
     /// Something that is not a regular file where one is expected.
-    #[error("{path} is not a regular file")]
-    NotAFile { path: PathBuf },
+    #[error("{path} is not a regular file: expected {kind}, found {found}")]
+    NotAFile {
+        path: PathBuf,
+        kind: FileKind,
+        found: &'static str,
+    },
     /// A shard that the index names and the directory lacks.
     #[error(
         "{directory} lacks the shard `{shard}`, which {index} names (for `{tensor}`, for one); \

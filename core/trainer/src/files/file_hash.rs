@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::FileError;
-use super::json_file::open_regular;
+use super::regular_file::{FileKind, open_regular};
 
 /// What identifies the content of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// Hashes the file `path` in small parts.
 pub fn hash_file(path: &Path) -> Result<FileHash, FileError> {
-    let (mut file, _) = open_regular(path)?;
+    let (mut file, _) = open_regular(path, FileKind::Content).map_err(|error| error.of(path))?;
     let mut hasher = Sha256::new();
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut bytes = 0;

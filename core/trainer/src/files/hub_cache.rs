@@ -3,8 +3,8 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use super::FileError;
 use super::directory_member::is_plain_name;
+use super::{FileError, FileKind, read_regular_text};
 
 /// What a repository holds; the cache and the command line keep the kinds apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl HubCache {
             problem,
             command: command.clone(),
         };
-        let revision = std::fs::read_to_string(repository.join("refs/main"))
+        let revision = read_regular_text(&repository.join("refs/main"), FileKind::Revision)
             .map_err(|error| incomplete(format!("cannot read its refs/main: {error}")))?;
         let revision = revision.trim();
         if !is_plain_name(revision) {

@@ -2,66 +2,29 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::marker::PhantomData;
 use std::path::Path;
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
 
-use super::FileError;
+use super::regular_file::read_regular;
+use super::{FileError, FileKind};
 
-/// Largest config file read, in bytes; real ones have a few thousand.
-pub(super) const MAX_CONFIG_BYTES: u64 = 16 << 20;
-/// Largest index file read, in bytes; that of a model with 100 000 tensors has about 10 MB.
-pub(super) const MAX_INDEX_BYTES: u64 = 100 << 20;
-
-/// The regular file `path`, opened, and its size in bytes. Never blocks on a pipe or a device.
-pub(super) fn open_regular(path: &Path) -> Result<(File, u64), FileError> {
-    let fail = |source| FileError::Read {
-        path: path.to_owned(),
-        source,
-    };
-    let metadata = std::fs::metadata(path).map_err(fail)?;
-    if !metadata.is_file() {
-        return Err(FileError::NotAFile {
-            path: path.to_owned(),
-        });
-    }
-    let file = File::open(path).map_err(fail)?;
-    let bytes = file.metadata().map_err(fail)?.len();
-    Ok((file, bytes))
-}
-
-/// The JSON in `path`, which may have at most `limit` bytes.
-pub(super) fn read_json<T: DeserializeOwned>(path: &Path, limit: u64) -> Result<T, FileError> {
-    let (file, found) = open_regular(path)?;
-    if found > limit {
-        return Err(FileError::TooLarge {
-            path: path.to_owned(),
-            found,
-            limit,
-        });
-    }
-    let mut text = Vec::new();
-    file.take(limit)
-        .read_to_end(&mut text)
-        .map_err(|source| FileError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
+/// The JSON in `path`.
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path, kind: FileKind) -> Result<T, FileError> {
+    let text = read_regular(path, kind).map_err(|error| error.of(path))?;
     serde_json::from_slice(&text).map_err(|source| FileError::Json {
         path: path.to_owned(),
         source,
     })
 }
 
-/// The JSON object in `path`, which may have at most 16 MiB.
+/// The JSON object in `path`, a file of `kind`.
 ///
 /// # Errors
 /// A file that cannot be read, is too large or holds something else.
-pub fn read_object(path: &Path) -> Result<serde_json::Value, FileError> {
-    let value: serde_json::Value = read_json(path, MAX_CONFIG_BYTES)?;
+pub fn read_object(path: &Path, kind: FileKind) -> Result<serde_json::Value, FileError> {
+    let value: serde_json::Value = read_json(path, kind)?;
     if value.is_object() {
         return Ok(value);
     }

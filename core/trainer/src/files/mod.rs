@@ -14,6 +14,7 @@ mod json_file;
 mod model_directory;
 mod model_export;
 mod pending_directory;
+mod regular_file;
 mod run_directory;
 mod safetensors_header;
 mod safetensors_writer;
@@ -33,6 +34,7 @@ pub use model_export::{
     write_model_groups,
 };
 pub use pending_directory::{PendingDirectory, remove_committed, sweep_leftover};
+pub use regular_file::{FileKind, Unopened, open_regular, read_regular, read_regular_text};
 pub use run_directory::{Continue, RunDirectory, RunState, holder_of, this_process};
 pub use safetensors::Dtype as StoredDtype;
 pub use safetensors_writer::{TensorSink, TensorSpec, interface_dtype, write_safetensors};

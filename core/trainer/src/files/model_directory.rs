@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::directory_member::find_member;
 use super::json_file::read_object;
 use super::shard_index::INDEX_NAME;
-use super::{FileError, FileHash, HubCache, RepoKind, TensorStore, hash_file};
+use super::{FileError, FileHash, FileKind, HubCache, RepoKind, TensorStore, hash_file};
 
 /// Files of a tokenizer and its chat template, as the ecosystem names them.
 const TOKENIZER_FILES: [&str; 12] = [
@@ -56,7 +56,7 @@ impl ModelDirectory {
             });
         };
         Ok(ModelDirectory {
-            config: read_object(&config)?,
+            config: read_object(&config, FileKind::JsonConfig)?,
             path,
         })
     }
@@ -107,14 +107,14 @@ impl ModelDirectory {
     /// `tokenizer_config.json`, if there is one.
     pub fn tokenizer_config(&self) -> Result<Option<Value>, FileError> {
         self.file("tokenizer_config.json")?
-            .map(|path| read_object(&path))
+            .map(|path| read_object(&path, FileKind::JsonConfig))
             .transpose()
     }
 
     /// `generation_config.json`, if there is one.
     pub fn generation_config(&self) -> Result<Option<Value>, FileError> {
         self.file(GENERATION_CONFIG)?
-            .map(|path| read_object(&path))
+            .map(|path| read_object(&path, FileKind::JsonConfig))
             .transpose()
     }
 

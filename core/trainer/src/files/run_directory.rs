@@ -9,8 +9,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use super::FileError;
 use super::atomic_file::{NAME_BYTES, write_error};
+use super::{FileError, FileKind, open_regular};
 
 /// What a finished run leaves.
 const FINISHED: [&str; 2] = ["adapter", "model"];
@@ -146,7 +146,7 @@ impl RunDirectory {
 
 /// Who has claimed the output directory `path`, as it wrote itself; nobody where no process has.
 pub fn holder_of(path: &Path) -> Option<String> {
-    let mut file = File::open(path.join(LOCK)).ok()?;
+    let (mut file, _) = open_regular(&path.join(LOCK), FileKind::Record).ok()?;
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(Errno::WOULDBLOCK) => Some(holder(&mut file)),
         _ => None,

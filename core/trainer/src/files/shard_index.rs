@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::FileError;
 use super::directory_member::{find_member, is_plain_name};
-use super::json_file::{MAX_INDEX_BYTES, UniqueMap, read_json};
+use super::json_file::{UniqueMap, read_json};
+use super::{FileError, FileKind};
 
 /// The name of the index in a model directory.
 pub(super) const INDEX_NAME: &str = "model.safetensors.index.json";
@@ -29,7 +29,7 @@ struct IndexFile {
 ///
 /// An entry that is no plain file name, and a shard that is missing, each named.
 pub(super) fn read_index(directory: &Path, index: &Path) -> Result<Vec<Shard>, FileError> {
-    let IndexFile { weight_map } = read_json(index, MAX_INDEX_BYTES)?;
+    let IndexFile { weight_map } = read_json(index, FileKind::TensorIndex)?;
     let mut by_shard: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (tensor, shard) in weight_map.0 {
         if !is_plain_name(&shard) {

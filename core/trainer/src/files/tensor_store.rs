@@ -10,7 +10,7 @@ use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use safetensors::Dtype;
 
 use super::FileError;
-use super::json_file::open_regular;
+use super::regular_file::{FileKind, open_regular};
 use super::safetensors_header::read_header;
 use super::shard_index::{Shard, read_index};
 
@@ -81,7 +81,8 @@ impl TensorStore {
 
     /// Adds the tensors of `path`: all, or the `listed` ones, each of which it must hold.
     fn add_file(&mut self, path: &Path, listed: Option<Vec<String>>) -> Result<(), FileError> {
-        let (file, file_bytes) = open_regular(path)?;
+        let (file, file_bytes) =
+            open_regular(path, FileKind::Tensors).map_err(|error| error.of(path))?;
         let header = read_header(path, &file, file_bytes)?;
         let mut wanted: Option<HashSet<String>> = listed.map(|names| names.into_iter().collect());
         for tensor in header.tensors {

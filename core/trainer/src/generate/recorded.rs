@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::Error;
 use crate::checkpoint::completed_config;
-use crate::files;
+use crate::files::{self, FileKind};
 
 /// Sections that decide what the weights are; the others are the training's.
 const SECTIONS: [&str; 6] = [
@@ -26,7 +26,7 @@ const MODEL_KEYS: [&str; 4] = ["path", "compute", "params", "keep_f32"];
 /// # Errors
 /// A directory without a `run.json`, or of a run that has saved nothing yet.
 pub fn recorded(directory: &Path) -> Result<Map<String, Value>, Error> {
-    let run = files::read_object(&directory.join("run.json"))?;
+    let run = files::read_object(&directory.join("run.json"), FileKind::Record)?;
     let mut config = completed_config(&run);
     let swaps = run.get("swaps").and_then(Value::as_array);
     if let Some(last) = swaps.and_then(|swaps| swaps.last()) {

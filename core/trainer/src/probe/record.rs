@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
 use super::report::Tried;
+use crate::files::{FileKind, read_regular};
 use crate::library::LibraryFault;
 
 /// The libraries that were probed, by the hash of their bytes.
@@ -42,9 +43,9 @@ pub(super) enum Verdict {
 impl Record {
     /// The record at `path`. One that cannot be read counts as empty: what it knew is found out again.
     pub fn read(path: &Path) -> Self {
-        let text = match fs::read(path) {
+        let text = match read_regular(path, FileKind::Record) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Record::default(),
+            Err(error) if error.is_not_found() => return Record::default(),
             Err(error) => return Record::anew(path, &error),
         };
         serde_json::from_slice(&text).unwrap_or_else(|error| Record::anew(path, &error))

@@ -1,14 +1,13 @@
 //! The file `metrics.jsonl` -> the course of a run: its steps and its evaluations.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::Error;
-use crate::files::FileError;
+use crate::files::{FileError, FileKind, open_regular};
 use crate::observer::StepMetrics;
 use crate::swap::SwapRecord;
 
@@ -50,10 +49,10 @@ impl Course {
             let path = path.to_owned();
             Error::from(FileError::Read { path, source })
         };
-        let file = match File::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Course::default()),
-            Err(error) => return Err(fail(error)),
+        let file = match open_regular(path, FileKind::Measurements) {
+            Ok((file, _)) => file,
+            Err(error) if error.is_not_found() => return Ok(Course::default()),
+            Err(error) => return Err(fail(error.into())),
         };
         let mut course = Course::default();
         for line in BufReader::new(file).split(b'\n') {

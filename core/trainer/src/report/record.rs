@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
 
 use crate::Error;
+use crate::files::{FileKind, read_regular_text};
 use crate::plan::MemoryPlan;
 use crate::registry::PluginIdentity;
 
@@ -110,7 +111,7 @@ impl Record {
             message: format!("{}: {why}", path.display()),
             next_step: "name the output directory of a run (--out of `host train`)".to_owned(),
         };
-        let text = std::fs::read_to_string(&path)
+        let text = read_regular_text(&path, FileKind::Record)
             .map_err(|error| refuse(format!("cannot be read: {error}")))?;
         serde_json::from_str(&text)
             .map_err(|error| refuse(format!("is no record of a run: {error}")))

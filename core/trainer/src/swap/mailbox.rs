@@ -9,10 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Answer, Request, Stage};
 use crate::Error;
-use crate::files::{FileError, write_error, write_json};
-
-/// Largest file that is read, in bytes.
-const MAX_BYTES: u64 = 1 << 20;
+use crate::files::{FileError, FileKind, read_regular, write_error, write_json};
 
 /// The requests of a run.
 #[derive(Clone, Debug)]
@@ -168,12 +165,8 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
         message: format!("{}: {why}", path.display()),
         next_step: "ask again with `host swap`".to_owned(),
     };
-    let unreadable = |error: io::Error| refuse(format!("cannot be read: {error}"));
-    let metadata = fs::metadata(path).map_err(unreadable)?;
-    if !metadata.is_file() || metadata.len() > MAX_BYTES {
-        return Err(refuse("is no file of a swap".to_owned()));
-    }
-    let text = fs::read(path).map_err(unreadable)?;
+    let text = read_regular(path, FileKind::Record)
+        .map_err(|error| refuse(format!("cannot be read: {error}")))?;
     serde_json::from_slice(&text).map_err(|error| refuse(format!("makes no sense: {error}")))
 }
 

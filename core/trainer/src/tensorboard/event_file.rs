@@ -9,7 +9,7 @@ use prost::Message;
 use super::event::{Event, FILE_VERSION, START, SessionLog, Summary, Value, What};
 use super::record::{framed, records};
 use crate::Error;
-use crate::files::{FileError, write_atomically, write_error};
+use crate::files::{FileError, FileKind, read_regular, write_atomically, write_error};
 
 /// TensorBoard looks for this in a name, and reads files in the order of their names.
 const PREFIX: &str = "events.out.tfevents.";
@@ -105,9 +105,10 @@ fn earlier(directory: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
 
 /// Cuts off what a file holds of steps after `step`, and a record that was torn.
 fn cut(path: &Path, step: u64) -> Result<(), Error> {
-    let bytes = fs::read(path).map_err(|source| FileError::Read {
+    let read = read_regular(path, FileKind::Measurements);
+    let bytes = read.map_err(|error| FileError::Read {
         path: path.to_owned(),
-        source,
+        source: error.into(),
     })?;
     let kept = records(&bytes)
         .take_while(|(data, _)| {

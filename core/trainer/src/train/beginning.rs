@@ -10,7 +10,7 @@ use crate::checkpoint::{
     config_differences, config_version, differences,
 };
 use crate::config::{Config, ResolvedConfig};
-use crate::files::{Continue, RunDirectory, RunState};
+use crate::files::{Continue, FileKind, RunDirectory, RunState, read_regular};
 use crate::observer::{Event, Observer};
 use crate::ranks::World;
 use crate::swap::{Mailbox, Swap, Swaps};
@@ -219,6 +219,6 @@ fn claimed(out: &Path, world: World, existing: Continue) -> Result<RunDirectory,
 
 /// What the directory's `run.json` holds; nothing where it cannot be read, as nothing depends on it.
 fn recorded(directory: &RunDirectory) -> Option<Json> {
-    let text = std::fs::read(directory.home().join("run.json")).ok()?;
+    let text = read_regular(&directory.home().join("run.json"), FileKind::Record).ok()?;
     serde_json::from_slice(&text).ok()
 }

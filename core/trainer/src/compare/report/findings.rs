@@ -1,13 +1,13 @@
 //! A comparison's output directory -> what was recorded of it, and in words what could not be read.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
 use crate::Error;
 use crate::compare::record::{self, Arm, Base, COMPARISON, Comparison, HeldOut};
+use crate::files::{FileKind, read_regular, read_regular_text};
 use crate::report::course::Course;
 use crate::report::record::Record;
 
@@ -61,7 +61,7 @@ impl Findings {
             message: format!("{}: {why}", path.display()),
             next_step: "name the output directory of a comparison (--out of `host compare`)".into(),
         };
-        let text = std::fs::read_to_string(&path)
+        let text = read_regular_text(&path, FileKind::Record)
             .map_err(|error| refuse(format!("cannot be read: {error}")))?;
         let comparison: Comparison = serde_json::from_str(&text)
             .map_err(|error| refuse(format!("is no record of a comparison: {error}")))?;
@@ -198,12 +198,12 @@ fn held_out_steps(run: &Path) -> Vec<u64> {
 
 /// The content of `path`; nothing where it is not there, and where it makes no sense a note.
 fn read_if_whole<T: DeserializeOwned>(path: &Path, notes: &mut Vec<String>) -> Option<T> {
-    let problem = match std::fs::read(path) {
+    let problem = match read_regular(path, FileKind::Measurements) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(value) => return Some(value),
             Err(error) => error.to_string(),
         },
-        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        Err(error) if error.is_not_found() => return None,
         Err(error) => error.to_string(),
     };
     notes.push(left_out(path, &problem));

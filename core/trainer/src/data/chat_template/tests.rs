@@ -1,5 +1,7 @@
 //! Templates as models ship them -> texts, reasons and the bytes that are generated.
 
+use std::fs;
+
 use super::*;
 
 /// A model's directory with these files.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use espalier_trainer::data::TextTokenizer;
 use espalier_trainer::error::Error;
+use espalier_trainer::files::{FileKind, read_regular_text};
 use serde_json::Value;
 
 use crate::arguments::GenerateArguments;
@@ -65,7 +66,7 @@ fn from_input() -> Result<String, Error> {
 
 /// One prompt a line: plain text, or JSON where the file's name ends in `.jsonl`.
 fn from_file(path: &Path) -> Result<Vec<String>, Error> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = read_regular_text(path, FileKind::Prompts).map_err(|error| {
         let message = format!("cannot read prompts from {}: {error}", path.display());
         wrong(message, "check the path; prompts are UTF-8 text")
     })?;

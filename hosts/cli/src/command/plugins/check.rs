@@ -1,6 +1,5 @@
 //! `host plugins check`: a library -> the conformance kit's findings on each of its components.
 
-use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
@@ -9,6 +8,7 @@ use anyhow::Result;
 use espalier_trainer::config::resolve;
 use espalier_trainer::conformance::{self, Check, Outcome, Report, Subject, Target};
 use espalier_trainer::error::Error;
+use espalier_trainer::files::{FileKind, read_regular_text};
 use espalier_trainer::registry::{Registry, SearchPath};
 use serde_json::{Value as Json, json};
 
@@ -61,7 +61,8 @@ fn read_config(path: &Path) -> Result<Json> {
         message: format!("--model-config {}: {message}", path.display()),
         next_step: "name the config.json of a small model".to_owned(),
     };
-    let text = fs::read_to_string(path).map_err(|error| usage(error.to_string()))?;
+    let text = read_regular_text(path, FileKind::JsonConfig);
+    let text = text.map_err(|error| usage(error.to_string()))?;
     let config = serde_json::from_str(&text).map_err(|error| usage(error.to_string()))?;
     Ok(config)
 }

@@ -1,0 +1,258 @@
+//! Pipes, devices and endless numbers where files and threads are expected -> a refusal at once, within little memory.
+
+mod place;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use place::{Outcome, Place, copy_directory};
+
+/// Address space of the program, in KiB: a file that is read for ever ends it before the machine.
+const MEMORY_KIB: u64 = 4 << 20;
+/// What a refusal takes at most on a machine that has other things to do.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What stands in the place of a file.
+#[derive(Clone, Copy)]
+enum Thing {
+    Pipe,
+    /// A link to `/dev/zero`, which never ends.
+    Zero,
+}
+
+impl Thing {
+    fn stand_at(self, path: &Path) {
+        if path.symlink_metadata().is_ok() {
+            fs::remove_file(path).expect("removed");
+        }
+        match self {
+            Thing::Pipe => {
+                let made = Command::new("mkfifo").arg(path).status();
+                assert!(
+                    made.expect("mkfifo starts").success(),
+                    "no pipe at {}",
+                    path.display()
+                );
+            }
+            Thing::Zero => symlink("/dev/zero", path).expect("a link"),
+        }
+    }
+
+    fn found(self) -> &'static str {
+        match self {
+            Thing::Pipe => "a pipe",
+            Thing::Zero => "a device",
+        }
+    }
+}
+
+/// Runs the host with the words of `line`, and wants it to have ended within the limit.
+fn ended(place: &Place, case: &str, line: &str) -> Outcome {
+    let mut command = Command::new("sh");
+    command.current_dir(place.0.path());
+    command.env("XDG_DATA_HOME", place.0.path());
+    command
+        .arg("-c")
+        .arg(format!("ulimit -v {MEMORY_KIB}; exec \"$@\""));
+    command
+        .args(["sh", env!("CARGO_BIN_EXE_host")])
+        .args(line.split_whitespace());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the host starts");
+    let begin = Instant::now();
+    // What is refused says a few lines, which the pipe of its standard error holds.
+    while child.try_wait().expect("a child").is_none() {
+        if begin.elapsed() > LIMIT {
+            child.kill().expect("killed");
+            child.wait().expect("ended");
+            panic!("{case}: still running after {LIMIT:?}: {line}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Outcome::new(&child.wait_with_output().expect("its output"))
+}
+
+const TRAIN: &str = "train --quiet --threads 1 --set model.compute=f32 --set run.max_steps=1 --plugins lora --out out";
+
+/// A conversation, for which a template is read.
+const CHAT: &str = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n";
+
+#[test]
+fn a_pipe_or_a_device_in_the_place_of_a_file_is_refused_by_kind_and_path() {
+    let train = |more: &str| format!("{TRAIN} {more}");
+    let model = train("--model model --data rows.jsonl");
+    let text = train("--model model --data text.jsonl");
+    // The file, the command, its exit code and what it was read as.
+    let cases = [
+        ("model/tokenizer.json", text.clone(), 3, "a tokenizer"),
+        (
+            "model/tokenizer_config.json",
+            text.clone(),
+            3,
+            "a JSON config",
+        ),
+        (
+            "model/chat_template.jinja",
+            "data show --model model --data chat.jsonl".into(),
+            3,
+            "a chat template",
+        ),
+        (
+            "own.jinja",
+            train("--model model --data chat.jsonl --set data.chat_template=./own.jinja"),
+            3,
+            "a chat template",
+        ),
+        (
+            "own.jsonl",
+            train("--model model --data own.jsonl"),
+            3,
+            "a file of rows",
+        ),
+        (
+            "own.json",
+            train("--model model --data own.json"),
+            3,
+            "a file of rows",
+        ),
+        (
+            "own.parquet",
+            train("--model model --data own.parquet"),
+            3,
+            "a file of rows",
+        ),
+        (
+            "own.jsonl",
+            train("--model model --data rows.jsonl --set data.eval_files=own.jsonl"),
+            3,
+            "a file of rows",
+        ),
+        (
+            "own.jsonl",
+            "eval --model model --data own.jsonl".into(),
+            3,
+            "a file of rows",
+        ),
+        (
+            "own.toml",
+            train("--model model --data rows.jsonl --config own.toml"),
+            2,
+            "a config file",
+        ),
+        (
+            "own.txt",
+            "generate --model model --prompts own.txt".into(),
+            2,
+            "a file of prompts",
+        ),
+        (
+            "own.json",
+            "plugins check own.so --model-config own.json".into(),
+            2,
+            "a JSON config",
+        ),
+        ("own/run.json", "report own".into(), 2, "a record of a run"),
+        (
+            "own/run.json",
+            "generate --run own --prompt a".into(),
+            4,
+            "a record of a run",
+        ),
+        (
+            "own/metrics.jsonl",
+            "report own".into(),
+            2,
+            "a file of measurements",
+        ),
+    ];
+    for thing in [Thing::Pipe, Thing::Zero] {
+        for (file, line, code, kind) in &cases {
+            let place = Place::new();
+            place.model("model");
+            place.write("text.jsonl", "{\"text\": \"in the beginning\"}\n");
+            place.write("chat.jsonl", CHAT);
+            place.write("own.so", "");
+            fs::create_dir(place.path("own")).expect("created");
+            place.write("own/run.json", "{}");
+            thing.stand_at(&place.path(file));
+            let case = format!("{} as {file}: {line}", thing.found());
+            let words = format!("{file} | {kind} | {}", thing.found());
+            ended(&place, &case, line).refused(&case, *code, &words);
+            assert_eq!(place.names("out"), "", "{case}");
+        }
+        // A link of a model's or an adapter's directory may not lead out of it, whatever stands there.
+        for file in [
+            "model/config.json",
+            "model/model.safetensors",
+            "adapter/adapter_config.json",
+        ] {
+            let place = Place::new();
+            place.model("model");
+            copy_directory("adapter_trained_f32", &place.path("adapter"));
+            thing.stand_at(&place.path(file));
+            let words = match thing {
+                Thing::Pipe => "a pipe",
+                Thing::Zero => "is a link to /dev/zero",
+            };
+            let case = format!("{} as {file}", thing.found());
+            let line = format!("{model} --adapter adapter");
+            ended(&place, &case, &line).refused(&case, 4, &format!("{file} | {words}"));
+        }
+    }
+}
+
+#[test]
+fn a_file_beyond_the_largest_of_its_kind_is_refused_unread() {
+    let place = Place::new();
+    place.model("model");
+    place.write("chat.jsonl", CHAT);
+    place.write("text.jsonl", "{\"text\": \"in the beginning\"}\n");
+    for (file, line, code, words) in [
+        (
+            "own.toml",
+            "train --config own.toml --model model --data rows.jsonl --out out",
+            2,
+            "a config file may have at most 16.00 MiB, found 1099511627776 bytes",
+        ),
+        (
+            "own.jinja",
+            "data show --model model --data chat.jsonl --set data.chat_template=./own.jinja",
+            3,
+            "a chat template may have at most 1.00 MiB, found 1099511627776 bytes",
+        ),
+        (
+            "model/tokenizer.json",
+            "data show --model model --data text.jsonl",
+            3,
+            "a tokenizer may have at most 256.00 MiB, found 1099511627776 bytes",
+        ),
+    ] {
+        // Sparse: it takes no room.
+        let sparse = fs::File::create(place.path(file)).expect("created");
+        sparse.set_len(1 << 40).expect("sized");
+        ended(&place, file, line).refused(file, code, &format!("{file} | {words}"));
+    }
+}
+
+#[test]
+fn more_threads_than_a_machine_has_are_refused() {
+    let place = Place::new();
+    place.model("model");
+    for more in [
+        "--threads 999999999",
+        "--set run.threads=1000000",
+        "--set run.threads=1025",
+    ] {
+        let line = format!("train --quiet --model model --data rows.jsonl --out out {more}");
+        let words = "`run.threads` must be from 1 to 1024";
+        ended(&place, more, &line).refused(more, 2, words);
+    }
+    let shown = "data show --model model --data rows.jsonl --set run.threads=1000000";
+    ended(&place, shown, shown).refused(shown, 2, "`run.threads` must be from 1 to 1024");
+}
