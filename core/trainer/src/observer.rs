@@ -85,6 +85,8 @@ pub enum Event<'a> {
     Saved(&'a Path),
     /// Something the user should know, in a line.
     Note(&'a str),
+    /// Something the user should act on, in a line; told also where nothing else is.
+    Warning(&'a str),
 }
 
 /// The plan in a few numbers.

@@ -246,7 +246,19 @@ impl Observer for Progress {
             Event::Evaluated(eval) => self.evaluated(state, eval),
             Event::Saved(path) => self.line(&format!("saved {}", path.display())),
             Event::Note(text) => self.line(&format!("note: {text}")),
+            Event::Warning(text) => self.line(&format!("warning: {text}")),
             _ => {}
+        }
+    }
+}
+
+/// Shows of a run's events what must not be missed, and nothing else.
+pub struct Warnings;
+
+impl Observer for Warnings {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Warning(text) = event {
+            eprintln!("warning: {text}");
         }
     }
 }

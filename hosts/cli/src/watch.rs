@@ -7,13 +7,34 @@ use espalier_trainer::observer::{Observer, Unobserved};
 use espalier_trainer::stop::StopFlag;
 use indicatif::MultiProgress;
 
-use crate::progress::Progress;
+use crate::progress::{Progress, Warnings};
 use crate::signals;
 
-/// Runs `work` under a flag that signals set, with its progress on `bars`, or unobserved where `quiet`. The bars are
-/// gone when it returns.
+/// How much of its progress a command shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Showing {
+    /// Bars or lines, and all that is told.
+    Progress,
+    /// Under `--quiet`: what must not be missed.
+    Warnings,
+    /// Nothing: another process speaks for this one.
+    Nothing,
+}
+
+impl Showing {
+    /// What `--quiet`, if given, leaves of it.
+    pub fn unless_quiet(quiet: bool) -> Self {
+        match quiet {
+            true => Showing::Warnings,
+            false => Showing::Progress,
+        }
+    }
+}
+
+/// Runs `work` under a flag that signals set, with as much of its progress on `bars` as `shown` says. The bars are gone when
+/// it returns.
 pub fn watched<T>(
-    quiet: bool,
+    shown: Showing,
     bars: &MultiProgress,
     work: impl FnOnce(&dyn Observer, &StopFlag) -> Result<T, Error>,
 ) -> Result<T> {
@@ -21,9 +42,10 @@ pub fn watched<T>(
     signals::watch(&stop).context("cannot watch for signals")?;
     call_watch::heed(&stop);
     let progress = Progress::new(bars);
-    let observer: &dyn Observer = match quiet {
-        true => &Unobserved,
-        false => &progress,
+    let observer: &dyn Observer = match shown {
+        Showing::Progress => &progress,
+        Showing::Warnings => &Warnings,
+        Showing::Nothing => &Unobserved,
     };
     Ok(work(observer, &stop)?)
 }

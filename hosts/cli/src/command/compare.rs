@@ -16,8 +16,8 @@ use indicatif::MultiProgress;
 
 use super::report;
 use crate::arguments::CompareArguments;
-use crate::progress::Progress;
-use crate::watch::watched;
+use crate::progress::{Progress, Warnings};
+use crate::watch::{Showing, watched};
 
 /// Compares, or with `--dry-run` shows what would be done.
 pub fn run(arguments: &CompareArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
@@ -35,14 +35,18 @@ pub fn run(arguments: &CompareArguments, bars: &MultiProgress, out: &mut dyn Wri
         true => Continue::Resume,
         false => Continue::Refuse,
     };
-    let compared = watched(arguments.quiet, bars, |shown, stop| {
-        let watch = Shown {
-            whole: shown,
-            bars: (!arguments.quiet).then_some(bars),
-        };
-        let compared = compare::run(&resolved, existing, &watch, stop);
-        compared.map_err(|error| error.going_on(resuming_command))
-    })?;
+    let compared = watched(
+        Showing::unless_quiet(arguments.quiet),
+        bars,
+        |shown, stop| {
+            let watch = Shown {
+                whole: shown,
+                bars: (!arguments.quiet).then_some(bars),
+            };
+            let compared = compare::run(&resolved, existing, &watch, stop);
+            compared.map_err(|error| error.going_on(resuming_command))
+        },
+    )?;
     if let Some(directory) = &resolved.config().run.out {
         let report = Report::of(directory)?;
         report::show_comparison(&report, &directory.join("report.html"), out)?;
@@ -87,11 +91,7 @@ impl Observer for ShownRun {
     fn observe(&self, event: &Event<'_>) {
         let progress = self.progress.as_ref().map(|shown| shown as &dyn Observer);
         let board = self.board.as_ref().map(|board| board as &dyn Observer);
-        All(&[
-            progress.unwrap_or(&Unobserved),
-            board.unwrap_or(&Unobserved),
-        ])
-        .observe(event);
+        All(&[progress.unwrap_or(&Warnings), board.unwrap_or(&Unobserved)]).observe(event);
     }
 }
 

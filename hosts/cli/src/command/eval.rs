@@ -10,16 +10,18 @@ use espalier_trainer::evaluate::{self, Evaluation};
 use indicatif::MultiProgress;
 
 use crate::arguments::EvalArguments;
-use crate::watch::watched;
+use crate::watch::{Showing, watched};
 
 /// Evaluates and prints what was found.
 pub fn run(arguments: &EvalArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
     let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
     let needs = [Need::Model, Need::Data];
     resolved.require(&needs).map_err(Error::from)?;
-    let found = watched(arguments.quiet, bars, |observer, stop| {
-        evaluate::run(&resolved, observer, stop)
-    })?;
+    let found = watched(
+        Showing::unless_quiet(arguments.quiet),
+        bars,
+        |observer, stop| evaluate::run(&resolved, observer, stop),
+    )?;
     if arguments.json {
         serde_json::to_writer_pretty(&mut *out, &found)?;
         writeln!(out)?;

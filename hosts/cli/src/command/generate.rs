@@ -20,7 +20,7 @@ use indicatif::MultiProgress;
 use self::chat::Chat;
 use self::lines::Lines;
 use crate::arguments::GenerateArguments;
-use crate::watch::watched;
+use crate::watch::{Showing, watched};
 
 /// Most tokens of prompts taken in at once.
 const PREFILL_TOKENS: u64 = 512;
@@ -51,9 +51,11 @@ pub fn run(arguments: &GenerateArguments, bars: &MultiProgress, out: &mut dyn Wr
         }
         demand(arguments, &encoded, positions)
     };
-    let (loaded, stop) = watched(arguments.quiet, bars, |observer, stop| {
-        Ok((load(&resolved, observer, stop, encode)?, stop.clone()))
-    })?;
+    let (loaded, stop) = watched(
+        Showing::unless_quiet(arguments.quiet),
+        bars,
+        |observer, stop| Ok((load(&resolved, observer, stop, encode)?, stop.clone())),
+    )?;
     let mut talk = Talk::new(arguments, &resolved, &loaded, &stop)?;
     let answered = match (encoded.as_slice(), chat) {
         ([], Some(mut chat)) => talk.converse(&mut chat, &Lines::new(&stop), out),

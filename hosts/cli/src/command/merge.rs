@@ -10,7 +10,7 @@ use indicatif::MultiProgress;
 
 use super::quantize::new_model_config;
 use crate::arguments::{BaseChoice, DtypeChoice, MergeArguments};
-use crate::watch::watched;
+use crate::watch::{Showing, watched};
 
 /// Merges and says what came of it.
 pub fn run(arguments: &MergeArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
@@ -26,9 +26,11 @@ pub fn run(arguments: &MergeArguments, bars: &MultiProgress, out: &mut dyn Write
             DtypeChoice::F16 => DType::F16,
         }),
     };
-    let done = watched(arguments.model.quiet, bars, |observer, stop| {
-        merge::merge(&resolved, options, observer, stop)
-    })?;
+    let done = watched(
+        Showing::unless_quiet(arguments.model.quiet),
+        bars,
+        |observer, stop| merge::merge(&resolved, options, observer, stop),
+    )?;
     writeln!(
         out,
         "{} weights merged, {} tensors copied, {}",

@@ -10,14 +10,16 @@ use espalier_trainer::error::Error;
 use indicatif::MultiProgress;
 
 use crate::arguments::QuantizeArguments;
-use crate::watch::watched;
+use crate::watch::{Showing, watched};
 
 /// Packs and says what came of it.
 pub fn run(arguments: &QuantizeArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
     let resolved = new_model_config(&arguments.model.sources())?;
-    let done = watched(arguments.model.quiet, bars, |observer, stop| {
-        quantize::quantize(&resolved, observer, stop)
-    })?;
+    let done = watched(
+        Showing::unless_quiet(arguments.model.quiet),
+        bars,
+        |observer, stop| quantize::quantize(&resolved, observer, stop),
+    )?;
     writeln!(
         out,
         "{} weights packed, {} tensors copied, {} -> {}",

@@ -17,7 +17,8 @@ use espalier_trainer::train;
 use indicatif::MultiProgress;
 
 use crate::arguments::TrainArguments;
-use crate::watch::watched;
+use crate::progress::Warnings;
+use crate::watch::{Showing, watched};
 
 /// Trains, or with `--dry-run` shows what would be done.
 pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
@@ -26,7 +27,7 @@ pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write
         write!(out, "{}", resolved.to_toml())?;
         let needs = [Need::Model, Need::Data];
         resolved.require(&needs).map_err(Error::from)?;
-        let session = Session::open(&resolved, &Unobserved)?;
+        let session = Session::open(&resolved, &Warnings)?;
         write!(
             out,
             "\n{}",
@@ -41,7 +42,11 @@ pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write
     let out_directory = resolved.config().run.out.as_deref().filter(|_| speaks);
     let board = out_directory.map(|out| TensorBoard::new(&out.join("tensorboard")));
     let board = board.as_ref().map(|board| board as &dyn Observer);
-    let summary = watched(arguments.quiet || !speaks, bars, |shown, stop| {
+    let shown = match speaks {
+        true => Showing::unless_quiet(arguments.quiet),
+        false => Showing::Nothing,
+    };
+    let summary = watched(shown, bars, |shown, stop| {
         let observers = [shown, board.unwrap_or(&Unobserved)];
         let observer = &All(&observers);
         let trained = match arguments.resume {
