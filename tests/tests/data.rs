@@ -75,12 +75,21 @@ fn long_rows_are_counted() {
     let cut = read("f.jsonl", rows, |o| o.max_seq_len = 5).unwrap();
     assert_eq!(cut.sequence(0).unwrap().tokens, [0, 43, 80, 261, 297]); // without the end token
     assert_eq!((cut.counts().truncated, cut.counts().too_long), (1, 0));
+    let lost = cut.counts().lost;
+    let whole = read("f.jsonl", rows, |_| ()).unwrap().counts();
+    assert_eq!(
+        lost.truncated,
+        whole.trained_tokens - cut.counts().trained_tokens
+    );
+    assert_eq!(cut.counts().all_trained_tokens(), whole.trained_tokens);
     let dropped = read("f.jsonl", rows, |o| {
         o.max_seq_len = 5;
         o.too_long = TooLong::Drop;
     })
     .unwrap();
     assert_eq!((dropped.num_sequences(), dropped.counts().too_long), (1, 1));
+    assert_eq!(dropped.counts().all_trained_tokens(), whole.trained_tokens);
+    assert_eq!(dropped.counts().longest, cut.counts().longest);
     assert_eq!(dropped.origin(0).unwrap().place.line, 2);
     let error = read("f.jsonl", rows, |o| {
         o.max_seq_len = 5;
@@ -88,6 +97,35 @@ fn long_rows_are_counted() {
     });
     let message = error.err().expect("refused");
     assert!(message.starts_with("f.jsonl:1: the row has"), "{message}");
+}
+
+#[test]
+fn a_prompt_that_fills_the_length_is_called_that() {
+    let rows = "{\"input_ids\": [1, 2, 3, 4], \"labels\": [-100, -100, -100, 4]}\n\
+                {\"input_ids\": [1, 2, 3], \"labels\": [1, -100, -100]}\n\
+                {\"input_ids\": [1, 2, 3]}\n";
+    let data = read("f.jsonl", rows, |o| o.max_seq_len = 3).unwrap();
+    let counts = data.counts();
+    assert_eq!(
+        (counts.prompt_fills, counts.untrained, counts.kept()),
+        (1, 1, 1)
+    );
+    assert_eq!((counts.lost.prompt_fills, counts.lost.total()), (1, 1));
+    let text = counts.to_string();
+    assert!(
+        text.contains(
+            "1 left out: the prompt fills data.max_seq_len, 1 left out: no trained token"
+        ),
+        "{text}"
+    );
+    let none = read("f.jsonl", rows.lines().next().unwrap(), |o| {
+        o.max_seq_len = 3
+    });
+    let message = none.err().expect("refused");
+    assert!(
+        message.contains("0 have no trained token, 1 have a prompt that fills data.max_seq_len"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -151,7 +189,7 @@ fn evaluation_rows_come_from_files_or_a_split() {
 #[test]
 fn a_run_sees_every_row_once_an_epoch() {
     let rows: String = (0..23)
-        .map(|i| format!("{{\"text\": \"{}\"}}\n", "ab ".repeat(i % 7)))
+        .map(|i| format!("{{\"text\": \"{}\"}}\n", "ab ".repeat(1 + i % 6)))
         .collect();
     let data = read("f.jsonl", rows, |_| ()).unwrap();
     let options = DataOptions {

@@ -24,14 +24,18 @@ fn token_ids_equal_those_of_transformers() {
             tokenizer.decode(&ids("tiny_no_special")).unwrap(),
             case["tiny_decoded"].as_str().unwrap()
         );
+        // A text without a word is no row to train on.
+        if text.is_empty() {
+            continue;
+        }
         lines += &serde_json::json!({ "text": text }).to_string();
         lines += "\n";
         let ended = expected.last() == Some(&END);
         expected_rows.push([&expected[..], &[END][usize::from(ended)..]].concat());
     }
-    assert!(cases.len() >= 4);
+    assert!(expected_rows.len() >= 4);
     let data = read("cases.jsonl", lines, |_| ()).unwrap();
-    assert_eq!(data.num_sequences(), cases.len());
+    assert_eq!(data.num_sequences(), expected_rows.len());
     for (row, expected) in expected_rows.iter().enumerate() {
         let sequence = data.sequence(row).unwrap();
         assert_eq!(&sequence.tokens, expected);
@@ -45,7 +49,7 @@ fn token_ids_equal_those_of_transformers() {
 fn the_end_token_is_added_once() {
     let rows = r#"{"text": "a"}
 {"text": "a<|end_of_text|>"}
-{"text": ""}
+{"text": "<|end_of_text|>"}
 "#;
     let data = read("f.jsonl", rows, |_| ()).unwrap();
     assert_eq!(
@@ -116,7 +120,10 @@ fn a_tokenizer_without_a_beginning_token_adds_none() {
     let tokenizer = TextTokenizer::load(model.path(), VOCAB_SIZE).unwrap();
     assert_eq!(tokenizer.encode("").unwrap(), [0i32; 0]);
     // A row of the end token alone has nothing before it to predict it from.
-    let files = file("f.jsonl", "{\"text\": \"\"}\n{\"text\": \"ab\"}\n");
+    let files = file(
+        "f.jsonl",
+        "{\"text\": \"<|end_of_text|>\"}\n{\"text\": \"ab\"}\n",
+    );
     let vocabulary = Vocabulary::new(model.path(), VOCAB_SIZE);
     let load = |options: &DataOptions| Dataset::open(options, &vocabulary, 42, &mut |_| ());
     let (data, _) = load(&options(&files.path)).unwrap();

@@ -52,6 +52,7 @@ pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
     run(script("make_packed.py").arg(&out))?;
     run(script("make_packed_hqq.py").arg(&golden).arg(&out))?;
     run(script("chat.py").arg(&out))?;
+    run(script("chat_tools.py").arg(&out))?;
     run(script("compare.py").arg(&golden).arg(&out))
         .context("the golden data differs; the peers' versions or the processor may be others")?;
     println!(

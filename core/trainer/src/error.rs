@@ -253,6 +253,12 @@ impl Error {
         match self {
             Error::Config(error) => error.next_step(),
             Error::Usage { next_step, .. } => next_step.clone(),
+            Error::Data(DataError::Lost { .. }) => {
+                "see `host data doctor` for the rows, or set data.max_lost; nothing was written".into()
+            }
+            Error::Data(DataError::Checked { .. }) => {
+                "correct the rows, or set what is named: data.on_bad_row, data.max_seq_len, data.max_lost".into()
+            }
             Error::Data(_) => "correct what the message names; nothing was written".into(),
             Error::File(error) => match error.exit_class() {
                 ExitClass::Usage => "check the path, or choose another".into(),

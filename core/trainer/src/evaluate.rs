@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::config::ResolvedConfig;
+use crate::data::Counts;
 use crate::generate::ExactMatch;
 use crate::observer::{Event, Observer};
 use crate::params::Param;
@@ -30,6 +31,8 @@ pub struct Evaluation {
     pub tokens: u64,
     /// Tokens that bear loss.
     pub trained_tokens: u64,
+    /// What became of the rows of the files.
+    pub counts: Counts,
     /// Share of the rows asked that were answered word for word; unset where none were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exact_match: Option<f64>,
@@ -117,6 +120,7 @@ fn evaluate(
         sequences: rows.dataset().num_sequences() as u64,
         tokens: outcome.tokens,
         trained_tokens: outcome.trained_tokens,
+        counts: rows.dataset().counts(),
         exact_match: answered.map(ExactMatch::share),
         answers: answered.map(|answered| answered.asked),
         packed_bytes: packed.map(|(bytes, _)| bytes),

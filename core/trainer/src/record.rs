@@ -32,6 +32,11 @@ pub fn describe(
     let (num_params, num_trained_params) = session.plan.num_params();
     let data = session.data.as_ref();
     let eval = data.and_then(|data| data.eval.as_ref());
+    // Rows that were split off the training files are counted with them.
+    let eval_counts = data.zip(eval).and_then(|(data, eval)| {
+        let (train, eval) = (data.train.dataset(), eval.dataset());
+        (!eval.shares_files(train)).then(|| eval.counts())
+    });
     Ok(json!({
         "espalier": env!("CARGO_PKG_VERSION"),
         "config_version": CONFIG_VERSION,
@@ -51,6 +56,9 @@ pub fn describe(
             "files": data.map(|data| data.train.dataset().files()),
             "eval_files": eval.map(|rows| rows.dataset().files()),
             "tokenizer_sha256": data.and_then(|data| data.tokenizer_sha256.as_ref()),
+            "counts": data.map(|data| data.train.dataset().counts()),
+            "eval_counts": eval_counts,
+            "split_tokens": data.map(|data| data.train.dataset().split_tokens()),
             "total_steps": data.map(|data| data.train.total_steps()),
             "first_step_sha256": data.map(|data| first_step_sha256(&data.train)).transpose()?.flatten(),
         },

@@ -14,6 +14,7 @@ pub(crate) mod number;
 pub(crate) mod page;
 mod reading;
 pub(crate) mod record;
+mod rows;
 pub(crate) mod series;
 mod usage;
 
@@ -34,6 +35,7 @@ pub use course::EvalPoint;
 pub use headline::Headline;
 pub use memory::Memory;
 pub use reading::{Reading, Verdict};
+pub use rows::{Part, Rows};
 pub use usage::Usage;
 
 /// The page's name in an output directory.
@@ -56,6 +58,8 @@ pub struct Report {
     pub evals: Vec<EvalPoint>,
     /// Swaps of plugins, those refused too.
     pub swaps: Vec<SwapRecord>,
+    /// What became of the rows.
+    pub rows: Rows,
     /// Memory as planned and as observed.
     pub memory: Memory,
     /// Curves by step, thinned to what a screen can show.
@@ -91,6 +95,7 @@ impl Report {
             charts: charts::charts(&course, memory.planned_peak_bytes),
             memory,
             usages: usage::usages(directory, &record),
+            rows: Rows::of(&record.data),
             span: [first.unwrap_or(0), last],
             evals: course.evals,
             swaps: course.swaps,

@@ -1,6 +1,7 @@
 //! A resolved config -> everything of a run that stands before its first weight is read.
 
 mod rows;
+mod telling;
 
 use std::sync::Arc;
 
@@ -214,6 +215,7 @@ impl Session {
 
 /// What stands of a session before its rows are read.
 pub(crate) struct Ground<'a> {
+    resolved: &'a ResolvedConfig,
     pub config: &'a Config,
     pub directory: ModelDirectory,
     pub components: Components,
@@ -280,6 +282,7 @@ impl<'a> Ground<'a> {
             places.tell();
         }
         Ok(Ground {
+            resolved,
             config,
             directory,
             components,

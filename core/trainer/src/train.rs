@@ -15,6 +15,7 @@ use espalier_interface::DType;
 use crate::Error;
 use crate::checkpoint::ResumeFrom;
 use crate::config::ResolvedConfig;
+use crate::data::Counts;
 use crate::memory::Meter;
 use crate::observer::{EvalMetrics, Observer};
 use crate::stop::StopFlag;
@@ -40,6 +41,8 @@ pub struct RunSummary {
     pub finished_before: bool,
     /// Swaps of plugins that were made.
     pub swaps: Vec<SwapRecord>,
+    /// What became of the rows that were to be trained on.
+    pub counts: Counts,
     /// What was written: `adapter/` or `model/`.
     pub saved: PathBuf,
 }
@@ -53,6 +56,7 @@ impl RunSummary {
             eval_after: None,
             finished_before: true,
             swaps: Vec::new(),
+            counts: Counts::default(),
             saved,
         }
     }

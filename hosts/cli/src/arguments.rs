@@ -20,7 +20,7 @@ use espalier_trainer::config::Sources;
 
 pub use check::CheckArguments;
 pub use compare::CompareArguments;
-pub use data::{DataArguments, DataCommand, ShowArguments};
+pub use data::{DataArguments, DataCommand, RowArguments, RowDoctorArguments, ShowArguments};
 pub use eval::EvalArguments;
 pub use generate::GenerateArguments;
 pub use merge::{BaseChoice, DtypeChoice, MergeArguments};

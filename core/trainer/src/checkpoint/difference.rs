@@ -14,7 +14,7 @@ use crate::registry::PluginIdentity;
 
 /// Config keys that change no result: where things lie, and how often something is saved. Files are
 /// compared by their content.
-const FREE: [&str; 17] = [
+const FREE: [&str; 18] = [
     "run.out",
     "run.devices",
     "run.ranks",
@@ -32,6 +32,7 @@ const FREE: [&str; 17] = [
     "data.files",
     "data.eval_files",
     "data.cache_dir",
+    "data.max_lost",
 ];
 
 /// Roles whose components say where bytes lie and how they travel: another one, or another number of ranks, changes rounding
@@ -356,9 +357,10 @@ mod tests {
         old.as_object_mut()
             .expect("a record")
             .remove("config_version");
-        new["config"]["data"] = json!({"train_on": "completion"});
+        let data = |train_on| json!({"train_on": train_on, "on_empty": "train", "tools": "ignore"});
+        new["config"]["data"] = data("completion");
         assert_eq!(shown(&old, &new, 3), [""; 0]);
-        new["config"]["data"] = json!({"train_on": "all"});
+        new["config"]["data"] = data("all");
         let refused = ["data.train_on: \"completion\" -> \"all\""];
         assert_eq!(shown(&old, &new, 3), refused);
         // What the older run says itself holds.

@@ -42,6 +42,9 @@ pub struct Message {
     /// Other keys that a template may read, such as `tool_calls` and `name`.
     #[serde(flatten)]
     pub other: Map<String, Value>,
+    /// Whether there is no text beside calls of tools; templates then see `none`.
+    #[serde(skip)]
+    pub(super) without_text: bool,
 }
 
 impl Message {
@@ -51,6 +54,43 @@ impl Message {
             role: role.into(),
             content: content.into(),
             other: Map::new(),
+            without_text: false,
+        }
+    }
+
+    /// The turn as a template sees it.
+    fn to_value(&self) -> Value {
+        let mut value = serde_json::to_value(self).expect("a turn is plain data");
+        if self.without_text {
+            value["content"] = Value::Null;
+        }
+        value
+    }
+}
+
+/// The turns of a conversation, and the tools that it may call.
+#[derive(Clone, Copy)]
+pub(super) struct Turns<'a> {
+    pub messages: &'a [Message],
+    /// A list of objects.
+    pub tools: Option<&'a Value>,
+}
+
+impl<'a> Turns<'a> {
+    /// The first `count` turns.
+    pub(super) fn first(self, count: usize) -> Self {
+        Turns {
+            messages: &self.messages[..count],
+            ..self
+        }
+    }
+}
+
+impl<'a> From<&'a [Message]> for Turns<'a> {
+    fn from(messages: &'a [Message]) -> Self {
+        Turns {
+            messages,
+            tools: None,
         }
     }
 }
@@ -101,7 +141,7 @@ impl ChatTemplate {
         messages: &[Message],
         add_generation_prompt: bool,
     ) -> Result<String, DataError> {
-        self.text(messages, add_generation_prompt)
+        self.text(messages.into(), add_generation_prompt)
             .map_err(|reason| DataError::TemplateRaised {
                 origin: self.origin.clone(),
                 reason,
@@ -126,18 +166,18 @@ impl ChatTemplate {
     /// As [`ChatTemplate::render`], with the bare reason of a failure.
     pub(super) fn text(
         &self,
-        messages: &[Message],
+        turns: Turns<'_>,
         add_generation_prompt: bool,
     ) -> Result<String, String> {
-        self.fill_in(messages, add_generation_prompt, false)
+        self.fill_in(turns, add_generation_prompt, false)
     }
 
-    /// The text of `messages` and its bytes that `{% generation %}` encloses.
+    /// The text of `turns` and its bytes that `{% generation %}` encloses.
     pub(super) fn generated(
         &self,
-        messages: &[Message],
+        turns: Turns<'_>,
     ) -> Result<(String, Vec<Range<usize>>), String> {
-        let marked = self.fill_in(messages, false, true)?;
+        let marked = self.fill_in(turns, false, true)?;
         let (mut text, mut spans, mut begin) = (String::new(), Vec::new(), None);
         for letter in marked.chars() {
             match (letter, begin) {
@@ -159,17 +199,21 @@ impl ChatTemplate {
 
     fn fill_in(
         &self,
-        messages: &[Message],
+        turns: Turns<'_>,
         add_generation_prompt: bool,
         marking: bool,
     ) -> Result<String, String> {
+        let said = |message: &Message| Jinja::from_serialize(message.to_value());
         let tokens = self.special_tokens.iter();
         let mut variables: BTreeMap<&str, Jinja> = tokens
             .map(|(name, token)| (name.as_str(), token.as_str().into()))
             .collect();
         variables.extend([
-            ("messages", Jinja::from_serialize(messages)),
-            ("tools", Jinja::from(())),
+            ("messages", turns.messages.iter().map(said).collect()),
+            (
+                "tools",
+                turns.tools.map_or(Jinja::from(()), Jinja::from_serialize),
+            ),
             ("documents", Jinja::from(())),
             ("add_generation_prompt", add_generation_prompt.into()),
             (MARKING, marking.into()),

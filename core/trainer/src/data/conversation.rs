@@ -1,13 +1,13 @@
 //! A row's fields -> the turns of a conversation, or a prompt and what completes it.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value};
 
 use super::chat_template::Message;
 use super::error::{DataError, Place};
 use super::format::{Format, renamed};
+use super::options::{DataOptions, OnEmpty, Tools};
 use super::row::{required, wrong_field, wrong_type};
+use super::tools;
 
 /// The role whose turns the model learns.
 pub(super) const ASSISTANT: &str = "assistant";
@@ -27,6 +27,9 @@ const ROLES: [(&str, &str); 11] = [
     ("observation", "tool"),
 ];
 
+/// What a field of an answer should hold.
+const ANSWER: &str = "an answer to train on";
+
 /// What a row says before any template.
 pub(super) enum Example {
     /// Text that stands as it is; the prompt may be empty.
@@ -35,14 +38,15 @@ pub(super) enum Example {
     Turns {
         messages: Vec<Message>,
         completion_from: usize,
+        /// What the answers may call: a list of objects.
+        tools: Option<Value>,
     },
 }
 
 /// How rows are read that are neither text nor ids.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'a> {
-    /// The format's own name of a field -> its name in the files.
-    pub renames: &'a BTreeMap<String, String>,
+    pub options: &'a DataOptions,
     /// Whether prompts and completions that are plain text become turns too.
     pub templated: bool,
 }
@@ -64,8 +68,18 @@ impl Fields<'_> {
             Format::PromptCompletion => self.prompt_completion(row, place),
             Format::Auto | Format::Text | Format::InputIds => Ok(Example::Plain {
                 prompt: String::new(),
-                completion: self.text(row, "text", place)?.to_owned(),
+                completion: self
+                    .words(row, "text", "a text to train on", place)?
+                    .to_owned(),
             }),
+        }
+    }
+
+    /// The tools of a row that is not text or ids already.
+    fn tools(&self, row: &Map<String, Value>, place: &Place) -> Result<Option<Value>, DataError> {
+        match self.options.tools {
+            Tools::Write => tools::of_row(row, self.name("tools"), place),
+            Tools::Ignore => Ok(None),
         }
     }
 
@@ -80,6 +94,7 @@ impl Fields<'_> {
         Ok(Example::Turns {
             completion_from: last.unwrap_or(messages.len()),
             messages,
+            tools: self.tools(row, place)?,
         })
     }
 
@@ -89,15 +104,19 @@ impl Fields<'_> {
             None | Some(Value::Null) => "",
             Some(_) => self.text(row, "input", place)?,
         };
-        let output = self.text(row, "output", place)?;
-        Ok(match (self.templated, input) {
-            (true, "") => answered(instruction.to_owned(), output),
-            (true, _) => answered(format!("{instruction}\n{input}"), output),
-            (false, _) => Example::Plain {
-                prompt: alpaca_prompt(instruction, input),
-                completion: output.to_owned(),
-            },
-        })
+        let output = self.words(row, "output", ANSWER, place)?;
+        let tools = self.tools(row, place)?;
+        match (self.templated, input) {
+            (true, "") => Ok(answered(instruction.to_owned(), output, tools)),
+            (true, _) => Ok(answered(format!("{instruction}\n{input}"), output, tools)),
+            (false, _) => {
+                tools::check_plain(tools.as_ref(), place)?;
+                Ok(Example::Plain {
+                    prompt: alpaca_prompt(instruction, input),
+                    completion: output.to_owned(),
+                })
+            }
+        }
     }
 
     fn prompt_completion(
@@ -118,21 +137,24 @@ impl Fields<'_> {
             return Ok(Example::Turns {
                 messages,
                 completion_from,
+                tools: self.tools(row, place)?,
             });
         }
         let prompt = self.text(row, "prompt", place)?;
-        let completion = self.text(row, "completion", place)?;
-        Ok(match self.templated {
-            true => answered(prompt.to_owned(), completion),
-            false => Example::Plain {
-                prompt: prompt.to_owned(),
-                completion: completion.to_owned(),
-            },
+        let completion = self.words(row, "completion", ANSWER, place)?;
+        let tools = self.tools(row, place)?;
+        if self.templated {
+            return Ok(answered(prompt.to_owned(), completion, tools));
+        }
+        tools::check_plain(tools.as_ref(), place)?;
+        Ok(Example::Plain {
+            prompt: prompt.to_owned(),
+            completion: completion.to_owned(),
         })
     }
 
     fn name<'a>(&'a self, field: &'a str) -> &'a str {
-        renamed(self.renames, field)
+        renamed(&self.options.fields, field)
     }
 
     fn text<'a>(
@@ -145,6 +167,25 @@ impl Fields<'_> {
         match required(row, field, place)? {
             Value::String(text) => Ok(text),
             other => Err(wrong_field(place, field, "a string", other)),
+        }
+    }
+
+    /// A text that is to be trained: one without a word is a fault of the row.
+    fn words<'a>(
+        &self,
+        row: &'a Map<String, Value>,
+        field: &str,
+        expected: &'static str,
+        place: &Place,
+    ) -> Result<&'a str, DataError> {
+        let text = self.text(row, field, place)?;
+        match text.trim().is_empty() && self.options.on_empty == OnEmpty::Bad {
+            true => Err(DataError::Empty {
+                place: place.clone(),
+                field: self.name(field).to_owned(),
+                expected,
+            }),
+            false => Ok(text),
         }
     }
 
@@ -208,13 +249,18 @@ impl Fields<'_> {
         };
         let content = self.name(content);
         // Calls of tools stand beside the text; then there may be none.
-        let calls = turn.contains_key("tool_calls");
+        let calls = match self.options.tools {
+            Tools::Write => tools::calls(turn),
+            Tools::Ignore => turn.contains_key("tool_calls"),
+        };
+        let without_text = calls && turn.get(content).is_none_or(Value::is_null);
         let text = match turn.get(content) {
-            None | Some(Value::Null) if calls => String::new(),
+            _ if without_text => String::new(),
             _ => text_of(required(turn, content, place)?)
                 .ok_or_else(|| wrong_type(place, &named(content), "a string", &turn[content]))?,
         };
         let mut message = Message::new(*known, text);
+        message.without_text = without_text && self.options.tools == Tools::Write;
         let others = turn.iter().filter(|(key, value)| {
             ![role, content, "role", "content"].contains(&key.as_str()) && !value.is_null()
         });
@@ -236,13 +282,14 @@ fn text_of(content: &Value) -> Option<String> {
     }
 }
 
-fn answered(prompt: String, completion: &str) -> Example {
+fn answered(prompt: String, completion: &str, tools: Option<Value>) -> Example {
     Example::Turns {
         messages: vec![
             Message::new("user", prompt),
             Message::new(ASSISTANT, completion),
         ],
         completion_from: 1,
+        tools,
     }
 }
 

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use espalier_interface::random::{self, Purpose};
 
+use super::counts::Counts;
 use super::error::{DataError, Place};
 use super::named_files::{Part, named_files};
 use super::options::DataOptions;
 use super::order;
 use super::row::UNTRAINED;
-use super::store::{Counts, FileRecord, Progress, Store};
+use super::special_tokens::SplitToken;
+use super::store::{FileRecord, Progress, Store};
 use super::tokenizer::Vocabulary;
 use crate::files::HubCache;
 
@@ -86,7 +88,7 @@ impl Dataset {
         vocabulary: &Vocabulary,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Dataset, DataError> {
-        let files = named_files(&HubCache::from_environment(), files, Part::Training)?;
+        let files = Dataset::training_files(files)?;
         Dataset::read(&files, options, vocabulary, progress)
     }
 
@@ -100,8 +102,18 @@ impl Dataset {
         vocabulary: &Vocabulary,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Dataset, DataError> {
-        let files = named_files(&HubCache::from_environment(), files, Part::HeldOut)?;
+        let files = Dataset::held_out_files(files)?;
         Dataset::read(&files, options, vocabulary, progress)
+    }
+
+    /// `files`, and for a repository id among them its training files in the local Hugging Face cache.
+    pub(super) fn training_files(files: &[PathBuf]) -> Result<Vec<PathBuf>, DataError> {
+        named_files(&HubCache::from_environment(), files, Part::Training)
+    }
+
+    /// As [`Dataset::training_files`], with its held-out files.
+    pub(super) fn held_out_files(files: &[PathBuf]) -> Result<Vec<PathBuf>, DataError> {
+        named_files(&HubCache::from_environment(), files, Part::HeldOut)
     }
 
     fn read(
@@ -218,6 +230,16 @@ impl Dataset {
         self.store.counts
     }
 
+    /// Special tokens that the chat template writes and the tokenizer splits, with their counts in these files.
+    pub fn split_tokens(&self) -> &[SplitToken] {
+        &self.store.split
+    }
+
+    /// Whether these are rows of the same files as `other`, of which each has a part.
+    pub fn shares_files(&self, other: &Dataset) -> bool {
+        Arc::ptr_eq(&self.store, &other.store)
+    }
+
     /// Host memory that the sequences take, in bytes; after a split, of both sides together.
     pub fn host_bytes(&self) -> u64 {
         let rows = self.rows.as_ref().map_or(0, |rows| size_of_val(&**rows));
@@ -233,14 +255,11 @@ impl Dataset {
     #[cfg(test)]
     pub(super) fn of_rows(rows: &[(Vec<i32>, Option<Vec<i32>>)]) -> Dataset {
         use super::format::Format;
-        use super::row::{Outcome, Row};
+        use super::options::TrainOn;
+        use super::row::{Kind, Outcome, Row};
         let mut store = Store::new(std::path::Path::new("."));
         for (line, (tokens, labels)) in rows.iter().enumerate() {
-            let row = Row {
-                tokens: tokens.clone(),
-                labels: labels.clone(),
-                full_length: tokens.len(),
-            };
+            let row = Row::new(tokens.clone(), labels.clone(), Kind::default());
             store
                 .add(Outcome::Kept(row), line as u64 + 1)
                 .expect("few rows");
@@ -251,6 +270,7 @@ impl Dataset {
             bytes: 0,
             rows: rows.len() as u64,
             format: Format::InputIds,
+            train_on: TrainOn::Completion,
         });
         store.finish().expect("rows to train on");
         let store = Arc::new(store);
@@ -305,8 +325,7 @@ mod tests {
         let text = counts.to_string();
         assert_eq!(
             text,
-            "1 sequences of 4 rows, 3 tokens, 1 trained (33.3 %), 3 left out without a trained \
-             token"
+            "1 sequences of 4 rows, 3 tokens, 1 trained (33.3 %), 3 left out: no trained token"
         );
     }
 

@@ -260,9 +260,9 @@ pub enum DataError {
     },
     /// No token of any row is trained.
     #[error(
-        "no token would be trained: of {rows} rows, {untrained} have no trained token, {too_long} \
-         are too long and {dropped} were left out as bad; check labels, data.max_seq_len and \
-         data.train_on"
+        "no token would be trained: of {rows} rows, {untrained} have no trained token, {prompt_fills} have a \
+         prompt that fills data.max_seq_len, {too_long} are too long and {dropped} were left out as bad; check \
+         labels, data.max_seq_len and data.train_on"
     )]
     NothingTrained {
         /// Rows left out as bad.
@@ -271,6 +271,8 @@ pub enum DataError {
         rows: u64,
         /// Rows without a trained token.
         untrained: u64,
+        /// Rows whose trained tokens all lie behind the cut.
+        prompt_fills: u64,
         /// Rows dropped for their length.
         too_long: u64,
     },
@@ -439,6 +441,52 @@ pub enum DataError {
         rows: u64,
         /// What is wrong with the first.
         first: String,
+    },
+    /// An answer or a text without a word.
+    #[error(
+        "{place}: field `{field}` is empty; expected {expected}: write one, or leave such rows out with \
+         data.on_bad_row = \"drop\" (data.on_empty = \"train\" trains them all the same)"
+    )]
+    Empty {
+        /// The row.
+        place: Place,
+        /// The field's name in the file.
+        field: String,
+        /// What it should hold.
+        expected: &'static str,
+    },
+    /// Tools, or calls of tools, that would have no effect on what is trained.
+    #[error("{place}: {what} would be ignored: {why}")]
+    Unused {
+        /// The row.
+        place: Place,
+        /// The field.
+        what: String,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// Cut rows and rows left out take more of what is to be trained than `max_lost` allows.
+    #[error(
+        "{share} of the trained tokens of the {which} rows would be lost, expected at most data.max_lost = \
+         {most}: {reasons}; {advice}"
+    )]
+    Lost {
+        /// Training, held-out or evaluation rows.
+        which: &'static str,
+        /// What would be lost.
+        share: String,
+        /// `max_lost`.
+        most: f64,
+        /// Rows and shares by the reason.
+        reasons: String,
+        /// What to set.
+        advice: String,
+    },
+    /// A check of rows found what stops a run.
+    #[error("{faults} would stop a run on these rows")]
+    Checked {
+        /// How many faults there are, in words.
+        faults: String,
     },
     /// The tokenizer cannot encode this text.
     #[error("{place}: the tokenizer cannot encode the row: {reason}")]

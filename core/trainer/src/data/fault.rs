@@ -1,11 +1,12 @@
 //! What is wrong with a row -> a kind that rows left out are counted by.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::error::DataError;
 
 /// Rows left out as bad, by what is wrong with them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Dropped {
     /// No JSON object, or one that breaks off.
     pub json: u64,
@@ -21,6 +22,10 @@ pub struct Dropped {
     pub template: u64,
     /// Text that the tokenizer cannot encode.
     pub encoding: u64,
+    /// An answer or a text that is empty.
+    pub empty: u64,
+    /// Tools, or calls of tools, that the chat template does not write.
+    pub tools: u64,
 }
 
 impl Dropped {
@@ -40,6 +45,8 @@ impl Dropped {
             }
             DataError::Conversation { .. } => &mut self.template,
             DataError::Encode { .. } => &mut self.encoding,
+            DataError::Empty { .. } => &mut self.empty,
+            DataError::Unused { .. } => &mut self.tools,
             _ => return Err(fault),
         };
         *count += 1;
@@ -52,7 +59,7 @@ impl Dropped {
     }
 
     /// The counts with what each is of, for messages.
-    pub fn by_kind(&self) -> [(u64, &'static str); 7] {
+    pub fn by_kind(&self) -> [(u64, &'static str); 9] {
         [
             (self.json, "left out: no JSON object"),
             (self.utf8, "left out: not UTF-8"),
@@ -61,6 +68,11 @@ impl Dropped {
             (self.ids, "left out: wrong token ids"),
             (self.template, "left out: refused by the chat template"),
             (self.encoding, "left out: not encodable"),
+            (self.empty, "left out: empty"),
+            (
+                self.tools,
+                "left out: tools that the chat template does not write",
+            ),
         ]
     }
 }

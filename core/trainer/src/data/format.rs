@@ -43,8 +43,8 @@ const TELLING: [(Format, &[&[&str]]); 5] = [
     (Format::PromptCompletion, &[&["prompt", "completion"]]),
 ];
 
-/// Fields that `fields` may rename: those of the formats, and of a conversation's turns.
-pub(super) const FIELDS: [&str; 15] = [
+/// Fields that `fields` may rename: those of the formats, of a conversation's turns, and its tools.
+pub(super) const FIELDS: [&str; 16] = [
     "text",
     "input_ids",
     "labels",
@@ -60,6 +60,7 @@ pub(super) const FIELDS: [&str; 15] = [
     "value",
     "prompt",
     "completion",
+    "tools",
 ];
 
 impl Format {

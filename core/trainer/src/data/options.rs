@@ -27,8 +27,10 @@ pub struct DataOptions {
     pub fields: BTreeMap<String, String>,
     /// Longest sequence in tokens, the end token included.
     pub max_seq_len: usize,
-    /// What happens to a longer row.
+    /// What happens to a longer row. Where it is set, what is lost by it is told and refuses nothing.
     pub too_long: TooLong,
+    /// The largest share of the trained tokens that may be lost to cut rows and rows left out, 0 to 1; more is refused.
+    pub max_lost: f64,
     /// Sequences per optimizer step, over all ranks and micro-batches.
     pub batch_size: usize,
     /// Sequences at once on a rank; without effect where `pack_tokens` is set.
@@ -44,6 +46,10 @@ pub struct DataOptions {
     pub chat_template: Option<String>,
     /// What happens to a row that cannot be read.
     pub on_bad_row: OnBadRow,
+    /// What a row is whose answer or text is empty.
+    pub on_empty: OnEmpty,
+    /// What becomes of a conversation's tools: its `tools` column, calls of them and their answers.
+    pub tools: Tools,
     /// Directory of the temporary file that tokens go to when they are many; unset: `TMPDIR`, else
     /// `/var/tmp`.
     pub cache_dir: Option<PathBuf>,
@@ -75,17 +81,52 @@ pub enum OnBadRow {
     Drop,
 }
 
+/// What a row is whose answer or text is empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnEmpty {
+    /// A bad row, as `on_bad_row` takes them.
+    #[default]
+    Bad,
+    /// A row like others, which trains what ends it.
+    Train,
+}
+
+/// What becomes of a conversation's tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tools {
+    /// The chat template is given them; where it does not write them, the row is a bad one.
+    #[default]
+    Write,
+    /// The column is not read, and calls that the template does not write are passed over.
+    Ignore,
+}
+
 /// Which tokens of a row are trained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrainOn {
-    /// The answer, not the prompt: of a conversation the last one.
+    /// Every answer of a conversation, the completion of other rows.
     #[default]
+    Auto,
+    /// The answer, not the prompt: of a conversation the last one.
     Completion,
     /// Every turn of the assistant; needs rows with turns.
     Assistant,
     /// Every token.
     All,
+}
+
+impl TrainOn {
+    /// What it says of rows of `format`; never [`TrainOn::Auto`].
+    pub fn of(self, format: Format) -> Self {
+        match (self, format) {
+            (TrainOn::Auto, Format::Chat) => TrainOn::Assistant,
+            (TrainOn::Auto, _) => TrainOn::Completion,
+            (chosen, _) => chosen,
+        }
+    }
 }
 
 impl Default for DataOptions {
@@ -99,12 +140,15 @@ impl Default for DataOptions {
             fields: BTreeMap::new(),
             max_seq_len: 2048,
             too_long: TooLong::default(),
+            max_lost: 0.1,
             batch_size: 8,
             micro_batch: 1,
             pack_tokens: None,
             train_on: TrainOn::default(),
             chat_template: None,
             on_bad_row: OnBadRow::default(),
+            on_empty: OnEmpty::default(),
+            tools: Tools::default(),
             cache_dir: None,
             shuffle: true,
         }
@@ -147,6 +191,10 @@ impl DataOptions {
             if found > i32::MAX as usize {
                 return Err(DataError::option(key, "at most 2147483647", found));
             }
+        }
+        if !(0.0..=1.0).contains(&self.max_lost) {
+            let expected = "a share, 0 to 1";
+            return Err(DataError::option("max_lost", expected, self.max_lost));
         }
         if let Some(split) = self.eval_split {
             let whole_rows = split >= 1.0 && split.fract() == 0.0 && split <= f64::from(u32::MAX);
@@ -195,11 +243,14 @@ mod tests {
             fields = { text = "content" }
             max_seq_len = 64
             too_long = "drop"
+            max_lost = 0.25
             batch_size = 4
             micro_batch = 2
             pack_tokens = 128
             train_on = "all"
             on_bad_row = "drop"
+            on_empty = "train"
+            tools = "ignore"
             cache_dir = "cache"
             shuffle = false
         "#;
@@ -220,6 +271,9 @@ mod tests {
         assert!(refused(|o| o.max_seq_len = 1).contains("max_seq_len"));
         assert!(refused(|o| o.max_seq_len = usize::MAX).contains("max_seq_len"));
         assert!(refused(|o| o.pack_tokens = Some(0)).contains("pack_tokens"));
+        for share in [-0.1, 1.1, f64::NAN] {
+            assert!(refused(|o| o.max_lost = share).contains("max_lost"));
+        }
         for split in [0.0, -0.5, 1.5, f64::NAN, f64::INFINITY] {
             assert!(refused(|o| o.eval_split = Some(split)).contains("eval_split"));
         }

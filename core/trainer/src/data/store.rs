@@ -1,25 +1,17 @@
-//! Files -> all their rows, tokenized side by side and kept in order, in memory or a temporary file.
+//! Files -> all their rows as they are trained, kept in order, in memory or a temporary file.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
-use serde_json::{Map, Value};
-
-use super::chat_template::{self, ChatTemplate};
+use super::counts::Counts;
 use super::error::{DataError, Place};
-use super::fault::Dropped;
-use super::format::{self, Format};
+use super::file_rows::{self, ReadFile};
+use super::format::Format;
 use super::index::Index;
 use super::numbers::Numbers;
 use super::options::{DataOptions, OnBadRow, TrainOn};
-use super::row::{Outcome, Row, RowRules, UNTRAINED};
-use super::source::{Source, SourceRow};
+use super::row::{self, Outcome, Row};
+use super::special_tokens::SplitToken;
 use super::tokenizer::Vocabulary;
-
-/// Rows and bytes that are read before their tokens are computed side by side.
-const CHUNK_ROWS: usize = 2048;
-const CHUNK_BYTES: usize = 8 << 20;
 
 /// Numbers that stand before a row's tokens: how many are trained, how many there were before any
 /// were cut off, the file, and the line in two halves.
@@ -31,6 +23,12 @@ pub(super) struct Store {
     index: Index,
     pub files: Vec<FileRecord>,
     pub counts: Counts,
+    /// Special tokens that a template writes and the tokenizer splits.
+    pub split: Vec<SplitToken>,
+    /// How often those of the file in work stand in its rows.
+    split_counts: Vec<u64>,
+    /// Whether rows are counted alone, and not kept.
+    counts_alone: bool,
     /// What is wrong with the first row that was left out.
     first_fault: Option<String>,
 }
@@ -63,49 +61,8 @@ pub struct FileRecord {
     pub rows: u64,
     /// What its fields mean.
     pub format: Format,
-}
-
-/// What became of the rows of all files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Counts {
-    /// Rows in the files.
-    pub rows: u64,
-    /// Rows cut to `max_seq_len`.
-    pub truncated: u64,
-    /// Rows left out because they are longer than `max_seq_len`.
-    pub too_long: u64,
-    /// Rows left out because none of their tokens is trained.
-    pub untrained: u64,
-    /// Rows left out because they are bad.
-    pub dropped: Dropped,
-    /// Tokens of the rows that stay.
-    pub tokens: u64,
-    /// Trained ones of them: those whose label is not [`UNTRAINED`] after the shift.
-    pub trained_tokens: u64,
-}
-
-impl fmt::Display for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept = self.rows - self.too_long - self.untrained - self.dropped.total();
-        write!(
-            f,
-            "{kept} sequences of {} rows, {} tokens",
-            self.rows, self.tokens
-        )?;
-        let share = 100.0 * self.trained_tokens as f64 / (self.tokens.max(1)) as f64;
-        write!(f, ", {} trained ({share:.1} %)", self.trained_tokens)?;
-        let expected = [
-            (self.truncated, "cut to max_seq_len"),
-            (self.too_long, "left out as too long"),
-            (self.untrained, "left out without a trained token"),
-        ];
-        for (count, what) in expected.into_iter().chain(self.dropped.by_kind()) {
-            if count > 0 {
-                write!(f, ", {count} {what}")?;
-            }
-        }
-        Ok(())
-    }
+    /// What decides about the trained tokens of its rows; never `auto`. Labels of pre-tokenized rows decide alone.
+    pub train_on: TrainOn,
 }
 
 /// How far reading has come.
@@ -129,7 +86,18 @@ impl Store {
             index: Index::default(),
             files: Vec::new(),
             counts: Counts::default(),
+            split: Vec::new(),
+            split_counts: Vec::new(),
+            counts_alone: false,
             first_fault: None,
+        }
+    }
+
+    /// An empty one that counts rows and keeps none.
+    pub(super) fn counting() -> Self {
+        Store {
+            counts_alone: true,
+            ..Store::new(Path::new("."))
         }
     }
 
@@ -141,66 +109,37 @@ impl Store {
         vocabulary: &Vocabulary,
         report: &mut dyn FnMut(u64, u64),
     ) -> Result<u64, DataError> {
-        let mut source = Source::open(path, options)?;
         let rows_before = self.counts.rows;
-        let mut rules = None;
-        loop {
-            let (mut chunk, fault) = next_chunk(&mut source);
-            let ended = chunk.is_empty();
-            while rules.is_none() && !chunk.is_empty() {
-                match rules_of(&chunk[0], path, options, vocabulary) {
-                    Ok(told) => rules = Some(told),
-                    Err(fault) => {
-                        self.leave_out(fault, options)?;
-                        chunk.remove(0);
-                    }
-                }
-            }
-            if let Some(rules) = &rules {
-                let outcomes: Vec<_> = chunk
-                    .into_par_iter()
-                    .map(|row| {
-                        let line = row.line;
-                        let place = Place::new(path, line);
-                        let outcome = row.fields(&place);
-                        (line, outcome.and_then(|row| rules.read(&row, &place)))
-                    })
-                    .collect();
-                for (line, outcome) in outcomes {
-                    match outcome {
-                        Ok(outcome) => self.add(outcome, line)?,
-                        Err(fault) => self.leave_out(fault, options)?,
-                    }
-                }
-            }
-            // A fault behind the chunk waits until the rows before it are known to be sound.
-            if let Some(fault) = fault {
-                return Err(fault);
-            }
-            report(self.counts.rows, source.bytes_read());
-            if ended {
-                break;
-            }
-        }
-        let rows = self.counts.rows - rows_before;
-        let format = match rules {
-            Some(rules) => rules.format,
-            None if rows > 0 => options.format,
-            None => {
-                return Err(DataError::EmptyFile {
-                    path: path.to_path_buf(),
-                });
+        let mut told = |rows, bytes| report(rows_before + rows, bytes);
+        let mut take = |line, row: Result<Row, DataError>| {
+            let cut = row.and_then(|row| row::cut(row, options, || Place::new(path, line)));
+            match cut {
+                Ok(outcome) => self.add(outcome, line),
+                Err(fault) => self.leave_out(fault, options),
             }
         };
-        let (sha256, bytes) = source.finish(path)?;
-        self.files.push(FileRecord {
-            path: path.to_path_buf(),
-            bytes,
-            sha256,
-            rows,
-            format,
-        });
+        let file = file_rows::read(path, options, vocabulary, &mut take, &mut told)?;
+        let bytes = file.record.bytes;
+        self.end_file(file);
         Ok(bytes)
+    }
+
+    /// Takes note of a file that could not be read to its end.
+    pub(super) fn give_file_up(&mut self) {
+        self.split_counts.clear();
+    }
+
+    /// Takes note of a file whose rows were added.
+    pub(super) fn end_file(&mut self, file: ReadFile) {
+        self.files.push(file.record);
+        let counts = std::mem::take(&mut self.split_counts);
+        for (mut split, count) in file.split.into_iter().zip(counts) {
+            split.count = count;
+            match self.split.iter_mut().find(|one| one.is_as(&split)) {
+                Some(one) => one.count += count,
+                None => self.split.push(split),
+            }
+        }
     }
 
     /// Counts a bad row, or hands its fault back where bad rows are errors.
@@ -216,28 +155,35 @@ impl Store {
     }
 
     pub(super) fn add(&mut self, outcome: Outcome, line: u64) -> Result<(), DataError> {
-        self.counts.rows += 1;
-        let Outcome::Kept(row) = outcome else {
-            self.counts.too_long += 1;
-            return Ok(());
+        let counts = &mut self.counts;
+        counts.rows += 1;
+        let row = match outcome {
+            Outcome::Kept(row) => row,
+            Outcome::TooLong(row) => {
+                counts.longest = counts.longest.max(row.full_length as u64);
+                counts.too_long += 1;
+                counts.lost.too_long += row.full_trained as u64;
+                return Ok(());
+            }
         };
+        counts.longest = counts.longest.max(row.full_length as u64);
+        let (trained, full_trained) = (row.trained(), row.full_trained);
+        if trained == 0 {
+            match full_trained {
+                0 => counts.untrained += 1,
+                _ => counts.prompt_fills += 1,
+            }
+            counts.lost.prompt_fills += full_trained as u64;
+            return Ok(());
+        }
+        counts.lost.truncated += (full_trained - trained) as u64;
         let Row {
             tokens,
             labels,
             full_length,
+            kind,
+            ..
         } = row;
-        let trained = match &labels {
-            Some(labels) => labels
-                .iter()
-                .skip(1)
-                .filter(|&&label| label != UNTRAINED)
-                .count(),
-            None => tokens.len().saturating_sub(1),
-        };
-        if trained == 0 {
-            self.counts.untrained += 1;
-            return Ok(());
-        }
         if self.index.len() >= u32::MAX as usize {
             return Err(DataError::TooManyRows {
                 expected: u64::from(u32::MAX),
@@ -247,6 +193,18 @@ impl Store {
         self.counts.truncated += u64::from(full_length > tokens.len());
         self.counts.tokens += tokens.len() as u64;
         self.counts.trained_tokens += trained as u64;
+        let whole = labels.is_none();
+        self.counts
+            .trains
+            .add(kind.format, kind.train_on, kind.answers, whole);
+        let split = kind.split.len().max(self.split_counts.len());
+        self.split_counts.resize(split, 0);
+        for (sum, count) in self.split_counts.iter_mut().zip(&kind.split) {
+            *sum += u64::from(*count);
+        }
+        if self.counts_alone {
+            return Ok(());
+        }
         self.index.push(HEADER, tokens.len(), labels.is_some());
         // Lengths are those of rows held in memory, of at most 2^26 bytes: they fit.
         self.numbers.extend(&[
@@ -265,6 +223,7 @@ impl Store {
     /// # Errors
     /// Where nothing is left to train on, or most rows were bad.
     pub(super) fn finish(&mut self) -> Result<(), DataError> {
+        self.counts.finish();
         let counts = self.counts;
         let dropped = counts.dropped.total();
         if let Some(first) = self.first_fault.take()
@@ -280,6 +239,7 @@ impl Store {
             return Err(DataError::NothingTrained {
                 rows: counts.rows,
                 untrained: counts.untrained,
+                prompt_fills: counts.prompt_fills,
                 too_long: counts.too_long,
                 dropped,
             });
@@ -344,85 +304,9 @@ fn origin(header: &[i32]) -> Origin {
     }
 }
 
-/// The next rows, and the fault that ended them early.
-fn next_chunk(source: &mut Source) -> (Vec<SourceRow>, Option<DataError>) {
-    let (mut chunk, mut bytes) = (Vec::new(), 0);
-    while chunk.len() < CHUNK_ROWS && bytes < CHUNK_BYTES {
-        match source.next_row() {
-            Ok(Some(row)) => {
-                bytes += row.bytes();
-                chunk.push(row);
-            }
-            Ok(None) => break,
-            Err(fault) => return (chunk, Some(fault)),
-        }
-    }
-    (chunk, None)
-}
-
-/// How a file's rows are read, told from its first row.
-fn rules_of<'a>(
-    first: &SourceRow,
-    path: &Path,
-    options: &'a DataOptions,
-    vocabulary: &'a Vocabulary,
-) -> Result<RowRules<'a>, DataError> {
-    let place = Place::new(path, first.line);
-    let row = first.peek(&place)?;
-    let format = match options.format {
-        Format::Auto => format::tell(&row, &options.fields, &place)?,
-        chosen => chosen,
-    };
-    let labelled =
-        format == Format::InputIds && row.contains_key(format::renamed(&options.fields, "labels"));
-    let template = match has_turns(format, &row, options) {
-        true => Some(open_template(path, options, vocabulary)?),
-        false => None,
-    };
-    if options.train_on == TrainOn::Assistant && !labelled && template.is_none() {
-        return Err(DataError::TrainOn {
-            path: path.to_path_buf(),
-            format,
-        });
-    }
-    Ok(RowRules {
-        options,
-        format,
-        tokenizer: match format {
-            Format::InputIds => None,
-            _ => Some(vocabulary.tokenizer()?),
-        },
-        template,
-        vocab_size: vocabulary.size(),
-    })
-}
-
-/// Whether the rows like `row` are turns, or become turns because a template is asked for.
-fn has_turns(format: Format, row: &Map<String, Value>, options: &DataOptions) -> bool {
-    let prompt = row.get(format::renamed(&options.fields, "prompt"));
-    match format {
-        Format::Auto | Format::Text | Format::InputIds => false,
-        Format::Chat => true,
-        Format::PromptCompletion if prompt.is_some_and(Value::is_array) => true,
-        Format::Alpaca | Format::PromptCompletion => options.chat_template.is_some(),
-    }
-}
-
-fn open_template(
-    path: &Path,
-    options: &DataOptions,
-    vocabulary: &Vocabulary,
-) -> Result<ChatTemplate, DataError> {
-    let choice = options.chat_template.as_deref();
-    let opened = ChatTemplate::open(vocabulary.directory(), choice)?;
-    opened.ok_or_else(|| DataError::NoTemplate {
-        path: path.to_path_buf(),
-        known: chat_template::names(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::row::Kind;
     use super::*;
 
     /// Rows of all kinds, kept in a store that holds at most `limit` numbers in memory.
@@ -434,8 +318,7 @@ mod tests {
             let labels = (row % 3 == 0).then(|| tokens.iter().map(|token| token - 1).collect());
             let outcome = Outcome::Kept(Row {
                 full_length: tokens.len() + (row % 5) as usize,
-                tokens,
-                labels,
+                ..Row::new(tokens, labels, Kind::default())
             });
             let line = 1 + row as u64 * 0x1_0000_0001;
             store.add(outcome, line).unwrap();

@@ -128,6 +128,14 @@ impl TextTokenizer {
             .any(|token| text.ends_with(token.as_str()))
     }
 
+    /// Tokens that `text` becomes where there is none for it alone.
+    pub(super) fn pieces(&self, text: &str) -> Option<usize> {
+        let ids = self.encode_rendered(text).ok()?;
+        let own = self.inner.token_to_id(text);
+        let alone = own.is_some_and(|own| ids.contains(&(own as i32)));
+        (!alone).then_some(ids.len())
+    }
+
     /// The token with this id, as it stands in the vocabulary.
     pub fn token(&self, id: i32) -> Option<String> {
         self.inner.id_to_token(u32::try_from(id).ok()?)

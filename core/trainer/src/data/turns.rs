@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::chat_template::{ChatTemplate, Message};
+use super::chat_template::{ChatTemplate, Turns};
 use super::conversation::ASSISTANT;
 use super::options::TrainOn;
 use super::tokenizer::TextTokenizer;
@@ -19,31 +19,32 @@ pub(super) struct Rendered {
     pub trained: Option<Vec<Range<usize>>>,
 }
 
-/// Renders `messages`; the answers from `completion_from` on are the completion.
+/// Renders `turns`; the answers from `completion_from` on are the completion.
 ///
 /// # Errors
 /// What the template raises, or which of its renderings do not fit together.
 pub(super) fn render(
     template: &ChatTemplate,
     tokenizer: &TextTokenizer,
-    messages: &[Message],
+    turns: Turns<'_>,
     completion_from: usize,
     train_on: TrainOn,
 ) -> Result<Rendered, String> {
-    let text = template.text(messages, false)?;
+    let messages = turns.messages;
+    let text = template.text(turns, false)?;
     let first = match train_on {
         TrainOn::All => {
             let trained = None;
             return Ok(Rendered { text, trained });
         }
         TrainOn::Assistant => 0,
-        TrainOn::Completion => completion_from,
+        TrainOn::Auto | TrainOn::Completion => completion_from,
     };
     let trained = match template.marks_generation() {
-        true => marked(template, messages, first, &text)?,
+        true => marked(template, turns, first, &text)?,
         false => (first..messages.len())
             .filter(|&turn| messages[turn].role == ASSISTANT)
-            .map(|turn| answer(template, tokenizer, messages, turn, &text))
+            .map(|turn| answer(template, tokenizer, turns, turn, &text))
             .collect::<Result<_, _>>()?,
     };
     Ok(Rendered {
@@ -55,16 +56,16 @@ pub(super) fn render(
 /// What `{% generation %}` encloses in the turns from `first` on.
 fn marked(
     template: &ChatTemplate,
-    messages: &[Message],
+    turns: Turns<'_>,
     first: usize,
     text: &str,
 ) -> Result<Vec<Range<usize>>, String> {
-    let (unmarked, mut spans) = template.generated(messages)?;
+    let (unmarked, mut spans) = template.generated(turns)?;
     if unmarked != text {
         return Err("the template measures what {% generation %} encloses".into());
     }
-    if first > 0 && first < messages.len() {
-        let before = template.generated(&messages[..first])?.1.len();
+    if first > 0 && first < turns.messages.len() {
+        let before = template.generated(turns.first(first))?.1.len();
         spans.drain(..before.min(spans.len()));
     }
     Ok(spans)
@@ -74,14 +75,14 @@ fn marked(
 fn answer(
     template: &ChatTemplate,
     tokenizer: &TextTokenizer,
-    messages: &[Message],
+    turns: Turns<'_>,
     turn: usize,
     text: &str,
 ) -> Result<Range<usize>, String> {
-    let prompt = template.text(&messages[..turn], true)?;
-    let until = match turn + 1 == messages.len() {
+    let prompt = template.text(turns.first(turn), true)?;
+    let until = match turn + 1 == turns.messages.len() {
         true => text.to_owned(),
-        false => template.text(&messages[..=turn], false)?,
+        false => template.text(turns.first(turn + 1), false)?,
     };
     for (part, what) in [(&prompt, "before"), (&until, "up to")] {
         if !text.starts_with(part.as_str()) {

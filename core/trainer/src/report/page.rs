@@ -61,6 +61,9 @@ pub fn render(report: &Report) -> String {
         verdict_name => report.reading.verdict.name(),
         sentences => report.reading.sentences,
         rules => reading::RULES,
+        rows_trained => report.rows.trained,
+        rows_told => report.rows.sentences(),
+        rows_lost => report.rows.table(),
         tiles => report.headline.tiles([
             report.memory.observed_peak_bytes,
             report.memory.planned_peak_bytes,

@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
 
 use crate::Error;
+use crate::data::{Counts, SplitToken};
 use crate::files::{FileKind, read_regular_text};
 use crate::plan::MemoryPlan;
 use crate::registry::PluginIdentity;
@@ -64,6 +65,12 @@ pub struct DataRecord {
     pub files: Option<Vec<DataFile>>,
     /// Files that were held out.
     pub eval_files: Option<Vec<DataFile>>,
+    /// What became of the rows of the files that were trained on.
+    pub counts: Option<Counts>,
+    /// The same of the held-out files, where they are files of their own.
+    pub eval_counts: Option<Counts>,
+    /// Special tokens that the chat template writes and the tokenizer splits.
+    pub split_tokens: Option<Vec<SplitToken>>,
     /// Steps of the whole run.
     pub total_steps: Option<u64>,
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Ground;
+use super::{Ground, telling};
 use crate::Error;
-use crate::bytes::Bytes;
-use crate::data::{Dataset, Horizon, Progress, Schedule, Vocabulary};
+use crate::config::Origin;
+use crate::data::{Dataset, Horizon, Progress, Schedule, TooLongIs, Vocabulary};
 use crate::generate::Questions;
 use crate::observer::{Event, Observer};
 use crate::plan::Purpose;
@@ -37,7 +37,7 @@ impl Rows {
     /// Reads the files that the config names.
     ///
     /// # Errors
-    /// The first fault in the order of the files and rows.
+    /// The first fault in the order of the files and rows; more of them lost than `data.max_lost` allows.
     pub(super) fn read(
         ground: &Ground<'_>,
         purpose: Purpose,
@@ -74,9 +74,21 @@ impl Rows {
             Purpose::Train => "training",
             Purpose::Evaluate | Purpose::Generate => "evaluation",
         };
-        let held_out = eval.iter().flat_map(|eval| notes(eval, "held-out"));
-        for note in notes(&train, which).into_iter().chain(held_out) {
-            observer.observe(&Event::Note(&note));
+        let too_long = match ground.resolved.origin("data.too_long") {
+            Origin::Default => TooLongIs::Default,
+            _ => TooLongIs::Chosen,
+        };
+        let own_files = eval.iter().filter(|eval| !eval.shares_files(&train));
+        let parts =
+            std::iter::once((&train, which)).chain(own_files.map(|eval| (eval, "held-out")));
+        for (rows, which) in parts.clone() {
+            rows.counts().check_lost(which, data, too_long)?;
+        }
+        for (rows, which) in parts {
+            telling::tell(rows, which, observer);
+        }
+        if purpose == Purpose::Train {
+            observer.observe(&Event::Note(&telling::trained(&train, data.train_on)));
         }
         Ok(Rows {
             train,
@@ -141,22 +153,4 @@ impl Rows {
             tokenizer_sha256,
         })
     }
-}
-
-/// What became of rows that were not taken as they are.
-fn notes(dataset: &Dataset, which: &str) -> Vec<String> {
-    let counts = dataset.counts();
-    let expected = [
-        (counts.truncated, "cut to data.max_seq_len"),
-        (counts.too_long, "left out: longer than data.max_seq_len"),
-        (counts.untrained, "left out: no trained token"),
-    ];
-    let kinds = expected.into_iter().chain(counts.dropped.by_kind());
-    let notes = kinds
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} of {} {which} rows {what}", counts.rows));
-    let file = Some(dataset.file_bytes()).filter(|bytes| *bytes > 0);
-    let file =
-        file.map(|bytes| format!("{} of {which} tokens are in a temporary file", Bytes(bytes)));
-    notes.chain(file).collect()
 }

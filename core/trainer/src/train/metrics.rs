@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::Error;
+use crate::data::Counts;
 use crate::files;
 
 /// The file `metrics.jsonl`: a line is there whole or not at all.
@@ -25,6 +26,23 @@ impl Metrics {
     pub(super) fn go_on(path: &Path, earlier: &Path) -> Result<Self, Error> {
         files::copy_file(earlier, path)?;
         Metrics::open(path, OpenOptions::new().append(true).open(path))
+    }
+
+    /// Begins with what became of the rows, where some are not trained as they are in the files.
+    pub(super) fn headed(mut self, counts: Counts) -> Result<Self, Error> {
+        /// A line of `metrics.jsonl`.
+        #[derive(Serialize)]
+        struct Line {
+            step: u64,
+            data: Counts,
+        }
+        if !counts.reasons().is_empty() {
+            self.append(&Line {
+                step: 0,
+                data: counts,
+            })?;
+        }
+        Ok(self)
     }
 
     fn open(path: &Path, file: io::Result<File>) -> Result<Self, Error> {

@@ -206,6 +206,7 @@ impl<'a> Run<'a> {
             eval_after: progress.eval_after.clone(),
             finished_before: false,
             swaps: swaps.collect(),
+            counts: runner.data.train.dataset().counts(),
             saved,
         })
     }
@@ -282,7 +283,7 @@ fn begin<'a>(
     // Only now: what is refused leaves the directory free for the next attempt.
     let metrics = directory.file("metrics.jsonl");
     let metrics = match &beginning.checkpoint {
-        None => Metrics::create(&metrics)?,
+        None => Metrics::create(&metrics)?.headed(data.train.dataset().counts())?,
         Some(checkpoint) => Metrics::go_on(&metrics, &checkpoint.metrics())?,
     };
     let progress = beginning.progress();

@@ -6,7 +6,9 @@ use espalier_trainer::config::Sources;
 use super::ConfigArguments;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  host data show --data train.jsonl --model models/llama")]
+#[command(after_help = "Examples:\n  \
+    host data show --data train.jsonl --model models/llama\n  \
+    host data doctor --data train.jsonl --model models/llama")]
 pub struct DataArguments {
     #[command(subcommand)]
     pub command: DataCommand,
@@ -16,13 +18,13 @@ pub struct DataArguments {
 pub enum DataCommand {
     /// Show rows as the trainer sees them: their tokens, and which of them are trained
     Show(ShowArguments),
+    /// Find all that is wrong with rows at once: bad rows, what is cut off, what is not trained
+    Doctor(RowDoctorArguments),
 }
 
+/// Which rows, and how they are read.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    host data show --data train.jsonl --model models/llama\n  \
-    host data show --data chats.parquet --model models/llama --chat-template chatml --rows 10 --set data.train_on='\"assistant\"'")]
-pub struct ShowArguments {
+pub struct RowArguments {
     #[command(flatten)]
     config: ConfigArguments,
     /// Model directory, as Hugging Face lays it out
@@ -37,6 +39,15 @@ pub struct ShowArguments {
     /// Chat template: a shipped one (llama2, llama3, mistral, chatml, zephyr), `tokenizer` or a file
     #[arg(long, value_name = "NAME|FILE")]
     chat_template: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    host data show --data train.jsonl --model models/llama\n  \
+    host data show --data chats.parquet --model models/llama --chat-template chatml --rows 10 --set data.train_on='\"assistant\"'")]
+pub struct ShowArguments {
+    #[command(flatten)]
+    pub source: RowArguments,
     /// Rows to show, the first ones
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub rows: usize,
@@ -45,7 +56,23 @@ pub struct ShowArguments {
     pub json: bool,
 }
 
-impl ShowArguments {
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    host data doctor --data train.jsonl --model models/llama\n  \
+    host data doctor --config run.toml --set data.max_seq_len=1024 --json\n\n\
+    Exit code 3 where something would stop a run, 0 otherwise.")]
+pub struct RowDoctorArguments {
+    #[command(flatten)]
+    pub source: RowArguments,
+    /// Bad rows to list, the first ones
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub rows: usize,
+    /// Print all that is found as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl RowArguments {
     /// All layers, the flags last.
     pub fn sources(&self) -> Sources {
         let mut sources = self.config.sources();

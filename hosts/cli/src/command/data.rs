@@ -1,29 +1,30 @@
-//! `host data`: rows as the trainer sees them.
+//! `host data`: rows as the trainer sees them, and what is wrong with them.
+
+mod doctor;
 
 use std::io::{self, IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result};
-use espalier_trainer::config::{Config, Need, resolve};
-use espalier_trainer::data::{Dataset, Preview, ShownToken, Vocabulary};
+use espalier_trainer::config::{Config, Need, ResolvedConfig, resolve};
+use espalier_trainer::data::{Dataset, Preview, ShownToken, Vocabulary, split_told};
 use espalier_trainer::error::Error;
 use espalier_trainer::files::ModelDirectory;
 use espalier_trainer::threads::HostServices;
 use serde_json::json;
 
-use crate::arguments::{DataCommand, ShowArguments};
+use crate::arguments::{DataCommand, RowArguments, ShowArguments};
 
 /// Runs a command about data.
 pub fn run(command: &DataCommand, out: &mut dyn Write) -> Result<()> {
     match command {
         DataCommand::Show(arguments) => show(arguments, out),
+        DataCommand::Doctor(arguments) => doctor::run(arguments, out),
     }
 }
 
 fn show(arguments: &ShowArguments, out: &mut dyn Write) -> Result<()> {
-    let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
-    let needs = [Need::Model, Need::Data];
-    resolved.require(&needs).map_err(Error::from)?;
+    let resolved = resolved(&arguments.source)?;
     let config = resolved.config();
     let vocabulary = vocabulary(config)?;
     let services = HostServices::start(config.run.threads)?;
@@ -34,7 +35,12 @@ fn show(arguments: &ShowArguments, out: &mut dyn Write) -> Result<()> {
         .collect::<Result<Vec<_>, _>>()
         .map_err(Error::from)?;
     if arguments.json {
-        let shown = json!({"counts": dataset.counts(), "files": dataset.files(), "rows": rows});
+        let shown = json!({
+            "counts": dataset.counts(),
+            "files": dataset.files(),
+            "split_tokens": dataset.split_tokens(),
+            "rows": rows,
+        });
         serde_json::to_writer(&mut *out, &shown)?;
         writeln!(out)?;
         return Ok(());
@@ -46,8 +52,21 @@ fn show(arguments: &ShowArguments, out: &mut dyn Write) -> Result<()> {
     for row in &rows {
         print(row, &marks, out)?;
     }
-    writeln!(out, "{}", dataset.counts())?;
+    let counts = dataset.counts();
+    writeln!(out, "{counts}")?;
+    writeln!(out, "trains {}", counts.trains)?;
+    if let Some(text) = split_told(dataset.split_tokens()) {
+        writeln!(out, "warning: {text}")?;
+    }
     Ok(())
+}
+
+/// The config of a command that needs a model and rows.
+fn resolved(arguments: &RowArguments) -> Result<ResolvedConfig> {
+    let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
+    let needs = [Need::Model, Need::Data];
+    resolved.require(&needs).map_err(Error::from)?;
+    Ok(resolved)
 }
 
 fn vocabulary(config: &Config) -> Result<Vocabulary> {

@@ -50,5 +50,9 @@ fn print(found: &Evaluation, out: &mut dyn Write) -> std::io::Result<()> {
         out,
         "{} sequences, {} tokens, {} of them counted, {:.1} s, {:.0} tokens/s",
         found.sequences, found.tokens, found.trained_tokens, found.secs, found.tokens_per_sec
-    )
+    )?;
+    match found.counts.reasons().is_empty() {
+        true => Ok(()),
+        false => writeln!(out, "rows: {}", found.counts),
+    }
 }

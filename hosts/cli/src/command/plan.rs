@@ -11,6 +11,7 @@ use espalier_trainer::session::{Commons, Session};
 use espalier_trainer::stop::StopFlag;
 
 use crate::arguments::PlanArguments;
+use crate::progress::Warnings;
 
 /// Makes the plan and prints it.
 pub fn run(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
@@ -31,7 +32,7 @@ pub fn run(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
         (auto, resolved) = (Some(found), chosen);
     }
     let commons = Commons::start(resolved.config(), &StopFlag::new())?;
-    let session = Session::open_to_plan(&resolved, preset, asked.assumed, &commons, &Unobserved)?;
+    let session = Session::open_to_plan(&resolved, preset, asked.assumed, &commons, &Warnings)?;
     let report = PlanReport {
         auto,
         ..PlanReport::of(&session, resolved.config(), &asked)?

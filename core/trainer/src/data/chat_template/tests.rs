@@ -140,16 +140,16 @@ fn generation_tags_mark_bytes_and_change_no_text() {
                   {% generation %}\n {{- m.content }}é.\n{%- endgeneration %}\n!{% endif %}{% endfor %}";
     let template = of(source);
     assert!(template.marks_generation() && !of("{{ generation }}").marks_generation());
-    let text = template.text(&turns(), false).unwrap();
+    let text = template.text(turns()[..].into(), false).unwrap();
     assert_eq!(text, "user:assistant:a\nbé.!");
-    let (unmarked, spans) = template.generated(&turns()).unwrap();
+    let (unmarked, spans) = template.generated(turns()[..].into()).unwrap();
     assert_eq!(unmarked, text);
     assert_eq!((spans.len(), &spans[0]), (1, &(15..21)));
     assert_eq!(&text[spans[0].clone()], "a\nbé.");
     let marked = [Message::new("assistant", "a\u{FDD0}b")];
     assert!(
         template
-            .generated(&marked)
+            .generated(marked[..].into())
             .unwrap_err()
             .contains("noncharacter")
     );

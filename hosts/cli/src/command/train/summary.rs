@@ -23,6 +23,9 @@ pub fn lines(summary: &RunSummary, program: &str) -> String {
     if let Some(before) = &summary.eval_before {
         lines.extend(held_out(before, summary.eval_after.as_ref()));
     }
+    if !summary.counts.reasons().is_empty() {
+        lines.push(format!("rows      {}", summary.counts));
+    }
     for swap in &summary.swaps {
         lines.push(format!("swapped   {}", swap.shown()));
     }
@@ -72,6 +75,8 @@ fn held_out(before: &EvalMetrics, after: Option<&EvalMetrics>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use espalier_trainer::data::{Counts, Lost};
+
     use super::*;
 
     #[test]
@@ -95,6 +100,17 @@ mod tests {
             eval_after: Some(after),
             finished_before: false,
             swaps: Vec::new(),
+            counts: Counts {
+                rows: 9,
+                truncated: 2,
+                tokens: 100,
+                trained_tokens: 75,
+                lost: Lost {
+                    truncated: 25,
+                    ..Lost::default()
+                },
+                ..Counts::default()
+            },
             saved: "my runs/first/adapter".into(),
         };
         let expected = "\
@@ -102,6 +118,7 @@ mod tests {
   held-out loss        5.7539 -> 4.4092
   perplexity           315.43 -> 82.20
   token accuracy        9.3 % -> 21.9 %
+rows      9 sequences of 9 rows, 100 tokens, 75 trained (75.0 %), 2 cut to data.max_seq_len; 25.0 % of the trained tokens are lost
 saved     my runs/first/adapter
 next      host generate --run 'my runs/first' --prompt \"...\"
 ";

@@ -1,0 +1,71 @@
+//! Rows that were read -> what their user is told of them: what is trained, and what is lost.
+
+use crate::bytes::Bytes;
+use crate::data::{Dataset, TOLD_LOST, TrainOn, grouped, percent, split_told};
+use crate::observer::{Event, Observer};
+
+/// Tells what became of `rows`, the `which` ones; much of it so that it is not missed.
+pub(super) fn tell(rows: &Dataset, which: &str, observer: &dyn Observer) {
+    let counts = rows.counts();
+    if !counts.reasons().is_empty() {
+        let lost = match counts.lost.total() {
+            0 => "none of the trained tokens is lost".to_owned(),
+            lost => format!(
+                "{} of the trained tokens are lost",
+                percent(counts.share(lost))
+            ),
+        };
+        let text = format!("of {} {which} rows {}; {lost}", counts.rows, counts.told());
+        match counts.tells() {
+            true => observer.observe(&Event::Warning(&text)),
+            false => observer.observe(&Event::Note(&text)),
+        }
+    }
+    if let Some(text) = split_told(rows.split_tokens()) {
+        match rows.split_tokens().iter().any(|one| one.ends_answers) {
+            true => observer.observe(&Event::Warning(&text)),
+            // Some models are made so: zephyr's turns begin with plain text.
+            false => observer.observe(&Event::Note(&text)),
+        }
+    }
+    let trains = counts.trains;
+    if trains.last_alone > 0 {
+        observer.observe(&Event::Warning(&format!(
+            "of {} conversations the last answer alone is trained: the chat template writes their earlier answers \
+             otherwise once more turns follow; mark answers with {{% generation %}} in it, or set data.train_on = \
+             \"completion\" to say so",
+            grouped(trains.last_alone)
+        )));
+    }
+    if trains.empty_answers > 0 {
+        let text = format!(
+            "{} answers of {which} conversations are empty and train nothing but their end; correct or remove them",
+            grouped(trains.empty_answers)
+        );
+        let answers = (trains.answers + trains.completions).max(1);
+        match trains.empty_answers as f64 / answers as f64 > TOLD_LOST {
+            true => observer.observe(&Event::Warning(&text)),
+            false => observer.observe(&Event::Note(&text)),
+        }
+    }
+    let bytes = rows.file_bytes();
+    if bytes > 0 {
+        let text = format!("{} of {which} tokens are in a temporary file", Bytes(bytes));
+        observer.observe(&Event::Note(&text));
+    }
+}
+
+/// What is trained of the rows, in one line.
+pub(super) fn trained(rows: &Dataset, chosen: TrainOn) -> String {
+    let counts = rows.counts();
+    let trains = counts.trains;
+    let other = match chosen == TrainOn::Auto && trains.answers > trains.conversations {
+        true => " (data.train_on = \"completion\" trains the last answer alone)",
+        false => "",
+    };
+    format!(
+        "trains {trains}: {} of {} tokens{other}",
+        grouped(counts.trained_tokens),
+        grouped(counts.tokens)
+    )
+}
