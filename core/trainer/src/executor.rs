@@ -24,6 +24,7 @@ use espalier_interface::{Device, DeviceInfo, PluginError, Quantizer, Stream};
 
 use crate::data::MicroBatch;
 use crate::error::{BackendCall, Result};
+use crate::measure;
 use crate::params::{Dtypes, Param};
 use crate::plan::{Generation, RunPlan};
 use crate::program::Program;
@@ -177,6 +178,14 @@ impl Executor {
     /// Bytes that the device holds for the run.
     pub fn device_bytes(&self) -> u64 {
         self.storage.bytes()
+    }
+
+    /// Operations a second of the device's own product, timed between two steps in the memory that a step works in; nothing
+    /// where that is too small, or the device refuses.
+    pub fn product_rate(&self) -> Option<f64> {
+        let (device, room) = (self.device.as_ref(), self.storage.arena());
+        let rate = measure::gemm_rate_within(device, self.dtypes.compute, room);
+        rate.ok().flatten()
     }
 
     /// Runs a micro-batch through the schedule. Gradients are added to those of the step so far.

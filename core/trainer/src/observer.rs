@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bytes::Bytes;
 use crate::generate::ExactMatch;
+use crate::plan::WorldMemory;
 
 /// Watches a run. Called from the thread that drives it, so an observer should be quick.
 pub trait Observer: Send + Sync {
@@ -102,10 +103,12 @@ pub struct PlanSummary {
     pub num_trained_params: u64,
     /// Optimizer steps of the run.
     pub total_steps: u64,
-    /// Planned peak of host memory.
+    /// Planned peak of a process's host memory, all its ranks together.
     pub peak_host_bytes: Bytes,
-    /// Planned peak of device memory; 0 where the device is the host.
+    /// Planned peak of each rank's device memory; 0 where the device is the host.
     pub peak_device_bytes: Bytes,
+    /// What ranks, processes and machines hold.
+    pub memory: WorldMemory,
 }
 
 /// One step, as a line of `metrics.jsonl`.
@@ -129,8 +132,8 @@ pub struct StepMetrics {
     pub peak_host_bytes: u64,
     /// Most device memory the process has held; 0 where the device is the host.
     pub peak_device_bytes: u64,
-    /// The model's FLOPs, recompute not counted, over what the device could have done in the
-    /// step's time at its measured GEMM rate; unset where that is not known.
+    /// The share of peak: the model's FLOPs, recompute not counted, over what the devices could have done in the
+    /// step's time at their measured GEMM rate; unset where that is not known.
     pub speed_of_light: Option<f64>,
 }
 

@@ -5,6 +5,7 @@ pub mod assumed;
 pub mod auto;
 pub mod flops;
 mod host_memory;
+mod idle;
 mod moved;
 pub mod report;
 pub mod speeds;
@@ -12,6 +13,7 @@ pub mod table;
 mod text;
 mod timeline;
 mod work;
+mod world_memory;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -39,12 +41,14 @@ pub use assumed::Assumed;
 pub use auto::{Auto, Search};
 pub use flops::Flops;
 pub use host_memory::HostMemory;
+pub use idle::IdleRanks;
 pub use moved::{Moved, Mover};
 pub use report::{Asked, PlanReport};
 pub use speeds::{GivenSpeeds, Speeds};
 pub use table::MemoryPlan;
 pub use timeline::{StepTime, Timeline};
 pub use work::Work;
+pub use world_memory::WorldMemory;
 
 /// The most that a micro-batch of the run holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::checkpoint::CONFIG_VERSION;
 use crate::config::ResolvedConfig;
 use crate::data::Schedule;
 use crate::files::{self, AdapterDirectory, FileHash};
-use crate::plan::RunPlan;
+use crate::plan::{RunPlan, WorldMemory};
 use crate::select::PackedCheckpoint;
 use crate::session::Session;
 
@@ -60,6 +60,7 @@ pub fn describe(
             "eval_counts": eval_counts,
             "split_tokens": data.map(|data| data.train.dataset().split_tokens()),
             "total_steps": data.map(|data| data.train.total_steps()),
+            "steps_per_epoch": data.map(|data| data.train.steps_per_epoch()),
             "first_step_sha256": data.map(|data| first_step_sha256(&data.train)).transpose()?.flatten(),
         },
         "plan_sha256": plan_sha256(&session.plan),
@@ -74,6 +75,8 @@ pub fn describe(
             "gemm_flops_per_sec": gemm_rate,
         },
         "memory": session.plan.memory,
+        "world_memory": WorldMemory::of(&session.plan),
+        "idle_ranks": session.idle_ranks(config),
     }))
 }
 

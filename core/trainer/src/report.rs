@@ -5,13 +5,16 @@
 //! any time, of a run that goes on too.
 
 pub(crate) mod axis;
+mod change;
 pub(crate) mod chart;
 mod charts;
 pub(crate) mod course;
+mod facts;
 mod headline;
 pub(crate) mod memory;
 pub(crate) mod number;
 pub(crate) mod page;
+mod peak;
 mod reading;
 pub(crate) mod record;
 mod rows;
@@ -23,6 +26,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Serialize;
 
 use crate::Error;
+use crate::compare::record::{DocumentLoss, HeldOut, held_out_file};
 use crate::files::write_atomically;
 use crate::observer::{Event, Observer};
 use crate::swap::SwapRecord;
@@ -31,10 +35,13 @@ use chart::Chart;
 use course::Course;
 use record::Record;
 
+pub use change::{Basis, Change, RowOrder, Told};
 pub use course::EvalPoint;
+pub use facts::{Clipping, Ends, Facts, NotFinite, Turn, Verdict};
 pub use headline::Headline;
 pub use memory::Memory;
-pub use reading::{Reading, Verdict};
+pub use peak::SharesOfPeak;
+pub use reading::Reading;
 pub use rows::{Part, Rows};
 pub use usage::Usage;
 
@@ -52,6 +59,8 @@ pub struct Report {
     pub identity: String,
     /// The run in words.
     pub reading: Reading,
+    /// What the words follow from.
+    pub facts: Facts,
     /// Its headline numbers.
     pub headline: Headline,
     /// All evaluations.
@@ -60,6 +69,8 @@ pub struct Report {
     pub swaps: Vec<SwapRecord>,
     /// What became of the rows.
     pub rows: Rows,
+    /// Shares of the devices' peak, and how that is known.
+    pub peak: SharesOfPeak,
     /// Memory as planned and as observed.
     pub memory: Memory,
     /// Curves by step, thinned to what a screen can show.
@@ -81,18 +92,25 @@ impl Report {
     pub fn of(directory: &Path) -> Result<Self, Error> {
         let record = Record::read(directory)?;
         let course = Course::read(&directory.join("metrics.jsonl"))?;
-        let clip_norm = record.value("optim.clip_norm").and_then(|v| v.as_f64());
-        let planned = record.data.total_steps;
+        let facts = Facts::of(&course, &record, &|step| held_out(directory, step));
         let first = course.evals.first().map(|eval| eval.step);
         let first = first.or(course.steps.first().map(|step| step.step));
         let last = course.steps.last().map_or(0, |step| step.step);
-        let memory = Memory::new(record.memory, course.peak_bytes());
+        let peak = SharesOfPeak::of(&course, &record.machine);
+        let memory = Memory::new(&record, course.peak_bytes());
+        // One rank's plan is no measure of what several hold.
+        let planned = match memory.unplanned_ranks {
+            None => Some(memory.planned_peak_bytes),
+            Some(_) => None,
+        };
         Ok(Report {
             title: title(&record),
             identity: record.identity(),
-            reading: reading::read(&course, planned, clip_norm.unwrap_or_default()),
-            headline: Headline::new(&course, &record),
-            charts: charts::charts(&course, memory.planned_peak_bytes),
+            reading: reading::read(&facts),
+            headline: Headline::new(&course, &record, &facts, &peak),
+            facts,
+            charts: charts::charts(&course, &peak, planned),
+            peak,
             memory,
             usages: usage::usages(directory, &record),
             rows: Rows::of(&record.data),
@@ -115,6 +133,13 @@ impl Report {
     pub fn write(&self, directory: &Path) -> Result<PathBuf, Error> {
         write(self, &self.to_html(), directory)
     }
+}
+
+/// Each held-out row's loss after `step` steps, where the run left it.
+fn held_out(run: &Path, step: u64) -> Option<Vec<DocumentLoss>> {
+    let bytes = std::fs::read(held_out_file(run, step)).ok()?;
+    let held_out: HeldOut = serde_json::from_slice(&bytes).ok()?;
+    (held_out.step == step).then_some(held_out.documents)
 }
 
 /// Writes a report's numbers and its page into `directory` and returns the page's path.

@@ -15,7 +15,9 @@ use crate::files::ModelDirectory;
 use crate::generate::Questions;
 use crate::memory::Meter;
 use crate::observer::{Observer, PlanSummary};
-use crate::plan::{self, Assumed, BatchLimits, Demand, Generation, Purpose, RunPlan};
+use crate::plan::{
+    self, Assumed, BatchLimits, Demand, Generation, IdleRanks, Purpose, RunPlan, WorldMemory,
+};
 use crate::ranks::{World, ranks_of_process};
 use crate::registry::{Places, Registry, SearchPath};
 use crate::select::{self, Collectives, Components};
@@ -191,8 +193,11 @@ impl Session {
     /// The plan in a few numbers.
     pub fn summary(&self) -> PlanSummary {
         let (num_params, num_trained_params) = self.plan.num_params();
-        let host = self.plan.device_info.shares_host_memory;
-        let peak = self.plan.memory.peak();
+        let memory = WorldMemory::of(&self.plan);
+        let on_device = match self.plan.device_info.shares_host_memory {
+            true => 0,
+            false => self.plan.memory.on_device(),
+        };
         PlanSummary {
             model: self.directory.path().display().to_string(),
             plugins: self
@@ -207,9 +212,22 @@ impl Session {
                 .data
                 .as_ref()
                 .map_or(0, |data| data.train.total_steps()),
-            peak_host_bytes: Bytes(if host { peak } else { self.plan.memory.program }),
-            peak_device_bytes: Bytes(if host { 0 } else { peak }),
+            peak_host_bytes: Bytes(memory.process.needed()),
+            peak_device_bytes: Bytes(on_device),
+            memory,
         }
+    }
+
+    /// The ranks that have nothing to do in a training run, where there are any.
+    pub fn idle_ranks(&self, config: &Config) -> Option<IdleRanks> {
+        let ranks = u64::from(self.plan.demand.world.ranks);
+        let train = self.data.as_ref().map(|data| &data.train);
+        let micro_batches = match train {
+            Some(rows) => rows.extent().max_micro_batches as u64,
+            None => micro_batches_without_rows(config),
+        };
+        let rows = train.map(|rows| rows.dataset().num_sequences() as u64);
+        IdleRanks::of(&config.data, ranks, micro_batches, rows)
     }
 }
 

@@ -3,6 +3,7 @@
 mod beginning;
 mod company;
 mod metrics;
+mod peak;
 mod run;
 mod runner;
 mod swaps;
@@ -18,6 +19,7 @@ use crate::config::ResolvedConfig;
 use crate::data::Counts;
 use crate::memory::Meter;
 use crate::observer::{EvalMetrics, Observer};
+use crate::plan::WorldMemory;
 use crate::stop::StopFlag;
 use crate::swap::SwapRecord;
 
@@ -43,8 +45,19 @@ pub struct RunSummary {
     pub swaps: Vec<SwapRecord>,
     /// What became of the rows that were to be trained on.
     pub counts: Counts,
+    /// What this process held; unset where nothing was done.
+    pub memory: Option<RunMemory>,
     /// What was written: `adapter/` or `model/`.
     pub saved: PathBuf,
+}
+
+/// What a process was planned to hold, and what it held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunMemory {
+    /// As planned.
+    pub planned: WorldMemory,
+    /// Most bytes of host memory that the process held.
+    pub held_bytes: u64,
 }
 
 impl RunSummary {
@@ -57,6 +70,7 @@ impl RunSummary {
             finished_before: true,
             swaps: Vec::new(),
             counts: Counts::default(),
+            memory: None,
             saved,
         }
     }

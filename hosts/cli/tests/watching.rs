@@ -59,11 +59,12 @@ fn a_run_is_told_in_plain_lines_and_summed_up() {
         "  token accuracy ",
     ];
     let ends = [
+        "memory    ",
         "saved     out/adapter",
         "report    out/report.html",
         "next      ",
     ];
-    assert_eq!(said.lines().count(), 7, "{said}");
+    assert_eq!(said.lines().count(), 8, "{said}");
     for (line, begin) in said.lines().zip(begins.iter().chain(&ends)) {
         assert!(line.starts_with(begin), "{said}");
     }

@@ -11,13 +11,28 @@ use crate::files::{write_atomically, write_error};
 #[derive(Clone, Debug)]
 pub struct HeldOutLog {
     run: PathBuf,
+    /// More documents than this are not written.
+    most: usize,
 }
 
+/// Documents that a run outside of a comparison writes at most. More than these are so many that a change of their mean is
+/// hardly due to their choice.
+const MOST_OF_A_RUN: usize = 100_000;
+
 impl HeldOutLog {
-    /// That of the run in the output directory `run`.
+    /// That of the run in the output directory `run`, of a comparison.
     pub fn of(run: &Path) -> Self {
         HeldOutLog {
             run: run.to_owned(),
+            most: usize::MAX,
+        }
+    }
+
+    /// That of a run outside of a comparison, where documents are not too many.
+    pub fn of_run_alone(run: &Path) -> Self {
+        HeldOutLog {
+            most: MOST_OF_A_RUN,
+            ..HeldOutLog::of(run)
         }
     }
 
@@ -29,6 +44,9 @@ impl HeldOutLog {
     /// # Errors
     /// A directory that cannot be written, a full disk.
     pub fn write(&self, step: u64, documents: Vec<DocumentLoss>) -> Result<(), Error> {
+        if documents.len() > self.most {
+            return Ok(());
+        }
         let file = held_out_file(&self.run, step);
         let folder = file.parent().expect("a file of the run's folder");
         fs::create_dir_all(folder).map_err(|error| write_error(folder, 0, error))?;

@@ -370,6 +370,11 @@ impl Storage {
         }
     }
 
+    /// All that a step works in.
+    pub(super) fn arena(&self) -> BufferRange {
+        self.arena
+    }
+
     pub(super) fn arena_range(&self, offset: u64, bytes: u64) -> BufferRange {
         BufferRange {
             offset,

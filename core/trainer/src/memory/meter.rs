@@ -56,6 +56,11 @@ impl Meter {
         self.peak
     }
 
+    /// The most that was noted.
+    pub fn most(&self) -> u64 {
+        self.peak
+    }
+
     fn enter_at(&mut self, resident: u64) {
         self.others = resident as i64 - self.left;
     }

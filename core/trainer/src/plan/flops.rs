@@ -1,4 +1,4 @@
-//! A program -> the floating-point operations of a step, for the speed of light.
+//! A program -> the floating-point operations of a step, for its share of peak.
 
 use espalier_interface::graph::Dim;
 use espalier_interface::model::UnitKind;

@@ -1,12 +1,13 @@
 //! Ranks of a machine and where their bytes lie -> what the machine's own memory must hold, by category.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::RunPlan;
 use crate::load::StageLayout;
 
-/// Bytes of a machine's host memory by category, all its ranks together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// Bytes of a machine's host memory by category, all its ranks together; or of a process's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HostMemory {
     /// Frozen weights that stay on the host: the machine's one copy, or the parts of its ranks.
     pub weights: u64,
@@ -29,12 +30,18 @@ pub struct HostMemory {
 impl HostMemory {
     /// The memory of each machine of a plan's world.
     pub fn of(plan: &RunPlan) -> Self {
-        let (rank, world, sizes) = (
-            &plan.memory,
-            plan.demand.world,
-            plan.storage_layout().sizes(),
-        );
-        let ranks = u64::from(world.ranks_per_machine());
+        let world = plan.demand.world;
+        HostMemory::of_ranks(plan, world.ranks_per_machine(), world.processes_per_machine)
+    }
+
+    /// The memory of each process of a plan's world; all of a machine's see its one copy of the weights.
+    pub fn of_process(plan: &RunPlan) -> Self {
+        HostMemory::of_ranks(plan, plan.demand.world.ranks_per_process(), 1)
+    }
+
+    fn of_ranks(plan: &RunPlan, ranks: u32, processes: u32) -> Self {
+        let (rank, sizes) = (&plan.memory, plan.storage_layout().sizes());
+        let ranks = u64::from(ranks);
         let shares = plan.device_info.shares_host_memory;
         let on_device = |bytes: u64| if shares { ranks * bytes } else { 0 };
         let mut host = HostMemory {
@@ -42,7 +49,7 @@ impl HostMemory {
             trained: ranks * sizes.trained_on_host,
             saved_activations: ranks * sizes.saved_on_host,
             devices: on_device(rank.on_device()),
-            program: rank.program * u64::from(world.processes_per_machine),
+            program: rank.program * u64::from(processes),
             loading: ranks * rank.loading + on_the_way(plan),
             ..HostMemory::default()
         };

@@ -1,11 +1,12 @@
-//! A session -> what `host plan` prints: memory by category, the largest micro-batch, and the speed of light.
+//! A session -> what `host plan` prints: memory by category, the largest micro-batch, and the time at peak.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::{
-    Arithmetic, Assumed, Auto, GivenSpeeds, HostMemory, MemoryPlan, Speeds, StepTime, Work,
+    Arithmetic, Assumed, Auto, GivenSpeeds, HostMemory, IdleRanks, MemoryPlan, Speeds, StepTime,
+    Work,
 };
 use crate::Error;
 use crate::config::Config;
@@ -42,6 +43,9 @@ pub struct PlanReport {
     pub max_sequences: u64,
     /// The ranks.
     pub world: World,
+    /// Ranks that have nothing to do, where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_ranks: Option<IdleRanks>,
     /// The device of each rank.
     pub device: String,
     /// True where its memory is exact, not estimated.
@@ -81,7 +85,7 @@ pub struct PlanReport {
     pub step_flops: u64,
     /// The device's measured matrix-product rate in the compute dtype, operations a second; not of an assumed device.
     pub gemm_flops_per_sec: Option<f64>,
-    /// The first step's time if it ran at that rate: no step is faster.
+    /// The first step's time if all ranks ran at that rate.
     pub light_step_secs: Option<f64>,
 }
 
@@ -147,6 +151,7 @@ impl PlanReport {
             max_tokens: plan.demand.limits.max_tokens,
             max_sequences: plan.demand.limits.max_sequences,
             world: plan.demand.world,
+            idle_ranks: session.idle_ranks(config),
             device: plan.device_info.name.clone(),
             exact: plan.device_info.exact_memory,
             stand_in: assumed.devices.map(|_| backend.clone()),
@@ -166,7 +171,7 @@ impl PlanReport {
             time,
             step_flops,
             gemm_flops_per_sec: rate,
-            light_step_secs: rate.map(|rate| step_flops as f64 / rate),
+            light_step_secs: rate.map(|rate| step_flops as f64 / rate / ranks as f64),
         })
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use super::PlanReport;
 use super::speeds::Source;
 use crate::bytes::Bytes;
+use crate::measure;
 use crate::registry::Place;
 use crate::report::number::duration;
 
@@ -47,6 +48,9 @@ impl PlanReport {
                 machines => format!("{machines} machines"),
             };
             writeln!(f, "world      {} ranks on {machines}", self.world.ranks)?;
+        }
+        if let Some(idle) = &self.idle_ranks {
+            writeln!(f, "note       {idle}")?;
         }
         writeln!(
             f,
@@ -190,7 +194,7 @@ impl PlanReport {
                 "\nThe device is not here: workspace of kernels as the {backend} backend needs it."
             )?;
         }
-        self.light(f)?;
+        self.at_peak(f)?;
         if self.work.step_tokens == 0 {
             return Ok(());
         }
@@ -216,15 +220,17 @@ impl PlanReport {
         writeln!(f, "  {:<20} {:>12.1}", "tokens/s", time.tokens_per_sec)
     }
 
-    /// What no step is faster than.
-    fn light(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// What a step would take if it were one product.
+    fn at_peak(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(rate), Some(step_secs)) = (self.gemm_flops_per_sec, self.light_step_secs) else {
             return Ok(());
         };
+        let each = if self.world.ranks > 1 { " a rank" } else { "" };
         writeln!(
             f,
-            "\ntime at the speed of light ({:.1} GFLOP/s, measured): nothing is faster",
-            rate / 1e9
+            "\ntime at peak ({:.1} GFLOP/s{each}: {}, timed now)",
+            rate / 1e9,
+            measure::HOW
         )?;
         writeln!(
             f,

@@ -2,11 +2,12 @@
 
 use super::chart::{Chart, Style, Upward};
 use super::course::{Course, EvalPoint};
+use super::peak::SharesOfPeak;
 use super::series::Point;
 use crate::observer::StepMetrics;
 
-/// The charts that have something to show; `planned_bytes` is the planned peak of memory.
-pub fn charts(course: &Course, planned_bytes: u64) -> Vec<Chart> {
+/// The charts that have something to show; `planned_bytes` is the planned peak of memory, where it is known.
+pub fn charts(course: &Course, peak: &SharesOfPeak, planned_bytes: Option<u64>) -> Vec<Chart> {
     let steps = |of: &dyn Fn(&StepMetrics) -> f64| -> Vec<Point> {
         let points = course.steps.iter().map(|step| (step.step as f64, of(step)));
         points.collect()
@@ -35,8 +36,15 @@ pub fn charts(course: &Course, planned_bytes: u64) -> Vec<Chart> {
         0 => mebibytes(step.peak_host_bytes),
         device => mebibytes(device),
     };
+    let planned = planned_bytes.map(|bytes| steps(&|_| mebibytes(bytes)));
+    let planned = planned.unwrap_or_default();
+    let shares: Vec<Point> = peak
+        .by_step
+        .iter()
+        .map(|(step, share)| (*step, share * 100.0))
+        .collect();
     let memory = Chart::new("Memory held at most", "MiB")
-        .with("planned", Style::Raw, &steps(&|_| mebibytes(planned_bytes)))
+        .with("planned", Style::Raw, &planned)
         .with("held so far", Style::Line, &steps(&held));
     let charts = [
         loss,
@@ -47,10 +55,7 @@ pub fn charts(course: &Course, planned_bytes: u64) -> Vec<Chart> {
             &steps(&|step| step.learning_rate),
         ),
         Chart::new("Throughput", "tokens/s").with_noisy("", &steps(&|step| step.tokens_per_sec)),
-        Chart::new("Speed of light", "%").with_noisy(
-            "",
-            &steps(&|step| step.speed_of_light.map_or(f64::NAN, |share| share * 100.0)),
-        ),
+        Chart::new("Share of peak", "%").with_noisy("", &shares),
         Chart::new("Gradient norm before clipping", "")
             .with_noisy("", &steps(&|step| step.grad_norm)),
         memory,

@@ -29,7 +29,7 @@ pub struct Course {
 pub struct EvalPoint {
     /// Steps done before it.
     pub step: u64,
-    /// Mean loss over the trained tokens.
+    /// Mean loss over the trained tokens; not a number where it was written as none.
     pub loss: Option<f64>,
     /// `exp(loss)`.
     pub perplexity: Option<f64>,
@@ -112,9 +112,11 @@ impl Course {
             self.evals.pop();
         }
         let last = last.unwrap_or_default();
+        let loss = line.get("eval_loss");
+        let loss = loss.map(|_| number(line, "eval_loss").unwrap_or(f64::NAN));
         self.evals.push(EvalPoint {
             step,
-            loss: number(line, "eval_loss").or(last.loss),
+            loss: loss.or(last.loss),
             perplexity: number(line, "eval_perplexity").or(last.perplexity),
             token_accuracy: number(line, "eval_token_accuracy").or(last.token_accuracy),
             exact_match: number(line, "eval_exact_match").or(last.exact_match),

@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::course::{Course, EvalPoint};
+use super::facts::{Ends, Facts};
 use super::number::{change, count, duration, percent, significant};
-use super::reading::training_loss;
+use super::peak::SharesOfPeak;
 use super::record::Record;
-use super::series::quantile;
 use crate::bytes::Bytes;
 
 /// The numbers of a run; what is not known is unset.
@@ -30,46 +30,44 @@ pub struct Headline {
     pub secs: f64,
     /// `tokens / secs`.
     pub tokens_per_sec: Option<f64>,
-    /// Median share of the device's measured matrix-product rate.
+    /// Median share of the peak: the highest matrix-product rate that the devices have shown.
     pub speed_of_light: Option<f64>,
     /// Parameters that are trained, and in all.
     pub params: [u64; 2],
 }
 
 impl Headline {
-    /// The numbers of `course` under `record`.
-    pub fn new(course: &Course, record: &Record) -> Self {
+    /// The numbers of `course` under `record`, as `facts` has them where it decides.
+    pub fn new(course: &Course, record: &Record, facts: &Facts, peak: &SharesOfPeak) -> Self {
         let (tokens, secs) = (course.tokens(), course.secs());
-        let light = course.steps.iter().filter_map(|step| step.speed_of_light);
         Headline {
             steps: course.steps.last().map_or(0, |last| last.step),
             planned_steps: record.data.total_steps,
-            training_loss: training_loss(course),
+            training_loss: facts
+                .training
+                .map(|training| [training.before, training.after]),
             eval_before: course.evals.first().copied(),
             eval_after: course.evals.get(1..).and_then(<[_]>::last).copied(),
             trained_tokens: course.trained_tokens(),
             tokens,
             secs,
             tokens_per_sec: (secs > 0.0).then_some(tokens as f64 / secs),
-            speed_of_light: quantile(light, 0.5),
+            speed_of_light: peak.median,
             params: [record.model.num_trained_params, record.model.num_params],
         }
     }
 
     /// The numbers as the page shows them; `peak_bytes` was held, `planned_bytes` foretold.
-    pub fn tiles(&self, [peak_bytes, planned_bytes]: [u64; 2]) -> Vec<Tile> {
-        let before_after = |of: fn(&EvalPoint) -> Option<f64>| {
-            let before = self.eval_before.as_ref().and_then(of)?;
-            Some((before, self.eval_after.as_ref().and_then(of)))
-        };
-        let loss = before_after(|eval| eval.loss).map(|pair| fallen("Held-out loss", pair));
-        let perplexity = before_after(|eval| eval.perplexity).map(|(before, after)| {
+    pub fn tiles(&self, facts: &Facts, [peak_bytes, planned_bytes]: [u64; 2]) -> Vec<Tile> {
+        let loss = facts.loss.map(|ends| fallen("Held-out loss", ends));
+        let perplexity = facts.perplexity.map(|Ends { before, after }| {
             let text = |value| significant(value, 3);
             Tile::pair("Perplexity", text(before), after.map(text), String::new())
         });
-        let accuracy =
-            before_after(|eval| eval.token_accuracy).map(|pair| risen("Token accuracy", pair));
-        let exact = before_after(|eval| eval.exact_match).map(|pair| risen("Exact match", pair));
+        let accuracy = facts
+            .token_accuracy
+            .map(|ends| risen("Token accuracy", ends));
+        let exact = facts.exact_match.map(|ends| risen("Exact match", ends));
         let held_out = [exact, loss, perplexity, accuracy].into_iter().flatten();
         held_out
             .chain(self.course_tiles())
@@ -81,8 +79,9 @@ impl Headline {
     }
 
     fn course_tiles(&self) -> Vec<Tile> {
-        let training = self.training_loss.map(|[first, last]| {
-            fallen("Training loss", (first, (self.steps > 1).then_some(last)))
+        let training = self.training_loss.map(|[before, last]| {
+            let after = (self.steps > 1).then_some(last);
+            fallen("Training loss", Ends { before, after })
         });
         let steps = match self.planned_steps {
             Some(planned) if planned != self.steps => format!("of {planned} planned"),
@@ -90,15 +89,12 @@ impl Headline {
         };
         let trained = format!("{} of them trained", count(self.trained_tokens));
         let speed = self.tokens_per_sec.map(|rate| {
-            let light = self.speed_of_light.map(percent).unwrap_or_default();
-            let light = match light.as_str() {
-                "" => light,
-                _ => format!("{light} of the speed of light"),
-            };
+            let share = self.speed_of_light.map(percent);
+            let share = share.map(|share| format!("{share} of peak"));
             Tile::new(
                 "Throughput",
                 format!("{} tokens/s", count(rate as u64)),
-                light,
+                share.unwrap_or_default(),
             )
         });
         let time = Tile::new(
@@ -152,14 +148,14 @@ impl Tile {
 }
 
 /// A loss before and after, with its relative change.
-fn fallen(name: &'static str, (before, after): (f64, Option<f64>)) -> Tile {
+fn fallen(name: &'static str, Ends { before, after }: Ends) -> Tile {
     let small = after.map(|after| change(before, after)).unwrap_or_default();
-    let text = |value| format!("{value:.3}");
+    let text = |value| significant(value, 4);
     Tile::pair(name, text(before), after.map(text), small)
 }
 
 /// A share before and after.
-fn risen(name: &'static str, (before, after): (f64, Option<f64>)) -> Tile {
+fn risen(name: &'static str, Ends { before, after }: Ends) -> Tile {
     let small = after.map(|after| {
         let points = format!("{:+.1} points", (after - before) * 100.0);
         points.replace('-', "\u{2212}")

@@ -40,8 +40,11 @@ pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// A relative change as `-12.3 %` or `+4.0 %`.
+/// A relative change as `-12.3 %` or `+4.0 %`; nothing where there is none.
 pub fn change(before: f64, after: f64) -> String {
+    if !(before > 0.0 && after.is_finite()) {
+        return String::new();
+    }
     let text = format!("{:+.1} %", (after / before - 1.0) * 100.0);
     text.replace('-', "\u{2212}")
 }

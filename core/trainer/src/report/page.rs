@@ -64,7 +64,7 @@ pub fn render(report: &Report) -> String {
         rows_trained => report.rows.trained,
         rows_told => report.rows.sentences(),
         rows_lost => report.rows.table(),
-        tiles => report.headline.tiles([
+        tiles => report.headline.tiles(&report.facts, [
             report.memory.observed_peak_bytes,
             report.memory.planned_peak_bytes,
         ]),
@@ -75,6 +75,7 @@ pub fn render(report: &Report) -> String {
         swaps => swaps(&report.swaps),
         plugins => plugins(record),
         data => data(record),
+        peak => report.peak.how,
         machine => machine(record),
         config => toml(&record.config),
     });

@@ -1,52 +1,37 @@
-//! The course of a run -> a few sentences in plain words: whether it learned.
+//! What is decided of a run -> a few sentences in plain words: whether it learned.
 //!
-//! Each sentence follows from numbers by a threshold that is stated beside it in the report.
+//! Every number of a sentence is one of the facts, and the report states the rules beside it.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use super::course::{Course, EvalPoint};
-use super::number::{change, percent, significant};
-use super::series::mean;
-
-/// A loss that changed by less than this part of itself did not change.
-const CHANGED: f64 = 0.02;
-/// A training loss that ends higher than it began by this part of itself runs away.
-const DIVERGED: f64 = 0.10;
-/// Fewer steps than this say nothing.
-const FEWEST_STEPS: usize = 5;
-/// The first and the last part of the steps, whose means are compared.
-const PART: usize = 10;
-/// Most steps of such a part.
-const MOST_OF_PART: usize = 50;
-/// A gradient that is clipped in more than this share of the steps is worth a sentence.
-const OFTEN_CLIPPED: f64 = 0.25;
+use super::change::{Basis, Change, Told};
+use super::facts::{Ends, Facts, NotFinite, Turn, Verdict};
+use super::number::{percent, significant};
 
 /// How the sentences come about, for the report's small print.
-pub const RULES: &str = "Held-out loss counts where there is one. Learned: it ends at least 2 % \
-    lower than it began. Overfits: it was lowest before the end, ends at least 2 % above that, and \
-    the training loss still fell. Got worse: it ends at least 2 % higher than it began. Diverged: \
-    a loss is not a number, or the training loss ends 10 % higher than it began. Training losses \
-    are means over the first and the last tenth of the steps (at most 50); fewer than 5 steps say \
-    nothing.";
+pub const RULES: &str = "Held-out loss counts where there is one, else training loss. What is said \
+    of a loss follows from its change and the 95 % interval of that. Fell, rose: the whole interval \
+    lies at least 0.1 % below or above the loss before. Hardly moved: all of it lies within 2 %. \
+    Else it cannot be told. Held-out rows are paired, before and after, and the interval is of other \
+    rows like them (jackknife). Training losses are means over the last tenth of the steps (of \
+    fewer than 100 up to a third, at most 10; of many at most 50) and over half as many first ones, \
+    weighed by trained tokens; the noise of a step is how far it lies from the middle of its \
+    neighbours, and the interval is Student's t. In file order the last pass is compared with the \
+    first, by step. Learned: the loss that counts fell. Got worse: it rose. Nothing learned: it \
+    hardly moved. Overfits: the held-out loss fell to its lowest point and rose from there by 2 % \
+    or more, and the training loss did not rise meanwhile. Diverged: a loss is not a number, or the \
+    training loss rose by 10 % or more. Fewer than 5 steps without held-out rows say nothing. Where \
+    held-out losses are not on record by row, those very rows are spoken of, and 2 % is the bound.";
 
-/// What became of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The loss that counts fell.
-    Learned,
-    /// The held-out loss rose while the training loss fell.
-    Overfits,
-    /// The loss that counts did not change.
-    NothingLearned,
-    /// The loss that counts rose.
-    GotWorse,
-    /// The training loss ran away.
-    Diverged,
-    /// There is too little to tell.
-    TooShort,
+/// A run in words.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reading {
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Why, and what else stands out.
+    pub sentences: Vec<String>,
 }
 
 impl Verdict {
@@ -58,18 +43,10 @@ impl Verdict {
             Verdict::NothingLearned => "Nothing learned",
             Verdict::GotWorse => "Got worse",
             Verdict::Diverged => "Diverged",
+            Verdict::CannotTell => "Cannot be told",
             Verdict::TooShort => "Too short to tell",
         }
     }
-}
-
-/// A run in words.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Reading {
-    /// What became of it.
-    pub verdict: Verdict,
-    /// Why, and what else stands out.
-    pub sentences: Vec<String>,
 }
 
 impl fmt::Display for Reading {
@@ -78,242 +55,210 @@ impl fmt::Display for Reading {
     }
 }
 
-/// Reads a course of `planned` steps; `clip_norm` is 0 where gradients are not clipped.
-pub fn read(course: &Course, planned: Option<u64>, clip_norm: f64) -> Reading {
-    let (verdict, sentence) = judge(course);
-    let mut sentences = vec![sentence];
-    sentences.extend(answers(&course.evals));
-    let done = course.steps.last().map_or(0, |last| last.step);
-    if let Some(planned) = planned.filter(|planned| done < *planned) {
+/// Reads the facts.
+pub fn read(facts: &Facts) -> Reading {
+    let mut sentences = vec![why(facts)];
+    let shares = [
+        ("Exact match on held-out rows", facts.exact_match),
+        ("Token accuracy on held-out rows", facts.token_accuracy),
+    ];
+    sentences.extend(shares.into_iter().filter_map(|(name, ends)| {
+        let Ends { before, after } = ends?;
+        let (before, after) = (percent(before), percent(after?));
+        Some(format!("{name}: {before} before, {after} after."))
+    }));
+    if facts.swaps > 0 {
+        let swaps = facts.swaps;
+        sentences.push(format!(
+            "Plugins were swapped on the way ({swaps}): what changed is not all due to training."
+        ));
+    }
+    if let Some(planned) = facts.planned {
+        let done = facts.done;
         let text = format!("The run has not come to its end: {done} of {planned} steps are done.");
         sentences.push(text);
     }
-    let clipped = course
-        .steps
-        .iter()
-        .filter(|step| step.grad_norm > clip_norm);
-    let share = clipped.count() as f64 / course.steps.len().max(1) as f64;
-    if clip_norm > 0.0 && share > OFTEN_CLIPPED {
+    if let Some(clipping) = facts.clipping {
         sentences.push(format!(
             "The gradient was clipped to {} in {} of the steps.",
-            significant(clip_norm, 3),
-            percent(share)
+            significant(clipping.norm, 3),
+            percent(clipping.share)
         ));
     }
-    if course.unreadable > 0 {
+    if let Some(idle) = &facts.idle_ranks {
+        sentences.push(format!("{idle}."));
+    }
+    if facts.unreadable > 0 {
         sentences.push(format!(
             "Lines of metrics.jsonl that could not be read and are left out: {}.",
-            course.unreadable
+            facts.unreadable
         ));
     }
-    Reading { verdict, sentences }
+    Reading {
+        verdict: facts.verdict,
+        sentences,
+    }
 }
 
-/// The training loss at the beginning and at the end, as means over a part of the steps.
-pub fn training_loss(course: &Course) -> Option<[f64; 2]> {
-    let steps = &course.steps;
-    let part = (steps.len() / PART).clamp(1, MOST_OF_PART);
-    let (first, last) = (steps.get(..part)?, &steps[steps.len() - part..]);
-    Some([first, last].map(|part| mean(part.iter().map(|step| step.loss))))
-}
-
-fn judge(course: &Course) -> (Verdict, String) {
-    if let Some(step) = course.steps.iter().find(|step| !step.loss.is_finite()) {
-        let text = format!(
-            "The loss of step {} is not a number. Lower optim.learning_rate, raise the warm-up, \
-             or try model.compute = \"f32\".",
-            step.step
+/// The sentences that the verdict rests on.
+fn why(facts: &Facts) -> String {
+    if let Some(not_finite) = facts.not_finite {
+        let which = match not_finite {
+            NotFinite::Step(step) => format!("The loss of step {step}"),
+            NotFinite::HeldOut(step) => format!("The held-out loss after step {step}"),
+        };
+        return format!(
+            "{which} is not a number. Lower optim.learning_rate, raise the warm-up, or try \
+             model.compute = \"f32\"."
         );
-        return (Verdict::Diverged, text);
     }
-    let Some([first, last]) = training_loss(course) else {
-        return (Verdict::TooShort, "No step is done.".to_owned());
-    };
-    if course.steps.len() < FEWEST_STEPS {
-        let text = format!("{} steps are too few to say anything.", course.steps.len());
-        return (Verdict::TooShort, text);
-    }
-    if last >= first * (1.0 + DIVERGED) {
-        let text = format!(
-            "The training loss rose from {} to {} ({}). Lower optim.learning_rate or raise the \
-             warm-up.",
-            significant(first, 4),
-            significant(last, 4),
-            change(first, last)
-        );
-        return (Verdict::Diverged, text);
-    }
-    overfits(course)
-        .or_else(|| by_held_out(course, [first, last]))
-        .unwrap_or_else(|| by_training(first, last))
-}
-
-/// Whether the held-out loss has risen since its lowest point while the training loss fell.
-fn overfits(course: &Course) -> Option<(Verdict, String)> {
-    let losses: Vec<(u64, f64)> = course
-        .evals
-        .iter()
-        .filter_map(|eval| Some((eval.step, eval.loss?)))
-        .collect();
-    let (_, before) = *losses.first()?;
-    let (last_step, after) = *losses.last()?;
-    let (best_step, best) = *losses.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
-    let since: Vec<f64> = course
-        .steps
-        .iter()
-        .filter(|step| step.step > best_step && step.step <= last_step)
-        .map(|step| step.loss)
-        .collect();
-    let (earlier, later) = since.split_at(since.len() / 2);
-    let still_falls = mean(later.iter().copied()) < mean(earlier.iter().copied());
-    if best_step == 0 || after < best * (1.0 + CHANGED) || !still_falls {
-        return None;
-    }
-    let text = format!(
-        "The held-out loss fell from {} to {} at step {best_step}, then rose to {} ({}) while the \
-         training loss went on falling: from there on the run learns its rows by heart. Stop at \
-         run.max_steps = {best_step}, lower optim.learning_rate, or give it more rows.",
-        significant(before, 4),
-        significant(best, 4),
-        significant(after, 4),
-        change(best, after)
-    );
-    Some((Verdict::Overfits, text))
-}
-
-fn by_held_out(course: &Course, [first, last]: [f64; 2]) -> Option<(Verdict, String)> {
-    let losses: Vec<f64> = course.evals.iter().filter_map(|eval| eval.loss).collect();
-    let [before, .., after] = losses[..] else {
-        return None;
-    };
-    let (verdict, fell) = compare(before, after);
-    let advice = match verdict {
-        Verdict::NothingLearned => {
-            " Train longer, or raise optim.learning_rate; see that the rows are what you meant \
-             with `host data show`."
+    match (facts.verdict, &facts.turn, &facts.held_out, &facts.training) {
+        (Verdict::Diverged, _, _, Some(training)) => {
+            let moved = moved("The training loss", training, "");
+            format!("{moved} Lower optim.learning_rate or raise the warm-up.")
         }
-        Verdict::GotWorse => {
-            " What the training rows teach does not carry over to the held-out ones, or \
-             optim.learning_rate is too high."
+        (Verdict::Overfits, Some(turn), _, _) => turned(turn),
+        (_, _, Some(held_out), Some(training)) => by_held_out(held_out, training),
+        (_, _, None, Some(training)) => by_training(training),
+        _ => "No step is done.".to_owned(),
+    }
+}
+
+fn turned(turn: &Turn) -> String {
+    let best_step = turn.best_step;
+    let training = match turn.training {
+        Some(training) if training.told == Told::Fell => {
+            "while the training loss went on falling: from there on the run learns its rows by \
+             heart"
+                .to_owned()
+        }
+        Some(training) => format!(
+            "while the training loss went from {} to {}",
+            significant(training.before, 4),
+            significant(training.after, 4)
+        ),
+        None => "in the same run".to_owned(),
+    };
+    format!(
+        "The held-out loss fell from {} to {} at step {best_step}, then rose to {} ({}) {training}. \
+         Stop at run.max_steps = {best_step}, lower optim.learning_rate, or give it more rows.",
+        significant(turn.first, 4),
+        significant(turn.change.before, 4),
+        significant(turn.change.after, 4),
+        turn.change.shown(),
+    )
+}
+
+fn by_held_out(held_out: &Change, training: &Change) -> String {
+    let over = match held_out.basis {
+        Basis::Rows => format!(" over {} rows", held_out.count),
+        _ => String::new(),
+    };
+    let moved = moved("The loss on rows that were not trained on", held_out, &over);
+    let these = match held_out.basis {
+        Basis::TheseRows => {
+            " Losses by row are not on record, so this is said of these rows alone."
         }
         _ => "",
     };
-    let text = format!(
-        "The loss on rows that were not trained on {fell} from {} to {} ({}); the training loss \
-         went from {} to {}.{advice}",
-        significant(before, 4),
-        significant(after, 4),
-        change(before, after),
-        significant(first, 4),
-        significant(last, 4),
-    );
-    Some((verdict, text))
+    let advice = match held_out.told {
+        Told::Fell => String::new(),
+        Told::Still => " Train longer, or raise optim.learning_rate; see that the rows are what \
+                        you meant with `host data show`."
+            .to_owned(),
+        Told::Rose => " What the training rows teach does not carry over to the held-out ones, or \
+                       optim.learning_rate is too high."
+            .to_owned(),
+        Told::Unknown => match held_out.rows_to_tell() {
+            Some(rows) => format!(
+                " If that is its true size, about {} held-out rows would tell (data.eval_split).",
+                significant(rows as f64, 2)
+            ),
+            None => " Hold out more rows (data.eval_split), or train longer.".to_owned(),
+        },
+    };
+    let training = match training.count {
+        0 | 1 => String::new(),
+        _ => format!(
+            " The training loss went from {} to {}.",
+            significant(training.before, 4),
+            significant(training.after, 4)
+        ),
+    };
+    format!("{moved}{training}{these}{advice}")
 }
 
-fn by_training(first: f64, last: f64) -> (Verdict, String) {
-    let (verdict, fell) = compare(first, last);
-    let text = format!(
-        "The training loss {fell} from {} to {} ({}). Whether that carries over to other rows is \
-         not known: hold some out with data.eval_split or data.eval_files.",
-        significant(first, 4),
-        significant(last, 4),
-        change(first, last)
-    );
-    (verdict, text)
-}
-
-fn compare(before: f64, after: f64) -> (Verdict, &'static str) {
-    if after <= before * (1.0 - CHANGED) {
-        (Verdict::Learned, "fell")
-    } else if after >= before * (1.0 + CHANGED) {
-        (Verdict::GotWorse, "rose")
-    } else {
-        (Verdict::NothingLearned, "hardly moved,")
+fn by_training(training: &Change) -> String {
+    match training.basis {
+        Basis::FewSteps => match training.count {
+            1 => "1 step is too little to say anything.".to_owned(),
+            steps => format!("{steps} steps are too few to say anything."),
+        },
+        Basis::FileOrder => format!(
+            "{} The rows come in the order of the files, so that the last steps saw other rows \
+             than the first. Set data.shuffle = true, train for a second pass (run.epochs), or \
+             hold rows out with data.eval_split or data.eval_files.",
+            moved("The training loss", training, "")
+        ),
+        _ => {
+            let advice = match training.told {
+                Told::Unknown => {
+                    "Train for more steps, or hold rows out with data.eval_split or data.eval_files."
+                }
+                Told::Still => {
+                    "Train longer, or raise optim.learning_rate; see that the rows are what you \
+                     meant with `host data show`."
+                }
+                Told::Fell | Told::Rose => {
+                    "Whether that carries over to other rows is not known: hold some out with \
+                     data.eval_split or data.eval_files."
+                }
+            };
+            format!("{} {advice}", moved("The training loss", training, ""))
+        }
     }
 }
 
-/// What became of the answers and of the tokens that are foretold.
-fn answers(evals: &[EvalPoint]) -> Vec<String> {
-    let ends = |of: fn(&EvalPoint) -> Option<f64>| {
-        let values: Vec<f64> = evals.iter().filter_map(of).collect();
-        match values[..] {
-            [before, .., after] => Some((before, after)),
-            _ => None,
+/// How `what` moved; `over` says what the interval follows from.
+fn moved(what: &str, change: &Change, over: &str) -> String {
+    let (before, after) = (significant(change.before, 4), significant(change.after, 4));
+    let shown = format!("{before} to {after} ({}{over})", change.shown());
+    match change.told {
+        Told::Fell => format!("{what} fell from {shown}."),
+        Told::Rose => format!("{what} rose from {shown}."),
+        Told::Still => format!("{what} hardly moved, from {shown}."),
+        Told::Unknown => {
+            let what = what.replacen("The", "the", 1);
+            format!("Whether {what} changed cannot be told: it went from {shown}.")
         }
-    };
-    let exact = ends(|eval| eval.exact_match).map(|(before, after)| {
-        format!(
-            "Exact match on held-out rows: {} before, {} after.",
-            percent(before),
-            percent(after)
-        )
-    });
-    let tokens = ends(|eval| eval.token_accuracy).map(|(before, after)| {
-        format!(
-            "Token accuracy on them: {} before, {} after.",
-            percent(before),
-            percent(after)
-        )
-    });
-    exact.into_iter().chain(tokens).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::observer::StepMetrics;
-
-    /// Steps with these losses and evaluations spread evenly over them.
-    fn course(losses: &[f64], evals: &[f64]) -> Course {
-        let step = |(index, loss): (usize, &f64)| StepMetrics {
-            step: index as u64 + 1,
-            loss: *loss,
-            ..StepMetrics::default()
-        };
-        let every = losses.len() / evals.len().saturating_sub(1).max(1);
-        let eval = |(index, loss): (usize, &f64)| EvalPoint {
-            step: (index * every) as u64,
-            loss: Some(*loss),
-            ..EvalPoint::default()
-        };
-        Course {
-            steps: losses.iter().enumerate().map(step).collect(),
-            evals: evals.iter().enumerate().map(eval).collect(),
-            swaps: Vec::new(),
-            unreadable: 0,
-        }
-    }
-
-    fn verdict(losses: &[f64], evals: &[f64]) -> Verdict {
-        read(&course(losses, evals), None, 0.0).verdict
-    }
-
-    #[test]
-    fn the_verdict_follows_from_the_losses() {
-        let falls: Vec<f64> = (0..20).map(|i| 4.0 - f64::from(i) * 0.1).collect();
-        let rises: Vec<f64> = (0..20).map(|i| 4.0 + f64::from(i) * 0.1).collect();
-        let flat = [3.0; 20];
-        assert_eq!(verdict(&falls, &[4.0, 3.0]), Verdict::Learned);
-        assert_eq!(verdict(&falls, &[]), Verdict::Learned);
-        assert_eq!(verdict(&falls, &[4.0, 3.95]), Verdict::NothingLearned);
-        assert_eq!(verdict(&falls, &[4.0, 4.2]), Verdict::GotWorse);
-        assert_eq!(verdict(&falls, &[4.0, 3.0, 3.5]), Verdict::Overfits);
-        assert_eq!(verdict(&falls, &[4.0, 3.0, 3.01]), Verdict::Learned);
-        assert_eq!(verdict(&flat, &[]), Verdict::NothingLearned);
-        assert_eq!(verdict(&rises, &[4.0, 3.0]), Verdict::Diverged);
-        assert_eq!(verdict(&falls[..4], &[4.0, 3.0]), Verdict::TooShort);
-        assert_eq!(verdict(&[], &[]), Verdict::TooShort);
-        assert_eq!(verdict(&[4.0, f64::NAN], &[]), Verdict::Diverged);
-    }
+    use crate::report::course::Course;
+    use crate::report::record::Record;
 
     #[test]
     fn what_stands_out_is_said() {
-        let mut course = course(&[3.0; 10], &[]);
-        course.unreadable = 1;
-        for step in &mut course.steps[..5] {
-            step.grad_norm = 2.0;
-        }
-        let said = read(&course, Some(20), 1.0).sentences.join("\n");
+        let step = |index: u64| StepMetrics {
+            step: index + 1,
+            loss: 3.0,
+            grad_norm: if index < 5 { 2.0 } else { 0.0 },
+            ..StepMetrics::default()
+        };
+        let course = Course {
+            steps: (0..10).map(step).collect(),
+            unreadable: 1,
+            ..Course::default()
+        };
+        let mut record = Record::default();
+        record.data.total_steps = Some(20);
+        record.config = serde_json::json!({"optim": {"clip_norm": 1.0}});
+        let facts = Facts::of(&course, &record, &|_| None);
+        let said = read(&facts).sentences.join("\n");
         for words in ["10 of 20 steps", "clipped to 1 in 50.0 %", "left out: 1"] {
             assert!(said.contains(words), "{said}");
         }

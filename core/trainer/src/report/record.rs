@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256};
 use crate::Error;
 use crate::data::{Counts, SplitToken};
 use crate::files::{FileKind, read_regular_text};
-use crate::plan::MemoryPlan;
+use crate::measure::Peaks;
+use crate::plan::{IdleRanks, MemoryPlan, WorldMemory};
 use crate::registry::PluginIdentity;
 
 /// Digits of a hash that are shown.
@@ -37,8 +38,12 @@ pub struct Record {
     pub instruction_set: String,
     /// The machine.
     pub machine: MachineRecord,
-    /// Planned bytes by category.
+    /// Planned bytes of a rank by category.
     pub memory: MemoryPlan,
+    /// Planned bytes of ranks, processes and machines; not of older runs.
+    pub world_memory: Option<WorldMemory>,
+    /// Ranks that had nothing to do.
+    pub idle_ranks: Option<IdleRanks>,
     /// Swaps of plugins that were made.
     pub swaps: Vec<Json>,
 }
@@ -73,6 +78,8 @@ pub struct DataRecord {
     pub split_tokens: Option<Vec<SplitToken>>,
     /// Steps of the whole run.
     pub total_steps: Option<u64>,
+    /// Steps that see every row once.
+    pub steps_per_epoch: Option<u64>,
 }
 
 /// A file of rows.
@@ -105,6 +112,8 @@ pub struct MachineRecord {
     pub threads: u64,
     /// Its measured matrix-product rate, operations a second.
     pub gemm_flops_per_sec: f64,
+    /// The same with what was measured later, of all ranks; not of older runs.
+    pub peak_rates: Peaks,
 }
 
 impl Record {

@@ -11,6 +11,7 @@ use crate::checkpoint::{
 };
 use crate::config::{Config, ResolvedConfig};
 use crate::files::{Continue, FileKind, RunDirectory, RunState, read_regular};
+use crate::measure::{Cause, Peaks};
 use crate::observer::{Event, Observer};
 use crate::ranks::World;
 use crate::swap::{Mailbox, Swap, Swaps};
@@ -186,6 +187,23 @@ impl Beginning {
             run[key] = checkpoint.manifest.run[key].clone();
         }
         Ok(())
+    }
+
+    /// The peaks that earlier processes of the run measured.
+    pub fn peaks(&self) -> Peaks {
+        let machine = self.checkpoint.as_ref();
+        let machine = machine.map(|checkpoint| &checkpoint.manifest.run["machine"]);
+        let Some(machine) = machine else {
+            return Peaks::default();
+        };
+        let known = serde_json::from_value(machine["peak_rates"].clone());
+        known.unwrap_or_else(|_| {
+            let mut peaks = Peaks::default();
+            if let Some(rate) = machine["gemm_flops_per_sec"].as_f64() {
+                peaks.push(1, rate, Cause::Start);
+            }
+            peaks
+        })
     }
 
     /// How far the run is.

@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use espalier_interface::{ErrorCode, Role};
+use espalier_interface::{Device, ErrorCode, Role};
 
 use super::beginning::Beginning;
 use super::company::joined;
 use super::metrics::Metrics;
 use super::runner::{Left, Runner};
 use super::weights::Loading;
-use super::{RunSummary, stored_dtype};
+use super::{RunMemory, RunSummary, stored_dtype};
 use crate::Error;
 use crate::checkpoint::{self, Checkpoints, ResumeFrom};
 use crate::compare::base::{Loaded, Subject};
@@ -19,9 +19,10 @@ use crate::compare::measuring::Measuring;
 use crate::compare::weights::WeightErrors;
 use crate::config::ResolvedConfig;
 use crate::load::Inspector;
+use crate::measure::Cause;
 use crate::memory::Meter;
 use crate::observer::{Event, Observer};
-use crate::plan::Purpose;
+use crate::plan::{Purpose, WorldMemory};
 use crate::ranks::World;
 use crate::record;
 use crate::registry::PluginIdentity;
@@ -207,6 +208,10 @@ impl<'a> Run<'a> {
             finished_before: false,
             swaps: swaps.collect(),
             counts: runner.data.train.dataset().counts(),
+            memory: Some(RunMemory {
+                planned: runner.planned,
+                held_bytes: runner.meter.most(),
+            }),
             saved,
         })
     }
@@ -227,9 +232,20 @@ fn begin<'a>(
 ) -> Result<Runner<'a>, Error> {
     let directory = &beginning.directory;
     observer.observe(&Event::RunStarted(&session.summary()));
-    let rate = measure::gemm_rate(session.plan.device.as_ref(), session.plan.dtypes.compute)?;
+    if let Some(idle) = session.idle_ranks(swapped.config()) {
+        observer.observe(&Event::Note(&idle.to_string()));
+    }
+    let planned = WorldMemory::of(&session.plan);
+    let plans = std::iter::once(&session.plan).chain(&session.others);
+    let devices: Vec<&dyn Device> = plans.map(|plan| plan.device.as_ref()).collect();
+    let rate = measure::gemm_rate_of_all(&devices, session.plan.dtypes.compute)?;
+    let rate = rate * f64::from(session.plan.demand.world.processes);
     let mut circumstances = record::describe(resolved, &session, rate)?;
     beginning.check(&mut circumstances, observer)?;
+    let mut peaks = beginning.peaks();
+    peaks.push(beginning.progress().step + 1, rate, Cause::Start);
+    circumstances["machine"]["peak_rates"] =
+        serde_json::to_value(&peaks).expect("rates are plain data");
     let Session {
         directory: model,
         components,
@@ -310,13 +326,17 @@ fn begin<'a>(
         swaps: beginning.swaps.clone(),
         later_swaps: beginning.later_swaps.clone().into(),
         mailbox: Mailbox::of(directory.path()),
-        held_out: measuring.map(|_| HeldOutLog::of(directory.path())),
+        held_out: match measuring {
+            Some(_) => HeldOutLog::of(directory.path()),
+            None => HeldOutLog::of_run_alone(directory.path()),
+        },
         checkpoints: Checkpoints::of(directory.home()),
         metrics,
         saved: (progress.step > 0).then_some(progress.step),
         progress,
-        rate,
+        peaks,
         meter,
+        planned,
     };
     if let Some(saved) = runner.saved {
         // Whoever saved it may have died before this.

@@ -14,8 +14,10 @@ use crate::compare::documents::HeldOutLog;
 use crate::config::Config;
 use crate::data::Schedule;
 use crate::generate::ExactMatch;
+use crate::measure::Peaks;
 use crate::memory::Meter;
 use crate::observer::{EvalMetrics, Event, Observer, StepMetrics};
+use crate::plan::WorldMemory;
 use crate::session::RunData;
 use crate::stop::StopFlag;
 use crate::swap::{Live, Mailbox, Swap, Swaps};
@@ -37,17 +39,19 @@ pub(super) struct Runner<'a> {
     pub swaps: Swaps,
     pub later_swaps: VecDeque<Swap>,
     pub mailbox: Mailbox,
-    /// Where each held-out document's loss is written, if it is to be.
-    pub held_out: Option<HeldOutLog>,
+    /// Where each held-out document's loss is written.
+    pub held_out: HeldOutLog,
     pub checkpoints: Checkpoints,
     pub metrics: Metrics,
     pub progress: Progress,
     /// The newest checkpoint, by its step.
     pub saved: Option<u64>,
-    /// Operations a second of the device's own matrix product.
-    pub rate: f64,
+    /// Operations a second of the devices' own matrix products.
+    pub peaks: Peaks,
     /// Knows the run's memory.
     pub meter: Meter,
+    /// What it was planned to be.
+    pub planned: WorldMemory,
 }
 
 /// What is left of a run.
@@ -114,6 +118,7 @@ impl Runner<'_> {
             .iter()
             .map(|m| self.live.facts.flops.micro_batch(m))
             .sum();
+        let share_of_peak = self.share_of_peak(index + 1, flops as f64 / step_secs)?;
         let metrics = StepMetrics {
             step: index + 1,
             loss: outcome.loss,
@@ -124,7 +129,7 @@ impl Runner<'_> {
             step_secs,
             peak_host_bytes,
             peak_device_bytes: 0,
-            speed_of_light: Some(flops as f64 / step_secs / self.rate),
+            speed_of_light: Some(share_of_peak),
         };
         self.metrics.append(&metrics)?;
         self.observer.observe(&Event::StepFinished(&metrics));
@@ -175,9 +180,7 @@ impl Runner<'_> {
             eval_exact_match: answered.map(ExactMatch::share),
             eval_answers: answered.map(|answered| answered.asked),
         };
-        if let Some(log) = &self.held_out {
-            log.write(metrics.step, outcome.documents)?;
-        }
+        self.held_out.write(metrics.step, outcome.documents)?;
         self.metrics.append(&metrics)?;
         self.observer.observe(&Event::Evaluated(&metrics));
         Ok(metrics)

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use espalier_interface::Role;
 
 use super::runner::Runner;
+use crate::measure::Cause;
 use crate::observer::{Event, Observer};
 use crate::registry::PluginIdentity;
 use crate::swap::{Answer, Attempt, Mailbox, Outcome, Request, Stage, Swap, SwapRecord};
@@ -166,7 +167,10 @@ impl Runner<'_> {
         if request.role == Role::BACKEND.0 {
             let (device, _) = self.live.team.first().device();
             let compute = plan::dtypes(&self.config).compute;
-            self.rate = measure::gemm_rate(device.as_ref(), compute)?;
+            let rate = measure::gemm_rate(device.as_ref(), compute)?;
+            self.peaks.push(record.step + 1, rate, Cause::Swap);
+            self.run["machine"]["peak_rates"] =
+                serde_json::to_value(&self.peaks).expect("rates are plain data");
         }
         self.note(&format!("swapped {}", record.shown()));
         self.line(&record)?;

@@ -10,7 +10,7 @@ const LEAST_SECS: f64 = 0.1;
 pub fn plan(plan: &PlanSummary) -> String {
     let device = match plan.peak_device_bytes {
         Bytes(0) => String::new(),
-        bytes => format!(", {bytes} on the device"),
+        bytes => format!(", {bytes} on each rank's device"),
     };
     let work = match (plan.num_trained_params, plan.num_params) {
         (0, all) => format!("{all} parameters"),
@@ -20,10 +20,11 @@ pub fn plan(plan: &PlanSummary) -> String {
         ),
     };
     format!(
-        "{} with {}: {work}, peak {} on the host{device}",
+        "{} with {}: {work}, peak {} on the host{}{device}",
         plan.model,
         plan.plugins.join(", "),
         plan.peak_host_bytes,
+        plan.memory,
     )
 }
 
@@ -63,11 +64,11 @@ fn held(step: &StepMetrics) -> Bytes {
 }
 
 fn speed(step: &StepMetrics) -> String {
-    let light = match step.speed_of_light {
-        Some(share) => format!("  {:.0} % of light", share * 100.0),
+    let peak = match step.speed_of_light {
+        Some(share) => format!("  {:.0} % of peak", share * 100.0),
         None => String::new(),
     };
-    format!("{:.0} tokens/s{light}", step.tokens_per_sec)
+    format!("{:.0} tokens/s{peak}", step.tokens_per_sec)
 }
 
 /// What was found on the held-out rows.
@@ -117,15 +118,15 @@ mod tests {
             ..StepMetrics::default()
         };
         let line = step(&metrics, 10, 1.625, 61.0);
-        let expected = "step 3/10  loss 1.5000 (mean 1.6250)  1234 tokens/s  42 % of light  \
+        let expected = "step 3/10  loss 1.5000 (mean 1.6250)  1234 tokens/s  42 % of peak  \
                         1.50 GiB  1:01 left";
         assert_eq!(line, expected);
         let beside = step_beside_bar(&metrics, 1.625, Some(2.0), Bytes(1 << 31));
-        let expected = "loss 1.6250  held-out 2.0000  1234 tokens/s  42 % of light  \
+        let expected = "loss 1.6250  held-out 2.0000  1234 tokens/s  42 % of peak  \
                         1.50 GiB of 2.00 GiB";
         assert_eq!(beside, expected);
         metrics.speed_of_light = None;
-        assert!(!step(&metrics, 10, 1.5, 61.0).contains("light"));
+        assert!(!step(&metrics, 10, 1.5, 61.0).contains("peak"));
     }
 
     #[test]

@@ -143,12 +143,12 @@ fn mean_quality(runs: &[Quality]) -> Option<Quality> {
 
 /// The plan of the first run, which is that of all, and the most that any of them held.
 fn memory(runs: &[RunFindings]) -> Option<Memory> {
-    let planned = runs.first()?.record.memory;
+    let record = &runs.first()?.record;
     let peaks = runs.iter().map(|run| run.course.peak_bytes());
     let peak = peaks.fold([0, 0], |most, peak| {
         [most[0].max(peak[0]), most[1].max(peak[1])]
     });
-    Some(Memory::new(planned, peak))
+    Some(Memory::new(record, peak))
 }
 
 #[cfg(test)]

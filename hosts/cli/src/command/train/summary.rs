@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use espalier_trainer::bytes::Bytes;
 use espalier_trainer::observer::EvalMetrics;
 use espalier_trainer::shell;
 use espalier_trainer::train::RunSummary;
@@ -25,6 +26,14 @@ pub fn lines(summary: &RunSummary, program: &str) -> String {
     }
     if !summary.counts.reasons().is_empty() {
         lines.push(format!("rows      {}", summary.counts));
+    }
+    if let Some(memory) = summary.memory.filter(|memory| memory.held_bytes > 0) {
+        let (held, planned) = (memory.held_bytes, memory.planned.process.needed());
+        let (held, planned) = (Bytes(held), Bytes(planned));
+        let world = memory.planned;
+        lines.push(format!(
+            "memory    {held} held at most, {planned} planned{world}"
+        ));
     }
     for swap in &summary.swaps {
         lines.push(format!("swapped   {}", swap.shown()));
@@ -76,6 +85,8 @@ fn held_out(before: &EvalMetrics, after: Option<&EvalMetrics>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use espalier_trainer::data::{Counts, Lost};
+    use espalier_trainer::plan::{HostMemory, WorldMemory};
+    use espalier_trainer::train::RunMemory;
 
     use super::*;
 
@@ -111,6 +122,20 @@ mod tests {
                 },
                 ..Counts::default()
             },
+            memory: Some(RunMemory {
+                planned: WorldMemory {
+                    ranks_per_process: 2,
+                    processes_per_machine: 1,
+                    rank_bytes: 41 << 20,
+                    process: HostMemory {
+                        devices: 82 << 20,
+                        program: 12 << 20,
+                        ..HostMemory::default()
+                    },
+                    ..WorldMemory::default()
+                },
+                held_bytes: 97 << 20,
+            }),
             saved: "my runs/first/adapter".into(),
         };
         let expected = "\
@@ -119,6 +144,7 @@ mod tests {
   perplexity           315.43 -> 82.20
   token accuracy        9.3 % -> 21.9 %
 rows      9 sequences of 9 rows, 100 tokens, 75 trained (75.0 %), 2 cut to data.max_seq_len; 25.0 % of the trained tokens are lost
+memory    97.00 MiB held at most, 94.00 MiB planned (2 ranks of 41.00 MiB each)
 saved     my runs/first/adapter
 next      host generate --run 'my runs/first' --prompt \"...\"
 ";

@@ -1,0 +1,31 @@
+//! A step's rate -> its share of the peak, which is measured again where a step beats it.
+
+use super::runner::Runner;
+use crate::Error;
+
+impl Runner<'_> {
+    /// The share that `flops_per_sec`, which step `step` did, has of the peak. A peak that it raised is put on record.
+    ///
+    /// # Errors
+    /// What keeps it from being put on record.
+    pub(super) fn share_of_peak(&mut self, step: u64, flops_per_sec: f64) -> Result<f64, Error> {
+        let known = self.peaks.0.len();
+        let team = &self.live.team;
+        let share = self.peaks.share(step, flops_per_sec, || {
+            let world = team.world();
+            if !world.writes() {
+                return None;
+            }
+            let measured = team.each(|executor| Ok(executor.product_rate()));
+            // Where one of the ranks cannot be measured, nothing is known of all.
+            let sum: Option<f64> = measured.ok()?.into_iter().sum();
+            Some(sum? * f64::from(world.processes))
+        });
+        if self.peaks.0.len() > known {
+            self.run["machine"]["peak_rates"] =
+                serde_json::to_value(&self.peaks).expect("rates are plain data");
+            self.put_on_record()?;
+        }
+        Ok(share)
+    }
+}

@@ -1,0 +1,7 @@
+//! Random outcomes of runs, and whether what a report says of one is what its files hold.
+
+mod checker;
+mod outcome;
+
+pub use checker::check;
+pub use outcome::Outcome;

@@ -1,0 +1,221 @@
+//! How often a report tells of a change where there is none, and where there is one, over runs drawn from a fixed key.
+
+use espalier_interface::random::{Purpose, key, normal, philox};
+use espalier_trainer::compare::record::DocumentLoss;
+use espalier_trainer::observer::StepMetrics;
+use espalier_trainer::report::{Change, RowOrder, Told};
+
+/// Runs of each kind. A share of 5 % is then known to within 0.6 points (standard deviation).
+const RUNS: u32 = 1200;
+/// The loss of all rows.
+const LOSS: f64 = 3.0;
+
+/// How the losses of rows lie about their mean.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Even,
+    /// Lognormal: a few rows are far harder than the rest.
+    Skewed,
+    /// Easy ones and hard ones.
+    Two,
+}
+
+/// A run without held-out rows.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    rows: usize,
+    batch: usize,
+    steps: usize,
+    /// The standard deviation of rows, as a part of their loss.
+    noise: f64,
+    shape: Shape,
+}
+
+/// Random numbers, one after the other.
+struct Random {
+    key: [u32; 2],
+    next: u32,
+}
+
+impl Random {
+    fn of(run: u32, kind: Kind) -> Self {
+        let number = (kind.rows * 1000 + kind.steps) as u64;
+        Random {
+            key: key(u64::from(run), Purpose::SYNTHETIC, number),
+            next: 0,
+        }
+    }
+
+    fn words(&mut self) -> [u32; 4] {
+        self.next += 1;
+        philox(self.key, [self.next, 0, 0, 0])
+    }
+
+    fn normal(&mut self) -> f64 {
+        let [a, b, ..] = self.words();
+        f64::from(normal([a, b])[0])
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        ((u64::from(self.words()[0]) * count as u64) >> 32) as usize
+    }
+}
+
+/// Steps over shuffled rows, pass by pass as a run takes them; `fallen` gives the part of the loss that is gone at a step.
+fn steps(kind: Kind, run: u32, fallen: impl Fn(f64) -> f64) -> Vec<StepMetrics> {
+    let mut random = Random::of(run, kind);
+    let losses: Vec<f64> = (0..kind.rows)
+        .map(|_| {
+            let z = random.normal();
+            let deviation = match kind.shape {
+                Shape::Even => z,
+                Shape::Skewed => (z.exp() - 0.5f64.exp()) / 2.16,
+                Shape::Two => z.signum(),
+            };
+            (LOSS * (1.0 + kind.noise * deviation)).max(0.0)
+        })
+        .collect();
+    let tokens: Vec<u64> = losses
+        .iter()
+        .map(|_| 10 + random.below(40) as u64)
+        .collect();
+    let mut order: Vec<usize> = Vec::new();
+    let step = |index: usize| {
+        if order.is_empty() {
+            order = (0..kind.rows).collect();
+            for last in (1..kind.rows).rev() {
+                order.swap(last, random.below(last + 1));
+            }
+        }
+        let batch = order.split_off(order.len() - kind.batch.min(order.len()));
+        let trained: u64 = batch.iter().map(|&row| tokens[row]).sum();
+        let sum: f64 = batch
+            .iter()
+            .map(|&row| losses[row] * tokens[row] as f64)
+            .sum();
+        let left = 1.0 - fallen(index as f64 / (kind.steps - 1) as f64);
+        StepMetrics {
+            step: index as u64 + 1,
+            loss: left * sum / trained as f64,
+            trained_tokens: trained,
+            ..StepMetrics::default()
+        }
+    };
+    (0..kind.steps).map(step).collect()
+}
+
+/// The share of runs of which a change is told, and of which that it fell.
+fn told(kind: Kind, fallen: impl Fn(f64) -> f64) -> [f64; 2] {
+    let found: Vec<Told> = (0..RUNS)
+        .map(|run| {
+            let steps = steps(kind, run, &fallen);
+            Change::of_steps(&steps, RowOrder::Shuffled)
+                .expect("steps")
+                .told
+        })
+        .collect();
+    let share = |of: &[Told]| {
+        let count = found.iter().filter(|told| of.contains(told)).count();
+        count as f64 / f64::from(RUNS)
+    };
+    [share(&[Told::Fell, Told::Rose]), share(&[Told::Fell])]
+}
+
+fn kinds() -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    for (rows, batch, steps) in [
+        (40, 8, 5),
+        (40, 8, 15),
+        (40, 1, 40),
+        (1000, 4, 8),
+        (1000, 4, 30),
+        (90, 8, 120),
+        (5000, 1, 600),
+    ] {
+        for shape in [Shape::Even, Shape::Skewed, Shape::Two] {
+            let noise = 0.3;
+            kinds.push(Kind {
+                rows,
+                batch,
+                steps,
+                noise,
+                shape,
+            });
+        }
+    }
+    kinds
+}
+
+#[test]
+fn nothing_trained_is_seldom_told_as_a_change() {
+    for kind in kinds() {
+        let [changed, _] = told(kind, |_| 0.0);
+        println!("{changed:.4} {kind:?}");
+        assert!(changed <= 0.065, "{changed} of {kind:?}");
+    }
+}
+
+/// A loss that falls evenly, or mostly within the first tenth, where the mean of a step scatters by 3.5 % of it.
+#[test]
+fn a_planted_fall_is_told() {
+    for (steps, by) in [(15, 0.2), (30, 0.15), (120, 0.1), (600, 0.05)] {
+        let kind = Kind {
+            rows: 2000,
+            batch: 8,
+            steps,
+            noise: 0.1,
+            shape: Shape::Skewed,
+        };
+        let [_, evenly] = told(kind, |at| by * at);
+        let [_, at_once] = told(kind, |at| by * (1.0 - (-10.0 * at).exp()));
+        println!("{evenly:.3} {at_once:.3} of {by} in {steps} steps");
+        assert!(
+            evenly.min(at_once) >= 0.9,
+            "{evenly} {at_once} of {by} in {steps} steps"
+        );
+    }
+}
+
+/// Held-out rows of which training changes each by some 4 %: on average by nothing, or down by 8, 5 or 2 %.
+#[test]
+fn held_out_rows_tell_what_other_rows_would_show() {
+    for (rows, fall) in [(10, 0.08), (30, 0.05), (300, 0.02)] {
+        let shape = Shape::Even;
+        let kind = Kind {
+            rows,
+            batch: 1,
+            steps: 2,
+            noise: 0.3,
+            shape,
+        };
+        let told = |moved: f64| {
+            let found = (0..RUNS).map(|run| {
+                let mut random = Random::of(run, kind);
+                let mut both = [Vec::new(), Vec::new()];
+                for _ in 0..rows {
+                    let trained = 5 + random.below(60) as u64;
+                    let before = LOSS * (1.0 + 0.3 * random.normal());
+                    let after = before + LOSS * (moved + 0.04 * random.normal());
+                    for (rows, loss) in both.iter_mut().zip([before, after]) {
+                        let loss = loss * trained as f64;
+                        rows.push(DocumentLoss {
+                            loss,
+                            correct: 0,
+                            trained,
+                        });
+                    }
+                }
+                let [before, after] = &both;
+                Change::of_rows([before, after], 1).expect("rows").told
+            });
+            let found: Vec<Told> = found.collect();
+            let changed = found
+                .iter()
+                .filter(|told| matches!(told, Told::Fell | Told::Rose));
+            changed.count() as f64 / f64::from(RUNS)
+        };
+        let (none, some) = (told(0.0), told(-fall));
+        println!("{none:.4} {some:.3} of {rows} rows");
+        assert!(none <= 0.065 && some >= 0.9, "{none} {some} of {rows} rows");
+    }
+}
