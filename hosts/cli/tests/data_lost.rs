@@ -106,12 +106,11 @@ fn what_the_user_accepted_is_told_wherever_a_run_is_told_of() {
     assert_eq!(counts["trained_tokens"], 4);
     let metrics = fs::read_to_string(rows.path("out/metrics.jsonl")).expect("metrics");
     let first: Json = serde_json::from_str(metrics.lines().next().expect("a line")).expect("JSON");
-    assert_eq!((&first["step"], &first["data"]), (&json!(0), counts));
+    assert_eq!((&first["step"], &first["data"]), (&json!(1), counts));
     let report = rows.json("out/report.json");
     assert_eq!(report["rows"]["training"]["counts"], *counts);
     assert_eq!(report["rows"]["training"]["lost_share"], 0.9);
     assert_eq!(report["rows"]["training"]["reasons"][0]["rows"], 9);
-    // The line is no evaluation and no step.
     assert_eq!(
         (&report["evals"], &report["headline"]["steps"]),
         (&json!([]), &json!(1))

@@ -75,8 +75,6 @@ impl Course {
                     Err(_) => self.unreadable += 1,
                 }
             }
-            // What became of the rows; `run.json` says it too.
-            (Some(line), Some(_)) if line.get("data").is_some() => {}
             (Some(line), Some(step)) => self.take_eval(step, &line),
             _ => self.unreadable += 1,
         }

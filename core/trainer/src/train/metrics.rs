@@ -14,6 +14,8 @@ use crate::files;
 pub(super) struct Metrics {
     path: PathBuf,
     file: File,
+    /// What the next line says of the rows.
+    data: Option<Counts>,
 }
 
 impl Metrics {
@@ -28,27 +30,20 @@ impl Metrics {
         Metrics::open(path, OpenOptions::new().append(true).open(path))
     }
 
-    /// Begins with what became of the rows, where some are not trained as they are in the files.
-    pub(super) fn headed(mut self, counts: Counts) -> Result<Self, Error> {
-        /// A line of `metrics.jsonl`.
-        #[derive(Serialize)]
-        struct Line {
-            step: u64,
-            data: Counts,
-        }
-        if !counts.reasons().is_empty() {
-            self.append(&Line {
-                step: 0,
-                data: counts,
-            })?;
-        }
-        Ok(self)
+    /// Has the first line say what became of the rows, where some are not trained as they are in the files.
+    pub(super) fn headed(mut self, counts: Counts) -> Self {
+        self.data = (!counts.reasons().is_empty()).then_some(counts);
+        self
     }
 
     fn open(path: &Path, file: io::Result<File>) -> Result<Self, Error> {
         let path = path.to_owned();
         match file {
-            Ok(file) => Ok(Metrics { path, file }),
+            Ok(file) => Ok(Metrics {
+                path,
+                file,
+                data: None,
+            }),
             Err(error) => Err(files::write_error(&path, 0, error).into()),
         }
     }
@@ -64,7 +59,11 @@ impl Metrics {
     }
 
     pub(super) fn append(&mut self, line: &impl Serialize) -> Result<(), Error> {
-        let mut text = serde_json::to_string(line).expect("metrics are plain data");
+        let mut line = serde_json::to_value(line).expect("metrics are plain data");
+        if let Some(counts) = self.data.take() {
+            line["data"] = serde_json::to_value(counts).expect("counts are plain data");
+        }
+        let mut text = line.to_string();
         text.push('\n');
         let written = self.file.write_all(text.as_bytes());
         let bytes = text.len() as u64;

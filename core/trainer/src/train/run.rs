@@ -299,7 +299,7 @@ fn begin<'a>(
     // Only now: what is refused leaves the directory free for the next attempt.
     let metrics = directory.file("metrics.jsonl");
     let metrics = match &beginning.checkpoint {
-        None => Metrics::create(&metrics)?.headed(data.train.dataset().counts())?,
+        None => Metrics::create(&metrics)?.headed(data.train.dataset().counts()),
         Some(checkpoint) => Metrics::go_on(&metrics, &checkpoint.metrics())?,
     };
     let progress = beginning.progress();
