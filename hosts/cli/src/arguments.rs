@@ -32,8 +32,9 @@ pub use quantize::QuantizeArguments;
 pub use report::ReportArguments;
 pub use swap::SwapArguments;
 
-/// This very program, whatever has become of its file since it was started: it also tries plugin libraries.
-const THIS_PROGRAM: &str = "/proc/self/exe";
+/// This very program, whatever has become of its file since it was started: it also tries plugin libraries and renders
+/// chat templates.
+pub const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Fine-tunes large language models where there is no room for them.
 #[derive(Debug, Parser)]
@@ -77,9 +78,13 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it tries a library for another process, which wants to see how this one ends.
-    pub fn is_probe(&self) -> bool {
-        matches!(self, Command::Plugins(plugins) if matches!(plugins.command, PluginsCommand::Probe(_)))
+    /// Whether it tries a library or renders a template for another process, which wants to see how this one ends.
+    pub fn is_for_another(&self) -> bool {
+        match self {
+            Command::Plugins(plugins) => matches!(plugins.command, PluginsCommand::Probe(_)),
+            Command::Data(data) => matches!(data.command, DataCommand::Render),
+            _ => false,
+        }
     }
 }
 

@@ -15,11 +15,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use espalier_trainer::call_watch;
+use espalier_trainer::data::render_templates_with;
 use espalier_trainer::notice::on_notice;
 use espalier_trainer::ranks::on_last_word;
 use indicatif::MultiProgress;
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, THIS_PROGRAM};
 
 // Linked in, so that their declarations register themselves.
 #[cfg(feature = "embedded")]
@@ -35,8 +36,9 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return failure::usage(&error),
     };
-    if !arguments.command.is_probe() {
+    if !arguments.command.is_for_another() {
         crash::watch();
+        render_templates_with(THIS_PROGRAM);
         on_last_word(failure::last_word);
         if let Err(error) = call_watch::start() {
             eprintln!("note: plugins' calls are not watched: {error}");

@@ -1,21 +1,40 @@
 //! A conversation -> its text, by the model's own chat template or another one, as transformers
 //! renders it.
+//!
+//! A template that is not one of ours is a program from outside. Where the program that runs has said how it is started
+//! (`render_templates_with`), such a template is rendered in processes of its own, whose memory, time and stack the system
+//! bounds; a library that is told of no program renders it in place, where only its text, steps and output are bounded.
 
+mod bounds;
 mod environment;
+mod exchange;
+mod locate;
+mod rendering;
+mod serve;
 mod shipped;
+mod worker;
+mod workers;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
 
-use minijinja::Environment;
-use minijinja::value::Value as Jinja;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use self::environment::{BEGIN, END, MARKING, NAME};
+pub use self::serve::serve as serve_templates;
+
+use self::bounds::{Met, STACK_BYTES};
+use self::environment::{BEGIN, END};
+use self::exchange::Opening;
+pub(super) use self::rendering::{Answer, Fault, Job};
+use self::rendering::{Conversation, Rendering, Variables};
 use self::shipped::SHIPPED;
-use super::error::DataError;
+use self::workers::Workers;
+use super::error::{DataError, Place};
 use super::tokenizer::{json, token_text};
 use crate::files::{FileKind, read_regular_text};
 
@@ -66,6 +85,15 @@ impl Message {
         }
         value
     }
+
+    /// Bytes of what a template reads of it.
+    fn bytes(&self) -> usize {
+        let other = match self.other.is_empty() {
+            true => 0,
+            false => json_bytes(&self.other),
+        };
+        self.role.len() + self.content.len() + other
+    }
 }
 
 /// The turns of a conversation, and the tools that it may call.
@@ -74,16 +102,6 @@ pub(super) struct Turns<'a> {
     pub messages: &'a [Message],
     /// A list of objects.
     pub tools: Option<&'a Value>,
-}
-
-impl<'a> Turns<'a> {
-    /// The first `count` turns.
-    pub(super) fn first(self, count: usize) -> Self {
-        Turns {
-            messages: &self.messages[..count],
-            ..self
-        }
-    }
 }
 
 impl<'a> From<&'a [Message]> for Turns<'a> {
@@ -95,12 +113,29 @@ impl<'a> From<&'a [Message]> for Turns<'a> {
     }
 }
 
+/// The program that renders templates from outside.
+static PROGRAM: OnceLock<OsString> = OnceLock::new();
+
+/// From now on templates from outside are rendered by `program`, which answers `data render` by [`serve_templates`], as
+/// `host` does. The first call holds.
+pub fn render_templates_with(program: impl Into<OsString>) {
+    PROGRAM.get_or_init(|| program.into());
+}
+
 /// A template with the special tokens of the model that it writes for.
 pub struct ChatTemplate {
-    environment: Environment<'static>,
-    special_tokens: BTreeMap<String, String>,
+    renderer: Renderer,
     origin: String,
     source: String,
+    /// The first row, of those known, at which it met a bound.
+    met: Mutex<Option<(Place, Met)>>,
+}
+
+enum Renderer {
+    /// This process.
+    Here(Box<Rendering>),
+    /// Others.
+    Apart(Workers),
 }
 
 impl ChatTemplate {
@@ -110,7 +145,7 @@ impl ChatTemplate {
     /// for and it has none.
     ///
     /// # Errors
-    /// A file that cannot be read, a name that is nowhere, a text that is no template.
+    /// A file that cannot be read, a name that is nowhere, a text that is no template or goes beyond the bounds of one.
     pub fn open(model_dir: &Path, choice: Option<&str>) -> Result<Option<Self>, DataError> {
         let found = match choice {
             None | Some(OWN) => own(model_dir, "default")?,
@@ -119,33 +154,52 @@ impl ChatTemplate {
         let Some((origin, source)) = found else {
             return Ok(None);
         };
-        let environment = environment::new(&source).map_err(|error| DataError::Template {
-            origin: origin.clone(),
-            reason: reason(&error),
-        })?;
-        Ok(Some(ChatTemplate {
-            environment,
-            special_tokens: special_tokens(model_dir)?,
-            origin,
-            source,
-        }))
+        let is_ours = SHIPPED.iter().any(|(name, _)| *name == origin);
+        let program = PROGRAM.get().filter(|_| !is_ours);
+        let opened = renderer(&source, special_tokens(model_dir)?, program);
+        match opened {
+            Ok(renderer) => Ok(Some(ChatTemplate {
+                renderer,
+                origin,
+                source,
+                met: Mutex::new(None),
+            })),
+            Err(Fault::Raised(reason)) => Err(DataError::Template { origin, reason }),
+            Err(Fault::Met(met)) => Err(out_of_bounds(None, &origin, &met)),
+        }
     }
 
     /// The text of `messages`; with `add_generation_prompt` also what the template writes before an
     /// answer.
     ///
     /// # Errors
-    /// What the template raises.
+    /// What the template raises, a bound that it meets.
     pub fn render(
         &self,
         messages: &[Message],
         add_generation_prompt: bool,
     ) -> Result<String, DataError> {
-        self.text(messages.into(), add_generation_prompt)
-            .map_err(|reason| DataError::TemplateRaised {
+        let text = self.text(messages.into(), add_generation_prompt);
+        text.map_err(|fault| match fault {
+            Fault::Raised(reason) => DataError::TemplateRaised {
                 origin: self.origin.clone(),
                 reason,
-            })
+            },
+            Fault::Met(met) => out_of_bounds(None, &self.origin, &met),
+        })
+    }
+
+    /// As [`ChatTemplate::render`], of turns with tools.
+    pub(super) fn text(
+        &self,
+        turns: Turns<'_>,
+        add_generation_prompt: bool,
+    ) -> Result<String, Fault> {
+        let job = match add_generation_prompt {
+            true => Job::text(turns.messages.len()).with_prompt(),
+            false => Job::text(turns.messages.len()),
+        };
+        Ok(self.answers(turns, &[job])?.remove(0).text())
     }
 
     /// The names of the templates that need no file, with commas between them.
@@ -163,76 +217,112 @@ impl ChatTemplate {
         environment::has_generation_tags(&self.source)
     }
 
-    /// As [`ChatTemplate::render`], with the bare reason of a failure.
-    pub(super) fn text(
-        &self,
-        turns: Turns<'_>,
-        add_generation_prompt: bool,
-    ) -> Result<String, String> {
-        self.fill_in(turns, add_generation_prompt, false)
-    }
-
-    /// The text of `turns` and its bytes that `{% generation %}` encloses.
-    pub(super) fn generated(
-        &self,
-        turns: Turns<'_>,
-    ) -> Result<(String, Vec<Range<usize>>), String> {
-        let marked = self.fill_in(turns, false, true)?;
-        let (mut text, mut spans, mut begin) = (String::new(), Vec::new(), None);
-        for letter in marked.chars() {
-            match (letter, begin) {
-                (BEGIN, None) => begin = Some(text.len()),
-                (END, Some(start)) => {
-                    spans.push(start..text.len());
-                    begin = None;
-                }
-                (BEGIN | END, _) => {
-                    return Err(format!(
-                        "the row holds the noncharacter {letter:?}; remove it"
-                    ));
-                }
-                _ => text.push(letter),
+    /// What `jobs` give for `turns`, in their order.
+    pub(super) fn answers(&self, turns: Turns<'_>, jobs: &[Job]) -> Result<Vec<Answer>, Fault> {
+        let bytes: usize = turns.messages.iter().map(Message::bytes).sum();
+        let conversation = Conversation {
+            messages: turns.messages.iter().map(Message::to_value).collect(),
+            tools: turns.tools.cloned().unwrap_or_default(),
+            bytes: bytes + turns.tools.map_or(0, json_bytes),
+        };
+        match &self.renderer {
+            Renderer::Apart(workers) => workers.answers(&conversation, jobs),
+            Renderer::Here(rendering) => {
+                let most = bounds::text_bytes(conversation.bytes);
+                rendering.answers(&Variables::of(&conversation), jobs, most)
             }
         }
-        Ok((text, spans))
     }
 
-    fn fill_in(
+    /// What `render` makes of the row at `place`; a row behind one that met a bound is not tried.
+    ///
+    /// # Errors
+    /// The row's refusal, or the bound with the row that met it.
+    pub(super) fn of_row<T>(
         &self,
-        turns: Turns<'_>,
-        add_generation_prompt: bool,
-        marking: bool,
-    ) -> Result<String, String> {
-        let said = |message: &Message| Jinja::from_serialize(message.to_value());
-        let tokens = self.special_tokens.iter();
-        let mut variables: BTreeMap<&str, Jinja> = tokens
-            .map(|(name, token)| (name.as_str(), token.as_str().into()))
-            .collect();
-        variables.extend([
-            ("messages", turns.messages.iter().map(said).collect()),
-            (
-                "tools",
-                turns.tools.map_or(Jinja::from(()), Jinja::from_serialize),
-            ),
-            ("documents", Jinja::from(())),
-            ("add_generation_prompt", add_generation_prompt.into()),
-            (MARKING, marking.into()),
-        ]);
-        let template = self.environment.get_template(NAME);
-        template
-            .and_then(|template| template.render(Jinja::from_iter(variables)))
-            .map_err(|error| reason(&error))
+        place: &Place,
+        render: impl FnOnce(&Self) -> Result<T, Fault>,
+    ) -> Result<T, DataError> {
+        let known = || self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((first, met)) = &*known()
+            && first.line < place.line
+        {
+            return Err(out_of_bounds(Some(first.clone()), &self.origin, met));
+        }
+        render(self).map_err(|fault| match fault {
+            Fault::Raised(reason) => DataError::Conversation {
+                place: place.clone(),
+                origin: self.origin.clone(),
+                reason,
+            },
+            Fault::Met(met) => {
+                let error = out_of_bounds(Some(place.clone()), &self.origin, &met);
+                let mut known = known();
+                if known
+                    .as_ref()
+                    .is_none_or(|(first, _)| place.line < first.line)
+                {
+                    *known = Some((place.clone(), met));
+                }
+                error
+            }
+        })
     }
 }
 
-/// A minijinja error in one line, without its kind where it says more.
-fn reason(error: &minijinja::Error) -> String {
-    let detail = error
-        .detail()
-        .map_or_else(|| error.kind().to_string(), str::to_owned);
-    match error.line() {
-        Some(line) => format!("{detail} (line {line} of the template)"),
-        None => detail,
+/// Compiles `source` where it is to be rendered.
+fn renderer(
+    source: &str,
+    special_tokens: BTreeMap<String, String>,
+    program: Option<&OsString>,
+) -> Result<Renderer, Fault> {
+    bounds::check(source).map_err(Fault::Met)?;
+    let source = source.to_owned();
+    if let Some(program) = program {
+        let opening = Opening {
+            source,
+            special_tokens,
+        };
+        return Workers::open(program.clone(), opening).map(Renderer::Apart);
+    }
+    let compiling = thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(move || Rendering::new(&source, special_tokens));
+    let compiling = compiling.map_err(|error| format!("no thread can be started: {error}"))?;
+    let rendering = compiling.join().expect("a panic is contained")?;
+    Ok(Renderer::Here(Box::new(rendering)))
+}
+
+/// The text of a marked one, and its bytes that the marks enclose.
+pub(super) fn generated(marked: &str) -> Result<(String, Vec<Range<usize>>), String> {
+    let (mut text, mut spans, mut begin) = (String::new(), Vec::new(), None);
+    for letter in marked.chars() {
+        match (letter, begin) {
+            (BEGIN, None) => begin = Some(text.len()),
+            (END, Some(start)) => {
+                spans.push(start..text.len());
+                begin = None;
+            }
+            (BEGIN | END, _) => {
+                return Err(format!(
+                    "the row holds the noncharacter {letter:?}; remove it"
+                ));
+            }
+            _ => text.push(letter),
+        }
+    }
+    Ok((text, spans))
+}
+
+fn json_bytes(value: &impl Serialize) -> usize {
+    serde_json::to_vec(value).map_or(0, |json| json.len())
+}
+
+fn out_of_bounds(row: Option<Place>, origin: &str, met: &Met) -> DataError {
+    DataError::TemplateBound {
+        row: row.map_or_else(String::new, |place| format!("{place}: ")),
+        origin: origin.to_owned(),
+        met: met.to_string(),
     }
 }
 

@@ -362,6 +362,18 @@ pub enum DataError {
         /// What it says.
         reason: String,
     },
+    /// A chat template takes more than one from outside may.
+    #[error(
+        "{row}the chat template {origin} {met}: correct it or choose another with data.chat_template"
+    )]
+    TemplateBound {
+        /// The row's place with what follows it; empty where there is none.
+        row: String,
+        /// Its name or file.
+        origin: String,
+        /// The bound with its value, and the line of the template.
+        met: String,
+    },
     /// Rows with turns, and no template to write them with.
     #[error("{} has conversations, and the model has no chat template; set data.chat_template to one of {known}, or to a file", path.display())]
     NoTemplate {

@@ -38,7 +38,7 @@ mod tokenizer;
 mod tools;
 mod turns;
 
-pub use chat_template::{ChatTemplate, Message};
+pub use chat_template::{ChatTemplate, Message, render_templates_with, serve_templates};
 pub use counts::{Counts, Lost, Reason, Trains, grouped, percent};
 pub use dataset::{Dataset, Sequence, SequenceOrigin};
 pub use error::{DataError, Place};

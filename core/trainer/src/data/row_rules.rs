@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::chat_template::{self, ChatTemplate, Message, Turns};
+use super::chat_template::{self, ChatTemplate, Fault, Message, Turns};
 use super::conversation::{ASSISTANT, Example, Fields};
 use super::counts::Answers;
 use super::error::{DataError, Place};
@@ -138,19 +138,18 @@ impl RowRules<'_> {
         completion_from: usize,
         place: &Place,
     ) -> Result<(Rendered, TrainOn), DataError> {
-        let render = |train_on| {
-            turns::render(template, tokenizer, turns, completion_from, train_on)
-                .map(|rendered| (rendered, train_on))
-        };
-        let asked = self.train_on();
-        let mut rendered = render(asked);
-        if rendered.is_err() && self.options.train_on == TrainOn::Auto {
-            rendered = render(TrainOn::Completion).or(rendered);
-        }
-        rendered.map_err(|reason| DataError::Conversation {
-            place: place.clone(),
-            origin: template.origin().to_owned(),
-            reason,
+        template.of_row(place, |template| {
+            let render = |train_on| {
+                turns::render(template, tokenizer, turns, completion_from, train_on)
+                    .map(|rendered| (rendered, train_on))
+            };
+            let rendered = render(self.train_on());
+            match rendered {
+                Err(Fault::Raised(_)) if self.options.train_on == TrainOn::Auto => {
+                    render(TrainOn::Completion).or(rendered)
+                }
+                _ => rendered,
+            }
         })
     }
 

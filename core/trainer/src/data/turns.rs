@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::chat_template::{ChatTemplate, Turns};
+use super::chat_template::{self, Answer, ChatTemplate, Fault, Job, Turns};
 use super::conversation::ASSISTANT;
 use super::options::TrainOn;
 use super::tokenizer::TextTokenizer;
@@ -22,87 +22,121 @@ pub(super) struct Rendered {
 /// Renders `turns`; the answers from `completion_from` on are the completion.
 ///
 /// # Errors
-/// What the template raises, or which of its renderings do not fit together.
+/// What the template raises, a bound that it meets, or which of its renderings do not fit together.
 pub(super) fn render(
     template: &ChatTemplate,
     tokenizer: &TextTokenizer,
     turns: Turns<'_>,
     completion_from: usize,
     train_on: TrainOn,
-) -> Result<Rendered, String> {
-    let messages = turns.messages;
-    let text = template.text(turns, false)?;
+) -> Result<Rendered, Fault> {
     let first = match train_on {
-        TrainOn::All => {
-            let trained = None;
-            return Ok(Rendered { text, trained });
-        }
-        TrainOn::Assistant => 0,
-        TrainOn::Auto | TrainOn::Completion => completion_from,
+        TrainOn::All => None,
+        TrainOn::Assistant => Some(0),
+        TrainOn::Auto | TrainOn::Completion => Some(completion_from),
     };
-    let trained = match template.marks_generation() {
-        true => marked(template, turns, first, &text)?,
-        false => (first..messages.len())
-            .filter(|&turn| messages[turn].role == ASSISTANT)
-            .map(|turn| answer(template, tokenizer, turns, turn, &text))
-            .collect::<Result<_, _>>()?,
+    let Some(first) = first else {
+        let mut answers = template.answers(turns, &[Job::text(turns.messages.len())])?;
+        return Ok(Rendered {
+            text: answers.remove(0).text(),
+            trained: None,
+        });
     };
+    match template.marks_generation() {
+        true => marked(template, turns, first),
+        false => answered(template, tokenizer, turns, first),
+    }
+}
+
+/// What `{% generation %}` encloses in the turns from `first` on is trained.
+fn marked(template: &ChatTemplate, turns: Turns<'_>, first: usize) -> Result<Rendered, Fault> {
+    let all = turns.messages.len();
+    let mut jobs = vec![Job::text(all), Job::marked(all)];
+    if first > 0 && first < all {
+        jobs.push(Job::marked(first));
+    }
+    let mut texts = template
+        .answers(turns, &jobs)?
+        .into_iter()
+        .map(Answer::text);
+    let mut next = || texts.next().expect("an answer for each job");
+    let (text, (unmarked, mut spans)) = (next(), chat_template::generated(&next())?);
+    if unmarked != text {
+        let reason = "the template measures what {% generation %} encloses";
+        return Err(reason.to_owned().into());
+    }
+    if jobs.len() == 3 {
+        let before = chat_template::generated(&next())?.1.len();
+        spans.drain(..before.min(spans.len()));
+    }
+    Ok(Rendered {
+        text,
+        trained: Some(spans),
+    })
+}
+
+/// The answers from turn `first` on are trained, their end tokens included.
+fn answered(
+    template: &ChatTemplate,
+    tokenizer: &TextTokenizer,
+    turns: Turns<'_>,
+    first: usize,
+) -> Result<Rendered, Fault> {
+    let all = turns.messages.len();
+    let is_answer = |&turn: &usize| turns.messages[turn].role == ASSISTANT;
+    let said: Vec<usize> = (first..all).filter(is_answer).collect();
+    let parts = said
+        .iter()
+        .flat_map(|&turn| [Job::beginning(turn).with_prompt(), Job::beginning(turn + 1)]);
+    // The last turn ends where the text does, and that of no rendering is asked for twice.
+    let jobs: Vec<Job> = std::iter::once(Job::text(all))
+        .chain(parts.filter(|job| *job != Job::beginning(all)))
+        .collect();
+    let mut answers = template.answers(turns, &jobs)?.into_iter();
+    let mut next = || answers.next().expect("an answer for each job");
+    let text = next().text();
+    let mut trained = Vec::with_capacity(said.len());
+    for turn in said {
+        let prompt = next().beginning();
+        let until = match turn + 1 == all {
+            true => Some(text.len()),
+            false => next().beginning(),
+        };
+        trained.push(answer(tokenizer, &text, turn, prompt, until)?);
+    }
     Ok(Rendered {
         text,
         trained: Some(trained),
     })
 }
 
-/// What `{% generation %}` encloses in the turns from `first` on.
-fn marked(
-    template: &ChatTemplate,
-    turns: Turns<'_>,
-    first: usize,
-    text: &str,
-) -> Result<Vec<Range<usize>>, String> {
-    let (unmarked, mut spans) = template.generated(turns)?;
-    if unmarked != text {
-        return Err("the template measures what {% generation %} encloses".into());
-    }
-    if first > 0 && first < turns.messages.len() {
-        let before = template.generated(turns.first(first))?.1.len();
-        spans.drain(..before.min(spans.len()));
-    }
-    Ok(spans)
-}
-
-/// The bytes of the answer that is number `turn`, its end token included.
+/// The bytes of the answer that is number `turn`, between the bytes of what stands before it and those up to it.
 fn answer(
-    template: &ChatTemplate,
     tokenizer: &TextTokenizer,
-    turns: Turns<'_>,
-    turn: usize,
     text: &str,
+    turn: usize,
+    prompt: Option<usize>,
+    until: Option<usize>,
 ) -> Result<Range<usize>, String> {
-    let prompt = template.text(turns.first(turn), true)?;
-    let until = match turn + 1 == turns.messages.len() {
-        true => text.to_owned(),
-        false => template.text(turns.first(turn + 1), false)?,
+    let unfit = |what| {
+        format!(
+            "the rendering {what} message {} is no beginning of the whole conversation's, so \
+             what is to be trained cannot be told; mark it with {{% generation %}} in the \
+             template, or set data.train_on = \"all\"",
+            turn + 1
+        )
     };
-    for (part, what) in [(&prompt, "before"), (&until, "up to")] {
-        if !text.starts_with(part.as_str()) {
-            return Err(format!(
-                "the rendering {what} message {} is no beginning of the whole conversation's, so \
-                 what is to be trained cannot be told; mark it with {{% generation %}} in the \
-                 template, or set data.train_on = \"all\"",
-                turn + 1
-            ));
-        }
-    }
-    if until.len() < prompt.len() {
+    let prompt = prompt.ok_or_else(|| unfit("before"))?;
+    let until = until.ok_or_else(|| unfit("up to"))?;
+    if until < prompt {
         return Err(format!("message {} is not rendered", turn + 1));
     }
-    let said = until[prompt.len()..].trim_end();
+    let said = text[prompt..until].trim_end();
     let end = match tokenizer.ends_with_special(said) {
-        true => prompt.len() + said.len(),
-        false => until.len(),
+        true => prompt + said.len(),
+        false => until,
     };
-    Ok(prompt.len()..end)
+    Ok(prompt..end)
 }
 
 /// Which tokens hold a byte of the `trained` ranges; `offsets` are the tokens' own bytes.

@@ -20,6 +20,9 @@ pub enum DataCommand {
     Show(ShowArguments),
     /// Find all that is wrong with rows at once: bad rows, what is cut off, what is not trained
     Doctor(RowDoctorArguments),
+    /// Render a chat template in this process, for the process that asks
+    #[command(hide = true)]
+    Render,
 }
 
 /// Which rows, and how they are read.

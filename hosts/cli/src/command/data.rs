@@ -7,7 +7,9 @@ use std::io::{self, IsTerminal, Write};
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result};
 use espalier_trainer::config::{Config, Need, ResolvedConfig, resolve};
-use espalier_trainer::data::{Dataset, Preview, ShownToken, Vocabulary, split_told};
+use espalier_trainer::data::{
+    Dataset, Preview, ShownToken, Vocabulary, serve_templates, split_told,
+};
 use espalier_trainer::error::Error;
 use espalier_trainer::files::ModelDirectory;
 use espalier_trainer::threads::HostServices;
@@ -20,6 +22,7 @@ pub fn run(command: &DataCommand, out: &mut dyn Write) -> Result<()> {
     match command {
         DataCommand::Show(arguments) => show(arguments, out),
         DataCommand::Doctor(arguments) => doctor::run(arguments, out),
+        DataCommand::Render => Ok(serve_templates()?),
     }
 }
 

@@ -1,4 +1,5 @@
 //! A folder with damaged models, rows and adapters -> what the program makes of them.
+#![allow(dead_code)] // Each test takes what it needs.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -9,6 +9,8 @@ use regex::Regex;
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
+use super::bounds::STEPS;
+
 /// The name of the one template of an environment.
 pub(super) const NAME: &str = "chat template";
 /// The variable that asks for marks around what `{% generation %}` encloses.
@@ -17,8 +19,6 @@ pub(super) const MARKING: &str = "espalier_marks_generation";
 pub(super) const BEGIN: char = '\u{FDD0}';
 /// See [`BEGIN`].
 pub(super) const END: char = '\u{FDD1}';
-/// Steps after which a template counts as one that never ends.
-const FUEL: u64 = 50_000_000;
 
 /// An environment with the template `source`.
 ///
@@ -28,7 +28,7 @@ pub(super) fn new(source: &str) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
-    environment.set_fuel(Some(FUEL));
+    environment.set_fuel(Some(STEPS));
     environment.set_unknown_method_callback(unknown_method_callback);
     environment.add_function("raise_exception", raise_exception);
     if !source.contains("strftime_now is defined") {

@@ -126,7 +126,11 @@ fn what_a_template_raises_is_told_with_its_line() {
     }
     let endless =
         "{% for a in range(9999) %}{% for b in range(9999) %}{{ b }}{% endfor %}{% endfor %}";
-    assert!(rendered(endless).unwrap_err().contains("fuel"));
+    let refused = rendered(endless).unwrap_err();
+    assert!(
+        refused.contains("more than 50000000 steps for a conversation (line 1 of"),
+        "{refused}"
+    );
     let directory = model(&[("chat_template.jinja", "{% if %}")]);
     let broken = ChatTemplate::open(directory.path(), None)
         .err()
@@ -140,17 +144,53 @@ fn generation_tags_mark_bytes_and_change_no_text() {
                   {% generation %}\n {{- m.content }}é.\n{%- endgeneration %}\n!{% endif %}{% endfor %}";
     let template = of(source);
     assert!(template.marks_generation() && !of("{{ generation }}").marks_generation());
-    let text = template.text(turns()[..].into(), false).unwrap();
+    let text = template.render(&turns(), false).unwrap();
     assert_eq!(text, "user:assistant:a\nbé.!");
-    let (unmarked, spans) = template.generated(turns()[..].into()).unwrap();
+    let marked = |turns: &[Message]| {
+        let mut answers = template
+            .answers(turns.into(), &[Job::marked(turns.len())])
+            .unwrap();
+        generated(&answers.remove(0).text())
+    };
+    let (unmarked, spans) = marked(&turns()).unwrap();
     assert_eq!(unmarked, text);
     assert_eq!((spans.len(), &spans[0]), (1, &(15..21)));
     assert_eq!(&text[spans[0].clone()], "a\nbé.");
-    let marked = [Message::new("assistant", "a\u{FDD0}b")];
+    let refused = marked(&[Message::new("assistant", "a\u{FDD0}b")]).unwrap_err();
+    assert!(refused.contains("noncharacter"), "{refused}");
+}
+
+#[test]
+fn what_a_conversation_becomes_is_bounded_by_what_it_is() {
+    let endless = rendered("\n{% for a in range(99999) %}{{ '1234567890' * 20 }}{% endfor %}");
+    let refused = endless.unwrap_err();
     assert!(
-        template
-            .generated(marked[..].into())
-            .unwrap_err()
-            .contains("noncharacter")
+        refused.contains("writes more than 1.0 MiB of text"),
+        "{refused}"
     );
+    let huge = rendered("{{ 'ab' * 9223372036854775807 }}");
+    assert!(huge.is_err(), "{huge:?}");
+}
+
+#[test]
+fn parts_of_a_conversation_are_told_by_their_length() {
+    let template = of(
+        "{% for m in messages %}<{{ m.content }}>{% endfor %}{% if add_generation_prompt %}<{% endif %}",
+    );
+    let turns: Vec<Message> = ["a", "bc", "d"]
+        .map(|text| Message::new("user", text))
+        .into();
+    let jobs = [
+        Job::text(3),
+        Job::beginning(2).with_prompt(),
+        Job::beginning(1),
+        Job::beginning(3).with_prompt(),
+    ];
+    let mut answers = template
+        .answers(turns[..].into(), &jobs)
+        .unwrap()
+        .into_iter();
+    assert_eq!(answers.next().unwrap().text(), "<a><bc><d>");
+    let beginnings: Vec<_> = answers.map(Answer::beginning).collect();
+    assert_eq!(beginnings, [Some(8), Some(3), None]);
 }
