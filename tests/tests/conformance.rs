@@ -31,6 +31,7 @@ fn each_planted_bug_is_found_by_its_check() {
     let planted = sample("planted");
     for (component, expected) in [
         ("swapped-nibbles", "error.blocks"),
+        ("shifted-nibbles", "error.blocks"),
         ("shifted-block", "error.blocks"),
         ("nested-not-applied", "error.blocks"),
         ("shared-scratch", "share.threads"),

@@ -1,5 +1,6 @@
 //! Checkpoints, adapters and random numbers -> params in their place.
 
+mod decode_check;
 mod host_region;
 mod loader;
 mod member;
@@ -22,6 +23,7 @@ use crate::packing::SavedParam;
 use crate::params::Param;
 use crate::select::Chosen;
 
+pub use decode_check::DecodeCheck;
 pub use host_region::HostRegion;
 pub use loader::Loader;
 pub use member::Member;
@@ -85,7 +87,7 @@ pub trait Inspector: Sync {
 }
 
 /// What loading did; a weight is encoded exactly once, and not at all where the files hold it packed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
     /// Weights packed.
     pub encoded: u64,
@@ -93,6 +95,8 @@ pub struct LoadReport {
     pub placed: u64,
     /// Nanoseconds spent in encoders and in checking their scales.
     pub encode_nanos: u64,
+    /// Whether weights decode to what they were: one of each format.
+    pub decode_checks: Vec<DecodeCheck>,
 }
 
 impl std::ops::Add for LoadReport {
@@ -103,6 +107,7 @@ impl std::ops::Add for LoadReport {
             encoded: self.encoded + other.encoded,
             placed: self.placed + other.placed,
             encode_nanos: self.encode_nanos + other.encode_nanos,
+            decode_checks: decode_check::merged(self.decode_checks, other.decode_checks),
         }
     }
 }

@@ -11,6 +11,7 @@ use espalier_interface::{
     Stream, WeightLayout,
 };
 
+use super::decode_check::DecodeChecks;
 use super::{
     EncodedWeight, Inspector, LoadReport, Origin, Packing, Scratch, not_finite, read_weight,
     stored_name,
@@ -35,6 +36,7 @@ pub struct Loader<'a> {
     scratch: Scratch,
     workspace: Scratch,
     report: LoadReport,
+    decode_checks: DecodeChecks,
     inspector: Option<&'a dyn Inspector>,
 }
 
@@ -47,6 +49,7 @@ impl<'a> Loader<'a> {
             scratch: Scratch::default(),
             workspace: Scratch::default(),
             report: LoadReport::default(),
+            decode_checks: DecodeChecks::default(),
             inspector: None,
         }
     }
@@ -58,7 +61,10 @@ impl<'a> Loader<'a> {
 
     /// What has been done so far.
     pub fn report(&self) -> LoadReport {
-        self.report
+        LoadReport {
+            decode_checks: self.decode_checks.made().to_vec(),
+            ..self.report.clone()
+        }
     }
 
     /// Loads param number `index` into `ranges`: one if it is dense, one a segment if it is packed.
@@ -84,6 +90,7 @@ impl<'a> Loader<'a> {
                 match (packing.expect("a packed param has a packing"), origin) {
                     (Packing::Saved(saved), Origin::Files(store)) => {
                         self.saved(ranges, store, SavedWeight::new(saved, format))?;
+                        self.decode_checks.packed(param, format);
                     }
                     (Packing::Encode(quantizer), Origin::Files(store)) => {
                         self.packed(ranges, (param, format), store, quantizer)?;
@@ -202,14 +209,16 @@ impl<'a> Loader<'a> {
             pack(quantizer, &param.name, format, weight, segments, workspace)?;
             self.report.encode_nanos += begin.elapsed().as_nanos() as u64;
             let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
+            let encoded = EncodedWeight {
+                param,
+                quantizer,
+                format,
+                dense: weight,
+                segments: &segments,
+            };
+            self.decode_checks.look(&encoded)?;
             if let Some(inspector) = self.inspector {
-                inspector.inspect(&EncodedWeight {
-                    param,
-                    quantizer,
-                    format,
-                    dense: weight,
-                    segments: &segments,
-                })?;
+                inspector.inspect(&encoded)?;
             }
             check_decoded(quantizer, &param.name, format, weight, &segments)
         })?;

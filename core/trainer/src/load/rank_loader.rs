@@ -84,7 +84,7 @@ impl RankLoader<'_> {
         let reports = &reports[first..first + ranks];
         Ok(reports
             .iter()
-            .fold(LoadReport::default(), |all, one| all + *one))
+            .fold(LoadReport::default(), |all, one| all + one.clone()))
     }
 
     /// This rank's machine, and the ranks of each.

@@ -9,6 +9,7 @@ use super::number::{count, percent, significant};
 use super::record::{DataFile, Record, shown_hash};
 use super::{course::EvalPoint, reading};
 use crate::bytes::Bytes;
+use crate::load::DecodeCheck;
 use crate::registry::PluginIdentity;
 use crate::swap::SwapRecord;
 
@@ -73,6 +74,8 @@ pub fn render(report: &Report) -> String {
         usages => report.usages,
         evals => evals(&report.evals),
         swaps => swaps(&report.swaps),
+        packing => packing(record),
+        packing_is_wrong => record.decode_checks.iter().any(DecodeCheck::is_wrong),
         plugins => plugins(record),
         data => data(record),
         peak => report.peak.how,
@@ -156,6 +159,24 @@ pub fn plugin_row(plugin: &PluginIdentity) -> Row {
         format!("{}.{}", plugin.abi[0], plugin.abi[1]),
         library,
     ])
+}
+
+/// Whether a weight of each format decodes to what it was.
+fn packing(record: &Record) -> Vec<Row> {
+    let row = |check: &DecodeCheck| {
+        let error = check.error.map(|error| significant(error, 3));
+        let told = match check.is_wrong() {
+            true => check.to_string(),
+            false => check.not_checkable.clone().unwrap_or_default(),
+        };
+        Row(vec![
+            check.quantizer.clone(),
+            check.weight.clone(),
+            error.unwrap_or_default(),
+            told,
+        ])
+    };
+    record.decode_checks.iter().map(row).collect()
 }
 
 /// The files of rows.

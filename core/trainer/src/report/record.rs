@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::Error;
 use crate::data::{Counts, SplitToken};
 use crate::files::{FileKind, read_regular_text};
+use crate::load::DecodeCheck;
 use crate::measure::Peaks;
 use crate::plan::{IdleRanks, MemoryPlan, WorldMemory};
 use crate::registry::PluginIdentity;
@@ -44,6 +45,8 @@ pub struct Record {
     pub world_memory: Option<WorldMemory>,
     /// Ranks that had nothing to do.
     pub idle_ranks: Option<IdleRanks>,
+    /// Whether packed weights decode to what they were: one of each format.
+    pub decode_checks: Vec<DecodeCheck>,
     /// Swaps of plugins that were made.
     pub swaps: Vec<Json>,
 }

@@ -166,6 +166,7 @@ impl Live<'_> {
         };
         (attempt.progress)(Stage::TakingOver);
         record.encoded = made.report.encoded;
+        record.decode_checks = made.report.decode_checks;
         record.bytes_beside = made.bytes_beside;
         record.staged_in = Some(room::shown(made.kind).to_owned());
         [record.loss_before, record.loss_after] = made.losses.map(Some);

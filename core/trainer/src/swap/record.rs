@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json};
 use super::Request;
 use crate::Error;
 use crate::config::{ConfigError, ResolvedConfig};
+use crate::load::DecodeCheck;
 use crate::registry::PluginIdentity;
 
 /// Sections of the config that a swap can change.
@@ -48,6 +49,9 @@ pub struct SwapRecord {
     pub encoded: u64,
     /// Bytes that were made beside the old ones.
     pub bytes_beside: u64,
+    /// Whether the new weights decode to what they were: one of each format.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decode_checks: Vec<DecodeCheck>,
     /// Where those lay until they took over: `memory` or `mapped file`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staged_in: Option<String>,

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use espalier_interface::{Device, ErrorCode, Role};
+use serde_json::json;
 
 use super::beginning::Beginning;
 use super::company::joined;
@@ -276,6 +277,7 @@ fn begin<'a>(
     let ranks = joined(plans, &collectives, swapped.config(), stop, roll)?;
     let fresh = beginning.checkpoint.is_none();
     let (executors, report) = loading.load_ranks(ranks, &|param| fresh || !param.trainable)?;
+    circumstances["decode_checks"] = json!(report.decode_checks);
     let team = Team::new(executors);
     // A checkpoint of all of a model leaves nothing of its base.
     let base_is_whole = beginning.checkpoint.is_none() || components.adapter.is_some();

@@ -182,6 +182,7 @@ impl Loading<'_> {
         })?;
         let mut executors = team.into_executors();
         let (stage, report) = loaded.swap_remove(0);
+        self.tell(&report);
         let copied = stage.layout.copies();
         if !copied.is_empty() {
             for executor in &mut executors {
@@ -241,7 +242,30 @@ impl Loading<'_> {
                 total_bytes,
             });
         }
-        Ok(loader.report())
+        let report = loader.report();
+        self.tell(&report);
+        Ok(report)
+    }
+
+    /// Warns of quantizers whose weights decode to something else: training goes on, and its result is of that.
+    fn tell(&self, report: &LoadReport) {
+        let wrong = || report.decode_checks.iter().filter(|check| check.is_wrong());
+        let mut told: Vec<&str> = Vec::new();
+        for check in wrong() {
+            let quantizer = check.quantizer.as_str();
+            if told.contains(&quantizer) {
+                continue;
+            }
+            told.push(quantizer);
+            let others = wrong().filter(|one| one.quantizer == quantizer).count() - 1;
+            let others = match others {
+                0 => String::new(),
+                _ => format!(", and so do weights of {others} more formats of it"),
+            };
+            let text =
+                format!("{check}{others}; see what is wrong with `host plugins check {quantizer}`");
+            self.observer.observe(&Event::Warning(&text));
+        }
     }
 }
 

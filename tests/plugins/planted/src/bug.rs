@@ -5,6 +5,8 @@
 pub enum Bug {
     /// The second code of a pair goes where the first belongs.
     SwappedNibbles,
+    /// Every code goes one place behind its own.
+    ShiftedNibbles,
     /// The encoder's blocks begin one element early.
     ShiftedBlock,
     /// The 8-bit scales are not divided by their own scale.

@@ -134,6 +134,10 @@ fn encode_codes(planted: &Planted, weight: &[f32], scales: &[f32], codes: &mut [
         for (pair, byte) in codes.iter_mut().enumerate() {
             let at = index * chunk + 2 * pair;
             let code = |at: usize| {
+                let at = match planted.bug {
+                    Some(Bug::ShiftedNibbles) => at.saturating_sub(1),
+                    _ => at,
+                };
                 let scale = scales[block_of(planted, at).min(scales.len() - 1)];
                 nearest(weight[at], scale, dither)
             };

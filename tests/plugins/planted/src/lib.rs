@@ -79,6 +79,7 @@ macro_rules! components {
 const COMPONENTS: &[Component] = components! {
     "sound" None, BLOCK_SIZE;
     "swapped-nibbles" Some(Bug::SwappedNibbles), BLOCK_SIZE;
+    "shifted-nibbles" Some(Bug::ShiftedNibbles), BLOCK_SIZE;
     "shifted-block" Some(Bug::ShiftedBlock), BLOCK_SIZE;
     "nested-not-applied" Some(Bug::NestedNotApplied), BLOCK_SIZE;
     "shared-scratch" Some(Bug::SharedScratch), BLOCK_SIZE;
