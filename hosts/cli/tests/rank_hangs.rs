@@ -39,6 +39,19 @@ fn a_thread_whose_plugin_hangs_ends_its_process_with_the_plugin_as_its_cause() {
 }
 
 #[test]
+fn ranks_of_one_process_that_wait_for_a_plugin_are_told_which() {
+    let (_training, mut command) = hanging("", "--ranks 2 --set run.peer_timeout_secs=3");
+    command.env("FAULTY_RUN_ON", "rank-1");
+    let output = command.output().expect("the host starts");
+    refused(&output, 6, "rank 1, step | it hangs", "threads");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let told = "note: rank 1 is waited for in plugin `faulty-backend` (";
+    let told = said.lines().find(|line| line.starts_with(told));
+    let told = told.unwrap_or_else(|| panic!("not told: {said}"));
+    assert!(told.ends_with(") in launch"), "{told}");
+}
+
+#[test]
 fn a_process_whose_plugin_hangs_names_it_and_the_others_end_with_the_code_of_a_lost_rank() {
     let folder = mpi_folder();
     let more = format!(

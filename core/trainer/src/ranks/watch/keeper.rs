@@ -12,6 +12,7 @@ use super::seat::Report;
 use super::{LAST_WORD, Shared, judge};
 use crate::Error;
 use crate::call_watch;
+use crate::notice;
 use crate::ranks::lost::{Cause, Lost};
 
 /// Time between two looks at most.
@@ -202,16 +203,21 @@ impl Keeper {
         }
     }
 
-    /// Why this process ends: where it is the one that holds up other processes, the plugin's call that does so.
+    /// Why this process ends, where one of its ranks hangs: of several processes this one blames the plugin's call that
+    /// holds the others up; of a single one that call is told before the rank.
     fn own_cause(&self, lost: Lost) -> Error {
         let world = self.shared.world;
-        let own = world.processes > 1 && world.own_ranks().contains(&lost.rank);
+        let own = world.own_ranks().contains(&lost.rank);
         let hangs = own && matches!(lost.cause, Cause::Hangs(_));
         match call_watch::late().filter(|_| hangs) {
-            Some(call) => Error::Hung {
+            Some(call) if world.processes > 1 => Error::Hung {
                 call: Box::new(call),
                 limited_by: "run.peer_timeout_secs",
             },
+            Some(call) => {
+                notice::say(&format!("rank {} is waited for in {call}", lost.rank));
+                Error::Peer(lost)
+            }
             None => Error::Peer(lost),
         }
     }
