@@ -95,14 +95,12 @@ impl Judge {
             .iter()
             .filter(|one| one.call.limit() != Limit::OfOthers);
         let waits = judged.map(|one| {
-            let seen = self
-                .threads
-                .entry(one.thread)
-                .or_insert_with(|| Seen::of(one));
-            if seen.number != one.number {
-                *seen = Seen::of(one);
-                return (one, seen.lasted, seen.silent);
+            let known = self.threads.get(&one.thread);
+            if known.is_none_or(|seen| seen.number != one.number) {
+                self.threads.insert(one.thread, Seen::of(one));
+                return (one, Duration::ZERO, Duration::ZERO);
             }
+            let seen = self.threads.get_mut(&one.thread).expect("it is known");
             seen.lasted += passed;
             match seen.beats == one.beats {
                 true => seen.silent += passed,
