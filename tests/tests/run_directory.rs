@@ -19,11 +19,17 @@ fn a_directory_belongs_to_one_run_at_a_time() {
     }
     drop(run);
     assert_eq!(
+        fs::read_dir(temp.path()).unwrap().count(),
+        0,
+        "a claim that nothing came of leaves nothing behind"
+    );
+    fs::create_dir_all(&path).unwrap();
+    drop(RunDirectory::claim(&path, Continue::Refuse).unwrap());
+    assert_eq!(
         fs::read_dir(&path).unwrap().count(),
         0,
         "the lock leaves nothing behind"
     );
-    RunDirectory::claim(&path, Continue::Refuse).unwrap();
     // The lock file of a process that was killed holds nobody up.
     fs::write(path.join("run.lock"), "process 1 on nowhere").unwrap();
     RunDirectory::claim(&path, Continue::Refuse).unwrap();
@@ -65,6 +71,40 @@ fn a_run_is_not_overwritten_unless_continued() {
         !path.join("run.lock").exists(),
         "a refusal leaves no lock behind"
     );
+}
+
+#[test]
+fn what_a_claim_made_stays_with_what_was_written_there() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("runs/first");
+    let run = RunDirectory::claim(&path, Continue::Refuse).unwrap();
+    fs::write(path.join("notes.txt"), "mine").unwrap();
+    drop(run);
+    assert_eq!(fs::read(path.join("notes.txt")).unwrap(), b"mine");
+    // One whose first directory alone was missing loses that one alone.
+    let beside = temp.path().join("runs/second");
+    drop(RunDirectory::claim(&beside, Continue::Refuse).unwrap());
+    assert!(!beside.exists() && path.is_dir());
+}
+
+#[test]
+fn a_run_that_ended_before_its_first_number_holds_nobody_up() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path();
+    fs::write(path.join("run.json"), "{}").unwrap();
+    // A record alone is somebody's.
+    let error = RunDirectory::refuse_taken(path).unwrap_err();
+    assert!(error.to_string().contains("(run.json)"), "{error}");
+    fs::write(path.join("metrics.jsonl"), "").unwrap();
+    RunDirectory::refuse_taken(path).unwrap();
+    for existing in [Continue::Refuse, Continue::Resume] {
+        let claimed = RunDirectory::claim(path, existing).unwrap();
+        assert_eq!(claimed.state(), RunState::Empty);
+        let error = RunDirectory::refuse_taken(path).unwrap_err();
+        assert!(error.to_string().contains("in use by process"), "{error}");
+    }
+    fs::write(path.join("metrics.jsonl"), "{\"step\":1}\n").unwrap();
+    assert!(RunDirectory::refuse_taken(path).is_err());
 }
 
 #[test]

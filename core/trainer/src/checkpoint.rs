@@ -17,7 +17,7 @@ mod verify;
 pub use difference::Difference;
 pub(crate) use difference::{
     config_differences, differences, hashes as file_hashes, leaves, plugin_differences,
-    plugins as plugin_leaves, tree_differences,
+    plugins as plugin_leaves, stated_differences, tree_differences,
 };
 pub use directory::{Checkpoint, Checkpoints, ResumeFrom};
 pub use earlier_values::{CONFIG_VERSION, earlier_values};

@@ -63,12 +63,16 @@ pub fn run(
         message: "no output directory was given".to_owned(),
         next_step: "name one with --out DIR".to_owned(),
     })?;
+    if existing == Continue::Refuse {
+        RunDirectory::refuse_taken(out)?;
+    }
     let config_version = match existing {
         Continue::Resume => version_on_record(out),
         Continue::Refuse => CONFIG_VERSION,
     };
     let resolved = &as_begun(resolved, config_version, watch.whole())?;
-    let ready = Ready::of(resolved, watch.whole(), stop)?;
+    let mut ready = Ready::of(resolved, watch.whole(), stop)?;
+    ready.refuse_idle()?;
     let directory = RunDirectory::claim_comparison(out, existing)?;
     let record = Comparison {
         config_version,
@@ -275,6 +279,19 @@ impl Ready {
             seeds: (run.seed..).take(compare.seeds as usize).collect(),
             eval_only: compare.eval_only,
         })
+    }
+
+    /// Refuses a comparison of which no arm can run.
+    ///
+    /// # Errors
+    /// What is wrong with the first of them, naming it.
+    fn refuse_idle(&mut self) -> Result<(), Error> {
+        if self.planned.iter().any(|planned| planned.refused.is_none()) {
+            return Ok(());
+        }
+        let mut refused = std::mem::take(&mut self.planned).into_iter();
+        let first = refused.find_map(|planned| Some((planned.refused?, planned.arm.name)));
+        first.map_or(Ok(()), |(why, arm)| Err(why.of_arm(&arm)))
     }
 
     /// The comparison before any of its runs.

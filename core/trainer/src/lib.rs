@@ -39,6 +39,7 @@ mod recompute;
 mod record;
 pub mod registry;
 pub mod report;
+mod resident;
 pub mod search;
 pub mod sections;
 pub mod select;

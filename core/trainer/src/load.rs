@@ -2,6 +2,7 @@
 
 mod decode_check;
 mod host_region;
+mod inventory;
 mod loader;
 mod member;
 mod rank_loader;
@@ -25,6 +26,7 @@ use crate::select::Chosen;
 
 pub use decode_check::DecodeCheck;
 pub use host_region::HostRegion;
+pub(crate) use inventory::check_origin;
 pub use loader::Loader;
 pub use member::Member;
 pub(crate) use member::{agree, together};

@@ -11,15 +11,11 @@ use crate::plan::{RunPlan, WorldMemory};
 use crate::select::PackedCheckpoint;
 use crate::session::Session;
 
-/// What `run.json` holds; `gemm_rate` in operations a second.
+/// What `run.json` holds, but for what [`complete`] adds: nothing of the weights is read.
 ///
 /// # Errors
-/// A file of the model that cannot be read or hashed.
-pub fn describe(
-    resolved: &ResolvedConfig,
-    session: &Session,
-    gemm_rate: f64,
-) -> Result<Json, Error> {
+/// Rows that cannot be read back.
+pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Json, Error> {
     let config = resolved.config();
     let info = &session.plan.device_info;
     let plugins: Vec<Json> = session
@@ -46,8 +42,8 @@ pub fn describe(
         "plugin_places": session.places,
         "model": {
             "path": session.directory.path(),
-            "files": model_files(session)?,
-            "adapter_files": session.components.saved_adapter.as_ref().map(adapter_files).transpose()?,
+            "files": Json::Null,
+            "adapter_files": Json::Null,
             "packed_by": session.components.quantizers.packed().map(PackedCheckpoint::component),
             "num_params": num_params,
             "num_trained_params": num_trained_params,
@@ -72,12 +68,24 @@ pub fn describe(
             "description": info.description,
             "memory_bytes": info.memory_bytes,
             "threads": espalier_interface::Services::threads(session.services),
-            "gemm_flops_per_sec": gemm_rate,
+            "gemm_flops_per_sec": Json::Null,
         },
         "memory": session.plan.memory,
         "world_memory": WorldMemory::of(&session.plan),
         "idle_ranks": session.idle_ranks(config),
     }))
+}
+
+/// Adds to an outline the hashes of the model's and the adapter's files, and `gemm_rate` in operations a second.
+///
+/// # Errors
+/// A file of the model that cannot be read or hashed.
+pub(crate) fn complete(run: &mut Json, session: &Session, gemm_rate: f64) -> Result<(), Error> {
+    let adapter = session.components.saved_adapter.as_ref();
+    run["model"]["files"] = json!(model_files(session)?);
+    run["model"]["adapter_files"] = json!(adapter.map(adapter_files).transpose()?);
+    run["machine"]["gemm_flops_per_sec"] = json!(gemm_rate);
+    Ok(())
 }
 
 /// Hashes of the model's config and weights.

@@ -20,6 +20,7 @@ use crate::plan::{
 };
 use crate::ranks::{World, ranks_of_process};
 use crate::registry::{Places, Registry, SearchPath};
+use crate::resident;
 use crate::select::{self, Collectives, Components};
 use crate::stop::StopFlag;
 use crate::threads::HostServices;
@@ -376,12 +377,14 @@ impl<'a> Ground<'a> {
             )?);
         }
         let others = plans.split_off(1);
+        let plan = plans.remove(0);
+        resident::check_answers(&plan)?;
         Ok(Session {
             directory: self.directory,
             components: self.components,
             places: self.places,
             data,
-            plan: plans.remove(0),
+            plan,
             others,
             collectives: self.collectives,
             services: self.services,

@@ -10,6 +10,7 @@ use crate::data::{Schedule, Step};
 use crate::error::chain;
 use crate::executor::Executor;
 use crate::ranks::{Lost, World};
+use crate::resident;
 use crate::step::{self, EvalOutcome, StepOutcome};
 use crate::stop::StopFlag;
 
@@ -60,18 +61,7 @@ impl Team {
         if world.ranks == 1 && self.first().is_resident() {
             return Ok(self.first());
         }
-        Err(Error::Usage {
-            message: format!(
-                "{what} needs one rank with all weights on its device, found {} {}",
-                world.ranks,
-                if world.ranks == 1 {
-                    "rank that moves weights to it"
-                } else {
-                    "ranks"
-                }
-            ),
-            next_step: "leave it out, or run on one rank with `--plugins single`".to_owned(),
-        })
+        Err(resident::refusal(what, world.ranks))
     }
 
     /// Does `act` on every rank of this process at once, and returns what each gives, in their order.

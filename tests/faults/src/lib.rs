@@ -68,6 +68,8 @@ wrapper!(c"ftruncate64" fn ftruncate64(file: c_int, length: off64_t) -> c_int, -
     |name| judge(name, &path_of(file), true));
 wrapper!(c"read" fn read(file: c_int, bytes: *mut c_void, count: size_t) -> ssize_t, -1,
     |name| judge(name, &path_of(file), false));
+wrapper!(c"pread64" fn pread64(file: c_int, bytes: *mut c_void, count: size_t, offset: off64_t)
+    -> ssize_t, -1, |name| judge(name, &up_to(file, count, offset), false));
 wrapper!(c"writev" fn writev(file: c_int, parts: *const iovec, count: c_int) -> ssize_t, -1,
     |name| judge(name, &path_of(file), true));
 
@@ -147,6 +149,14 @@ fn path_of(file: c_int) -> Vec<u8> {
     // SAFETY: `link` ends in NUL, `path` has `length` bytes.
     let found = unsafe { libc::readlink(link.as_ptr().cast(), start, length) };
     path.truncate(usize::try_from(found).unwrap_or(0));
+    path
+}
+
+/// The path of an open file, and behind an `@` the end of what is read there.
+fn up_to(file: c_int, count: size_t, offset: off64_t) -> Vec<u8> {
+    let end = offset.saturating_add_unsigned(count as u64);
+    let mut path = path_of(file);
+    path.extend_from_slice(format!("@{end}").as_bytes());
     path
 }
 

@@ -79,6 +79,23 @@ impl fmt::Display for Difference {
 /// What of `new` differs from `old`, both as `run.json` has them, in a run that has done `step` steps.
 /// Empty where going on gives what never having stopped would have given.
 pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
+    let mut found = stated_differences(old, new, step);
+    // What the rest leads to, and so only told where nothing above explains it.
+    if found.is_empty() {
+        let derived = |run: &Json| {
+            leaves(&json!({
+                "plan": run["plan_sha256"],
+                "tokenizer": run["data"]["tokenizer_sha256"],
+                "rows of the first step": run["data"]["first_step_sha256"],
+            }))
+        };
+        found = compare(&derived(old), &derived(new), Part::Other, "");
+    }
+    found
+}
+
+/// As [`differences`], without what only follows from the rest.
+pub(crate) fn stated_differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
     let mut found = config_differences(old, new, step);
     let others: [(&str, Read); 5] = [
         ("plugin ", |run| plugins(&run["plugins"])),
@@ -93,17 +110,6 @@ pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> 
         found.extend(compare(&leaves(old), &leaves(new), Part::Other, prefix));
     }
     found.retain(|one| !is_of_the_program(one, &old["plugins"], &new["plugins"]));
-    // What the rest leads to, and so only told where nothing above explains it.
-    if found.is_empty() {
-        let derived = |run: &Json| {
-            leaves(&json!({
-                "plan": run["plan_sha256"],
-                "tokenizer": run["data"]["tokenizer_sha256"],
-                "rows of the first step": run["data"]["first_step_sha256"],
-            }))
-        };
-        found = compare(&derived(old), &derived(new), Part::Other, "");
-    }
     found
 }
 

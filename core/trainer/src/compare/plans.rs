@@ -14,8 +14,10 @@ use crate::memory::{self, Meter};
 use crate::observer::{Event, Observer};
 use crate::plan::Purpose;
 use crate::registry::{PluginIdentity, Registry};
+use crate::resident;
 use crate::session::{Commons, Ground, Rows, Session};
 use crate::stop::StopFlag;
+use crate::train::Loading;
 
 /// An arm, and what is known of it before it runs.
 pub(crate) struct Planned {
@@ -100,13 +102,19 @@ pub(crate) fn plan_all(
             }
             Ok(session) => {
                 let (plan, identities) = (&session.plan, session.components.identities());
+                resident::check("a comparison", plan).map_err(|error| error.of_arm(&arm.name))?;
+                let files = (&session.directory, &session.components);
+                let loading = Loading::of(resolved.config(), files, observer, stop);
+                let readable = loading.check(plan, &|_| true);
                 let peak = Extra::of(plan, commons.services.threads()).peak(&plan.memory);
                 let needed = peak - plan.memory.program;
                 planned.push(Planned {
                     plugins: identities.into_iter().cloned().collect(),
                     peak,
                     needed,
-                    refused: plan.check_needed(needed, plan.available()).err(),
+                    refused: readable
+                        .and_then(|()| plan.check_needed(needed, plan.available()))
+                        .err(),
                     bare,
                     arm,
                 });

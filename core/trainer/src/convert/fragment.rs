@@ -50,11 +50,42 @@ pub struct Fragment<'a> {
     max_rows: u64,
 }
 
+/// Refuses a graph that reads more than its site's input.
+///
+/// # Errors
+/// Such a graph, and one that is not whole.
+pub fn check(graph: &Graph) -> Result<()> {
+    graph.validate()?;
+    let same_as = same_as(graph);
+    let own = graph.inputs.first().map(|input| input.value);
+    let foreign = |value: &ValueId| {
+        let value = same_as[*value];
+        Some(value) != own && graph.inputs.iter().any(|input| input.value == value)
+    };
+    let mut nodes = graph.nodes.iter().filter(|node| node.op != "dropout");
+    match nodes.find(|node| node.inputs.iter().any(foreign)) {
+        None => Ok(()),
+        Some(node) => Err(PluginError::unsupported(format!(
+            "its op `{}` reads where a token stands, which a weight cannot hold",
+            node.op
+        ))),
+    }
+}
+
+/// For each value, the one that it is: a dropout lets everything pass.
+fn same_as(graph: &Graph) -> Vec<ValueId> {
+    let mut same_as: Vec<ValueId> = (0..graph.values.len()).collect();
+    for node in graph.nodes.iter().filter(|node| node.op == "dropout") {
+        same_as[node.outputs[0]] = same_as[node.inputs[0]];
+    }
+    same_as
+}
+
 impl<'a> Fragment<'a> {
     /// Puts `params`, those of the graph in its order, on the device; `max_rows` is the largest `T`.
     ///
     /// # Errors
-    /// A graph that is not whole, a value that is no row of numbers; what the device reports.
+    /// A graph that is not whole or reads more than its site's input, a value that is no row of numbers; what the device reports.
     pub fn new(
         device: &'a dyn Device,
         kernels: &'a Kernels,
@@ -62,7 +93,7 @@ impl<'a> Fragment<'a> {
         params: &[Vec<f32>],
         max_rows: u64,
     ) -> Result<Self> {
-        graph.validate()?;
+        check(graph)?;
         let mut memory = Memory {
             device,
             buffers: Vec::new(),
@@ -74,10 +105,7 @@ impl<'a> Fragment<'a> {
             device.upload(&bytes, range, Stream(0))?;
             ranges.push(range);
         }
-        let mut same_as: Vec<ValueId> = (0..graph.values.len()).collect();
-        for node in graph.nodes.iter().filter(|node| node.op == "dropout") {
-            same_as[node.outputs[0]] = same_as[node.inputs[0]];
-        }
+        let same_as = same_as(graph);
         let read: Vec<ValueId> = graph
             .nodes
             .iter()
@@ -107,7 +135,7 @@ impl<'a> Fragment<'a> {
     /// The output for `count` rows, `[T, N]`.
     ///
     /// # Errors
-    /// A fragment that reads more than its site's input; what the device reports.
+    /// What the device reports.
     pub fn run(&mut self, rows: &Rows<'_>, count: u64, base: &Base<'_>) -> Result<Vec<f32>> {
         let own = self.graph.inputs[0].value;
         let bytes: Vec<u8> = match rows {
@@ -119,16 +147,6 @@ impl<'a> Fragment<'a> {
             self.device.upload(&bytes, range, Stream(0))?;
         }
         for node in self.graph.nodes.iter().filter(|node| node.op != "dropout") {
-            let foreign = |&&value: &&ValueId| {
-                let value = self.same_as[value];
-                value != own && self.graph.inputs.iter().any(|input| input.value == value)
-            };
-            if node.inputs.iter().any(|value| foreign(&value)) {
-                return Err(PluginError::unsupported(format!(
-                    "its op `{}` reads where a token stands, which a weight cannot hold",
-                    node.op
-                )));
-            }
             match node.op.as_str() {
                 "base" => self.base(node, own, count, base)?,
                 _ => self.launch(node, count)?,

@@ -7,7 +7,7 @@ use espalier_interface::{Adapter, DType};
 use serde_json::{Value as Json, json};
 
 use super::base_weight::{BaseWeight, BaseWeights};
-use super::fragment::Kernels;
+use super::fragment::{self, Kernels};
 use super::joined::Joined;
 use super::{Base, Converted, Source, copy, new_directory};
 use crate::Error;
@@ -56,6 +56,14 @@ pub fn merge(
     let adaptation = answer::adaptation(adapter, &source.sites)?;
     let names = adaptation.params.iter().map(|param| param.name.as_str());
     check_saved_adapter(saved, names)?;
+    for join in &adaptation.joins {
+        fragment::check(&join.fragment).map_err(|error| adapter.failed("merge", error))?;
+    }
+    for param in &adaptation.params {
+        let tensors = saved.tensors();
+        tensors.entry_of_shape(&param.name, &param.shape)?;
+        tensors.check_float(&param.name)?;
+    }
     let bases = BaseWeights::new(&source, options.base)?;
     let outputs = outputs(&source, &adaptation, &bases, options.dtype)?;
     let config = merged_config(&source, &adaptation);

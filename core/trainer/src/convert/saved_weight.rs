@@ -106,6 +106,23 @@ impl<'a> SavedWeight<'a> {
         Ok(())
     }
 
+    /// Checks that the tensors are there, and are of the right sizes and dtypes where they hold numbers.
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn check_headers(&self, store: &TensorStore) -> Result<(), Error> {
+        for tensor in &self.form.tensors {
+            let entry = store.entry(&self.name(tensor))?;
+            match &tensor.content {
+                SavedContent::Segment(_) | SavedContent::Values(_) => {
+                    check_entry(store, entry, tensor)?;
+                }
+                SavedContent::Constant(_) | SavedContent::Json(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     fn name(&self, tensor: &SavedTensor) -> String {
         format!("{}.{}", self.module, tensor.name)
     }

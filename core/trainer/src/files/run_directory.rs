@@ -15,7 +15,9 @@ use super::{FileError, FileKind, open_regular};
 /// What a finished run leaves.
 const FINISHED: [&str; 2] = ["adapter", "model"];
 /// What a run leaves that did not come to its end.
-const UNFINISHED: [&str; 3] = ["checkpoints", "metrics.jsonl", "run.json"];
+const UNFINISHED: [&str; 3] = [CHECKPOINTS, METRICS, "run.json"];
+const CHECKPOINTS: &str = "checkpoints";
+const METRICS: &str = "metrics.jsonl";
 /// What a comparison of runs leaves.
 const COMPARISON: [&str; 1] = [crate::compare::record::COMPARISON];
 const LOCK: &str = "run.lock";
@@ -32,7 +34,7 @@ pub enum Continue {
 /// What an output directory held when it was claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// No run.
+    /// No run, or one that ended before it had done or measured anything.
     Empty,
     /// A run that did not come to its end.
     Unfinished,
@@ -54,7 +56,13 @@ pub struct RunDirectory {
     _aside: Option<TempDir>,
     state: RunState,
     lock: Option<File>,
+    /// Goes after the lock.
+    _made: Made,
 }
+
+/// The directories that a claim made, which go with it as long as they are empty.
+#[derive(Debug, Default)]
+struct Made(Vec<PathBuf>);
 
 impl RunDirectory {
     /// Creates the directory `path` if need be and claims it.
@@ -77,8 +85,26 @@ impl RunDirectory {
         RunDirectory::claim_where(path, goes_on)
     }
 
+    /// Refuses a directory that [`RunDirectory::claim`] would refuse to a new run for what it holds, or because another
+    /// process has it. Nothing is made.
+    ///
+    /// # Errors
+    ///
+    /// As [`RunDirectory::claim`].
+    pub fn refuse_taken(path: &Path) -> Result<(), FileError> {
+        if let Some(holder) = holder_of(path) {
+            let path = path.to_owned();
+            return Err(FileError::OutputLocked { path, holder });
+        }
+        let (state, found) = find_run(path);
+        match state {
+            RunState::Empty => Ok(()),
+            _ => Err(taken(path, state, found)),
+        }
+    }
+
     fn claim_where(path: &Path, goes_on: impl FnOnce(RunState) -> bool) -> Result<Self, FileError> {
-        fs::create_dir_all(path).map_err(|error| write_error(path, NAME_BYTES, error))?;
+        let made = Made::missing(path);
         let lock = lock(path)?;
         let (state, found) = find_run(path);
         let claimed = RunDirectory {
@@ -87,13 +113,10 @@ impl RunDirectory {
             _aside: None,
             state,
             lock,
+            _made: made,
         };
         if state != RunState::Empty && !goes_on(state) {
-            return Err(FileError::OutputTaken {
-                path: path.to_owned(),
-                state,
-                found,
-            });
+            return Err(taken(path, state, found));
         }
         Ok(claimed)
     }
@@ -113,6 +136,7 @@ impl RunDirectory {
             _aside: Some(aside),
             state: find_run(home).0,
             lock: None,
+            _made: Made::default(),
         })
     }
 
@@ -162,14 +186,42 @@ impl Drop for RunDirectory {
     }
 }
 
-/// Locks `directory`; `None` where its file system has no locks.
+impl Made {
+    /// `path` and those above it that are not there yet, the innermost first.
+    fn missing(path: &Path) -> Self {
+        let missing =
+            |above: &&Path| !above.as_os_str().is_empty() && above.symlink_metadata().is_err();
+        Made(
+            path.ancestors()
+                .take_while(missing)
+                .map(Path::to_owned)
+                .collect(),
+        )
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // One that holds anything stays, and all above it.
+        let _ = self.0.iter().try_for_each(fs::remove_dir);
+    }
+}
+
+/// Makes `directory` if need be and locks it; `None` where its file system has no locks.
 fn lock(directory: &Path) -> Result<Option<File>, FileError> {
     let path = directory.join(LOCK);
     let fail = |error| write_error(&path, NAME_BYTES, error);
     loop {
+        fs::create_dir_all(directory).map_err(|error| write_error(directory, NAME_BYTES, error))?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(&path).map_err(fail)?;
+        let mut file = match options.open(&path) {
+            // Whoever made the directory removed it in between: try again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !directory.exists() => {
+                continue;
+            }
+            opened => opened.map_err(fail)?,
+        };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
@@ -220,6 +272,22 @@ fn holder(file: &mut File) -> String {
     }
 }
 
+fn taken(path: &Path, state: RunState, found: String) -> FileError {
+    FileError::OutputTaken {
+        path: path.to_owned(),
+        state,
+        found,
+    }
+}
+
+/// Whether `directory` holds what a run leaves that was ended before its first number: metrics without a line, and nothing
+/// learned.
+fn never_began(directory: &Path) -> bool {
+    let metrics = directory.join(METRICS).symlink_metadata();
+    let has_no_line = metrics.is_ok_and(|file| file.is_file() && file.len() == 0);
+    has_no_line && directory.join(CHECKPOINTS).symlink_metadata().is_err()
+}
+
 /// The state of `directory` and the names that show it.
 fn find_run(directory: &Path) -> (RunState, String) {
     let present = |names: &[&'static str]| -> Vec<&'static str> {
@@ -233,7 +301,9 @@ fn find_run(directory: &Path) -> (RunState, String) {
     }
     match (finished.is_empty(), unfinished.is_empty()) {
         (false, _) => (RunState::Finished, finished.join(", ")),
-        (true, false) => (RunState::Unfinished, unfinished.join(", ")),
-        (true, true) => (RunState::Empty, String::new()),
+        (true, false) if !never_began(directory) => {
+            (RunState::Unfinished, unfinished.join(", "))
+        }
+        (true, _) => (RunState::Empty, String::new()),
     }
 }

@@ -190,13 +190,7 @@ impl TensorStore {
         if end > entry.elements() {
             return Err(self.wrong_elements(entry, end));
         }
-        let Some((width, decode)) = decoder(entry.dtype) else {
-            return Err(FileError::NotFloat {
-                path: self.file_of(entry).to_owned(),
-                tensor: name.to_owned(),
-                found: entry.dtype,
-            });
-        };
+        let (width, decode) = decoder(entry.dtype).ok_or_else(|| self.not_float(entry))?;
         let mut chunk = vec![0; CHUNK_BYTES.min(out.len() * width)];
         let mut offset = entry.bytes.start + first * width as u64;
         for part in out.chunks_mut(CHUNK_BYTES / width) {
@@ -206,6 +200,19 @@ impl TensorStore {
             offset += bytes.len() as u64;
         }
         Ok(())
+    }
+
+    /// Refuses the tensor `name` where its elements are no floats.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::NotFloat`], and as [`TensorStore::entry`].
+    pub fn check_float(&self, name: &str) -> Result<(), FileError> {
+        let entry = self.entry(name)?;
+        match decoder(entry.dtype) {
+            Some(_) => Ok(()),
+            None => Err(self.not_float(entry)),
+        }
     }
 
     /// Reads the stored bytes of tensor `name`; `out` has exactly as many.
@@ -263,6 +270,14 @@ impl TensorStore {
                     source,
                 },
             })
+    }
+
+    fn not_float(&self, entry: &TensorEntry) -> FileError {
+        FileError::NotFloat {
+            path: self.file_of(entry).to_owned(),
+            tensor: entry.name.clone(),
+            found: entry.dtype,
+        }
     }
 
     fn wrong_bytes(&self, entry: &TensorEntry, found: u64) -> FileError {

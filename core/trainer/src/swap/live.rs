@@ -25,6 +25,7 @@ use crate::plan::{self, Demand, Flops, RunPlan};
 use crate::ranks::Peers;
 use crate::record;
 use crate::registry::{PluginIdentity, Registry, SearchPath};
+use crate::resident;
 use crate::select::{Components, Replacement};
 use crate::session::{describe, open_device};
 use crate::stop::StopFlag;
@@ -287,7 +288,7 @@ impl Live<'_> {
             Role::BACKEND => open_device(config, &self.components, 0)?,
             _ => self.team.first().device(),
         };
-        plan::make(
+        let plan = plan::make(
             config,
             self.facts.demand,
             describe(&self.around.model, &self.components)?,
@@ -295,7 +296,9 @@ impl Live<'_> {
             device,
             device_info,
             self.facts.program_bytes,
-        )
+        )?;
+        resident::check_answers(&plan)?;
+        Ok(plan)
     }
 
     fn needs(&self, plan: &RunPlan, stays: &[bool], keeps: &dyn Fn(usize) -> bool) -> Needs {

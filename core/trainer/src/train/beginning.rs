@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use crate::Error;
 use crate::checkpoint::{
     CONFIG_VERSION, Checkpoint, CheckpointError, Checkpoints, Progress, ResumeFrom, as_begun,
-    config_differences, config_version, differences,
+    config_differences, config_version, differences, stated_differences,
 };
 use crate::config::{Config, ResolvedConfig};
 use crate::files::{Continue, FileKind, RunDirectory, RunState, read_regular};
@@ -145,6 +145,24 @@ impl Beginning {
         };
         let changed = config_differences(&run, &json!({ "config": config }), u64::MAX);
         self.refuse(self.directory.path(), changed)
+    }
+
+    /// Refuses to go on with another run than the checkpoint's, as far as `outline` says what `run.json` will hold: the model's
+    /// files are not read for it.
+    ///
+    /// # Errors
+    /// As [`Beginning::check`].
+    pub fn check_outline(&self, outline: &Json) -> Result<(), Error> {
+        let Some(checkpoint) = &self.checkpoint else {
+            return Ok(());
+        };
+        let old = &self.swaps.result_in(&checkpoint.manifest.run);
+        let mut new = outline.clone();
+        for files in ["files", "adapter_files"] {
+            new["model"][files] = old["model"][files].clone();
+        }
+        let step = checkpoint.manifest.progress.step;
+        self.refuse(&checkpoint.path, stated_differences(old, &new, step))
     }
 
     /// Adds the resumptions to what `run.json` will hold, and refuses to go on with another run than

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use espalier_interface::{Device, ErrorCode, Role};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::beginning::Beginning;
 use super::company::joined;
@@ -13,16 +13,18 @@ use super::runner::{Left, Runner};
 use super::weights::Loading;
 use super::{RunMemory, RunSummary, stored_dtype};
 use crate::Error;
-use crate::checkpoint::{self, Checkpoints, ResumeFrom};
+use crate::checkpoint::{self, Checkpoint, Checkpoints, ResumeFrom};
 use crate::compare::base::{Loaded, Subject};
 use crate::compare::documents::HeldOutLog;
 use crate::compare::measuring::Measuring;
 use crate::compare::weights::WeightErrors;
 use crate::config::ResolvedConfig;
+use crate::files::RunDirectory;
 use crate::load::Inspector;
 use crate::measure::Cause;
 use crate::memory::Meter;
 use crate::observer::{Event, Observer};
+use crate::params::Param;
 use crate::plan::{Purpose, WorldMemory};
 use crate::ranks::World;
 use crate::record;
@@ -31,7 +33,7 @@ use crate::session::{Commons, Session};
 use crate::stop::StopFlag;
 use crate::swap::{Facts, Live, Mailbox, Surroundings};
 use crate::team::Team;
-use crate::{export, measure, report};
+use crate::{answer, export, measure, report};
 
 /// What a run is opened with.
 pub(crate) struct Opening<'a> {
@@ -67,7 +69,7 @@ impl<'a> Run<'a> {
     /// Opens the run: plans it, claims its directory, loads its weights.
     ///
     /// # Errors
-    /// Whatever goes wrong. Until the plan is known to fit, the directory is left free for the next attempt.
+    /// Whatever goes wrong. Until the first number of the run is on record, the directory is left free for the next attempt.
     pub fn open(opening: Opening<'a>) -> Result<Opened<'a>, Error> {
         let out = opening.resolved.config().run.out.as_deref();
         let out = out.ok_or_else(|| Error::Usage {
@@ -89,6 +91,9 @@ impl<'a> Run<'a> {
             stop,
         } = opening;
         let world = World::of_run(&resolved.config().run)?;
+        if from.is_none() && world.writes() {
+            RunDirectory::refuse_taken(out)?;
+        }
         let resumed = from.map(|from| Beginning::resumed(out, world, from, observer));
         let resumed = resumed.transpose()?;
         let begun = match &resumed {
@@ -121,11 +126,21 @@ impl<'a> Run<'a> {
             Some(measuring) => measuring.check(&session.plan, session.services)?,
             None => session.plan.check(session.plan.available())?,
         }
-        let backend = session.components.backend.identity.clone();
+        let checkpoint = resumed.as_ref().and_then(|one| one.checkpoint.as_ref());
+        let ready = Ready {
+            wanted: Wanted::after(checkpoint),
+            outline: record::outline(resolved, &session)?,
+            session,
+        };
+        ready.check(&swapped, observer, stop)?;
+        if let Some(beginning) = &resumed {
+            beginning.check_outline(&ready.outline)?;
+        }
+        let backend = ready.session.components.backend.identity.clone();
         let beginning = resumed.map_or_else(|| Beginning::fresh(out, world), Ok)?;
         let begun = begin(
             (resolved, swapped),
-            session,
+            ready,
             &beginning,
             measuring,
             (meter, observer, stop),
@@ -222,16 +237,86 @@ impl<'a> Run<'a> {
     }
 }
 
+/// A session that fits, before anything of it is written or a weight is read.
+struct Ready {
+    session: Session,
+    /// What `run.json` will hold, as far as it is known.
+    outline: Json,
+    /// What is read of the model's and the adapter's files.
+    wanted: Wanted,
+}
+
+/// The params that a run loads from a model's and an adapter's files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// All of them.
+    All,
+    /// Those that a checkpoint does not hold.
+    Frozen,
+}
+
+impl Wanted {
+    fn after(checkpoint: Option<&Checkpoint>) -> Self {
+        match checkpoint {
+            None => Wanted::All,
+            Some(_) => Wanted::Frozen,
+        }
+    }
+
+    fn holds(self, param: &Param) -> bool {
+        self == Wanted::All || !param.trainable
+    }
+}
+
+impl Ready {
+    /// Refuses a run that would come upon something that it cannot do once its weights are loaded.
+    ///
+    /// # Errors
+    /// No rows; files without what is to be read of them; an adapter that cannot say how it is to be saved.
+    fn check(
+        &self,
+        config: &ResolvedConfig,
+        observer: &dyn Observer,
+        stop: &StopFlag,
+    ) -> Result<(), Error> {
+        let Session {
+            directory,
+            components,
+            data,
+            plan,
+            ..
+        } = &self.session;
+        if data.is_none() {
+            return Err(Error::Usage {
+                message: "no rows were given".to_owned(),
+                next_step: "name their files with --data FILE".to_owned(),
+            });
+        }
+        let loading = Loading::of(config.config(), (directory, components), observer, stop);
+        loading.check(plan, &|param| self.wanted.holds(param))?;
+        if let Some(adapter) = &components.adapter {
+            let base = directory.path().display().to_string();
+            answer::saved_config(adapter, &plan.sites, &base)?;
+        }
+        Ok(())
+    }
+}
+
 /// The run of a session that fits, in a directory that is claimed; the session was opened under the second config, which is
 /// the first with the swaps so far.
 fn begin<'a>(
     (resolved, swapped): (&ResolvedConfig, ResolvedConfig),
-    session: Session,
+    ready: Ready,
     beginning: &Beginning,
     measuring: Option<Measuring<'_>>,
     (meter, observer, stop): (Meter, &'a dyn Observer, &'a StopFlag),
 ) -> Result<Runner<'a>, Error> {
     let directory = &beginning.directory;
+    let Ready {
+        session,
+        outline: mut circumstances,
+        wanted,
+    } = ready;
     observer.observe(&Event::RunStarted(&session.summary()));
     if let Some(idle) = session.idle_ranks(swapped.config()) {
         observer.observe(&Event::Note(&idle.to_string()));
@@ -241,7 +326,7 @@ fn begin<'a>(
     let devices: Vec<&dyn Device> = plans.map(|plan| plan.device.as_ref()).collect();
     let rate = measure::gemm_rate_of_all(&devices, session.plan.dtypes.compute)?;
     let rate = rate * f64::from(session.plan.demand.world.processes);
-    let mut circumstances = record::describe(resolved, &session, rate)?;
+    record::complete(&mut circumstances, &session, rate)?;
     beginning.check(&mut circumstances, observer)?;
     let mut peaks = beginning.peaks();
     peaks.push(beginning.progress().step + 1, rate, Cause::Start);
@@ -257,10 +342,7 @@ fn begin<'a>(
         services,
         ..
     } = session;
-    let data = data.ok_or_else(|| Error::Usage {
-        message: "no rows were given".to_owned(),
-        next_step: "name their files with --data FILE".to_owned(),
-    })?;
+    let data = data.expect("a run without rows is refused before it begins");
     let facts = Facts::of(&plan);
     let errors = measuring.and_then(|measuring| measuring.inspector(&plan, services));
     let loading = Loading {
@@ -275,8 +357,7 @@ fn begin<'a>(
     plans.extend(others);
     let roll = (&circumstances, beginning.progress().step);
     let ranks = joined(plans, &collectives, swapped.config(), stop, roll)?;
-    let fresh = beginning.checkpoint.is_none();
-    let (executors, report) = loading.load_ranks(ranks, &|param| fresh || !param.trainable)?;
+    let (executors, report) = loading.load_ranks(ranks, &|param| wanted.holds(param))?;
     circumstances["decode_checks"] = json!(report.decode_checks);
     let team = Team::new(executors);
     // A checkpoint of all of a model leaves nothing of its base.

@@ -112,6 +112,24 @@ impl Loading<'_> {
         Ok((executors.swap_remove(0), report))
     }
 
+    /// Refuses what loading the params of a plan that are `wanted` would come upon, by the headers of their files alone.
+    ///
+    /// # Errors
+    /// An adapter that is not the one the options describe; a tensor that is missing, or of another shape or dtype.
+    pub fn check(&self, plan: &RunPlan, wanted: &dyn Fn(&Param) -> bool) -> Result<(), Error> {
+        if let Some(saved) = &self.components.saved_adapter {
+            let added = plan.params.iter().filter(|param| param.kind.is_none());
+            check_saved_adapter(saved, added.map(|param| param.name.as_str()))?;
+        }
+        let tensors = self.tensors()?;
+        let params = plan.params.iter().enumerate();
+        let mut params = params.filter(|(_, param)| wanted(param));
+        params.try_for_each(|(index, param)| {
+            let origin = self.origin(param, tensors.as_ref());
+            load::check_origin(param, origin, plan.packing(index))
+        })
+    }
+
     /// Loads the params that are `wanted` for every rank of this process.
     pub fn load_ranks(
         &self,
@@ -119,10 +137,7 @@ impl Loading<'_> {
         wanted: &(dyn Fn(&Param) -> bool + Sync),
     ) -> Result<(Vec<Executor>, LoadReport), Error> {
         let (first, _) = &ranks[0];
-        if let Some(saved) = &self.components.saved_adapter {
-            let added = first.params.iter().filter(|param| param.kind.is_none());
-            check_saved_adapter(saved, added.map(|param| param.name.as_str()))?;
-        }
+        self.check(first, wanted)?;
         if first.demand.world.ranks == 1 && !first.course.moves() {
             let mut executors = Vec::new();
             let mut report = LoadReport::default();

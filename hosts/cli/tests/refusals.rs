@@ -1,0 +1,297 @@
+//! What is refused before a run begins -> refused before its first weight is read, and its directory stays free.
+#![cfg(target_os = "linux")]
+
+mod place;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+
+use place::{Outcome, Place, Weights, contents, copy_directory};
+
+/// A command line in a folder with models, adapters and rows -> how it is refused. Words stand between ` | `.
+type Case = (&'static str, i32, &'static str);
+
+/// What ends every line of the table that trains: two short steps on two rows, one of them held out.
+const TRAIN: &str = "train --threads 1 --data rows.jsonl --set model.compute=f32 --set run.max_steps=2 \
+                     --set run.epochs=2 --set data.eval_split=1";
+
+/// Refusals of `train`; OUT is `out`.
+const TRAINING: [Case; 12] = [
+    (
+        "--model model --ranks 2 --plugins lora,fsdp --set run.eval_answers=3",
+        2,
+        "run.eval_answers needs one rank with all weights on its device, found 2 ranks",
+    ),
+    (
+        "--model model --plugins lora,fsdp --set sharding.fsdp.offload=params --set run.eval_answers=3",
+        2,
+        "run.eval_answers needs one rank | found 1 rank that moves weights",
+    ),
+    (
+        "--model model --plugins nf4,lora --set model.init=random",
+        2,
+        "is to begin with random numbers and to be packed by `nf4`",
+    ),
+    (
+        "--model missing --plugins lora",
+        4,
+        "has no tensor `lm_head.weight`",
+    ),
+    (
+        "--model turned --plugins nf4,lora",
+        4,
+        "up_proj.weight` has shape [64, 176], expected [176, 64]",
+    ),
+    (
+        "--model whole-numbers --plugins lora",
+        4,
+        "up_proj.weight` is I32; expected F32",
+    ),
+    (
+        "--model whole-numbers --ranks 2 --plugins lora,fsdp",
+        4,
+        "up_proj.weight` is I32; expected F32",
+    ),
+    (
+        "--model model --adapter stranger",
+        4,
+        "belongs to no site of this model",
+    ),
+    (
+        "--model model --adapter narrow",
+        4,
+        "lora_A.weight` has shape [4, 64], expected [8, 64]",
+    ),
+    (
+        "--model model --plugins lora --set data.max_seq_len=2000000000 --set data.pack_tokens=2000000000",
+        8,
+        "not enough host memory",
+    ),
+    (
+        "--model model --plugins nf4",
+        2,
+        "is to be packed and trained at once",
+    ),
+    (
+        "--model model --plugins lora --data rows.jsonl gone.jsonl",
+        3,
+        "gone.jsonl",
+    ),
+];
+
+/// Refusals of other commands, whole.
+const OTHERS: [Case; 7] = [
+    (
+        "eval --model model --data rows.jsonl --plugins fsdp --ranks 2 --answers 1",
+        2,
+        "run.eval_answers needs one rank",
+    ),
+    (
+        "eval --model missing --data rows.jsonl --plugins nf4",
+        4,
+        "has no tensor `lm_head.weight`",
+    ),
+    (
+        "generate --model missing --prompt ab",
+        4,
+        "has no tensor `lm_head.weight`",
+    ),
+    (
+        "generate --model model --plugins fsdp --set sharding.fsdp.offload=params --prompt ab",
+        2,
+        "generating needs one rank with all weights on its device",
+    ),
+    (
+        "merge --model model --adapter narrow --out out",
+        4,
+        "lora_A.weight` has shape [4, 64], expected [8, 64]",
+    ),
+    (
+        "compare --model missing --plugins lora --arms nf4,hqq --data rows.jsonl --set data.eval_split=1 --out out",
+        4,
+        "has no tensor `lm_head.weight`",
+    ),
+    (
+        "compare --model model --plugins lora,fsdp --set sharding.fsdp.offload=params --arms nf4,hqq \
+         --data rows.jsonl --set data.eval_split=1 --out out",
+        2,
+        "a comparison needs one rank with all weights on its device",
+    ),
+];
+
+#[test]
+fn refusals_come_before_the_first_weight_is_read_and_leave_the_directory_free() {
+    let place = Place::new();
+    models(&place);
+    for (line, code, words) in TRAINING {
+        let line = format!("{TRAIN} --out out {line}");
+        refused_unread(&place, (&line, code, words));
+        assert!(!place.path("out").exists(), "{line}");
+    }
+    for case in OTHERS {
+        refused_unread(&place, case);
+        assert!(!place.path("out").exists(), "{}", case.0);
+    }
+    // A directory that was there stays, with what was in it.
+    fs::create_dir(place.path("out")).expect("created");
+    place.write("out/notes.txt", "mine");
+    let line = format!("{TRAIN} --out out {}", TRAINING[0].0);
+    refused_unread(&place, (&line, TRAINING[0].1, TRAINING[0].2));
+    assert_eq!(place.names("out"), "notes.txt");
+    // Then the same directory trains.
+    place.host(&line_of("model", "")).succeeded();
+    assert!(place.path("out/adapter").is_dir());
+}
+
+#[test]
+fn another_run_than_the_checkpoints_is_refused_before_a_weight_is_read() {
+    let place = Place::new();
+    models(&place);
+    place
+        .host(&line_of("model", "--set run.save_every=1"))
+        .succeeded();
+    let taken = contents(&place.path("out"));
+    let again = line_of("model", "");
+    refused_unread(&place, (&again, 2, "already holds a finished run"));
+    fs::remove_dir_all(place.path("out/adapter")).expect("removed");
+    let unfinished = contents(&place.path("out"));
+    for (more, words) in [
+        (
+            "--set optim.learning_rate=1e-5 --resume=step-1",
+            "optim.learning_rate: 0.0002 -> 0.00001",
+        ),
+        (
+            "--set adapter.lora.rank=4 --resume=step-1",
+            "adapter.lora.rank: unset -> 4",
+        ),
+        ("--resume=step-7", "step-7"),
+    ] {
+        refused_unread(&place, (&line_of("model", more), 2, words));
+        assert!(contents(&place.path("out")) == unfinished, "{more}");
+    }
+    place.host(&line_of("model", "--resume")).succeeded();
+    let names = |files: &std::collections::BTreeMap<PathBuf, Vec<u8>>| {
+        files.keys().cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(names(&contents(&place.path("out"))), names(&taken));
+}
+
+#[test]
+fn a_run_killed_while_it_loads_leaves_its_directory_to_the_next() {
+    let place = Place::new();
+    models(&place);
+    let mut command = place.command();
+    let log = place.path("calls");
+    let words = line_of("model", "");
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let output = watched(command.args(&words), &place.path("model"), &log).output();
+    assert!(output.expect("it starts").status.success());
+    let calls = fs::read_to_string(&log).expect("the calls");
+    let header = header_end(&place.path("model/model.safetensors"));
+    let data = |line: &str| read_end(line).is_some_and(|end| end > header);
+    let loading = calls.lines().position(data).expect("a weight is read");
+    fs::remove_dir_all(place.path("out")).expect("removed");
+    for call in [loading, loading + 3] {
+        let mut command = place.command();
+        watched(command.args(&words), &place.path("model"), &log)
+            .env("FAULT_CALL", (call + 1).to_string())
+            .env("FAULT_KIND", "kill");
+        let killed = command.output().expect("it starts");
+        assert_eq!(killed.status.signal(), Some(libc::SIGKILL), "{call}");
+        assert_eq!(place.names("out"), "run.lock", "{call}");
+    }
+    place.host(&words.join(" ")).succeeded();
+}
+
+/// `model`, which is whole, and others that are wrong in their headers; adapters that fit no model.
+fn models(place: &Place) {
+    const UP: &str = "model.layers.1.mlp.up_proj.weight";
+    type Damage = fn(&mut Weights);
+    let cases: [(&str, Damage); 4] = [
+        ("model", |_| {}),
+        ("missing", |w| w.rename("lm_head.weight", "stray")),
+        ("turned", |w| {
+            w.header(|h| h[UP]["shape"] = json!([64, 176]))
+        }),
+        ("whole-numbers", |w| {
+            w.header(|h| h[UP]["dtype"] = json!("I32"))
+        }),
+    ];
+    for (name, damage) in cases {
+        place.model(name);
+        Weights::edit(&place.path(name).join("model.safetensors"), damage);
+    }
+    const A: &str = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight";
+    let adapters: [(&str, Damage); 2] = [
+        ("stranger", |w| w.rename(A, "base_model.model.other")),
+        ("narrow", |w| {
+            w.header(|h| {
+                // Half as many rows, and as many bytes: twice as wide numbers.
+                h[A]["shape"] = json!([4, 64]);
+                h[A]["dtype"] = json!("F64");
+            })
+        }),
+    ];
+    for (name, damage) in adapters {
+        copy_directory("adapter_init", &place.path(name));
+        Weights::edit(&place.path(name).join("adapter_model.safetensors"), damage);
+    }
+}
+
+/// A command line that trains on `model` into `out`.
+fn line_of(model: &str, more: &str) -> String {
+    format!("{TRAIN} --out out --plugins lora --model {model} {more}")
+}
+
+/// Wants a command refused, and no byte behind the header of a weight file read for it.
+fn refused_unread(place: &Place, (line, code, words): (&str, i32, &str)) {
+    let log = place.path("calls");
+    let _ = fs::remove_file(&log);
+    let mut command = place.command();
+    watched(
+        command.args(line.split_whitespace()),
+        place.0.path(),
+        &log,
+    );
+    let outcome = Outcome::new(&command.output().expect("it starts"));
+    outcome.refused(line, code, words);
+    let calls = fs::read_to_string(&log).expect("the calls");
+    let weights = |line: &&str| line.contains("model.safetensors") && !line.contains("/out/");
+    for call in calls.lines().filter(weights) {
+        assert!(!call.starts_with("read "), "{line}: {call}");
+        if let Some(end) = read_end(call) {
+            let path = call.split(' ').nth(1).expect("a path");
+            let file = path.split('@').next().expect("a file");
+            assert!(end <= header_end(Path::new(file)), "{line}: {call}");
+        }
+    }
+}
+
+/// The end of what a call reads by position.
+fn read_end(call: &str) -> Option<u64> {
+    let (_, end) = call.strip_prefix("pread64 ")?.split_once('@')?;
+    end.parse().ok()
+}
+
+/// Where the header of a safetensors file ends.
+fn header_end(path: &Path) -> u64 {
+    let bytes = fs::read(path).expect("weights");
+    8 + u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
+}
+
+/// `command` with every call on a file below `prefix` written to `log`.
+fn watched<'a>(command: &'a mut Command, prefix: &Path, log: &Path) -> &'a mut Command {
+    let release = Path::new(env!("CARGO_BIN_EXE_host")).parent();
+    let release = release.expect("the target directory");
+    let name = "libespalier_faults.so";
+    let mut built = [release.join("deps").join(name), release.join(name)].into_iter();
+    let built = built.find(|path| path.is_file());
+    command
+        .env("LD_PRELOAD", built.expect("`cargo test` builds it"))
+        .env("FAULT_PREFIX", prefix)
+        .env("FAULT_LOG", log)
+}
