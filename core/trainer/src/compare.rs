@@ -71,7 +71,7 @@ pub fn run(
         Continue::Refuse => CONFIG_VERSION,
     };
     let resolved = &as_begun(resolved, config_version, watch.whole())?;
-    let mut ready = Ready::of(resolved, watch.whole(), stop)?;
+    let mut ready = Ready::of(resolved, existing, watch.whole(), stop)?;
     ready.refuse_idle()?;
     let directory = RunDirectory::claim_comparison(out, existing)?;
     let record = Comparison {
@@ -132,7 +132,7 @@ pub fn preview(
     observer: &dyn Observer,
     stop: &StopFlag,
 ) -> Result<Preview, Error> {
-    let ready = Ready::of(resolved, observer, stop)?;
+    let ready = Ready::of(resolved, Continue::Refuse, observer, stop)?;
     let compare = &resolved.config().compare;
     let arms = ready.planned.iter().map(|planned| PlannedArm {
         name: planned.arm.name.clone(),
@@ -244,6 +244,7 @@ struct Ready {
 impl Ready {
     fn of(
         resolved: &ResolvedConfig,
+        existing: Continue,
         observer: &dyn Observer,
         stop: &StopFlag,
     ) -> Result<Self, Error> {
@@ -270,7 +271,8 @@ impl Ready {
             true => (Purpose::Evaluate, &held_out),
             false => (Purpose::Train, &commons),
         };
-        let planned = plans::plan_all(arms, (&registry, shared), purpose, observer, stop)?;
+        let asked = (purpose, existing);
+        let planned = plans::plan_all(arms, (&registry, shared), asked, observer, stop)?;
         Ok(Ready {
             turns: plans::turns(compare.schedule, &planned, observer)?,
             planned,

@@ -62,6 +62,7 @@ pub fn run(
     stop: &StopFlag,
 ) -> Result<Evaluation, Error> {
     let session = Session::open_for(resolved, Purpose::Evaluate, observer, stop)?;
+    session.check_patterns(resolved)?;
     session.plan.check(session.plan.available())?;
     observer.observe(&Event::RunStarted(&session.summary()));
     let backend = session.components.backend.identity.clone();

@@ -30,6 +30,7 @@ pub mod observer;
 pub mod optim;
 mod packing;
 pub mod params;
+mod patterns;
 pub mod plan;
 pub mod preset;
 pub mod probe;

@@ -5,7 +5,7 @@ use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::format::Format;
 use espalier_interface::model::{Model, ParamSpec};
 use espalier_interface::saved_form::SavedForm;
-use espalier_interface::{DType, Quantizer};
+use espalier_interface::{DType, ErrorCode, Quantizer};
 
 use crate::select::Chosen;
 use crate::{Error, answer};
@@ -60,7 +60,7 @@ impl SavedParam {
 /// The packed weights of a model; `quantizer_of` chooses for each site.
 ///
 /// # Errors
-/// A token table that was chosen; a format that is not valid; what `quantizer_of` reports.
+/// A token table that was chosen; options that do not fit a weight; a format that is not valid; what `quantizer_of` reports.
 pub fn packed_weights<'a>(
     model: &Model,
     sites: &[Site],
@@ -84,7 +84,8 @@ pub fn packed_weights<'a>(
             });
         }
         let _about = call_site::about_text(&site.name);
-        let format = answer::format(quantizer, site.shape)?;
+        let format =
+            answer::format(quantizer, site.shape).map_err(|error| of_site(error, &site.name))?;
         packed.push(PackedWeight {
             site: index,
             param,
@@ -93,6 +94,23 @@ pub fn packed_weights<'a>(
         });
     }
     Ok(packed)
+}
+
+/// The same failure; where the quantizer's options do not fit a weight, as the user's to change, with the weight's name.
+fn of_site(error: Error, site: &str) -> Error {
+    match error {
+        Error::Plugin { plugin, source, .. } if source.code == ErrorCode::INVALID => Error::Usage {
+            message: format!(
+                "`{site}` cannot be packed by `{plugin}`: {}",
+                source.message
+            ),
+            next_step: format!(
+                "change that option (`host plugins inspect {plugin}`), or keep the weight dense by \
+                 [[sites]] with quantizer = \"none\""
+            ),
+        },
+        other => other,
+    }
 }
 
 /// The index of a site's weight among the model's params.

@@ -25,7 +25,7 @@ use espalier_interface::schedule::{ShardingRequest, UnitBytes};
 use espalier_interface::{DType, Device, DeviceInfo, Quantizer, Sharding, WeightLayout};
 
 use crate::arena::aligned;
-use crate::config::{ComputeType, Config, ParamType, Recompute};
+use crate::config::{ComputeType, Config, ParamType, Recompute, pattern_matches};
 use crate::error::BackendCall;
 use crate::executor::{Course, Cutting, Prepared, Storage, StorageLayout, UnitRuns};
 use crate::packing::{SavedParam, packed_weights};
@@ -186,17 +186,8 @@ pub fn make(
         quantizers,
         saved,
     } = packing(config, &model, &sites, components, training)?;
-    let keep = |name: &str| {
-        let rule = |pattern: &String| crate::config::SiteRule {
-            pattern: pattern.clone(),
-            ..Default::default()
-        };
-        config
-            .model
-            .keep_f32
-            .iter()
-            .any(|pattern| rule(pattern).matches(name))
-    };
+    let kept = config.model.keep_f32.iter();
+    let keep = |name: &str| kept.clone().any(|pattern| pattern_matches(pattern, name));
     let mut params = params::params(&model, &adaptation, &formats, &keep, dtypes, training);
     let mut compile = |limits: Limits| {
         program::compile(&model, &sites, &adaptation, &mut params, dtypes, limits)

@@ -40,6 +40,7 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
         "plugins": plugins,
         // Says nothing of the result: it is read by people alone.
         "plugin_places": session.places,
+        "adapter_options": session.components.adapter_options,
         "model": {
             "path": session.directory.path(),
             "files": Json::Null,

@@ -1,5 +1,6 @@
 //! Config and registry -> one component a role, made with its options.
 
+mod adapter_options;
 mod collectives;
 mod packed_checkpoint;
 mod quantizers;
@@ -21,6 +22,7 @@ use crate::config::{Config, Init, ResolvedConfig, Section};
 use crate::files::{AdapterDirectory, ModelDirectory};
 use crate::registry::{PluginIdentity, Registry, RegistryError};
 
+pub(crate) use adapter_options::refuse_others as refuse_other_adapter_options;
 pub use collectives::Collectives;
 pub use packed_checkpoint::{PackedCheckpoint, Packing};
 pub use quantizers::Quantizers;
@@ -102,6 +104,8 @@ pub struct Components {
     pub family: Chosen<dyn Family>,
     /// Adapter; none trains the model itself.
     pub adapter: Option<Chosen<dyn Adapter>>,
+    /// All options of the adapter as the run begins, defaults among them.
+    pub adapter_options: Option<Section>,
     /// The adapter to start from.
     pub saved_adapter: Option<AdapterDirectory>,
     /// Quantizers by site.
@@ -131,7 +135,7 @@ pub fn select(
     };
     let with_options = saved_adapter.as_ref();
     let with_options = with_options.filter(|_| !resolved.has_own_adapter_options());
-    let adapter = selection.adapter(with_options)?;
+    let (adapter, adapter_options) = selection.adapter(with_options)?.unzip();
     let packed = match config.model.init {
         Init::Checkpoint => PackedCheckpoint::open(directory, registry, services)?,
         Init::Random => None,
@@ -139,6 +143,7 @@ pub fn select(
     Ok(Components {
         family,
         adapter,
+        adapter_options,
         saved_adapter,
         quantizers: selection.quantizers(packed)?,
         sharding: selection.sharding()?,
@@ -204,14 +209,14 @@ impl<'a> Selection<'a> {
         Ok(Chosen::of(made))
     }
 
-    /// The adapter; the options of a `saved` one win over the config's.
+    /// The adapter, and all options that it was made with; those of a `saved` one win over the config's.
     ///
     /// # Errors
     /// An unknown name, an option that is not known or not allowed.
     pub fn adapter(
         &self,
         saved: Option<&AdapterDirectory>,
-    ) -> Result<Option<Chosen<dyn Adapter>>, Error> {
+    ) -> Result<Option<(Chosen<dyn Adapter>, Section)>, Error> {
         let name = match (self.named(Role::ADAPTER), saved) {
             (Some(name), _) => name.to_owned(),
             (None, Some(saved)) => self.registry.adapter_for(peft_type(saved)?)?,
@@ -228,7 +233,8 @@ impl<'a> Selection<'a> {
         let made = self
             .registry
             .create_adapter(&name, &options, self.services)?;
-        Ok(Some(Chosen::of(made)))
+        let options = self.registry.all_options(Role::ADAPTER, &name, &options)?;
+        Ok(Some((Chosen::of(made), options)))
     }
 
     /// The quantizers; `packed` is how the checkpoint's weights are packed already.

@@ -24,7 +24,7 @@ use crate::resident;
 use crate::select::{self, Collectives, Components};
 use crate::stop::StopFlag;
 use crate::threads::HostServices;
-use crate::{bytes::Bytes, preset, sections};
+use crate::{answer, bytes::Bytes, patterns, preset, sections, splice};
 
 pub use rows::{Rows, RunData};
 
@@ -77,7 +77,17 @@ impl Session {
     /// # Errors
     /// Whatever of it is wrong, before anything is written or a weight is read.
     pub fn open(resolved: &ResolvedConfig, observer: &dyn Observer) -> Result<Self, Error> {
-        Session::open_for(resolved, Purpose::Train, observer, &StopFlag::new())
+        let session = Session::open_for(resolved, Purpose::Train, observer, &StopFlag::new())?;
+        session.check_patterns(resolved)?;
+        Ok(session)
+    }
+
+    /// Refuses patterns of the config that are about nothing in this session.
+    ///
+    /// # Errors
+    /// [`Error::Usage`], naming the pattern and what is near.
+    pub fn check_patterns(&self, resolved: &ResolvedConfig) -> Result<(), Error> {
+        patterns::check(resolved, &self.components.quantizers, &self.plan)
     }
 
     /// As [`Session::open`], for any purpose; plugins are told to stop when `stop` is.
@@ -142,7 +152,9 @@ impl Session {
             (None, None) => ground.read_rows(purpose, observer, &StopFlag::new())?,
         };
         let data = rows.map(|rows| rows.into_data(&ground, purpose));
-        ground.plan_rows(purpose, data.transpose()?, &Meter::whole_process())
+        let session = ground.plan_rows(purpose, data.transpose()?, &Meter::whole_process())?;
+        session.check_patterns(resolved)?;
+        Ok(session)
     }
 
     /// The rows that plans of one model share, where the config names any.
@@ -243,7 +255,7 @@ pub(crate) struct Ground<'a> {
     /// The device of each rank of this process.
     devices: Vec<(Arc<dyn Device>, DeviceInfo)>,
     world: World,
-    collectives: Collectives,
+    pub collectives: Collectives,
     pub services: &'static HostServices,
 }
 
@@ -279,6 +291,17 @@ impl<'a> Ground<'a> {
         let mut components = select::select(resolved, &directory, &registry, services)?;
         refuse_untrained_adapter(purpose, &components)?;
         let model = describe(&directory, &components)?;
+        if components.saved_adapter.is_some() {
+            answer::model(&components.family, &model)?;
+            let sites = splice::sites(&model);
+            select::refuse_other_adapter_options(
+                resolved,
+                &components,
+                &sites,
+                &registry,
+                services,
+            )?;
+        }
         let world = match purpose {
             Purpose::Train => World::of_run(&config.run)?,
             Purpose::Evaluate | Purpose::Generate => World::threads(ranks_of_process(&config.run)),

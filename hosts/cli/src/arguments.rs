@@ -13,10 +13,12 @@ mod plugins;
 mod quantize;
 mod report;
 mod swap;
+mod unread;
 
 use clap::{Args, Parser, Subcommand};
 use espalier_trainer::checkpoint::ResumeFrom;
 use espalier_trainer::config::Sources;
+use espalier_trainer::error::Error;
 
 pub use check::CheckArguments;
 pub use compare::CompareArguments;
@@ -31,6 +33,7 @@ pub use plugins::{InspectArguments, ListArguments, PluginsArguments, PluginsComm
 pub use quantize::QuantizeArguments;
 pub use report::ReportArguments;
 pub use swap::SwapArguments;
+use unread::Unread;
 
 /// This very program, whatever has become of its file since it was started: it also tries plugin libraries and renders
 /// chat templates.
@@ -97,7 +100,7 @@ pub struct TrainArguments {
     #[command(flatten)]
     pub run: RunArguments,
     /// Show the resolved config, where each value came from and the plan, and stop
-    #[arg(long)]
+    #[arg(long, conflicts_with = "resume")]
     pub dry_run: bool,
     /// Go on with the run in --out: from its newest checkpoint, or from the one named (--resume=step-20)
     #[arg(long, value_name = "STEP", num_args = 0..=1, require_equals = true)]
@@ -106,6 +109,20 @@ pub struct TrainArguments {
     /// Show no progress
     #[arg(long)]
     pub quiet: bool,
+}
+
+impl TrainArguments {
+    /// Refuses keys that a run does not read.
+    ///
+    /// # Errors
+    /// As [`Unread::refuse`].
+    pub fn check(&self) -> Result<(), Error> {
+        self.run.config().refuse(&Unread {
+            command: "train",
+            keys: &[unread::COMPARISON],
+            but: &[],
+        })
+    }
 }
 
 /// `newest`, or a checkpoint's name.
@@ -125,6 +142,17 @@ pub struct DoctorArguments {
     pub config: ConfigArguments,
 }
 
+impl DoctorArguments {
+    /// Refuses keys that this command does not read.
+    ///
+    /// # Errors
+    /// As [`Unread::refuse`].
+    pub fn check(&self) -> Result<(), Error> {
+        let more = &["quantizer.", "adapter.", "sharding.", "collective."];
+        self.config.check_without_run("doctor", more)
+    }
+}
+
 /// The layers that every command reads.
 #[derive(Debug, Default, Args)]
 pub struct ConfigArguments {
@@ -140,6 +168,34 @@ pub struct ConfigArguments {
 }
 
 impl ConfigArguments {
+    /// Refuses what `--set` gives of `unread`.
+    ///
+    /// # Errors
+    /// As [`Unread::refuse`].
+    fn refuse(&self, unread: &Unread<'_>) -> Result<(), Error> {
+        unread.refuse(&self.set)
+    }
+
+    /// Refuses keys that no command about plugins or this machine reads, and of the plugins' own sections those in `more`.
+    ///
+    /// # Errors
+    /// As [`Unread::refuse`].
+    fn check_without_run(&self, command: &str, more: &[&str]) -> Result<(), Error> {
+        self.refuse(&Unread {
+            command,
+            keys: &[
+                unread::TRAINING,
+                unread::COMPARISON,
+                unread::ROWS,
+                unread::OUTPUT,
+                unread::MODELS,
+                &["run.ranks", "run.peer_timeout_secs"],
+                more,
+            ],
+            but: &[],
+        })
+    }
+
     /// Files, environment, `--set` and flags as layers.
     pub fn sources(&self) -> Sources {
         let environment = std::env::vars_os()
@@ -200,29 +256,53 @@ impl ModelArguments {
     }
 }
 
-/// The arguments that train, plan and eval share.
+/// The arguments of every command that takes rows through a model.
 #[derive(Debug, Default, Args)]
-pub struct RunArguments {
+pub struct RowsArguments {
     #[command(flatten)]
     model: ModelArguments,
     /// Files of rows
     #[arg(long, value_name = "FILE", num_args = 1..)]
     data: Vec<String>,
-    /// Output directory
-    #[arg(long, value_name = "DIR", overrides_with = "out")]
-    out: Option<String>,
     /// Rank threads of this process
     #[arg(long, value_name = "N", overrides_with = "ranks")]
     ranks: Option<u64>,
 }
 
+impl RowsArguments {
+    /// All layers, the flags last.
+    fn sources(&self) -> Sources {
+        let sources = self.model.sources();
+        let sources = with_flag(sources, "--data", "data.files", given(&self.data));
+        with_flag(sources, "--ranks", "run.ranks", self.ranks)
+    }
+
+    /// The layers that every command reads.
+    fn config(&self) -> &ConfigArguments {
+        &self.model.config
+    }
+}
+
+/// The arguments that train, plan and compare share.
+#[derive(Debug, Default, Args)]
+pub struct RunArguments {
+    #[command(flatten)]
+    rows: RowsArguments,
+    /// Output directory
+    #[arg(long, value_name = "DIR", overrides_with = "out")]
+    out: Option<String>,
+}
+
 impl RunArguments {
     /// All layers, the flags last.
     pub fn sources(&self) -> Sources {
-        let sources = self.model.sources();
-        let sources = with_flag(sources, "--data", "data.files", given(&self.data));
-        let sources = with_flag(sources, "--out", "run.out", self.out.clone());
-        with_flag(sources, "--ranks", "run.ranks", self.ranks)
+        let sources = self.rows.sources();
+        with_flag(sources, "--out", "run.out", self.out.clone())
+    }
+
+    /// The layers that every command reads.
+    fn config(&self) -> &ConfigArguments {
+        self.rows.config()
     }
 }
 
@@ -280,8 +360,8 @@ mod tests {
         let Command::Train(train) = arguments.command else {
             panic!("not train")
         };
-        assert_eq!(train.run.model.model.as_deref(), Some("b"));
-        assert_eq!(train.run.data, ["x", "y", "z"]);
-        assert_eq!(train.run.model.plugins, ["nf4", "lora"]);
+        assert_eq!(train.run.rows.model.model.as_deref(), Some("b"));
+        assert_eq!(train.run.rows.data, ["x", "y", "z"]);
+        assert_eq!(train.run.rows.model.plugins, ["nf4", "lora"]);
     }
 }

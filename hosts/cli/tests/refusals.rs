@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use place::{Outcome, Place, Weights, contents, copy_directory};
 
@@ -20,7 +20,7 @@ const TRAIN: &str = "train --threads 1 --data rows.jsonl --set model.compute=f32
                      --set run.epochs=2 --set data.eval_split=1";
 
 /// Refusals of `train`; OUT is `out`.
-const TRAINING: [Case; 12] = [
+const TRAINING: [Case; 21] = [
     (
         "--model model --ranks 2 --plugins lora,fsdp --set run.eval_answers=3",
         2,
@@ -67,11 +67,6 @@ const TRAINING: [Case; 12] = [
         "lora_A.weight` has shape [4, 64], expected [8, 64]",
     ),
     (
-        "--model model --plugins lora --set data.max_seq_len=2000000000 --set data.pack_tokens=2000000000",
-        8,
-        "not enough host memory",
-    ),
-    (
         "--model model --plugins nf4",
         2,
         "is to be packed and trained at once",
@@ -81,10 +76,61 @@ const TRAINING: [Case; 12] = [
         3,
         "gone.jsonl",
     ),
+    (
+        "--model model --adapter lora --set adapter.lora.rank=16 --set adapter.lora.alpha=1",
+        2,
+        "lora/adapter_config.json | `adapter.lora.alpha` is 1 (--set adapter.lora.alpha) and 16 \
+         | `adapter.lora.rank` is 16 (--set adapter.lora.rank) and 8",
+    ),
+    (
+        "--model model --adapter lora --set adapter.lora.targets=[\"q_proj\"]",
+        2,
+        "`adapter.lora.targets` is [\"q_proj\"]",
+    ),
+    (
+        "--model model --plugins lora --set adapter.lora.targets=[\"upproj\"]",
+        2,
+        "target `upproj` matches no site, the nearest is `up_proj`",
+    ),
+    (
+        "--model model --plugins nf4,lora --set sites=[{match=\"*.down_prj\",quantizer=\"none\"}]",
+        2,
+        "`sites.0.match`: \"*.down_prj\" (--set sites) matches no site | the nearest is \"*down_proj\" | `q_proj`",
+    ),
+    (
+        "--model model --plugins nf4,lora --set sites=[{match=\"*\",quantizer=\"none\",options={block_size=64}}]",
+        2,
+        "`sites.0.options.block_size` | is of a quantizer, and `*` has none",
+    ),
+    (
+        "--model model --plugins nf4,lora --set model.keep_f32=[\"*.norm\"]",
+        2,
+        "\"*.norm\" (--set model.keep_f32) matches no parameter | the nearest is \"*norm.weight\"",
+    ),
+    (
+        "--model model --plugins nf4,lora --set model.compute=bf16 --set model.keep_f32=[\"*.down_proj.weight\"]",
+        2,
+        "matches only packed weights | by `nf4` | [[sites]]",
+    ),
+    (
+        "--model model --set model.compute=bf16 --set model.params=bf16 --set model.keep_f32=[\"*norm*\"]",
+        2,
+        "matches only trained parameters | model.params",
+    ),
+    (
+        "--model model --plugins hqq,lora --set quantizer.hqq.group_size=24",
+        2,
+        "`model.layers.0.self_attn.q_proj` cannot be packed by `hqq`",
+    ),
+    (
+        "--model model --plugins lora --set compare.seeds=3",
+        2,
+        "`compare.seeds` (--set) changes nothing of `host train`",
+    ),
 ];
 
 /// Refusals of other commands, whole.
-const OTHERS: [Case; 7] = [
+const OTHERS: [Case; 17] = [
     (
         "eval --model model --data rows.jsonl --plugins fsdp --ranks 2 --answers 1",
         2,
@@ -120,6 +166,57 @@ const OTHERS: [Case; 7] = [
          --data rows.jsonl --set data.eval_split=1 --out out",
         2,
         "a comparison needs one rank with all weights on its device",
+    ),
+    (
+        "compare --model model --plugins lora --arms nf4,hqq --data rows.jsonl --set data.eval_split=1 --out out \
+         --set model.keep_f32=[\"*.norm\"]",
+        2,
+        "arm `dense` | \"*.norm\" (--set model.keep_f32) matches no parameter",
+    ),
+    (
+        "eval --model model --data rows.jsonl --out out",
+        2,
+        "unexpected argument '--out'",
+    ),
+    (
+        "eval --model model --data rows.jsonl --set run.out=out",
+        2,
+        "`run.out` (--set) changes nothing of `host eval`",
+    ),
+    (
+        "eval --model model --data rows.jsonl --adapter lora --set adapter.lora.alpha=1",
+        2,
+        "`adapter.lora.alpha` is 1",
+    ),
+    (
+        "generate --model model --prompt ab --set data.max_seq_len=64",
+        2,
+        "`data.max_seq_len` (--set) changes nothing of `host generate`",
+    ),
+    (
+        "generate --model model --prompt ab --top-p 0.9",
+        2,
+        "--top-p says which tokens are drawn from, and --temperature 0 draws none",
+    ),
+    (
+        "quantize --model model --plugins nf4 --out out --set model.adapter=lora",
+        2,
+        "`model.adapter` (--set) changes nothing of `host quantize`",
+    ),
+    (
+        "quantize --model model --plugins nf4,fsdp --out out",
+        2,
+        "`fsdp` is a sharding, which has no part in writing a model",
+    ),
+    (
+        "merge --model model --adapter lora --out out --set optim.learning_rate=1",
+        2,
+        "`optim.learning_rate` (--set) changes nothing of `host merge`",
+    ),
+    (
+        "plan --preset llama3-8b --plugins nf4,lora --data rows.jsonl --assume 24GiB",
+        2,
+        "'--data <FILE>...'",
     ),
 ];
 
@@ -207,6 +304,32 @@ fn a_run_killed_while_it_loads_leaves_its_directory_to_the_next() {
     place.host(&words.join(" ")).succeeded();
 }
 
+#[test]
+fn options_that_say_what_the_saved_adapter_is_pass_and_what_was_used_is_on_record() {
+    let place = Place::new();
+    models(&place);
+    let same = "--set adapter.lora.rank=8 --set adapter.lora.alpha=16.0 --set adapter.lora.targets=all-linear";
+    let line = format!("{TRAIN} --out out --model model --adapter lora {same}");
+    place.host(&line).succeeded();
+    let run: Json = serde_json::from_str(&place.read("out/run.json")).expect("JSON");
+    let used = &run["adapter_options"];
+    assert_eq!((&used["rank"], &used["alpha"]), (&json!(8), &json!(16)));
+    assert_eq!(used["targets"].as_array().map(Vec::len), Some(7));
+    // Without a saved one: what was asked, and the defaults.
+    place
+        .host(&format!(
+            "{TRAIN} --out fresh --model model --plugins lora --set adapter.lora.rank=4"
+        ))
+        .succeeded();
+    let run: Json = serde_json::from_str(&place.read("fresh/run.json")).expect("JSON");
+    let used = &run["adapter_options"];
+    assert_eq!((&used["rank"], &used["alpha"]), (&json!(4), &json!(32)));
+    // What a run has on record of its options is no order to the adapter that it saved.
+    place
+        .host("generate --run fresh --prompt ab --max-tokens 2")
+        .succeeded();
+}
+
 /// `model`, which is whole, and others that are wrong in their headers; adapters that fit no model.
 fn models(place: &Place) {
     const UP: &str = "model.layers.1.mlp.up_proj.weight";
@@ -236,6 +359,7 @@ fn models(place: &Place) {
             })
         }),
     ];
+    copy_directory("adapter_init", &place.path("lora"));
     for (name, damage) in adapters {
         copy_directory("adapter_init", &place.path(name));
         Weights::edit(&place.path(name).join("adapter_model.safetensors"), damage);
@@ -252,11 +376,7 @@ fn refused_unread(place: &Place, (line, code, words): (&str, i32, &str)) {
     let log = place.path("calls");
     let _ = fs::remove_file(&log);
     let mut command = place.command();
-    watched(
-        command.args(line.split_whitespace()),
-        place.0.path(),
-        &log,
-    );
+    watched(command.args(line.split_whitespace()), place.0.path(), &log);
     let outcome = Outcome::new(&command.output().expect("it starts"));
     outcome.refused(line, code, words);
     let calls = fs::read_to_string(&log).expect("the calls");

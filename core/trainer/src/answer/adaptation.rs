@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use espalier_interface::adaptation::{Adaptation, Join, Site, SiteKind};
 use espalier_interface::graph::{Dim, Graph, Source, ValueId};
-use espalier_interface::{Adapter, Result as PluginResult};
+use espalier_interface::{Adapter, ErrorCode, Result as PluginResult};
 
 use super::model::values;
 use super::{elements, lie};
@@ -14,14 +14,20 @@ use crate::select::Chosen;
 /// What `adapter` adds to a model with these sites.
 ///
 /// # Errors
-/// What the adapter reports; a param or fragment that fits nothing, named.
+/// [`Error::Usage`] for options that fit no site; what else the adapter reports; a param or fragment that fits nothing, named.
 pub fn adaptation(adapter: &Chosen<dyn Adapter>, sites: &[Site]) -> Result<Adaptation, Error> {
-    let answer = || -> PluginResult<Adaptation> {
-        let adaptation = adapter.plugin.adapt(sites)?;
-        check(&adaptation, sites)?;
-        Ok(adaptation)
-    };
-    answer().map_err(|error| adapter.failed("adapt", error))
+    let failed = |error| adapter.failed("adapt", error);
+    let name = &adapter.identity.component;
+    let adaptation = adapter.plugin.adapt(sites);
+    let adaptation = adaptation.map_err(|error| match error.code {
+        ErrorCode::INVALID => Error::Usage {
+            message: format!("adapter `{name}`: {}", error.message),
+            next_step: format!("see `host plugins inspect {name}`"),
+        },
+        _ => failed(error),
+    })?;
+    check(&adaptation, sites).map_err(failed)?;
+    Ok(adaptation)
 }
 
 fn check(adaptation: &Adaptation, sites: &[Site]) -> PluginResult<()> {

@@ -146,7 +146,8 @@ pub(crate) fn config_differences(old: &Json, new: &Json, step: u64) -> Vec<Diffe
     let used = used.into_iter().flatten().flatten();
     let layout = used.filter(|plugin| is_layout(plugin));
     let layout: Vec<&Json> = layout.map(|plugin| &plugin["component"]).collect();
-    let [before, after] = [old, new].map(|run| config(run, &layout));
+    let adapter = AdapterSection::of(old);
+    let [before, after] = [old, new].map(|run| config(run, &layout, adapter));
     let mut found = compare(&before, &after, Part::Config, "");
     let horizon = |key: &str| HORIZON.contains(&key);
     if found.iter().any(|one| horizon(&one.key)) {
@@ -191,10 +192,32 @@ type Leaves = BTreeMap<String, String>;
 /// Reads a part of the circumstances.
 type Read = fn(&Json) -> Leaves;
 
+/// Whether the config's `[adapter.NAME]` decides anything in a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AdapterSection {
+    Decides,
+    /// The run began with a saved adapter, whose options are its own: its files are compared.
+    Idle,
+}
+
+impl AdapterSection {
+    fn of(run: &Json) -> Self {
+        let swaps = run["swaps"].as_array().into_iter().flatten();
+        let mut roles = swaps.map(|swap| &swap["request"]["role"]);
+        let began_saved = run["model"]["adapter_files"].is_array();
+        match began_saved && roles.all(|role| role != Role::ADAPTER.0) {
+            true => AdapterSection::Idle,
+            false => AdapterSection::Decides,
+        }
+    }
+}
+
 /// The keys of the config that matter; the components in `layout` do not.
-fn config(run: &Json, layout: &[&Json]) -> Leaves {
+fn config(run: &Json, layout: &[&Json], adapter: AdapterSection) -> Leaves {
     let mut config = run["config"].clone();
     if let Some(sections) = config.as_object_mut() {
+        let idle = adapter == AdapterSection::Idle;
+        sections.retain(|key, _| !(idle && key == Role::ADAPTER.0));
         // What other runs it is compared with says nothing of this one.
         sections.retain(|key, _| !["compare", "arms"].contains(&key.as_str()));
         sections.retain(|key, _| !LAYOUT.iter().any(|role| role.0 == key));
@@ -390,6 +413,22 @@ mod tests {
         assert_eq!(shown(&old, &new, 3), own);
         new["plugins"][0]["sha256"] = json!("dd");
         assert_eq!(shown(&old, &new, 3).len(), 3);
+    }
+
+    #[test]
+    fn the_options_of_a_saved_adapter_are_compared_by_its_files() {
+        let (mut old, mut new) = (run(9, "constant"), run(9, "constant"));
+        for run in [&mut old, &mut new] {
+            run["model"]["adapter_files"] = json!([{"file": "adapter_config.json", "sha256": "a"}]);
+        }
+        // An earlier program took such an option and did nothing with it.
+        old["config"]["adapter"] = json!({"lora": {"rank": 16}});
+        assert_eq!(shown(&old, &new, 3), [""; 0]);
+        let again = json!({"config": new["config"]});
+        assert!(config_differences(&old, &again, u64::MAX).is_empty());
+        // After a swap of the adapter they are the config's.
+        old["swaps"] = json!([{"request": {"role": "adapter"}}]);
+        assert_eq!(shown(&old, &new, 3), ["adapter.lora.rank: 16 -> unset"]);
     }
 
     #[test]

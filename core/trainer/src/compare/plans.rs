@@ -10,8 +10,10 @@ use crate::bytes::Bytes;
 use crate::config::{ResolvedConfig, Turns};
 use crate::data::DataError;
 use crate::error;
+use crate::files::Continue;
 use crate::memory::{self, Meter};
 use crate::observer::{Event, Observer};
+use crate::patterns;
 use crate::plan::Purpose;
 use crate::registry::{PluginIdentity, Registry};
 use crate::resident;
@@ -80,7 +82,7 @@ fn without_roles(
 pub(crate) fn plan_all(
     arms: Vec<ArmConfig>,
     (registry, commons): (&Registry, &Commons),
-    purpose: Purpose,
+    (purpose, existing): (Purpose, Continue),
     observer: &dyn Observer,
     stop: &StopFlag,
 ) -> Result<Vec<Planned>, Error> {
@@ -102,7 +104,12 @@ pub(crate) fn plan_all(
             }
             Ok(session) => {
                 let (plan, identities) = (&session.plan, session.components.identities());
-                resident::check("a comparison", plan).map_err(|error| error.of_arm(&arm.name))?;
+                let of_arm = |error: Error| error.of_arm(&arm.name);
+                resident::check("a comparison", plan).map_err(of_arm)?;
+                if existing == Continue::Refuse {
+                    let quantizers = &session.components.quantizers;
+                    patterns::check_matches(resolved, quantizers, plan).map_err(of_arm)?;
+                }
                 let files = (&session.directory, &session.components);
                 let loading = Loading::of(resolved.config(), files, observer, stop);
                 let readable = loading.check(plan, &|_| true);

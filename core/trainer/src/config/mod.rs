@@ -33,7 +33,7 @@ pub use origin::Origin;
 pub(crate) use render::toml_value;
 pub use resolve::{Need, ResolvedConfig, resolve};
 pub use run::RunOptions;
-pub use sites::SiteRule;
+pub use sites::{SiteRule, pattern_matches};
 pub use sources::Sources;
 pub(crate) use sources::parse_value;
 

@@ -22,23 +22,28 @@ pub struct SiteRule {
 impl SiteRule {
     /// Whether the whole of `site` matches the pattern.
     pub fn matches(&self, site: &str) -> bool {
-        let mut parts = self.pattern.split('*');
-        let first = parts.next().unwrap_or_default();
-        let Some(mut rest) = site.strip_prefix(first) else {
+        pattern_matches(&self.pattern, site)
+    }
+}
+
+/// Whether the whole of `name` matches `pattern`, in which `*` stands for any characters.
+pub fn pattern_matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else {
+        return false;
+    };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        let Some(at) = rest.find(part) else {
             return false;
         };
-        let mut parts: Vec<&str> = parts.collect();
-        let Some(last) = parts.pop() else {
-            return rest.is_empty();
-        };
-        for part in parts {
-            let Some(at) = rest.find(part) else {
-                return false;
-            };
-            rest = &rest[at + part.len()..];
-        }
-        rest.ends_with(last)
+        rest = &rest[at + part.len()..];
     }
+    rest.ends_with(last)
 }
 
 #[cfg(test)]

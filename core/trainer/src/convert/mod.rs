@@ -17,10 +17,11 @@ use espalier_interface::adaptation::Site;
 
 use crate::Error;
 use crate::answer;
-use crate::config::ResolvedConfig;
+use crate::config::{Origin, ResolvedConfig};
 use crate::files::{TensorStore, refuse_existing};
 use crate::load::stored_name;
 use crate::packing::weight_of;
+use crate::patterns;
 use crate::plan::Purpose;
 use crate::session::{Commons, Ground};
 use crate::splice;
@@ -69,14 +70,36 @@ struct Source<'a> {
     store: TensorStore,
 }
 
+/// Refuses components that the command line names and that have no part in writing a model.
+fn refuse_idle(resolved: &ResolvedConfig, ground: &Ground<'_>) -> Result<(), Error> {
+    let of_command = matches!(resolved.origin("plugins"), Origin::Flag(_) | Origin::Set(_));
+    let sharding = std::iter::once(&ground.components.sharding.identity);
+    let named = &ground.config.plugins;
+    let mut idle = sharding.chain(ground.collectives.identities());
+    match idle.find(|one| of_command && named.contains(&one.component)) {
+        None => Ok(()),
+        Some(idle) => Err(Error::Usage {
+            message: format!(
+                "`{}` is a {}, which has no part in writing a model: weights are taken one after the other",
+                idle.component, idle.role
+            ),
+            next_step: "leave it out of --plugins".to_owned(),
+        }),
+    }
+}
+
 impl<'a> Source<'a> {
     /// Opens the model and makes the plugins that the config names.
     fn open(resolved: &'a ResolvedConfig, stop: &StopFlag) -> Result<Self, Error> {
         let commons = Commons::start(resolved.config(), stop)?;
         let ground = Ground::open(resolved, Purpose::Evaluate, &commons)?;
-        answer::model(&ground.components.family, &ground.model)?;
+        let components = &ground.components;
+        answer::model(&components.family, &ground.model)?;
+        let sites = splice::sites(&ground.model);
+        patterns::check_sites(resolved, &components.quantizers, &sites)?;
+        refuse_idle(resolved, &ground)?;
         Ok(Source {
-            sites: splice::sites(&ground.model),
+            sites,
             store: ground.directory.tensors()?,
             ground,
         })

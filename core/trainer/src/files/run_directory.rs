@@ -301,9 +301,7 @@ fn find_run(directory: &Path) -> (RunState, String) {
     }
     match (finished.is_empty(), unfinished.is_empty()) {
         (false, _) => (RunState::Finished, finished.join(", ")),
-        (true, false) if !never_began(directory) => {
-            (RunState::Unfinished, unfinished.join(", "))
-        }
+        (true, false) if !never_began(directory) => (RunState::Unfinished, unfinished.join(", ")),
         (true, _) => (RunState::Empty, String::new()),
     }
 }

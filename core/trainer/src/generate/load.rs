@@ -60,6 +60,7 @@ pub fn load(
                     .to_owned(),
         });
     }
+    session.check_patterns(resolved)?;
     session.plan.check(session.plan.available())?;
     observer.observe(&Event::RunStarted(&session.summary()));
     let (tokenizer, ends) = read.expect("a session is opened after its demand");

@@ -8,15 +8,8 @@ use crate::Error;
 use crate::checkpoint::completed_config;
 use crate::files::{self, FileKind};
 
-/// Sections that decide what the weights are; the others are the training's.
-const SECTIONS: [&str; 6] = [
-    "plugins",
-    "family",
-    "quantizer",
-    "adapter",
-    "backend",
-    "sites",
-];
+/// Sections that decide what the weights are; the others are the training's. What decides an adapter is in its own files.
+const SECTIONS: [&str; 5] = ["plugins", "family", "quantizer", "backend", "sites"];
 /// Keys of `[model]` that do.
 const MODEL_KEYS: [&str; 4] = ["path", "compute", "params", "keep_f32"];
 

@@ -61,6 +61,19 @@ impl Sampling {
         if self.top_k == Some(0) {
             return refuse("--top-k", "1 or more", 0.0);
         }
+        let narrowing = match (self.top_k, self.top_p < 1.0) {
+            (Some(_), _) => Some("--top-k"),
+            (None, true) => Some("--top-p"),
+            (None, false) => None,
+        };
+        if let (Some(name), true) = (narrowing, self.temperature == 0.0) {
+            return Err(Error::Usage {
+                message: format!(
+                    "{name} says which tokens are drawn from, and --temperature 0 draws none"
+                ),
+                next_step: format!("set --temperature above 0, or leave {name} out"),
+            });
+        }
         Ok(())
     }
 

@@ -127,6 +127,20 @@ impl Registry {
         Ok((Box::new(collective), made.identity))
     }
 
+    /// All options of the component `name`: those that are `given`, and the defaults of the others.
+    ///
+    /// # Errors
+    /// An unknown name, options that are not its own.
+    pub(crate) fn all_options(
+        &self,
+        role: Role,
+        name: &str,
+        given: &Given,
+    ) -> Result<Given, RegistryError> {
+        let found = self.find(Some(role), name)?;
+        Ok(options::check(found.component, given)?.0)
+    }
+
     /// An instance of the component `name` whose methods are not called.
     ///
     /// # Errors

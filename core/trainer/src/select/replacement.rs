@@ -46,7 +46,10 @@ impl Replacement {
                 };
                 selection.quantizers(packed).map(Replacement::Quantizers)
             }
-            Role::ADAPTER => selection.adapter(None).map(Replacement::Adapter),
+            Role::ADAPTER => {
+                let made = selection.adapter(None)?;
+                Ok(Replacement::Adapter(made.map(|(adapter, _)| adapter)))
+            }
             Role::SHARDING => selection.sharding().map(Replacement::Sharding),
             Role::BACKEND => selection.backend().map(Replacement::Backend),
             other => Err(Error::Usage {

@@ -204,6 +204,9 @@ impl Beginning {
             // What it began with; the swaps say what became of it.
             run[key] = checkpoint.manifest.run[key].clone();
         }
+        if let Some(options) = checkpoint.manifest.run.get("adapter_options") {
+            run["adapter_options"] = options.clone();
+        }
         Ok(())
     }
 

@@ -133,6 +133,10 @@ impl<'a> Run<'a> {
             session,
         };
         ready.check(&swapped, observer, stop)?;
+        // A run that has begun goes on with what it has on record; arms have patterns in common, which were checked before.
+        if from.is_none() && measuring.is_none() {
+            ready.session.check_patterns(&swapped)?;
+        }
         if let Some(beginning) = &resumed {
             beginning.check_outline(&ready.outline)?;
         }

@@ -26,7 +26,12 @@ pub struct CompareArguments {
     #[arg(long, value_name = "N", overrides_with = "seeds")]
     seeds: Option<u64>,
     /// Order of the arms' steps; no result depends on it
-    #[arg(long, value_enum, overrides_with = "schedule")]
+    #[arg(
+        long,
+        value_enum,
+        overrides_with = "schedule",
+        conflicts_with = "eval_only"
+    )]
     schedule: Option<ScheduleChoice>,
     /// Add no arm without a quantizer to hold the others against
     #[arg(long)]

@@ -2,8 +2,10 @@
 
 use clap::{Args, Subcommand};
 use espalier_trainer::config::Sources;
+use espalier_trainer::error::Error;
 
 use super::ConfigArguments;
+use super::unread::{self, Unread};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -76,6 +78,32 @@ pub struct RowDoctorArguments {
 }
 
 impl RowArguments {
+    /// Refuses keys that this command does not read.
+    ///
+    /// # Errors
+    /// As [`Unread::refuse`].
+    pub fn check(&self) -> Result<(), Error> {
+        self.config.refuse(&Unread {
+            command: "data",
+            keys: &[
+                &["optim.", "plugins", "sites", "run.epochs", "run.max_steps"],
+                &[
+                    "run.save_every",
+                    "run.keep_last",
+                    "run.eval_every",
+                    "run.eval_answers",
+                ],
+                unread::COMPARISON,
+                unread::OUTPUT,
+                unread::RANKS,
+                unread::NUMBERS,
+                unread::ADAPTERS,
+                unread::SECTIONS,
+            ],
+            but: &[],
+        })
+    }
+
     /// All layers, the flags last.
     pub fn sources(&self) -> Sources {
         let mut sources = self.config.sources();

@@ -2,8 +2,10 @@
 
 use clap::Args;
 use espalier_trainer::config::Sources;
+use espalier_trainer::error::Error;
 
-use super::{RunArguments, with_flag};
+use super::unread::{self, Unread};
+use super::{RowsArguments, with_flag};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -11,7 +13,7 @@ use super::{RunArguments, with_flag};
     host eval --model models/llama --adapter runs/first/adapter --plugins nf4 --data held-out.jsonl --json")]
 pub struct EvalArguments {
     #[command(flatten)]
-    run: RunArguments,
+    rows: RowsArguments,
     /// Also answer the first N rows, greedily, and count exact matches with their trained part
     #[arg(long, value_name = "N")]
     answers: Option<u64>,
@@ -26,7 +28,19 @@ pub struct EvalArguments {
 impl EvalArguments {
     /// All layers, the flags last.
     pub fn sources(&self) -> Sources {
-        let sources = self.run.sources();
+        let sources = self.rows.sources();
         with_flag(sources, "--answers", "run.eval_answers", self.answers)
+    }
+
+    /// Refuses keys that this command does not read.
+    ///
+    /// # Errors
+    /// As [`Unread::refuse`].
+    pub fn check(&self) -> Result<(), Error> {
+        self.rows.config().refuse(&Unread {
+            command: "eval",
+            keys: &[unread::TRAINING, unread::COMPARISON, unread::OUTPUT],
+            but: &[],
+        })
     }
 }

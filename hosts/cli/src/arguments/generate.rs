@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use espalier_trainer::config::Sources;
+use espalier_trainer::error::Error;
 use espalier_trainer::generate::{Sampling, recorded};
 
+use super::unread::{self, Unread};
 use super::{ModelArguments, with_flag};
 
 /// Tokens of an answer unless --max-tokens says otherwise.
@@ -87,6 +89,24 @@ impl GenerateArguments {
         let template = self.chat_template.clone();
         let sources = with_flag(sources, "--chat-template", "data.chat_template", template);
         Ok(with_flag(sources, "--seed", "run.seed", self.seed))
+    }
+
+    /// Refuses keys that this command does not read.
+    ///
+    /// # Errors
+    /// As [`Unread::refuse`].
+    pub fn check(&self) -> Result<(), Error> {
+        self.model.config.refuse(&Unread {
+            command: "generate",
+            keys: &[
+                unread::TRAINING,
+                unread::COMPARISON,
+                unread::ROWS,
+                unread::OUTPUT,
+                &["run.ranks", "run.peer_timeout_secs", "collective."],
+            ],
+            but: &["data.chat_template"],
+        })
     }
 
     /// How tokens are chosen.

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use espalier_trainer::config::Sources;
+use espalier_trainer::error::Error;
 
 use super::NewModelArguments;
 
@@ -44,6 +45,14 @@ pub enum DtypeChoice {
 }
 
 impl MergeArguments {
+    /// Refuses keys that this command does not read.
+    ///
+    /// # Errors
+    /// The first of them, by name.
+    pub fn check(&self) -> Result<(), Error> {
+        self.model.check("merge", &[])
+    }
+
     /// All layers, the flags last.
     pub fn sources(&self) -> Sources {
         let sources = self.model.sources();

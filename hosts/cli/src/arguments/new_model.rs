@@ -2,8 +2,10 @@
 
 use clap::Args;
 use espalier_trainer::config::Sources;
+use espalier_trainer::error::Error;
 
 use super::ConfigArguments;
+use super::unread::{self, Unread};
 
 /// Which model, by which plugins, and where to.
 #[derive(Debug, Args)]
@@ -28,6 +30,25 @@ pub struct NewModelArguments {
 }
 
 impl NewModelArguments {
+    /// Refuses keys that `command` does not read: those of training, rows and ranks, and `more`.
+    ///
+    /// # Errors
+    /// As [`Unread::refuse`].
+    pub fn check(&self, command: &str, more: &[&str]) -> Result<(), Error> {
+        self.config.refuse(&Unread {
+            command,
+            keys: &[
+                unread::TRAINING,
+                unread::COMPARISON,
+                unread::ROWS,
+                unread::RANKS,
+                unread::NUMBERS,
+                more,
+            ],
+            but: &[],
+        })
+    }
+
     /// All layers, the flags last.
     pub fn sources(&self) -> Sources {
         let mut sources = self.config.sources();

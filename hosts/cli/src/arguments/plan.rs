@@ -2,10 +2,12 @@
 
 use clap::Args;
 use espalier_trainer::bytes::Bytes;
+use espalier_trainer::error::Error;
 use espalier_trainer::plan::assumed::Devices;
 use espalier_trainer::plan::{Asked, Assumed, GivenSpeeds};
 
 use super::RunArguments;
+use super::unread::{self, Unread};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -26,7 +28,7 @@ pub struct PlanArguments {
     #[arg(long)]
     pub json: bool,
     /// Plan for a well-known model without its files: llama3-8b; a wrong name lists all
-    #[arg(long, value_name = "NAME", conflicts_with = "model")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "data"])]
     pub preset: Option<String>,
     /// Plan for devices with this much memory, a rank each, instead of those that are here: 2x24GiB
     #[arg(long, value_name = "[N x]SIZE")]
@@ -52,6 +54,18 @@ pub struct PlanArguments {
 }
 
 impl PlanArguments {
+    /// Refuses keys that this command does not read.
+    ///
+    /// # Errors
+    /// As [`Unread::refuse`].
+    pub fn check(&self) -> Result<(), Error> {
+        self.run.config().refuse(&Unread {
+            command: "plan",
+            keys: &[unread::COMPARISON],
+            but: &[],
+        })
+    }
+
     /// The machines, and how fast they are.
     pub fn asked(&self) -> Asked {
         Asked {

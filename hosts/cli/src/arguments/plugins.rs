@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{CheckArguments, ConfigArguments, NewPluginArguments};
+use espalier_trainer::error::Error;
+
+use super::{CheckArguments, ConfigArguments, NewPluginArguments, unread};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  host plugins list\n  host plugins inspect nf4")]
@@ -26,6 +28,26 @@ pub enum PluginsCommand {
     /// Try a library in this process, for the process that asks
     #[command(hide = true)]
     Probe(ProbeArguments),
+}
+
+impl PluginsCommand {
+    /// Refuses keys that the command does not read.
+    ///
+    /// # Errors
+    /// The first of them, by name.
+    pub fn check(&self) -> Result<(), Error> {
+        let sections = unread::SECTIONS;
+        match self {
+            PluginsCommand::List(list) => list.config.check_without_run("plugins list", sections),
+            PluginsCommand::Inspect(inspect) => {
+                let config = &inspect.config;
+                config.check_without_run("plugins inspect", sections)
+            }
+            PluginsCommand::New(new) => new.config.check_without_run("plugins new", sections),
+            PluginsCommand::Check(check) => check.config.check_without_run("plugins check", &[]),
+            PluginsCommand::Probe(_) => Ok(()),
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,9 @@
 
 use clap::Args;
 
-use super::NewModelArguments;
+use espalier_trainer::error::Error;
+
+use super::{NewModelArguments, unread};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -11,4 +13,14 @@ use super::NewModelArguments;
 pub struct QuantizeArguments {
     #[command(flatten)]
     pub model: NewModelArguments,
+}
+
+impl QuantizeArguments {
+    /// Refuses keys that this command does not read.
+    ///
+    /// # Errors
+    /// The first of them, by name.
+    pub fn check(&self) -> Result<(), Error> {
+        self.model.check("quantize", unread::ADAPTERS)
+    }
 }

@@ -66,6 +66,7 @@ fn show(arguments: &ShowArguments, out: &mut dyn Write) -> Result<()> {
 
 /// The config of a command that needs a model and rows.
 fn resolved(arguments: &RowArguments) -> Result<ResolvedConfig> {
+    arguments.check()?;
     let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
     let needs = [Need::Model, Need::Data];
     resolved.require(&needs).map_err(Error::from)?;

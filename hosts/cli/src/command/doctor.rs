@@ -16,6 +16,7 @@ use crate::failure;
 
 /// Prints what is there and what is missing; nothing of it is a failure of the doctor.
 pub fn run(arguments: &DoctorArguments, out: &mut dyn Write) -> Result<()> {
+    arguments.check()?;
     let resolved = resolve(&arguments.config.sources()).map_err(Error::from)?;
     let config = resolved.config();
     let services = HostServices::start(config.run.threads)?;

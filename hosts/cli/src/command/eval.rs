@@ -14,6 +14,7 @@ use crate::watch::{Showing, watched};
 
 /// Evaluates and prints what was found.
 pub fn run(arguments: &EvalArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+    arguments.check()?;
     let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
     let needs = [Need::Model, Need::Data];
     resolved.require(&needs).map_err(Error::from)?;

@@ -31,6 +31,7 @@ const CHAT_CONTEXT: u64 = 4096;
 
 /// Answers what is asked and prints it.
 pub fn run(arguments: &GenerateArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+    arguments.check()?;
     let sources = arguments.sources()?;
     let resolved = resolve(&sources).map_err(Error::from)?;
     resolved.require(&[Need::Model]).map_err(Error::from)?;

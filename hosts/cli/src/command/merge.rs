@@ -14,6 +14,7 @@ use crate::watch::{Showing, watched};
 
 /// Merges and says what came of it.
 pub fn run(arguments: &MergeArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+    arguments.check()?;
     let resolved = new_model_config(&arguments.sources())?;
     let options = MergeOptions {
         base: arguments.base.map(|base| match base {

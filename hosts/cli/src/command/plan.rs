@@ -15,6 +15,7 @@ use crate::progress::Warnings;
 
 /// Makes the plan and prints it.
 pub fn run(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
+    arguments.check()?;
     let mut resolved = resolve(&arguments.run.sources()).map_err(Error::from)?;
     let preset = arguments.preset.as_deref();
     if preset.is_none() {

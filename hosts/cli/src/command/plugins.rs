@@ -18,6 +18,7 @@ use crate::arguments::{ConfigArguments, PluginsCommand};
 
 /// Lists all components, shows one, or tries a library.
 pub fn run(command: &PluginsCommand, out: &mut dyn Write) -> Result<()> {
+    command.check()?;
     match command {
         PluginsCommand::List(arguments) => list::run(arguments, out),
         PluginsCommand::Inspect(arguments) => inspect::run(arguments, out),

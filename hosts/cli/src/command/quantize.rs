@@ -14,6 +14,7 @@ use crate::watch::{Showing, watched};
 
 /// Packs and says what came of it.
 pub fn run(arguments: &QuantizeArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+    arguments.check()?;
     let resolved = new_model_config(&arguments.model.sources())?;
     let done = watched(
         Showing::unless_quiet(arguments.model.quiet),

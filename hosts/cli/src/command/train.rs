@@ -22,6 +22,7 @@ use crate::watch::{Showing, watched};
 
 /// Trains, or with `--dry-run` shows what would be done.
 pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+    arguments.check()?;
     let resolved = resolve(&arguments.run.sources()).map_err(Error::from)?;
     if arguments.dry_run {
         write!(out, "{}", resolved.to_toml())?;
