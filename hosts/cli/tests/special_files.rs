@@ -208,6 +208,22 @@ fn a_pipe_or_a_device_in_the_place_of_a_file_is_refused_by_kind_and_path() {
 }
 
 #[test]
+fn what_is_no_file_in_an_output_directory_is_replaced() {
+    for thing in [Thing::Pipe, Thing::Zero] {
+        for file in ["out/run.json", "out/metrics.jsonl"] {
+            let place = Place::new();
+            place.model("model");
+            fs::create_dir(place.path("out")).expect("created");
+            thing.stand_at(&place.path(file));
+            let line = format!("{TRAIN} --model model --data rows.jsonl --resume");
+            ended(&place, file, &line).succeeded();
+            let left = place.path(file).symlink_metadata().expect("a file");
+            assert!(left.is_file(), "{file}: {left:?}");
+        }
+    }
+}
+
+#[test]
 fn a_file_beyond_the_largest_of_its_kind_is_refused_unread() {
     let place = Place::new();
     place.model("model");

@@ -52,7 +52,7 @@ pub enum Unopened {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// It is a directory, a pipe or a device.
-    #[error("expected a regular file as {kind}, found {found}")]
+    #[error("{kind} must be a regular file, found {found}")]
     NotRegular {
         /// What it was to be.
         kind: FileKind,
@@ -234,7 +234,7 @@ mod tests {
             ("socket", "a socket"),
             ("", "a directory"),
         ] {
-            let expected = format!("expected a regular file as a tokenizer, found {what}");
+            let expected = format!("a tokenizer must be a regular file, found {what}");
             assert_eq!(found(&path(name), FileKind::Tokenizer), expected);
         }
         let missing = read_regular(&path("missing"), FileKind::Record);
