@@ -210,6 +210,53 @@ fn fill_biases(executor: &Executor) {
     }
 }
 
+/// The likeliest tokens after `prompt`, each from a whole pass without a cache.
+fn without_cache(model: &Path, prompt: &[i32], most: usize) -> Vec<i32> {
+    let keys = [("model.compute", "\"f32\""), ("data.max_seq_len", "64")];
+    let rig = Rig::new(model, &keys);
+    let mut row = prompt.to_vec();
+    for _ in 0..most {
+        let rows = std::slice::from_ref(&row);
+        let logits = rig.logits(&micro_batch(rows, rows));
+        let last = &logits[logits.len() - logits.len() / row.len()..];
+        let larger = |a: &usize, b: &usize| last[*a].total_cmp(&last[*b]).then(b.cmp(a));
+        let token = (0..last.len()).max_by(larger).expect("a token") as i32;
+        if token == END {
+            break;
+        }
+        row.push(token);
+    }
+    row.split_off(prompt.len())
+}
+
+#[test]
+fn a_sliding_window_answers_with_a_cache_as_without_one() {
+    let mistral = golden_path("families/mistral");
+    let unbounded = variant(&mistral, &[("sliding_window", serde_json::Value::Null)]);
+    let weights = "model.safetensors";
+    fs::copy(mistral.join(weights), unbounded.path().join(weights)).expect("copied");
+    // The window is 8 tokens: prompts within it and far beyond, and answers that leave it behind.
+    let prompts: Vec<Vec<i32>> = [3, 8, 21]
+        .map(|length| (0..length).map(|at| (7 + 29 * at) % 250 + 3).collect())
+        .to_vec();
+    let of = |model: &Path| -> Vec<Vec<i32>> {
+        let (executor, _) = load(model, &[], size(3, 60, 7));
+        let found = answers(&mut generator(&executor, Sampling::default()), &prompts, 30);
+        let tokens: Vec<Vec<i32>> = found.into_iter().map(|answer| answer.tokens).collect();
+        for (prompt, tokens) in prompts.iter().zip(&tokens) {
+            assert_eq!(*tokens, without_cache(model, prompt, 30), "{prompt:?}");
+        }
+        tokens
+    };
+    let (windowed, whole) = (of(&mistral), of(unbounded.path()));
+    let longest = windowed.iter().map(Vec::len).max();
+    assert!(
+        longest > Some(16),
+        "an answer leaves the window: {windowed:?}"
+    );
+    assert_ne!(windowed, whole, "the window is what makes these answers");
+}
+
 #[test]
 fn an_answer_depends_on_its_prompt_and_seed_alone() {
     let (prompts, _) = golden("trained");
