@@ -140,6 +140,40 @@ fn in_f32_gradients_are_one_ranks_within_its_rounding() {
     }
 }
 
+/// Every rank's gradients are rounded to bf16 and so is their sum, wherever parts of it are made: a unit in the last of 8 bits
+/// for each of them at most.
+#[test]
+fn gradients_that_travel_in_bf16_differ_by_its_rounding_and_by_nothing_else() {
+    for model in Model::all() {
+        let model = model.in_f32();
+        for world in [2, 3, 4] {
+            let steps = &model.steps(world, 3)[..1];
+            let gradients = |strategy, wire: &str| {
+                let key = match strategy {
+                    Strategy::Ddp => "sharding.ddp.reduce_dtype",
+                    _ => "sharding.fsdp.reduce_dtype",
+                };
+                let model = model.clone().with_keys(&[(key, wire)]);
+                model.run(&Variant::of(strategy, world), steps).gradients
+            };
+            let [in_f32, in_bf16] =
+                ["\"f32\"", "\"bf16\""].map(|wire| gradients(Strategy::Ddp, wire));
+            let at = format!("{} on {world} ranks", model.name);
+            let apart = largest_relative(&in_bf16, &in_f32);
+            let most = f64::from(1 + world) / 256.0;
+            assert!(apart <= most, "{at}: {apart:e} apart, at most {most:e}");
+            assert!(
+                apart >= 1e-4,
+                "{at}: {apart:e} apart: did they travel in bf16?"
+            );
+            for strategy in [Strategy::FullShard, Strategy::ShardGradOp] {
+                let found = gradients(strategy, "\"bf16\"");
+                assert_eq!(found, in_bf16, "{at}, {strategy:?}");
+            }
+        }
+    }
+}
+
 /// The model on devices that give so much memory, and fail above.
 fn bounded(model: Model, bytes: u64) -> Model {
     let size = format!("\"{}KiB\"", bytes as f64 / 1024.0);
