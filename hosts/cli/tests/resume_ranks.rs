@@ -82,6 +82,31 @@ fn any_number_of_ranks_goes_on_from_any_other() {
     }
 }
 
+/// Four ranks in two groups that hold the same: a checkpoint has each part once.
+#[test]
+fn a_hybrid_run_goes_on_with_its_ranks_and_with_any_others() {
+    let training = Training::new(BASE);
+    let hybrid =
+        ranks(4) + " --set sharding.fsdp.strategy=hybrid --set sharding.fsdp.shard_ranks=2";
+    let never_stopped = training.succeed("hybrid", &hybrid);
+    training.unfinished("hybrid", "again");
+    let went_on = training.succeed("again", &format!("{hybrid} --resume=step-2"));
+    assert_eq!(went_on.metrics, never_stopped.metrics);
+    assert!(went_on.files == never_stopped.files, "the adapter");
+    let full_shard = ranks(4) + " --set sharding.fsdp.strategy=full_shard";
+    for (index, to) in [ONE.to_owned(), ranks(3), full_shard].iter().enumerate() {
+        let out = format!("to-{index}");
+        training.unfinished("hybrid", &out);
+        let went_on = training.succeed(&out, &format!("{to} --resume=step-2"));
+        assert_close(&went_on, &never_stopped, to);
+    }
+    let alone = training.succeed("alone", ONE);
+    assert_close(&never_stopped, &alone, "hybrid beside one rank");
+    training.unfinished("alone", "from-one");
+    let went_on = training.succeed("from-one", &format!("{hybrid} --resume=step-2"));
+    assert_close(&went_on, &alone, "from one rank to hybrid");
+}
+
 #[test]
 fn a_rank_whose_file_is_gone_or_another_is_named() {
     let training = Training::new(&format!("{BASE} {}", ranks(3)));
