@@ -12,6 +12,7 @@ pub mod speeds;
 pub mod table;
 mod text;
 mod timeline;
+pub mod traffic;
 mod work;
 mod world_memory;
 
@@ -47,6 +48,7 @@ pub use report::{Asked, PlanReport};
 pub use speeds::{GivenSpeeds, Speeds};
 pub use table::MemoryPlan;
 pub use timeline::{StepTime, Timeline};
+pub use traffic::Traffic;
 pub use work::Work;
 pub use world_memory::WorldMemory;
 
@@ -381,6 +383,8 @@ impl RunPlan {
             mover: Mover::of(self),
             course: &self.course,
             flops: Flops::of_units(&self.program),
+            traffic: Traffic::of_units(&self.program),
+            updates: traffic::of_updates(&self.cutting, self.dtypes),
             speeds,
             work,
         };

@@ -34,8 +34,10 @@ pub struct GivenSpeeds {
 pub struct Speeds {
     /// Where those come from that were not given.
     pub source: Source,
-    /// Floating-point operations a second of a rank's matrix products.
+    /// Floating-point operations a second of a rank's matrix products; where they were assumed, of its whole steps.
     pub flops: f64,
+    /// Bytes a second that a rank's other kernels read and write; none where they are in the rate of products already.
+    pub memory: Option<f64>,
     /// Bytes a second between a device and its host, in each direction.
     pub link: f64,
     /// Bytes a second from the other devices of a machine.
@@ -44,7 +46,8 @@ pub struct Speeds {
     pub network: f64,
 }
 
-/// Matrix products of an RTX 4090 in bf16 under QLoRA: 61 % of its 165 TFLOP/s, 477 tokens/s of 70B on two of them.
+/// Whole steps of an RTX 4090 in bf16 under QLoRA: 61 % of its 165 TFLOP/s, worked out from the published 477 tokens/s of 70B on
+/// two of them. It holds all that a step does beside its products.
 ///
 /// # Source
 /// AnswerDotAI/fsdp_qlora, benchmarks_03_2024.md.
@@ -61,6 +64,7 @@ impl Speeds {
         Speeds {
             source: Source::Assumed,
             flops: given.compute_tflops.map_or(CONSUMER_FLOPS, |t| t * 1e12),
+            memory: None,
             link,
             peers: given.peer_gbs.map_or(link, giga),
             network: given.network_gbs.map_or(ETHERNET_10G, giga),
@@ -88,6 +92,7 @@ impl Speeds {
         Ok(Speeds {
             source: Source::Measured,
             flops,
+            memory: Some(measure::memory_rate(device, plan.dtypes.compute)? / sharing),
             ..Speeds::assumed(GivenSpeeds {
                 link_gbs: Some(link / 1e9),
                 ..given

@@ -211,7 +211,10 @@ impl PlanReport {
             speeds.link / 1e9,
         )?;
         let time = &self.time;
-        seconds(f, "computing", time.compute_secs)?;
+        seconds(f, "products", time.compute_secs)?;
+        if time.other_secs > 0.0 {
+            seconds(f, "other kernels", time.other_secs)?;
+        }
         if time.moving_secs > 0.0 {
             seconds(f, "moving bytes", time.moving_secs)?;
             seconds(f, "  beside computing", time.hidden_secs)?;

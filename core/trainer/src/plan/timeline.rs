@@ -4,7 +4,7 @@ use espalier_interface::schedule::{Act, When};
 use serde::Serialize;
 
 use super::moved::{Moved, Mover};
-use super::{Flops, Speeds, Work};
+use super::{Flops, Speeds, Traffic, Work};
 use crate::executor::{Course, Lane, Leg};
 
 /// What a step's time is made of, on the rank that has most to do.
@@ -14,9 +14,12 @@ pub struct StepTime {
     pub secs: f64,
     /// Of it, matrix products at work.
     pub compute_secs: f64,
+    /// Of it, everything else that kernels do: bytes that they read and write, weights that are decoded, the update. 0 where
+    /// the rate of products is that of whole steps.
+    pub other_secs: f64,
     /// Bytes on their way.
     pub moving_secs: f64,
-    /// Of it, beside matrix products.
+    /// Of it, beside kernels at work.
     pub hidden_secs: f64,
     /// Trained and untrained tokens of all ranks a second.
     pub tokens_per_sec: f64,
@@ -32,6 +35,10 @@ pub struct Timeline<'a> {
     pub course: &'a Course,
     /// Operations of each unit's forward and backward action.
     pub flops: Vec<[Flops; 2]>,
+    /// Bytes that their kernels read and write.
+    pub traffic: Vec<[Traffic; 2]>,
+    /// Bytes that squares of gradients and an update read and write, for each unit.
+    pub updates: Vec<[u64; 2]>,
     /// How fast.
     pub speeds: Speeds,
     /// How much.
@@ -64,6 +71,7 @@ impl Clock {
             lanes: [grown(self.end(), before.end()); 2],
             time: StepTime {
                 compute_secs: grown(self.time.compute_secs, before.time.compute_secs),
+                other_secs: grown(self.time.other_secs, before.time.other_secs),
                 moving_secs: grown(self.time.moving_secs, before.time.moving_secs),
                 moved,
                 ..self.time
@@ -96,7 +104,7 @@ impl Timeline<'_> {
         clock = self.run(clock, &self.course.update, |_| true);
         let mut time = clock.time;
         time.secs = clock.end();
-        let busy = time.compute_secs + time.moving_secs;
+        let busy = time.compute_secs + time.other_secs + time.moving_secs;
         time.hidden_secs = (busy - time.secs).max(0.0);
         time.tokens_per_sec = match time.secs > 0.0 {
             true => self.work.step_tokens as f64 / time.secs,
@@ -116,12 +124,14 @@ impl Timeline<'_> {
             let mut end = clock.lanes[lane].max(waited);
             if takes_place(leg.action.when) {
                 let computing = self.compute_secs(leg);
+                let other = self.other_secs(leg);
                 let moved = self.mover.moved(&leg.action);
                 let moving = self.moving_secs(moved);
                 clock.time.compute_secs += computing;
+                clock.time.other_secs += other;
                 clock.time.moving_secs += moving;
                 clock.time.moved += moved;
-                end += computing + moving;
+                end += computing + other + moving;
                 clock.lanes[lane] = end;
             }
             done.push(end);
@@ -138,6 +148,21 @@ impl Timeline<'_> {
         };
         let flops = &self.flops[leg.action.unit][pass];
         flops.times(self.work.tokens, self.work.pairs) / self.speeds.flops
+    }
+
+    fn other_secs(&self, leg: &Leg) -> f64 {
+        let Some(memory) = self.speeds.memory else {
+            return 0.0;
+        };
+        let unit = leg.action.unit;
+        let bytes = match leg.action.act {
+            Act::Forward => self.traffic[unit][0].of_tokens(self.work.tokens),
+            Act::Backward => self.traffic[unit][1].of_tokens(self.work.tokens),
+            Act::Norm => self.updates[unit][0] as f64,
+            Act::Optimize => self.updates[unit][1] as f64,
+            _ => 0.0,
+        };
+        bytes / memory
     }
 
     /// Directions of a link are taken one after the other: a lane does one thing at a time.
