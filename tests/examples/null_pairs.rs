@@ -64,7 +64,7 @@ fn show_power(nf4: &[HeldOut]) {
         let [first, second] = [first, second].map(|arm: usize| arms[arm]);
         let runs = [first.1, second.1].map(|runs| runs.iter().collect::<Vec<_>>());
         let paired = Paired::new(&runs[0], &runs[1]).expect("the same documents");
-        let difference = Difference::trained(&paired, DRAWS);
+        let difference = Difference::trained(&paired, 1, DRAWS);
         let [low, high] = difference.interval.0;
         let verdict = if difference.is_real() {
             "real"

@@ -145,11 +145,8 @@ pub fn evaluate(
     seed: u64,
     after: &mut dyn FnMut(u64) -> Result<(), Error>,
 ) -> Result<EvalOutcome, Error> {
-    evaluate_looking(executor, rows, seed, &mut |_, _, _| Ok(()), after)
+    evaluate_looking(executor, rows, seed, &mut |_, _| Ok(()), after)
 }
-
-/// Sees the logits of a window of a micro-batch, the first row of whose step is row number `first` of the files.
-pub type Look<'a> = &'a mut dyn FnMut(usize, &MicroBatch, &LogitsWindow<'_>) -> Result<(), Error>;
 
 /// As [`evaluate`]; `look` sees the logits of each window of a micro-batch on the way.
 ///
@@ -159,7 +156,7 @@ pub fn evaluate_looking(
     executor: &Executor,
     rows: &Schedule,
     seed: u64,
-    look: Look<'_>,
+    look: &mut dyn FnMut(&MicroBatch, &LogitsWindow<'_>) -> Result<(), Error>,
     after: &mut dyn FnMut(u64) -> Result<(), Error>,
 ) -> Result<EvalOutcome, Error> {
     let mut tokens = 0;
@@ -168,8 +165,7 @@ pub fn evaluate_looking(
         let first = documents.len();
         for micro in &rows.step(index)?.micro_batches {
             let moment = alone(seed, index);
-            let losses =
-                executor.evaluate(micro, moment, &mut |window| look(first, micro, window))?;
+            let losses = executor.evaluate(micro, moment, &mut |window| look(micro, window))?;
             tokens += micro.tokens.len();
             put_documents(micro, &losses, first, &mut documents);
         }

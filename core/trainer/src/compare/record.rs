@@ -70,8 +70,6 @@ pub struct Failure {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Base {
-    /// Tokens among which it predicts; 0 in records that do not tell.
-    pub vocab: u64,
     /// Elements of the weights that the arm's quantizers pack; 0 for a dense arm.
     pub packed_weights: u64,
     /// Bytes of those weights, scales and all.
@@ -132,18 +130,6 @@ pub struct Divergence {
     pub largest: f64,
     /// Share of tokens for which both rank the same prediction first.
     pub same_top: f64,
-    /// Each held-out document, in the order of the files; none in records that do not tell.
-    pub documents: Vec<DocumentDivergence>,
-}
-
-/// How far the predictions of a held-out document are from those of the dense base.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DocumentDivergence {
-    /// Sum of `KL(dense || arm)` over its measured tokens, in nats.
-    pub sum: f64,
-    /// Tokens that it was measured on.
-    pub tokens: u64,
 }
 
 /// The losses of held-out documents, one by one, in the order of the files.

@@ -170,7 +170,7 @@ impl RunFindings {
 }
 
 /// Whether every document that bears loss has one that is a number.
-pub(super) fn is_finite(found: &HeldOut) -> bool {
+fn is_finite(found: &HeldOut) -> bool {
     let mut bearing = found
         .documents
         .iter()

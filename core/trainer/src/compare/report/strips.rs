@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
+use super::cost::{judgement, shown};
 use super::findings::Findings;
-use super::pair::{Pair, shown, shown_width};
+use super::pair::Pair;
 use super::row::relative_error;
 use crate::compare::record::WeightError;
 use crate::compare::statistics::{Interval, Noise};
@@ -54,7 +55,7 @@ pub fn forest(
     let intervals = || {
         pairs
             .iter()
-            .filter_map(|pair| Some(pair.judged()?.together))
+            .filter_map(|pair| Some(pair.difference.as_ref()?.interval))
     };
     intervals().next()?;
     let mut ends: Vec<f64> = intervals().flat_map(|interval| interval.0).collect();
@@ -68,35 +69,31 @@ pub fn forest(
     let row = |pair: &Pair| Strip {
         name: format!("{} \u{2212} {}", pair.arms[0], pair.arms[1]),
         marks: pair
-            .judged()
+            .difference
             .iter()
             .map(|difference| Mark {
                 colour: colour(pair.places[0]),
                 percent: axis.percent(difference.estimate),
-                from_to: Some(difference.together.0.map(|end| axis.percent(end))),
-                title: shown(difference.together),
+                from_to: Some(difference.interval.0.map(|end| axis.percent(end))),
+                title: shown(difference.interval),
             })
             .collect(),
-        text: match pair.judged() {
+        text: match &pair.difference {
             Some(difference) => format!(
                 "{} ({})",
-                signed(difference.estimate, shown_width(difference.together)),
-                shown(difference.together)
+                signed(difference.estimate, difference.interval.width()),
+                shown(difference.interval)
             ),
             None => pair.missing.clone().unwrap_or_default(),
         },
-        verdict: match pair.judged() {
-            Some(_) => pair.judgement(),
-            None => "",
-        },
+        verdict: pair
+            .difference
+            .as_ref()
+            .map_or("", |difference| judgement(pair, difference)),
         is_real: pair.is_real,
     };
     Some(Strips {
-        rows: pairs
-            .iter()
-            .filter(|pair| pair.is_shown())
-            .map(row)
-            .collect(),
+        rows: pairs.iter().map(row).collect(),
         ticks: axis.ticks.iter().map(|tick| axis.tick(*tick)).collect(),
         zero: Some(axis.percent(0.0)),
         floor: floor.map(|floor| floor.0.map(|end| axis.percent(end).clamp(0.0, 100.0))),

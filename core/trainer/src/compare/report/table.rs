@@ -2,11 +2,9 @@
 
 use serde::Serialize;
 
-use super::facts::Standing;
-use super::pair::{shown, shown_width};
 use super::row::{ArmRow, Quality};
 use crate::bytes::Bytes;
-use crate::report::number::{count, percent, signed, significant};
+use crate::report::number::{count, percent, significant};
 
 /// Columns of cells, a line an arm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -20,7 +18,7 @@ pub struct Table {
 /// A column: its name, and a cell of an arm.
 type Column = (&'static str, fn(&ArmRow) -> Option<String>);
 
-const COLUMNS: [Column; 15] = [
+const COLUMNS: [Column; 13] = [
     ("arm", |row| Some(row.name.clone())),
     ("bits/weight", |row| {
         row.bits_per_weight.map(|bits| significant(bits, 4))
@@ -59,30 +57,12 @@ const COLUMNS: [Column; 15] = [
     ("seeds", |row| {
         (!row.seeds.is_empty()).then(|| row.seeds.len().to_string())
     }),
-    ("above the lowest", |row| {
-        let above = row.above.as_ref()?;
-        let estimate = signed(above.estimate, shown_width(above.together));
-        Some(format!("{estimate} ({})", shown(above.together)))
-    }),
-    ("verdict", |row| Some(verdict(row.standing).to_owned())),
 ];
 
 fn before_after(row: &ArmRow, text: fn(&Quality) -> String) -> Option<String> {
     match (&row.before, &row.after) {
         (Some(before), Some(after)) => Some(format!("{} \u{2192} {}", text(before), text(after))),
         (before, after) => after.as_ref().or(before.as_ref()).map(text),
-    }
-}
-
-/// What is said of an arm, in a word or two.
-fn verdict(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Best => "best",
-        Standing::Lowest => "lowest",
-        Standing::NotToldApart => "not told apart",
-        Standing::Worse => "worse",
-        Standing::Yardstick => "yardstick",
-        Standing::NoVerdict => "no verdict",
     }
 }
 
@@ -143,8 +123,7 @@ mod tests {
             ..ArmRow::default()
         };
         let table = Table::new(&[row("dense", Some(16.0)), row("hqq:bits=3", None)]);
-        let expected = "arm         bits/weight     verdict\ndense                16  no verdict\n\
-                        hqq:bits=3               no verdict\n";
+        let expected = "arm         bits/weight\ndense                16\nhqq:bits=3\n";
         assert_eq!(table.to_text(), expected);
         assert_eq!(Table::new(&[]).to_text(), "\n");
     }

@@ -116,7 +116,7 @@ fn covered(kind: Kind, interval: impl Fn(&Paired) -> Interval + Sync) -> (f64, f
 }
 
 fn ours(paired: &Paired) -> Interval {
-    Draws::of(paired, None, COUNT).interval(CONFIDENCE)
+    Draws::of(paired, COUNT).interval(CONFIDENCE)
 }
 
 /// Seeds that make nearly all of the noise, nearly none of it, and much of it.
