@@ -39,7 +39,12 @@ fn the_lock_of_a_killed_run_holds_nobody_up() {
     let endless = "--set run.epochs=100000 --set run.save_every=100000 --set run.eval_every=100000";
     let mut run = training.command("out", endless);
     let mut run = run.stderr(Stdio::null()).spawn().expect("the host starts");
-    while !training.path("out/metrics.jsonl").exists() {
+    // A run without a line has not begun, and leaves the directory free.
+    let begun = || {
+        let lines = std::fs::read_to_string(training.path("out/metrics.jsonl"));
+        lines.is_ok_and(|lines| lines.contains('\n'))
+    };
+    while !begun() {
         let ended = run.try_wait().expect("it was started here");
         assert!(ended.is_none(), "it ended by itself");
         std::thread::sleep(std::time::Duration::from_millis(5));
