@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::compare::record::{DocumentLoss, HeldOut, held_out_file};
-use crate::files::write_atomically;
+use crate::files::{FileKind, read_regular, write_atomically};
 use crate::observer::{Event, Observer};
 use crate::swap::SwapRecord;
 
@@ -137,7 +137,7 @@ impl Report {
 
 /// Each held-out row's loss after `step` steps, where the run left it.
 fn held_out(run: &Path, step: u64) -> Option<Vec<DocumentLoss>> {
-    let bytes = std::fs::read(held_out_file(run, step)).ok()?;
+    let bytes = read_regular(&held_out_file(run, step), FileKind::Measurements).ok()?;
     let held_out: HeldOut = serde_json::from_slice(&bytes).ok()?;
     (held_out.step == step).then_some(held_out.documents)
 }

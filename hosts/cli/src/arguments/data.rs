@@ -23,7 +23,10 @@ pub enum DataCommand {
     /// Find all that is wrong with rows at once: bad rows, what is cut off, what is not trained
     Doctor(RowDoctorArguments),
     /// Render a chat template in this process, for the process that asks
-    #[command(hide = true)]
+    #[command(
+        hide = true,
+        after_help = "Example:\n  host data show --data rows.jsonl --model DIR    # starts it by itself"
+    )]
     Render,
 }
 

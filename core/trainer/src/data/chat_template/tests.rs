@@ -124,8 +124,7 @@ fn what_a_template_raises_is_told_with_its_line() {
     ] {
         rendered(source).expect_err(source);
     }
-    let endless =
-        "{% for a in range(9999) %}{% for b in range(9999) %}{{ b }}{% endfor %}{% endfor %}";
+    let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
     let refused = rendered(endless).unwrap_err();
     assert!(
         refused.contains("more than 50000000 steps for a conversation (line 1 of"),
