@@ -37,6 +37,9 @@ pub struct Chosen<T: ?Sized> {
     pub identity: PluginIdentity,
 }
 
+/// An adapter, and all options that it was made with.
+type AdapterAndOptions = (Chosen<dyn Adapter>, Section);
+
 impl<T: ?Sized> Clone for Chosen<T> {
     fn clone(&self) -> Self {
         Chosen {
@@ -216,7 +219,7 @@ impl<'a> Selection<'a> {
     pub fn adapter(
         &self,
         saved: Option<&AdapterDirectory>,
-    ) -> Result<Option<(Chosen<dyn Adapter>, Section)>, Error> {
+    ) -> Result<Option<AdapterAndOptions>, Error> {
         let name = match (self.named(Role::ADAPTER), saved) {
             (Some(name), _) => name.to_owned(),
             (None, Some(saved)) => self.registry.adapter_for(peft_type(saved)?)?,

@@ -118,7 +118,7 @@ fn start(
         stop,
     };
     match Run::open(opening)? {
-        Opened::Finished(summary) => Ok(summary),
+        Opened::Finished(summary) => Ok(*summary),
         Opened::Run(mut run) => {
             let trained = run.do_the_rest();
             run.end(trained)

@@ -296,7 +296,7 @@ fn in_place(place: &Place, train_on: TrainOn) -> Vec<Tokens> {
         train_on,
         ..DataOptions::default()
     };
-    let vocabulary = Vocabulary::new(&place.path("model"), 512);
+    let vocabulary = Vocabulary::new(place.path("model"), 512);
     let rows = Dataset::load(&options.files, &options, &vocabulary, &mut |_| ()).expect("rows");
     let tokens = (0..rows.num_sequences()).map(|index| {
         let sequence = rows.sequence(index).expect("a row");

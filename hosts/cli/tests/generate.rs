@@ -1,6 +1,5 @@
 //! `host generate`: the same text however it is asked for, conversations, and what is refused.
 
-#[allow(dead_code, reason = "other tests use the rest")]
 mod place;
 
 use std::fs;

@@ -1,7 +1,6 @@
 //! `host plugins new`: the crate of each kind builds, loads, passes the kit and trains as it is; what cannot be is refused
 //! and leaves nothing.
 
-#[allow(dead_code)]
 mod place;
 mod plugin_crate;
 mod training;

@@ -1,6 +1,5 @@
 //! Runs whose learning rate trains nothing: what is said of them, and of one that learns.
 
-#[allow(dead_code, reason = "other tests use the rest")]
 mod place;
 
 use place::Place;

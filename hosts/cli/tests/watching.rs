@@ -1,6 +1,5 @@
 //! What a run shows and leaves for people: lines, a summary, a report, TensorBoard's files.
 
-#[allow(dead_code, reason = "other tests use the rest")]
 mod place;
 
 use std::fs;

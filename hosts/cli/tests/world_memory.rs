@@ -1,6 +1,5 @@
 //! What all ranks hold: told at the start, at the end, in the record and in the report; and ranks that have nothing to do.
 
-#[allow(dead_code, reason = "other tests use the rest")]
 mod place;
 
 use std::process::Output;

@@ -309,7 +309,7 @@ mod tests {
     fn a_call_that_shows_progress_is_told_of_once_and_never_ended() {
         let _mark = entered("goes-on", "encode", Limit::After(4 * SECOND));
         let beat = |sec: u64| {
-            if sec % 3 == 0 {
+            if sec.is_multiple_of(3) {
                 call_site::progress();
             }
         };

@@ -322,8 +322,10 @@ mod tests {
     #[test]
     fn the_order_of_the_files_is_told_from_learning() {
         let sorted: Vec<f64> = (0..20).map(|i| 4.0 - f64::from(i % 10) * 0.1).collect();
-        let mut record = Record::default();
-        record.config = serde_json::json!({"data": {"shuffle": false}});
+        let mut record = Record {
+            config: serde_json::json!({"data": {"shuffle": false}}),
+            ..Record::default()
+        };
         let judge = |record: &Record, losses: &[f64]| {
             Facts::of(&course(losses, &[]), record, &|_| None).verdict
         };

@@ -116,8 +116,9 @@ fn in_force(stretches: &[Stretch], step: u64) -> (usize, f64) {
     let Some(stretch) = stretches.get(place) else {
         return (place, 1.0);
     };
-    let peaks = stretch.peaks.iter().filter(|peak| peak.from_step <= step);
-    let rate = peaks.last().map(|peak| peak.flops_per_sec);
+    let mut peaks = stretch.peaks.iter();
+    let last = peaks.rfind(|peak| peak.from_step <= step);
+    let rate = last.map(|peak| peak.flops_per_sec);
     (place, rate.map_or(1.0, |rate| rate / stretch.highest()))
 }
 

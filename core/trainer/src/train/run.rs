@@ -53,7 +53,7 @@ pub(crate) struct Opening<'a> {
 /// A run that was opened.
 pub(crate) enum Opened<'a> {
     /// It had come to its end before.
-    Finished(RunSummary),
+    Finished(Box<RunSummary>),
     Run(Box<Run<'a>>),
 }
 
@@ -109,7 +109,9 @@ impl<'a> Run<'a> {
             if world.writes() {
                 report::conclude(out, observer);
             }
-            return Ok(Opened::Finished(RunSummary::finished_before(saved)));
+            return Ok(Opened::Finished(Box::new(RunSummary::finished_before(
+                saved,
+            ))));
         }
         let swapped = match &resumed {
             Some(beginning) => beginning.swapped(resolved)?,

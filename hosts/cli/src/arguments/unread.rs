@@ -97,10 +97,7 @@ impl Unread<'_> {
                         .is_some_and(|rest| rest.starts_with('.'))
             }
         };
-        self.keys
-            .iter()
-            .any(|keys| keys.iter().any(|one| is_of(&one)))
-            && !self.but.contains(&key)
+        self.keys.iter().any(|keys| keys.iter().any(&is_of)) && !self.but.contains(&key)
     }
 }
 

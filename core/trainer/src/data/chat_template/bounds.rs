@@ -134,7 +134,7 @@ pub(super) fn check(source: &str) -> Result<(), Met> {
         return met(Bound::Source { bytes }, None);
     }
     let (mut tokens, mut elifs, mut opened) = (0, 0, false);
-    let (syntax, space) = (SyntaxConfig::default(), WhitespaceConfig::default());
+    let (syntax, space) = (SyntaxConfig, WhitespaceConfig::default());
     for token in tokenize(source, false, syntax, space) {
         let Ok((token, span)) = token else { break };
         let line = Some(Line::At(span.start_line as usize));

@@ -64,7 +64,7 @@ impl Watch {
     /// Ends the process where the conversation that was `seen`, with the time at which it was, takes too long.
     fn look(&self, seen: (u64, u64)) -> (u64, u64) {
         let number = self.number.load(Ordering::Acquire);
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             return (number, 0);
         }
         let now = processor_millis();
