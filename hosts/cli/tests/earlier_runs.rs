@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 
 use espalier_trainer::files::hash_bytes;
 use serde_json::{Map, Value as Json, json};
-use training::{copy, files, last_line, names, refused};
+use training::{EXACT, copy, files, last_line, names, refused};
 
 /// Instruction sets whose bits are those of the machine that made the runs.
 const SAME_BITS: [&str; 2] = ["avx512", "avx2"];
@@ -119,15 +119,6 @@ fn read(path: &Path) -> Json {
 
 /// The values of each line of metrics that do not depend on the clock, as `expected.json` has them.
 fn exact_metrics(run: &Path) -> Vec<Map<String, Json>> {
-    const EXACT: [&str; 7] = [
-        "step",
-        "loss",
-        "grad_norm",
-        "learning_rate",
-        "trained_tokens",
-        "eval_loss",
-        "eval_token_accuracy",
-    ];
     let text = fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
     let lines = text.lines().map(|line| {
         let line: Map<String, Json> = serde_json::from_str(line).expect("a line of metrics");

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use serde_json::{Value as Json, json};
 
 /// Values of a line of metrics that do not depend on the clock.
-const EXACT: [&str; 7] = [
+pub const EXACT: [&str; 7] = [
     "step",
     "loss",
     "grad_norm",
