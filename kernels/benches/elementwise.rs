@@ -1,4 +1,5 @@
 //! The ops around the products, at a layer's sizes -> nanoseconds an element on one thread.
+#![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 use std::hint::black_box;
 use std::time::Instant;

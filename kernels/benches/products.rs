@@ -3,6 +3,7 @@
 //!
 //! Contestants take turns, and the clock is the thread's own, so that a busy machine disturbs the ratios
 //! little: `cargo bench -p espalier-kernels`.
+#![allow(clippy::print_stdout)] // Figures, for whoever looks.
 #![allow(unsafe_code)] // Calls of the gemm crate and of the clock.
 
 use std::hint::black_box;

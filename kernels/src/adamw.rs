@@ -63,7 +63,7 @@ pub fn adamw<P: Element, G: Element>(
         let g = &grads[start..start + count];
         vectorized(
             #[inline(always)]
-            || {
+            move || {
                 for (((p, m), v), &g) in p.iter_mut().zip(m).zip(v).zip(g) {
                     let x = scalars.update(convert_real(p.load()), m, v, g.load());
                     *p = P::store(convert_real(x));

@@ -15,7 +15,7 @@ pub fn add<E: Element>(services: &dyn Services, a: &[E], b: &[E], alpha: f64, y:
         b,
         y,
         #[inline(always)]
-        |a, b| a + alpha * b,
+        move |a, b| a + alpha * b,
     );
 }
 
@@ -38,7 +38,7 @@ pub fn scale<E: Element>(services: &dyn Services, x: &[E], alpha: f64, y: &mut [
     chunks_mut(services, y, CHUNK, |start, y| {
         vectorized(
             #[inline(always)]
-            || {
+            move || {
                 let x = &x[start..start + y.len()];
                 y.iter_mut()
                     .zip(x)
@@ -54,7 +54,7 @@ pub fn scale_in_place<E: Element>(services: &dyn Services, alpha: f64, y: &mut [
     chunks_mut(services, y, CHUNK, |_, y| {
         vectorized(
             #[inline(always)]
-            || {
+            move || {
                 y.iter_mut().for_each(|y| *y = E::store(alpha * y.load()));
             },
         );
@@ -73,7 +73,7 @@ pub fn accumulate<E: Element, G: Element>(
     chunks_mut(services, y, CHUNK, |start, y| {
         vectorized(
             #[inline(always)]
-            || {
+            move || {
                 for (y, &x) in y.iter_mut().zip(&x[start..]) {
                     let x: G::Acc = convert_real(x.load());
                     *y = G::store(y.load() + alpha * x);
@@ -97,7 +97,7 @@ fn binary<E: Element>(
     chunks_mut(services, y, CHUNK, |start, y| {
         vectorized(
             #[inline(always)]
-            || {
+            move || {
                 let (a, b) = (&a[start..start + y.len()], &b[start..start + y.len()]);
                 for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
                     *y = E::store(f(a.load(), b.load()));

@@ -15,7 +15,7 @@ pub fn cast<A: Element, B: Element>(services: &dyn Services, x: &[A], y: &mut [B
     chunks_mut(services, y, CHUNK, |start, y| {
         vectorized(
             #[inline(always)]
-            || {
+            move || {
                 let x = &x[start..start + y.len()];
                 y.iter_mut().zip(x).for_each(|(y, &x)| *y = convert(x));
             },

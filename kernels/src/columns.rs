@@ -80,7 +80,7 @@ pub(crate) fn by_column<E: Element, W: Element>(
     chunks_mut(services, y, rows_per_chunk(width) * width, |start, y| {
         vectorized(
             #[inline(always)]
-            || {
+            move || {
                 let x = &x[start..start + y.len()];
                 for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
                     for ((y, &x), &w) in y.iter_mut().zip(x).zip(weight) {
@@ -106,7 +106,7 @@ pub(crate) fn add_sums<E: Element, G: Element>(
     chunks_mut(services, out, COLUMNS, |start, out| {
         vectorized(
             #[inline(always)]
-            || {
+            move || {
                 let mut total = [E::Acc::ZERO; COLUMNS];
                 for span in (0..tokens).step_by(SPAN) {
                     let mut partial = [E::Acc::ZERO; COLUMNS];

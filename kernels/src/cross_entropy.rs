@@ -86,7 +86,7 @@ pub fn cross_entropy<E: Element>(
 fn one<E: Element>(row: &[E], label: usize) -> (E::Acc, E::Acc, i32) {
     let (max, sum) = vectorized(
         #[inline(always)]
-        || {
+        move || {
             let max = lanes::max(row);
             (
                 max,
@@ -142,10 +142,11 @@ pub fn cross_entropy_backward<E: Element>(
                     continue;
                 }
                 let (row, lse) = (&logits[t * vocab..(t + 1) * vocab], log_sum_exp[t]);
+                let gradients = &mut *out;
                 vectorized(
                     #[inline(always)]
-                    || {
-                        for (d, &l) in out.iter_mut().zip(row) {
+                    move || {
+                        for (d, &l) in gradients.iter_mut().zip(row) {
                             *d = E::store((l.load() - lse).exp() * scale);
                         }
                     },

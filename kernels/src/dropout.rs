@@ -58,7 +58,7 @@ pub fn dropout<E: Element>(
     chunks_mut(services, y, rows_per_chunk(width) * width, |start, y| {
         vectorized(
             #[inline(always)]
-            || {
+            move || {
                 let first = start / width;
                 for (row, y) in y.chunks_exact_mut(width).enumerate() {
                     let t = first + row;

@@ -74,7 +74,7 @@ pub fn embedding<W: Element, E: Element>(
     chunks_mut(services, y, rows * width, |start, y| {
         vectorized(
             #[inline(always)]
-            || {
+            move || {
                 let tokens = &tokens[start / width..];
                 for (y, &token) in y.chunks_exact_mut(width).zip(tokens) {
                     let token = token as usize;

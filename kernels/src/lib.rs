@@ -33,3 +33,5 @@ pub mod swiglu;
 
 #[cfg(test)]
 mod check;
+#[cfg(all(test, target_os = "linux"))]
+mod guard_pages;

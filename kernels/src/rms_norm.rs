@@ -41,7 +41,7 @@ pub fn rms_norm<E: Element, W: Element>(
     chunks_mut(services, y, rows_per_chunk(width) * width, |start, y| {
         vectorized(
             #[inline(always)]
-            || {
+            move || {
                 let x = &x[start..start + y.len()];
                 for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
                     let r = inverse_rms(x, eps);
@@ -79,7 +79,7 @@ pub fn rms_norm_backward<E: Element, W: Element>(
     chunks_mut(services, dx, rows_per_chunk(width) * width, |start, dx| {
         vectorized(
             #[inline(always)]
-            || {
+            move || {
                 let x = &x[start..start + dx.len()];
                 let dy = &dy[start..start + dx.len()];
                 let rows = x.chunks_exact(width).zip(dy.chunks_exact(width));
@@ -147,7 +147,7 @@ pub fn rms_norm_backward_weight<E: Element, G: Element>(
         |start, inverse| {
             vectorized(
                 #[inline(always)]
-                || {
+                move || {
                     let rows = x[start * width..].chunks_exact(width);
                     for (r, row) in inverse.iter_mut().zip(rows) {
                         *r = inverse_rms(row, eps);

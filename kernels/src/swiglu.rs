@@ -25,7 +25,7 @@ pub fn swiglu<E: Element>(services: &dyn Services, gate: &[E], up: &[E], y: &mut
     chunks_mut(services, y, CHUNK, |start, y| {
         vectorized(
             #[inline(always)]
-            || {
+            move || {
                 let end = start + y.len();
                 for ((y, &g), &u) in y.iter_mut().zip(&gate[start..end]).zip(&up[start..end]) {
                     let g = g.load();
@@ -61,7 +61,7 @@ pub fn swiglu_backward<E: Element>(
         |start, dgate, dup| {
             vectorized(
                 #[inline(always)]
-                || {
+                move || {
                     let end = start + dgate.len();
                     let (gate, up, dy) = (&gate[start..end], &up[start..end], &dy[start..end]);
                     let inputs = gate.iter().zip(up).zip(dy);
