@@ -3,6 +3,7 @@
 mod compare;
 mod golden;
 pub mod null_pairs;
+mod random;
 mod rig;
 pub mod rows;
 mod team_rig;
@@ -18,5 +19,6 @@ use {
 pub use compare::relative_norm;
 pub use espalier_conformance::{largest, largest_difference};
 pub use golden::{Golden, golden_path, names};
+pub use random::Random;
 pub use rig::{Rig, micro_batch, step_of};
 pub use team_rig::{Named, TeamRig};

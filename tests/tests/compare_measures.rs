@@ -256,6 +256,41 @@ fn the_divergence_is_that_of_all_trained_tokens() {
     }
 }
 
+#[test]
+fn the_divergence_of_each_document_is_its_own() {
+    let (_kept, data) = rows();
+    // Rows of a step are packed in another order than the file's, alone they are in that of the file.
+    let alone = [("data.pack_tokens", "48"), ("data.batch_size", "1")];
+    let nf4 = [("plugins", "\"nf4\"")];
+    let (expected, predicted) = (
+        arm(&data, &alone).predictions(),
+        arm(&data, &[&alone[..], &nf4].concat()).predictions(),
+    );
+    let (_place, yardstick, dense) = yardstick(&arm(&data, &[]), 1 << 30);
+    let base = arm(&data, &nf4).base(Against::Dense(&yardstick));
+    let found = base.divergence.expect("tokens");
+    let held_out = dense.held_out.expect("documents").documents;
+    assert_eq!((base.vocab, found.documents.len()), (512, 9));
+    let mut next = expected.iter().zip(&predicted);
+    for (number, (found, document)) in found.documents.iter().zip(&held_out).enumerate() {
+        assert_eq!(found.tokens, document.trained, "document {number}");
+        let tokens = next.by_ref().take(document.trained as usize);
+        let sum: f64 = tokens.map(|((p, _), (q, _))| divergence(p, q)).sum();
+        // The products of a packed batch may round otherwise.
+        let apart = (found.sum - sum).abs();
+        assert!(apart <= 1e-4 * (0.1 + sum), "{number}: {found:?} {sum}");
+    }
+    let sum: f64 = found.documents.iter().map(|document| document.sum).sum();
+    assert!((sum / found.tokens as f64 / found.mean - 1.0).abs() < 1e-12);
+
+    // A record of before says nothing of documents, and is still read.
+    let mut old = serde_json::to_value(&found).expect("JSON");
+    old.as_object_mut().expect("an object").remove("documents");
+    let old: espalier_trainer::compare::record::Divergence =
+        serde_json::from_value(old).expect("a record");
+    assert!(old.documents.is_empty() && old.mean == found.mean);
+}
+
 /// The log-probabilities that a peer gave every trained token of the golden rows.
 fn golden_predictions(file: &str) -> Vec<Vec<f64>> {
     let golden = Golden::open(&format!("llama/{file}.safetensors"));

@@ -1,4 +1,5 @@
 //! A comparison's report: what it says follows from the numbers, whatever the directory holds.
+#![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 mod comparison;
 
@@ -9,6 +10,7 @@ use comparison::{SAMPLES, STEPS, Sample, Scene, save};
 use espalier_tests::{Golden, null_pairs};
 use espalier_trainer::compare::record::{self, Comparison, Failure};
 use espalier_trainer::compare::report::{Report, Verdict};
+use espalier_trainer::compare::statistics::{Basis, Family};
 use serde_json::{Value as Json, json};
 
 /// A comparison in a folder of its own, changed by `edit`.
@@ -59,7 +61,7 @@ fn differences_that_were_put_in_are_found_and_no_others() {
         let truth = scene.loss(place, STEPS) - scene.loss(0, STEPS);
         let pair = pair(&numbers, arm, "dense");
         let [low, high] = [0, 1].map(|end| {
-            pair["difference"]["interval"][end]
+            pair["difference"]["together"][end]
                 .as_f64()
                 .expect("a number")
         });
@@ -76,19 +78,20 @@ fn differences_that_were_put_in_are_found_and_no_others() {
     assert_eq!(report.reading.verdict, Verdict::SeveralAreBest);
     let text = text(&report);
     for words in [
-        "nf4",
-        "within noise",
-        "60 steps",
-        "40 held-out documents",
-        "here 5 of 6 are real",
-        "made up for",
+        "dense cannot be told from nf4; hqq-3 and hqq-2 are worse.",
+        "After 60 steps under 3 seeds (42, 43, 44) nf4 has the lowest held-out loss",
+        "over 40 held-out documents",
+        "hqq-3 and hqq-2 lie above it by more than noise.",
+        "To tell what was not told",
+        "documents for dense",
+        "Noise floor: ",
     ] {
         assert!(text.contains(words), "no {words:?} in {text}");
     }
     let table = report.table();
     assert_eq!(table.lines().count(), 5, "{table}");
     assert!(
-        table.contains("4.127") && table.contains("hqq-3"),
+        table.contains("4.127") && table.contains("hqq-3") && table.contains("not told apart"),
         "{table}"
     );
 }
@@ -107,7 +110,7 @@ fn fewer_than_three_seeds_or_no_training_is_said() {
             .all(|pair| !pair.is_real && pair.difference.is_some())
     );
     assert!(
-        text(&two).contains("2 seeds give no verdict"),
+        text(&two).contains("fewer than 3 seeds say nothing"),
         "{}",
         text(&two)
     );
@@ -117,9 +120,106 @@ fn fewer_than_three_seeds_or_no_training_is_said() {
         ..Scene::default()
     };
     let untrained = report(&untrained, |_| {});
-    assert!(text(&untrained).contains("nothing was trained"));
+    let words = "nf4 is closest to the dense base. Without training nf4 has the lowest divergence";
+    assert!(text(&untrained).contains(words), "{}", text(&untrained));
     assert!(untrained.pairs.iter().any(|pair| pair.is_real));
     assert!(untrained.noise.is_none() && untrained.arms.iter().all(|arm| arm.after.is_none()));
+}
+
+fn edit_base(out: &Path, arm: &str, edit: impl FnOnce(&mut record::Base)) {
+    let path = record::base_file(out, arm);
+    let bytes = fs::read(&path).expect("there");
+    let mut base = serde_json::from_slice(&bytes).expect("a base");
+    edit(&mut base);
+    save(&path, &base);
+}
+
+#[test]
+fn bases_are_ranked_by_their_divergence_over_documents_and_by_nothing_else() {
+    let scene = Scene {
+        eval_only: true,
+        ..Scene::default()
+    };
+    // Of two arms the one with the smaller weight error diverges more on most documents, but not on all.
+    let close = |out: &Path, scatter: f64| {
+        edit_base(out, "hqq-3", |base| {
+            let divergence = base.divergence.as_mut().expect("one");
+            for (at, document) in divergence.documents.iter_mut().enumerate() {
+                let turn = if at % 2 == 0 { 1.0 } else { -1.0 };
+                document.sum = 100.0 * (0.0031 + scatter * turn);
+            }
+        });
+        edit_base(out, "nf4", |base| {
+            let divergence = base.divergence.as_mut().expect("one");
+            divergence
+                .documents
+                .iter_mut()
+                .for_each(|document| document.sum = 0.32);
+        });
+    };
+    let untold = report(&scene, |out| close(out, 0.003));
+    assert_eq!(untold.reading.verdict, Verdict::SeveralAreBest);
+    let words = "nf4 cannot be told from hqq-3; hqq-2 is worse.";
+    assert!(text(&untold).contains(words), "{}", text(&untold));
+    assert!(
+        text(&untold).contains("documents for nf4"),
+        "{}",
+        text(&untold)
+    );
+    let told = report(&scene, |out| close(out, 0.000_05));
+    assert!(
+        text(&told).starts_with("hqq-3 is closest to the dense base."),
+        "{}",
+        text(&told)
+    );
+    // Records of before hold no document's divergence: no winner, and why.
+    let old = report(&scene, |out| {
+        for arm in ["nf4", "hqq-3", "hqq-2"] {
+            edit_base(out, arm, |base| {
+                base.divergence.as_mut().expect("one").documents.clear()
+            });
+        }
+    });
+    assert_eq!(old.reading.verdict, Verdict::NothingToCompare);
+    assert!(
+        text(&old).contains("has no divergence by document"),
+        "{}",
+        text(&old)
+    );
+    // Without a dense arm there is nothing to rank by.
+    let no_dense = report(&scene, |out| {
+        edit_comparison(out, |found| found.yardstick = None)
+    });
+    assert!(
+        text(&no_dense).starts_with("No winner without a dense arm."),
+        "{}",
+        text(&no_dense)
+    );
+    assert!(no_dense.pairs.iter().all(|pair| !pair.is_real));
+}
+
+#[test]
+fn a_model_that_knows_less_than_guessing_has_no_best_arm() {
+    for eval_only in [true, false] {
+        let scene = Scene {
+            eval_only,
+            ..Scene::default()
+        };
+        let report = report(&scene, |out| {
+            for arm in SAMPLES {
+                // ln 6 = 1.79, below every loss.
+                edit_base(out, arm.name, |base| base.vocab = 6);
+            }
+        });
+        assert_eq!(report.reading.verdict, Verdict::NoVerdict);
+        let text = text(&report);
+        assert!(
+            text.starts_with("No winner: worse than guessing."),
+            "{text}"
+        );
+        assert!(text.contains("guessing among 6 tokens 1.79"), "{text}");
+        assert!(report.pairs.iter().all(|pair| !pair.is_real), "{text}");
+    }
 }
 
 #[test]
@@ -143,6 +243,7 @@ fn what_failed_is_named_and_the_rest_is_compared() {
     for words in [
         "nf4 failed under seed 43 after step 7: the loss",
         "hqq-2 failed: not enough",
+        "Not judged: nf4 (has too few seeds in common with the others).",
     ] {
         assert!(text.contains(words), "no {words:?} in {text}");
     }
@@ -168,6 +269,40 @@ fn real_runs_that_differ_in_their_seeds_alone_do_not_look_different() {
     assert!(judged.is_as_it_should(), "{judged:?}");
     // Intervals are as wide as they must be, but not wider: 2 x 4.3 standard errors of 2 degrees of freedom.
     assert!(judged.width < 12.0 * judged.deviation, "{judged:?}");
+}
+
+/// The same runs as families of four arms that do not differ: some arm is told in about one of twenty.
+#[test]
+fn real_runs_that_differ_in_their_seeds_alone_have_no_best_arm() {
+    let file = Golden::open("compare/null_pairs.safetensors");
+    let runs = null_pairs::recorded(&file);
+    let families = runs.chunks_exact(12).map(|runs| {
+        let arms: Vec<Vec<&record::HeldOut>> = runs
+            .chunks_exact(3)
+            .map(|arm| arm.iter().collect())
+            .collect();
+        Family::judge(&arms, Basis::DocumentsAndSeeds, 2000).expect("the same documents")
+    });
+    let told = families.map(|family| {
+        let told = family
+            .comparisons
+            .iter()
+            .filter(|comparison| comparison.told)
+            .count();
+        [
+            told > 0,
+            (0..4)
+                .filter(|at| family.with_leader(*at).is_some_and(|one| one.told))
+                .count()
+                == 3,
+        ]
+    });
+    let told: Vec<[bool; 2]> = told.collect();
+    let count = |what: usize| told.iter().filter(|told| told[what]).count();
+    assert_eq!(told.len(), 50);
+    println!("any {} winner {}", count(0), count(1));
+    // 5 of 100 in truth: more than 6 of 50 would be seen in 1 case of 30.
+    assert!(count(0) <= 6 && count(1) <= 2, "{} {}", count(0), count(1));
 }
 
 #[test]

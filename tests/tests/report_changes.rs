@@ -1,6 +1,7 @@
 //! How often a report tells of a change where there is none, and where there is one, over runs drawn from a fixed key.
+#![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
-use espalier_interface::random::{Purpose, key, normal, philox};
+use espalier_tests::Random;
 use espalier_trainer::compare::record::DocumentLoss;
 use espalier_trainer::observer::StepMetrics;
 use espalier_trainer::report::{Change, RowOrder, Told};
@@ -31,39 +32,13 @@ struct Kind {
     shape: Shape,
 }
 
-/// Random numbers, one after the other.
-struct Random {
-    key: [u32; 2],
-    next: u32,
-}
-
-impl Random {
-    fn of(run: u32, kind: Kind) -> Self {
-        let number = (kind.rows * 1000 + kind.steps) as u64;
-        Random {
-            key: key(u64::from(run), Purpose::SYNTHETIC, number),
-            next: 0,
-        }
-    }
-
-    fn words(&mut self) -> [u32; 4] {
-        self.next += 1;
-        philox(self.key, [self.next, 0, 0, 0])
-    }
-
-    fn normal(&mut self) -> f64 {
-        let [a, b, ..] = self.words();
-        f64::from(normal([a, b])[0])
-    }
-
-    fn below(&mut self, count: usize) -> usize {
-        ((u64::from(self.words()[0]) * count as u64) >> 32) as usize
-    }
+fn random(run: u32, kind: Kind) -> Random {
+    Random::of(u64::from(run), (kind.rows * 1000 + kind.steps) as u64)
 }
 
 /// Steps over shuffled rows, pass by pass as a run takes them; `fallen` gives the part of the loss that is gone at a step.
 fn steps(kind: Kind, run: u32, fallen: impl Fn(f64) -> f64) -> Vec<StepMetrics> {
-    let mut random = Random::of(run, kind);
+    let mut random = random(run, kind);
     let losses: Vec<f64> = (0..kind.rows)
         .map(|_| {
             let z = random.normal();
@@ -75,16 +50,13 @@ fn steps(kind: Kind, run: u32, fallen: impl Fn(f64) -> f64) -> Vec<StepMetrics> 
             (LOSS * (1.0 + kind.noise * deviation)).max(0.0)
         })
         .collect();
-    let tokens: Vec<u64> = losses
-        .iter()
-        .map(|_| 10 + random.below(40) as u64)
-        .collect();
+    let tokens: Vec<u64> = losses.iter().map(|_| 10 + random.below(40)).collect();
     let mut order: Vec<usize> = Vec::new();
     let step = |index: usize| {
         if order.is_empty() {
             order = (0..kind.rows).collect();
             for last in (1..kind.rows).rev() {
-                order.swap(last, random.below(last + 1));
+                order.swap(last, random.below(last as u64 + 1) as usize);
             }
         }
         let batch = order.split_off(order.len() - kind.batch.min(order.len()));
@@ -190,10 +162,10 @@ fn held_out_rows_tell_what_other_rows_would_show() {
         };
         let told = |moved: f64| {
             let found = (0..RUNS).map(|run| {
-                let mut random = Random::of(run, kind);
+                let mut random = random(run, kind);
                 let mut both = [Vec::new(), Vec::new()];
                 for _ in 0..rows {
-                    let trained = 5 + random.below(60) as u64;
+                    let trained = 5 + random.below(60);
                     let before = LOSS * (1.0 + 0.3 * random.normal());
                     let after = before + LOSS * (moved + 0.04 * random.normal());
                     for (rows, loss) in both.iter_mut().zip([before, after]) {

@@ -135,6 +135,23 @@ pub fn train(
     })
 }
 
+/// Checks that all trainable params and their moments are finite after `step` steps. All ranks come to the same.
+///
+/// # Errors
+/// [`Error::NotFinite`], naming the first that is not; what the backend reports; a peer that is lost.
+pub fn check_state(executor: &Executor, step: u64) -> Result<(), Error> {
+    let found = executor.state_not_finite()?;
+    let found = found.map_or_else(String::new, |found| found.to_string());
+    let said = (executor.peers()).exchange("state that is not finite", found.as_bytes())?;
+    match said.into_iter().find(|said| !said.is_empty()) {
+        None => Ok(()),
+        Some(said) => Err(Error::NotFinite {
+            step,
+            tensor: String::from_utf8_lossy(&said).into_owned(),
+        }),
+    }
+}
+
 /// The mean loss over all rows of a schedule. `after` is called with the number of steps done, and may end it.
 ///
 /// # Errors
@@ -145,8 +162,11 @@ pub fn evaluate(
     seed: u64,
     after: &mut dyn FnMut(u64) -> Result<(), Error>,
 ) -> Result<EvalOutcome, Error> {
-    evaluate_looking(executor, rows, seed, &mut |_, _| Ok(()), after)
+    evaluate_looking(executor, rows, seed, &mut |_, _, _| Ok(()), after)
 }
+
+/// Sees the logits of a window of a micro-batch, the first row of whose step is row number `first` of the files.
+pub type Look<'a> = &'a mut dyn FnMut(usize, &MicroBatch, &LogitsWindow<'_>) -> Result<(), Error>;
 
 /// As [`evaluate`]; `look` sees the logits of each window of a micro-batch on the way.
 ///
@@ -156,7 +176,7 @@ pub fn evaluate_looking(
     executor: &Executor,
     rows: &Schedule,
     seed: u64,
-    look: &mut dyn FnMut(&MicroBatch, &LogitsWindow<'_>) -> Result<(), Error>,
+    look: Look<'_>,
     after: &mut dyn FnMut(u64) -> Result<(), Error>,
 ) -> Result<EvalOutcome, Error> {
     let mut tokens = 0;
@@ -165,7 +185,8 @@ pub fn evaluate_looking(
         let first = documents.len();
         for micro in &rows.step(index)?.micro_batches {
             let moment = alone(seed, index);
-            let losses = executor.evaluate(micro, moment, &mut |window| look(micro, window))?;
+            let losses =
+                executor.evaluate(micro, moment, &mut |window| look(first, micro, window))?;
             tokens += micro.tokens.len();
             put_documents(micro, &losses, first, &mut documents);
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use espalier_interface::random::{Purpose, key, normal, philox};
 use espalier_trainer::compare::record::{
-    self, Arm, Base, Comparison, Divergence, DocumentLoss, HeldOut, WeightError,
+    self, Arm, Base, Comparison, Divergence, DocumentDivergence, DocumentLoss, HeldOut, WeightError,
 };
 use serde::Serialize;
 use serde_json::{Map, json};
@@ -167,6 +167,13 @@ impl Scene {
             }
         };
         let packed = sample.bits > 0.0;
+        let document = |sample: &Sample, index: u64| {
+            let own = (0.4 * noise([index, 8, 0, 0])).exp();
+            DocumentDivergence {
+                sum: 100.0 * sample.excess[0] * 0.8 * own,
+                tokens: 100,
+            }
+        };
         let weights: Vec<WeightError> = names.filter(|_| packed).map(weight).collect();
         let (elements, bytes) = (
             LAYERS * 7 * ELEMENTS,
@@ -179,8 +186,12 @@ impl Scene {
             p99: sample.excess[0] * 6.0,
             largest: sample.excess[0] * 20.0,
             same_top: (-sample.excess[0]).exp(),
+            documents: (0..self.documents)
+                .map(|index| document(sample, index))
+                .collect(),
         };
         Base {
+            vocab: 32_000,
             packed_weights: weights.len() as u64 * ELEMENTS,
             packed_bytes: if packed { bytes as u64 } else { 0 },
             frozen_weights: elements + (16 << 20),

@@ -3,38 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use espalier_interface::random::{Purpose, key, normal, philox};
+use espalier_tests::Random;
 use serde_json::{Value as Json, json};
-
-/// Random numbers, one after the other.
-struct Random {
-    key: [u32; 2],
-    next: u32,
-}
-
-impl Random {
-    fn words(&mut self) -> [u32; 4] {
-        self.next += 1;
-        philox(self.key, [self.next, 0, 0, 0])
-    }
-
-    fn normal(&mut self) -> f64 {
-        let [a, b, ..] = self.words();
-        f64::from(normal([a, b])[0])
-    }
-
-    fn below(&mut self, count: u64) -> u64 {
-        (u64::from(self.words()[0]) * count) >> 32
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
-
-    fn once_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-}
 
 /// A step as it counts in the end.
 pub struct Step {
@@ -76,10 +46,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub fn random(number: u64) -> Self {
-        let mut random = Random {
-            key: key(number, Purpose::SYNTHETIC, 0),
-            next: 0,
-        };
+        let mut random = Random::of(number, 0);
         let level = random.pick(&[0.0, 0.01, 1.0, 3.0, 3.0, 10.0]);
         let count = random.pick(&[0, 1, 2, 4, 5, 6, 9, 15, 15, 30, 120]);
         let steps = steps(&mut random, level, count);

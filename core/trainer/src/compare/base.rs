@@ -7,9 +7,9 @@ use super::record::{Base, HeldOut, WeightError, base_file};
 use super::weights::WeightErrors;
 use super::yardstick::{Yardstick, block_bytes};
 use crate::Error;
-use crate::data::{MicroBatch, Schedule};
+use crate::data::Schedule;
 use crate::evaluate::packed;
-use crate::executor::{Executor, LogitsWindow, neutral_bytes};
+use crate::executor::{Executor, neutral_bytes};
 use crate::files::{FileKind, read_object, write_json};
 use crate::load::LoadReport;
 use crate::observer::{Event, Observer};
@@ -75,13 +75,15 @@ pub fn measure(subject: &Subject<'_>, loaded: Loaded, against: Against<'_>) -> R
         executor, services, ..
     } = *subject;
     let (divergence, outcome) = match against {
-        Against::Nothing => (None, evaluate(subject, &mut |_, _| Ok(()))?),
+        Against::Nothing => (None, evaluate(subject, &mut |_, _, _| Ok(()))?),
         Against::Itself(yardstick) => (None, keep(subject, yardstick)?),
         Against::Dense(yardstick) => {
             let kept = yardstick.kept.as_ref().ok_or_else(unmeasured)?;
             let mut comparer = Comparer::new(kept, executor, services)?;
-            let outcome = evaluate(subject, &mut |micro, window| comparer.take(micro, window))?;
-            (comparer.finish()?, outcome)
+            let outcome = evaluate(subject, &mut |first, micro, window| {
+                comparer.take(first, micro, window)
+            })?;
+            (comparer.finish(outcome.documents.len())?, outcome)
         }
     };
     let params = executor.params();
@@ -97,6 +99,7 @@ pub fn measure(subject: &Subject<'_>, loaded: Loaded, against: Against<'_>) -> R
             .filter(|param| param.kind.is_some() && !param.trainable)
     };
     Ok(Base {
+        vocab: executor.logits_row_bytes()? / executor.logits_dtype().bytes(),
         packed_weights,
         packed_bytes,
         frozen_weights: frozen().map(Param::elements).sum(),
@@ -168,16 +171,15 @@ impl Extra {
 /// Evaluates the dense base and keeps its predictions.
 fn keep(subject: &Subject<'_>, yardstick: &mut Yardstick) -> Result<EvalOutcome, Error> {
     let mut recorder = Recorder::new(yardstick.start(subject.executor, subject.rows)?);
-    let outcome = evaluate(subject, &mut |micro, window| recorder.take(micro, window))?;
+    let outcome = evaluate(subject, &mut |_, micro, window| {
+        recorder.take(micro, window)
+    })?;
     yardstick.kept = Some(recorder.finish());
     Ok(outcome)
 }
 
-/// Evaluates the base alone; `look` sees its logits.
-fn evaluate(
-    subject: &Subject<'_>,
-    look: &mut dyn FnMut(&MicroBatch, &LogitsWindow<'_>) -> Result<(), Error>,
-) -> Result<EvalOutcome, Error> {
+/// Evaluates the base alone; `look` sees its logits, and which rows they are of.
+fn evaluate(subject: &Subject<'_>, look: step::Look<'_>) -> Result<EvalOutcome, Error> {
     let Subject {
         executor,
         rows,

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::record::Divergence;
+use super::record::{Divergence, DocumentDivergence};
 use super::yardstick::{Kept, Picker, for_each_block, row};
 use crate::Error;
 use crate::data::MicroBatch;
@@ -22,6 +22,7 @@ pub(super) struct Comparer<'a> {
     services: &'static HostServices,
     picker: Picker,
     tokens: Vec<TokenDivergence>,
+    documents: Vec<DocumentDivergence>,
 }
 
 /// A token's predictions, in two bases.
@@ -88,17 +89,20 @@ impl<'a> Comparer<'a> {
             services,
             picker: Picker::new(kept.choice),
             tokens: Vec::with_capacity(kept.choice.chosen as usize),
+            documents: Vec::new(),
         })
     }
 
-    /// Takes the logits of a window of `micro`.
+    /// Takes the logits of a window of `micro`, the first row of whose step is document number `first`.
     pub(super) fn take(
         &mut self,
+        first: usize,
         micro: &MicroBatch,
         window: &LogitsWindow<'_>,
     ) -> Result<(), Error> {
         let chosen = self.picker.pick(micro, window.tokens());
         let (row_bytes, dtype) = (window.row_bytes()?, window.dtype());
+        let before = self.tokens.len();
         for_each_block(window, &chosen, row_bytes, &mut |arm| {
             let rows = arm.len() / row_bytes as usize;
             let mut dense = vec![0; rows * self.kept.row_bytes as usize];
@@ -110,20 +114,35 @@ impl<'a> Comparer<'a> {
             let work = || (0..rows).into_par_iter().map(token).collect::<Vec<_>>();
             self.tokens.extend(self.services.install(work));
             Ok(())
-        })
+        })?;
+        for (token, found) in chosen.into_iter().zip(&self.tokens[before..]) {
+            let document = first + document_of(micro, token);
+            if self.documents.len() <= document {
+                let nothing = DocumentDivergence::default();
+                self.documents.resize(document + 1, nothing);
+            }
+            self.documents[document].sum += found.divergence;
+            self.documents[document].tokens += 1;
+        }
+        Ok(())
     }
 
-    /// What was found, nothing where no token is trained.
+    /// What was found of `documents` documents, nothing where no token is trained.
     ///
     /// # Errors
     /// Other tokens than those that were kept; a divergence that is not finite.
-    pub(super) fn finish(self) -> Result<Option<Divergence>, Error> {
+    pub(super) fn finish(mut self, documents: usize) -> Result<Option<Divergence>, Error> {
         if !self.picker.is_through() {
             return Err(incomparable(
                 "the arm was given other held-out rows than the dense one".to_owned(),
             ));
         }
-        let found = divergence(&self.tokens);
+        self.documents
+            .resize(documents, DocumentDivergence::default());
+        let found = divergence(&self.tokens).map(|found| Divergence {
+            documents: self.documents,
+            ..found
+        });
         match found {
             Some(found) if !(found.mean.is_finite() && found.largest.is_finite()) => {
                 let (step, tensor) = (1, "the divergence from the dense base".to_owned());
@@ -132,6 +151,13 @@ impl<'a> Comparer<'a> {
             found => Ok(found),
         }
     }
+}
+
+/// The row that a token of `micro` is of, by its number within the step.
+fn document_of(micro: &MicroBatch, token: u64) -> usize {
+    let ends = &micro.cu_seqlens[1..];
+    let place = ends.partition_point(|end| *end as u64 <= token);
+    micro.sequences[place] as usize
 }
 
 fn incomparable(message: String) -> Error {
@@ -187,6 +213,7 @@ fn divergence(tokens: &[TokenDivergence]) -> Option<Divergence> {
         median: percentile(0.5),
         p99: percentile(0.99),
         same_top: same as f64 / count,
+        documents: Vec::new(),
     })
 }
 

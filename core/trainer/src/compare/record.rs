@@ -70,6 +70,8 @@ pub struct Failure {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Base {
+    /// Tokens among which it predicts; 0 in records that do not tell.
+    pub vocab: u64,
     /// Elements of the weights that the arm's quantizers pack; 0 for a dense arm.
     pub packed_weights: u64,
     /// Bytes of those weights, scales and all.
@@ -130,6 +132,18 @@ pub struct Divergence {
     pub largest: f64,
     /// Share of tokens for which both rank the same prediction first.
     pub same_top: f64,
+    /// Each held-out document, in the order of the files; none in records that do not tell.
+    pub documents: Vec<DocumentDivergence>,
+}
+
+/// How far the predictions of a held-out document are from those of the dense base.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DocumentDivergence {
+    /// Sum of `KL(dense || arm)` over its measured tokens, in nats.
+    pub sum: f64,
+    /// Tokens that it was measured on.
+    pub tokens: u64,
 }
 
 /// The losses of held-out documents, one by one, in the order of the files.
@@ -186,10 +200,11 @@ impl WeightError {
 }
 
 impl HeldOut {
-    /// The sums over all documents.
+    /// The sums over all documents that have trained tokens; others say nothing.
     pub fn total(&self) -> DocumentLoss {
         let mut total = DocumentLoss::default();
-        for document in &self.documents {
+        let bearing = |document: &&DocumentLoss| document.trained > 0;
+        for document in self.documents.iter().filter(bearing) {
             total.loss += document.loss;
             total.correct += document.correct;
             total.trained += document.trained;

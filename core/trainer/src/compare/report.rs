@@ -3,9 +3,10 @@
 //!
 //! Like the report of a run, it is a function of the directory's path and content alone.
 
-mod cost;
+mod contest;
 mod curves;
 mod errors;
+mod facts;
 mod findings;
 mod page;
 mod pair;
@@ -14,21 +15,22 @@ mod row;
 mod scatter;
 mod strips;
 mod table;
+mod trouble;
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::record::COMPARISON;
-use super::statistics::Noise;
+use super::statistics::{DRAWS, Noise};
 use crate::Error;
 use crate::observer::Observer;
 use crate::report::chart::Chart;
 
-use findings::Findings;
-
+pub use facts::{Facts, Measure, Obstacle, Standing, Verdict};
+pub use findings::{ArmFindings, Findings, RunFindings};
 pub use pair::Pair;
-pub use reading::{Reading, Verdict};
+pub use reading::Reading;
 pub use row::{ArmRow, Quality};
 pub use table::Table;
 
@@ -59,6 +61,10 @@ pub struct Report {
     pub pairs: Vec<Pair>,
     /// What other seeds do to the same arm, all arms together.
     pub noise: Option<Noise>,
+    /// What arms are ranked by.
+    pub measure: Measure,
+    /// Why there is no verdict, where something forbids one.
+    pub obstacle: Option<Obstacle>,
     /// Curves by step, thinned to what a screen can show.
     charts: Vec<Chart>,
     /// The first and the last step of the curves.
@@ -66,6 +72,48 @@ pub struct Report {
     span: [u64; 2],
     #[serde(skip)]
     findings: Findings,
+}
+
+/// What a comparison comes to, without its curves.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// What was decided.
+    pub facts: Facts,
+    /// The arms' numbers.
+    pub arms: Vec<ArmRow>,
+    /// Each two arms.
+    pub pairs: Vec<Pair>,
+    /// What other seeds do to the same arm, all arms together.
+    pub noise: Option<Noise>,
+    /// The comparison in words.
+    pub reading: Reading,
+}
+
+impl Summary {
+    /// Decides, from `draws` draws an interval.
+    pub fn of(findings: &Findings, draws: u32) -> Self {
+        let facts = Facts::of(findings, draws);
+        let places = 0..findings.arms.len();
+        let arms: Vec<ArmRow> = places
+            .map(|place| ArmRow::new(findings, &facts, place))
+            .collect();
+        let noise = noise(findings);
+        let pairs = pair::pairs(findings, &facts, noise.as_ref(), draws);
+        let reading = reading::read(reading::Numbers {
+            findings,
+            facts: &facts,
+            rows: &arms,
+            pairs: &pairs,
+            noise: noise.as_ref(),
+        });
+        Summary {
+            facts,
+            arms,
+            pairs,
+            noise,
+            reading,
+        }
+    }
 }
 
 impl Report {
@@ -76,16 +124,13 @@ impl Report {
     pub fn of(out: &Path) -> Result<Self, Error> {
         let findings = Findings::read(out)?;
         let comparison = &findings.comparison;
-        let places = 0..findings.arms.len();
-        let arms: Vec<ArmRow> = places.map(|place| ArmRow::new(&findings, place)).collect();
-        let noise = noise(&findings);
-        let pairs = pair::pairs(&findings, noise.as_ref());
-        let reading = reading::read(reading::Numbers {
-            findings: &findings,
-            rows: &arms,
-            pairs: &pairs,
-            noise: noise.as_ref(),
-        });
+        let Summary {
+            facts,
+            arms,
+            pairs,
+            noise,
+            reading,
+        } = Summary::of(&findings, DRAWS);
         Ok(Report {
             title: title(&findings),
             version: comparison.espalier.clone(),
@@ -101,6 +146,8 @@ impl Report {
             arms,
             pairs,
             noise,
+            measure: facts.measure,
+            obstacle: facts.obstacle,
             findings,
         })
     }

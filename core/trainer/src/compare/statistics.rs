@@ -2,14 +2,21 @@
 
 mod bootstrap;
 mod difference;
+mod family;
+mod needed;
 mod noise;
 mod paired;
+mod pool;
+mod range;
 #[cfg(test)]
 mod simulation;
 mod variance;
 
-pub use bootstrap::{CONFIDENCE, DRAWS, Draws, FEWEST_SEEDS, Interval};
+pub use bootstrap::{CONFIDENCE, DRAWS, Draws, FEWEST_SEEDS, Interval, Parts};
 pub use difference::{Basis, Difference};
+pub use family::{Comparison, Family};
+pub use needed::Needed;
 pub use noise::Noise;
 pub use paired::{Paired, Unpaired};
+pub use pool::{Pool, Spread};
 pub use variance::Variance;

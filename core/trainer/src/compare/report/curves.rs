@@ -1,12 +1,12 @@
 //! The runs of all arms -> curves by step: held-out and training loss, and beneath each what an arm
 //! exceeds the yardstick by on the same rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::contest::Contest;
 use super::findings::{ArmFindings, Findings, RunFindings};
-use super::pair;
 use super::row::Quality;
-use crate::compare::statistics::FEWEST_SEEDS;
+use crate::compare::statistics::{Basis, FEWEST_SEEDS, Family};
 use crate::report::chart::{Chart, Curve, Span, Style, Upward};
 use crate::report::series::{Point, mean, smoothed, smoothed_steps};
 
@@ -38,13 +38,14 @@ pub fn charts(findings: &Findings, colour: impl Fn(usize) -> usize) -> Vec<Chart
         &format!("Above {} on the same batches", name(measure)),
         "nats a token",
     );
+    let families = families(findings);
     for place in all {
         let arm = &findings.arms[place];
         held_out = held_out.with_curve(curve(place, Style::Points, over_seeds(held_out_runs(arm))));
         training = training.with_curve(curve(place, Style::Line, over_seeds(training_runs(arm))));
         if place != measure {
+            let differences = differences(&families, [place, measure]);
             let measure = &findings.arms[measure];
-            let differences = differences(arm, measure);
             above = above.with_curve(curve(place, Style::Points, differences));
             let paired = over_seeds(paired_runs(arm, measure));
             training_above = training_above.with_curve(curve(place, Style::Line, paired));
@@ -140,23 +141,42 @@ fn over_seeds(runs: Vec<Vec<Point>>) -> (Vec<Point>, Vec<Span>) {
     (points.collect(), spans.collect())
 }
 
-/// The difference in held-out loss by step, with its interval.
-fn differences(arm: &ArmFindings, measure: &ArmFindings) -> (Vec<Point>, Vec<Span>) {
-    let steps: Vec<u64> = arm
-        .runs
-        .iter()
-        .flat_map(|run| run.held_out.keys().copied())
-        .collect();
-    let steps = std::collections::BTreeSet::from_iter(steps);
+/// What was found after each step at which arms were evaluated, some of them where they are many: the arms' places, and
+/// how they differ.
+fn families(findings: &Findings) -> Vec<(f64, Vec<usize>, Family)> {
+    let runs = findings.arms.iter().flat_map(|arm| &arm.runs);
+    let steps = runs.flat_map(|run| run.held_out.keys().copied());
+    let steps: Vec<u64> = BTreeSet::from_iter(steps).into_iter().collect();
     let every = steps.len().div_ceil(MOST_INTERVALS).max(1);
     let last = steps.len().saturating_sub(1);
     let chosen = steps
         .into_iter()
         .enumerate()
-        .filter(|(at, _)| (last - at) % every == 0);
+        .filter(|(at, _)| (last - at).is_multiple_of(every));
     let found = chosen.filter_map(|(_, step)| {
-        let (_, difference) = pair::after([arm, measure], Some(step), 1, DRAWS);
-        Some((step as f64, difference.ok()?))
+        let contest = Contest::trained(findings, step);
+        let basis = Basis::of_seeds(contest.seeds.len());
+        let family = Family::judge(&contest.runs(), basis, DRAWS).ok()?;
+        Some((step as f64, contest.places, family))
+    });
+    found.collect()
+}
+
+/// The difference in held-out loss of the arm at the first of `places` by step, with its interval.
+fn differences(
+    families: &[(f64, Vec<usize>, Family)],
+    places: [usize; 2],
+) -> (Vec<Point>, Vec<Span>) {
+    let found = families.iter().filter_map(|(step, among, family)| {
+        let [first, second] = places.map(|place| among.iter().position(|at| *at == place));
+        let (first, second) = (first?, second?);
+        let mut all = family.comparisons.iter();
+        let found = all.find_map(|comparison| match comparison.places {
+            same if same == [first, second] => Some(comparison.difference.clone()),
+            turned if turned == [second, first] => Some(comparison.difference.reversed()),
+            _ => None,
+        });
+        Some((*step, found?))
     });
     let spans = found.map(|(step, difference)| {
         let [low, high] = difference.interval.0;

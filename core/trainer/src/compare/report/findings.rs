@@ -170,7 +170,7 @@ impl RunFindings {
 }
 
 /// Whether every document that bears loss has one that is a number.
-fn is_finite(found: &HeldOut) -> bool {
+pub(super) fn is_finite(found: &HeldOut) -> bool {
     let mut bearing = found
         .documents
         .iter()

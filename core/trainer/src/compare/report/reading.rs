@@ -1,47 +1,42 @@
-//! The numbers of a comparison -> one paragraph in plain words.
+//! What was decided of a comparison -> a headline and two sentences, and what else must be known.
 //!
-//! Each sentence follows from numbers by a rule that the report states in its small print.
+//! Nothing is decided here: each sentence says in words what stands in [`Facts`], and so does the table.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
 
-use super::cost;
+use super::facts::{Facts, Measure, Obstacle, Standing, Verdict};
 use super::findings::Findings;
-use super::pair::Pair;
+use super::pair::{Pair, shown, shown_width};
 use super::row::ArmRow;
+use super::trouble;
 use crate::compare::statistics::{FEWEST_SEEDS, Noise};
-use crate::report::number::significant;
+use crate::report::number::{signed, significant};
 
 /// How the sentences come about, for the report's small print.
 pub const RULES: &str = "The difference of two arms is the mean over seeds of the difference of \
-    their held-out losses a token, paired by seed and document. Its 95 % interval adds two parts: \
+    their held-out losses a token, paired by seed and document. Its interval adds two parts: \
     documents are drawn anew 10 000 times, paired (bootstrap), and the seeds' part follows \
-    Student's t, since a few seeds cannot be drawn from themselves. A difference is real where \
-    that interval does not hold 0, and within noise where it does. Fewer than 3 seeds or 2 \
-    documents give no verdict. Without training no seed plays a part, and documents alone decide. \
-    The noise floor is what the same arm does under other seeds: two means that differ in their \
-    seeds alone lie closer than that in 95 % of cases, by the mean spread of all arms. Arms are \
-    paired by seed, so a difference can be real and yet below the floor: then it is there, but \
-    another seed matters more. To judge all pairs at once each takes its share of the 5 % \
-    (Bonferroni).";
+    Student's t. How much seeds scatter is taken from all arms together, which share their seeds, \
+    but an arm that scatters far more is left out of that, and a pair that scatters more than \
+    all together counts with its own scatter. The arm with the lowest loss is held against each \
+    other arm. That it was found by the same numbers is corrected for: an interval is as wide as \
+    the range of that many arms asks (Tukey, Games and Howell), and where an arm is told apart, \
+    those that are left are so many fewer (Holm). An arm is worse where that interval does not \
+    hold 0; where it does, no difference was found, which does not say that there is none. An \
+    arm is best where every other arm is worse. Where no arm differs, some arm is told from \
+    another in 5 of 100 comparisons; up to 13 where arms scatter very unequally (3 to 16 times). \
+    Fewer than 3 seeds or 2 documents give no verdict, nor does a loss above that of guessing. \
+    Without training, bases are ranked by the divergence of their predictions from the dense \
+    base's (KL), over documents alone; without a dense arm they are not ranked. The noise floor \
+    is what the same arm does under other seeds: two means that differ in their seeds alone lie \
+    closer than that in 95 % of cases. Arms are paired by seed, so a difference can be real and \
+    yet below the floor. What would tell a difference is reckoned from the scatter that was \
+    seen, for 8 of 10 comparisons, if it is truly as large as it looks.";
 
-/// What a comparison comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// One arm is better than every other.
-    OneIsBest,
-    /// Several arms cannot be told from the best, others can.
-    SeveralAreBest,
-    /// No arm can be told from the best.
-    AllAlike,
-    /// Seeds or documents are too few to tell.
-    NoVerdict,
-    /// There are no two arms with losses to compare.
-    NothingToCompare,
-}
+/// Arms of which it is said what would tell them, at most.
+const MOST_NEEDS: usize = 3;
 
 /// A comparison in words.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -50,7 +45,7 @@ pub struct Reading {
     pub verdict: Verdict,
     /// The same in a few words.
     pub headline: String,
-    /// Why, and what else stands out.
+    /// Why, and what else must be known.
     pub sentences: Vec<String>,
 }
 
@@ -65,6 +60,8 @@ impl fmt::Display for Reading {
 pub struct Numbers<'a> {
     /// What was recorded.
     pub findings: &'a Findings,
+    /// What was decided.
+    pub facts: &'a Facts,
     /// A line an arm.
     pub rows: &'a [ArmRow],
     /// Each two of them.
@@ -73,292 +70,288 @@ pub struct Numbers<'a> {
     pub noise: Option<&'a Noise>,
 }
 
-/// Reads the numbers.
+impl Numbers<'_> {
+    fn name(&self, place: usize) -> String {
+        self.rows[place].name.clone()
+    }
+
+    fn names(&self, places: &[usize]) -> String {
+        let names: Vec<String> = places.iter().map(|place| self.name(*place)).collect();
+        listed(&names)
+    }
+
+    /// The pair of the arm at `place` with the leader.
+    fn with_leader(&self, place: usize) -> Option<&Pair> {
+        let leader = self.facts.leader?;
+        let mut pairs = self.pairs.iter();
+        pairs.find(|pair| pair.places == [place, leader] || pair.places == [leader, place])
+    }
+
+    fn is_trained(&self) -> bool {
+        self.facts.measure == Measure::HeldOutLoss
+    }
+
+    /// `+0.030 (+0.008 to +0.051)`: what the arm at `place` exceeds the leader by.
+    fn above(&self, place: usize) -> String {
+        self.facts.above(place).map_or_else(String::new, |above| {
+            let interval = above.together;
+            let estimate = signed(above.estimate, shown_width(interval));
+            format!("{estimate} ({})", shown(interval))
+        })
+    }
+}
+
+/// Reads what was decided.
 pub fn read(numbers: Numbers<'_>) -> Reading {
-    let leader = leader(numbers.rows);
-    let (verdict, equals) = match leader {
-        Some(leader) => judge(numbers, leader),
-        None => (Verdict::NothingToCompare, Vec::new()),
-    };
-    let mut sentences = vec![circumstances(numbers)];
-    sentences.extend(leader.map(|leader| best(numbers, verdict, leader, &equals)));
-    sentences.extend(cost::sentences(numbers));
-    sentences.extend(others(numbers));
+    let mut sentences = vec![finding(numbers)];
+    sentences.extend(needs(numbers));
     sentences.extend(floor(numbers));
-    sentences.extend(multiplicity(numbers.pairs));
-    sentences.extend(trouble(numbers));
+    sentences.extend(trouble::sentences(numbers.findings, numbers.facts));
     Reading {
-        verdict,
-        headline: headline(numbers, verdict, leader, &equals),
+        verdict: numbers.facts.verdict,
+        headline: headline(numbers),
         sentences,
     }
 }
 
-/// The place of the arm with the lowest held-out loss.
-fn leader(rows: &[ArmRow]) -> Option<usize> {
-    let loss = |row: &ArmRow| row.quality.map(|quality| quality.loss);
-    let known = rows
-        .iter()
-        .enumerate()
-        .filter_map(|(place, row)| Some((place, loss(row)?)));
-    known
-        .min_by(|a, b| a.1.total_cmp(&b.1))
-        .map(|(place, _)| place)
-}
-
-/// The verdict, and the places of the arms that cannot be told from the leader.
-fn judge(numbers: Numbers<'_>, leader: usize) -> (Verdict, Vec<usize>) {
-    let with_leader = numbers
-        .pairs
-        .iter()
-        .filter(|pair| pair.places.contains(&leader));
-    let judged: Vec<&Pair> = with_leader
-        .filter(|pair| pair.difference.is_some())
-        .collect();
-    if judged.is_empty() {
-        return (Verdict::NothingToCompare, Vec::new());
-    }
-    let verdict_of = |pair: &&Pair| pair.difference.as_ref().is_some_and(|d| d.has_verdict());
-    if !judged.iter().all(verdict_of) {
-        return (Verdict::NoVerdict, Vec::new());
-    }
-    let alike = judged.iter().filter(|pair| !pair.is_real);
-    let other = |pair: &&Pair| pair.places.into_iter().find(|place| *place != leader);
-    let mut equals: Vec<usize> = alike.filter_map(other).collect();
-    equals.sort_unstable();
-    let verdict = match equals.len() {
-        0 => Verdict::OneIsBest,
-        all if all == judged.len() => Verdict::AllAlike,
-        _ => Verdict::SeveralAreBest,
-    };
-    (verdict, equals)
-}
-
-fn headline(
-    numbers: Numbers<'_>,
-    verdict: Verdict,
-    leader: Option<usize>,
-    equals: &[usize],
-) -> String {
-    let name = |place: &usize| numbers.rows[*place].name.clone();
-    let together: Vec<String> = leader.iter().chain(equals).map(name).collect();
-    match verdict {
-        Verdict::OneIsBest => format!("{} is best", listed(&together)),
-        Verdict::SeveralAreBest => format!("{} are best", listed(&together)),
-        Verdict::AllAlike => "No difference is real".to_owned(),
-        Verdict::NoVerdict => "Too few to tell".to_owned(),
-        Verdict::NothingToCompare => "Nothing to compare yet".to_owned(),
-    }
-}
-
-/// What was done to all arms alike.
-fn circumstances(
-    Numbers {
-        findings,
-        rows,
-        pairs,
-        ..
-    }: Numbers<'_>,
-) -> String {
-    let comparison = &findings.comparison;
-    let arms = counted(rows.len(), "arm");
-    let first = findings.arms.iter().find_map(|arm| arm.before());
-    let held_out = first.map(|held_out| {
-        let bearing = held_out
-            .documents
-            .iter()
-            .filter(|document| document.trained > 0);
-        let documents = counted(bearing.count(), "held-out document");
-        format!("{documents} ({} trained tokens)", held_out.total().trained)
-    });
-    let documents = pairs
-        .iter()
-        .find_map(|pair| Some(pair.difference.as_ref()?.documents));
-    let held_out = held_out
-        .or(documents.map(|documents| counted(documents, "held-out document")))
-        .unwrap_or_else(|| "held-out documents".to_owned());
-    if comparison.eval_only {
-        return format!("{arms} were asked for {held_out}; nothing was trained.");
-    }
-    let seeds = seeds(&comparison.seeds);
-    let steps = match (findings.step, findings.planned) {
-        (Some(step), Some(planned)) if step < planned => {
-            format!("are on their way, compared after {step} of {planned} steps,")
+fn headline(numbers: Numbers<'_>) -> String {
+    let facts = numbers.facts;
+    let leader = facts
+        .leader
+        .map(|place| numbers.name(place))
+        .unwrap_or_default();
+    let worse = facts.those(Standing::Worse);
+    let untold = numbers.names(&facts.those(Standing::NotToldApart));
+    match (facts.verdict, facts.obstacle) {
+        (Verdict::OneIsBest, _) => {
+            let of = of_those(numbers, "of");
+            match numbers.is_trained() {
+                true => format!("{leader} is best{of}"),
+                false => format!("{leader} is closest to the dense base{of}"),
+            }
         }
-        (Some(step), _) => format!(
-            "took {} on the same batches",
-            counted(step as usize, "step")
+        (Verdict::SeveralAreBest, _) => format!(
+            "{untold} cannot be told from {leader}; {} {} worse",
+            numbers.names(&worse),
+            if worse.len() == 1 { "is" } else { "are" }
         ),
-        (None, _) => "have begun".to_owned(),
-    };
-    format!("{arms} {steps} under {seeds} and were asked for {held_out}.")
+        (Verdict::AllAlike, _) if facts.told_beside().is_empty() => {
+            format!("No difference was found{}", of_those(numbers, "among"))
+        }
+        (Verdict::AllAlike, _) => format!("{untold} cannot be told from {leader}"),
+        (_, Some(Obstacle::FewSeeds)) => "Too few seeds to tell".to_owned(),
+        (_, Some(Obstacle::FewDocuments)) => "Too few documents to tell".to_owned(),
+        (_, Some(Obstacle::NoDense)) => "No winner without a dense arm".to_owned(),
+        (_, Some(Obstacle::WorseThanGuessing { .. })) => {
+            "No winner: worse than guessing".to_owned()
+        }
+        (Verdict::NoVerdict | Verdict::NothingToCompare, None) => match numbers.is_trained() {
+            true => "Nothing to compare yet".to_owned(),
+            false => "Nothing to rank".to_owned(),
+        },
+    }
 }
 
-fn best(numbers: Numbers<'_>, verdict: Verdict, leader: usize, equals: &[usize]) -> String {
-    let row = &numbers.rows[leader];
-    let quality = row.quality.expect("the leader has a loss");
-    let mut text = format!(
-        "The lowest held-out loss has {}, {} nats a token (perplexity {})",
-        row.name,
-        significant(quality.loss, 4),
-        significant(quality.perplexity, 4)
-    );
-    let names: Vec<String> = equals
-        .iter()
-        .map(|place| numbers.rows[*place].name.clone())
-        .collect();
-    let seeds = numbers.findings.comparison.seeds.len();
-    let few_seeds = seeds < FEWEST_SEEDS && !numbers.findings.comparison.eval_only;
-    text += &match verdict {
-        Verdict::OneIsBest => {
-            ", lower than every other arm's, and the difference is real.".to_owned()
-        }
-        Verdict::SeveralAreBest | Verdict::AllAlike => format!(
-            "; {} cannot be told from it: the {} within noise.{}",
-            listed(&names),
-            if names.len() == 1 {
-                "difference is"
+/// ` of the 3 arms that can be judged`, where others cannot.
+fn of_those(numbers: Numbers<'_>, of: &str) -> String {
+    let facts = numbers.facts;
+    let takes_part = |place: &usize| {
+        let mut all = facts.comparisons.iter();
+        facts.leader == Some(*place) || all.any(|comparison| comparison.places.contains(place))
+    };
+    let places = 0..numbers.rows.len();
+    let judged = places.filter(takes_part).count();
+    let others = numbers.rows.len() - facts.those(Standing::Yardstick).len();
+    match judged < others {
+        true => format!(" {of} the {} that can be judged", counted(judged, "arm")),
+        false => String::new(),
+    }
+}
+
+/// The first sentence: who is ahead, by what, and what was told.
+fn finding(numbers: Numbers<'_>) -> String {
+    let facts = numbers.facts;
+    let when = circumstances(numbers);
+    let lead = |leader: usize| {
+        let what = match numbers.is_trained() {
+            true => "the lowest held-out loss",
+            false => "the lowest divergence from the dense base",
+        };
+        format!(
+            "{when} {} has {what}{}, {} nats a token {}",
+            numbers.name(leader),
+            of_those(numbers, "of"),
+            significant(facts.lowest, 4),
+            extent(facts.extent)
+        )
+    };
+    match (facts.obstacle, facts.leader) {
+        (Some(Obstacle::NoDense), _) => "Nothing was trained, and without a dense arm there is \
+            nothing that the bases' predictions could be held against: leave --no-dense away, or \
+            train."
+            .to_owned(),
+        (Some(Obstacle::WorseThanGuessing { loss, vocab }), _) => format!(
+            "The {} held-out loss is {} nats a token, that of guessing among {vocab} tokens {}: \
+             the model does worse than guessing on these rows, so that no arm is ranked.",
+            if numbers.is_trained() {
+                "lowest"
             } else {
-                "differences are"
+                "dense base's"
             },
-            smallest(numbers, leader, equals)
+            significant(loss, 4),
+            significant((vocab as f64).ln(), 3),
         ),
-        Verdict::NoVerdict if few_seeds => format!(
-            ", but {} give no verdict ({FEWEST_SEEDS} do at least): the intervals are over \
-             documents alone and know nothing of what another seed would change.",
-            counted(seeds, "seed")
+        (Some(Obstacle::FewSeeds), Some(leader)) => format!(
+            "{}, but fewer than {FEWEST_SEEDS} seeds say nothing of what another would change: \
+             the intervals are over documents alone.",
+            lead(leader)
         ),
-        Verdict::NoVerdict => {
-            ", but the runs or documents that can be compared are too few for a verdict.".to_owned()
+        (Some(Obstacle::FewDocuments), Some(leader)) => {
+            format!("{}, which says nothing of others.", lead(leader))
         }
-        Verdict::NothingToCompare => ", and there is no other arm to compare it with.".to_owned(),
-    };
-    text
+        (None, Some(leader)) => format!("{}; {}.", lead(leader), told(numbers)),
+        (_, None) => match numbers.is_trained() {
+            true => format!("{when} there are no two arms with held-out losses of the same rows."),
+            false => format!("{when} there are no two arms whose divergences can be ranked."),
+        },
+    }
 }
 
-/// Which of the best takes the fewest bits.
-fn smallest(numbers: Numbers<'_>, leader: usize, equals: &[usize]) -> String {
-    let best = equals
-        .iter()
-        .chain([&leader])
-        .map(|place| &numbers.rows[*place]);
-    let known = best.filter_map(|row| Some((row, row.bits_per_weight?)));
-    match known.min_by(|a, b| a.1.total_cmp(&b.1)) {
-        Some((row, bits)) => {
-            let bits = significant(bits, 3);
+/// What was told of the others.
+fn told(numbers: Numbers<'_>) -> String {
+    let facts = numbers.facts;
+    let worse = facts.those(Standing::Worse);
+    let beside = facts.told_beside();
+    let beside = beside.iter().take(MOST_NEEDS).map(|[worse, better]| {
+        format!(
+            "{} is worse than {}",
+            numbers.name(*worse),
+            numbers.name(*better)
+        )
+    });
+    let beside: Vec<String> = beside.collect();
+    let beside = match beside.is_empty() {
+        true => String::new(),
+        false => format!(", but {}", listed(&beside)),
+    };
+    match (facts.verdict, worse.first()) {
+        (Verdict::OneIsBest, Some(next)) if worse.len() == 1 => {
             format!(
-                " The smallest of them is {} with {bits} bits a weight.",
-                row.name
+                "{} lies {} above it",
+                numbers.name(*next),
+                numbers.above(*next)
             )
         }
-        None => String::new(),
+        (Verdict::OneIsBest, Some(next)) => format!(
+            "all others lie above it by more than noise, the nearest, {}, by {}",
+            numbers.name(*next),
+            numbers.above(*next)
+        ),
+        (Verdict::SeveralAreBest, _) => format!(
+            "{} {} above it by more than noise{beside}",
+            numbers.names(&worse),
+            if worse.len() == 1 { "lies" } else { "lie" }
+        ),
+        (Verdict::AllAlike, _) => format!("no other can be told from it{beside}"),
+        _ => "there is no other arm to hold against it".to_owned(),
     }
 }
 
-/// The pairs without the yardstick.
-fn others(numbers: Numbers<'_>) -> Option<String> {
-    let yardstick = numbers.findings.yardstick()?;
-    let rest = numbers
-        .pairs
+/// What was done before arms were asked.
+fn circumstances(numbers: Numbers<'_>) -> String {
+    let Numbers {
+        findings, facts, ..
+    } = numbers;
+    if !numbers.is_trained() {
+        return "Without training".to_owned();
+    }
+    let steps = match (findings.step, findings.planned) {
+        (Some(step), Some(planned)) if step < planned => {
+            format!("So far, after {step} of {planned} steps")
+        }
+        (Some(step), _) => format!("After {}", counted(step as usize, "step")),
+        (None, _) => return "So far".to_owned(),
+    };
+    match facts.seeds.is_empty() {
+        true => steps,
+        false => format!("{steps} under {}", seeds(&facts.seeds)),
+    }
+}
+
+fn extent([documents, tokens]: [u64; 2]) -> String {
+    let documents = counted(documents as usize, "held-out document");
+    format!("over {documents} ({})", counted(tokens as usize, "token"))
+}
+
+/// The second sentence: what would tell what was not told.
+fn needs(numbers: Numbers<'_>) -> Option<String> {
+    let facts = numbers.facts;
+    let mut untold = facts.those(Standing::NotToldApart);
+    untold.reverse();
+    let pairs: Vec<(usize, &Pair)> = untold
         .iter()
-        .filter(|pair| !pair.places.contains(&yardstick));
-    let judged: Vec<&Pair> = rest.filter(|pair| pair.difference.is_some()).collect();
-    if judged.is_empty()
-        || !judged
-            .iter()
-            .all(|pair| pair.difference.as_ref().is_some_and(|d| d.has_verdict()))
-    {
+        .filter_map(|place| Some((*place, numbers.with_leader(*place)?)))
+        .collect();
+    let known = pairs
+        .iter()
+        .filter_map(|(place, pair)| Some((*place, pair.needed?)));
+    let each = known.take(MOST_NEEDS).map(|(place, needed)| {
+        let documents = counted(needed.documents, "document");
+        let what = match needed.seeds {
+            0 => documents,
+            count if needed.documents as u64 == facts.extent[0] => counted(count, "seed"),
+            count => format!("{} and {documents}", counted(count, "seed")),
+        };
+        format!("{} for {}", what, numbers.name(place))
+    });
+    let each: Vec<String> = each.collect();
+    let hopeless = "what was not told is too small for any number of seeds and documents";
+    match (pairs.is_empty(), each.is_empty()) {
+        (true, _) => None,
+        (false, true) => Some(format!(
+            "If it is as large as it looks, {hopeless} at hand to tell."
+        )),
+        (false, false) => Some(format!(
+            "To tell what was not told, if it is as large as it looks, would take about {}.",
+            listed(&each)
+        )),
+    }
+}
+
+/// The noise floor: a sentence of its own, and no condition.
+fn floor(numbers: Numbers<'_>) -> Option<String> {
+    let noise = numbers.noise.filter(|_| numbers.is_trained())?;
+    if numbers.facts.obstacle.is_some() {
         return None;
     }
-    let noise: Vec<&&Pair> = judged.iter().filter(|pair| !pair.is_real).collect();
-    if noise.is_empty() {
-        let places = judged.iter().flat_map(|pair| pair.places);
-        let mut places: Vec<usize> = places.collect::<BTreeSet<_>>().into_iter().collect();
-        let loss = |place: &usize| numbers.rows[*place].quality.map_or(f64::NAN, |q| q.loss);
-        places.sort_by(|a, b| loss(a).total_cmp(&loss(b)));
-        let names = places.iter().map(|place| numbers.rows[*place].name.clone());
-        let names: Vec<String> = names.collect();
-        let order = names.join(" below ");
-        return Some(format!("Among the others the order is real: {order}."));
+    if noise.deviation == 0.0 {
+        return Some("Other seeds change nothing here.".to_owned());
     }
-    if noise.len() == judged.len() {
-        return Some(match noise[..] {
-            [only] => format!(
-                "{} and {} cannot be told apart.",
-                only.arms[1], only.arms[0]
-            ),
-            _ => "No two of the others can be told apart.".to_owned(),
+    let below = numbers
+        .facts
+        .those(Standing::Worse)
+        .into_iter()
+        .filter(|place| {
+            let pair = numbers.with_leader(*place);
+            pair.is_some_and(|pair| pair.is_below_noise_floor)
         });
-    }
-    let alike = noise
-        .iter()
-        .map(|pair| format!("{} and {}", pair.arms[1], pair.arms[0]));
-    let alike = alike.collect::<Vec<_>>().join(", or ");
+    let below: Vec<usize> = below.collect();
+    let smaller = match below.as_slice() {
+        [] => String::new(),
+        places => format!(
+            "; {} {} nearer than that: real under the same seeds, but another seed moves an arm \
+             further",
+            numbers.names(places),
+            if places.len() == 1 { "is" } else { "are" }
+        ),
+    };
     Some(format!(
-        "Among the others, {alike} cannot be told apart; their other differences are real."
-    ))
-}
-
-fn floor(
-    Numbers {
-        findings, noise, ..
-    }: Numbers<'_>,
-) -> Option<String> {
-    let noise = noise.filter(|_| !findings.comparison.eval_only)?;
-    let seeds = findings.comparison.seeds.len();
-    Some(format!(
-        "The same arm under other seeds scatters by {} nats (standard deviation): two means of {} \
-         that differ in nothing else may lie {} apart.",
+        "Noise floor: an arm scatters by {} nats over seeds (standard deviation), so that two \
+         means of {} that differ in nothing else may lie {} apart{smaller}.",
         significant(noise.deviation, 2),
-        counted(seeds, "seed"),
+        counted(numbers.facts.seeds.len(), "seed"),
         significant(noise.range, 2)
     ))
-}
-
-fn multiplicity(pairs: &[Pair]) -> Option<String> {
-    let judged = |pair: &&Pair| pair.difference.as_ref().is_some_and(|d| d.has_verdict());
-    let judged: Vec<&Pair> = pairs.iter().filter(judged).collect();
-    let real = judged.iter().filter(|pair| pair.is_real).count();
-    let together = judged.iter().filter(|pair| pair.is_real_together).count();
-    (judged.len() > 1).then(|| {
-        format!(
-            "Where arms do not differ one pair in twenty looks real by chance; here {real} of {} \
-             {} real, {together} of them also where all pairs are judged at once.",
-            judged.len(),
-            if real == 1 { "is" } else { "are" }
-        )
-    })
-}
-
-/// What failed, and what could not be compared or read.
-fn trouble(
-    Numbers {
-        findings, pairs, ..
-    }: Numbers<'_>,
-) -> Vec<String> {
-    let failures = findings.arms.iter().flat_map(|arm| {
-        arm.arm.failures.iter().map(|failure| match failure.seed {
-            Some(seed) => format!(
-                "{} failed under seed {seed} after step {}: {}.",
-                arm.arm.name, failure.step, failure.message
-            ),
-            None => format!("{} failed: {}.", arm.arm.name, failure.message),
-        })
-    });
-    let failed = |arm: &String| {
-        let found = findings.arms.iter().find(|found| found.arm.name == *arm);
-        found.is_some_and(|found| !found.arm.failures.is_empty())
-    };
-    let missing = pairs.iter().filter(|pair| !pair.arms.iter().any(failed));
-    let missing = missing.filter_map(|pair| {
-        let [first, second] = &pair.arms;
-        Some(format!(
-            "{first} and {second} cannot be compared: {}.",
-            pair.missing.as_ref()?
-        ))
-    });
-    let notes = findings.notes.iter().map(|note| format!("{note}."));
-    failures.chain(missing.take(3)).chain(notes).collect()
 }
 
 /// `a`, `a and b`, `a, b and c`.

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
+use super::facts::{Facts, Standing};
 use super::findings::{Findings, RunFindings};
 use crate::compare::record::{Base, DocumentLoss, Failure, WeightError};
-use crate::compare::statistics::Noise;
+use crate::compare::statistics::{Difference, Noise};
 use crate::report::Memory;
 use crate::report::series::mean;
 
@@ -40,7 +41,11 @@ pub struct ArmRow {
     pub tokens_per_sec: Option<f64>,
     /// Memory as planned, and the most that a run held.
     pub memory: Option<Memory>,
-    /// Seeds whose runs take part in the verdict.
+    /// What is said of it.
+    pub standing: Standing,
+    /// What it exceeds the arm that is ahead by.
+    pub above: Option<Difference>,
+    /// Seeds whose runs take part in the verdict; where the arm takes none, those of its runs.
     pub seeds: Vec<u64>,
     /// What went wrong.
     pub failures: Vec<Failure>,
@@ -72,10 +77,13 @@ impl Quality {
 
 impl ArmRow {
     /// The line of the arm at `place`.
-    pub fn new(findings: &Findings, place: usize) -> Self {
+    pub fn new(findings: &Findings, facts: &Facts, place: usize) -> Self {
         let (found, step) = (&findings.arms[place], findings.step);
         let base = found.base.as_ref();
-        let held_out = step.map(|step| found.held_out(step)).unwrap_or_default();
+        let mut held_out = step.map(|step| found.held_out(step)).unwrap_or_default();
+        if facts.takes_part(place) {
+            held_out.retain(|(seed, _)| facts.seeds.contains(seed));
+        }
         let after: Vec<Quality> = held_out
             .iter()
             .filter_map(|(_, run)| Quality::of(run.total()))
@@ -106,6 +114,8 @@ impl ArmRow {
             noise: Noise::of(&[losses], after.len()),
             tokens_per_sec: (secs > 0.0).then_some(tokens as f64 / secs),
             memory: memory(&found.runs),
+            standing: facts.standings[place],
+            above: facts.above(place).cloned(),
             seeds: held_out.iter().map(|(seed, _)| *seed).collect(),
             failures: found.arm.failures.clone(),
         }

@@ -2,9 +2,8 @@
 
 use serde::Serialize;
 
-use super::cost::{judgement, shown};
 use super::findings::Findings;
-use super::pair::Pair;
+use super::pair::{Pair, shown, shown_width};
 use super::row::relative_error;
 use crate::compare::record::WeightError;
 use crate::compare::statistics::{Interval, Noise};
@@ -55,7 +54,7 @@ pub fn forest(
     let intervals = || {
         pairs
             .iter()
-            .filter_map(|pair| Some(pair.difference.as_ref()?.interval))
+            .filter_map(|pair| Some(pair.judged()?.together))
     };
     intervals().next()?;
     let mut ends: Vec<f64> = intervals().flat_map(|interval| interval.0).collect();
@@ -69,31 +68,35 @@ pub fn forest(
     let row = |pair: &Pair| Strip {
         name: format!("{} \u{2212} {}", pair.arms[0], pair.arms[1]),
         marks: pair
-            .difference
+            .judged()
             .iter()
             .map(|difference| Mark {
                 colour: colour(pair.places[0]),
                 percent: axis.percent(difference.estimate),
-                from_to: Some(difference.interval.0.map(|end| axis.percent(end))),
-                title: shown(difference.interval),
+                from_to: Some(difference.together.0.map(|end| axis.percent(end))),
+                title: shown(difference.together),
             })
             .collect(),
-        text: match &pair.difference {
+        text: match pair.judged() {
             Some(difference) => format!(
                 "{} ({})",
-                signed(difference.estimate, difference.interval.width()),
-                shown(difference.interval)
+                signed(difference.estimate, shown_width(difference.together)),
+                shown(difference.together)
             ),
             None => pair.missing.clone().unwrap_or_default(),
         },
-        verdict: pair
-            .difference
-            .as_ref()
-            .map_or("", |difference| judgement(pair, difference)),
+        verdict: match pair.judged() {
+            Some(_) => pair.judgement(),
+            None => "",
+        },
         is_real: pair.is_real,
     };
     Some(Strips {
-        rows: pairs.iter().map(row).collect(),
+        rows: pairs
+            .iter()
+            .filter(|pair| pair.is_shown())
+            .map(row)
+            .collect(),
         ticks: axis.ticks.iter().map(|tick| axis.tick(*tick)).collect(),
         zero: Some(axis.percent(0.0)),
         floor: floor.map(|floor| floor.0.map(|end| axis.percent(end).clamp(0.0, 100.0))),

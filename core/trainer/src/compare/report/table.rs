@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 
+use super::facts::Standing;
+use super::pair::{shown, shown_width};
 use super::row::{ArmRow, Quality};
 use crate::bytes::Bytes;
-use crate::report::number::{count, percent, significant};
+use crate::report::number::{count, percent, signed, significant};
 
 /// Columns of cells, a line an arm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -18,8 +20,14 @@ pub struct Table {
 /// A column: its name, and a cell of an arm.
 type Column = (&'static str, fn(&ArmRow) -> Option<String>);
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 15] = [
     ("arm", |row| Some(row.name.clone())),
+    ("verdict", |row| Some(verdict(row.standing).to_owned())),
+    ("above the lowest", |row| {
+        let above = row.above.as_ref()?;
+        let estimate = signed(above.estimate, shown_width(above.together));
+        Some(format!("{estimate} ({})", shown(above.together)))
+    }),
     ("bits/weight", |row| {
         row.bits_per_weight.map(|bits| significant(bits, 4))
     }),
@@ -63,6 +71,18 @@ fn before_after(row: &ArmRow, text: fn(&Quality) -> String) -> Option<String> {
     match (&row.before, &row.after) {
         (Some(before), Some(after)) => Some(format!("{} \u{2192} {}", text(before), text(after))),
         (before, after) => after.as_ref().or(before.as_ref()).map(text),
+    }
+}
+
+/// What is said of an arm, in a word or two.
+fn verdict(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Best => "best",
+        Standing::Lowest => "lowest",
+        Standing::NotToldApart => "not told apart",
+        Standing::Worse => "worse",
+        Standing::Yardstick => "yardstick",
+        Standing::NoVerdict => "no verdict",
     }
 }
 
@@ -123,7 +143,8 @@ mod tests {
             ..ArmRow::default()
         };
         let table = Table::new(&[row("dense", Some(16.0)), row("hqq:bits=3", None)]);
-        let expected = "arm         bits/weight\ndense                16\nhqq:bits=3\n";
+        let expected = "arm            verdict  bits/weight\ndense       no verdict           16\n\
+                        hqq:bits=3  no verdict\n";
         assert_eq!(table.to_text(), expected);
         assert_eq!(Table::new(&[]).to_text(), "\n");
     }

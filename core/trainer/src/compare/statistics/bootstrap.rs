@@ -2,10 +2,10 @@
 //!
 //! A handful of seeds cannot be drawn with replacement: the spread of three values, drawn from themselves, is too small by
 //! a third and knows nothing of how uncertain it is. So the seeds' part of the variance enters as Student's t with one
-//! degree of freedom fewer than there are seeds, which is exact where the seeds' means are normal. Documents are many and of
-//! any shape: they are drawn with replacement, paired, all seeds of a document together, and the deviation of their mean
-//! is scaled to the documents' own part of the variance (see [`Variance`]), widened as Student's t is wider than the
-//! normal distribution. The sum of both is a draw. `simulation.rs` holds how often the intervals cover the truth.
+//! degree of freedom fewer than there are seeds, or with more where several arms are pooled (see [`Pool`]), which is exact
+//! where the seeds' means are normal. Documents are many and of any shape: they are drawn with replacement, paired, all
+//! seeds of a document together, and the deviation of their mean is scaled to the documents' own part of the variance
+//! (see [`Variance`]), widened as Student's t is wider than the normal distribution. The sum of both is a draw. `simulation.rs` holds how often the intervals cover the truth.
 //!
 //! # Source
 //! The paired bootstrap: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 8; the widening:
@@ -18,6 +18,7 @@ use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::paired::Paired;
+use super::pool::{Pool, Spread, satterthwaite};
 use super::variance::Variance;
 
 /// Random numbers for drawing documents; counter `(pick block, draw, 0, 0)`.
@@ -46,43 +47,94 @@ impl Interval {
     }
 }
 
-/// What the mean difference a token could have been, in rising order.
+/// What the mean difference a token could have been.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Draws(Vec<f64>);
+pub struct Draws {
+    /// In rising order.
+    drawn: Vec<f64>,
+    estimate: f64,
+    parts: Parts,
+}
+
+/// What the variance of a mean difference is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Parts {
+    /// What other seeds would change; nothing where no seed plays a part or there are too few.
+    pub seeds: Option<Spread>,
+    /// The variance that other documents would make.
+    pub documents: f64,
+    /// Documents less one.
+    pub documents_freedom: f64,
+}
+
+impl Parts {
+    /// The degrees of freedom of the whole variance.
+    pub fn freedom(&self) -> f64 {
+        let seeds = self.seeds.unwrap_or_default();
+        let parts = [
+            (seeds.variance, seeds.freedom),
+            (self.documents, self.documents_freedom),
+        ];
+        let fallback = seeds.freedom.max(self.documents_freedom).max(1.0);
+        satterthwaite(&parts, fallback)
+    }
+}
 
 impl Draws {
-    /// `count` draws. Fewer than [`FEWEST_SEEDS`] seeds add nothing: what is drawn are documents alone.
-    pub fn of(paired: &Paired, count: u32) -> Self {
+    /// `count` draws, by the scatter over seeds of `pool` where there is one. Fewer than [`FEWEST_SEEDS`] seeds add
+    /// nothing: what is drawn are documents alone.
+    pub fn of(paired: &Paired, pool: Option<&Pool>, count: u32) -> Self {
         let (variance, estimate) = (Variance::of(paired), paired.estimate());
-        let seeds = paired.differences.len();
         let deviations = document_deviations(paired, &variance, count);
-        let spread = match variance.seeds {
-            Some(variance) if seeds >= FEWEST_SEEDS => variance.sqrt(),
-            _ => 0.0,
+        let enough = paired.differences.len() >= FEWEST_SEEDS;
+        let seeds = Spread::of(&paired.by_seed(), pool).filter(|_| enough);
+        let spread = seeds.filter(|spread| spread.variance > 0.0);
+        let student = match spread {
+            Some(spread) => student_quantiles(spread.freedom, count),
+            None => vec![0.0; count as usize],
         };
-        let student = match spread > 0.0 {
-            true => student_quantiles(seeds - 1, count),
-            false => vec![0.0; count as usize],
-        };
+        let deviation = spread.map_or(0.0, |spread| spread.variance.sqrt());
         let drawn = deviations.iter().zip(student);
         let mut drawn: Vec<f64> = drawn
-            .map(|(deviation, t)| estimate + deviation + t * spread)
+            .map(|(of_documents, t)| estimate + of_documents + t * deviation)
             .collect();
         drawn.sort_unstable_by(f64::total_cmp);
-        Draws(drawn)
+        let parts = Parts {
+            seeds,
+            documents: variance.documents.unwrap_or_default(),
+            documents_freedom: paired.trained.len().saturating_sub(1) as f64,
+        };
+        Draws {
+            drawn,
+            estimate,
+            parts,
+        }
     }
 
-    /// The interval that holds `share` of the draws, as many left out below as above.
+    /// The interval that holds `share` of the draws, as many left out below as above, and the estimate.
     pub fn interval(&self, share: f64) -> Interval {
         let tail = (1.0 - share) / 2.0;
-        Interval([tail, 1.0 - tail].map(|at| self.quantile(at)))
+        let [low, high] = [tail, 1.0 - tail].map(|at| self.quantile(at));
+        Interval([low.min(self.estimate), high.max(self.estimate)])
     }
 
+    /// What the variance is made of.
+    pub fn parts(&self) -> Parts {
+        self.parts
+    }
+
+    /// The degrees of freedom of the variance.
+    pub fn freedom(&self) -> f64 {
+        self.parts.freedom()
+    }
+
+    /// Each draw stands for the middle of its equal part of the probability.
     fn quantile(&self, share: f64) -> f64 {
-        let at = share * (self.0.len() - 1) as f64;
+        let last = self.drawn.len() - 1;
+        let at = (share * self.drawn.len() as f64 - 0.5).clamp(0.0, last as f64);
         let (below, rest) = (at.floor() as usize, at.fract());
-        let above = (below + 1).min(self.0.len() - 1);
-        self.0[below] + rest * (self.0[above] - self.0[below])
+        let above = (below + 1).min(last);
+        self.drawn[below] + rest * (self.drawn[above] - self.drawn[below])
     }
 }
 
@@ -95,7 +147,7 @@ fn document_deviations(paired: &Paired, variance: &Variance, count: u32) -> Vec<
     };
     // The variance of a draw is total * (documents - 1) / documents.
     let n = documents as f64;
-    let scale = (own / total * n / (n - 1.0)).sqrt() * widening(documents - 1);
+    let scale = (own / total * n / (n - 1.0)).sqrt();
     let (by_document, estimate) = (paired.by_document(), paired.estimate());
     let key = key(0, RESAMPLING, 0);
     let deviation = |draw: u32| {
@@ -110,24 +162,34 @@ fn document_deviations(paired: &Paired, variance: &Variance, count: u32) -> Vec<
         }
         (sum / tokens - estimate) * scale
     };
-    (0..count).into_par_iter().map(deviation).collect()
+    let drawn: Vec<f64> = (0..count).into_par_iter().map(deviation).collect();
+    widened(drawn, (documents - 1) as f64)
 }
 
-/// How much wider Student's t of so many degrees of freedom is than the normal distribution, at
-/// the ends of the interval.
-fn widening(freedom: usize) -> f64 {
-    let at = (1.0 + CONFIDENCE) / 2.0;
-    student_quantile(freedom, at) / Normal::standard().inverse_cdf(at)
+/// Each of `drawn` as much further out as Student's t of so many degrees of freedom is than the normal distribution at
+/// the same share of the probability.
+fn widened(mut drawn: Vec<f64>, freedom: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..drawn.len()).collect();
+    order.sort_unstable_by(|a, b| drawn[*a].total_cmp(&drawn[*b]));
+    let wide = student_quantiles(freedom, drawn.len() as u32);
+    let normal = Normal::standard();
+    for (rank, (at, wide)) in order.into_iter().zip(wide).enumerate() {
+        let narrow = normal.inverse_cdf((rank as f64 + 0.5) / drawn.len() as f64);
+        if narrow != 0.0 {
+            drawn[at] *= wide / narrow;
+        }
+    }
+    drawn
 }
 
 /// The value below which Student's t of so many degrees of freedom lies with probability `at`.
-pub fn student_quantile(freedom: usize, at: f64) -> f64 {
+pub fn student_quantile(freedom: f64, at: f64) -> f64 {
     student(freedom).inverse_cdf(at)
 }
 
 /// Student's t at the middles of `count` equal parts of its probability: in place of as many random
 /// numbers, whose noise it spares.
-fn student_quantiles(freedom: usize, count: u32) -> Vec<f64> {
+fn student_quantiles(freedom: f64, count: u32) -> Vec<f64> {
     let student = student(freedom);
     let middle = |part: u32| (f64::from(part) + 0.5) / f64::from(count);
     let lower = (0..count.div_ceil(2)).map(|part| student.inverse_cdf(middle(part)));
@@ -136,6 +198,6 @@ fn student_quantiles(freedom: usize, count: u32) -> Vec<f64> {
     lower.iter().copied().chain(upper).collect()
 }
 
-fn student(freedom: usize) -> StudentsT {
-    StudentsT::new(0.0, 1.0, freedom as f64).expect("a positive number of degrees of freedom")
+fn student(freedom: f64) -> StudentsT {
+    StudentsT::new(0.0, 1.0, freedom).expect("a positive number of degrees of freedom")
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::bootstrap::{CONFIDENCE, Draws, FEWEST_SEEDS, Interval};
+use super::bootstrap::{CONFIDENCE, Draws, FEWEST_SEEDS, Interval, Parts};
 use super::paired::Paired;
 
 /// What an interval takes into account.
@@ -17,6 +17,16 @@ pub enum Basis {
     TooFewSeeds,
 }
 
+impl Basis {
+    /// That of runs trained under so many seeds.
+    pub fn of_seeds(seeds: usize) -> Self {
+        match seeds {
+            0..FEWEST_SEEDS => Basis::TooFewSeeds,
+            _ => Basis::DocumentsAndSeeds,
+        }
+    }
+}
+
 /// The mean held-out loss of one arm less that of another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
@@ -24,7 +34,7 @@ pub struct Difference {
     pub estimate: f64,
     /// Where it may truly lie: 95 % of such intervals hold the truth.
     pub interval: Interval,
-    /// The wider interval of which, over all pairs of the comparison, 95 % would hold theirs at once.
+    /// The wider interval by which it was decided whether the arms differ, where it is one of many comparisons.
     pub together: Interval,
     /// What the intervals take into account.
     pub basis: Basis,
@@ -32,27 +42,30 @@ pub struct Difference {
     pub documents: usize,
     /// The difference under each seed.
     pub by_seed: Vec<f64>,
+    /// The risk that the wider interval leaves.
+    #[serde(skip)]
+    pub risk: f64,
+    /// What its variance is made of.
+    #[serde(skip)]
+    pub parts: Parts,
 }
 
 impl Difference {
-    /// The difference of runs that were trained under several seeds, as one of `pairs` pairs (Bonferroni's share of the
-    /// risk falls to each), from `draws` draws.
-    pub fn trained(paired: &Paired, pairs: usize, draws: u32) -> Self {
-        let basis = match paired.differences.len() {
-            0..FEWEST_SEEDS => Basis::TooFewSeeds,
-            _ => Basis::DocumentsAndSeeds,
-        };
-        Difference::new(paired, basis, pairs, draws)
+    /// The difference of runs that were trained under several seeds, alone, from `draws` draws.
+    pub fn trained(paired: &Paired, draws: u32) -> Self {
+        let basis = Basis::of_seeds(paired.differences.len());
+        let draws = Draws::of(paired, None, draws);
+        Difference::at(paired, &draws, basis, 1.0 - CONFIDENCE)
     }
 
     /// The difference of models that were not trained: `paired` holds one evaluation of each.
-    pub fn untrained(paired: &Paired, pairs: usize, draws: u32) -> Self {
-        Difference::new(paired, Basis::Documents, pairs, draws)
+    pub fn untrained(paired: &Paired, draws: u32) -> Self {
+        let draws = Draws::of(paired, None, draws);
+        Difference::at(paired, &draws, Basis::Documents, 1.0 - CONFIDENCE)
     }
 
-    fn new(paired: &Paired, basis: Basis, pairs: usize, count: u32) -> Self {
-        let draws = Draws::of(paired, count);
-        let risk = (1.0 - CONFIDENCE) / pairs.max(1) as f64;
+    /// The difference that `draws` were drawn of, decided at `risk`.
+    pub fn at(paired: &Paired, draws: &Draws, basis: Basis, risk: f64) -> Self {
         Difference {
             estimate: paired.estimate(),
             interval: draws.interval(CONFIDENCE),
@@ -60,17 +73,14 @@ impl Difference {
             basis,
             documents: paired.trained.len(),
             by_seed: paired.by_seed(),
+            risk,
+            parts: draws.parts(),
         }
     }
 
-    /// Whether there is a verdict, and it is that the arms differ.
+    /// Whether there is a verdict, and it is that the arms differ, were it the only comparison.
     pub fn is_real(&self) -> bool {
         self.has_verdict() && !self.interval.contains(0.0)
-    }
-
-    /// The same, where all pairs of the comparison are judged at once.
-    pub fn is_real_together(&self) -> bool {
-        self.has_verdict() && !self.together.contains(0.0)
     }
 
     /// Whether seeds and documents are enough for a verdict.
@@ -111,7 +121,7 @@ mod tests {
     #[test]
     fn fewer_than_three_seeds_give_no_verdict() {
         for (seeds, verdict) in [(1, false), (2, false), (3, true)] {
-            let difference = Difference::trained(&paired(seeds, 20, 1.0), 1, 500);
+            let difference = Difference::trained(&paired(seeds, 20, 1.0), 500);
             assert_eq!(difference.has_verdict(), verdict, "{seeds} seeds");
             assert_eq!(difference.is_real(), verdict, "{seeds} seeds");
             assert!(!difference.interval.contains(0.0));
@@ -120,21 +130,14 @@ mod tests {
 
     #[test]
     fn one_document_says_nothing_about_others() {
-        assert!(!Difference::trained(&paired(3, 1, 1.0), 1, 500).is_real());
-        assert!(!Difference::untrained(&paired(1, 1, 1.0), 1, 500).is_real());
-        assert!(Difference::untrained(&paired(1, 20, 1.0), 1, 500).is_real());
-    }
-
-    #[test]
-    fn pairs_judged_together_have_wider_intervals() {
-        let [one, ten] = [1, 10].map(|pairs| Difference::trained(&paired(4, 20, 0.0), pairs, 2000));
-        assert_eq!((one.interval, one.interval), (ten.interval, one.together));
-        assert!(ten.together.width() > 1.3 * one.together.width());
+        assert!(!Difference::trained(&paired(3, 1, 1.0), 500).is_real());
+        assert!(!Difference::untrained(&paired(1, 1, 1.0), 500).is_real());
+        assert!(Difference::untrained(&paired(1, 20, 1.0), 500).is_real());
     }
 
     #[test]
     fn the_other_arm_sees_the_same_difference_reversed() {
-        let difference = Difference::trained(&paired(3, 20, 1.0), 3, 500);
+        let difference = Difference::trained(&paired(3, 20, 1.0), 500);
         assert_eq!(difference.reversed().estimate, -difference.estimate);
         assert_eq!(difference.reversed().reversed(), difference);
     }

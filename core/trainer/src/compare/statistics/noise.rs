@@ -40,7 +40,7 @@ impl Noise {
         Some(Noise {
             deviation,
             freedom,
-            range: range * student_quantile(freedom, (1.0 + CONFIDENCE) / 2.0),
+            range: range * student_quantile(freedom as f64, (1.0 + CONFIDENCE) / 2.0),
         })
     }
 }

@@ -1,4 +1,5 @@
 //! How often intervals hold a truth that is known, over comparisons drawn from a fixed key.
+#![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 use espalier_interface::random::{Purpose, key, normal, philox};
 use rayon::prelude::*;
@@ -116,7 +117,7 @@ fn covered(kind: Kind, interval: impl Fn(&Paired) -> Interval + Sync) -> (f64, f
 }
 
 fn ours(paired: &Paired) -> Interval {
-    Draws::of(paired, COUNT).interval(CONFIDENCE)
+    Draws::of(paired, None, COUNT).interval(CONFIDENCE)
 }
 
 /// Seeds that make nearly all of the noise, nearly none of it, and much of it.
