@@ -2,6 +2,7 @@
 //!
 //! A request is a line of JSON: `shape`, `options`, and a `folder` that holds the file `weight`, f32, and receives a file
 //! for every segment. The answer is a line, `{"secs": ...}`: the time from the weight in memory to its segments.
+#![allow(clippy::print_stdout)] // Its answers.
 
 use std::fs;
 use std::io::{BufRead, Write, stdin, stdout};

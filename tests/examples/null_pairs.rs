@@ -1,6 +1,7 @@
 //! Many runs of one arm under other seeds -> how often arms that do not differ look as if they did.
 //!
 //! Usage: `cargo run --release -p espalier-tests --example null_pairs -- PAIRS SEEDS [RECORD.safetensors]`
+#![allow(clippy::print_stdout, clippy::print_stderr)] // A tool of the developer's.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -64,7 +65,7 @@ fn show_power(nf4: &[HeldOut]) {
         let [first, second] = [first, second].map(|arm: usize| arms[arm]);
         let runs = [first.1, second.1].map(|runs| runs.iter().collect::<Vec<_>>());
         let paired = Paired::new(&runs[0], &runs[1]).expect("the same documents");
-        let difference = Difference::trained(&paired, 1, DRAWS);
+        let difference = Difference::trained(&paired, DRAWS);
         let [low, high] = difference.interval.0;
         let verdict = if difference.is_real() {
             "real"

@@ -38,7 +38,7 @@ pub fn judge(runs: &[HeldOut], seeds: usize) -> NullPairs {
         let runs: Vec<&HeldOut> = runs.iter().collect();
         let (first, second) = runs.split_at(seeds);
         let paired = Paired::new(first, second).expect("the same documents");
-        Difference::trained(&paired, 1, DRAWS)
+        Difference::trained(&paired, DRAWS)
     });
     let differences: Vec<Difference> = differences.collect();
     let count = differences.len().max(1) as f64;

@@ -240,6 +240,7 @@ fn values_out_of_range_are_refused() {
         "run.ranks=0",
         "run.ranks=1025",
         "run.peer_timeout_secs=0",
+        "run.join_timeout_secs=0",
         "data.max_seq_len=1",
         "data.batch_size=0",
         "data.micro_batch=0",

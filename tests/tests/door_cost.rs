@@ -1,5 +1,6 @@
 //! What a step pays for the boundary between host and plugins: its calls, counted, times what one costs beyond a call of
 //! the same code without the boundary.
+#![allow(clippy::print_stdout)] // Figures, for whoever looks.
 #![cfg(feature = "embedded")]
 
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! Model and adapter directories, read and written: golden files of the peers, shards, atomicity.
+#![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,8 +8,8 @@ use std::process::Command;
 
 use espalier_interface::DType;
 use espalier_trainer::files::{
-    AdapterDirectory, FileError, HubCache, ModelDirectory, PendingDirectory, TensorSpec,
-    TensorStore, hash_file, write_adapter, write_json, write_model, write_safetensors,
+    AdapterDirectory, FileError, HubCache, ModelDirectory, PartialFile, PendingDirectory,
+    TensorSpec, TensorStore, hash_file, write_adapter, write_json, write_model, write_safetensors,
 };
 use safetensors::SafeTensors;
 use serde_json::json;
@@ -120,6 +121,7 @@ fn a_golden_adapter_survives_reading_and_writing() {
         write_adapter::<FileError>(&target, original.config(), &specs, |index, sink| {
             sink.write_f32(&tensors[&specs[index].name])
         })
+        .and_then(PendingDirectory::commit_replacing)
     };
     write().unwrap();
     // The second time it replaces the first.
@@ -220,6 +222,7 @@ fn a_model_directory_is_written_in_shards_and_read_back() {
             max_shard_bytes,
             |i, sink| sink.write_f32(&tensors[&specs[i].name]),
         )
+        .and_then(PendingDirectory::commit_replacing)
         .unwrap();
         let copy = open_model(&target);
         assert_eq!(
@@ -343,6 +346,59 @@ fn a_directory_appears_whole_or_not_at_all() {
     assert_eq!(value(), "3\n");
 }
 
+#[test]
+fn an_output_is_written_by_one_at_a_time() {
+    let temp = tempfile::tempdir().unwrap();
+    let in_use = |error: FileError| {
+        assert_eq!(error.exit_class().code(), 2);
+        assert!(
+            error.to_string().contains("is in use by another process"),
+            "{error}"
+        );
+    };
+    let (directory, file) = (temp.path().join("model"), temp.path().join("report.html"));
+    let first = PendingDirectory::begin(&directory).unwrap();
+    write_json(&first.path().join("config.json"), &json!(1)).unwrap();
+    in_use(PendingDirectory::begin(&directory).unwrap_err());
+    assert!(first.path().join("config.json").exists());
+    first.commit().unwrap();
+
+    let mut first = PartialFile::create(&file, 1).unwrap();
+    in_use(PartialFile::create(&file, 1).unwrap_err());
+    first.write(b"1").unwrap();
+    first.commit().unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "1");
+    assert_eq!(names(temp.path()), ["model", "report.html"]);
+
+    // Many at once: each is told that another one writes it, or that it is there, or writes it whole.
+    let (whole, target) = (
+        std::sync::atomic::AtomicU32::new(0),
+        temp.path().join("many"),
+    );
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (target, whole) = (&target, &whole);
+            scope.spawn(move || {
+                for turn in 0..50 {
+                    let Ok(pending) = PendingDirectory::begin(target) else {
+                        continue;
+                    };
+                    let value = json!(thread * 100 + turn);
+                    write_json(&pending.path().join("value.json"), &value).unwrap();
+                    match pending.commit() {
+                        Ok(()) => whole.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+                        Err(FileError::Exists { .. }) => 0,
+                        Err(error) => panic!("{error}"),
+                    };
+                }
+            });
+        }
+    });
+    assert_eq!(whole.into_inner(), 1);
+    assert_eq!(names(&target), ["value.json"]);
+    assert_eq!(names(temp.path()), ["many", "model", "report.html"]);
+}
+
 /// The test process runs itself again under a limit on the size of files, which every user may
 /// set; to the writer it is a full disk.
 #[test]
@@ -359,6 +415,7 @@ fn a_full_disk_is_reported_and_loses_nothing() {
     write_adapter::<FileError>(&adapter, &json!({"r": 1}), &specs, |_, s| {
         s.write_f32(&[3.0, 4.0])
     })
+    .and_then(PendingDirectory::commit_replacing)
     .unwrap();
 
     let script = "trap '' XFSZ; ulimit -f 64; exec \"$0\" --exact \"$1\" --nocapture";

@@ -1,4 +1,5 @@
 //! The plugin `hqq` against the hqq library's own bytes and numbers, of 0.2.8 and of March 2024.
+#![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -132,6 +132,7 @@ impl DecoderConfig {
                 "config.json: a model of {elements} weights, expected at most {MAX_ELEMENTS}"
             )));
         }
+        config.rope.check(config.head_dim)?;
         Ok(config)
     }
 
@@ -267,6 +268,12 @@ mod tests {
                 ["are 33554432 wide", "16777216"],
             ),
             ("rms_norm_eps", json!(0), ["`rms_norm_eps`", "found 0"]),
+            ("rope_theta", json!(1e-300), ["`rope_theta` 1e-300", "inf"]),
+            (
+                "rope_scaling",
+                json!({"type": "linear", "factor": 1e-300}),
+                ["`rope_theta` 1e4 with its scaling", "pair 0"],
+            ),
             (
                 "tie_word_embeddings",
                 json!(1),

@@ -92,6 +92,27 @@ impl Rope {
         Ok(Rope { theta, scaling })
     }
 
+    /// Checks that the angular steps of heads `head_dim` wide are numbers.
+    ///
+    /// # Errors
+    /// `INVALID` where one is beyond f32, with what makes it so.
+    pub(crate) fn check(&self, head_dim: u64) -> Result<()> {
+        let steps = self.inv_freq(head_dim);
+        match steps.iter().position(|step| !step.is_finite()) {
+            None => Ok(()),
+            Some(pair) => Err(PluginError::invalid(format!(
+                "config.json: `rope_theta` {:e}{}: expected angular steps that f32 holds, found {} for pair {pair} of \
+                 heads {head_dim} wide",
+                self.theta,
+                match self.scaling {
+                    RopeScaling::Default => "",
+                    RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. } => " with its scaling",
+                },
+                steps[pair]
+            ))),
+        }
+    }
+
     /// The angular step of each pair of channels, `[K / 2]` f32, in radians a position.
     ///
     /// # Source

@@ -1,5 +1,6 @@
 //! Everything that can end a run, with its exit code and the user's next step.
 
+use std::io;
 use std::path::PathBuf;
 
 use espalier_interface::{DType, ErrorCode, PluginError};
@@ -74,6 +75,16 @@ pub enum Error {
     /// A rank is lost, and the others cannot go on without it.
     #[error("{0}")]
     Peer(Lost),
+    /// Processes of a run did not come together in time.
+    #[error("the processes did not come together within {secs} s: {missing}{}", waiting(.inside))]
+    NotMet {
+        /// The time in seconds.
+        secs: u64,
+        /// Who did not come, or that it is not known.
+        missing: String,
+        /// The call in which this process waits, where it is in one.
+        inside: Option<String>,
+    },
     /// A number that is not finite.
     #[error("step {step}: {tensor} is not finite")]
     NotFinite {
@@ -204,6 +215,18 @@ impl Error {
         self
     }
 
+    /// The same error, of a run that has its output directory: a file system that cannot be written now could be then.
+    pub(crate) fn in_progress(self) -> Self {
+        match self {
+            Error::File(FileError::Write { path, source })
+                if source.kind() == io::ErrorKind::ReadOnlyFilesystem =>
+            {
+                Error::File(FileError::BecameReadOnly { path, source })
+            }
+            other => other,
+        }
+    }
+
     /// The same error, of the arm `arm` of a comparison.
     pub(crate) fn of_arm(self, arm: &str) -> Self {
         Error::Arm {
@@ -237,7 +260,7 @@ impl Error {
                 _ => 5,
             },
             Error::Hung { .. } => 5,
-            Error::Peer(_) => 6,
+            Error::Peer(_) | Error::NotMet { .. } => 6,
             Error::NotFinite { .. } | Error::LogitsNotFinite { .. } | Error::Unwritable { .. } => 7,
             Error::OutOfMemory { .. } => 8,
             Error::SwapRefused { exit_code, .. } => *exit_code,
@@ -287,6 +310,11 @@ impl Error {
             }
             Error::Resume(error) => error.next_step(),
             Error::Peer(lost) => lost.next_step(),
+            Error::NotMet { .. } => {
+                "see to those processes, their machines and the network between, or raise run.join_timeout_secs where they only \
+                 take longer; then start again, with --resume where the run had begun"
+                    .into()
+            }
             Error::NotFinite { .. } => format!(
                 "{}, with another --out: --resume would come to the same number",
                 numbers_step()
@@ -348,10 +376,18 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     line
 }
 
-/// Text of several lines in one.
+/// Text of several lines in one, with characters that steer a terminal as their escapes.
 pub fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.collect::<Vec<_>>().join(" ")
+    let line = lines.collect::<Vec<_>>().join(" ");
+    let mut shown = String::with_capacity(line.len());
+    for c in line.chars() {
+        match c.is_control() && c != '\t' {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown
 }
 
 fn signal_code(signal: i32) -> u8 {
@@ -366,6 +402,13 @@ fn memory_step() -> String {
 
 fn numbers_step() -> String {
     "lower optim.learning_rate, raise the warm-up, or try model.compute = \"f32\"".into()
+}
+
+fn waiting(inside: &Option<String>) -> String {
+    match inside {
+        Some(inside) => format!("; this one waits in {inside}"),
+        None => String::new(),
+    }
 }
 
 fn in_file(file: &Option<PathBuf>) -> String {
@@ -407,6 +450,12 @@ mod tests {
         };
         assert_eq!(stopped(2).exit_code(), 130);
         assert_eq!(stopped(15).exit_code(), 143);
+    }
+
+    #[test]
+    fn a_line_steers_no_terminal() {
+        let text = "a\n  b\u{1b}[2J\0\u{9b}1m é\r\n";
+        assert_eq!(one_line(text), "a b\\u{1b}[2J\\u{0}\\u{9b}1m é");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What was trained -> files that the ecosystem reads: a PEFT adapter directory, or a whole model's.
 
+mod exported;
+
 use std::path::{Path, PathBuf};
 
 use espalier_interface::adaptation::Site;
@@ -7,12 +9,58 @@ use espalier_interface::{Adapter, DType, PluginError};
 
 use crate::Error;
 use crate::answer;
-use crate::files::{self, ModelDirectory, TensorSpec};
+use crate::files::{self, ModelDirectory, PendingDirectory, TensorSpec};
 use crate::gather::{follow, gather_f32};
 use crate::select::Chosen;
 use crate::team::Team;
 
-/// Writes `adapter/` into `out`: f32, in PEFT's names. Every process calls this; the first one writes.
+pub(crate) use exported::{EXPORTED, Exported, Kept};
+
+/// A directory that is written beside its place; dropped without [`Export::commit`] it leaves nothing behind.
+#[derive(Debug)]
+pub struct Export {
+    target: PathBuf,
+    /// None in a process that does not write.
+    pending: Option<PendingDirectory>,
+}
+
+impl Export {
+    /// The hashes of its files; none in a process that does not write.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub(crate) fn exported(&self) -> Result<Option<Exported>, Error> {
+        let name = self.target.file_name().unwrap_or_default();
+        let hashed =
+            |pending: &PendingDirectory| Exported::of(pending.path(), &name.to_string_lossy());
+        self.pending.as_ref().map(hashed).transpose()
+    }
+
+    /// Puts the directory in its place, where it replaces what stood there, and returns its path.
+    ///
+    /// # Errors
+    /// Files of the old one that the new one has not; a full disk or another failure to write.
+    pub fn commit(self) -> Result<PathBuf, Error> {
+        let Some(pending) = self.pending else {
+            return Ok(self.target);
+        };
+        let below = |path: &Path| files::files_below(path, "").unwrap_or_default();
+        let written = below(pending.path());
+        if let Some(other) = below(&self.target).difference(&written).next() {
+            return Err(Error::Usage {
+                message: format!(
+                    "{}: {other} would be lost, as this run did not write it and replaces the directory",
+                    self.target.display()
+                ),
+                next_step: "move that file away, then go on with --resume".to_owned(),
+            });
+        }
+        pending.commit_replacing()?;
+        Ok(self.target)
+    }
+}
+
+/// Writes `adapter/` for `out`: f32, in PEFT's names. Every process calls this; the first one writes.
 ///
 /// # Errors
 /// A full disk or another failure to write; what the adapter or the backend reports.
@@ -22,7 +70,7 @@ pub fn adapter(
     sites: &[Site],
     base_model: &str,
     out: &Path,
-) -> Result<PathBuf, Error> {
+) -> Result<Export, Error> {
     let target = out.join("adapter");
     let config = answer::saved_config(adapter, sites, base_model)?;
     let all = team.first().params();
@@ -30,7 +78,8 @@ pub fn adapter(
     let params: Vec<usize> = (0..all.len()).filter(of_adapter).collect();
     if !team.world().writes() {
         follow(team, &params)?;
-        return Ok(target);
+        let pending = None;
+        return Ok(Export { target, pending });
     }
     let specs: Vec<TensorSpec> = params
         .iter()
@@ -39,13 +88,14 @@ pub fn adapter(
             TensorSpec::new(param.name.clone(), DType::F32, param.shape.clone())
         })
         .collect();
-    files::write_adapter(&target, &config, &specs, |index, sink| {
+    let pending = files::write_adapter(&target, &config, &specs, |index, sink| {
         gather_f32(team, params[index], &mut |part| Ok(sink.write_f32(part)?))
     })?;
-    Ok(target)
+    let pending = Some(pending);
+    Ok(Export { target, pending })
 }
 
-/// Writes `model/` into `out`: a complete Hugging Face directory in `dtype`. Every process calls this; the first one writes.
+/// Writes `model/` for `out`: a complete Hugging Face directory in `dtype`. Every process calls this; the first one writes.
 ///
 /// # Errors
 /// As [`adapter`].
@@ -54,19 +104,20 @@ pub fn model(
     source: &ModelDirectory,
     dtype: DType,
     out: &Path,
-) -> Result<PathBuf, Error> {
+) -> Result<Export, Error> {
     let target = out.join("model");
     let all = team.first().params();
     if !team.world().writes() {
         follow(team, &(0..all.len()).collect::<Vec<_>>())?;
-        return Ok(target);
+        let pending = None;
+        return Ok(Export { target, pending });
     }
     let specs: Vec<TensorSpec> = all
         .iter()
         .map(|param| TensorSpec::new(param.name.clone(), dtype, param.shape.clone()))
         .collect();
     let config = source.config().clone();
-    files::write_model(
+    let pending = files::write_model(
         &target,
         &config,
         source,
@@ -78,7 +129,8 @@ pub fn model(
             })
         },
     )?;
-    Ok(target)
+    let pending = Some(pending);
+    Ok(Export { target, pending })
 }
 
 impl From<PluginError> for Error {

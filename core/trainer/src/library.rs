@@ -1,22 +1,37 @@
 //! A plugin's library file -> its descriptor, read without running it, and its tables, checked before they are believed.
 
+mod access;
 mod descriptor;
 mod fault;
 mod opened;
 mod root;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use espalier_interface::abi::descriptor::Descriptor;
 
-use crate::files::{FileKind, hash_bytes, read_regular};
+use opened::Content;
 
-pub use fault::{LibraryError, LibraryFault};
+pub use fault::{LibraryError, LibraryFault, Writers};
 pub use root::Root;
 
-/// Whether libraries that any user may write are read.
+static OPENED: OnceLock<fn()> = OnceLock::new();
+
+/// Sets what is called each time a library was opened. The first one set stays.
+pub fn on_opened(told: fn()) {
+    let _ = OPENED.set(told);
+}
+
+/// A library was opened.
+fn tell_opened() {
+    if let Some(told) = OPENED.get() {
+        told();
+    }
+}
+
+/// Whether libraries are opened that others may write or replace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorldWritable {
     /// They are not: another user could run code in this process.
@@ -43,22 +58,21 @@ impl LibraryFile {
     /// Looks at a file. What is wrong with it becomes its `fault`.
     pub fn inspect(path: &Path, world_writable: WorldWritable) -> Self {
         // `dlopen` takes a path without a `/` for a name to look up elsewhere.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut file = LibraryFile {
-            path,
+            path: absolute,
             sha256: String::new(),
             descriptor: None,
             fault: None,
         };
-        let bytes = match read_regular(&file.path, FileKind::Library) {
-            Ok(bytes) => bytes,
+        let content = match Content::read(&file.path) {
+            Ok(content) => content,
             Err(error) => {
                 file.fault = Some(LibraryFault::Unreadable(error.to_string()));
                 return file;
             }
         };
-        file.sha256 = hash_bytes(&bytes);
-        match descriptor::read(&bytes) {
+        match descriptor::read(&content.bytes) {
             Ok(descriptor) => {
                 file.fault = descriptor::check(&descriptor).err();
                 file.descriptor = Some(descriptor);
@@ -66,13 +80,17 @@ impl LibraryFile {
             Err(fault) => file.fault = Some(fault),
         }
         if world_writable == WorldWritable::Refused && file.fault.is_none() {
-            file.fault = permissions(&file.path).err();
+            let metadata = content.file.metadata();
+            let metadata = metadata.map_err(|error| LibraryFault::Unreadable(error.to_string()));
+            let checked = metadata.and_then(|metadata| access::check(path, &metadata));
+            file.fault = checked.err();
         }
+        file.sha256 = content.sha256;
         file
     }
 
-    /// Opens the library and checks what it hands over. It is never closed again; one that was rebuilt since this process
-    /// opened it stands beside the older one.
+    /// Opens the library and checks what it hands over. What is opened are the bytes that were hashed. It is never closed
+    /// again; one that was rebuilt since this process opened it stands beside the older one.
     ///
     /// # Errors
     /// Its fault; or that it changed since it was inspected, cannot be opened, or was built otherwise.
@@ -88,30 +106,16 @@ impl LibraryFile {
             .descriptor
             .as_ref()
             .expect("without a fault there is a descriptor");
-        let bytes = read_regular(&self.path, FileKind::Library)
+        let content = Content::read(&self.path)
             .map_err(|error| fail(LibraryFault::Unreadable(error.to_string())))?;
-        let found = hash_bytes(&bytes);
-        if found != self.sha256 {
-            let expected = self.sha256.clone();
-            return Err(fail(LibraryFault::Changed { expected, found }));
+        if content.sha256 != self.sha256 {
+            return Err(fail(LibraryFault::Changed {
+                expected: self.sha256.clone(),
+                found: content.sha256,
+            }));
         }
-        let place = opened::place(&self.path, &found, &bytes);
-        let place = place.map_err(|error| fail(LibraryFault::Open(error.to_string())))?;
-        drop(bytes);
-        root::open(&place, descriptor).map_err(fail)
-    }
-}
-
-fn permissions(path: &Path) -> Result<(), LibraryFault> {
-    let mode = fs::metadata(path)
-        .map_err(|error| LibraryFault::Unreadable(error.to_string()))?
-        .permissions()
-        .mode();
-    match mode & 0o002 {
-        0 => Ok(()),
-        _ => Err(LibraryFault::WorldWritable {
-            mode: mode & 0o7777,
-        }),
+        let place = content.place(&self.path).map_err(fail)?;
+        root::open(place, descriptor).map_err(fail)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Ranks: each drives a device; together they train one model. World = processes x rank threads.
 
+mod gathering;
 mod launch_env;
 mod lost;
 mod peers;

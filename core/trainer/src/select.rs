@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use espalier_interface::adaptation::Site;
 use espalier_interface::{
-    Adapter, Backend, Family, PluginError, Quantizer, Role, Services, Sharding,
+    Adapter, Backend, ErrorCode, Family, PluginError, Quantizer, Role, Services, Sharding,
 };
 use serde_json::Value as Json;
 
@@ -285,7 +285,14 @@ pub(crate) fn saved_options(
     saved: &AdapterDirectory,
 ) -> Result<Section, Error> {
     let read = adapter.plugin.options_from_saved(saved.config());
-    let read = read.map_err(|error| adapter.failed("options_from_saved", error))?;
+    let read = read.map_err(|error| match error.code {
+        // What the file says is at fault, not the plugin that reads it.
+        ErrorCode::INVALID => Error::Checkpoint {
+            path: saved.path().to_owned(),
+            message: error.message,
+        },
+        _ => adapter.failed("options_from_saved", error),
+    })?;
     Ok(read.0)
 }
 

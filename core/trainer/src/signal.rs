@@ -1,4 +1,4 @@
-//! The numbers of signals that end a process -> their names.
+//! The numbers of signals that a process is sent -> their names.
 
 /// The name of a signal by its number, the same on every machine that Linux runs this program on.
 pub const fn name(signal: i32) -> &'static str {
@@ -12,6 +12,7 @@ pub const fn name(signal: i32) -> &'static str {
         7 => "SIGBUS",
         8 => "SIGFPE",
         9 => "SIGKILL",
+        10 => "SIGUSR1",
         11 => "SIGSEGV",
         13 => "SIGPIPE",
         15 => "SIGTERM",

@@ -1,13 +1,16 @@
-//! The request to stop a run, set by a signal and seen between steps.
+//! What signals ask of a run, seen between its steps: to stop, or to save a checkpoint and go on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Error;
 
-/// Holds the number of the signal that asked the run to stop, or 0. Clones share it.
+/// Holds the number of the signal that asked the run to stop, or 0, and how often one asked for a checkpoint. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct StopFlag(Arc<AtomicUsize>);
+pub struct StopFlag {
+    signal: Arc<AtomicUsize>,
+    saves: Arc<AtomicUsize>,
+}
 
 impl StopFlag {
     /// A flag that nothing has set yet.
@@ -17,16 +20,26 @@ impl StopFlag {
 
     /// Asks the run to stop after the step it is in; `signal` decides its exit code.
     pub fn request(&self, signal: i32) {
-        self.0
+        self.signal
             .store(signal.unsigned_abs() as usize, Ordering::SeqCst);
+    }
+
+    /// Asks the run to save a checkpoint after the step it is in, and to go on.
+    pub fn request_save(&self) {
+        self.saves.fetch_add(1, Ordering::SeqCst);
     }
 
     /// The signal that asked to stop.
     pub fn requested(&self) -> Option<i32> {
-        match self.0.load(Ordering::SeqCst) {
+        match self.signal.load(Ordering::SeqCst) {
             0 => None,
             signal => i32::try_from(signal).ok(),
         }
+    }
+
+    /// How often a checkpoint was asked for: each of several runs remembers what it has seen.
+    pub fn saves_requested(&self) -> usize {
+        self.saves.load(Ordering::SeqCst)
     }
 
     /// Ends what writes nothing, once a signal asked to stop.
@@ -40,9 +53,9 @@ impl StopFlag {
         }
     }
 
-    /// The cell itself, for a signal handler, which may do no more than store the number.
+    /// The cell of the signal, for a signal handler, which may do no more than store the number.
     pub fn cell(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.signal)
     }
 }
 
@@ -51,11 +64,13 @@ mod tests {
     use super::StopFlag;
 
     #[test]
-    fn clones_see_the_same_request() {
+    fn clones_see_the_same_requests() {
         let flag = StopFlag::new();
         let other = flag.clone();
-        assert_eq!(other.requested(), None);
+        assert_eq!((other.requested(), other.saves_requested()), (None, 0));
+        flag.request_save();
+        assert_eq!((other.requested(), other.saves_requested()), (None, 1));
         flag.request(15);
-        assert_eq!(other.requested(), Some(15));
+        assert_eq!((other.requested(), other.saves_requested()), (Some(15), 1));
     }
 }

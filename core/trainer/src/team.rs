@@ -17,6 +17,17 @@ use crate::stop::StopFlag;
 /// The executors of this process's ranks, in the order of the ranks.
 pub struct Team(Vec<Executor>);
 
+/// What signals ask a run for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// To stop, by this signal.
+    pub stop: Option<i32>,
+    /// To save a checkpoint and go on.
+    pub save: bool,
+    /// How often this process was asked for one, this time included.
+    pub saves_seen: usize,
+}
+
 impl Team {
     /// A team of these ranks, in their order.
     ///
@@ -134,6 +145,15 @@ impl Team {
         Ok(outcomes[0])
     }
 
+    /// Refuses to save or export numbers that are not finite, after `step` steps.
+    ///
+    /// # Errors
+    /// As [`step::check_state`].
+    pub fn check_finite(&self, step: u64) -> Result<(), Error> {
+        self.each(|executor| step::check_state(executor, step))?;
+        Ok(())
+    }
+
     /// The mean loss over all rows of a schedule. `after` is called with the number of steps done, and may end it.
     ///
     /// # Errors
@@ -170,19 +190,33 @@ impl Team {
         }
     }
 
-    /// The signal that asked any process of the run to stop, if one was asked.
+    /// What signals ask the run for, whichever of its processes got them; `saves_seen` of the checkpoints that this one was asked
+    /// for are done with.
     ///
     /// # Errors
     /// Where a rank is lost.
-    pub fn stop_requested(&self, stop: &StopFlag) -> Result<Option<i32>, Error> {
-        let own = stop.requested();
+    pub fn asked(&self, stop: &StopFlag, saves_seen: usize) -> Result<Asked, Error> {
+        let saves_seen_now = stop.saves_requested();
+        let own = Asked {
+            stop: stop.requested(),
+            save: saves_seen_now > saves_seen,
+            saves_seen: saves_seen_now,
+        };
         if self.world().processes == 1 {
             return Ok(own);
         }
-        let said = own.unwrap_or(0).to_le_bytes();
-        let heard = self.exchange("requests to stop", &said)?;
-        let signals = heard.iter().filter_map(|said| said[..].try_into().ok());
-        Ok(signals.map(i32::from_le_bytes).find(|&signal| signal != 0))
+        let said = [own.stop.unwrap_or(0), i32::from(own.save)].map(i32::to_le_bytes);
+        let heard = self.exchange("what signals ask for", said.as_flattened())?;
+        let said = |at: usize| {
+            let numbers = heard.iter().filter_map(move |said| said.get(at..at + 4));
+            let numbers = numbers.filter_map(|number| number.try_into().ok());
+            numbers.map(i32::from_le_bytes).find(|&number| number != 0)
+        };
+        Ok(Asked {
+            stop: said(0),
+            save: said(4).is_some(),
+            ..own
+        })
     }
 
     /// What every rank of the run says, by rank; all ranks of this process say the same.

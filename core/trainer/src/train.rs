@@ -2,6 +2,7 @@
 
 mod beginning;
 mod company;
+mod finished;
 mod metrics;
 mod peak;
 mod run;

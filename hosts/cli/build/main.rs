@@ -3,6 +3,7 @@
 //!
 //! They become a table of `include_str!` in the binary: some 250 KB of text that is read by people, so that neither an
 //! archive nor a library that unpacks one is needed.
+#![allow(clippy::print_stdout)] // What a build script tells cargo.
 
 mod lock;
 mod manifest;

@@ -189,7 +189,11 @@ impl ConfigArguments {
                 unread::ROWS,
                 unread::OUTPUT,
                 unread::MODELS,
-                &["run.ranks", "run.peer_timeout_secs"],
+                &[
+                    "run.ranks",
+                    "run.peer_timeout_secs",
+                    "run.join_timeout_secs",
+                ],
                 more,
             ],
             but: &[],

@@ -1,14 +1,21 @@
-//! A signal that a fault raises -> a last line that names the plugin's call it happened in, and the exit code of plugins.
+//! A signal that a fault raises -> a last line that names the plugin's call it happened in and the addresses on the stack, and
+//! the exit code of plugins.
 #![allow(unsafe_code)] // Handlers of signals, and the stack they run on.
+
+mod modules;
+mod trace;
 
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use espalier_trainer::call_site::{self, Call};
+use espalier_trainer::library;
 use espalier_trainer::signal;
 use libc::{c_int, iovec};
+
+use crate::display;
 
 /// What a fault raises.
 const SIGNALS: [c_int; 7] = [
@@ -24,22 +31,28 @@ const SIGNALS: [c_int; 7] = [
 /// Exit code of a plugin's fault.
 const PLUGIN: c_int = 5;
 
-/// Bytes of the main thread's stack for handlers, where the standard library gave it none.
+/// Bytes of the main thread's stack for handlers.
 const STACK: usize = 64 << 10;
 
 /// Pieces of a line at most.
-const PIECES: usize = 16;
+const PIECES: usize = 20;
 
 /// Set where a line may stand half-drawn on the terminal.
 static ON_TERMINAL: AtomicBool = AtomicBool::new(false);
 
-/// Set by the first thread that is at fault: it has the last word.
-static REPORTED: AtomicBool = AtomicBool::new(false);
+/// The first thread that is at fault, which has the last word, and its signal.
+static REPORTER: AtomicI32 = AtomicI32::new(0);
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// Set where the report itself was at fault.
+static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// From now on a fault inside a plugin's call ends the process with a line that names it. Threads that Rust starts have a
 /// stack for handlers, so that a stack without an end is such a fault, too.
 pub fn watch() {
     ON_TERMINAL.store(io::stderr().is_terminal(), Ordering::Relaxed);
+    trace::prepare();
+    library::on_opened(modules::learn);
     give_stack();
     for number in SIGNALS {
         // SAFETY: the struct is plain data, and zeros are a valid value of it; `at_fault` is a handler of one argument
@@ -47,21 +60,18 @@ pub fn watch() {
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = at_fault as *const () as usize;
-            action.sa_flags = libc::SA_ONSTACK;
+            // A fault of the handler itself comes to it again.
+            action.sa_flags = libc::SA_ONSTACK | libc::SA_NODEFER;
             libc::sigaction(number, &action, ptr::null_mut());
         }
     }
 }
 
-/// Gives this thread a stack for handlers, if it has none.
+/// Gives this thread, which is the first, a stack for handlers that has room for a fault within one: the standard
+/// library's has hardly room for the registers of two on a processor with wide ones.
 fn give_stack() {
-    // SAFETY: both structs are plain data; the new stack is leaked, so that it lives as long as the thread.
+    // SAFETY: the struct is plain data; the stack is leaked, so that it lives as long as the thread.
     unsafe {
-        let mut found: libc::stack_t = std::mem::zeroed();
-        libc::sigaltstack(ptr::null(), &mut found);
-        if found.ss_flags & libc::SS_DISABLE == 0 {
-            return;
-        }
         let stack = libc::stack_t {
             ss_sp: Box::leak(vec![0u8; STACK].into_boxed_slice())
                 .as_mut_ptr()
@@ -73,32 +83,56 @@ fn give_stack() {
     }
 }
 
-/// The handler: no allocation, no lock, one write.
+/// The handler: no allocation, no lock, one write to standard error and one to the log.
 extern "C" fn at_fault(number: c_int) {
-    if REPORTED.swap(true, Ordering::SeqCst) {
-        loop {
+    // SAFETY: it takes nothing and cannot fail.
+    let thread = unsafe { libc::gettid() };
+    let reporter = REPORTER.compare_exchange(0, thread, Ordering::SeqCst, Ordering::SeqCst);
+    match reporter {
+        Ok(_) => {
+            SIGNAL.store(number, Ordering::SeqCst);
+            trace::take();
+            report(number);
+        }
+        // The stack is so damaged that it could not be walked to its end.
+        Err(reporter) if reporter == thread && !FAILED.swap(true, Ordering::SeqCst) => {
+            report(SIGNAL.load(Ordering::SeqCst));
+        }
+        Err(reporter) if reporter == thread => end_by(number),
+        Err(_) => loop {
             // SAFETY: it takes nothing and waits; the thread that was first ends the process.
             unsafe { libc::pause() };
-        }
+        },
     }
+}
+
+/// Says what happened and ends the process.
+fn report(number: c_int) {
     let mut line = Line::new();
     let mut digits = [0; 3];
     match call_site::current() {
         Some(call) => {
             line.blame(call, number, &mut digits);
+            line.trace();
             line.write();
             // SAFETY: ends the process at once, without running anything of it.
             unsafe { libc::_exit(PLUGIN) }
         }
         None => {
             line.own_up(number, &mut digits);
+            line.trace();
             line.write();
-            // SAFETY: what the signal does by default is restored, and it is sent again; it is taken when this returns.
-            unsafe {
-                libc::signal(number, libc::SIG_DFL);
-                libc::raise(number);
-            }
+            end_by(number);
         }
+    }
+}
+
+/// Ends the process by the signal, as it would have without a handler.
+fn end_by(number: c_int) {
+    // SAFETY: what the signal does by default is restored, and it is sent again.
+    unsafe {
+        libc::signal(number, libc::SIG_DFL);
+        libc::raise(number);
     }
 }
 
@@ -145,7 +179,7 @@ impl<'a> Line<'a> {
         self.push(call.callback());
         self.push(
             "; next: report this line to the plugin's author; a training run goes on from its last \
-             checkpoint with --resume, once what made the plugin crash is gone\n",
+             checkpoint with --resume, once what made the plugin crash is gone",
         );
     }
 
@@ -154,8 +188,18 @@ impl<'a> Line<'a> {
         self.signal(number, digits);
         self.push(
             ", outside of any plugin's call; next: report this line; a training run goes on from its \
-             last checkpoint with --resume\n",
+             last checkpoint with --resume",
         );
+    }
+
+    /// Where the thread was: `cargo xtask symbolize` makes lines of it.
+    fn trace(&mut self) {
+        let trace = trace::text();
+        if !trace.is_empty() {
+            self.push("; trace:");
+            self.push_bytes(trace);
+        }
+        self.push("\n");
     }
 
     fn signal(&mut self, number: c_int, digits: &'a mut [u8; 3]) {
@@ -175,8 +219,12 @@ impl<'a> Line<'a> {
             piece.iov_base = text.as_ptr().cast_mut().cast();
             piece.iov_len = text.len();
         }
-        // SAFETY: `count` pieces are set, each a slice that outlives the call, which only reads them.
-        unsafe { libc::writev(libc::STDERR_FILENO, pieces.as_ptr(), self.count as c_int) };
+        // One that cannot be written does not keep the line from the other.
+        for file in [Some(libc::STDERR_FILENO), display::log_descriptor()] {
+            let Some(file) = file else { continue };
+            // SAFETY: `count` pieces are set, each a slice that outlives the call, which only reads them.
+            unsafe { libc::writev(file, pieces.as_ptr(), self.count as c_int) };
+        }
     }
 }
 
@@ -214,7 +262,7 @@ mod tests {
         let line = written(|line| line.blame(call, 11, &mut digits));
         let expected = "error: plugin `nf4` (/plugins/libnf4.so) crashed with signal 11 (SIGSEGV) in decode; next: ";
         assert!(line.starts_with(expected), "{line}");
-        assert!(line.ends_with(" is gone\n"), "{line}");
+        assert!(line.ends_with(" is gone"), "{line}");
     }
 
     #[test]

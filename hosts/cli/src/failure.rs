@@ -1,7 +1,6 @@
 //! Turns a failure into the last line on standard error and the process's exit code.
 
-use std::error::Error as _;
-use std::io;
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,8 +10,14 @@ pub use espalier_trainer::error::chain;
 use espalier_trainer::error::{Error, one_line};
 use signal_hook::low_level;
 
+use crate::display;
+use crate::output::{Failure, Output};
+
 /// Exit code of a wrong command line.
 const USAGE: u8 = 2;
+
+/// Exit code where standard output cannot be written: a file or a disk is full, or gone.
+const UNWRITTEN: u8 = 8;
 
 /// Set by the first thread that tells of a lost rank or a call that hangs: it has the last word.
 static TOLD: AtomicBool = AtomicBool::new(false);
@@ -24,20 +29,23 @@ pub fn usage(error: &clap::Error) -> ExitCode {
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     ) {
-        // A closed pipe behind `host --help | head` is no failure.
-        let _ = error.print();
-        return ExitCode::SUCCESS;
+        let mut out = Output::new();
+        // Kept by it.
+        let _ = write!(out, "{}", styled(error));
+        return concluded(Ok(()), &mut out);
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        eprint!("{shown}");
-        eprintln!("error: no command is given; next: choose one of those above");
+        display::show_text(&shown);
+        display::show("error: no command is given; next: choose one of those above");
         return ExitCode::from(USAGE);
     }
     let (cause, rest) = split_usage(&shown);
     if !rest.is_empty() {
-        eprintln!("{rest}");
+        display::show(&rest);
     }
-    eprintln!("error: {cause}; next: correct the command line, see --help");
+    display::show(&format!(
+        "error: {cause}; next: correct the command line, see --help"
+    ));
     ExitCode::from(USAGE)
 }
 
@@ -52,20 +60,46 @@ fn split_usage(shown: &str) -> (String, String) {
     (one_line(cause), rest.join("\n").trim_end().to_owned())
 }
 
-/// Prints the error once, as one line that ends with the next step.
-pub fn report(error: &anyhow::Error) -> ExitCode {
-    if is_closed_pipe(error) {
-        return ExitCode::SUCCESS;
+/// clap's text, in colours where standard output shows them.
+fn styled(error: &clap::Error) -> String {
+    let text = error.render();
+    match io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+        true => text.ansi().to_string(),
+        false => text.to_string(),
     }
-    let ours = error
-        .chain()
-        .find_map(|cause| cause.downcast_ref::<Error>());
+}
+
+/// What a command came to, with what it printed to `out`: where it failed its error, once, as one line that ends with the next
+/// step. What only could not be printed is told after all else.
+pub fn concluded(done: anyhow::Result<()>, out: &mut Output) -> ExitCode {
+    let failure = out.end();
+    match (done, failure) {
+        (Ok(()), None) => ExitCode::SUCCESS,
+        // Of an output that failed, the command's error says no more.
+        (Err(error), failure) if failure.is_none() || ours(&error).is_some() => report(&error),
+        (_, Some(failure @ Failure::Unwritten(_))) => {
+            display::say(&format!("error: {failure}; next: {}", out.next_step()));
+            ExitCode::from(UNWRITTEN)
+        }
+        (_, Some(Failure::Closed) | None) => ExitCode::SUCCESS,
+    }
+}
+
+/// The trainer's error behind what ended a command.
+fn ours(error: &anyhow::Error) -> Option<&Error> {
+    let mut causes = error.chain();
+    causes.find_map(|cause| cause.downcast_ref::<Error>())
+}
+
+fn report(error: &anyhow::Error) -> ExitCode {
+    let ours = ours(error);
     let next_step = ours.map(Error::next_step).unwrap_or_default();
     let line = last_line(error, &next_step);
     if let Some(lost @ Error::Peer(_)) = ours {
         end_with(&line, lost);
     }
-    eprintln!("{line}");
+    display::say(&line);
+    display::withdraw_log();
     ExitCode::from(ours.map_or(1, Error::exit_code))
 }
 
@@ -83,7 +117,7 @@ fn end_with(line: &str, error: &Error) -> ! {
             thread::park();
         }
     }
-    eprintln!("{line}");
+    display::say_last(line);
     low_level::exit(error.exit_code().into())
 }
 
@@ -94,12 +128,6 @@ fn last_line(error: &anyhow::Error, next_step: &str) -> String {
         "" => format!("error: {causes}"),
         _ => format!("error: {causes}; next: {next_step}"),
     }
-}
-
-/// The reader of standard output went away, as in `host doctor | head -1`.
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    let outermost = error.downcast_ref::<io::Error>();
-    outermost.is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe && e.source().is_none())
 }
 
 #[cfg(test)]

@@ -1,37 +1,28 @@
-//! The log on standard error, filtered by `HOST_LOG`, never torn by a progress bar.
+//! What the trainer logs -> standard error and the output directory's log, filtered by `HOST_LOG`.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
-use indicatif::MultiProgress;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::display::{Kept, Shown};
 
 /// Holds the filter, in the syntax of `RUST_LOG`: `info`, `espalier_trainer=debug`.
 const VARIABLE: &str = "HOST_LOG";
 
 /// Starts the log; warnings and errors are shown where the variable says nothing.
-pub fn start(bars: &MultiProgress) {
+pub fn start() {
     let filter = EnvFilter::builder()
         .with_env_var(VARIABLE)
         .with_default_directive(LevelFilter::WARN.into())
         .from_env_lossy();
-    let bars = bars.clone();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(io::stderr().is_terminal())
-        .with_writer(move || AboveBars(bars.clone()))
+    let colours = io::stderr().is_terminal();
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(layer().with_ansi(colours).with_writer(|| Shown))
+        .with(layer().with_ansi(false).with_writer(|| Kept))
         .init();
-}
-
-/// Standard error, with the bars out of the way while a line is written.
-struct AboveBars(MultiProgress);
-
-impl Write for AboveBars {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.suspend(|| io::stderr().write(line))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
-    }
 }

@@ -3,14 +3,16 @@
 mod arguments;
 mod command;
 mod crash;
+mod display;
+mod exits;
 mod failure;
 mod log;
+mod output;
 mod progress;
 mod sdk;
 mod signals;
 mod watch;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -18,9 +20,9 @@ use espalier_trainer::call_watch;
 use espalier_trainer::data::render_templates_with;
 use espalier_trainer::notice::on_notice;
 use espalier_trainer::ranks::on_last_word;
-use indicatif::MultiProgress;
 
 use arguments::{Arguments, Command, THIS_PROGRAM};
+use output::Output;
 
 // Linked in, so that their declarations register themselves.
 #[cfg(feature = "embedded")]
@@ -36,35 +38,33 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return failure::usage(&error),
     };
+    let mut _at_work = None;
     if !arguments.command.is_for_another() {
         crash::watch();
+        _at_work = Some(exits::watch());
+        display::keep_panics();
         render_templates_with(THIS_PROGRAM);
         on_last_word(failure::last_word);
         if let Err(error) = call_watch::start() {
-            eprintln!("note: plugins' calls are not watched: {error}");
+            display::say(&format!("note: plugins' calls are not watched: {error}"));
         }
     }
-    let bars = MultiProgress::new();
-    log::start(&bars);
-    let above = bars.clone();
-    on_notice(move |line| above.suspend(|| eprintln!("note: {line}")));
-    let mut out = io::stdout().lock();
+    log::start();
+    on_notice(|line| display::say(&format!("note: {line}")));
+    let mut out = Output::new();
     let done = match arguments.command {
-        Command::Train(arguments) => command::train::run(&arguments, &bars, &mut out),
+        Command::Train(arguments) => command::train::run(&arguments, &mut out),
         Command::Plan(arguments) => command::plan::run(&arguments, &mut out),
-        Command::Compare(arguments) => command::compare::run(&arguments, &bars, &mut out),
-        Command::Eval(arguments) => command::eval::run(&arguments, &bars, &mut out),
+        Command::Compare(arguments) => command::compare::run(&arguments, &mut out),
+        Command::Eval(arguments) => command::eval::run(&arguments, &mut out),
         Command::Data(arguments) => command::data::run(&arguments.command, &mut out),
         Command::Report(arguments) => command::report::run(&arguments, &mut out),
-        Command::Merge(arguments) => command::merge::run(&arguments, &bars, &mut out),
-        Command::Quantize(arguments) => command::quantize::run(&arguments, &bars, &mut out),
-        Command::Generate(arguments) => command::generate::run(&arguments, &bars, &mut out),
-        Command::Swap(arguments) => command::swap::run(&arguments, &bars, &mut out),
+        Command::Merge(arguments) => command::merge::run(&arguments, &mut out),
+        Command::Quantize(arguments) => command::quantize::run(&arguments, &mut out),
+        Command::Generate(arguments) => command::generate::run(&arguments, &mut out),
+        Command::Swap(arguments) => command::swap::run(&arguments, &mut out),
         Command::Plugins(arguments) => command::plugins::run(&arguments.command, &mut out),
         Command::Doctor(arguments) => command::doctor::run(&arguments, &mut out),
     };
-    match done.and_then(|()| Ok(out.flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure::report(&error),
-    }
+    failure::concluded(done, &mut out)
 }

@@ -1,16 +1,16 @@
-//! Shows a run on standard error: bars on a terminal, plain lines otherwise.
+//! Shows a run on standard error, with bars on a terminal and in plain lines otherwise; and keeps the lines in its log.
 
 mod pace;
 mod text;
 
-use std::io::{self, IsTerminal};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use espalier_trainer::bytes::Bytes;
 use espalier_trainer::observer::{EvalMetrics, Event, Observer, PlanSummary, StepMetrics};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::display;
 use pace::{Lines, Pace};
 
 /// The bar of the steps, with the numbers in a line below; both are cut to the terminal's width.
@@ -21,19 +21,28 @@ const WORK: &str = "{spinner:.green} {prefix}  {wide_bar:.green/dim}  {msg}";
 /// Time between two turns of a bar's spinner, which shows that a long step is alive.
 const TURN: Duration = Duration::from_millis(200);
 
-/// Shows the events of a run.
+/// Tells the events of a run.
 pub struct Progress {
-    bars: MultiProgress,
+    teller: Teller,
     /// What its lines begin with, where it is one of several runs.
     name: Option<String>,
-    terminal: bool,
     begin: Instant,
     state: Mutex<State>,
 }
 
+/// Where events are told.
+enum Teller {
+    /// On standard error, with bars.
+    Bars,
+    /// There, in lines.
+    Lines,
+    /// In the output directory's log, which a run's beginning opens.
+    Log,
+}
+
 #[derive(Default)]
 struct State {
-    /// The bar of the steps, on a terminal.
+    /// The bar of the steps, where bars are drawn.
     steps: Option<ProgressBar>,
     /// Reading, loading or evaluating.
     work: Option<Work>,
@@ -50,36 +59,53 @@ struct State {
 struct Work {
     name: &'static str,
     begin: Instant,
-    /// On a terminal.
+    /// Where bars are drawn.
     bar: Option<ProgressBar>,
     lines: Lines,
 }
 
 impl Progress {
-    /// Shows on `bars` where standard error is a terminal, and in lines where it is not.
-    pub fn new(bars: &MultiProgress) -> Self {
+    /// Shows on standard error.
+    pub fn shown() -> Self {
+        Progress::told(match display::draws() {
+            true => Teller::Bars,
+            false => Teller::Lines,
+        })
+    }
+
+    /// Keeps in the output directory's log.
+    pub fn kept() -> Self {
+        Progress::told(Teller::Log)
+    }
+
+    /// The same, of the run called `name` of several.
+    pub fn of(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    fn told(teller: Teller) -> Self {
         Progress {
-            bars: bars.clone(),
+            teller,
             name: None,
-            terminal: io::stderr().is_terminal(),
             begin: Instant::now(),
             state: Mutex::default(),
         }
     }
 
-    /// As [`Progress::new`], for the run called `name` of several.
-    pub fn of(bars: &MultiProgress, name: &str) -> Self {
-        let mut progress = Progress::new(bars);
-        progress.name = Some(name.to_owned());
-        progress
-    }
-
     fn line(&self, text: &str) {
-        let text = self.named(text);
-        self.bars.suspend(|| eprintln!("{text}"));
+        let text = self.with_name(text);
+        match &self.teller {
+            Teller::Bars | Teller::Lines => display::show(&text),
+            Teller::Log => display::keep(&text),
+        }
     }
 
-    fn named(&self, text: &str) -> String {
+    fn draws(&self) -> bool {
+        matches!(self.teller, Teller::Bars)
+    }
+
+    fn with_name(&self, text: &str) -> String {
         match &self.name {
             Some(name) => format!("{name}: {text}"),
             None => text.to_owned(),
@@ -89,8 +115,8 @@ impl Progress {
     /// A bar of `length` below those that are shown; none where nobody looks.
     fn bar(&self, template: &str, length: u64) -> Option<ProgressBar> {
         let style = ProgressStyle::with_template(template).expect("a fixed template");
-        self.terminal.then(|| {
-            let bar = self.bars.add(ProgressBar::new(length));
+        self.draws().then(|| {
+            let bar = display::add(ProgressBar::new(length));
             bar.set_style(style.progress_chars("━╸─"));
             bar.enable_steady_tick(TURN);
             bar
@@ -121,7 +147,7 @@ impl Progress {
         let text = text(work.begin.elapsed().as_secs_f64());
         match &work.bar {
             Some(bar) => {
-                bar.set_prefix(self.named(name));
+                bar.set_prefix(self.with_name(name));
                 bar.set_position(done);
                 bar.set_message(text);
             }
@@ -147,6 +173,9 @@ impl Progress {
     }
 
     fn started(&self, state: &mut State, plan: &PlanSummary) {
+        if let Teller::Log = self.teller {
+            display::open_log();
+        }
         self.end_work(state);
         state.total_steps = plan.total_steps;
         state.planned = match plan.peak_device_bytes {
@@ -168,7 +197,7 @@ impl Progress {
         let last = step.step >= total;
         if let Some(bar) = &state.steps {
             let percent = 100 * step.step / total.max(1);
-            bar.set_prefix(self.named(&format!("{percent} %  {} left", text::clock(left))));
+            bar.set_prefix(self.with_name(&format!("{percent} %  {} left", text::clock(left))));
             bar.set_position(step.step);
             bar.set_message(text::step_beside_bar(
                 step,
@@ -238,7 +267,7 @@ impl Observer for Progress {
                     format!("{done}/{total} tensors")
                 });
             }
-            Event::EvalProgress { done, total } if self.terminal => {
+            Event::EvalProgress { done, total } if self.draws() => {
                 self.work(state, "evaluating", [done, total], |_| {
                     format!("{done}/{total}")
                 });
@@ -258,7 +287,7 @@ pub struct Warnings;
 impl Observer for Warnings {
     fn observe(&self, event: &Event<'_>) {
         if let Event::Warning(text) = event {
-            eprintln!("warning: {text}");
+            display::show(&format!("warning: {text}"));
         }
     }
 }

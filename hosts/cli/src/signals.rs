@@ -1,14 +1,18 @@
-//! Ctrl-C and termination: the first asks the run to stop and save, the second ends it at once.
+//! Signals -> requests to the run. Ctrl-C and termination: the first asks it to stop and save, the second ends it at once. A
+//! terminal or a connection that is closed asks the same, however often. SIGUSR1 asks for a checkpoint.
+#![allow(unsafe_code)] // What a signal does by now, and a handler that counts.
 
 use std::io;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use espalier_trainer::stop::StopFlag;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
-use signal_hook::flag;
+use libc::c_int;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
+use signal_hook::{flag, low_level};
 
-/// Lets both signals set `stop` to their number. A write beyond the limit of a file's size fails as
+/// Lets signals ask `stop` for what they ask for. A write beyond the limit of a file's size fails as
 /// on a full disk, and does not end the process.
 pub fn watch(stop: &StopFlag) -> io::Result<()> {
     let seen_before = Arc::new(AtomicBool::new(false));
@@ -18,9 +22,28 @@ pub fn watch(stop: &StopFlag) -> io::Result<()> {
         flag::register(signal, Arc::clone(&seen_before))?;
         flag::register_usize(signal, stop.cell(), signal.unsigned_abs() as usize)?;
     }
+    // A closed terminal sends several: one from the system, one from the shell. Under nohup it sends none that count.
+    if !is_ignored(SIGHUP)? {
+        flag::register_usize(SIGHUP, stop.cell(), SIGHUP.unsigned_abs() as usize)?;
+    }
+    let asked = stop.clone();
+    // SAFETY: the handler adds to an atomic number, which is safe in handlers.
+    unsafe { low_level::register(SIGUSR1, move || asked.request_save())? };
     // The handler does nothing of use: that there is one lets the write return its error.
     flag::register(SIGXFSZ, Arc::default())?;
     Ok(())
+}
+
+/// Whether whoever started the process wants it to ignore `signal`.
+fn is_ignored(signal: c_int) -> io::Result<bool> {
+    // SAFETY: the struct is plain data, and zeros are a valid value of it; the call fills it and changes nothing.
+    unsafe {
+        let mut found: libc::sigaction = std::mem::zeroed();
+        match libc::sigaction(signal, ptr::null(), &mut found) {
+            0 => Ok(found.sa_sigaction == libc::SIG_IGN),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -28,11 +51,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_signal_asks_to_stop_and_leaves_the_process_alive() {
+    fn signals_ask_to_stop_or_to_save_and_leave_the_process_alive() {
         let stop = StopFlag::new();
         watch(&stop).expect("handlers can be set");
-        assert_eq!(stop.requested(), None);
-        signal_hook::low_level::raise(SIGTERM).expect("a process may signal itself");
+        assert_eq!((stop.requested(), stop.saves_requested()), (None, 0));
+        let raise = |signal| low_level::raise(signal).expect("a process may signal itself");
+        raise(SIGUSR1);
+        raise(SIGUSR1);
+        assert_eq!((stop.requested(), stop.saves_requested()), (None, 2));
+        for _ in 0..3 {
+            raise(SIGHUP);
+            assert_eq!(stop.requested(), Some(SIGHUP));
+        }
+        raise(SIGTERM);
         assert_eq!(stop.requested(), Some(SIGTERM));
     }
 }

@@ -1,12 +1,14 @@
 //! What every long command does: it stops when it is asked to, and shows how far it is.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use espalier_trainer::call_watch;
 use espalier_trainer::error::Error;
-use espalier_trainer::observer::{Observer, Unobserved};
+use espalier_trainer::observer::{All, Observer, Unobserved};
 use espalier_trainer::stop::StopFlag;
-use indicatif::MultiProgress;
 
+use crate::display;
 use crate::progress::{Progress, Warnings};
 use crate::signals;
 
@@ -31,21 +33,26 @@ impl Showing {
     }
 }
 
-/// Runs `work` under a flag that signals set, with as much of its progress on `bars` as `shown` says. The bars are gone when
-/// it returns.
+/// Runs `work` under a flag that signals set, with as much of its progress on standard error as `shown` says, and all of it in
+/// the log of the output directory `log`, where it has one. The bars are gone when it returns.
 pub fn watched<T>(
     shown: Showing,
-    bars: &MultiProgress,
+    log: Option<&Path>,
     work: impl FnOnce(&dyn Observer, &StopFlag) -> Result<T, Error>,
 ) -> Result<T> {
     let stop = StopFlag::new();
     signals::watch(&stop).context("cannot watch for signals")?;
     call_watch::heed(&stop);
-    let progress = Progress::new(bars);
-    let observer: &dyn Observer = match shown {
+    if let Some(out) = log {
+        display::await_log(out);
+    }
+    let kept = log.map(|_| Progress::kept());
+    let kept = kept.as_ref().map(|kept| kept as &dyn Observer);
+    let progress = Progress::shown();
+    let shown: &dyn Observer = match shown {
         Showing::Progress => &progress,
         Showing::Warnings => &Warnings,
         Showing::Nothing => &Unobserved,
     };
-    Ok(work(observer, &stop)?)
+    Ok(work(&All(&[shown, kept.unwrap_or(&Unobserved)]), &stop)?)
 }

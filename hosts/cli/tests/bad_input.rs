@@ -77,7 +77,8 @@ fn a_damaged_weight_file_is_named_and_leaves_the_output_free() {
     // The same output directory takes the run once the checkpoint is whole.
     place.model("whole");
     place.train("whole", "--plugins lora --out out").succeeded();
-    let left = "adapter metrics.jsonl report.html report.json run.json tensorboard";
+    let left =
+        "adapter checkpoints log.txt metrics.jsonl report.html report.json run.json tensorboard";
     assert_eq!(place.names("out"), left);
 }
 
@@ -309,7 +310,7 @@ fn numbers_that_run_away_stop_the_run_and_are_traced_to_a_step_and_a_tensor() {
         "step 2: | at `model.layers.0 | lower optim.learning_rate",
     );
     // The steps before stay on record, and no adapter of broken numbers is written.
-    let left = "metrics.jsonl report.html report.json run.json tensorboard";
+    let left = "log.txt metrics.jsonl report.html report.json run.json tensorboard";
     assert_eq!(place.names("fast"), left);
     assert_eq!(place.read("fast/metrics.jsonl").lines().count(), 1);
 
@@ -321,7 +322,7 @@ fn numbers_that_run_away_stop_the_run_and_are_traced_to_a_step_and_a_tensor() {
     });
     let outcome = place.train("huge", "--plugins lora --out far");
     outcome.refused("huge", 7, "step 1: | `model.layers.1 | is not finite");
-    let left = "metrics.jsonl report.html report.json run.json";
+    let left = "log.txt metrics.jsonl report.html report.json run.json";
     assert_eq!(place.names("far"), left);
 }
 
@@ -380,12 +381,15 @@ fn an_output_directory_that_holds_something_stays_as_it_is() {
 fn an_adapter_of_another_model_is_refused() {
     let place = Place::new();
     place.model("model");
-    for adapter in ["rank", "name", "nan", "kind", "empty"] {
+    for adapter in ["rank", "name", "nan", "kind", "targets", "empty"] {
         copy_directory("adapter_init", &place.path(adapter));
     }
     place.edit("rank/adapter_config.json", |config| config["r"] = json!(4));
     place.edit("kind/adapter_config.json", |config| {
         config["peft_type"] = json!("VERA")
+    });
+    place.edit("targets/adapter_config.json", |config| {
+        config["target_modules"] = json!(null)
     });
     let weights = |name: &str| place.path(name).join("adapter_model.safetensors");
     Weights::edit(&weights("name"), |w| {
@@ -410,6 +414,12 @@ fn an_adapter_of_another_model_is_refused() {
             "q_proj.lora_A.weight`: element 0 is not a finite number",
         ),
         ("kind", 5, "peft_type `VERA` | known: LORA"),
+        // The file is at fault, and not the plugin that reads it.
+        (
+            "targets",
+            4,
+            "targets: adapter_config.json: `target_modules` is missing",
+        ),
         ("empty", 4, "empty has no adapter_model.safetensors"),
     ] {
         let outcome = place.train("model", &format!("--adapter {adapter} --out out"));
@@ -467,4 +477,37 @@ fn wait_for_steps(child: &mut Child, metrics: &Path) {
         );
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+#[test]
+fn numbers_beyond_what_holds_them_are_named_with_their_bounds() {
+    let place = Place::new();
+    place.model("model");
+    let seed = "--set run.seed=18446744073709551615 --out out";
+    let words = "a whole number from -9223372036854775808 to 9223372036854775807, found 18446744073709551615";
+    place.train("model", seed).refused(seed, 2, words);
+    let split = "--set data.eval_split=0.9 --out out";
+    place
+        .train("model", split)
+        .refused(split, 3, "expected at least one row on each side");
+    for (key, value) in [
+        ("rope_theta", json!(1e-300)),
+        ("rope_scaling", json!({"type": "linear", "factor": 1e-300})),
+    ] {
+        let model = key.replace("rope_", "");
+        place.model(&model);
+        place.edit(&format!("{model}/config.json"), |config| {
+            config
+                .as_object_mut()
+                .expect("an object")
+                .shift_remove("rope_parameters");
+            config[key] = value;
+        });
+        let words =
+            format!("{model}: config.json: `rope_theta` | expected angular steps that f32 holds");
+        place
+            .train(&model, "--plugins lora --out out")
+            .refused(key, 4, &words);
+    }
+    assert_eq!(place.names("out"), "");
 }

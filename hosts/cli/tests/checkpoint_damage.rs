@@ -1,6 +1,6 @@
 //! A checkpoint with any byte changed, any file missing, cut or added: refused by name, never taken.
 
-mod training;
+use espalier_torture::training;
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! A comparison's runs are those of `host train`, whatever the schedule and whatever stops it; what cannot be compared is
 //! refused in words.
 
-mod training;
+use espalier_torture::training;
 
 use std::fs;
 use std::path::Path;
@@ -263,6 +263,88 @@ fn nothing_is_trained_where_only_the_bases_are_measured() {
             base_of(&training, "whole", arm)
         );
     }
+}
+
+/// Arms that training does not change differ in what packing did to them, and in nothing else: the text says what the
+/// table says.
+#[test]
+fn the_printed_text_says_what_the_printed_table_says() {
+    let training = training("");
+    let mut rows = String::new();
+    for row in 0..40 {
+        let words =
+            (0..24).map(|at| ["river", "house", "walks", "under", "old"][(row * at + at) % 5]);
+        let text = words.collect::<Vec<_>>().join(" ");
+        rows += &format!("{{\"text\": \"{text}\"}}\n");
+    }
+    fs::write(training.path("a.jsonl"), rows).expect("written");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny-trained");
+    let printed = |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+        command
+            .current_dir(training.folder.path())
+            .args(["compare", "--quiet", "--model"]);
+        command
+            .arg(&model)
+            .args("--data a.jsonl --set data.max_seq_len=64".split(' '));
+        let output = command
+            .args(line.split(' '))
+            .output()
+            .expect("the host starts");
+        assert!(output.status.success(), "{line}: {}", last_line(&output));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let trained = printed(
+        "--plugins lora --arms nf4,int8 --set data.eval_split=8 --set run.max_steps=2 \
+         --set optim.learning_rate=1e-15 --set adapter.lora.rank=2 --out trained",
+    );
+    assert_consistent(&trained);
+    assert!(!trained.contains("judged at once"), "{trained}");
+    let measured = printed(
+        "--arms nf4:block_size=64,nf4:block_size=512 --set data.eval_split=20 --eval-only --out bases",
+    );
+    assert_consistent(&measured);
+    assert!(
+        measured.contains("the lowest divergence from the dense base"),
+        "{measured}"
+    );
+    let base = json(&training.path("bases/arms/nf4-block_size=512/base.json"));
+    let documents = base["divergence"]["documents"].as_array().map(Vec::len);
+    assert_eq!((documents, base["vocab"].as_u64()), (Some(20), Some(512)));
+    let alone =
+        printed("--arms nf4,int8 --no-dense --set data.eval_split=20 --eval-only --out alone");
+    assert!(alone.contains("No winner without a dense arm."), "{alone}");
+}
+
+/// A headline names a winner exactly where the table does.
+fn assert_consistent(printed: &str) {
+    let lines = printed
+        .lines()
+        .skip(1)
+        .take_while(|line| !line.starts_with("llama/"));
+    let with = |verdict: &str| {
+        let cells = lines.clone().map(|line| {
+            let cells = line.split("  ").map(str::trim);
+            cells.filter(|cell| !cell.is_empty()).take(2).collect()
+        });
+        cells
+            .filter(|cells: &Vec<&str>| cells.last() == Some(&verdict))
+            .collect::<Vec<_>>()
+    };
+    let [best, worse, untold] = ["best", "worse", "not told apart"].map(with);
+    let is_headed =
+        printed.contains(" is best.") || printed.contains(" is closest to the dense base.");
+    assert_eq!(is_headed, best.len() == 1, "{printed}");
+    assert_eq!(
+        printed.contains("No difference was found."),
+        best.is_empty() && worse.is_empty(),
+        "{printed}"
+    );
+    assert_eq!(
+        printed.contains(" cannot be told from "),
+        !worse.is_empty() && !untold.is_empty(),
+        "{printed}"
+    );
 }
 
 #[test]

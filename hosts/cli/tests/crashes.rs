@@ -2,27 +2,18 @@
 //! ends as if nothing had happened.
 #![cfg(target_os = "linux")]
 
-mod training;
+use espalier_torture::training;
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use espalier_torture::built::faults;
 use espalier_trainer::checkpoint::{Checkpoints, ResumeFrom};
 use training::{Trained, Training, last_line, names, refused, trained};
-
-/// The library that makes calls fail, which `cargo test` builds with the host.
-fn library() -> PathBuf {
-    let release = Path::new(env!("CARGO_BIN_EXE_host")).parent();
-    let release = release.expect("the target directory");
-    let name = "libespalier_faults.so";
-    let mut built = [release.join("deps").join(name), release.join(name)].into_iter();
-    let built = built.find(|path| path.is_file());
-    built.unwrap_or_else(|| panic!("{name} is missing: `cargo test` builds it"))
-}
 
 /// A run of five steps that keeps two checkpoints, so that the second save is followed by the third,
 /// which removes the first.
@@ -39,7 +30,7 @@ impl Crashes {
         let more = "--plugins lora --set adapter.lora.dropout=0.1 --set run.keep_last=1 \
                     --set run.max_steps=5";
         let training = Training::new(more);
-        let library = library();
+        let library = faults();
         let log = training.path("calls");
         let counted = Crashes {
             whole: training.succeed("whole", ""),
@@ -113,7 +104,7 @@ impl Crashes {
         let path = self.training.path(out);
         assert!(trained(&path) == self.whole, "{case}: other bits");
         assert_eq!(names(&path), names(&self.training.path("whole")), "{case}");
-        assert_eq!(names(&path.join("checkpoints")), ["step-4"], "{case}");
+        assert_eq!(names(&path.join("checkpoints")), ["step-5"], "{case}");
         fs::remove_dir_all(path).expect("removed");
     }
 }
@@ -217,6 +208,32 @@ fn every_call_of_a_save_may_fail_once() {
         "{failed} of {} failures ended the run",
         cases.len()
     );
+}
+
+#[test]
+fn a_file_system_that_becomes_read_only_ends_the_run_as_a_full_disk_does() {
+    let crashes = Crashes::new();
+    let of = |name: &str| {
+        let has = |call: &String| call.contains(name);
+        crashes.calls.iter().position(has).expect("a call") + 1
+    };
+    // In a step, in a save and at the end.
+    for call in [
+        of("step-2.partial") - 1,
+        of("step-4.partial") + 5,
+        of("adapter.partial") + 3,
+    ] {
+        let (out, case) = (format!("erofs-{call}"), &crashes.calls[call - 1]);
+        let output = crashes.failing(&out, call, "readonly");
+        refused(&output, 8, "has become read-only | --resume", case);
+        crashes.all_whole(&out, 0, case);
+        // The lock could not be removed; nobody holds it.
+        crashes.goes_on(&out, case);
+    }
+    // One that was so from the beginning is another place to choose.
+    let output = crashes.failing("never", 1, "readonly");
+    let line = refused(&output, 2, "never | choose another", "from the beginning");
+    assert!(!line.contains("--resume"), "{line}");
 }
 
 /// The limit on the size of a file, which a shell sets, stands for a full disk without root's help.

@@ -2,7 +2,7 @@
 #![cfg(feature = "embedded")]
 
 mod place;
-mod training;
+use espalier_torture::training;
 
 use std::fs;
 use std::process::{Command, Output};

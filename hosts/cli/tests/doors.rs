@@ -1,8 +1,8 @@
 //! The same run through both doors: plugins linked into the host, and the same plugins as libraries.
 #![cfg(feature = "embedded")]
 
-mod built;
-mod training;
+use espalier_torture::built;
+use espalier_torture::training;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
 //! Runs and comparisons that version 0.1.0 left: this program goes on with them to the same bits, and reads them.
 // Their plugins were linked: a library in the place of one is another plugin.
+#![allow(clippy::print_stdout)] // Figures, for whoever looks.
 #![cfg(feature = "embedded")]
 
-mod training;
+use espalier_torture::training;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -216,6 +217,39 @@ fn a_finished_run_of_then_is_left_alone_reported_and_generates_what_it_did() {
     assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
     let said = String::from_utf8(output.stdout).expect("text");
     assert_eq!(Json::from(said), earlier.expected["generated"]);
+}
+
+/// It kept no hashes of what it wrote, and no checkpoint.
+#[test]
+fn a_finished_run_of_then_is_taken_with_a_note_and_a_damaged_one_is_not() {
+    let earlier = Earlier::of("finished");
+    let loud = |earlier: &Earlier| {
+        let mut command = earlier.host(&earlier.command);
+        command.args(earlier.words.iter().filter(|word| *word != "--quiet"));
+        command.args(["--out", "out", "--resume"]);
+        command.output().expect("the host starts")
+    };
+    let output = loud(&earlier);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("out/adapter: its run kept no hashes"),
+        "{said}"
+    );
+    let weights = earlier.path("out/adapter/adapter_model.safetensors");
+    let whole = fs::read(&weights).expect("weights");
+    for bytes in [&whole[..whole.len() - 1], &whole[..5], &[]] {
+        fs::write(&weights, bytes).expect("written");
+        let words = "out is not as its run left it: adapter: it cannot be read | another --out";
+        refused(&loud(&earlier), 4, words, "cut");
+    }
+    fs::remove_file(&weights).expect("removed");
+    refused(
+        &loud(&earlier),
+        4,
+        "adapter_model.safetensors | another --out",
+        "removed",
+    );
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Ranks that are killed, stop, panic or hang: all others end in time with exit code 6 and say which rank was lost, in which
 //! step and call; going on gives what never having stopped would have given. `cargo xtask kills` does it sixty times.
+#![allow(clippy::print_stdout)] // Figures, for whoever looks.
 #![cfg(feature = "embedded")]
 
-mod built;
-mod training;
-mod victims;
+use espalier_torture::built;
+use espalier_torture::training;
+use espalier_torture::victims;
 
 use std::path::Path;
 use std::process::Command;
@@ -46,7 +47,7 @@ fn survivors_of_a_killed_or_stopped_process_end_in_time_and_the_run_goes_on() {
         let victim = (round + round / RANKS) % RANKS;
         let signal = ["-KILL", "-STOP", "-KILL"][round as usize % 3];
         let case = format!("round {round}: {signal} to rank {victim}");
-        let mut company = start(&training, &out, "");
+        let mut company = Company::of(RANKS, &training, &out, "");
         let step = 2 + 2 * (round * 7 % 5);
         company.await_file(&training.path(&out).join(format!("checkpoints/step-{step}")));
         thread::sleep(Duration::from_millis(u64::from(round * 37 % 100)));
@@ -131,19 +132,9 @@ fn a_thread_that_panics_or_hangs_ends_its_process_in_time() {
     }
 }
 
-fn start(training: &Training, out: &str, more: &str) -> Company {
-    let codes = training.path(&format!("codes-{out}-{}", more.len()));
-    Company::start(
-        RANKS,
-        &training.command(out, more),
-        &training.path(out),
-        &codes,
-    )
-}
-
 /// The run in processes, to its end.
 fn to_the_end(training: &Training, out: &str, more: &str) -> (String, Trained) {
-    let company = start(training, out, more);
+    let company = Company::of(RANKS, training, out, more);
     let (output, codes) = company.end();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{out} {more}: {codes:?}: {said}");

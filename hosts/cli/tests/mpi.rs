@@ -1,7 +1,7 @@
 //! Processes that mpirun starts train as threads of one process do, to the bit; on one machine, and on two hosts.
 
 mod hosts;
-mod training;
+use espalier_torture::training;
 
 use std::process::{Command, Output};
 

@@ -3,7 +3,7 @@
 
 mod place;
 mod plugin_crate;
-mod training;
+use espalier_torture::training;
 
 use std::collections::BTreeMap;
 use std::fs;

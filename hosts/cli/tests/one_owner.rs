@@ -1,6 +1,6 @@
 //! Many runs at one output directory: one wins, and a dead one holds nobody up.
 
-mod training;
+use espalier_torture::training;
 
 use std::process::Stdio;
 

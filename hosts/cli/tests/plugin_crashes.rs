@@ -1,9 +1,11 @@
 //! Plugins that take the process down in the middle of a run -> the last line, and what a resumed run makes of it.
 
-mod training;
+use espalier_torture::training;
 
 use std::fs;
-use std::process::Output;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use espalier_samples::{faulty, put};
 use training::{Training, last_line};
@@ -103,6 +105,124 @@ fn a_run_goes_on_from_its_checkpoint_after_a_crash_on_a_worker_thread() {
         let trained = |out: &str| training::trained(&crash.training.path(out));
         assert!(trained("out") == trained("whole"), "{fault}: other bits");
     }
+}
+
+/// The trace of a crash's line: each frame's module, its build id and its address; nothing where frames are left out.
+fn frames(line: &str) -> Vec<Option<(String, String, u64)>> {
+    let (_, trace) = line.split_once("; trace: ").expect("a trace");
+    let mut frames = Vec::new();
+    for word in trace
+        .split_whitespace()
+        .filter(|word| !word.ends_with("more..."))
+    {
+        let Some((module, addresses)) = word.split_once("+0x") else {
+            frames.push(None);
+            continue;
+        };
+        let (name, id) = module.split_once('[').unwrap_or((module, ""));
+        for address in addresses.split(",+0x") {
+            let address = u64::from_str_radix(address, 16).expect("an address");
+            let id = id.trim_end_matches(']').to_owned();
+            frames.push(Some((name.to_owned(), id, address)));
+        }
+    }
+    frames
+}
+
+/// The function of an address in a file.
+fn function(file: &Path, address: u64) -> String {
+    let mut command = Command::new("addr2line");
+    command.args(["-f", "-C", "-e"]).arg(file);
+    let output = command.arg(format!("{address:#x}")).output();
+    let said = output.expect("addr2line starts: install binutils").stdout;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    said.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_stack_overflow_on_a_worker_thread_tells_both_ends_of_its_stack() {
+    // All that ranks do, loading included, they do on threads of their own.
+    let crash = Crash::new("decode:overflow", "faulty,lora,ddp");
+    let output = crash.run("out", 5, "--ranks 2");
+    blamed(&output, "faulty", "signal 11 (SIGSEGV)", "decode");
+    let line = last_line(&output);
+    let frames = frames(&line);
+    let gap = frames
+        .iter()
+        .position(Option::is_none)
+        .expect("frames are left out");
+    assert_eq!((gap, frames.len()), (16, 33), "{line}");
+    let library = crash.training.path("plugins/libcase.so");
+    let host = Path::new(env!("CARGO_BIN_EXE_host"));
+    let ids = |file: &Path| {
+        let output = Command::new("readelf").arg("-n").arg(file).output();
+        let said = output.expect("readelf starts: install binutils").stdout;
+        String::from_utf8_lossy(&said).into_owned()
+    };
+    let (of_library, of_host) = (ids(&library), ids(host));
+    for frame in frames[..gap].iter().flatten() {
+        let (name, id, address) = frame;
+        assert_eq!(name, "libcase.so", "{line}");
+        assert!(
+            !id.is_empty() && of_library.contains(id.as_str()),
+            "{id}: {of_library}"
+        );
+        let function = function(&library, address - 1);
+        assert!(
+            function.contains("deeper"),
+            "{function} of {address:#x}: {line}"
+        );
+    }
+    // At the other end the host called the plugin, on a thread of its own.
+    let outer = frames[gap + 1..].iter().flatten();
+    let of_the_host: Vec<String> = outer
+        .filter(|(name, id, _)| name == "host" && of_host.contains(id.as_str()))
+        .map(|(.., address)| function(host, address - 1))
+        .collect();
+    assert!(of_the_host.len() > 3, "{line}");
+    // Where the standard library begins a thread; which of its functions are inlined there differs.
+    let begins = ["thread", "__rust_begin_short_backtrace"];
+    let mut names = of_the_host.iter();
+    let thread = names.any(|name| begins.iter().any(|begin| name.contains(begin)));
+    assert!(thread, "{of_the_host:?}: {line}");
+}
+
+#[test]
+fn a_stack_that_cannot_be_walked_costs_the_trace_alone() {
+    let crash = Crash::new("encode:lost-stack", "faulty,lora");
+    let output = crash.run("out", 1, "");
+    blamed(&output, "faulty", "signal 11 (SIGSEGV)", "encode");
+    let frames = frames(&last_line(&output));
+    let (name, ..) = frames[0].as_ref().expect("where it was");
+    assert_eq!(name, "libcase.so", "{frames:?}");
+    assert!(frames.len() < 16, "{frames:?}");
+}
+
+#[test]
+fn a_crash_outside_of_plugins_ends_by_its_signal_with_a_trace() {
+    let training = Training::new("--plugins lora --set run.epochs=4000");
+    let mut run = training.command("out", "");
+    let run = run.stderr(Stdio::piped()).stdout(Stdio::null()).spawn();
+    let mut run = run.expect("the host starts");
+    while !training.path("out/checkpoints/step-2").exists() {
+        assert!(run.try_wait().expect("ours").is_none(), "it ended");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // Its first thread waits or works: wherever it is, it is told.
+    let mut kill = Command::new("kill");
+    let sent = kill.args(["-SEGV", &run.id().to_string()]).status();
+    assert!(sent.expect("kill starts").success());
+    let output = run.wait_with_output().expect("ours");
+    let line = last_line(&output);
+    assert_eq!(output.status.signal(), Some(11), "{line}");
+    assert!(line.contains("signal 11 (SIGSEGV)"), "{line}");
+    let frames = frames(&line);
+    assert!(frames.len() > 4, "{line}");
+    let host = Path::new(env!("CARGO_BIN_EXE_host"));
+    let named = frames.iter().flatten().filter(|(name, ..)| name == "host");
+    let functions: Vec<String> = named.map(|(.., at)| function(host, at - 1)).collect();
+    let has_main = functions.iter().any(|name| name.contains("main"));
+    assert!(has_main, "{functions:?}: {line}");
 }
 
 /// The number of a call of `decode` that lies in step number `step`: found by halving, from how far the run comes.

@@ -1,9 +1,9 @@
 //! Libraries that are no plugin, or at fault when they are opened or made -> what the program makes of them.
 
-mod training;
+use espalier_torture::training;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -245,6 +245,41 @@ fn a_mended_or_retried_library_leaves_quarantine() {
 }
 
 /// A library built against an interface whose table is laid out otherwise.
+#[test]
+fn what_differs_in_a_layout_has_one_file_that_is_not_in_the_temporary_folder() {
+    let place = Place::new();
+    place.put("plugins", "other", &of_another_layout());
+    fs::create_dir(place.path("tmp")).expect("a folder");
+    let mut told = None;
+    for more in ["", "", "--set run.seed=1"] {
+        let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
+        host.env("XDG_DATA_HOME", place.path("data"))
+            .env("TMPDIR", place.path("tmp"));
+        host.current_dir(place.0.path());
+        let words =
+            "generate --threads 1 --plugins linear4 --prompt a --max-tokens 1 --plugin-dir plugins";
+        host.args(words.split_whitespace())
+            .args(more.split_whitespace());
+        host.arg("--model").arg(golden());
+        let output = host.output().expect("the host starts");
+        let line = refused(&output, 5, "differences between | layout-", more);
+        let path = line
+            .split_whitespace()
+            .find(|word| word.contains("layout-"));
+        let path = path
+            .expect("a path")
+            .trim_end_matches([';', ')', ','])
+            .to_owned();
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert!(text.len() > line.len(), "{text}");
+        assert!(*told.get_or_insert(path.clone()) == path, "{path}");
+    }
+    assert_eq!(training::names(&place.path("tmp")), [""; 0]);
+    let kept = training::names(&place.path("data/espalier"));
+    let layouts = kept.iter().filter(|name| name.starts_with("layout-"));
+    assert_eq!(layouts.count(), 1, "{kept:?}");
+}
+
 fn of_another_layout() -> Vec<u8> {
     let patch = Patch {
         file: "core/interface/src/abi/quantizer.rs",
@@ -351,22 +386,39 @@ fn names_that_stand_twice_are_told() {
 }
 
 #[test]
-fn a_library_that_anyone_may_write_needs_leave() {
+fn a_library_that_others_may_write_or_replace_needs_leave() {
     let place = Place::new();
     let file = place.put(
         "open",
         "linear4",
         &fs::read(library("linear4")).expect("just built"),
     );
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o777)).expect("our own file");
-    let words = "liblinear4.so | any user may write to it (mode 777) | chmod o-w | allow_world";
-    refused(
-        &place.names("open", "linear4", ""),
-        5,
-        words,
-        "world-writable",
-    );
+    let folder = place.path("open");
     let allowed = "--set run.allow_world_writable_plugins=true";
-    let output = place.names("open", "linear4", allowed);
+    let set = |path: &Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("our own");
+    };
+    let refuses = |words: &str| {
+        let words = format!("liblinear4.so | {words} | allow_world");
+        refused(&place.names("open", "linear4", ""), 5, &words, &words);
+        let output = place.names("open", "linear4", allowed);
+        assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+    };
+    set(&file, 0o777);
+    refuses("any user may write to it (mode 777) | chmod o-w");
+    set(&file, 0o755);
+    set(&folder, 0o777);
+    refuses("any user may write to its folder | /open (mode 777) | chmod o-w");
+    // As under /tmp.
+    set(&folder, 0o1777);
+    let output = place.names("open", "linear4", "");
     assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+    set(&folder, 0o755);
+    if fs::metadata(&file).expect("ours").uid() == 0 {
+        chown(&file, Some(7), None).expect("root may");
+        refuses("it belongs to user 7, expected user 0 or root | copy it to a folder of your own");
+        chown(&file, Some(0), Some(7)).expect("root may");
+        set(&file, 0o775);
+        refuses("members of group 7 may write to it (mode 775) | chmod g-w");
+    }
 }

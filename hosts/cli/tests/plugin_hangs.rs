@@ -1,8 +1,8 @@
 //! Plugins' calls that do not return -> what is said meanwhile, what signals do, and the end of the run at its limit.
 #![cfg(feature = "embedded")]
 
-mod built;
-mod training;
+use espalier_torture::built;
+use espalier_torture::training;
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,7 +1,7 @@
 //! Folders with libraries, broken ones too -> which library serves a run, which one stops it, and what is said of it.
 
-mod built;
-mod training;
+use espalier_torture::built;
+use espalier_torture::training;
 
 use std::fs;
 use std::path::PathBuf;

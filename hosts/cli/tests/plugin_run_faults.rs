@@ -2,8 +2,8 @@
 //! line that names component, file and callback, and its checkpoints whole.
 #![cfg(feature = "embedded")]
 
-mod built;
-mod training;
+use espalier_torture::built;
+use espalier_torture::training;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -132,7 +132,14 @@ fn a_panic_an_error_and_a_text_that_is_none_are_told_of_every_callback() {
         for (kind, words) in [
             ("panic", "panicked: CALLBACK was told to panic | report it"),
             ("error", "CALLBACK was told to fail | report it"),
-            ("bytes", "no \u{fffd}\u{fffd} text of CALLBACK | report it"),
+            (
+                "bytes",
+                "`no \\xff\\xfe text of CALLBACK` | is damaged or was built wrongly | report it",
+            ),
+            (
+                "zeros",
+                "`\\x02\\x00CALLBACK\\x00` | is damaged or was built wrongly | report it",
+            ),
         ] {
             faulty.refuses(&Case {
                 plugins,

@@ -1,9 +1,9 @@
 //! A plugin's call that hangs on one rank of several -> that rank ends with the plugin as its cause, the others without it.
 #![cfg(feature = "embedded")]
 
-mod built;
-mod training;
-mod victims;
+use espalier_torture::built;
+use espalier_torture::training;
+use espalier_torture::victims;
 
 use std::fs;
 use std::process::Command;

@@ -1,7 +1,8 @@
 //! What ranks hold: a model larger than their devices, of which the machine's memory has one copy, dense or packed, whether
 //! the ranks are threads or processes.
+#![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
-mod training;
+use espalier_torture::training;
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};

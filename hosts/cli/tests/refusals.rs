@@ -299,7 +299,7 @@ fn a_run_killed_while_it_loads_leaves_its_directory_to_the_next() {
             .env("FAULT_KIND", "kill");
         let killed = command.output().expect("it starts");
         assert_eq!(killed.status.signal(), Some(libc::SIGKILL), "{call}");
-        assert_eq!(place.names("out"), "run.lock", "{call}");
+        assert_eq!(place.names("out"), "log.txt run.lock", "{call}");
     }
     place.host(&words.join(" ")).succeeded();
 }

@@ -1,6 +1,6 @@
 //! A run that was stopped and goes on ends as one that never stopped, or says why it cannot.
 
-mod training;
+use espalier_torture::training;
 
 use std::fs;
 
@@ -86,7 +86,8 @@ fn what_changes_no_result_may_change_and_all_else_is_refused_by_name() {
         count += 1;
         let out = format!("again-{count}");
         training.unfinished("whole", &out);
-        (out, format!("--resume {more}"))
+        // Behind its last step a run has come to its end.
+        (out, format!("--resume=step-4 {more}"))
     };
     for allowed in [
         "--threads 2",
@@ -125,7 +126,7 @@ fn what_changes_no_result_may_change_and_all_else_is_refused_by_name() {
     let falling = "--set optim.schedule=linear";
     training.succeed("falling", falling);
     training.unfinished("falling", "fell");
-    let more = format!("--resume {falling} --set run.max_steps=6");
+    let more = format!("--resume=step-4 {falling} --set run.max_steps=6");
     training.refuse(
         "fell",
         &more,

@@ -1,6 +1,6 @@
 //! A run of many ranks saves what each of them keeps, and goes on from there at any number of ranks.
 
-mod training;
+use espalier_torture::training;
 
 use std::fs;
 

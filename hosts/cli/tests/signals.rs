@@ -1,13 +1,16 @@
-//! A signal ends a run after the step it is in: a checkpoint is saved, the exit code says so, and the run can go on.
+//! A signal ends a run after the step it is in: a checkpoint is saved, the exit code says so, and the run can go on. SIGUSR1
+//! saves one and ends nothing.
 
-mod training;
+use espalier_torture::training;
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use training::{Training, refused};
+use espalier_samples::{mpi_folder, mpirun};
+use training::{Training, names, refused, trained};
 
 /// Longest wait for a run's first steps on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -15,49 +18,72 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Steps of a run that is stopped after some of them: a second and more.
 const STEPS: usize = 1200;
 
-fn steps(training: &Training) -> usize {
-    let metrics = fs::read_to_string(training.path("out/metrics.jsonl"));
-    let steps = |text: String| {
-        text.lines()
-            .filter(|line| line.contains("grad_norm"))
-            .count()
-    };
-    metrics.map_or(0, steps)
+/// A run of so many steps, which saves nothing by itself.
+fn long(more: &str) -> Training {
+    Training::new(&format!(
+        "--set run.epochs={} --set run.save_every=100000 --set run.eval_every=500 {more}",
+        STEPS / 3
+    ))
+}
+
+fn steps(run: &Path) -> usize {
+    let metrics = fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
+    let lines = metrics.lines();
+    lines.filter(|line| line.contains("grad_norm")).count()
+}
+
+/// The run, once it has done two steps in `directory`.
+fn under_way(mut command: Command, directory: &Path) -> Child {
+    let run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut run = run.expect("the program was built");
+    await_of(&mut run, "two steps", || steps(directory) >= 2);
+    run
+}
+
+/// Waits until `what` of the run has come.
+fn await_of(run: &mut Child, what: &str, has_come: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !has_come() {
+        let ended = run.try_wait().expect("it was started here");
+        assert!(ended.is_none(), "before {what} it ended: {ended:?}");
+        assert!(begin.elapsed() < PATIENCE, "no {what} in {PATIENCE:?}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+fn send(signal: &str, run: &Child) {
+    let sent = Command::new("kill")
+        .args([format!("-{signal}"), run.id().to_string()])
+        .status();
+    assert!(sent.expect("a shell's kill").success());
+}
+
+fn ended(run: Child) -> Output {
+    run.wait_with_output().expect("it was started here")
 }
 
 #[test]
 fn a_signal_ends_the_run_after_its_step_and_the_run_goes_on_to_the_same_bits() {
-    for (name, code) in [("INT", 130), ("TERM", 143)] {
-        let training = Training::new(&format!(
-            "--plugins nf4,lora --set run.epochs={} --set run.save_every=100000 \
-             --set run.eval_every=500",
-            STEPS / 3
-        ));
-        let mut run = training.command("out", "");
-        let run = run.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-        let mut run = run.expect("the program was built");
-        let begin = Instant::now();
-        while steps(&training) < 2 {
-            let ended = run.try_wait().expect("it was started here");
-            assert!(ended.is_none(), "it ended by itself: {ended:?}");
-            assert!(begin.elapsed() < PATIENCE, "no step in {PATIENCE:?}");
-            sleep(Duration::from_millis(5));
-        }
+    for (name, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        let training = long("--plugins nf4,lora");
+        let run = under_way(training.command("out", ""), &training.path("out"));
         // Meanwhile the directory is taken, whatever is asked for.
         for more in ["", "--resume"] {
             training.refuse("out", more, 2, "is in use by process");
         }
-        let sent = Command::new("kill")
-            .args([format!("-{name}"), run.id().to_string()])
-            .status();
-        assert!(sent.expect("a shell's kill").success());
-        let output = run.wait_with_output().expect("it was started here");
-        let done = steps(&training);
+        send(name, &run);
+        let output = ended(run);
+        let done = steps(&training.path("out"));
         assert!(done < STEPS, "{name}: it had done all");
         let saved = format!("out/checkpoints/step-{done}");
         let words =
             format!("stopped by signal | after step {done} | go on with --resume | {saved}");
-        refused(&output, code, &words, name);
+        let line = refused(&output, code, &words, name);
+        let log = fs::read_to_string(training.path("out/log.txt")).expect("a log");
+        assert!(
+            log.lines().last().is_some_and(|last| last.ends_with(&line)),
+            "{log}"
+        );
         assert!(!training.path("out/adapter").exists(), "{name}");
         let went_on = training.succeed("out", "--resume");
         assert_eq!(went_on.metrics.len(), STEPS + 4, "{name}");
@@ -66,4 +92,135 @@ fn a_signal_ends_the_run_after_its_step_and_the_run_goes_on_to_the_same_bits() {
             "{name}: other bits"
         );
     }
+}
+
+/// A shell sends it again when it ends, and so does the system.
+#[test]
+fn a_connection_that_is_closed_twice_is_saved_all_the_same() {
+    let training = long("--plugins nf4,lora");
+    let run = under_way(training.command("out", ""), &training.path("out"));
+    for _ in 0..20 {
+        send("HUP", &run);
+    }
+    let words = "stopped by signal 1 | go on with --resume | out/checkpoints/step-";
+    refused(&ended(run), 129, words, "twice");
+}
+
+/// As `nohup` starts it.
+#[test]
+fn a_hangup_that_is_ignored_from_the_start_stays_ignored() {
+    let training = long("--plugins nf4,lora");
+    let run = training.command("out", "");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
+    shell.arg(run.get_program()).args(run.get_args());
+    shell.current_dir(training.folder.path());
+    let run = under_way(shell, &training.path("out"));
+    for _ in 0..3 {
+        send("HUP", &run);
+        sleep(Duration::from_millis(20));
+    }
+    let output = ended(run);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        training::last_line(&output)
+    );
+    assert_eq!(steps(&training.path("out")), STEPS);
+}
+
+/// The checkpoints in `run`, by the steps they stand behind.
+fn saved(run: &Path) -> Vec<usize> {
+    let names = names(&run.join("checkpoints"));
+    let step = |name: &String| name.strip_prefix("step-")?.parse().ok();
+    names.iter().filter_map(step).collect()
+}
+
+/// Has `command` save under SIGUSR1 in each of `runs` before it ends, and end as if nothing had been.
+fn saves_and_goes_on(training: &Training, command: Command, runs: &[PathBuf], more: &str) {
+    let last = runs.last().expect("a run");
+    let mut run = under_way(command, last);
+    send("USR1", &run);
+    for path in runs {
+        await_of(&mut run, "a checkpoint", || !saved(path).is_empty());
+    }
+    let output = ended(run);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{more}: {}",
+        training::last_line(&output)
+    );
+    let log = fs::read_to_string(training.path("out/log.txt")).expect("a log");
+    for path in runs {
+        let step = saved(path).into_iter().find(|&step| step < STEPS);
+        let step = step.unwrap_or_else(|| panic!("{more}: {:?}", saved(path)));
+        let told = format!(
+            "note: SIGUSR1 asks for a checkpoint: saved after step {step}, and the run goes on"
+        );
+        let told = log.lines().filter(|line| line.ends_with(&told)).count();
+        assert!(told >= 1, "{more}: {log}");
+    }
+}
+
+#[test]
+fn sigusr1_saves_a_checkpoint_and_the_run_goes_on() {
+    for more in ["--plugins nf4,lora", "--plugins nf4,lora,ddp --ranks 2"] {
+        let training = long(more);
+        let out = training.path("out");
+        saves_and_goes_on(&training, training.command("out", ""), &[out], more);
+        let whole = training.succeed("whole", "");
+        assert!(
+            trained(&training.path("out")) == whole,
+            "{more}: other bits"
+        );
+        // What it saved goes on to the same bits, too.
+        let [step, ..] = saved(&training.path("out"))[..] else {
+            panic!("it was there");
+        };
+        training.unfinished("out", "again");
+        let again = training.succeed("again", &format!("--resume=step-{step}"));
+        assert!(again == whole, "{more}: other bits from step {step}");
+    }
+}
+
+#[test]
+fn sigusr1_saves_every_run_of_a_comparison_that_is_under_way() {
+    let training = long("--plugins lora --arms nf4 --seeds 1 --schedule interleaved");
+    let runs = ["dense", "nf4"].map(|arm| training.path(&format!("out/arms/{arm}/seed-42")));
+    let command = training.command_of("compare", "out", "");
+    saves_and_goes_on(&training, command, &runs, "compare");
+}
+
+#[test]
+fn sigusr1_that_mpirun_passes_on_saves_what_all_processes_hold() {
+    let folder = mpi_folder();
+    let more = format!(
+        "--plugins nf4,lora,fsdp,mpi --plugin-dir {}",
+        folder.display()
+    );
+    let training = long(&more);
+    let command = mpirun(2, &training.command("out", ""));
+    saves_and_goes_on(&training, command, &[training.path("out")], "mpi");
+    let [step, ..] = saved(&training.path("out"))[..] else {
+        panic!("it was there");
+    };
+    let whole = trained(&training.path("out"));
+    training.unfinished("out", "again");
+    let mut again = mpirun(
+        2,
+        &training.command("again", &format!("--resume=step-{step}")),
+    );
+    let output = again.output().expect("mpirun starts");
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        training::last_line(&output)
+    );
+    assert!(
+        trained(&training.path("again")) == whole,
+        "other bits from step {step}"
+    );
 }

@@ -208,17 +208,56 @@ fn a_pipe_or_a_device_in_the_place_of_a_file_is_refused_by_kind_and_path() {
 }
 
 #[test]
-fn what_is_no_file_in_an_output_directory_is_replaced() {
+fn a_pipe_or_a_device_in_an_output_directory_is_refused_where_a_run_goes_on() {
+    let line = format!("{TRAIN} --model model --data rows.jsonl --set data.eval_split=1 --resume");
+    let files = [
+        "run.json",
+        "metrics.jsonl",
+        "run.lock",
+        "tensorboard/events.out.tfevents.0000000000.espalier",
+        "tensorboard/events.out.tfevents.0000000007.espalier",
+        "held_out/step-0.json",
+    ];
+    let place = Place::new();
+    place.model("model");
+    ended(&place, "whole", &line.replace(" --resume", "")).succeeded();
     for thing in [Thing::Pipe, Thing::Zero] {
-        for file in ["out/run.json", "out/metrics.jsonl"] {
-            let place = Place::new();
-            place.model("model");
-            fs::create_dir(place.path("out")).expect("created");
-            thing.stand_at(&place.path(file));
-            let line = format!("{TRAIN} --model model --data rows.jsonl --resume");
-            ended(&place, file, &line).succeeded();
-            let left = place.path(file).symlink_metadata().expect("a file");
-            assert!(left.is_file(), "{file}: {left:?}");
+        // One that is finished, one that is not, and one that has yet to begin.
+        for (without, code) in [
+            (&[][..], 4),
+            (&["adapter"], 4),
+            (&["adapter", "checkpoints"], 4),
+        ] {
+            for file in files {
+                let out = place.path("out");
+                let aside = place.path("aside");
+                copy_tree(&out, &aside);
+                for name in without {
+                    fs::remove_dir_all(out.join(name)).expect("removed");
+                }
+                thing.stand_at(&out.join(file));
+                let case = format!("{} as {file} without {without:?}", thing.found());
+                let words = format!("{file} | regular file | {}", thing.found());
+                ended(&place, &case, &line).refused(&case, code, &words);
+                let left = out.join(file).symlink_metadata().expect("it stands there");
+                assert!(!left.is_file(), "{case}");
+                fs::remove_dir_all(&out).expect("removed");
+                fs::rename(&aside, &out).expect("moved");
+            }
+        }
+    }
+    ended(&place, "whole again", &line).succeeded();
+}
+
+/// Copies a directory with all below it.
+fn copy_tree(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("created");
+    for entry in fs::read_dir(from).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let to = to.join(entry.file_name());
+        match entry.file_type().expect("a type").is_dir() {
+            true => copy_tree(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).expect("copied")),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `host swap` beside a running `host train`: what it prints, how it ends, and that the run goes on to the same bits.
 
-mod training;
+use espalier_torture::training;
 
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};

@@ -1,7 +1,7 @@
 //! Plugins of third parties through the program: they train, go on, are evaluated, generate and are merged.
 #![cfg(feature = "embedded")]
 
-mod training;
+use espalier_torture::training;
 
 use std::fs;
 use std::path::Path;

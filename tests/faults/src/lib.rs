@@ -1,22 +1,26 @@
 //! Preloaded into a program, makes one of its calls to the operating system fail: the one that the
-//! environment names (`plan.rs`). Every call is counted in the order in which the program makes them.
+//! environment names (`plan.rs`). Every call is counted in the order in which the program makes them, and what changes
+//! files can be recorded with its data (`record.rs`).
 //!
 //! The wrappers have the C library's names, so nothing may link this crate: it is preloaded.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 
 mod plan;
+mod planted;
+mod record;
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{DIR, iovec, mode_t, off64_t, size_t, ssize_t};
 use plan::{Verdict, is_on, judge};
+use record::{CREATES, Change, changed, in_order, moved};
 
 /// Defines a wrapper: the C library's function of that name, called where the verdict on it is to pass.
 macro_rules! wrapper {
     ($name:literal fn $function:ident($($argument:ident: $type:ty),*) -> $result:ty,
-     $fails:expr, $verdict:expr) => {
+     $fails:expr, $verdict:expr $(, then $change:expr)?) => {
         /// The C library's function, unless it is to fail.
         ///
         /// # Safety
@@ -33,8 +37,15 @@ macro_rules! wrapper {
                 false => Verdict::Pass,
             };
             match verdict {
-                // SAFETY: the caller's own arguments.
-                Verdict::Pass | Verdict::Short => unsafe { real($($argument),*) },
+                Verdict::Pass | Verdict::Short => {
+                    let _order = in_order();
+                    // SAFETY: the caller's own arguments.
+                    let result = unsafe { real($($argument),*) };
+                    $(if _order.is_some() && result != $fails {
+                        keeping_errno(|| $change(result));
+                    })?
+                    result
+                }
                 Verdict::Fail(errno) => fail(errno, $fails),
             }
         }
@@ -42,36 +53,142 @@ macro_rules! wrapper {
 }
 
 wrapper!(c"open" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int, -1,
-    |name| judge(name, text(path), flags & libc::O_CREAT != 0));
+    |name| judge(name, text(path), flags & libc::O_CREAT != 0),
+    then |file| opened(file, flags));
 wrapper!(c"open64" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int, -1,
-    |name| judge(name, text(path), flags & libc::O_CREAT != 0));
+    |name| judge(name, text(path), flags & libc::O_CREAT != 0),
+    then |file| opened(file, flags));
 wrapper!(c"openat64" fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
-    -1, |name| judge(name, &below(at, path), flags & libc::O_CREAT != 0));
+    -1, |name| judge(name, &below(at, path), flags & libc::O_CREAT != 0),
+    then |file| opened(file, flags));
 wrapper!(c"opendir" fn opendir(path: *const c_char) -> *mut DIR, std::ptr::null_mut(),
     |name| judge(name, text(path), false));
 wrapper!(c"mkdir" fn mkdir(path: *const c_char, mode: mode_t) -> c_int, -1,
-    |name| judge(name, text(path), true));
-wrapper!(c"rename" fn rename(from: *const c_char, to: *const c_char) -> c_int, -1,
-    |name| judge(name, text(from), false));
+    |name| judge(name, text(path), true),
+    then |_| changed(&Change::of(b"mkdir", &below(libc::AT_FDCWD, path))));
+wrapper!(c"link" fn link(from: *const c_char, to: *const c_char) -> c_int, -1,
+    |name| judge(name, text(to), true),
+    then |_| moved(b"link", &below(libc::AT_FDCWD, from), &below(libc::AT_FDCWD, to), 0));
+wrapper!(c"linkat" fn linkat(at: c_int, from: *const c_char, to_at: c_int, to: *const c_char,
+    flags: c_int) -> c_int, -1, |name| judge(name, &below(to_at, to), true),
+    then |_| moved(b"link", &below(at, from), &below(to_at, to), 0));
+wrapper!(c"symlink" fn symlink(content: *const c_char, path: *const c_char) -> c_int, -1,
+    |name| judge(name, text(path), true),
+    then |_| changed(&Change::of(b"unmodelled symlink", &below(libc::AT_FDCWD, path))));
+wrapper!(c"renameat" fn renameat(at: c_int, from: *const c_char, to_at: c_int, to: *const c_char)
+    -> c_int, -1, |name| judge(name, &below(at, from), false),
+    then |_| moved(b"rename", &below(at, from), &below(to_at, to), 0));
 wrapper!(c"renameat2" fn renameat2(at: c_int, from: *const c_char, to_at: c_int, to: *const c_char,
-    flags: c_uint) -> c_int, -1, |name| judge(name, &below(at, from), false));
+    flags: c_uint) -> c_int, -1, |name| judge(name, &below(at, from), false),
+    then |_| moved(b"rename", &below(at, from), &below(to_at, to), flags.into()));
 wrapper!(c"unlink" fn unlink(path: *const c_char) -> c_int, -1,
-    |name| judge(name, text(path), false));
+    |name| judge(name, text(path), false),
+    then |_| changed(&Change::of(b"unlink", &below(libc::AT_FDCWD, path))));
 wrapper!(c"unlinkat" fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int, -1,
-    |name| judge(name, &below(at, path), false));
+    |name| judge(name, &below(at, path), false),
+    then |_| changed(&Change::of(b"unlink", &below(at, path))));
 wrapper!(c"rmdir" fn rmdir(path: *const c_char) -> c_int, -1,
-    |name| judge(name, text(path), false));
-wrapper!(c"fsync" fn fsync(file: c_int) -> c_int, -1, |name| judge(name, &path_of(file), false));
+    |name| judge(name, text(path), false),
+    then |_| changed(&Change::of(b"unlink", &below(libc::AT_FDCWD, path))));
 wrapper!(c"fdatasync" fn fdatasync(file: c_int) -> c_int, -1,
-    |name| judge(name, &path_of(file), false));
+    |name| judge(name, &path_of(file), false),
+    then |_| changed(&Change::of(b"fsync", &path_of(file))));
 wrapper!(c"ftruncate64" fn ftruncate64(file: c_int, length: off64_t) -> c_int, -1,
-    |name| judge(name, &path_of(file), true));
+    |name| judge(name, &path_of(file), true),
+    then |_| changed(&Change { at: length, ..Change::of(b"truncate", &path_of(file)) }));
+wrapper!(c"fallocate64" fn fallocate64(file: c_int, mode: c_int, offset: off64_t, length: off64_t)
+    -> c_int, -1, |name| judge(name, &path_of(file), true),
+    then |_| changed(&Change { at: offset + length, ..Change::of(b"extend", &path_of(file)) }));
 wrapper!(c"read" fn read(file: c_int, bytes: *mut c_void, count: size_t) -> ssize_t, -1,
     |name| judge(name, &path_of(file), false));
 wrapper!(c"pread64" fn pread64(file: c_int, bytes: *mut c_void, count: size_t, offset: off64_t)
     -> ssize_t, -1, |name| judge(name, &up_to(file, count, offset), false));
+wrapper!(c"pwrite64" fn pwrite64(file: c_int, bytes: *const c_void, count: size_t, offset: off64_t)
+    -> ssize_t, -1, |name| judge(name, &path_of(file), true),
+    then |written| wrote(file, offset, written));
 wrapper!(c"writev" fn writev(file: c_int, parts: *const iovec, count: c_int) -> ssize_t, -1,
-    |name| judge(name, &path_of(file), true));
+    |name| judge(name, &path_of(file), true),
+    then |written| wrote_here(file, written));
+wrapper!(c"copy_file_range" fn copy_file_range(from: c_int, from_at: *mut off64_t, to: c_int,
+    to_at: *mut off64_t, length: size_t, flags: c_uint) -> ssize_t, -1,
+    |name| judge(name, &path_of(to), true),
+    then |written| copied(to, to_at, written));
+wrapper!(c"sendfile64" fn sendfile64(to: c_int, from: c_int, offset: *mut off64_t, count: size_t)
+    -> ssize_t, -1, |name| judge(name, &path_of(to), true),
+    then |written| wrote_here(to, written));
+wrapper!(c"mmap" fn mmap(start: *mut c_void, length: size_t, protection: c_int, flags: c_int,
+    file: c_int, offset: off64_t) -> *mut c_void, libc::MAP_FAILED, |_| Verdict::Pass,
+    then |_| mapped(file, protection, flags));
+wrapper!(c"mmap64" fn mmap64(start: *mut c_void, length: size_t, protection: c_int, flags: c_int,
+    file: c_int, offset: off64_t) -> *mut c_void, libc::MAP_FAILED, |_| Verdict::Pass,
+    then |_| mapped(file, protection, flags));
+
+/// As the others; a bug that the environment plants may hold a file's rename back until that of its directory.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
+    static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    type Real = unsafe extern "C" fn(*const c_char, *const c_char) -> c_int;
+    // SAFETY: the next definition of this name is the C library's, which has this type.
+    let real: Real = unsafe { std::mem::transmute(next(&REAL, c"rename")) };
+    if !is_on() {
+        // SAFETY: the caller's own arguments.
+        return unsafe { real(from, to) };
+    }
+    if let Verdict::Fail(errno) = judge(c"rename", text(from), false) {
+        return fail(errno, -1);
+    }
+    let order = in_order();
+    if planted::holds_back(text(from), text(to)) {
+        return 0;
+    }
+    // SAFETY: the caller's own arguments.
+    let result = unsafe { real(from, to) };
+    if result == 0 {
+        let (from, to) = (below(libc::AT_FDCWD, from), below(libc::AT_FDCWD, to));
+        if order.is_some() {
+            moved(b"rename", &from, &to, 0);
+        }
+        if let Some((from, to)) = planted::held_back(&from, &to) {
+            // SAFETY: both end in NUL.
+            unsafe { real(from.as_ptr(), to.as_ptr()) };
+            moved(b"rename", from.to_bytes(), to.to_bytes(), 0);
+        }
+    }
+    result
+}
+
+/// As the others; a bug that the environment plants may leave directories out.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fsync(file: c_int) -> c_int {
+    static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    // SAFETY: the next definition of this name is the C library's, which has this type.
+    let real: unsafe extern "C" fn(c_int) -> c_int =
+        unsafe { std::mem::transmute(next(&REAL, c"fsync")) };
+    if !is_on() {
+        // SAFETY: the caller's own argument.
+        return unsafe { real(file) };
+    }
+    let path = path_of(file);
+    if let Verdict::Fail(errno) = judge(c"fsync", &path, false) {
+        return fail(errno, -1);
+    }
+    if planted::leaves_unsynced(file) {
+        return 0;
+    }
+    let order = in_order();
+    // SAFETY: the caller's own argument.
+    let result = unsafe { real(file) };
+    if order.is_some() && result == 0 {
+        changed(&Change::of(b"fsync", &path));
+    }
+    result
+}
 
 /// As the others; a short write takes the first half.
 ///
@@ -87,13 +204,18 @@ pub unsafe extern "C" fn write(file: c_int, bytes: *const c_void, count: size_t)
         true => judge(c"write", &path_of(file), true),
         false => Verdict::Pass,
     };
-    match verdict {
-        // SAFETY: the caller's own arguments.
-        Verdict::Pass => unsafe { real(file, bytes, count) },
-        // SAFETY: the first bytes of the caller's own.
-        Verdict::Short => unsafe { real(file, bytes, count.div_ceil(2)) },
-        Verdict::Fail(errno) => fail(errno, -1),
+    let count = match verdict {
+        Verdict::Pass => count,
+        Verdict::Short => count.div_ceil(2),
+        Verdict::Fail(errno) => return fail(errno, -1),
+    };
+    let order = in_order();
+    // SAFETY: the caller's own bytes, or the first of them.
+    let written = unsafe { real(file, bytes, count) };
+    if order.is_some() && written > 0 {
+        keeping_errno(|| wrote_here(file, written));
     }
+    written
 }
 
 /// As the others; the file is closed even where that is said to have failed, as Linux does it.
@@ -130,6 +252,61 @@ fn next(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     real
 }
 
+/// Records that a file was created or emptied.
+fn opened(file: c_int, flags: c_int) {
+    if flags & CREATES != 0 {
+        changed(&Change {
+            at: flags.into(),
+            ..Change::of(b"open", &path_of(file))
+        });
+    }
+}
+
+/// Records `written` bytes that end where the file's position is.
+fn wrote_here(file: c_int, written: ssize_t) {
+    // SAFETY: it asks for the position and leaves it.
+    let end = unsafe { libc::lseek64(file, 0, libc::SEEK_CUR) };
+    if end >= 0 {
+        wrote(file, end - written as off64_t, written);
+    }
+}
+
+fn copied(to: c_int, to_at: *const off64_t, written: ssize_t) {
+    // SAFETY: the caller's own place, which the call has moved on, where there is one.
+    match unsafe { to_at.as_ref() } {
+        Some(end) => wrote(to, end - written as off64_t, written),
+        None => wrote_here(to, written),
+    }
+}
+
+/// Records `written` bytes at `offset`, as the file has them.
+fn wrote(file: c_int, offset: off64_t, written: ssize_t) {
+    let path = path_of(file);
+    if written > 0 && record::concerns(&path) {
+        let bytes = record::read_back(file, offset, written);
+        changed(&Change {
+            at: offset,
+            bytes: &bytes,
+            ..Change::of(b"write", &path)
+        });
+    }
+}
+
+fn mapped(file: c_int, protection: c_int, flags: c_int) {
+    let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
+    if file >= 0 && shared && protection & libc::PROT_WRITE != 0 {
+        changed(&Change::of(b"unmodelled mmap", &path_of(file)));
+    }
+}
+
+/// Does `work` behind a call whose errno its caller may still look at.
+fn keeping_errno(work: impl FnOnce()) {
+    // SAFETY: the address of this thread's own errno.
+    let errno = unsafe { *libc::__errno_location() };
+    work();
+    fail(errno, ());
+}
+
 fn fail<T>(errno: c_int, result: T) -> T {
     // SAFETY: the address of this thread's own errno.
     unsafe { *libc::__errno_location() = errno };
@@ -143,11 +320,16 @@ fn text<'a>(path: *const c_char) -> &'a [u8] {
 
 /// The path of an open file; empty where it has none.
 fn path_of(file: c_int) -> Vec<u8> {
-    let link = format!("/proc/self/fd/{file}\0");
+    let link = CString::new(format!("/proc/self/fd/{file}")).expect("no NUL");
+    path_at(&link)
+}
+
+/// Where a link leads.
+fn path_at(link: &CStr) -> Vec<u8> {
     let mut path = vec![0_u8; 4096];
     let (start, length) = (path.as_mut_ptr().cast(), path.len());
     // SAFETY: `link` ends in NUL, `path` has `length` bytes.
-    let found = unsafe { libc::readlink(link.as_ptr().cast(), start, length) };
+    let found = unsafe { libc::readlink(link.as_ptr(), start, length) };
     path.truncate(usize::try_from(found).unwrap_or(0));
     path
 }
@@ -165,6 +347,7 @@ fn below(at: c_int, path: *const c_char) -> Vec<u8> {
     let path = text(path);
     match path.first() {
         Some(b'/') => path.to_vec(),
+        _ if at == libc::AT_FDCWD => [path_at(c"/proc/self/cwd").as_slice(), b"/", path].concat(),
         _ => [path_of(at).as_slice(), b"/", path].concat(),
     }
 }

@@ -22,14 +22,28 @@ enum Fault {
     Errno(c_int),
     /// From that call on, whatever takes room fails.
     DiskFull,
+    /// From that call on, whatever changes anything fails.
+    ReadOnly,
     Short,
     /// The process is killed in its place.
     Kill,
 }
 
+/// What takes no room and is refused all the same where nothing may change.
+const CHANGES: [&[u8]; 6] = [
+    b"rename",
+    b"renameat",
+    b"renameat2",
+    b"unlink",
+    b"unlinkat",
+    b"rmdir",
+];
+
 struct Plan {
     /// Calls below this path count.
     prefix: Vec<u8>,
+    /// They count from the first whose path has this in it; empty where all count.
+    from: Vec<u8>,
     /// The number of the call, from 1; 0 lets all pass.
     call: u64,
     fault: Fault,
@@ -53,17 +67,24 @@ pub fn judge(name: &CStr, path: &[u8], takes_room: bool) -> Verdict {
     if !path.starts_with(&plan.prefix) {
         return Verdict::Pass;
     }
+    if CALLS.load(Ordering::SeqCst) == 0 && !contains(path, &plan.from) {
+        return Verdict::Pass;
+    }
     let number = CALLS.fetch_add(1, Ordering::SeqCst) + 1;
     plan.note(name, path);
     if plan.fault == Fault::DiskFull && plan.call != 0 && number >= plan.call && takes_room {
         return Verdict::Fail(libc::ENOSPC);
+    }
+    let changes = takes_room || CHANGES.contains(&name.to_bytes());
+    if plan.fault == Fault::ReadOnly && plan.call != 0 && number >= plan.call && changes {
+        return Verdict::Fail(libc::EROFS);
     }
     if number != plan.call {
         return Verdict::Pass;
     }
     match plan.fault {
         Fault::Errno(errno) => Verdict::Fail(errno),
-        Fault::DiskFull => Verdict::Pass,
+        Fault::DiskFull | Fault::ReadOnly => Verdict::Pass,
         Fault::Short => Verdict::Short,
         Fault::Kill => {
             // SAFETY: a process may end itself.
@@ -79,6 +100,9 @@ impl Plan {
         let prefix = std::env::var_os("FAULT_PREFIX")?.into_vec();
         let fault = match text("FAULT_KIND").as_deref() {
             Some("enospc") => Fault::Errno(libc::ENOSPC),
+            Some("erofs") => Fault::Errno(libc::EROFS),
+            Some("edquot") => Fault::Errno(libc::EDQUOT),
+            Some("readonly") => Fault::ReadOnly,
             Some("full") => Fault::DiskFull,
             Some("short") => Fault::Short,
             Some("kill") => Fault::Kill,
@@ -93,6 +117,9 @@ impl Plan {
         });
         Some(Plan {
             prefix,
+            from: std::env::var_os("FAULT_FROM")
+                .unwrap_or_default()
+                .into_vec(),
             call: text("FAULT_CALL").and_then(|n| n.parse().ok()).unwrap_or(0),
             fault,
             log,
@@ -106,6 +133,10 @@ impl Plan {
         // SAFETY: `line` has `length` bytes. The call below the wrappers is meant.
         unsafe { libc::syscall(libc::SYS_write, log, start, length) };
     }
+}
+
+fn contains(path: &[u8], part: &[u8]) -> bool {
+    part.is_empty() || path.windows(part.len()).any(|window| window == part)
 }
 
 fn plan() -> Option<&'static Plan> {

@@ -22,6 +22,10 @@ pub enum Facility {
     Python,
     /// The right to make network namespaces, and `ip`.
     NetworkNamespaces,
+    /// As root: `setpriv`, which gives up some of root's rights.
+    FewerRights,
+    /// `strace`, and the right to trace one's own programs.
+    Strace,
 }
 
 impl Facility {
@@ -30,15 +34,21 @@ impl Facility {
         match self {
             Facility::Python => "python3",
             Facility::NetworkNamespaces => "network-namespaces",
+            Facility::FewerRights => "setpriv",
+            Facility::Strace => "strace",
         }
     }
 
     /// What to do where it is missing.
     fn remedy(self) -> &'static str {
         match self {
+            Facility::Strace => "install it (`apt-get install strace`)",
             Facility::Python => "install it (`apt-get install python3`)",
             Facility::NetworkNamespaces => {
                 "run as root where network namespaces may be made, with `ip` (`apt-get install iproute2`)"
+            }
+            Facility::FewerRights => {
+                "install it (`apt-get install util-linux`), or run as a user who is not root"
             }
         }
     }

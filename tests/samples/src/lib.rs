@@ -77,10 +77,11 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The samples' target directory: in the one that the running test was built in.
+/// The samples' target directory: in the one that the running test, or program, was built in.
 fn target() -> PathBuf {
-    let test = std::env::current_exe().expect("a test is a file");
-    let profile = test.ancestors().nth(2).expect("target/release/deps/test");
-    let target = profile.parent().expect("target/release");
+    let built = std::env::current_exe().expect("a program is a file");
+    let mut folders = built.ancestors().skip(1);
+    let profile = folders.find(|folder| !folder.ends_with("deps"));
+    let target = profile.and_then(Path::parent).expect("target/release");
     target.join("samples")
 }

@@ -9,6 +9,9 @@ use serde::de::DeserializeOwned;
 
 use crate::{ErrorCode, PluginError, Result};
 
+/// Bytes that are shown of an error that is no text.
+const SHOWN: usize = 160;
+
 /// A [`PluginError`] as it crosses.
 #[repr(C)]
 #[derive(StableAbi, Clone, Debug)]
@@ -35,9 +38,33 @@ impl From<AbiError> for PluginError {
     fn from(error: AbiError) -> Self {
         // The other side may have made it of any bytes.
         let message = error.message.into_bytes();
-        let message = String::from_utf8_lossy(message.as_slice());
-        PluginError::new(ErrorCode(error.code), message)
+        match text(message.as_slice()) {
+            Some(text) => PluginError::new(ErrorCode(error.code), text),
+            None => damaged(message.as_slice()),
+        }
     }
+}
+
+/// The text that bytes are: UTF-8 without control characters but line breaks, tabs and the escape of a colour.
+fn text(bytes: &[u8]) -> Option<&str> {
+    let is_text = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t' | '\u{1b}');
+    let text = std::str::from_utf8(bytes).ok()?;
+    text.chars().all(is_text).then_some(text)
+}
+
+/// The error for one whose words are no text: nobody wrote those, so its code is not believed either.
+fn damaged(bytes: &[u8]) -> PluginError {
+    let shown = bytes[..bytes.len().min(SHOWN)].escape_ascii();
+    let rest = match bytes.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        rest => format!(" and {rest} bytes more"),
+    };
+    PluginError::new(
+        ErrorCode::PROTOCOL,
+        format!(
+            "it answers with an error that is no text, `{shown}`{rest}: the library is damaged or was built wrongly"
+        ),
+    )
 }
 
 /// Runs a plugin's code and turns a panic into an error.
@@ -88,12 +115,29 @@ fn protocol(what: &str, error: &serde_json::Error) -> PluginError {
 mod tests {
     use super::*;
 
+    fn read(code: u32, bytes: &[u8]) -> PluginError {
+        // SAFETY: nothing reads it as text before it is turned into bytes.
+        let message = unsafe { RString::from_utf8_unchecked(bytes.to_vec().into()) };
+        PluginError::from(AbiError { code, message })
+    }
+
     #[test]
     fn a_message_of_any_bytes_is_read() {
-        // SAFETY: nothing reads it as text before it is turned into bytes.
-        let message = unsafe { RString::from_utf8_unchecked(vec![b'a', 0xff, b'b'].into()) };
-        let error = PluginError::from(AbiError { code: 7, message });
+        let text = "one\n\ttwo \u{1b}[1mé";
+        let error = read(7, text.as_bytes());
         assert_eq!(error.code, ErrorCode::DEVICE);
-        assert_eq!(error.message, "a\u{fffd}b");
+        assert_eq!(error.message, text);
+        for (bytes, shown) in [(&b"a\xffb"[..], "`a\\xffb`"), (b"\x02\0", "`\\x02\\x00`")] {
+            // Its code would make it the user's mistake.
+            let error = read(ErrorCode::INVALID.0, bytes);
+            assert_eq!(error.code, ErrorCode::PROTOCOL);
+            let words = format!("{shown}: the library is damaged or was built wrongly");
+            assert!(error.message.ends_with(&words), "{error}");
+        }
+        let long = read(1, &[0; 1000]).message;
+        assert!(
+            long.contains(" and 840 bytes more") && long.len() < 1000,
+            "{long}"
+        );
     }
 }

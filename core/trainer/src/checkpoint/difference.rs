@@ -14,7 +14,7 @@ use crate::registry::PluginIdentity;
 
 /// Config keys that change no result: where things lie, and how often something is saved. Files are
 /// compared by their content.
-const FREE: [&str; 18] = [
+const FREE: [&str; 19] = [
     "run.out",
     "run.devices",
     "run.ranks",
@@ -26,6 +26,7 @@ const FREE: [&str; 18] = [
     "run.probe_timeout_secs",
     "run.plugin_timeout_secs",
     "run.peer_timeout_secs",
+    "run.join_timeout_secs",
     "model.path",
     "model.adapter",
     "model.recompute",

@@ -18,6 +18,7 @@ pub const CONFIG_VERSION: u64 = 2;
 const ROWS: &[(u64, &str, &str)] = &[
     (2, "data.train_on", r#""completion""#),
     (2, "run.plugin_timeout_secs", "900"),
+    (2, "run.join_timeout_secs", "300"),
     (2, "data.max_lost", "1.0"),
     (2, "data.on_empty", r#""train""#),
     (2, "data.tools", r#""ignore""#),

@@ -33,6 +33,26 @@ pub enum CheckpointError {
         /// What differs; never empty.
         differences: Vec<Difference>,
     },
+    /// What a finished run exported is not as it left it.
+    #[error("{} is not as its run left it: {file}: {problem}", .directory.display())]
+    Exported {
+        /// The exported directory, or the output directory.
+        directory: PathBuf,
+        /// The file, by its path in the directory.
+        file: String,
+        /// What is wrong with it.
+        problem: String,
+        /// What the user can do.
+        remedy: &'static str,
+    },
+    /// A pipe, a device or the like, where a file of the run is to be.
+    #[error("{} must be a regular file, found {found}", .path.display())]
+    NotRegular {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+    },
     /// There is no checkpoint of that step.
     #[error("{} has no checkpoint `step-{wanted}`: {}", .home.display(), names(.found))]
     Unknown {
@@ -49,7 +69,9 @@ impl CheckpointError {
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            CheckpointError::Damaged { .. } => 4,
+            CheckpointError::Damaged { .. }
+            | CheckpointError::Exported { .. }
+            | CheckpointError::NotRegular { .. } => 4,
             CheckpointError::Changed { differences, .. } => {
                 match differences.iter().any(Difference::is_of_config) {
                     true => 2,
@@ -79,6 +101,10 @@ impl CheckpointError {
                     "restore that file, or go on from step {step} with --resume=step-{step}"
                 ),
             },
+            CheckpointError::Exported { remedy, .. } => (*remedy).to_owned(),
+            CheckpointError::NotRegular { .. } => {
+                "restore that file, or remove what stands there; then go on with --resume".into()
+            }
             CheckpointError::Changed { .. } => {
                 "change that back, or train with another --out".into()
             }

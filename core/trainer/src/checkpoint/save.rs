@@ -68,6 +68,12 @@ pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBu
     let mut said: Vec<Option<PathBuf>> = together(team, "beginning a checkpoint", said)?;
     let path = said.swap_remove(0).expect("the first process writes");
     let ranks = parts(team.first());
+    let seen = match ranks.is_none() || path.is_dir() {
+        true => Ok(()),
+        false => Err(not_shared(&path)),
+    };
+    // Before any of them writes: all of them go on without the checkpoint, or none does.
+    agree(team, "seeing a checkpoint's directory", seen)?;
     let written = team.each(|executor| write_own(executor, &path, ranks));
     let written = together(
         team,
@@ -75,7 +81,7 @@ pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBu
         written.map(|files| files.concat()),
     )?;
     if let Some((adapter, sites, base)) = snapshot.adapter {
-        export::adapter(team, adapter, sites, base, &path)?;
+        export::adapter(team, adapter, sites, base, &path)?.commit()?;
     }
     let of_processes = written.chunks(team.world().ranks_per_process() as usize);
     let files = of_processes.flat_map(|same| same[0].clone()).collect();
@@ -96,10 +102,10 @@ fn commit(
 ) -> Result<(), Error> {
     let path = pending.path();
     files::copy_file(snapshot.metrics, &path.join(METRICS))?;
-    files.push(hash(path, METRICS)?);
+    files.push(files::hash_member(path, METRICS)?);
     if snapshot.adapter.is_some() {
         for name in files::ADAPTER_FILES {
-            files.push(hash(path, &format!("adapter/{name}"))?);
+            files.push(files::hash_member(path, &format!("adapter/{name}"))?);
         }
     }
     let manifest = Manifest {
@@ -148,9 +154,6 @@ fn write_own(
         if ranks.is_none() && rank > 0 || ranks.is_some() && own.is_empty() {
             continue;
         }
-        if !directory.is_dir() {
-            return Err(not_shared(directory));
-        }
         let specs: Vec<TensorSpec> = own.iter().map(|(.., spec)| spec.clone()).collect();
         let path = directory.join(&name);
         files::write_safetensors(&path, &[("format", "pt")], &specs, |index, sink| {
@@ -159,7 +162,7 @@ fn write_own(
                 Ok::<_, Error>(sink.write_bytes(bytes)?)
             })
         })?;
-        hashes.push(hash(directory, &name)?);
+        hashes.push(files::hash_member(directory, &name)?);
     }
     Ok(hashes)
 }
@@ -206,11 +209,4 @@ fn not_shared(directory: &Path) -> Error {
         path: directory.to_owned(),
         source: missing,
     })
-}
-
-/// The hash of a file under its path in the directory.
-fn hash(directory: &Path, name: &str) -> Result<FileHash, Error> {
-    let found = files::hash_file(&directory.join(name))?;
-    let file = name.to_owned();
-    Ok(FileHash { file, ..found })
 }

@@ -49,6 +49,8 @@ fn run(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
     resolved.range("run.probe_timeout_secs", secs, secs >= 1, "1 or more")?;
     let secs = run.peer_timeout_secs;
     resolved.range("run.peer_timeout_secs", secs, secs >= 1, "1 or more")?;
+    let secs = run.join_timeout_secs;
+    resolved.range("run.join_timeout_secs", secs, secs >= 1, "1 or more")?;
     if let Some(ranks) = run.ranks {
         let counts = (1..=MAX_RANKS).contains(&ranks);
         resolved.range(

@@ -33,11 +33,13 @@ pub struct RunOptions {
     pub ranks: Option<u64>,
     /// Seconds without a sign of life after which a rank counts as lost, while others wait for it.
     pub peer_timeout_secs: u64,
+    /// Seconds that a process waits for the others to begin: MPI's start, and until all have met.
+    pub join_timeout_secs: u64,
     /// Worker threads (`--threads`); unset: one per core. Never changes a result.
     pub threads: Option<usize>,
     /// Folders searched first for plugin libraries (`--plugin-dir`).
     pub plugin_dirs: Vec<PathBuf>,
-    /// Uses plugin libraries that any user of this machine may write.
+    /// Uses plugin libraries that other users of this machine may write or replace.
     pub allow_world_writable_plugins: bool,
     /// Seconds that a plugin library has to open and make its components: when it is first tried, and in the run itself.
     pub probe_timeout_secs: u64,
@@ -60,6 +62,7 @@ impl Default for RunOptions {
             devices: Vec::new(),
             ranks: None,
             peer_timeout_secs: 8,
+            join_timeout_secs: 300,
             threads: None,
             plugin_dirs: Vec::new(),
             allow_world_writable_plugins: false,

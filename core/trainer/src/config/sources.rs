@@ -205,8 +205,22 @@ pub(crate) fn parse_value(text: &str) -> Result<Value, String> {
         },
         Ok(_) => Err(format!("expected one TOML value, found `{text}`")),
         Err(error) if text.starts_with(['[', '{', '"', '\'']) => Err(one_line(error.message())),
+        Err(_) if is_whole_number(text) => Err(format!(
+            "expected a whole number from {} to {}, found {text}; quote it if it is text",
+            i64::MIN,
+            i64::MAX
+        )),
         Err(_) => Ok(Value::String(text.to_owned())),
     }
+}
+
+/// Whether a text that is no TOML value is written as a whole number, and so is one beyond TOML's.
+fn is_whole_number(text: &str) -> bool {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    digits.starts_with(|first: char| matches!(first, '1'..='9'))
+        && digits.chars().all(|c| c.is_ascii_digit() || c == '_')
+        && !digits.contains("__")
+        && !digits.ends_with('_')
 }
 
 /// JSON has all that a config needs of TOML: no dates, and finite numbers only.
@@ -316,10 +330,17 @@ mod tests {
         assert_eq!(good("models/tiny"), json!("models/tiny"));
         assert_eq!(good("0.2.8"), json!("0.2.8"));
         assert_eq!(good("a b"), json!("a b"));
+        assert_eq!(good("2024_model_"), json!("2024_model_"));
     }
 
     #[test]
     fn values_that_are_neither_are_refused() {
+        let beyond = parse_value("18446744073709551615").expect_err("beyond TOML's");
+        assert!(
+            beyond.contains("to 9223372036854775807, found 18446744073709551615"),
+            "{beyond}"
+        );
+        assert!(parse_value("-9_223_372_036_854_775_809").is_err());
         for text in ["", "  ", "[1, ", "{a", "\"x", "nan", "-inf", "2024-01-01"] {
             assert!(parse_value(text).is_err(), "{text:?} passed");
         }

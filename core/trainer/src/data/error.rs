@@ -286,8 +286,8 @@ pub enum DataError {
     },
     /// `eval_split` would leave one side empty.
     #[error(
-        "data.eval_split = {split} takes {eval} of {rows} rows; expected at least one row on each\
-          side"
+        "data.eval_split = {split} takes {eval} of {rows} rows; expected at least one row on each \
+         side"
     )]
     Split {
         /// The option.

@@ -8,7 +8,8 @@ use super::course::Leg;
 use super::lanes::walk;
 use super::launch::{Numbers, Window};
 use super::storage::Kept;
-use super::{Executor, Moment, Pass};
+use super::{Executor, Moment, Pass, StatePart, numbers};
+use crate::Error;
 use crate::data::MicroBatch;
 use crate::error::{BackendCall, Result};
 use crate::program::{OperandPlace, Region};
@@ -47,6 +48,38 @@ impl Executor {
                 if let Some(at) = self.not_finite(range, dtype)? {
                     let tensor = format!("{what} `{}`", param.name);
                     return Ok(Some(NotFinite { tensor, index: at }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first of this rank's elements of trainable params and their moments that is not finite. They are looked at where
+    /// they are kept, as a checkpoint takes them.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn state_not_finite(&self) -> Result<Option<NotFinite>> {
+        for param in self.trainable() {
+            let name = &self.params[param].name;
+            let first = self.own_elements(param).start;
+            for (part, what) in [
+                (StatePart::Values, "param"),
+                (StatePart::FirstMoment, "first moment of"),
+                (StatePart::SecondMoment, "second moment of"),
+            ] {
+                let dtype = self.state_dtype(param, part);
+                let (mut done, mut found) = (first, None);
+                self.download_state(param, part, &mut |bytes| {
+                    let values = numbers(bytes, dtype);
+                    let at = values.iter().position(|value| !value.is_finite());
+                    found = found.or(at.map(|at| done + at as u64));
+                    done += values.len() as u64;
+                    Ok::<_, Error>(())
+                })?;
+                if let Some(index) = found {
+                    let tensor = format!("{what} `{name}`");
+                    return Ok(Some(NotFinite { tensor, index }));
                 }
             }
         }

@@ -74,14 +74,14 @@ impl AdapterDirectory {
     }
 }
 
-/// Writes a PEFT adapter to the directory `target`, whole or not at all; what was there before is
-/// replaced. `fill` writes tensor `specs[index]`, as for [`write_safetensors`].
+/// Writes a PEFT adapter beside the directory `target`, which is as it was until the commit. `fill` writes tensor
+/// `specs[index]`, as for [`write_safetensors`].
 pub fn write_adapter<E: From<FileError>>(
     target: &Path,
     config: &Value,
     specs: &[TensorSpec],
     fill: impl FnMut(usize, &mut TensorSink<'_>) -> Result<(), E>,
-) -> Result<(), E> {
+) -> Result<PendingDirectory, E> {
     let pending = PendingDirectory::begin(target)?;
     write_json(&pending.path().join(CONFIG), config)?;
     write_safetensors(
@@ -90,6 +90,5 @@ pub fn write_adapter<E: From<FileError>>(
         specs,
         fill,
     )?;
-    pending.commit_replacing()?;
-    Ok(())
+    Ok(pending)
 }

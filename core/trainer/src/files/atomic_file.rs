@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::FileError;
+use super::lock::{Hold, hold, is_at};
 use super::regular_file::{FileKind, open_regular};
 
 /// What a new name in a directory takes at most on usual file systems: one block.
@@ -32,21 +33,12 @@ impl PartialFile {
     ///
     /// # Errors
     ///
-    /// [`FileError::DiskFull`] where the file system already says that there is no room.
+    /// [`FileError::DiskFull`] where the file system already says that there is no room, [`FileError::OutputLocked`] where
+    /// another process is writing `target`.
     pub fn create(target: &Path, needed_bytes: u64) -> Result<Self, FileError> {
         check_room(target, needed_bytes)?;
         let partial = partial_path(target);
-        match fs::remove_file(&partial) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(write_error(&partial, needed_bytes, error));
-            }
-            _ => {}
-        }
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&partial)
-            .map_err(|error| write_error(target, needed_bytes, error))?;
+        let file = claim(target, &partial, needed_bytes)?;
         Ok(PartialFile {
             target: target.to_owned(),
             partial,
@@ -99,6 +91,54 @@ impl Drop for PartialFile {
             drop(writer.into_parts());
             let _ = fs::remove_file(&self.partial);
         }
+    }
+}
+
+/// Makes the empty file `partial` of `target` and holds it; what an earlier process left there is removed.
+fn claim(target: &Path, partial: &Path, needed_bytes: u64) -> Result<File, FileError> {
+    let fail = |error| write_error(target, needed_bytes, error);
+    loop {
+        let left = partial.symlink_metadata().ok();
+        if left.as_ref().is_some_and(fs::Metadata::is_file)
+            && let Ok((left, _)) = open_regular(partial, FileKind::Content)
+        {
+            match hold(&left).map_err(fail)? {
+                Hold::Taken => return Err(taken(target)),
+                Hold::Held if !is_at(&left, partial).map_err(fail)? => continue,
+                // Removed while it is held: nobody takes it for his own meanwhile.
+                Hold::Held | Hold::NoLocks => remove(partial, needed_bytes)?,
+            }
+        } else if left.is_some() {
+            remove(partial, needed_bytes)?;
+        }
+        let mut options = OpenOptions::new();
+        let file = match options.write(true).create_new(true).open(partial) {
+            // Another process was faster: it is held now, or done.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            opened => opened.map_err(fail)?,
+        };
+        match hold(&file).map_err(fail)? {
+            Hold::Held if is_at(&file, partial).map_err(fail)? => return Ok(file),
+            Hold::Held | Hold::Taken => {}
+            Hold::NoLocks => return Ok(file),
+        }
+    }
+}
+
+fn remove(partial: &Path, needed_bytes: u64) -> Result<(), FileError> {
+    match fs::remove_file(partial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(write_error(partial, needed_bytes, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Another process is writing `target`.
+pub(super) fn taken(target: &Path) -> FileError {
+    FileError::OutputLocked {
+        path: target.to_owned(),
+        holder: "another process".to_owned(),
     }
 }
 

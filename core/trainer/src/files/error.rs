@@ -255,14 +255,17 @@ pub enum FileError {
     /// The operating system refused to create, write, sync or rename something.
     #[error("cannot write {path}: {source}")]
     Write { path: PathBuf, source: io::Error },
+    /// What could be written before cannot be any more.
+    #[error("cannot write {path}: its file system has become read-only")]
+    BecameReadOnly { path: PathBuf, source: io::Error },
     /// A directory to be committed where there already is something.
     #[error("{path} exists already")]
     Exists { path: PathBuf },
 
     /// Another process writes to the same output directory.
     #[error(
-        "the output directory {path} is in use by {holder}; \
-         choose another one or wait until that run ends"
+        "the output {path} is in use by {holder}; \
+         choose another one or wait until that process is done"
     )]
     OutputLocked { path: PathBuf, holder: String },
     /// The output directory holds a run already.
@@ -299,7 +302,7 @@ impl FileError {
                 | io::ErrorKind::ReadOnlyFilesystem => ExitClass::Usage,
                 _ => ExitClass::Resources,
             },
-            FileError::DiskFull { .. } => ExitClass::Resources,
+            FileError::DiskFull { .. } | FileError::BecameReadOnly { .. } => ExitClass::Resources,
             _ => ExitClass::Checkpoint,
         }
     }

@@ -6,11 +6,13 @@
 
 mod adapter_directory;
 mod atomic_file;
+mod directory_content;
 mod directory_member;
 mod error;
 mod file_hash;
 mod hub_cache;
 mod json_file;
+mod lock;
 mod model_directory;
 mod model_export;
 mod pending_directory;
@@ -24,10 +26,12 @@ mod tensor_store;
 pub use adapter_directory::{ADAPTER_FILES, AdapterDirectory, write_adapter};
 pub(crate) use atomic_file::write_error;
 pub use atomic_file::{PartialFile, copy_file, write_atomically, write_json};
+pub use directory_content::{Damage, check_file, check_size, files_below, hash_member};
 pub use error::{ExitClass, FileError};
 pub use file_hash::{FileHash, hash_bytes, hash_file, hash_json};
 pub use hub_cache::{HubCache, RepoKind};
 pub use json_file::read_object;
+pub(crate) use lock::wait_for;
 pub use model_directory::ModelDirectory;
 pub use model_export::{
     Existing, GroupSink, MAX_SHARD_BYTES, NewModel, refuse_existing, write_model,
@@ -35,7 +39,9 @@ pub use model_export::{
 };
 pub use pending_directory::{PendingDirectory, remove_committed, sweep_leftover};
 pub use regular_file::{FileKind, Unopened, open_regular, read_regular, read_regular_text};
-pub use run_directory::{Continue, RunDirectory, RunState, holder_of, this_process};
+pub use run_directory::{
+    Continue, MadeDirectories, RunDirectory, RunState, holder_of, this_process,
+};
 pub use safetensors::Dtype as StoredDtype;
 pub use safetensors_writer::{TensorSink, TensorSpec, interface_dtype, write_safetensors};
 pub use tensor_store::{TensorEntry, TensorStore};

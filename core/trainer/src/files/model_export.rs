@@ -50,8 +50,8 @@ impl GroupSink<'_, '_> {
     }
 }
 
-/// Writes a model whose tensors come one by one; what was there before is replaced. Otherwise as
-/// [`write_model_groups`].
+/// Writes a model whose tensors come one by one beside the directory `target`, which is as it was until the commit.
+/// Otherwise as [`write_model_groups`].
 pub fn write_model<E: From<FileError>>(
     target: &Path,
     config: &Value,
@@ -59,7 +59,7 @@ pub fn write_model<E: From<FileError>>(
     specs: &[TensorSpec],
     max_shard_bytes: u64,
     mut fill: impl FnMut(usize, &mut TensorSink<'_>) -> Result<(), E>,
-) -> Result<(), E> {
+) -> Result<PendingDirectory, E> {
     let model = NewModel {
         path: target,
         config,
@@ -68,7 +68,7 @@ pub fn write_model<E: From<FileError>>(
         max_shard_bytes,
     };
     let groups: Vec<_> = specs.iter().map(|spec| vec![spec.clone()]).collect();
-    write_model_groups(&model, &groups, |index, sink| {
+    write_pending(&model, &groups, |index, sink| {
         fill(index, &mut sink.tensor(0))
     })
 }
@@ -82,8 +82,22 @@ pub fn write_model<E: From<FileError>>(
 pub fn write_model_groups<E: From<FileError>>(
     model: &NewModel<'_>,
     groups: &[Vec<TensorSpec>],
-    mut fill: impl FnMut(usize, &mut GroupSink<'_, '_>) -> Result<(), E>,
+    fill: impl FnMut(usize, &mut GroupSink<'_, '_>) -> Result<(), E>,
 ) -> Result<(), E> {
+    let pending = write_pending(model, groups, fill)?;
+    match model.existing {
+        Existing::Refuse => pending.commit()?,
+        Existing::Replace => pending.commit_replacing()?,
+    }
+    Ok(())
+}
+
+/// Writes all of a model but the commit.
+fn write_pending<E: From<FileError>>(
+    model: &NewModel<'_>,
+    groups: &[Vec<TensorSpec>],
+    mut fill: impl FnMut(usize, &mut GroupSink<'_, '_>) -> Result<(), E>,
+) -> Result<PendingDirectory, E> {
     let target = model.path;
     if model.existing == Existing::Refuse {
         refuse_existing(target)?;
@@ -122,11 +136,7 @@ pub fn write_model_groups<E: From<FileError>>(
         let index = json!({"metadata": {"total_size": total_size}, "weight_map": weight_map});
         write_json(&home.join(INDEX_NAME), &index)?;
     }
-    match model.existing {
-        Existing::Refuse => pending.commit()?,
-        Existing::Replace => pending.commit_replacing()?,
-    }
-    Ok(())
+    Ok(pending)
 }
 
 /// Refuses a target that is there already.

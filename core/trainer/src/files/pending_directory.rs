@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::FileError;
-use super::atomic_file::{NAME_BYTES, parent, partial_path, sync_directory, write_error};
+use super::atomic_file::{NAME_BYTES, parent, partial_path, sync_directory, taken, write_error};
+use super::lock::{Hold, hold, is_at};
 
 /// A directory that is being written as `NAME.partial` beside its target. Dropped without a commit
 /// it leaves nothing behind and the target as it was.
@@ -16,20 +17,25 @@ pub struct PendingDirectory {
     target: PathBuf,
     partial: PathBuf,
     committed: bool,
+    /// The partial directory, held while it is written; nothing where its file system has no locks.
+    _held: Option<File>,
 }
 
 impl PendingDirectory {
     /// Starts the directory `target`; an unfinished attempt of an earlier process is removed.
+    ///
+    /// # Errors
+    /// [`FileError::OutputLocked`] where another process is writing it.
     pub fn begin(target: &Path) -> Result<Self, FileError> {
         create_synced(parent(target))?;
         restore_replaced(target)?;
         let partial = partial_path(target);
-        remove_directory(&partial)?;
-        fs::create_dir(&partial).map_err(|error| failure(&partial, error))?;
+        let held = claim(target, &partial)?;
         Ok(PendingDirectory {
             target: target.to_owned(),
             partial,
             committed: false,
+            _held: held,
         })
     }
 
@@ -97,6 +103,36 @@ impl Drop for PendingDirectory {
     }
 }
 
+/// Makes the empty directory `partial` of `target` and holds it.
+fn claim(target: &Path, partial: &Path) -> Result<Option<File>, FileError> {
+    let fail = |error| failure(partial, error);
+    loop {
+        match fs::create_dir(partial) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(fail(error)),
+            Err(_) if !partial.symlink_metadata().is_ok_and(|found| found.is_dir()) => {
+                remove_directory(partial)?;
+                continue;
+            }
+            _ => {}
+        }
+        let directory = match File::open(partial) {
+            // Committed or removed in between: try again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened.map_err(fail)?,
+        };
+        let held = match hold(&directory).map_err(fail)? {
+            Hold::Held if is_at(&directory, partial).map_err(fail)? => Some(directory),
+            Hold::Held => continue,
+            Hold::Taken => return Err(taken(target)),
+            Hold::NoLocks => None,
+        };
+        for entry in fs::read_dir(partial).map_err(fail)? {
+            remove_directory(&entry.map_err(fail)?.path())?;
+        }
+        return Ok(held);
+    }
+}
+
 /// Removes a committed directory. It loses its name first, so that it is never there in part.
 pub fn remove_committed(directory: &Path) -> Result<(), FileError> {
     let partial = partial_path(directory);
@@ -114,17 +150,29 @@ pub fn sweep_leftover(target: &Path) -> Result<(), FileError> {
 
 /// Makes `directory` and those above it, each on the disk under its name.
 fn create_synced(directory: &Path) -> Result<(), FileError> {
-    if directory.is_dir() {
-        return Ok(());
-    }
-    let above = parent(directory);
-    create_synced(above)?;
-    match fs::create_dir(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            Err(failure(directory, error))
+    let mut missing = Vec::new();
+    let mut at = directory;
+    loop {
+        let above = parent(at);
+        match fs::metadata(at) {
+            Ok(_) => break,
+            // Nothing is above the folder that the program runs in, as it calls it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && above != at => {
+                missing.push(at);
+                at = above;
+            }
+            Err(error) => return Err(failure(at, error)),
         }
-        _ => sync_directory(above),
     }
+    missing
+        .into_iter()
+        .rev()
+        .try_for_each(|directory| match fs::create_dir(directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(failure(directory, error))
+            }
+            _ => sync_directory(parent(directory)),
+        })
 }
 
 fn failure(path: &Path, source: io::Error) -> FileError {

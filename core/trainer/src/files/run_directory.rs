@@ -2,14 +2,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use super::atomic_file::{NAME_BYTES, write_error};
+use super::atomic_file::{NAME_BYTES, parent, sync_directory, write_error};
+use super::lock::{Hold, hold, is_at};
+use super::regular_file::described;
 use super::{FileError, FileKind, open_regular};
 
 /// What a finished run leaves.
@@ -38,7 +39,7 @@ pub enum RunState {
     Empty,
     /// A run that did not come to its end.
     Unfinished,
-    /// A run with its adapter or model.
+    /// A run with an adapter or a model, or what is called so.
     Finished,
     /// A comparison of runs, which have directories of their own within.
     Comparison,
@@ -57,12 +58,12 @@ pub struct RunDirectory {
     state: RunState,
     lock: Option<File>,
     /// Goes after the lock.
-    _made: Made,
+    made: MadeDirectories,
 }
 
-/// The directories that a claim made, which go with it as long as they are empty.
+/// The directories that are made for a path, which go with this as long as they are empty.
 #[derive(Debug, Default)]
-struct Made(Vec<PathBuf>);
+pub struct MadeDirectories(Vec<PathBuf>);
 
 impl RunDirectory {
     /// Creates the directory `path` if need be and claims it.
@@ -104,7 +105,7 @@ impl RunDirectory {
     }
 
     fn claim_where(path: &Path, goes_on: impl FnOnce(RunState) -> bool) -> Result<Self, FileError> {
-        let made = Made::missing(path);
+        let made = MadeDirectories::missing(path);
         let lock = lock(path)?;
         let (state, found) = find_run(path);
         let claimed = RunDirectory {
@@ -113,11 +114,12 @@ impl RunDirectory {
             _aside: None,
             state,
             lock,
-            _made: made,
+            made,
         };
         if state != RunState::Empty && !goes_on(state) {
             return Err(taken(path, state, found));
         }
+        claimed.made.sync()?;
         Ok(claimed)
     }
 
@@ -136,7 +138,7 @@ impl RunDirectory {
             _aside: Some(aside),
             state: find_run(home).0,
             lock: None,
-            _made: Made::default(),
+            made: MadeDirectories::default(),
         })
     }
 
@@ -155,11 +157,25 @@ impl RunDirectory {
         self.path.join(name)
     }
 
-    /// What a finished run left, if it held one when it was claimed.
+    /// Where a finished run's adapter or model would stand, if anything stood there when it was claimed.
     pub fn finished(&self) -> Option<PathBuf> {
         let mut saved = FINISHED.iter().map(|name| self.home.join(name));
         let finished = self.state == RunState::Finished;
         saved.find(|path| finished && path.symlink_metadata().is_ok())
+    }
+
+    /// The first file that a run which goes on reads or writes to where no regular file stands, and what stands there.
+    pub fn not_regular(&self) -> Option<(PathBuf, &'static str)> {
+        let beside = [METRICS, "run.json"].map(|name| self.home.join(name));
+        let within = ["tensorboard", "held_out"].into_iter().flat_map(|name| {
+            let entries = fs::read_dir(self.home.join(name)).into_iter().flatten();
+            entries.flatten().map(|entry| entry.path())
+        });
+        let mut files = beside.into_iter().chain(within);
+        files.find_map(|path| {
+            let found = fs::metadata(&path).ok()?;
+            (!found.is_file()).then(|| (path, described(found.file_type())))
+        })
     }
 
     /// What the directory held when it was claimed.
@@ -186,21 +202,29 @@ impl Drop for RunDirectory {
     }
 }
 
-impl Made {
+impl MadeDirectories {
     /// `path` and those above it that are not there yet, the innermost first.
-    fn missing(path: &Path) -> Self {
+    pub fn missing(path: &Path) -> Self {
         let missing =
             |above: &&Path| !above.as_os_str().is_empty() && above.symlink_metadata().is_err();
-        Made(
+        MadeDirectories(
             path.ancestors()
                 .take_while(missing)
                 .map(Path::to_owned)
                 .collect(),
         )
     }
+
+    /// Puts their names on the disk: a checkpoint is lost with the directory that it lies in.
+    fn sync(&self) -> Result<(), FileError> {
+        self.0
+            .iter()
+            .rev()
+            .try_for_each(|made| sync_directory(parent(made)))
+    }
 }
 
-impl Drop for Made {
+impl Drop for MadeDirectories {
     fn drop(&mut self) {
         // One that holds anything stays, and all above it.
         let _ = self.0.iter().try_for_each(fs::remove_dir);
@@ -213,6 +237,15 @@ fn lock(directory: &Path) -> Result<Option<File>, FileError> {
     let fail = |error| write_error(&path, NAME_BYTES, error);
     loop {
         fs::create_dir_all(directory).map_err(|error| write_error(directory, NAME_BYTES, error))?;
+        if let Ok(found) = fs::metadata(&path)
+            && !found.is_file()
+        {
+            return Err(FileError::NotAFile {
+                path,
+                kind: FileKind::Record,
+                found: described(found.file_type()),
+            });
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = match options.open(&path) {
@@ -222,17 +255,16 @@ fn lock(directory: &Path) -> Result<Option<File>, FileError> {
             }
             opened => opened.map_err(fail)?,
         };
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
+        match hold(&file).map_err(fail)? {
+            Hold::Held => {}
+            Hold::Taken => {
                 let holder = holder(&mut file);
                 return Err(FileError::OutputLocked {
                     path: directory.to_owned(),
                     holder,
                 });
             }
-            Err(Errno::INTR) => continue,
-            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {
+            Hold::NoLocks => {
                 tracing::warn!(
                     "the file system of {} has no locks: see to it that no other run uses it",
                     directory.display()
@@ -240,13 +272,10 @@ fn lock(directory: &Path) -> Result<Option<File>, FileError> {
                 let _ = fs::remove_file(&path);
                 return Ok(None);
             }
-            Err(error) => return Err(fail(error.into())),
         }
         // The holder before us removed the file between our opening and locking it: try again.
-        let locked = file.metadata().map_err(fail)?;
-        match fs::metadata(&path) {
-            Ok(named) if (named.dev(), named.ino()) == (locked.dev(), locked.ino()) => {}
-            _ => continue,
+        if !is_at(&file, &path).map_err(fail)? {
+            continue;
         }
         file.set_len(0).map_err(fail)?;
         write!(file, "{}", this_process()).map_err(fail)?;

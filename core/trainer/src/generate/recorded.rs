@@ -5,8 +5,9 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::checkpoint::completed_config;
-use crate::files::{self, FileKind};
+use crate::checkpoint::{CheckpointError, completed_config};
+use crate::export::Kept;
+use crate::files::{self, Damage, FileKind};
 
 /// Sections that decide what the weights are; the others are the training's. What decides an adapter is in its own files.
 const SECTIONS: [&str; 5] = ["plugins", "family", "quantizer", "backend", "sites"];
@@ -17,7 +18,7 @@ const MODEL_KEYS: [&str; 4] = ["path", "compute", "params", "keep_f32"];
 /// trained all of it.
 ///
 /// # Errors
-/// A directory without a `run.json`, or of a run that has saved nothing yet.
+/// A directory without a `run.json`, or of a run that has saved nothing yet; files that are not of the size that they had.
 pub fn recorded(directory: &Path) -> Result<Map<String, Value>, Error> {
     let run = files::read_object(&directory.join("run.json"), FileKind::Record)?;
     let mut config = completed_config(&run);
@@ -43,10 +44,20 @@ pub fn recorded(directory: &Path) -> Result<Map<String, Value>, Error> {
             model.insert(name.to_owned(), value.clone());
         }
     }
+    let kept = Kept::of(&run);
+    if let Kept::These(exported) = &kept
+        && let Err(Damage { file, problem }) = exported.look(directory)
+    {
+        return Err(Error::Resume(CheckpointError::Exported {
+            directory: directory.join(&exported.directory),
+            file,
+            problem,
+            remedy: "write it again with `host train --resume`, or name a model with --model",
+        }));
+    }
     let saved = |name: &str| {
         let path = directory.join(name);
-        path.is_dir()
-            .then(|| Value::from(path.display().to_string()))
+        (kept != Kept::NotYet && path.is_dir()).then(|| Value::from(path.display().to_string()))
     };
     match (saved("adapter"), saved("model")) {
         (Some(adapter), _) => model.insert("adapter".to_owned(), adapter),

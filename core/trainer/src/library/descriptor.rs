@@ -4,7 +4,7 @@ use espalier_interface::abi::descriptor::{self, Descriptor, SECTION};
 use espalier_interface::abi::is_served;
 use object::LittleEndian;
 use object::elf::{EM_AARCH64, EM_X86_64, ET_DYN, FileHeader64};
-use object::read::elf::ElfFile;
+use object::read::elf::{Dyn, ElfFile};
 use object::{Object, ObjectSection, ObjectSegment};
 use serde::Deserialize;
 
@@ -55,6 +55,27 @@ pub fn read(bytes: &[u8]) -> Result<Descriptor, LibraryFault> {
     descriptor::read(section).map_err(|reason| match version(section) {
         Some(found) if !is_served(found) => LibraryFault::Abi { found },
         _ => LibraryFault::Descriptor(reason),
+    })
+}
+
+/// Whether the dynamic linker looks for others beside the library in the ELF file, by `$ORIGIN` in what it needs or where it
+/// looks.
+pub fn names_origin(bytes: &[u8]) -> bool {
+    let Ok(file) = ElfFile::<FileHeader64<LittleEndian>>::parse(bytes) else {
+        return false;
+    };
+    let sections = file.elf_section_table();
+    let Ok(Some((entries, strings))) = sections.dynamic(LittleEndian, bytes) else {
+        return false;
+    };
+    let Ok(strings) = sections.strings(LittleEndian, bytes, strings) else {
+        return false;
+    };
+    let texts = entries.iter().filter(|entry| entry.is_string(LittleEndian));
+    let mut texts = texts.filter_map(|entry| entry.string(LittleEndian, strings).ok());
+    texts.any(|text| {
+        let text = String::from_utf8_lossy(text);
+        text.contains("$ORIGIN") || text.contains("${ORIGIN}")
     })
 }
 

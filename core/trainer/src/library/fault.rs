@@ -1,5 +1,6 @@
 //! Why a library cannot be used, with what was expected and what was found.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use espalier_interface::abi::{ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MINOR};
@@ -7,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::probe::Doing;
 use crate::signal;
+
+/// What lets libraries be opened that others may replace.
+const ALLOWING: &str = "run.allow_world_writable_plugins = true";
 
 /// A library that cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -65,11 +69,28 @@ pub enum LibraryFault {
         /// The library's major and minor version.
         found: [u32; 2],
     },
-    /// Anyone may replace it.
-    #[error("any user may write to it (mode {mode:o})")]
-    WorldWritable {
+    /// Others may write to it, or to a folder that leads to it.
+    #[error("{who} may write to {} (mode {mode:o})", place(folder))]
+    Writable {
+        /// Who.
+        who: Writers,
+        /// The folder; none where the file itself is meant.
+        folder: Option<PathBuf>,
         /// Permission bits.
         mode: u32,
+    },
+    /// Somebody else may replace it.
+    #[error(
+        "{} belongs to user {uid}, expected user {user} or root",
+        place(folder)
+    )]
+    Foreign {
+        /// The folder; none where the file itself is meant.
+        folder: Option<PathBuf>,
+        /// Its owner.
+        uid: u32,
+        /// Who runs this.
+        user: u32,
     },
     /// It is not what was inspected.
     #[error("changed since it was found: sha256 {expected} then, {found} now")]
@@ -79,6 +100,9 @@ pub enum LibraryFault {
         /// Hash when it was opened.
         found: String,
     },
+    /// It is not what was hashed.
+    #[error("another file took its place, or it was written to, while it was opened")]
+    Exchanged,
     /// The dynamic linker refuses it.
     #[error("cannot be opened: {0}")]
     Open(String),
@@ -147,6 +171,33 @@ pub enum LibraryFault {
     Untried(String),
 }
 
+/// Who may write where others may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Writers {
+    /// Any user.
+    Any,
+    /// The members of the group of this number.
+    Group(u32),
+}
+
+impl fmt::Display for Writers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Writers::Any => f.write_str("any user"),
+            Writers::Group(gid) => write!(f, "members of group {gid}"),
+        }
+    }
+}
+
+/// The folder that is meant, or the file itself.
+fn place(folder: &Option<PathBuf>) -> String {
+    match folder {
+        None => "it".to_owned(),
+        Some(folder) => format!("its folder {}", folder.display()),
+    }
+}
+
 /// What a library wrote last, in parentheses.
 fn quoted(said: &str) -> String {
     match said {
@@ -167,6 +218,17 @@ impl LibraryError {
                 "report it to the plugin's author and put a mended library in its place, \
                  or try this one again with `host plugins inspect {file} --retry`"
             ),
+            LibraryFault::Writable { who, folder, .. } => {
+                let letter = match who {
+                    Writers::Any => 'o',
+                    Writers::Group(_) => 'g',
+                };
+                let place = folder.as_deref().unwrap_or(&self.path).display();
+                format!("run `chmod {letter}-w {place}`, or set {ALLOWING}")
+            }
+            LibraryFault::Foreign { .. } => {
+                format!("copy it to a folder of your own, or set {ALLOWING}")
+            }
             fault => fault.next_step().to_owned(),
         }
     }
@@ -185,10 +247,9 @@ impl LibraryFault {
     fn next_step(&self) -> &'static str {
         match self {
             LibraryFault::Unreadable(_) => "check the file and its permissions",
-            LibraryFault::WorldWritable { .. } => {
-                "run `chmod o-w` on it, or set run.allow_world_writable_plugins = true"
+            LibraryFault::Changed { .. } | LibraryFault::Exchanged => {
+                "start again when nothing writes to it any more"
             }
-            LibraryFault::Changed { .. } => "start again when nothing writes to it any more",
             LibraryFault::Untried(_) => "see to that, then start again",
             LibraryFault::Open(_) => "install what it needs, or remove it",
             LibraryFault::OtherMachine { .. } | LibraryFault::Truncated { .. } => {

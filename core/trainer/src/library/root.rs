@@ -1,12 +1,9 @@
 //! A plugin's root, linked or loaded -> its tables, each layout-checked before its pointer is believed.
 #![allow(unsafe_code)] // Opening a library and following the pointers it hands over.
 
-use std::fs::File;
-use std::io::Write;
+use std::fs;
+use std::io::{self, Write};
 use std::mem::ManuallyDrop;
-use std::path::Path;
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use abi_stable::StableAbi;
 use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
@@ -18,8 +15,13 @@ use espalier_interface::abi::{
     QuantizerTable, is_served,
 };
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use tempfile::NamedTempFile;
 
 use super::fault::LibraryFault;
+use super::opened::Place;
+use crate::error::one_line;
+use crate::files::hash_bytes;
+use crate::search::data_dir;
 
 /// The function behind a plugin's one symbol.
 type RootFn = extern "C" fn() -> *const PluginRoot;
@@ -107,18 +109,20 @@ impl Root {
     }
 }
 
-/// Opens the library at `path`, an absolute path, for good.
-pub(super) fn open(path: &Path, expected: &Descriptor) -> Result<Root, LibraryFault> {
+/// Opens the library at `place` for good.
+pub(super) fn open(place: Place, expected: &Descriptor) -> Result<Root, LibraryFault> {
     // SAFETY: opening runs the library's initialisers. It is a plugin by its section, for this machine and interface,
     // and the user named it or put it where plugins are looked for.
-    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
+    let library = unsafe { Library::open(Some(&place.path), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| LibraryFault::Open(chain(&error)))?;
+    super::tell_opened();
     // Never unloaded: instances, leaked services and thread-locals of its runtime outlive every scope.
     let library = ManuallyDrop::new(library);
     let symbol = format!("espalier_root_{}", expected.name);
     // SAFETY: `declare_plugin!` gives the symbol this type in every interface of this major.
     let root = unsafe { library.get::<RootFn>(symbol.as_bytes()) };
     let root = root.map_err(|_| LibraryFault::NoRoot { symbol })?;
+    place.check(*root as *const () as usize)?;
     let root = Root::of(*root)?;
     if root.descriptor()? != *expected {
         let message = "its root describes another plugin than its section";
@@ -131,7 +135,8 @@ pub(super) fn open(path: &Path, expected: &Descriptor) -> Result<Root, LibraryFa
 fn chain(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => chain(source),
-        None => error.to_string(),
+        // It may quote what a damaged library has in the place of a name.
+        None => one_line(&error.to_string()),
     }
 }
 
@@ -173,14 +178,23 @@ fn check_layout(
     })
 }
 
-/// Writes what is too long for a message to a new file and returns its path.
+/// Writes what is too long for a message into the user's data directory and returns the file's path. The same text has the
+/// same file, however often it is found.
 fn details(table: &str, text: &str) -> String {
-    static WRITTEN: AtomicU32 = AtomicU32::new(0);
-    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let name = format!("espalier-layout-{table}-{}-{number}.txt", process::id());
-    let path = std::env::temp_dir().join(name);
-    let written = File::create_new(&path).and_then(|mut file| file.write_all(text.as_bytes()));
-    match written {
+    let Some(folder) = data_dir() else {
+        return "no file, as neither XDG_DATA_HOME nor HOME names a folder for it".to_owned();
+    };
+    let name = format!("layout-{table}-{}.txt", &hash_bytes(text.as_bytes())[..16]);
+    let path = folder.join(name);
+    // Under a name of its own until it is whole: another process may write at the same time.
+    let write = || {
+        fs::create_dir_all(&folder)?;
+        let mut file = NamedTempFile::new_in(&folder)?;
+        file.write_all(text.as_bytes())?;
+        file.persist(&path)?;
+        Ok::<_, io::Error>(())
+    };
+    match write() {
         Ok(()) => path.display().to_string(),
         Err(error) => format!("{}, which cannot be written: {error}", path.display()),
     }

@@ -1,4 +1,5 @@
-//! A device's `add`, timed -> the bytes a second that kernels read and write which are no products.
+//! A device's `swiglu`, timed -> the bytes a second that kernels read and write which are no products: like most of them, it
+//! computes a little with each value.
 
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
@@ -8,12 +9,12 @@ use espalier_interface::{
 use super::fastest_of;
 use crate::error::{BackendCall, Result};
 
-/// Rows and columns of the values that are added.
+/// Rows and columns of the values.
 const SIZE: u64 = 1024;
 /// Times it is run; the fastest counts.
 const REPEATS: usize = 16;
 
-/// Bytes a second that an `add` in `compute` reads and writes, the best of a few.
+/// Bytes a second that a `swiglu` in `compute` reads and writes, the best of a few.
 ///
 /// # Errors
 /// What the backend reports.
@@ -23,7 +24,7 @@ pub fn memory_rate(device: &dyn Device, compute: DType) -> Result<f64> {
         dtype: compute,
     };
     let request = KernelRequest {
-        op: "add".to_owned(),
+        op: "swiglu".to_owned(),
         version: 1,
         attributes: Attributes::new(),
         inputs: vec![value.clone(), value.clone()],

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
 use super::report::Tried;
-use crate::files::{FileKind, read_regular};
+use crate::files::{FileKind, read_regular, wait_for};
 use crate::library::LibraryFault;
 
 /// The libraries that were probed, by the hash of their bytes.
@@ -62,22 +62,27 @@ impl Record {
         self.libraries.get(sha256)
     }
 
-    /// Puts `entry` into the record at `path`, in the place of what lay in the same file before. Of two processes that do
-    /// so at once, one may lose its entry, and probes again.
+    /// Puts `entry` into the record at `path`, in the place of what lay in the same file before. Threads and processes that
+    /// do so at once wait for each other; where the file system has no locks, one may lose its entry, and probes again.
     pub fn put(path: &Path, sha256: &str, entry: Entry) {
-        let mut record = Record::read(path);
-        record.libraries.retain(|_, other| other.file != entry.file);
-        record.libraries.insert(sha256.to_owned(), entry);
-        if let Err(error) = record.write(path) {
+        if let Err(error) = Record::change(path, sha256, entry) {
             let path = path.display();
             tracing::warn!("{path}, the record of probed plugins, cannot be written: {error}");
         }
     }
 
-    /// Whole or not at all, under a name of its own until then: another process may write at the same time.
-    fn write(&self, path: &Path) -> io::Result<()> {
+    fn change(path: &Path, sha256: &str, entry: Entry) -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
+        let _held = wait_for(&path.with_extension("lock"))?;
+        let mut record = Record::read(path);
+        record.libraries.retain(|_, other| other.file != entry.file);
+        record.libraries.insert(sha256.to_owned(), entry);
+        record.write(path, folder)
+    }
+
+    /// Whole or not at all, under a name of its own until then: others may read it at the same time.
+    fn write(&self, path: &Path, folder: &Path) -> io::Result<()> {
         let mut file = NamedTempFile::new_in(folder)?;
         file.write_all(format!("{}\n", serde_json::to_string_pretty(self)?).as_bytes())?;
         file.persist(path)?;
@@ -122,5 +127,23 @@ mod tests {
         }
         Record::put(&path, "dd", entry("z.so", 8));
         assert!(Record::read(&path).get("dd").is_some());
+    }
+
+    #[test]
+    fn threads_that_put_at_once_lose_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("probed.json");
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let path = &path;
+                scope.spawn(move || {
+                    for number in 0..25 {
+                        let name = format!("{thread}-{number}");
+                        Record::put(path, &name, entry(&name, 11));
+                    }
+                });
+            }
+        });
+        assert_eq!(Record::read(&path).libraries.len(), 100);
     }
 }

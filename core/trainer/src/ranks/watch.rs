@@ -22,6 +22,7 @@ use self::link::{Link, State};
 use self::mesh::{Introduction, Post};
 use self::seat::{Call, Report, Seat};
 use super::World;
+use super::gathering::Gathering;
 use super::lost::{Cause, Lost};
 use crate::Error;
 use crate::stop::StopFlag;
@@ -66,10 +67,19 @@ struct Shared {
     since: AtomicU64,
     /// Whether the processes have met; before, each waits for the others where nothing else can end it.
     met: AtomicBool,
+    /// By when the processes have to have met.
+    meeting: Mutex<Option<Meeting>>,
     /// The other processes.
     links: Mutex<Vec<Link>>,
     verdict: Mutex<Verdict>,
     told: Condvar,
+}
+
+/// How long this process waits for the others to begin.
+struct Meeting {
+    within: Duration,
+    since: Instant,
+    gathering: Gathering,
 }
 
 #[derive(Default)]
@@ -115,6 +125,7 @@ impl Watch {
             seats: seats.collect(),
             since: AtomicU64::new(0),
             met: AtomicBool::new(world.processes == 1),
+            meeting: Mutex::default(),
             links: Mutex::default(),
             verdict: Mutex::default(),
             told: Condvar::new(),
@@ -129,6 +140,21 @@ impl Watch {
     /// A watch of one rank, that nobody can lose.
     pub fn alone() -> Arc<Watch> {
         Watch::start(World::ONE, Duration::MAX, &StopFlag::new())
+    }
+
+    /// From now on the processes have to meet `within` that time: it covers what a collective does before it begins, such as
+    /// MPI's start, and all until [`Watch::meet`] is done. Else this process is ended (see [`on_last_word`]), and those that
+    /// did not come are named, where that can be known.
+    pub fn meet_within(&self, within: Duration) {
+        let world = self.shared.world;
+        if world.processes > 1 {
+            let meeting = Meeting {
+                within,
+                since: Instant::now(),
+                gathering: Gathering::enter(world),
+            };
+            *self.shared.meeting() = Some(meeting);
+        }
     }
 
     /// Connects this watch with those of the other processes. `exchange` passes what this process says to all and returns what
@@ -298,6 +324,10 @@ impl Shared {
     /// The number of this process and the name of its machine, where there are several.
     fn own_process(&self) -> Option<(u32, String)> {
         (self.world.processes > 1).then(|| (self.world.process, mesh::host_name()))
+    }
+
+    fn meeting(&self) -> MutexGuard<'_, Option<Meeting>> {
+        self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn links(&self) -> MutexGuard<'_, Vec<Link>> {

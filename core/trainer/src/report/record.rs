@@ -149,6 +149,7 @@ impl Record {
                 "probe_timeout_secs",
                 "plugin_timeout_secs",
                 "peer_timeout_secs",
+                "join_timeout_secs",
                 "save_every",
                 "keep_last",
             ] {

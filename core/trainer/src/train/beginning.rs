@@ -1,16 +1,18 @@
 //! An output directory -> where a run begins: at its first step, or behind a checkpoint.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 
+use super::finished::{Finish, Recorded};
 use crate::Error;
 use crate::checkpoint::{
     CONFIG_VERSION, Checkpoint, CheckpointError, Checkpoints, Progress, ResumeFrom, as_begun,
     config_differences, config_version, differences, stated_differences,
 };
 use crate::config::{Config, ResolvedConfig};
-use crate::files::{Continue, FileKind, RunDirectory, RunState, read_regular};
+use crate::export::{Exported, Kept};
+use crate::files::{Continue, Damage, RunDirectory, RunState};
 use crate::measure::{Cause, Peaks};
 use crate::observer::{Event, Observer};
 use crate::ranks::World;
@@ -23,6 +25,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub(super) struct Beginning {
     pub directory: RunDirectory,
     pub checkpoint: Option<Checkpoint>,
+    recorded: Recorded,
+    /// What the run left, where it had come to its end.
+    pub finished: Option<PathBuf>,
     /// Version of the config under which the run began.
     config_version: u64,
     /// What `run.json` says of earlier resumptions, and of this one.
@@ -41,6 +46,8 @@ impl Beginning {
         Ok(Beginning {
             directory,
             checkpoint: None,
+            recorded: Recorded::Nothing,
+            finished: None,
             config_version: CONFIG_VERSION,
             resumptions: Vec::new(),
             swaps: Swaps::default(),
@@ -51,7 +58,8 @@ impl Beginning {
     /// A directory that holds a run, or is to hold one.
     ///
     /// # Errors
-    /// Another process's directory; a checkpoint that is damaged or not there.
+    /// Another process's directory; a pipe in the place of a file; a checkpoint that is damaged or not there; what a
+    /// finished run left, where it is damaged and there is no checkpoint.
     pub fn resumed(
         out: &Path,
         world: World,
@@ -59,19 +67,33 @@ impl Beginning {
         observer: &dyn Observer,
     ) -> Result<Self, Error> {
         let directory = claimed(out, world, Continue::Resume)?;
-        let record = recorded(&directory);
-        let began = record.as_ref().map(config_version);
-        let run = record.unwrap_or_default();
+        if let Some((path, found)) = directory.not_regular() {
+            return Err(Error::Resume(CheckpointError::NotRegular { path, found }));
+        }
+        let recorded = Recorded::of(directory.home());
+        let began = recorded.run().map(config_version);
+        let run = recorded.run().cloned().unwrap_or_default();
         let mut resumptions = run["resumptions"].as_array().cloned().unwrap_or_default();
-        let checkpoint = match directory.state() {
-            RunState::Unfinished => Checkpoints::of(out).choose(from)?,
-            RunState::Empty | RunState::Finished | RunState::Comparison => None,
+        let finish = Finish::of(&directory, &recorded, observer);
+        let (checkpoint, finished) = match finish {
+            Finish::Yes(saved) => (None, Some(saved)),
+            Finish::No => match directory.state() {
+                RunState::Unfinished => (Checkpoints::of(out).choose(from)?, None),
+                _ => (None, None),
+            },
+            Finish::Damaged(place, damage) => {
+                let checkpoint = Checkpoints::of(out).choose(from)?;
+                (
+                    Some(written_again(checkpoint, place, damage, observer)?),
+                    None,
+                )
+            }
         };
         let config_version = match &checkpoint {
             Some(checkpoint) => config_version(&checkpoint.manifest.run),
             None => began.unwrap_or(CONFIG_VERSION),
         };
-        if directory.state() != RunState::Finished {
+        if finished.is_none() {
             // Asked of a process that is gone.
             Mailbox::of(directory.path()).clear()?;
         }
@@ -87,7 +109,7 @@ impl Beginning {
         }
         let out = out.display();
         match (&checkpoint, directory.state()) {
-            (_, RunState::Finished) => {}
+            _ if finished.is_some() => {}
             (Some(checkpoint), _) => {
                 let step = checkpoint.manifest.progress.step;
                 let mut resumption = json!({ "from_step": step });
@@ -111,6 +133,8 @@ impl Beginning {
         Ok(Beginning {
             directory,
             checkpoint,
+            recorded,
+            finished,
             config_version,
             resumptions,
             swaps,
@@ -140,10 +164,10 @@ impl Beginning {
 
     /// Refuses a config under which the finished run would have come to something else.
     pub fn check_finished(&self, config: &Config) -> Result<(), Error> {
-        let Some(run) = recorded(&self.directory) else {
+        let Some(run) = self.recorded.run() else {
             return Ok(());
         };
-        let changed = config_differences(&run, &json!({ "config": config }), u64::MAX);
+        let changed = config_differences(run, &json!({ "config": config }), u64::MAX);
         self.refuse(self.directory.path(), changed)
     }
 
@@ -210,6 +234,14 @@ impl Beginning {
         Ok(())
     }
 
+    /// What the run exported, where it is on record.
+    pub fn exported(&self) -> Option<Exported> {
+        match self.recorded.kept() {
+            Kept::These(exported) => Some(exported),
+            Kept::Never | Kept::NotYet => None,
+        }
+    }
+
     /// The peaks that earlier processes of the run measured.
     pub fn peaks(&self) -> Peaks {
         let machine = self.checkpoint.as_ref();
@@ -256,8 +288,31 @@ fn claimed(out: &Path, world: World, existing: Continue) -> Result<RunDirectory,
     })
 }
 
-/// What the directory's `run.json` holds; nothing where it cannot be read, as nothing depends on it.
-fn recorded(directory: &RunDirectory) -> Option<Json> {
-    let text = read_regular(&directory.home().join("run.json"), FileKind::Record).ok()?;
-    serde_json::from_slice(&text).ok()
+/// The checkpoint that what a finished run exported is written again from, as `damage` to it has it.
+///
+/// # Errors
+/// Where there is none.
+fn written_again(
+    checkpoint: Option<Checkpoint>,
+    directory: PathBuf,
+    damage: Damage,
+    observer: &dyn Observer,
+) -> Result<Checkpoint, Error> {
+    let Damage { file, problem } = damage;
+    match checkpoint {
+        Some(checkpoint) => {
+            observer.observe(&Event::Note(&format!(
+                "{} is not as its run left it: {file}: {problem}: it is written again from {}",
+                directory.display(),
+                checkpoint.path.display()
+            )));
+            Ok(checkpoint)
+        }
+        None => Err(Error::Resume(CheckpointError::Exported {
+            directory,
+            file,
+            problem,
+            remedy: "there is no checkpoint to write it again from: restore that file, or train again with another --out",
+        })),
+    }
 }

@@ -12,8 +12,8 @@ use crate::ranks::{self, Peers, Watch};
 use crate::select::Collectives;
 use crate::stop::StopFlag;
 
-/// How long a rank waits for the others to begin: they may read more rows, or a slower disk.
-const TO_JOIN: Duration = Duration::from_secs(300);
+/// How much longer a collective waits for the others than this process: the watch knows better who is missing.
+const LONGER: Duration = Duration::from_secs(5);
 
 /// The plans of this process's ranks, each with its way to the others. All processes run the same from `step` on, as
 /// `circumstances` has it in `run.json`.
@@ -34,7 +34,10 @@ pub(crate) fn joined(
             let timeout = Duration::from_secs(config.run.peer_timeout_secs);
             let watch = Watch::start(world, timeout, stop);
             let shards = plans[0].cutting.parts as u32;
-            let peers = ranks::join(&world, shards, collectives, &watch, TO_JOIN)?;
+            // They may read more rows, or a slower disk.
+            let within = Duration::from_secs(config.run.join_timeout_secs);
+            watch.meet_within(within);
+            let peers = ranks::join(&world, shards, collectives, &watch, within + LONGER)?;
             watch.meet(|said| by_process(&peers, "addresses", said))?;
             peers
         }

@@ -1,6 +1,6 @@
 //! The metrics of a run -> `metrics.jsonl`, one line at a time.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -21,12 +21,6 @@ pub(super) struct Metrics {
 impl Metrics {
     /// Starts the file anew.
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
-        // Nobody reads a pipe that was left there, and opening it would wait for one who does.
-        let stands = path.metadata();
-        if stands.is_ok_and(|found| !found.is_file() && !found.is_dir()) {
-            let removed = fs::remove_file(path);
-            removed.map_err(|error| files::write_error(path, 0, error))?;
-        }
         Metrics::open(path, File::create(path))
     }
 

@@ -19,6 +19,7 @@ use crate::compare::documents::HeldOutLog;
 use crate::compare::measuring::Measuring;
 use crate::compare::weights::WeightErrors;
 use crate::config::ResolvedConfig;
+use crate::export::Export;
 use crate::files::RunDirectory;
 use crate::load::Inspector;
 use crate::measure::Cause;
@@ -90,6 +91,7 @@ impl<'a> Run<'a> {
             observer,
             stop,
         } = opening;
+        let saves_seen = stop.saves_requested();
         let world = World::of_run(&resolved.config().run)?;
         if from.is_none() && world.writes() {
             RunDirectory::refuse_taken(out)?;
@@ -102,7 +104,7 @@ impl<'a> Run<'a> {
         };
         let resolved = &begun;
         if let Some(beginning) = &resumed
-            && let Some(saved) = beginning.directory.finished()
+            && let Some(saved) = beginning.finished.clone()
         {
             beginning.check_finished(resolved.config())?;
             // Whoever finished it may have died before its report.
@@ -153,13 +155,17 @@ impl<'a> Run<'a> {
         );
         match begun {
             Ok(runner) => Ok(Opened::Run(Box::new(Run {
-                runner,
+                // What was asked for while it was loaded is still to be done.
+                runner: Runner {
+                    saves_seen,
+                    ..runner
+                },
                 beginning,
                 stop,
             }))),
             Err(error) => {
                 report::conclude(beginning.directory.path(), observer);
-                Err(error.naming(Role::BACKEND.0, &backend))
+                Err(error.naming(Role::BACKEND.0, &backend).in_progress())
             }
         }
     }
@@ -170,7 +176,7 @@ impl<'a> Run<'a> {
     /// [`Error::Stopped`] after a signal, once a checkpoint is saved; whatever ends the run.
     pub fn advance(&mut self) -> Result<Left, Error> {
         let advanced = self.runner.advance();
-        advanced.map_err(|error| error.naming(Role::BACKEND.0, self.backend()))
+        advanced.map_err(|error| error.naming(Role::BACKEND.0, self.backend()).in_progress())
     }
 
     /// Does all that is left.
@@ -196,29 +202,26 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// Those of `trained`; what cannot be written.
-    pub fn end(self, trained: Result<(), Error>) -> Result<RunSummary, Error> {
+    pub fn end(mut self, trained: Result<(), Error>) -> Result<RunSummary, Error> {
         self.runner.answer_the_rest();
-        let out = self.beginning.directory.path();
         let ended = trained.and_then(|()| self.save());
+        let out = self.beginning.directory.path();
         if let Err(error) = &ended {
             self.runner.live.team.give_up(error);
         }
         report::conclude(out, self.runner.observer);
-        ended.map_err(|error| stopped(error, self.stop, &self.runner.checkpoints))
+        let checkpoints = &self.runner.checkpoints;
+        ended.map_err(|error| stopped(error.in_progress(), self.stop, checkpoints))
     }
 
-    /// Writes what was trained.
-    fn save(&self) -> Result<RunSummary, Error> {
-        let (runner, live) = (&self.runner, &self.runner.live);
-        let out = self.beginning.directory.path();
-        // The last to be written: it is what tells a finished run from one to go on with.
-        let saved = match live.adapter(&runner.base) {
-            Some((adapter, sites, base)) => export::adapter(&live.team, adapter, sites, base, out)?,
-            None => {
-                let model = &live.around.model;
-                export::model(&live.team, model, stored_dtype(model.config()), out)?
-            }
-        };
+    /// Writes what was trained: beside its place, then its hashes into `run.json`, then into its place. The last to be
+    /// written, it tells a finished run from one to go on with.
+    fn save(&mut self) -> Result<RunSummary, Error> {
+        let written = self.write()?;
+        self.runner.exported = written.exported()?;
+        self.runner.put_on_record()?;
+        let saved = written.commit()?;
+        let runner = &self.runner;
         runner.observer.observe(&Event::Saved(&saved));
         let swaps = runner.swaps.0.iter().map(|swap| swap.record.clone());
         let progress = &runner.progress;
@@ -236,6 +239,19 @@ impl<'a> Run<'a> {
             }),
             saved,
         })
+    }
+
+    /// Writes what was trained beside its place.
+    fn write(&self) -> Result<Export, Error> {
+        let (runner, live) = (&self.runner, &self.runner.live);
+        let out = self.beginning.directory.path();
+        match live.adapter(&runner.base) {
+            Some((adapter, sites, base)) => export::adapter(&live.team, adapter, sites, base, out),
+            None => {
+                let model = &live.around.model;
+                export::model(&live.team, model, stored_dtype(model.config()), out)
+            }
+        }
     }
 
     fn backend(&self) -> &PluginIdentity {
@@ -396,6 +412,7 @@ fn begin<'a>(
         config: resolved.config().clone(),
         observer,
         stop,
+        saves_seen: 0,
         base: model.path().display().to_string(),
         live: Live {
             team,
@@ -412,6 +429,7 @@ fn begin<'a>(
         data: Arc::new(data),
         run: circumstances,
         run_json: directory.file("run.json"),
+        exported: beginning.exported(),
         swaps: beginning.swaps.clone(),
         later_swaps: beginning.later_swaps.clone().into(),
         mailbox: Mailbox::of(directory.path()),

@@ -13,6 +13,8 @@ use crate::checkpoint::{self, Checkpoints, Position, Progress, Snapshot};
 use crate::compare::documents::HeldOutLog;
 use crate::config::Config;
 use crate::data::Schedule;
+use crate::error::chain;
+use crate::export::Exported;
 use crate::generate::ExactMatch;
 use crate::measure::Peaks;
 use crate::memory::Meter;
@@ -21,12 +23,15 @@ use crate::plan::WorldMemory;
 use crate::session::RunData;
 use crate::stop::StopFlag;
 use crate::swap::{Live, Mailbox, Swap, Swaps};
+use crate::team::Asked;
 
 /// A run in progress.
 pub(super) struct Runner<'a> {
     pub config: Config,
     pub observer: &'a dyn Observer,
     pub stop: &'a StopFlag,
+    /// How often a signal asked for a checkpoint before, as far as that is done with.
+    pub saves_seen: usize,
     /// What a swap can change.
     pub live: Live<'a>,
     pub data: Arc<RunData>,
@@ -35,6 +40,8 @@ pub(super) struct Runner<'a> {
     /// What `run.json` holds, and where it lies.
     pub run: Json,
     pub run_json: PathBuf,
+    /// What is exported, by its record.
+    pub exported: Option<Exported>,
     /// Swaps that were made, and those on record that are still to be made again.
     pub swaps: Swaps,
     pub later_swaps: VecDeque<Swap>,
@@ -70,21 +77,31 @@ impl Runner<'_> {
     /// [`Error::Stopped`] after a signal, once a checkpoint is saved.
     pub fn advance(&mut self) -> Result<Left, Error> {
         let total = self.data.train.total_steps();
+        let step = self.progress.step;
+        let every = self.config.run.save_every;
+        let asked_for = every.is_some_and(|every| step.is_multiple_of(every));
+        if asked_for || step >= total {
+            // Before the held-out rows are evaluated with it, which may take long.
+            self.live.team.check_finite(step)?;
+        }
         match self.evaluate_where_due(total) {
             // What was not evaluated is, where the run goes on.
             Err(Error::Interrupted { signal }) => return Err(self.stopped(signal)?),
             other => other?,
         }
         self.swap_where_due(total)?;
-        let asked = self.live.team.stop_requested(self.stop)?;
-        if let Some(signal) = asked.filter(|_| self.progress.step < total) {
-            return Err(self.stopped(signal)?);
+        let asked = self.live.team.asked(self.stop, self.saves_seen)?;
+        if self.progress.step < total {
+            if let Some(signal) = asked.stop {
+                return Err(self.stopped(signal)?);
+            }
+            self.save_where_asked(&asked)?;
         }
-        let every = self.config.run.save_every;
-        if every.is_some_and(|every| self.progress.step.is_multiple_of(every)) {
+        if asked_for {
             self.save()?;
         }
-        if self.progress.step >= total {
+        if step >= total {
+            self.save_the_last()?;
             return Ok(Left::Nothing);
         }
         let loss = self.step(total)?;
@@ -95,12 +112,28 @@ impl Runner<'_> {
 
     /// Saves what was learned and says so.
     fn stopped(&mut self, signal: i32) -> Result<Error, Error> {
+        self.live.team.check_finite(self.progress.step)?;
         self.save()?;
         Ok(Error::Stopped {
             signal,
             step: self.progress.step,
             saved: self.saved.map(|step| self.checkpoints.path(step)),
         })
+    }
+
+    /// Saves what was learned where a signal asks for it, as soon as there is something, and says so.
+    fn save_where_asked(&mut self, asked: &Asked) -> Result<(), Error> {
+        let step = self.progress.step;
+        if !asked.save || step == 0 {
+            return Ok(());
+        }
+        self.live.team.check_finite(step)?;
+        self.saves_seen = asked.saves_seen;
+        let note =
+            format!("SIGUSR1 asks for a checkpoint: saved after step {step}, and the run goes on");
+        self.save()?;
+        self.observer.observe(&Event::Note(&note));
+        Ok(())
     }
 
     /// Does the next step and returns its loss.
@@ -206,6 +239,22 @@ impl Runner<'_> {
         self.observer.observe(&Event::Saved(&path));
         self.prune(step);
         Ok(())
+    }
+
+    /// Saves the last step's checkpoint, which what is exported can be written again from. Where it cannot be written, what
+    /// was learned is exported all the same.
+    fn save_the_last(&mut self) -> Result<(), Error> {
+        match self.save() {
+            Err(error @ (Error::File(_) | Error::Peer(_))) => {
+                let text = format!(
+                    "the last step has no checkpoint: {}; what was trained is written all the same",
+                    chain(&error)
+                );
+                self.observer.observe(&Event::Warning(&text));
+                Ok(())
+            }
+            saved => saved,
+        }
     }
 
     /// Removes the checkpoints up to this step's that are too many.

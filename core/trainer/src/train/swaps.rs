@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use espalier_interface::Role;
 
 use super::runner::Runner;
+use crate::export::EXPORTED;
 use crate::measure::Cause;
 use crate::observer::{Event, Observer};
 use crate::registry::PluginIdentity;
@@ -78,13 +79,14 @@ impl Runner<'_> {
         }
     }
 
-    /// Writes `run.json`, with the swaps made and those still to be made again.
+    /// Writes `run.json`, with the swaps made, those still to be made again, and what is exported.
     pub(super) fn put_on_record(&mut self) -> Result<(), Error> {
         self.run["swaps"] = self.swaps.to_json();
         let mut run = self.run.clone();
         let mut all = self.swaps.clone();
         all.0.extend(self.later_swaps.iter().cloned());
         run["swaps"] = all.to_json();
+        run[EXPORTED] = serde_json::to_value(&self.exported).expect("hashes are plain data");
         Ok(files::write_json(&self.run_json, &run)?)
     }
 

@@ -103,7 +103,12 @@ impl GenerateArguments {
                 unread::COMPARISON,
                 unread::ROWS,
                 unread::OUTPUT,
-                &["run.ranks", "run.peer_timeout_secs", "collective."],
+                &[
+                    "run.ranks",
+                    "run.peer_timeout_secs",
+                    "run.join_timeout_secs",
+                    "collective.",
+                ],
             ],
             but: &["data.chat_template"],
         })

@@ -36,6 +36,7 @@ pub const ROWS: &[&str] = &["data.", "run.eval_answers"];
 pub const RANKS: &[&str] = &[
     "run.ranks",
     "run.peer_timeout_secs",
+    "run.join_timeout_secs",
     "sharding.",
     "collective.",
 ];

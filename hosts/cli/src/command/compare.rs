@@ -12,15 +12,16 @@ use espalier_trainer::observer::{All, Event, Observer, Unobserved};
 use espalier_trainer::shell;
 use espalier_trainer::stop::StopFlag;
 use espalier_trainer::tensorboard::TensorBoard;
-use indicatif::MultiProgress;
 
 use super::report;
 use crate::arguments::CompareArguments;
+use crate::display;
+use crate::output::Output;
 use crate::progress::{Progress, Warnings};
 use crate::watch::{Showing, watched};
 
 /// Compares, or with `--dry-run` shows what would be done.
-pub fn run(arguments: &CompareArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+pub fn run(arguments: &CompareArguments, out: &mut Output) -> Result<()> {
     let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
     if arguments.dry_run {
         let needs = [Need::Model, Need::Data];
@@ -31,38 +32,46 @@ pub fn run(arguments: &CompareArguments, bars: &MultiProgress, out: &mut dyn Wri
     }
     let needs = [Need::Model, Need::Data, Need::Out];
     resolved.require(&needs).map_err(Error::from)?;
+    let directory = resolved.config().run.out.as_deref();
     let existing = match arguments.resume {
         true => Continue::Resume,
         false => Continue::Refuse,
     };
     let compared = watched(
         Showing::unless_quiet(arguments.quiet),
-        bars,
+        directory,
         |shown, stop| {
             let watch = Shown {
                 whole: shown,
-                bars: (!arguments.quiet).then_some(bars),
+                quiet: arguments.quiet,
+                logs: directory.is_some(),
             };
             let compared = compare::run(&resolved, existing, &watch, stop);
             compared.map_err(|error| error.going_on(resuming_command))
         },
     )?;
-    if let Some(directory) = &resolved.config().run.out {
+    let mut printed = Ok(());
+    if let Some(directory) = directory {
+        display::open_log();
         let report = Report::of(directory)?;
-        report::show_comparison(&report, &directory.join("report.html"), out)?;
+        out.tells_of(directory);
+        printed = report::show_comparison(&report, &directory.join("report.html"), out);
     }
-    Ok(compared.check_failures()?)
+    compared.check_failures()?;
+    Ok(printed?)
 }
 
 /// Shows the whole, and each run by its name.
 struct Shown<'a> {
     whole: &'a dyn Observer,
-    bars: Option<&'a MultiProgress>,
+    quiet: bool,
+    logs: bool,
 }
 
-/// A run's progress, and its curves for TensorBoard.
+/// A run's progress, on standard error and in the comparison's log, and its curves for TensorBoard.
 struct ShownRun {
     progress: Option<Progress>,
+    kept: Option<Progress>,
     board: Option<TensorBoard>,
 }
 
@@ -81,7 +90,8 @@ impl Watch for Shown<'_> {
         };
         let directory = label.directory.as_deref();
         Box::new(ShownRun {
-            progress: self.bars.map(|bars| Progress::of(bars, &name)),
+            progress: (!self.quiet).then(|| Progress::shown().of(&name)),
+            kept: self.logs.then(|| Progress::kept().of(&name)),
             board: directory.map(|run| TensorBoard::new(&run.join("tensorboard"))),
         })
     }
@@ -90,8 +100,14 @@ impl Watch for Shown<'_> {
 impl Observer for ShownRun {
     fn observe(&self, event: &Event<'_>) {
         let progress = self.progress.as_ref().map(|shown| shown as &dyn Observer);
+        let kept = self.kept.as_ref().map(|kept| kept as &dyn Observer);
         let board = self.board.as_ref().map(|board| board as &dyn Observer);
-        All(&[progress.unwrap_or(&Warnings), board.unwrap_or(&Unobserved)]).observe(event);
+        All(&[
+            progress.unwrap_or(&Warnings),
+            kept.unwrap_or(&Unobserved),
+            board.unwrap_or(&Unobserved),
+        ])
+        .observe(event);
     }
 }
 

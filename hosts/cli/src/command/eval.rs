@@ -1,38 +1,39 @@
 //! `host eval`: how well a model foretells rows that it is not trained on.
 
-use std::io::Write;
+use std::fmt::{self, Write};
 
 use anyhow::Result;
 use espalier_trainer::bytes::Bytes;
 use espalier_trainer::config::{Need, resolve};
 use espalier_trainer::error::Error;
 use espalier_trainer::evaluate::{self, Evaluation};
-use indicatif::MultiProgress;
 
 use crate::arguments::EvalArguments;
+use crate::output::Output;
 use crate::watch::{Showing, watched};
 
 /// Evaluates and prints what was found.
-pub fn run(arguments: &EvalArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+pub fn run(arguments: &EvalArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
     let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
     let needs = [Need::Model, Need::Data];
     resolved.require(&needs).map_err(Error::from)?;
     let found = watched(
         Showing::unless_quiet(arguments.quiet),
-        bars,
+        None,
         |observer, stop| evaluate::run(&resolved, observer, stop),
     )?;
-    if arguments.json {
-        serde_json::to_writer_pretty(&mut *out, &found)?;
-        writeln!(out)?;
-    } else {
-        print(&found, out)?;
-    }
-    Ok(())
+    let text = match arguments.json {
+        true => serde_json::to_string_pretty(&found)? + "\n",
+        false => lines(&found)?,
+    };
+    Ok(out.print_result(&text)?)
 }
 
-fn print(found: &Evaluation, out: &mut dyn Write) -> std::io::Result<()> {
+/// What was found, in words.
+fn lines(found: &Evaluation) -> Result<String, fmt::Error> {
+    let mut lines = String::new();
+    let out = &mut lines;
     writeln!(
         out,
         "loss {:.4}, perplexity {:.2}, token accuracy {:.1} %",
@@ -52,8 +53,8 @@ fn print(found: &Evaluation, out: &mut dyn Write) -> std::io::Result<()> {
         "{} sequences, {} tokens, {} of them counted, {:.1} s, {:.0} tokens/s",
         found.sequences, found.tokens, found.trained_tokens, found.secs, found.tokens_per_sec
     )?;
-    match found.counts.reasons().is_empty() {
-        true => Ok(()),
-        false => writeln!(out, "rows: {}", found.counts),
+    if !found.counts.reasons().is_empty() {
+        writeln!(out, "rows: {}", found.counts)?;
     }
+    Ok(lines)
 }

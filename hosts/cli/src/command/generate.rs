@@ -15,11 +15,12 @@ use espalier_trainer::generate::{End, Generator, Loaded, Reply, Request, Speed, 
 use espalier_trainer::plan::Generation;
 use espalier_trainer::program::CacheShape;
 use espalier_trainer::stop::StopFlag;
-use indicatif::MultiProgress;
 
 use self::chat::Chat;
 use self::lines::Lines;
 use crate::arguments::GenerateArguments;
+use crate::display;
+use crate::output::Output;
 use crate::watch::{Showing, watched};
 
 /// Most tokens of prompts taken in at once.
@@ -30,7 +31,7 @@ const SLOTS: u64 = 8;
 const CHAT_CONTEXT: u64 = 4096;
 
 /// Answers what is asked and prints it.
-pub fn run(arguments: &GenerateArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+pub fn run(arguments: &GenerateArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
     let sources = arguments.sources()?;
     let resolved = resolve(&sources).map_err(Error::from)?;
@@ -54,7 +55,7 @@ pub fn run(arguments: &GenerateArguments, bars: &MultiProgress, out: &mut dyn Wr
     };
     let (loaded, stop) = watched(
         Showing::unless_quiet(arguments.quiet),
-        bars,
+        None,
         |observer, stop| Ok((load(&resolved, observer, stop, encode)?, stop.clone())),
     )?;
     let mut talk = Talk::new(arguments, &resolved, &loaded, &stop)?;
@@ -65,7 +66,7 @@ pub fn run(arguments: &GenerateArguments, bars: &MultiProgress, out: &mut dyn Wr
     };
     answered?;
     if !arguments.quiet {
-        eprintln!("{}", speed_line(&talk.generator.speed()));
+        display::show(&speed_line(&talk.generator.speed()));
     }
     Ok(())
 }
@@ -180,7 +181,8 @@ impl<'a> Talk<'a> {
                 "/reset" => chat.reset(),
                 said => match self.turn(chat, said, out) {
                     Err(error) if lines.typed() && refused(&error) => {
-                        eprintln!("{error}; next: say it shorter, or begin anew with /reset");
+                        let next = "say it shorter, or begin anew with /reset";
+                        display::show(&format!("{error}; next: {next}"));
                     }
                     turn => turn?,
                 },

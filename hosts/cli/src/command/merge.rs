@@ -6,14 +6,14 @@ use anyhow::Result;
 use espalier_trainer::bytes::Bytes;
 use espalier_trainer::convert::merge::{self, MergeOptions};
 use espalier_trainer::convert::{Base, DType};
-use indicatif::MultiProgress;
 
 use super::quantize::new_model_config;
 use crate::arguments::{BaseChoice, DtypeChoice, MergeArguments};
+use crate::output::Output;
 use crate::watch::{Showing, watched};
 
 /// Merges and says what came of it.
-pub fn run(arguments: &MergeArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+pub fn run(arguments: &MergeArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
     let resolved = new_model_config(&arguments.sources())?;
     let options = MergeOptions {
@@ -29,9 +29,12 @@ pub fn run(arguments: &MergeArguments, bars: &MultiProgress, out: &mut dyn Write
     };
     let done = watched(
         Showing::unless_quiet(arguments.model.quiet),
-        bars,
+        None,
         |observer, stop| merge::merge(&resolved, options, observer, stop),
     )?;
+    if let Some(directory) = &resolved.config().run.out {
+        out.tells_of(directory);
+    }
     writeln!(
         out,
         "{} weights merged, {} tensors copied, {}",

@@ -7,20 +7,23 @@ use espalier_trainer::bytes::Bytes;
 use espalier_trainer::config::{Need, ResolvedConfig, Sources, resolve};
 use espalier_trainer::convert::quantize;
 use espalier_trainer::error::Error;
-use indicatif::MultiProgress;
 
 use crate::arguments::QuantizeArguments;
+use crate::output::Output;
 use crate::watch::{Showing, watched};
 
 /// Packs and says what came of it.
-pub fn run(arguments: &QuantizeArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+pub fn run(arguments: &QuantizeArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
     let resolved = new_model_config(&arguments.model.sources())?;
     let done = watched(
         Showing::unless_quiet(arguments.model.quiet),
-        bars,
+        None,
         |observer, stop| quantize::quantize(&resolved, observer, stop),
     )?;
+    if let Some(directory) = &resolved.config().run.out {
+        out.tells_of(directory);
+    }
     writeln!(
         out,
         "{} weights packed, {} tensors copied, {} -> {}",

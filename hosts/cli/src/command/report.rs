@@ -8,10 +8,12 @@ use anyhow::Result;
 use espalier_trainer::{compare, report};
 
 use crate::arguments::ReportArguments;
+use crate::output::Output;
 
 /// Writes the report anew and prints what it says and where it lies.
-pub fn run(arguments: &ReportArguments, out: &mut dyn Write) -> Result<()> {
+pub fn run(arguments: &ReportArguments, out: &mut Output) -> Result<()> {
     let directory: &Path = &arguments.directory;
+    out.tells_of(directory);
     if compare::report::is_comparison(directory) {
         let report = compare::report::Report::of(directory)?;
         show_comparison(&report, &report.write(directory)?, out)?;

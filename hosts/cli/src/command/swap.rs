@@ -1,6 +1,6 @@
 //! `host swap`: asks a running job for another plugin, and waits for what becomes of it.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -11,15 +11,17 @@ use espalier_trainer::error::Error;
 use espalier_trainer::files::{holder_of, this_process};
 use espalier_trainer::shell;
 use espalier_trainer::swap::{Answer, Mailbox, Outcome, Request, Stage, Staging};
-use indicatif::{MultiProgress, ProgressBar};
+use indicatif::ProgressBar;
 
 use crate::arguments::SwapArguments;
+use crate::display;
+use crate::output::Output;
 
 /// Time between two looks at the run's folder.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Asks, and prints the answer.
-pub fn run(arguments: &SwapArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+pub fn run(arguments: &SwapArguments, out: &mut Output) -> Result<()> {
     let request = Request {
         plugin_dirs: absolute(&arguments.plugin_dir)?,
         before_step: arguments.before_step,
@@ -36,6 +38,7 @@ pub fn run(arguments: &SwapArguments, bars: &MultiProgress, out: &mut dyn Write)
     let mailbox = Mailbox::of(&arguments.run);
     let number = mailbox.ask(&request)?;
     let asked = request.assignment();
+    out.tells_of(&arguments.run);
     if arguments.no_wait {
         writeln!(out, "asked {holder} for {asked}: request {number}")?;
         return Ok(());
@@ -44,7 +47,7 @@ pub fn run(arguments: &SwapArguments, bars: &MultiProgress, out: &mut dyn Write)
         arguments,
         mailbox: &mailbox,
         number,
-        bar: bar(bars, &format!("{holder}: waiting for its next step")),
+        bar: bar(&format!("{holder}: waiting for its next step")),
     };
     let answer = waiting.answer();
     waiting.bar.finish_and_clear();
@@ -130,9 +133,9 @@ fn nothing_runs(run: &Path) -> Error {
 }
 
 /// A spinner where somebody looks.
-fn bar(bars: &MultiProgress, text: &str) -> ProgressBar {
-    let bar = match std::io::stderr().is_terminal() {
-        true => bars.add(ProgressBar::new_spinner()),
+fn bar(text: &str) -> ProgressBar {
+    let bar = match display::draws() {
+        true => display::add(ProgressBar::new_spinner()),
         false => ProgressBar::hidden(),
     };
     bar.set_message(text.to_owned());

@@ -14,14 +14,15 @@ use espalier_trainer::session::Session;
 use espalier_trainer::shell;
 use espalier_trainer::tensorboard::TensorBoard;
 use espalier_trainer::train;
-use indicatif::MultiProgress;
 
 use crate::arguments::TrainArguments;
+use crate::display;
+use crate::output::Output;
 use crate::progress::Warnings;
 use crate::watch::{Showing, watched};
 
 /// Trains, or with `--dry-run` shows what would be done.
-pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write) -> Result<()> {
+pub fn run(arguments: &TrainArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
     let resolved = resolve(&arguments.run.sources()).map_err(Error::from)?;
     if arguments.dry_run {
@@ -47,7 +48,7 @@ pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write
         true => Showing::unless_quiet(arguments.quiet),
         false => Showing::Nothing,
     };
-    let summary = watched(shown, bars, |shown, stop| {
+    let summary = watched(shown, out_directory, |shown, stop| {
         let observers = [shown, board.unwrap_or(&Unobserved)];
         let observer = &All(&observers);
         let trained = match arguments.resume {
@@ -58,7 +59,10 @@ pub fn run(arguments: &TrainArguments, bars: &MultiProgress, out: &mut dyn Write
     })?;
     let program = std::env::args().next().unwrap_or_default();
     if speaks {
-        write!(out, "{}", summary::lines(&summary, &program))?;
+        let lines = summary::lines(&summary, &program);
+        lines.lines().for_each(display::keep);
+        out.tells_of(&summary.saved);
+        write!(out, "{lines}")?;
     }
     Ok(())
 }

@@ -61,6 +61,8 @@ fn commit(fault: &str) {
         "exit" => std::process::exit(0),
         "panic" => panic!("a fault by choice"),
         "overflow" => drop(deeper(1)),
+        // SAFETY: none; the stack is lost, and that is the fault.
+        "lost-stack" => unsafe { std::arch::asm!("mov rsp, 64", "push rax", options(noreturn)) },
         other => panic!("no fault is called `{other}`"),
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use espalier_interface::{ErrorCode, PluginError, Result};
 
-/// What is to fail: `CALLBACK:KIND`, where the kind is `panic`, `hang`, `long`, `error`, `bytes`, `reply=TEXT` or a lie of the callback's own.
+/// What is to fail: `CALLBACK:KIND`, where the kind is `panic`, `hang`, `long`, `error`, `bytes`, `zeros`, `reply=TEXT` or a lie of the callback's own.
 const FAULT: &str = "FAULTY_RUN";
 /// The name of a thread of the system: nothing fails on another one.
 const ON: &str = "FAULTY_RUN_ON";
@@ -60,6 +60,8 @@ pub fn meet(callback: &str) -> Result<()> {
             // SAFETY: none. This is the fault: a text that is no text.
             fail(unsafe { String::from_utf8_unchecked(bytes) })
         }
+        // Text by its encoding, and none for all that.
+        Some("zeros") => fail(format!("\u{2}\0{callback}\0")),
         _ => Ok(()),
     }
 }

@@ -6,6 +6,8 @@ use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use espalier_interface::abi::call_site;
+
 use super::link::{Link, State};
 use super::message::Message;
 use super::seat::Report;
@@ -33,6 +35,9 @@ const SHORT_GRACE: Duration = Duration::from_millis(250);
 /// How long the last messages may take.
 const FAREWELL: Duration = Duration::from_millis(200);
 
+/// The call of a collective that joins a group.
+const JOIN: &str = "join";
+
 /// Starts the thread; it ends when the watch is dropped.
 pub fn start(shared: Arc<Shared>) -> JoinHandle<()> {
     let mut keeper = Keeper {
@@ -50,6 +55,15 @@ pub fn start(shared: Arc<Shared>) -> JoinHandle<()> {
             keeper.farewell();
         })
         .expect("a process that starts ranks can start one more thread")
+}
+
+/// The call in which this process waits for the others to begin.
+fn joining() -> Option<String> {
+    let mut pending = call_site::pending().into_iter();
+    let call = pending.find(|one| one.call.callback() == JOIN)?.call;
+    let (plugin, file) = (call.site().component(), call.site().file());
+    let file = file.map_or_else(|| "linked".to_owned(), |file| file.display().to_string());
+    Some(format!("{JOIN} of plugin `{plugin}` ({file})"))
 }
 
 struct Keeper {
@@ -108,12 +122,25 @@ impl Keeper {
         }
     }
 
-    /// Ends a process that was asked to stop while it waits for others to begin.
+    /// Ends a process that was asked to stop, or has waited for too long, while it waits for others to begin.
     fn end_if_waiting(&self) {
-        let asked = self.shared.stop.requested();
         let waiting = !self.shared.met.load(Ordering::SeqCst);
-        if let (Some(signal), true, Some(say)) = (asked, waiting, LAST_WORD.get()) {
+        let Some(say) = LAST_WORD.get().filter(|_| waiting) else {
+            return;
+        };
+        if let Some(signal) = self.shared.stop.requested() {
             say(&Error::Interrupted { signal });
+        }
+        let meeting = self.shared.meeting();
+        if let Some(meeting) = meeting
+            .as_ref()
+            .filter(|meeting| meeting.since.elapsed() >= meeting.within)
+        {
+            say(&Error::NotMet {
+                secs: meeting.within.as_secs(),
+                missing: meeting.gathering.missing(),
+                inside: joining(),
+            });
         }
     }
 

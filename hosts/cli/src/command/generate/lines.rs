@@ -9,6 +9,7 @@ use espalier_trainer::error::Error;
 use espalier_trainer::stop::StopFlag;
 
 use super::prompts;
+use crate::display;
 
 /// Longest time until a signal is seen.
 const POLL: Duration = Duration::from_millis(50);
@@ -51,7 +52,7 @@ impl Lines {
     /// Input that cannot be read or is no UTF-8; [`Error::Interrupted`].
     pub fn next(&self) -> Result<Option<String>, Error> {
         if self.terminal {
-            eprint!("> ");
+            display::show_text("> ");
         }
         loop {
             self.stop.check()?;
@@ -59,7 +60,7 @@ impl Lines {
                 Ok(line) => return line.map(Some).map_err(|error| prompts::unreadable(&error)),
                 Err(RecvTimeoutError::Disconnected) => {
                     if self.terminal {
-                        eprintln!();
+                        display::show("");
                     }
                     return Ok(None);
                 }

@@ -1,5 +1,4 @@
 //! The processes of a run under mpirun: which is which rank, how each ended, and whether any is left.
-#![allow(dead_code)] // Each test takes what it needs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use espalier_samples::mpirun;
+
+use crate::built::program;
+use crate::training::Training;
 
 /// Keeps the exit code of each process in a file, whatever mpirun makes of it.
 const WRAPPED: &str =
@@ -22,6 +24,13 @@ pub struct Company {
 }
 
 impl Company {
+    /// Starts the run that `training` describes, which writes to `out`, in so many processes.
+    pub fn of(processes: u32, training: &Training, out: &str, more: &str) -> Self {
+        let codes = training.path(&format!("codes-{out}-{}", more.len()));
+        let command = training.command(out, more);
+        Company::start(processes, &command, &training.path(out), &codes)
+    }
+
     /// Starts `command`, which writes to `out`, in so many processes. Their exit codes lie in files `codes.RANK`.
     pub fn start(processes: u32, command: &Command, out: &Path, codes: &Path) -> Self {
         let mut wrapped = Command::new("sh");
@@ -64,25 +73,41 @@ impl Company {
     }
 
     /// Sends `signal` to the process of `rank`.
+    ///
+    /// # Panics
+    /// Where it does not run.
     pub fn signal(&self, rank: u32, signal: &str) {
-        let named = format!("OMPI_COMM_WORLD_RANK={rank}");
-        let is_victim = |pid: &u32| {
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment
-                .split(|&byte| byte == 0)
-                .any(|entry| entry == named.as_bytes())
-        };
-        let victim = running(&self.out)
-            .into_iter()
-            .find(is_victim)
-            .expect("it runs");
-        let sent = Command::new("kill")
+        self.try_signal(rank, signal).expect("it runs");
+    }
+
+    /// As [`Company::signal`]; nothing where no process has begun as that rank, or it has ended.
+    pub fn try_signal(&self, rank: u32, signal: &str) -> Option<()> {
+        let victim = self.process(rank)?;
+        let mut kill = Command::new("kill");
+        let sent = kill
             .args([signal, &victim.to_string()])
+            .stderr(Stdio::null())
             .status();
-        assert!(
-            sent.expect("kill starts").success(),
-            "{signal} to rank {rank}"
-        );
+        sent.expect("kill starts").success().then_some(())
+    }
+
+    /// Waits until the process of `rank` is there, and returns its number.
+    pub fn await_process(&self, rank: u32) -> u32 {
+        let begun = Instant::now();
+        loop {
+            if let Some(process) = self.process(rank) {
+                return process;
+            }
+            assert!(begun.elapsed().as_secs() < 60, "no rank {rank}");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn process(&self, rank: u32) -> Option<u32> {
+        let rank = rank.to_string();
+        running(&self.out)
+            .into_iter()
+            .find(|&process| variable(process, "OMPI_COMM_WORLD_RANK").as_ref() == Some(&rank))
     }
 
     /// Waits until no process of the run is left but `stopped` ones; how long that took.
@@ -100,8 +125,14 @@ impl Company {
     }
 
     /// What mpirun and its processes said, once they have ended, and the exit code of every process that wrote one.
-    pub fn end(self) -> (Output, Vec<Option<i32>>) {
-        let output = self.launcher.wait_with_output().expect("it is ours");
+    pub fn end(mut self) -> (Output, Vec<Option<i32>>) {
+        let said = self.said().into_bytes();
+        let status = self.launcher.wait().expect("it is ours");
+        let output = Output {
+            status,
+            stdout: Vec::new(),
+            stderr: said,
+        };
         let orphans = running(&self.out);
         assert!(orphans.is_empty(), "orphans: {orphans:?}");
         let codes = (0..8).map(|rank| {
@@ -119,17 +150,38 @@ impl Company {
     }
 }
 
+/// A variable of a process's environment.
+pub fn variable(process: u32, name: &str) -> Option<String> {
+    let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+    let environment = String::from_utf8_lossy(&environment);
+    let mut entries = environment.split('\0');
+    let value = entries.find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='));
+    value.map(str::to_owned)
+}
+
+impl Drop for Company {
+    /// What is left after a failure, stopped processes among it, is killed.
+    fn drop(&mut self) {
+        for process in running(&self.out) {
+            crate::ended::send(process, "KILL");
+        }
+        let _ = self.launcher.kill();
+        let _ = self.launcher.wait();
+    }
+}
+
 /// The numbers of the host's processes that write to `out`.
 fn running(out: &Path) -> Vec<u32> {
     let processes = fs::read_dir("/proc").expect("Linux").filter_map(|entry| {
         let name = entry.ok()?.file_name();
         name.to_str()?.parse::<u32>().ok()
     });
+    let program = program();
     let is_ours = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let mut words = line.split(|&byte| byte == 0);
-        let program = words.next().unwrap_or_default();
-        program == env!("CARGO_BIN_EXE_host").as_bytes()
+        let name = words.next().unwrap_or_default();
+        name == program.as_os_str().as_encoded_bytes()
             && words.any(|word| word == out.as_os_str().as_encoded_bytes())
     };
     processes.filter(is_ours).collect()

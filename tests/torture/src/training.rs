@@ -1,5 +1,4 @@
 //! A run of some steps on a tiny model, and what of it must be equal to the bit however it came about.
-#![allow(dead_code)] // Each test takes what it needs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::{Value as Json, json};
+
+use crate::built::{golden, program};
 
 /// Values of a line of metrics that do not depend on the clock.
 pub const EXACT: [&str; 7] = [
@@ -21,6 +22,7 @@ pub const EXACT: [&str; 7] = [
 
 /// A folder with rows, and the arguments of a run on them.
 pub struct Training {
+    /// Removed with it.
     pub folder: tempfile::TempDir,
     words: Vec<String>,
 }
@@ -28,14 +30,16 @@ pub struct Training {
 /// What must be equal to the bit: the exact values of every line of metrics, and every file of what was trained.
 #[derive(Debug, PartialEq)]
 pub struct Trained {
+    /// Lines of exact values.
     pub metrics: Vec<Vec<Json>>,
+    /// Bytes by name.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
 impl Training {
     /// Six steps in two passes over five rows, a sixth held out; `more` follows on the command line.
     pub fn new(more: &str) -> Self {
-        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny");
+        let model = golden("llama/tiny");
         Training::on(&model, more)
     }
 
@@ -69,7 +73,7 @@ impl Training {
 
     /// As [`Training::command`], for another command with the same arguments.
     pub fn command_of(&self, name: &str, out: &str, more: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+        let mut command = Command::new(program());
         command.current_dir(self.folder.path());
         command.arg(name).args(&self.words);
         command.env("XDG_DATA_HOME", self.path("data"));

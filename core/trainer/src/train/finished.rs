@@ -1,0 +1,123 @@
+//! An output directory with `adapter/` or `model/` -> whether its run came to its end, by the files that it left.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
+
+use crate::export::Kept;
+use crate::files::{
+    AdapterDirectory, Damage, FileError, FileKind, ModelDirectory, RunDirectory, TensorStore,
+    read_regular,
+};
+use crate::observer::{Event, Observer};
+
+/// What `run.json` holds.
+#[derive(Debug)]
+pub(super) enum Recorded {
+    /// It is not there.
+    Nothing,
+    /// It cannot be read.
+    Garbled(String),
+    /// A run.
+    Run(Json),
+}
+
+/// How far a run had come.
+#[derive(Debug)]
+pub(super) enum Finish {
+    /// Not to its end.
+    No,
+    /// To its end: what it exported is there, whole.
+    Yes(PathBuf),
+    /// Something stands where it exports to which is not what a finished run left.
+    Damaged(PathBuf, Damage),
+}
+
+impl Recorded {
+    /// What the `run.json` of the output directory `home` holds.
+    pub fn of(home: &Path) -> Self {
+        let text = match read_regular(&home.join("run.json"), FileKind::Record) {
+            Ok(text) => text,
+            Err(error) if error.is_not_found() => return Recorded::Nothing,
+            Err(error) => return Recorded::Garbled(error.to_string()),
+        };
+        match serde_json::from_slice(&text) {
+            Ok(run) => Recorded::Run(run),
+            Err(error) => Recorded::Garbled(error.to_string()),
+        }
+    }
+
+    /// The run, where there is one.
+    pub fn run(&self) -> Option<&Json> {
+        match self {
+            Recorded::Run(run) => Some(run),
+            Recorded::Nothing | Recorded::Garbled(_) => None,
+        }
+    }
+
+    /// What the run says of what it exported.
+    pub fn kept(&self) -> Kept {
+        self.run().map_or(Kept::Never, Kept::of)
+    }
+}
+
+impl Finish {
+    /// How far the run in `directory` had come. Says so where that cannot be told for certain.
+    pub fn of(directory: &RunDirectory, recorded: &Recorded, observer: &dyn Observer) -> Self {
+        let Some(saved) = directory.finished() else {
+            return Finish::No;
+        };
+        let home = directory.home();
+        let found = match (recorded, recorded.kept()) {
+            (Recorded::Garbled(why), _) => {
+                return Finish::Damaged(home.to_owned(), Damage::of("run.json", why));
+            }
+            (_, Kept::These(exported)) => {
+                let saved = home.join(&exported.directory);
+                (saved, exported.check(home))
+            }
+            (_, Kept::NotYet) => {
+                let problem = "the run had not written it";
+                return Finish::Damaged(home.to_owned(), Damage::of(&name_of(&saved), problem));
+            }
+            (_, Kept::Never) => {
+                let read = read_all(&saved).map_err(|error| {
+                    Damage::of(&name_of(&saved), &format!("it cannot be read: {error}"))
+                });
+                if read.is_ok() {
+                    observer.observe(&Event::Note(&format!(
+                        "{}: its run kept no hashes of what it wrote there: it can be read, and is taken as it is",
+                        saved.display()
+                    )));
+                }
+                return match read {
+                    Ok(()) => Finish::Yes(saved),
+                    Err(damage) => Finish::Damaged(home.to_owned(), damage),
+                };
+            }
+        };
+        match found {
+            (saved, Ok(())) => Finish::Yes(saved),
+            (saved, Err(damage)) => Finish::Damaged(saved, damage),
+        }
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// Reads all tensors of an adapter's or a model's directory.
+fn read_all(saved: &Path) -> Result<(), FileError> {
+    let read = |tensors: &TensorStore| {
+        let mut entries = tensors.entries().iter();
+        entries.try_for_each(|entry| {
+            tensors.stream_tensor_bytes(&entry.name, &mut |_| Ok::<_, FileError>(()))
+        })
+    };
+    match name_of(saved).as_str() {
+        "adapter" => read(AdapterDirectory::open(saved)?.tensors()),
+        _ => read(&ModelDirectory::open(saved)?.tensors()?),
+    }
+}

@@ -1,0 +1,185 @@
+//! What people are told -> lines on standard error, above the bars that are drawn there, and lines in the `log.txt` of an
+//! output directory.
+//!
+//! Being told is display: what cannot be written is not shown, bars that cannot be drawn are not drawn again, and the work goes
+//! on. Nothing else in this program writes to standard error, but for the handler of faults.
+
+mod log_file;
+mod screen;
+
+use std::io::{self, Write};
+use std::panic;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError, TryLockError};
+use std::thread;
+use std::time::Duration;
+
+use espalier_trainer::error::one_line;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
+
+use log_file::LogFile;
+use screen::Screen;
+
+/// Bars are drawn so many times a second at most.
+const DRAWN_PER_SEC: u8 = 20;
+
+/// How often the last line asks for a log that another thread holds, and the time between two questions.
+const QUESTIONS: (u32, Duration) = (20, Duration::from_millis(10));
+
+static BARS: LazyLock<MultiProgress> = LazyLock::new(|| {
+    let target = match ProgressDrawTarget::stderr().is_hidden() {
+        true => ProgressDrawTarget::hidden(),
+        false => ProgressDrawTarget::term_like_with_hz(Box::new(Screen::new()), DRAWN_PER_SEC),
+    };
+    MultiProgress::with_draw_target(target)
+});
+
+/// Set once a line could not be shown.
+static UNSHOWN: AtomicBool = AtomicBool::new(false);
+
+static LOG: Mutex<LogFile> = Mutex::new(LogFile::none());
+
+/// The log's descriptor, for a handler that may take no lock; -1 where there is none.
+static LOG_DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+
+/// Shows a line, and keeps it in the log.
+pub fn say(line: &str) {
+    show(line);
+    keep(line);
+}
+
+/// Shows a line on standard error.
+pub fn show(line: &str) {
+    show_text(&format!("{line}\n"));
+}
+
+/// Shows text that need not end a line, such as what asks for one.
+pub fn show_text(text: &str) {
+    BARS.suspend(|| write(text.as_bytes()));
+}
+
+/// Keeps a line in the log, with its time.
+pub fn keep(line: &str) {
+    keep_text(&log_file::stamped(line));
+}
+
+/// The last line of a process that does not wait for its threads: whatever another of them holds is not waited for.
+pub fn say_last(line: &str) {
+    write(format!("{line}\n").as_bytes());
+    keep_last(line);
+}
+
+/// A bar below those that are there.
+pub fn add(bar: ProgressBar) -> ProgressBar {
+    BARS.add(bar)
+}
+
+/// Whether bars are drawn: standard error is a terminal that can move its cursor.
+pub fn draws() -> bool {
+    !BARS.is_hidden()
+}
+
+/// From now on lines are kept for the `log.txt` of the output directory `out`, until it is this process's.
+pub fn await_log(out: &Path) {
+    locked().wait(out);
+}
+
+/// Writes all lines into the log, also those that waited for it: the output directory is this process's. A log that is open
+/// stays.
+pub fn open_log() {
+    let opened = locked().open();
+    settle(opened);
+}
+
+/// Takes the log away where nothing else of a run is left, and all that it says was shown: a run that did not begin leaves its
+/// output directory as it was.
+pub fn withdraw_log() {
+    if !UNSHOWN.load(Ordering::Relaxed) {
+        locked().withdraw();
+        settle(Ok(()));
+    }
+}
+
+/// The descriptor of the open log, for a handler of faults.
+pub fn log_descriptor() -> Option<i32> {
+    let descriptor = LOG_DESCRIPTOR.load(Ordering::Relaxed);
+    (descriptor >= 0).then_some(descriptor)
+}
+
+/// Lets panics stand in the log, too.
+pub fn keep_panics() {
+    // It leaves out what cannot be written.
+    let shown = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        shown(panic);
+        keep_last(&one_line(&panic.to_string()));
+    }));
+}
+
+/// Standard error, for a writer of lines.
+pub struct Shown;
+
+/// The log, for a writer of lines that have their time.
+pub struct Kept;
+
+impl Write for Shown {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        BARS.suspend(|| write(text));
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Write for Kept {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        keep_text(&String::from_utf8_lossy(text));
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes to standard error what can be written there.
+fn write(text: &[u8]) {
+    let mut standard_error = io::stderr().lock();
+    if standard_error.write_all(text).is_err() {
+        UNSHOWN.store(true, Ordering::Relaxed);
+    }
+}
+
+fn keep_text(text: &str) {
+    let kept = locked().keep(text);
+    settle(kept);
+}
+
+/// As [`keep`], but gives up where another thread holds the log.
+fn keep_last(line: &str) {
+    for _ in 0..QUESTIONS.0 {
+        match LOG.try_lock() {
+            Ok(mut log) => return drop(log.keep(&log_file::stamped(line))),
+            Err(TryLockError::Poisoned(log)) => {
+                return drop(log.into_inner().keep(&log_file::stamped(line)));
+            }
+            Err(TryLockError::WouldBlock) => thread::sleep(QUESTIONS.1),
+        }
+    }
+}
+
+/// Says why the log ends, where it does.
+fn settle(done: Result<(), String>) {
+    let descriptor = locked().descriptor().unwrap_or(-1);
+    LOG_DESCRIPTOR.store(descriptor, Ordering::Relaxed);
+    if let Err(why) = done {
+        show(&format!("warning: {why}; messages are shown here alone"));
+    }
+}
+
+fn locked() -> std::sync::MutexGuard<'static, LogFile> {
+    LOG.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,230 @@
+//! Lines with their time -> the `log.txt` of an output directory, behind those of earlier sessions.
+
+use std::fs::{self, DirEntry, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use espalier_trainer::error::one_line;
+use espalier_trainer::files::{MadeDirectories, this_process};
+use espalier_trainer::shell;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+/// Its name in the output directory.
+const NAME: &str = "log.txt";
+
+/// Bytes of lines that wait for it at most.
+const WAITING: usize = 1 << 20;
+
+/// The log of a process.
+pub struct LogFile {
+    state: State,
+    origin: Option<Origin>,
+}
+
+enum State {
+    /// There is none.
+    None,
+    /// The output directory is not this process's yet: the lines so far.
+    Waiting(String),
+    Open(File),
+    /// It cannot be written. It stays open: a handler of faults may still have its descriptor.
+    Ended {
+        _file: File,
+    },
+}
+
+/// An output directory as it was before there was a log.
+struct Origin {
+    out: PathBuf,
+    /// Those that are not there yet.
+    made: MadeDirectories,
+    /// Whether an earlier session left a log.
+    has_log: bool,
+}
+
+impl LogFile {
+    /// No log.
+    pub const fn none() -> Self {
+        LogFile {
+            state: State::None,
+            origin: None,
+        }
+    }
+
+    /// Keeps what comes until the log of `out` is open, behind a line that says which process this is.
+    pub fn wait(&mut self, out: &Path) {
+        if matches!(self.state, State::None) {
+            self.state = State::Waiting(session());
+            self.origin = Some(Origin {
+                out: out.to_owned(),
+                made: MadeDirectories::missing(out),
+                has_log: out.join(NAME).symlink_metadata().is_ok(),
+            });
+        }
+    }
+
+    /// Opens the log, if lines wait for it.
+    ///
+    /// # Errors
+    /// Why there is no log, in words.
+    pub fn open(&mut self) -> Result<(), String> {
+        let (State::Waiting(lines), Some(origin)) = (&mut self.state, &self.origin) else {
+            return Ok(());
+        };
+        let text = std::mem::take(lines);
+        let path = origin.out.join(NAME);
+        match opened(&path) {
+            Ok(file) => self.state = State::Open(file),
+            Err(error) => {
+                self.state = State::None;
+                return Err(format!("no log in {}: {error}", path.display()));
+            }
+        }
+        self.keep(&text)
+    }
+
+    /// Removes the log where it is new and all that is in its directory, with the directories that were made for it.
+    pub fn withdraw(&mut self) {
+        let (State::Open(_), Some(origin)) = (&self.state, self.origin.take()) else {
+            return;
+        };
+        let is_log = |entry: io::Result<DirEntry>| entry.is_ok_and(|it| it.file_name() == NAME);
+        let entries = fs::read_dir(&origin.out);
+        if !origin.has_log && entries.is_ok_and(|mut all| all.all(is_log)) {
+            // What cannot be removed stays.
+            let _ = fs::remove_file(origin.out.join(NAME));
+            self.state = State::None;
+        }
+        // Those that are empty go.
+        drop(origin.made);
+    }
+
+    /// Writes `text`, which ends a line; where it has waited long for the file, leaves it out.
+    ///
+    /// # Errors
+    /// Why the log ends, in words.
+    pub fn keep(&mut self, text: &str) -> Result<(), String> {
+        match &mut self.state {
+            State::None | State::Ended { .. } => {}
+            State::Waiting(lines) if lines.len() + text.len() > WAITING => {}
+            State::Waiting(lines) => lines.push_str(text),
+            State::Open(file) => {
+                let written = file.write_all(text.as_bytes());
+                return written.map_err(|error| self.ended(&error));
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, error: &io::Error) -> String {
+        if let State::Open(file) = std::mem::replace(&mut self.state, State::None) {
+            self.state = State::Ended { _file: file };
+        }
+        format!("{NAME} ends here: {error}")
+    }
+
+    /// The descriptor of the open file.
+    pub fn descriptor(&self) -> Option<i32> {
+        match &self.state {
+            State::Open(file) => Some(file.as_raw_fd()),
+            _ => None,
+        }
+    }
+}
+
+/// `line` behind its time, with its end.
+pub fn stamped(line: &str) -> String {
+    let mut text = String::new();
+    // A clock that cannot be shown costs its own text alone.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut text));
+    text + " " + line + "\n"
+}
+
+/// The line that begins what this process writes.
+fn session() -> String {
+    let words = std::env::args().map(|word| shell::quoted(&word));
+    let command = one_line(&words.collect::<Vec<_>>().join(" "));
+    let version = env!("CARGO_PKG_VERSION");
+    stamped(&format!(
+        "=== {}, host {version}: {command}",
+        this_process()
+    ))
+}
+
+/// A regular file to write behind what it holds. A pipe is not waited for.
+fn opened(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    let file = options.open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("expected a regular file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(folder: &Path) -> String {
+        std::fs::read_to_string(folder.join(NAME)).expect("a log")
+    }
+
+    #[test]
+    fn lines_that_waited_stand_behind_the_sessions_line_and_earlier_sessions_before() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for session in 1..=2 {
+            let mut log = LogFile::none();
+            assert_eq!(log.keep("nobody keeps it\n"), Ok(()));
+            log.wait(folder.path());
+            assert_eq!(log.keep("early\n"), Ok(()));
+            assert_eq!(log.open(), Ok(()));
+            assert_eq!(log.keep("late\n"), Ok(()));
+            let text = read(folder.path());
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!(lines.len(), 3 * session, "{text}");
+            let [header, early, late] = lines[3 * session - 3..] else {
+                panic!("{text}");
+            };
+            assert!(header.contains("Z === process "), "{header}");
+            assert_eq!([early, late], ["early", "late"]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join(NAME)).expect("a folder");
+        let mut log = LogFile::none();
+        log.wait(folder.path());
+        let why = log.open().expect_err("a folder is no log");
+        assert!(why.contains("log.txt"), "{why}");
+        assert_eq!(log.keep("goes nowhere\n"), Ok(()));
+        assert!(log.descriptor().is_none());
+    }
+
+    #[test]
+    fn a_log_is_withdrawn_where_nothing_else_is_left_and_none_was_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let out = folder.path().join("above/out");
+        for (beside, stays) in [(None, false), (Some("metrics.jsonl"), true), (None, true)] {
+            let mut log = LogFile::none();
+            log.wait(&out);
+            fs::create_dir_all(&out).expect("created");
+            assert_eq!(log.open(), Ok(()));
+            if let Some(name) = beside {
+                fs::write(out.join(name), "").expect("written");
+            }
+            log.withdraw();
+            assert_eq!(out.join(NAME).exists(), stays, "{beside:?}");
+            assert_eq!(folder.path().join("above").exists(), stays, "{beside:?}");
+            if let Some(name) = beside {
+                fs::remove_file(out.join(name)).expect("removed");
+            }
+        }
+    }
+}

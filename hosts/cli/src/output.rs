@@ -1,0 +1,101 @@
+//! Standard output: what commands print there, and what is known of it where it cannot be written.
+
+use std::fmt;
+use std::io::{self, StdoutLock, Write};
+use std::path::Path;
+
+use crate::display;
+
+/// Standard output, which remembers that it failed.
+pub struct Output {
+    inner: StdoutLock<'static>,
+    /// Where what is printed can be read, too.
+    place: Option<String>,
+    failure: Option<Failure>,
+}
+
+/// Why standard output could not be written.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// Its reader went away, as in `host doctor | head -1`: nothing is wrong.
+    Closed,
+    /// Whatever else, in words.
+    Unwritten(String),
+}
+
+impl Output {
+    /// The process's.
+    pub fn new() -> Self {
+        Output {
+            inner: io::stdout().lock(),
+            place: None,
+            failure: None,
+        }
+    }
+
+    /// What is printed from now on tells of what lies in `path`.
+    pub fn tells_of(&mut self, path: &Path) {
+        self.place = Some(format!("lies in {}", path.display()));
+    }
+
+    /// Prints what work has come to that is written nowhere else. Where that cannot be done, standard error gets it.
+    ///
+    /// # Errors
+    /// What cannot be written.
+    pub fn print_result(&mut self, text: &str) -> io::Result<()> {
+        let printed = self.write_all(text.as_bytes()).and_then(|()| self.flush());
+        if let Some(Failure::Unwritten(_)) = &self.failure {
+            self.place = Some("stands above, on standard error".to_owned());
+            display::say(text.trim_end());
+        }
+        printed
+    }
+
+    /// Writes what is still held back, and says what of all failed.
+    pub fn end(&mut self) -> Option<Failure> {
+        // Kept by itself.
+        let _ = self.flush();
+        self.failure.clone()
+    }
+
+    /// What the user can do about what was not printed.
+    pub fn next_step(&self) -> String {
+        match &self.place {
+            Some(place) => format!("the work is done, and its result {place}"),
+            None => "see to that file or disk, then start again".to_owned(),
+        }
+    }
+
+    fn remembered<T>(&mut self, done: io::Result<T>) -> io::Result<T> {
+        if let (Err(error), None) = (&done, &self.failure) {
+            self.failure = match error.kind() {
+                io::ErrorKind::BrokenPipe => Some(Failure::Closed),
+                // Tried again by whoever writes.
+                io::ErrorKind::Interrupted => None,
+                _ => Some(Failure::Unwritten(error.to_string())),
+            };
+        }
+        done
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let done = self.inner.write(bytes);
+        self.remembered(done)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let done = self.inner.flush();
+        self.remembered(done)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Closed => f.write_str("the reader of standard output went away"),
+            Failure::Unwritten(why) => write!(f, "standard output cannot be written: {why}"),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! What a finished run left, damaged afterwards: going on writes it again from the last checkpoint, or says what is wrong.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use espalier_torture::built::faults;
+use espalier_torture::training;
+use serde_json::{Value as Json, json};
+use training::{Training, copy, names, refused, trained};
+
+/// No checkpoint but the last step's, which nobody asks for.
+const LAST_ONLY: &str = "--set run.max_steps=3 --set run.save_every=100";
+/// A run's plugins, and what it leaves.
+const RUNS: [(&str, &str, &str); 2] = [
+    ("--plugins lora", "adapter", "adapter_model.safetensors"),
+    ("", "model", "model.safetensors"),
+];
+/// What becomes of the directory, and what is said of it.
+const DAMAGES: [(&str, &str); 5] = [
+    ("deleted", "it is missing"),
+    ("cut", "it has "),
+    ("flipped", "its sha256 is "),
+    ("emptied", "it is missing"),
+    ("file", "it "),
+];
+
+fn damage(directory: &Path, weights: &str, kind: &str) {
+    let path = directory.join(weights);
+    let mut bytes = fs::read(&path).expect("weights");
+    let last = bytes.len() - 1;
+    match kind {
+        "deleted" => fs::remove_file(path).expect("removed"),
+        "cut" => fs::write(path, &bytes[..last]).expect("written"),
+        "flipped" => {
+            bytes[last - 4] ^= 1;
+            fs::write(path, bytes).expect("written");
+        }
+        _ => {
+            fs::remove_dir_all(directory).expect("removed");
+            match kind {
+                "emptied" => fs::create_dir(directory).expect("created"),
+                _ => fs::write(directory, "mine").expect("written"),
+            }
+        }
+    }
+}
+
+/// Goes on with the run in `out`, which says what it does.
+fn go_on(training: &Training, out: &str) -> (Output, String) {
+    let quiet = training.command(out, "--resume");
+    let mut command = Command::new(quiet.get_program());
+    command.args(quiet.get_args().filter(|word| *word != "--quiet"));
+    command.current_dir(training.folder.path());
+    let output = command.output().expect("the host starts");
+    let said = [&output.stderr, &output.stdout].map(|said| String::from_utf8_lossy(said));
+    let said = said.concat();
+    (output, said)
+}
+
+fn generate(training: &Training, out: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+    command.current_dir(training.folder.path());
+    command.args([
+        "generate",
+        "--prompt",
+        "a",
+        "--max-tokens",
+        "1",
+        "--run",
+        out,
+    ]);
+    command.output().expect("the host starts")
+}
+
+fn run_json(training: &Training, out: &str) -> Json {
+    let text = fs::read(training.path(out).join("run.json")).expect("a record");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+#[test]
+fn what_was_damaged_after_the_end_is_written_again_from_the_last_checkpoint() {
+    for (plugins, name, weights) in RUNS {
+        let training = Training::new(&format!("{plugins} {LAST_ONLY}"));
+        let whole = training.succeed("whole", "");
+        assert_eq!(names(&training.path("whole/checkpoints")), ["step-3"]);
+        let exported = run_json(&training, "whole")["exported"].clone();
+        assert_eq!(exported["directory"], name);
+        let hashed = exported["files"].as_array().expect("files").iter();
+        let hashed: Vec<_> = hashed.map(|file| file["file"].as_str()).collect();
+        let left = names(&training.path("whole").join(name));
+        assert_eq!(
+            hashed,
+            left.iter().map(|name| Some(&name[..])).collect::<Vec<_>>()
+        );
+        for (kind, problem) in DAMAGES {
+            let case = format!("{name} {kind}");
+            copy(&training.path("whole"), &training.path(kind));
+            damage(&training.path(kind).join(name), weights, kind);
+            if kind != "flipped" {
+                let words = format!("{name} | {problem} | `host train --resume`");
+                refused(&generate(&training, kind), 4, &words, &case);
+            }
+            let (output, said) = go_on(&training, kind);
+            assert!(output.status.success(), "{case}: {said}");
+            for word in [problem, "it is written again from ", "checkpoints/step-3"] {
+                assert!(said.contains(word), "{case}: no {word:?} in {said}");
+            }
+            assert!(trained(&training.path(kind)) == whole, "{case}: other bits");
+            assert_eq!(run_json(&training, kind)["exported"], exported, "{case}");
+            let (output, said) = go_on(&training, kind);
+            assert!(output.status.success(), "{case}: {said}");
+            assert!(
+                said.contains("nothing to do: this run is finished"),
+                "{case}: {said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn without_a_checkpoint_the_file_is_named_and_nothing_is_touched() {
+    for (plugins, name, weights) in RUNS {
+        let training = Training::new(&format!("{plugins} {LAST_ONLY}"));
+        training.succeed("whole", "");
+        fs::remove_dir_all(training.path("whole/checkpoints")).expect("removed");
+        for (kind, problem) in DAMAGES {
+            copy(&training.path("whole"), &training.path(kind));
+            damage(&training.path(kind).join(name), weights, kind);
+            let words =
+                format!("{kind}/{name} is not as its run left it | {problem} | another --out");
+            let before = fs::read(training.path(kind).join("run.json")).expect("a record");
+            training.refuse(kind, "--resume", 4, &words);
+            let after = fs::read(training.path(kind).join("run.json")).expect("a record");
+            assert!(before == after, "{name} {kind}: run.json was touched");
+        }
+    }
+    // A directory of that name is no finished run.
+    let training = Training::new("--plugins lora");
+    fs::create_dir_all(training.path("new/adapter")).expect("created");
+    training.refuse("new", "--resume", 4, "adapter | another --out");
+}
+
+#[test]
+fn files_that_the_run_did_not_write_are_never_lost() {
+    let training = Training::new(&format!("--plugins lora {LAST_ONLY}"));
+    let whole = training.succeed("whole", "");
+    let notes = training.path("whole/adapter/notes.txt");
+    fs::write(&notes, "mine").expect("written");
+    let (_, said) = go_on(&training, "whole");
+    assert!(
+        said.contains("nothing to do: this run is finished"),
+        "{said}"
+    );
+    damage(
+        &training.path("whole/adapter"),
+        "adapter_model.safetensors",
+        "cut",
+    );
+    training.refuse(
+        "whole",
+        "--resume",
+        2,
+        "notes.txt would be lost | move that file away",
+    );
+    assert_eq!(fs::read(&notes).expect("still there"), b"mine");
+    fs::remove_file(&notes).expect("removed");
+    assert_eq!(training.succeed("whole", "--resume"), whole);
+}
+
+#[test]
+fn a_damaged_record_is_no_finished_run() {
+    let training = Training::new(&format!("--plugins lora {LAST_ONLY}"));
+    let whole = training.succeed("whole", "");
+    let record = training.path("whole/run.json");
+    let text = fs::read_to_string(&record).expect("a record");
+    fs::write(&record, &text[..text.len() / 2]).expect("written");
+    let (output, said) = go_on(&training, "whole");
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("run.json") && said.contains("it is written again from"),
+        "{said}"
+    );
+    assert!(trained(&training.path("whole")) == whole);
+    // What had begun, and had not come to its end, is not finished by a directory's name.
+    let mut run = run_json(&training, "whole");
+    run["exported"] = json!(null);
+    fs::write(&record, run.to_string()).expect("written");
+    let (output, said) = go_on(&training, "whole");
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("the run had not written it"), "{said}");
+}
+
+/// From the last step's checkpoint on, a kill at every call leaves a run that goes on to the same files.
+#[test]
+fn a_run_killed_at_any_call_of_its_end_goes_on_to_the_same_bits() {
+    let training = Training::new(&format!("--plugins lora {LAST_ONLY}"));
+    let whole = training.succeed("whole", "");
+    let log = training.path("calls");
+    let faulty = |out: &str, call: usize| {
+        let mut command = training.command(out, "");
+        command
+            .env("LD_PRELOAD", faults())
+            .env("FAULT_KIND", "kill");
+        command
+            .env("FAULT_PREFIX", training.path(out))
+            .env("FAULT_CALL", call.to_string());
+        command
+    };
+    let output = faulty("counted", 0).env("FAULT_LOG", &log).output();
+    assert!(output.expect("it starts").status.success());
+    let calls = fs::read_to_string(log).expect("the calls");
+    let calls: Vec<&str> = calls.lines().collect();
+    let begin = calls
+        .iter()
+        .position(|call| call.contains("step-3.partial"));
+    let begin = begin.expect("the last checkpoint");
+    // Between two of these the disk stays as it is, but for the length of a file that has no name yet.
+    let changes = [
+        "mkdir",
+        "rename",
+        "renameat2",
+        "unlink",
+        "unlinkat",
+        "rmdir",
+        "fsync",
+    ];
+    let killed = (begin..calls.len()).filter(|call| {
+        let name = calls[*call].split(' ').next();
+        changes.contains(&name.unwrap_or_default())
+    });
+    let killed: Vec<usize> = killed.collect();
+    assert!(killed.len() > 20, "{} calls: {calls:#?}", killed.len());
+    for call in killed {
+        let (out, case) = (format!("killed-{call}"), calls[call]);
+        let output = faulty(&out, call + 1).output().expect("it starts");
+        assert_eq!(output.status.signal(), Some(libc::SIGKILL), "{case}");
+        assert_eq!(training.succeed(&out, "--resume"), whole, "{case}");
+        let names_of = |out: &str| names(&training.path(out));
+        assert_eq!(names_of(&out), names_of("whole"), "{case}");
+        fs::remove_dir_all(training.path(&out)).expect("removed");
+    }
+}

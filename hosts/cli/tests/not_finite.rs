@@ -1,0 +1,84 @@
+//! An update that leaves numbers which are not finite: exit code 7 before it is saved or exported; the last good checkpoint stays.
+
+use std::path::Path;
+
+use espalier_torture::training;
+use training::{Training, names, refused};
+
+/// Updates that overflow in the first step.
+const AT_ONCE: [&str; 3] = [
+    "--set optim.learning_rate=1e39",
+    "--set optim.weight_decay=1e300",
+    "--set optim.eps=1e-60",
+];
+
+/// One that overflows in the second step: the first makes the weights 1e26 times as large, and the adapter counts for nothing.
+const AT_THE_SECOND: &str = "--plugins lora --set optim.learning_rate=1e-4 --set optim.weight_decay=1e30 \
+                             --set adapter.lora.alpha=1e-20";
+
+/// What is saved, exported or left unfinished.
+fn left(out: &Path) -> (Vec<String>, Vec<String>) {
+    let saved = names(out).into_iter();
+    let saved =
+        saved.filter(|name| name == "adapter" || name == "model" || name.contains("partial"));
+    (saved.collect(), names(&out.join("checkpoints")))
+}
+
+#[test]
+fn an_update_that_overflows_in_the_last_step_is_told_and_nothing_is_written() {
+    for plugins in ["--plugins lora", ""] {
+        for overflow in AT_ONCE {
+            let training = Training::new(&format!("{plugins} {overflow}"));
+            for (out, more) in [
+                ("asked", "--set run.max_steps=1 --set run.save_every=1"),
+                ("unasked", "--set run.max_steps=1 --set run.save_every=100"),
+                ("earlier", "--set run.max_steps=3 --set run.save_every=1"),
+            ] {
+                let case = format!("{plugins} {overflow} {out}");
+                let output = training.run(out, more);
+                refused(
+                    &output,
+                    7,
+                    "step 1: | ` | is not finite | another --out",
+                    &case,
+                );
+                assert_eq!(left(&training.path(out)), (vec![], vec![]), "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_good_checkpoint_stays_on_any_number_of_ranks() {
+    for ranks in [
+        "",
+        "--plugins ddp --ranks 2",
+        "--plugins fsdp --ranks 3",
+        "--plugins fsdp --ranks 2 --set sharding.fsdp.offload=\"params+optimizer\"",
+    ] {
+        let plugins = ranks.strip_prefix("--plugins ").unwrap_or("");
+        let strategy = plugins.split(' ').next().filter(|name| !name.is_empty());
+        let more = ranks
+            .split_once(" --ranks")
+            .map_or(String::new(), |(_, more)| format!("--ranks{more}"));
+        let line = match strategy {
+            Some(name) => AT_THE_SECOND.replace("lora ", &format!("lora,{name} ")),
+            None => AT_THE_SECOND.to_owned(),
+        };
+        let training = Training::new(&format!("{line} {more}"));
+        for (out, more) in [
+            ("last", "--set run.max_steps=2 --set run.save_every=1"),
+            ("earlier", "--set run.max_steps=5 --set run.save_every=1"),
+        ] {
+            let case = format!("{ranks} {out}");
+            let output = training.run(out, more);
+            refused(&output, 7, "step 2: | lora_A | is not finite", &case);
+            let expected = (vec![], vec!["step-1".to_owned()]);
+            assert_eq!(left(&training.path(out)), expected, "{case}");
+            // Going on comes to the same number, and says the same.
+            let again = training.run(out, &format!("{more} --resume"));
+            refused(&again, 7, "step 2: | lora_A | is not finite", &case);
+            assert_eq!(left(&training.path(out)), expected, "{case}");
+        }
+    }
+}

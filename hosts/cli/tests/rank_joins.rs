@@ -1,0 +1,100 @@
+//! A rank that is stopped while the processes of a run come together -> the others end within `run.join_timeout_secs`, and say
+//! which one it is.
+#![cfg(feature = "embedded")]
+
+use espalier_torture::training;
+use espalier_torture::victims;
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use espalier_samples::mpi_folder;
+use training::Training;
+use victims::{Company, variable};
+
+const RANKS: u32 = 3;
+
+/// The rank that is stopped.
+const VICTIM: u32 = 1;
+
+/// What the run says: seconds to join, and without a sign of life after that.
+const SECS: u64 = 5;
+
+/// A survivor's end at most: starting under load, joining, and being told.
+const IN_TIME: Duration = Duration::from_secs(SECS + 12);
+
+/// Starts a run in several processes, stops one of them once `moment` returns, and wants the others to end in time with exit
+/// code 6 and a line that names it. What was said.
+fn stopped(moment: impl FnOnce(&Company)) -> String {
+    let folder = mpi_folder();
+    let training = Training::new(&format!(
+        "--plugins lora,fsdp,mpi --set run.epochs=2000 --set run.join_timeout_secs={SECS} \
+         --set run.peer_timeout_secs=4 --plugin-dir {}",
+        folder.display()
+    ));
+    let (out, codes) = (training.path("out"), training.path("codes"));
+    let mut company = Company::start(RANKS, &training.command("out", ""), &out, &codes);
+    moment(&company);
+    company.signal(VICTIM, "-STOP");
+    let took = company.await_end(1);
+    let (output, codes) = company.end();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(took <= IN_TIME, "{took:?}: {said}");
+    for rank in (0..RANKS).filter(|&rank| rank != VICTIM) {
+        assert_eq!(codes[rank as usize], Some(6), "{codes:?}: {said}");
+    }
+    let named = |line: &&str| {
+        let who = [format!("rank {VICTIM} ("), format!("(rank {VICTIM}")];
+        line.starts_with("error: ") && who.iter().any(|who| line.contains(who))
+    };
+    assert!(said.lines().filter(named).count() >= 1, "{said}");
+    said
+}
+
+#[test]
+fn a_rank_that_is_stopped_before_it_comes_is_named() {
+    let said = stopped(|company| {
+        company.await_process(VICTIM);
+    });
+    let words = format!("error: the processes did not come together within {SECS} s: ");
+    let line = said.lines().find(|line| line.starts_with(&words));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    for words in [
+        "process 1 (rank 1) has not come",
+        "this one waits in join of plugin `mpi` (/",
+        "; next: ",
+        "run.join_timeout_secs",
+    ] {
+        assert!(line.contains(words), "no {words:?} in {line}");
+    }
+}
+
+#[test]
+fn a_rank_that_is_stopped_inside_mpis_start_is_named() {
+    let said = stopped(|company| {
+        let process = company.await_process(VICTIM);
+        let value = |name| variable(process, name).expect("Open MPI sets it");
+        let mark = format!("espalier-{}-{VICTIM}", value("PMIX_NAMESPACE"));
+        let mark = Path::new(&value("PMIX_SERVER_TMPDIR")).join(mark);
+        let begun = Instant::now();
+        while !mark.exists() {
+            assert!(begun.elapsed().as_secs() < 60, "no {}", mark.display());
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let words = "process 1 (rank 1, process id ";
+    let line = said.lines().find(|line| line.contains(words));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains(") is stopped"), "{line}");
+}
+
+#[test]
+fn a_rank_that_is_stopped_at_any_moment_of_the_start_ends_all() {
+    for delay in [60, 150, 300, 500] {
+        stopped(|company| {
+            company.await_process(VICTIM);
+            thread::sleep(Duration::from_millis(delay));
+        });
+    }
+}

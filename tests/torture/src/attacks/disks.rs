@@ -1,0 +1,68 @@
+//! Disks with too little room, too few files, or none that may be written, in a namespace of mounts of their own.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::ended::{Ended, PATIENCE, carried};
+use crate::scenario::Scenario;
+use crate::suite::{Attack, Try};
+
+/// A use on a disk of its own; then there is room, and it goes on. `$0` are the disk's options, `$1` its folder.
+const ON_A_DISK: &str = r#"
+options=$0; disk=$1; shift
+mount -t tmpfs -o "$options" none "$disk" || exit 99
+cp -a "$disk.given/." "$disk/" 2>/dev/null
+"$@" 2> "$disk.said"; code=$?
+cp -a "$disk/." "$disk.left/"
+exit $code
+"#;
+
+/// All uses.
+pub struct Disks(Vec<Scenario>);
+
+impl Disks {
+    /// Makes every use once.
+    pub fn prepare(_: u64) -> Result<Box<dyn Attack>, String> {
+        let allowed = Command::new("unshare")
+            .args(["-m", "sh", "-c", "mount -t tmpfs none /mnt"])
+            .stderr(Stdio::null())
+            .status();
+        if !allowed.is_ok_and(|status| status.success()) {
+            return Err("no namespace of mounts may be made here".into());
+        }
+        Ok(Box::new(Disks(Scenario::of_all())))
+    }
+}
+
+impl Attack for Disks {
+    fn attempt(&self, a_try: &Try) {
+        let mut random = a_try.random.clone();
+        let of = random.of_all(&self.0);
+        let options = match random.below(4) {
+            0 => format!("nr_inodes={}", 2 + random.below(40)),
+            1 => "ro".to_owned(),
+            _ => format!("size={}k", 4 + random.below(4096)),
+        };
+        let case = format!("{} on a disk with {options}", of.of.name);
+        let disk = a_try.name();
+        for folder in [disk.clone(), format!("{disk}.left")] {
+            fs::create_dir(of.path(&folder)).expect("created");
+        }
+        let mut unshare = Command::new("unshare");
+        unshare
+            .args(["-m", "sh", "-c", ON_A_DISK, &options])
+            .arg(of.path(&disk));
+        let mut command = carried(&of.command(&format!("{disk}/out"), ""), unshare);
+        let mut ended = Ended::of(&mut command, PATIENCE);
+        let said = of.path(&format!("{disk}.said"));
+        ended.said = fs::read_to_string(said).unwrap_or(ended.said);
+        assert_ne!(ended.code, Some(99), "{case}: no disk: {}", ended.said);
+        ended.as_documented(&case);
+        // What it left, on a disk with room.
+        let out = format!("{disk}.left/out");
+        if ended.succeeded() {
+            of.is_whole(&out, &case);
+        }
+        of.goes_on(&out, &case);
+    }
+}

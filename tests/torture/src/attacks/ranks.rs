@@ -1,0 +1,91 @@
+//! Ranks that are processes, killed or stopped while MPI starts or in mid-run: the others end in time and name the lost one.
+
+use std::time::{Duration, Instant};
+
+use espalier_samples::mpi_folder;
+
+use crate::ended::{Ended, PATIENCE};
+use crate::suite::{Attack, Try};
+use crate::training::{Trained, Training, trained};
+use crate::victims::Company;
+
+const RANKS: u32 = 3;
+/// The time within which all others have ended.
+const IN_TIME: Duration = Duration::from_secs(15);
+const LONG: &str = "--set run.epochs=40 --set run.eval_every=60 --set adapter.lora.rank=4 --plugins nf4,lora,fsdp,mpi --set run.join_timeout_secs=5";
+
+/// A run in processes.
+pub struct Ranks {
+    training: Training,
+    whole: Trained,
+    takes: Duration,
+}
+
+impl Ranks {
+    /// Makes it once.
+    pub fn prepare(_: u64) -> Result<Box<dyn Attack>, String> {
+        let more = format!("{LONG} --plugin-dir {}", mpi_folder().display());
+        let training = Training::new(&more);
+        let begun = Instant::now();
+        let (output, codes) = Company::of(RANKS, &training, "whole", "").end();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{codes:?}: {said}");
+        let whole = trained(&training.path("whole"));
+        Ok(Box::new(Ranks {
+            training,
+            whole,
+            takes: begun.elapsed(),
+        }))
+    }
+}
+
+impl Attack for Ranks {
+    fn attempt(&self, a_try: &Try) {
+        let mut random = a_try.random.clone();
+        let out = a_try.name();
+        let victim = random.below(RANKS as usize) as u32;
+        let signal = *random.of_all(&["-KILL", "-STOP"]);
+        let pause = self.takes.mul_f64(random.share());
+        let case = format!("{signal} to rank {victim} after {pause:?}");
+        let mut company = Company::of(RANKS, &self.training, &out, "");
+        std::thread::sleep(pause);
+        let Some(()) = company.try_signal(victim, signal) else {
+            // It had ended, or was not there yet: the run is one like any other.
+            let (output, codes) = company.end();
+            assert!(
+                output.status.success(),
+                "{case}, and nobody was there: {codes:?}"
+            );
+            return self.remove(&out);
+        };
+        let took = company.await_end(usize::from(signal == "-STOP"));
+        let (output, codes) = company.end();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(took <= IN_TIME, "{case}: {took:?}: {said}");
+        let done = output.status.success();
+        for rank in (0..RANKS).filter(|&rank| rank != victim && !done) {
+            let code = codes[rank as usize];
+            assert!(
+                [Some(6), Some(0)].contains(&code),
+                "{case}: rank {rank} of {codes:?}: {said}"
+            );
+        }
+        let (output, codes) = Company::of(RANKS, &self.training, &out, "--resume").end();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "{case}: --resume: {codes:?}: {said}"
+        );
+        assert!(
+            trained(&self.training.path(&out)) == self.whole,
+            "{case}: other bits"
+        );
+        self.remove(&out);
+    }
+}
+
+impl Ranks {
+    fn remove(&self, out: &str) {
+        std::fs::remove_dir_all(self.training.path(out)).expect("it was written");
+    }
+}

@@ -1,0 +1,189 @@
+//! A program that is started -> how it ended, within a time, and what it took.
+#![allow(unsafe_code)] // `wait4` alone tells what one process took.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Exit codes that the documents list.
+pub const DOCUMENTED: [i32; 12] = [0, 2, 3, 4, 5, 6, 7, 8, 9, 129, 130, 143];
+
+/// The longest that a run of the suite's size may take on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How a process ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Its exit code, where it had one.
+    pub code: Option<i32>,
+    /// The signal that ended it, otherwise.
+    pub signal: Option<i32>,
+    /// What it said on standard error.
+    pub said: String,
+    /// Whether it did not end by itself in time.
+    pub late: bool,
+    /// How long it took.
+    pub took: Duration,
+    /// The most memory that it held, in KiB.
+    pub peak_kib: u64,
+}
+
+impl Ended {
+    /// Runs `command` to its end, or for as long as `limit`. Its standard output is thrown away.
+    ///
+    /// # Panics
+    /// Where it cannot be started.
+    pub fn of(command: &mut Command, limit: Duration) -> Self {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        Ended::of_as_is(command, limit)
+    }
+
+    /// As [`Ended::of`], with the command's own standard streams.
+    ///
+    /// # Panics
+    /// Where it cannot be started.
+    pub fn of_as_is(command: &mut Command, limit: Duration) -> Self {
+        Ended::of_while(command, limit, |_| ())
+    }
+
+    /// As [`Ended::of_as_is`]; `meanwhile` is called beside it with the process's number.
+    ///
+    /// # Panics
+    /// Where it cannot be started.
+    pub fn of_while(
+        command: &mut Command,
+        limit: Duration,
+        meanwhile: impl FnOnce(u32) + Send,
+    ) -> Self {
+        let begun = Instant::now();
+        // `wait4` below waits for it, and tells what it took.
+        #[allow(clippy::zombie_processes)]
+        let mut child = command.spawn().expect("the program starts");
+        let pid = libc::pid_t::try_from(child.id()).expect("a process number");
+        let stderr = child.stderr.take();
+        let reader = thread::spawn(move || {
+            let mut said = Vec::new();
+            stderr.map(|mut stderr| stderr.read_to_end(&mut said));
+            String::from_utf8_lossy(&said).into_owned()
+        });
+        let (ended, end) = mpsc::channel();
+        let watch = thread::spawn(move || {
+            let late = end.recv_timeout(limit).is_err();
+            if late {
+                // SAFETY: the process is this one's child and was not waited for yet.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+            late
+        });
+        let mut status = 0;
+        // SAFETY: all zeros is a valid `rusage`.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        let number = child.id();
+        let found = thread::scope(|scope| {
+            scope.spawn(move || meanwhile(number));
+            // SAFETY: both places outlive the call.
+            unsafe { libc::wait4(pid, &mut status, 0, &mut usage) }
+        });
+        assert_eq!(found, pid, "the child is ours");
+        let _ = ended.send(());
+        Ended {
+            code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+            signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+            late: watch.join().expect("it only waits"),
+            took: begun.elapsed(),
+            said: reader.join().expect("it only reads"),
+            peak_kib: u64::try_from(usage.ru_maxrss).unwrap_or(0),
+        }
+    }
+
+    /// The last line that it said.
+    pub fn last_line(&self) -> &str {
+        self.said.lines().last().unwrap_or_default()
+    }
+
+    /// Whether it did what it was to.
+    pub fn succeeded(&self) -> bool {
+        self.code == Some(0)
+    }
+
+    /// Wants an end in time with an exit code of the documents and, where it failed, one line with a cause and a next step.
+    ///
+    /// # Panics
+    /// Where it has neither.
+    pub fn as_documented(&self, case: &str) {
+        let (said, took) = (&self.said, self.took);
+        assert!(!self.late, "{case}: no end in {took:?}: {said}");
+        assert!(
+            self.signal.is_none(),
+            "{case}: signal {:?}: {said}",
+            self.signal
+        );
+        assert!(!said.contains("panicked"), "{case}: {said}");
+        let code = self.code.expect("no signal");
+        assert!(
+            DOCUMENTED.contains(&code),
+            "{case}: exit code {code}: {said}"
+        );
+        let line = self.last_line();
+        let shaped = line.starts_with("error: ") && line.contains("; next: ");
+        assert!(
+            code == 0 || shaped,
+            "{case}: exit code {code}, no cause and next step: {said}"
+        );
+    }
+
+    /// Wants success.
+    ///
+    /// # Panics
+    /// Where it failed.
+    pub fn as_success(&self, case: &str) {
+        self.as_documented(case);
+        assert!(
+            self.succeeded(),
+            "{case}: exit code {:?}: {}",
+            self.code,
+            self.last_line()
+        );
+    }
+}
+
+/// Sends a signal, such as `TERM`, to a process that was started here; one that has ended is let be.
+///
+/// # Panics
+/// Where there is no `kill`.
+pub fn send(process: u32, signal: &str) {
+    let mut kill = Command::new("kill");
+    kill.args([format!("-{signal}"), process.to_string()]);
+    kill.stderr(Stdio::null()).status().expect("kill starts");
+}
+
+/// `command` with so much address space: what reads for ever ends before the machine does.
+pub fn bounded(command: &Command) -> Command {
+    const KIB: u64 = 4 << 20;
+    let mut shell = Command::new("sh");
+    shell
+        .arg("-c")
+        .arg(format!("ulimit -v {KIB}; exec \"$@\""))
+        .arg("sh");
+    carried(command, shell)
+}
+
+/// `around` with the words, the folder and the environment of `command` behind its own.
+pub fn carried(command: &Command, mut around: Command) -> Command {
+    around.arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        around.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => around.env(name, value),
+            None => around.env_remove(name),
+        };
+    }
+    around
+}

@@ -1,0 +1,87 @@
+//! Options -> the suite of attacks, its table, and an exit status other than zero where anything failed.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // A tool of the developer's.
+
+use std::panic;
+use std::process::ExitCode;
+
+use clap::Parser;
+use espalier_torture::attacks::ENTRIES;
+use espalier_torture::suite::{Asked, repeat, run, table};
+
+/// Failures of an attack that are told in words; of the others the numbers.
+const TOLD: usize = 5;
+
+/// Attack the program and count what it survives.
+#[derive(Parser)]
+struct Options {
+    /// How long it may take
+    #[arg(long, default_value_t = 30.0)]
+    minutes: f64,
+    /// What all draws follow from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One attack, to its end
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// One try of it
+    #[arg(long = "try", value_name = "K", requires = "only")]
+    number: Option<u64>,
+    /// The call at which that try's first kill happens
+    #[arg(long, value_name = "CALL", requires = "number")]
+    at: Option<u64>,
+}
+
+fn main() -> ExitCode {
+    let Options {
+        minutes,
+        seed,
+        only,
+        number,
+        at,
+    } = Options::parse();
+    if let Some(only) = &only
+        && ENTRIES.iter().all(|entry| entry.name != only)
+    {
+        let names: Vec<&str> = ENTRIES.iter().map(|entry| entry.name).collect();
+        eprintln!(
+            "error: no attack is called `{only}`; there are {}",
+            names.join(", ")
+        );
+        return ExitCode::from(2);
+    }
+    // A failure is told with the command that repeats it.
+    panic::set_hook(Box::new(|_| ()));
+    let asked = Asked {
+        minutes,
+        seed,
+        only,
+        number,
+        at,
+    };
+    let rows = run(&ENTRIES, &asked, |row| {
+        for failure in row.failures.iter().take(TOLD) {
+            eprintln!("{}", repeat(row, failure, seed));
+        }
+        let untold = row
+            .failures
+            .iter()
+            .skip(TOLD)
+            .map(|failure| failure.number.to_string());
+        let untold: Vec<String> = untold.collect();
+        if !untold.is_empty() {
+            eprintln!("failed: {}, too, --try {}\n", row.name, untold.join(", "));
+        }
+        let took = row.took.as_secs_f64();
+        eprintln!(
+            "{}: {} tries, {} failed, {took:.0} s",
+            row.name,
+            row.tries,
+            row.failures.len()
+        );
+    });
+    println!("\n{}", table(&rows));
+    match rows.iter().all(|row| row.failures.is_empty()) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}

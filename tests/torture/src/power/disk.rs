@@ -1,0 +1,475 @@
+//! Changes of files -> files and names on a disk, with what of them a power cut may take.
+//!
+//! What a file was given since its last sync may be there, missing, zero or cut. Each name that a directory got or lost since
+//! its own last sync may be there or not. A rename within a directory is one step.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Component, Path};
+
+use sha2::{Digest, Sha256};
+
+use super::{Change, Kind};
+
+/// `RENAME_EXCHANGE` of `renameat2`.
+const EXCHANGE: i64 = 2;
+
+/// What becomes of data that was not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// It is there.
+    Kept,
+    /// It is missing, the file as long as it was.
+    Missing,
+    /// Its room is there and holds zeros.
+    Zero,
+    /// The half of it is there.
+    Cut,
+}
+
+/// What a disk holds: bytes of files by path, nothing for directories.
+pub type State = BTreeMap<String, Option<Vec<u8>>>;
+
+/// Names of a directory, with the numbers of what they name.
+type Names = BTreeMap<String, usize>;
+
+/// One step that a directory has not been synced after: names set and removed.
+#[derive(Clone, Debug)]
+struct Step {
+    set: Vec<(String, usize)>,
+    removed: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Node {
+    File {
+        data: Vec<DataStep>,
+        synced: usize,
+    },
+    Directory {
+        now: Names,
+        synced: Names,
+        steps: Vec<Step>,
+    },
+}
+
+#[derive(Clone, Debug)]
+enum DataStep {
+    Write(usize, Vec<u8>),
+    Length(usize),
+    /// The length is at least that.
+    Extend(usize),
+}
+
+/// A disk, with what is known to be on it for good.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    nodes: Vec<Node>,
+}
+
+impl Default for Disk {
+    /// An empty folder.
+    fn default() -> Self {
+        Disk {
+            nodes: vec![Node::directory()],
+        }
+    }
+}
+
+impl Node {
+    fn directory() -> Self {
+        Node::Directory {
+            now: Names::new(),
+            synced: Names::new(),
+            steps: Vec::new(),
+        }
+    }
+}
+
+impl Disk {
+    /// Makes a change.
+    ///
+    /// # Panics
+    /// Where it cannot have been made on this disk: the record lacks something.
+    pub fn make(&mut self, change: &Change) {
+        let Change {
+            kind,
+            path,
+            to,
+            bytes,
+            at,
+        } = change;
+        let length = usize::try_from(*at).unwrap_or(0);
+        match kind {
+            Kind::Open => self.open(path, *at),
+            Kind::Write => self.data(path, DataStep::Write(length, bytes.clone())),
+            Kind::Truncate => self.data(path, DataStep::Length(length)),
+            Kind::Extend => self.data(path, DataStep::Extend(length)),
+            Kind::Sync => self.sync(path),
+            Kind::MakeDirectory => {
+                let node = self.add(Node::directory());
+                self.step(path, vec![node], &[]);
+            }
+            Kind::Remove => self.step(path, Vec::new(), &[path]),
+            Kind::Link => {
+                let node = self.find(path).expect("what is linked is there");
+                self.step(to, vec![node], &[]);
+            }
+            Kind::Rename if at & EXCHANGE != 0 => {
+                let [from, onto] = [path, to].map(|path| self.find(path).expect("both are there"));
+                self.step(path, vec![onto], &[]);
+                self.step(to, vec![from], &[]);
+            }
+            Kind::Rename => {
+                let node = self.find(path).expect("what is renamed is there");
+                match path.parent() == to.parent() {
+                    true => self.step(to, vec![node], &[path]),
+                    false => {
+                        self.step(to, vec![node], &[]);
+                        self.step(path, Vec::new(), &[path]);
+                    }
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, path: &Path, flags: i64) {
+        let truncates = flags & i64::from(libc::O_TRUNC) != 0;
+        match self.find(path) {
+            Some(_) if truncates => self.data(path, DataStep::Length(0)),
+            Some(_) => {}
+            None => {
+                let node = self.add(Node::File {
+                    data: Vec::new(),
+                    synced: 0,
+                });
+                self.step(path, vec![node], &[]);
+            }
+        }
+    }
+
+    fn add(&mut self, node: Node) -> usize {
+        self.nodes.push(node);
+        self.nodes.len() - 1
+    }
+
+    fn find(&self, path: &Path) -> Option<usize> {
+        let mut at = 0;
+        for part in path.components() {
+            let Component::Normal(name) = part else {
+                continue;
+            };
+            let Node::Directory { now, .. } = &self.nodes[at] else {
+                return None;
+            };
+            at = *now.get(&*name.to_string_lossy())?;
+        }
+        Some(at)
+    }
+
+    fn data(&mut self, path: &Path, step: DataStep) {
+        let node = self
+            .find(path)
+            .unwrap_or_else(|| panic!("{} was not opened", path.display()));
+        let Node::File { data, .. } = &mut self.nodes[node] else {
+            panic!("{} is no file", path.display())
+        };
+        data.push(step);
+    }
+
+    /// Sets the name of `path` to `node`, where there is one, and removes those of `gone`, in one step.
+    fn step(&mut self, path: &Path, node: Vec<usize>, gone: &[&Path]) {
+        let folder = path
+            .parent()
+            .and_then(|above| self.find(above))
+            .expect("its folder is there");
+        let name = |path: &Path| {
+            path.file_name()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned()
+        };
+        let set: Vec<(String, usize)> = node.into_iter().map(|node| (name(path), node)).collect();
+        let step = Step {
+            set,
+            removed: gone.iter().map(|path| name(path)).collect(),
+        };
+        let Node::Directory { now, steps, .. } = &mut self.nodes[folder] else {
+            panic!("no folder")
+        };
+        step.apply(now);
+        steps.push(step);
+    }
+
+    fn sync(&mut self, path: &Path) {
+        let node = self
+            .find(path)
+            .unwrap_or_else(|| panic!("{} is synced and not there", path.display()));
+        match &mut self.nodes[node] {
+            Node::File { data, synced } => *synced = data.len(),
+            Node::Directory { now, synced, steps } => {
+                synced.clone_from(now);
+                steps.clear();
+            }
+        }
+    }
+
+    /// The directories and steps of them that may be lost, in order.
+    fn open_steps(&self) -> Vec<(usize, usize)> {
+        let steps = |(node, of): (usize, &Node)| match of {
+            Node::Directory { steps, .. } => (0..steps.len()).map(|step| (node, step)).collect(),
+            Node::File { .. } => Vec::new(),
+        };
+        self.nodes.iter().enumerate().flat_map(steps).collect()
+    }
+
+    /// The files of which data may be lost.
+    fn open_files(&self) -> Vec<usize> {
+        let is_open = |node: &usize| matches!(&self.nodes[*node], Node::File { data, synced } if *synced < data.len());
+        (0..self.nodes.len()).filter(is_open).collect()
+    }
+
+    /// What the disk may hold after a power cut: nothing lost, all lost, each thing alone lost, and what `draw` chooses.
+    pub fn after_a_cut(&self, mut draw: impl FnMut(usize) -> usize) -> Vec<State> {
+        const LOSSES: [Loss; 4] = [Loss::Kept, Loss::Missing, Loss::Zero, Loss::Cut];
+        let (steps, files) = (self.open_steps(), self.open_files());
+        let mut states = Vec::new();
+        for all in [Loss::Kept, Loss::Missing, Loss::Zero, Loss::Cut] {
+            states.push(self.state(|_| false, |_| all));
+            states.push(self.state(|_| true, |_| all));
+        }
+        for lost in &steps {
+            states.push(self.state(|step| step == *lost, |_| Loss::Kept));
+        }
+        for lost in &files {
+            for loss in [Loss::Missing, Loss::Cut] {
+                let of = |file| if file == *lost { loss } else { Loss::Kept };
+                states.push(self.state(|_| false, of));
+            }
+        }
+        for _ in 0..3 {
+            let lost: Vec<_> = steps.iter().filter(|_| draw(2) == 0).copied().collect();
+            let losses: BTreeMap<usize, Loss> =
+                files.iter().map(|&file| (file, LOSSES[draw(4)])).collect();
+            let of = |file| losses.get(&file).copied().unwrap_or(Loss::Kept);
+            states.push(self.state(|step| lost.contains(&step), of));
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        states.retain(|state| seen.insert(digest(state)));
+        states
+    }
+
+    /// What it holds where these steps of directories are lost and that becomes of data.
+    fn state(&self, lost: impl Fn((usize, usize)) -> bool, loss: impl Fn(usize) -> Loss) -> State {
+        let mut state = State::new();
+        self.gather(0, "", &lost, &loss, &mut state);
+        state
+    }
+
+    fn gather(
+        &self,
+        node: usize,
+        path: &str,
+        lost: &impl Fn((usize, usize)) -> bool,
+        loss: &impl Fn(usize) -> Loss,
+        state: &mut State,
+    ) {
+        match &self.nodes[node] {
+            Node::File { data, synced } => {
+                state.insert(path.to_owned(), Some(content(data, *synced, loss(node))));
+            }
+            Node::Directory { synced, steps, .. } => {
+                let mut names = synced.clone();
+                for (number, step) in steps.iter().enumerate() {
+                    if !lost((node, number)) {
+                        step.apply(&mut names);
+                    }
+                }
+                if !path.is_empty() {
+                    state.insert(path.to_owned(), None);
+                }
+                for (name, node) in names {
+                    let below = if path.is_empty() {
+                        name
+                    } else {
+                        format!("{path}/{name}")
+                    };
+                    self.gather(node, &below, lost, loss, state);
+                }
+            }
+        }
+    }
+}
+
+impl Step {
+    fn apply(&self, names: &mut Names) {
+        for name in &self.removed {
+            names.remove(name);
+        }
+        names.extend(self.set.iter().cloned());
+    }
+}
+
+/// What a file holds of `data`, of which the first `synced` steps are there for good.
+fn content(data: &[DataStep], synced: usize, loss: Loss) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for step in &data[..synced] {
+        step.apply(&mut bytes, |bytes| bytes.to_vec());
+    }
+    let open = &data[synced..];
+    let last = open.len().saturating_sub(1);
+    for (number, step) in open.iter().enumerate() {
+        match loss {
+            Loss::Missing => {}
+            Loss::Kept => step.apply(&mut bytes, |bytes| bytes.to_vec()),
+            Loss::Zero => step.apply(&mut bytes, |bytes| vec![0; bytes.len()]),
+            Loss::Cut if number < last => step.apply(&mut bytes, |bytes| bytes.to_vec()),
+            Loss::Cut => step.apply(&mut bytes, |bytes| bytes[..bytes.len() / 2].to_vec()),
+        }
+    }
+    bytes
+}
+
+impl DataStep {
+    fn apply(&self, to: &mut Vec<u8>, as_lost: impl Fn(&[u8]) -> Vec<u8>) {
+        match self {
+            DataStep::Write(at, bytes) => {
+                let bytes = as_lost(bytes);
+                let end = at + bytes.len();
+                to.resize(to.len().max(end), 0);
+                to[*at..end].copy_from_slice(&bytes);
+            }
+            DataStep::Length(length) => to.resize(*length, 0),
+            DataStep::Extend(length) => to.resize(to.len().max(*length), 0),
+        }
+    }
+}
+
+/// A state in a few bytes.
+pub fn digest(state: &State) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for (path, content) in state {
+        hash.update(path);
+        hash.update(match content {
+            Some(bytes) => [b"\0file\0".as_slice(), &bytes.len().to_le_bytes()].concat(),
+            None => b"\0directory\0".to_vec(),
+        });
+        hash.update(content.as_deref().unwrap_or_default());
+    }
+    hash.finalize().into()
+}
+
+/// Puts `state` on a real disk, below `folder`.
+///
+/// # Panics
+/// Where there is no room.
+pub fn put(state: &State, folder: &Path) {
+    fs::create_dir_all(folder).expect("created");
+    for (path, content) in state {
+        match content {
+            None => fs::create_dir_all(folder.join(path)).expect("created"),
+            Some(bytes) => fs::write(folder.join(path), bytes).expect("written"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn change(kind: Kind, path: &str, to: &str, bytes: &[u8]) -> Change {
+        let [path, to] = [path, to].map(PathBuf::from);
+        Change {
+            kind,
+            path,
+            to,
+            bytes: bytes.to_vec(),
+            at: 0,
+        }
+    }
+
+    fn made(changes: &[Change]) -> Disk {
+        let mut disk = Disk::default();
+        changes.iter().for_each(|change| disk.make(change));
+        disk
+    }
+
+    fn holds(disk: &Disk, expected: &[(&str, &str)]) -> bool {
+        let expected: State = expected
+            .iter()
+            .map(|(path, text)| ((*path).to_owned(), Some(text.as_bytes().to_vec())))
+            .collect();
+        disk.after_a_cut(|_| 0).contains(&expected)
+    }
+
+    /// The save of a small file, as the program makes it.
+    fn save() -> Vec<Change> {
+        vec![
+            change(Kind::Open, "a.partial", "", b""),
+            change(Kind::Write, "a.partial", "", b"new!"),
+            change(Kind::Sync, "a.partial", "", b""),
+            change(Kind::Rename, "a.partial", "a", b""),
+            change(Kind::Sync, "", "", b""),
+        ]
+    }
+
+    fn saved_before() -> Vec<Change> {
+        let mut changes = vec![
+            change(Kind::Open, "a", "", b""),
+            change(Kind::Write, "a", "", b"old"),
+        ];
+        changes.extend([
+            change(Kind::Sync, "a", "", b""),
+            change(Kind::Sync, "", "", b""),
+        ]);
+        changes
+    }
+
+    #[test]
+    fn what_is_synced_stays_and_what_is_not_may_go() {
+        let all: Vec<Change> = [saved_before(), save()].concat();
+        let before = made(&all[..6]);
+        for content in ["", "\0\0\0\0", "ne", "new!"] {
+            assert!(
+                holds(&before, &[("a", "old"), ("a.partial", content)]),
+                "{content:?}"
+            );
+        }
+        assert!(holds(&before, &[("a", "old")]), "its name was not synced");
+        let renamed = made(&all[..8]);
+        assert!(holds(&renamed, &[("a", "old")]) && holds(&renamed, &[("a", "new!")]));
+        assert!(!holds(&renamed, &[("a", "")]), "its data was synced");
+        assert_eq!(made(&all).after_a_cut(|_| 1).len(), 1, "all is synced");
+        assert!(holds(&made(&all), &[("a", "new!")]));
+    }
+
+    #[test]
+    fn a_rename_before_the_sync_of_its_data_may_leave_an_empty_file() {
+        let mut all = [saved_before(), save()].concat();
+        all.remove(6);
+        assert!(holds(&made(&all), &[("a", "")]));
+        assert!(!holds(&made(&all), &[("a", "old")]));
+    }
+
+    #[test]
+    fn directories_move_with_what_is_in_them() {
+        let mut all = vec![change(Kind::MakeDirectory, "d.partial", "", b"")];
+        all.push(change(Kind::Open, "d.partial/x", "", b""));
+        all.push(change(Kind::Rename, "d.partial", "d", b""));
+        all.push(change(Kind::Sync, "", "", b""));
+        let disk = made(&all);
+        let of = |names: &[&str]| -> State {
+            let content = |name: &&str| name.ends_with('x').then(Vec::new);
+            names
+                .iter()
+                .map(|name| ((*name).to_owned(), content(name)))
+                .collect()
+        };
+        let states = disk.after_a_cut(|_| 0);
+        assert!(states.contains(&of(&["d", "d/x"])) && states.contains(&of(&["d"])));
+        all.push(change(Kind::Sync, "d", "", b""));
+        assert_eq!(made(&all).after_a_cut(|_| 0), [of(&["d", "d/x"])]);
+    }
+}

@@ -1,0 +1,313 @@
+//! One small use of the program -> what it leaves undisturbed, and whether it comes to that again after an attack.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use crate::built::{faults, golden, program};
+use crate::ended::{Ended, PATIENCE};
+use crate::training::{EXACT, Training, names};
+
+/// What a use of the program is.
+#[derive(Clone, Copy, Debug)]
+pub struct Use {
+    /// Its name in the suite's lines.
+    pub name: &'static str,
+    /// The command.
+    command: &'static str,
+    /// What follows it.
+    words: &'static str,
+}
+
+/// The uses that attacks choose from.
+const USES: [Use; 8] = [
+    Use {
+        name: "nf4-lora",
+        command: "train",
+        words: "--plugins nf4,lora --set adapter.lora.dropout=0.1 --set run.keep_last=1 --set run.max_steps=5",
+    },
+    Use {
+        name: "full",
+        command: "train",
+        words: "--set run.max_steps=4 --set run.keep_last=1",
+    },
+    Use {
+        name: "hqq-lora",
+        command: "train",
+        words: "--plugins hqq,lora",
+    },
+    Use {
+        name: "fsdp",
+        command: "train",
+        words: "--plugins nf4,lora,fsdp --ranks 2 --set run.keep_last=2",
+    },
+    Use {
+        name: "ddp",
+        command: "train",
+        words: "--plugins lora,ddp --ranks 2",
+    },
+    Use {
+        name: "compare",
+        command: "compare",
+        words: "--plugins lora --arms nf4 --seeds 1 --set run.max_steps=4",
+    },
+    Use {
+        name: "merge",
+        command: "merge",
+        words: "--adapter",
+    },
+    Use {
+        name: "quantize",
+        command: "quantize",
+        words: "--plugins nf4",
+    },
+];
+
+/// The use called `name`.
+///
+/// # Panics
+/// Where there is none.
+pub fn named(name: &str) -> Use {
+    *USES
+        .iter()
+        .find(|of| of.name == name)
+        .expect("a use of that name")
+}
+
+/// What must be equal to the bit, by path: files as they are, metrics by their exact values.
+pub type Leftover = BTreeMap<String, Vec<u8>>;
+
+/// Names in an output directory that hold times, or how often a run was resumed.
+const VARIES: [&str; 9] = [
+    "run.json",
+    "report.html",
+    "report.json",
+    "compare.json",
+    "compare.html",
+    "base.json",
+    "log.txt",
+    "tensorboard",
+    "swap",
+];
+
+/// A use that was made once, undisturbed, with every call on a file counted.
+pub struct Scenario {
+    /// What it is.
+    pub of: Use,
+    /// Its folder, rows and words.
+    pub training: Training,
+    /// What it leaves.
+    pub whole: Leftover,
+    /// Every call on a file of the output in order, as `NAME PATH`.
+    pub calls: Vec<String>,
+    /// How long it takes.
+    pub takes: Duration,
+}
+
+impl Scenario {
+    /// Makes every use once.
+    ///
+    /// # Panics
+    /// Where one fails undisturbed.
+    pub fn of_all() -> Vec<Self> {
+        USES.iter().map(|&of| Scenario::new(of)).collect()
+    }
+
+    /// Makes the use once.
+    ///
+    /// # Panics
+    /// Where it fails undisturbed.
+    pub fn new(of: Use) -> Self {
+        Scenario::with(of, "")
+    }
+
+    /// As [`Scenario::new`], with more words.
+    ///
+    /// # Panics
+    /// As [`Scenario::new`].
+    pub fn with(of: Use, more: &str) -> Self {
+        let training = Training::new(&format!("{} {more}", of.words));
+        let made = Scenario {
+            of,
+            training,
+            whole: Leftover::new(),
+            calls: Vec::new(),
+            takes: Duration::ZERO,
+        };
+        let log = made.training.path("calls");
+        let mut command = made.faulty("whole", "", 0, "eio");
+        let ended = Ended::of(command.env("FAULT_LOG", &log), PATIENCE);
+        ended.as_success(of.name);
+        let text = fs::read_to_string(log).expect("the calls");
+        let calls = text.lines().map(str::to_owned).collect();
+        let whole = leftover(&made.path("whole"));
+        assert!(!whole.is_empty(), "{}: it left nothing", of.name);
+        Scenario {
+            whole,
+            calls,
+            takes: ended.took,
+            ..made
+        }
+    }
+
+    /// Whether `--resume` goes on with it; otherwise it is made again.
+    pub fn resumes(&self) -> bool {
+        ["train", "compare"].contains(&self.of.command)
+    }
+
+    /// A path in its folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.training.path(name)
+    }
+
+    /// The command that writes to `out`, with `more` words.
+    pub fn command(&self, out: &str, more: &str) -> Command {
+        if self.resumes() {
+            return self.training.command_of(self.of.command, out, more);
+        }
+        let mut command = Command::new(program());
+        command.current_dir(self.training.folder.path());
+        command.env("XDG_DATA_HOME", self.path("data"));
+        command.args([self.of.command, "--quiet", "--threads", "1", "--model"]);
+        command.arg(golden("llama/tiny-trained"));
+        command.args(self.of.words.split_whitespace());
+        if self.of.command == "merge" {
+            command.arg(golden("llama/adapter_trained_f32"));
+        }
+        command
+            .arg("--out")
+            .arg(self.path(out))
+            .args(more.split_whitespace());
+        command
+    }
+
+    /// The command with call number `call`, from 1, failing as `kind` says; 0 lets all pass.
+    pub fn faulty(&self, out: &str, more: &str, call: usize, kind: &str) -> Command {
+        let mut command = self.command(out, more);
+        command
+            .env("LD_PRELOAD", faults())
+            .env("FAULT_PREFIX", self.path(out));
+        command
+            .env("FAULT_CALL", call.to_string())
+            .env("FAULT_KIND", kind);
+        command
+    }
+
+    /// Wants what an attack left in `out` to come to what an undisturbed use leaves, and removes it.
+    ///
+    /// # Panics
+    /// Where it does not, or a checkpoint that was there is not the one that it goes on from.
+    pub fn goes_on(&self, out: &str, case: &str) {
+        self.comes_to_the_same(out, case);
+        fs::remove_dir_all(self.path(out)).expect("removed");
+    }
+
+    /// As [`Scenario::goes_on`], and leaves it there.
+    ///
+    /// # Panics
+    /// As [`Scenario::goes_on`].
+    pub fn comes_to_the_same(&self, out: &str, case: &str) {
+        let path = self.path(out);
+        if self.resumes() {
+            let newest = newest_step(&path);
+            let finished = ["adapter", "model"]
+                .iter()
+                .any(|name| path.join(name).exists());
+            let ended = Ended::of(&mut self.command(out, "--resume"), PATIENCE);
+            ended.as_success(&format!("{case}: --resume"));
+            if let (Some(newest), false) = (newest, finished) {
+                assert_eq!(
+                    resumed_from(&path),
+                    Some(newest),
+                    "{case}: the step it went on from"
+                );
+            }
+        } else if !path.exists() {
+            let ended = Ended::of(&mut self.command(out, ""), PATIENCE);
+            ended.as_success(&format!("{case}: again"));
+        }
+        self.is_whole(out, case);
+    }
+
+    /// Wants `out` to hold what an undisturbed use leaves, and nothing unfinished.
+    ///
+    /// # Panics
+    /// Where it does not.
+    pub fn is_whole(&self, out: &str, case: &str) {
+        let path = self.path(out);
+        let found = leftover(&path);
+        let differs = self
+            .whole
+            .iter()
+            .find(|(name, bytes)| found.get(*name) != Some(bytes));
+        if let Some((name, _)) = differs {
+            let what = if found.contains_key(name) {
+                "has other bits"
+            } else {
+                "is missing"
+            };
+            panic!("{case}: {name} {what}");
+        }
+        let stranger = found.keys().find(|name| !self.whole.contains_key(*name));
+        assert_eq!(stranger, None, "{case}: it should not be there");
+    }
+}
+
+/// What is in a directory that must be equal to the bit. Checkpoints are left out: the run verifies them itself.
+pub fn leftover(directory: &Path) -> Leftover {
+    let mut found = Leftover::new();
+    collect(directory, "", &mut found);
+    found
+}
+
+fn collect(directory: &Path, below: &str, found: &mut Leftover) {
+    for name in names(directory) {
+        if VARIES.contains(&name.as_str()) || name == "checkpoints" {
+            continue;
+        }
+        let path = directory.join(&name);
+        let key = format!("{below}{name}");
+        if path.is_dir() {
+            collect(&path, &format!("{key}/"), found);
+        } else if !path.is_file() {
+            // A pipe or a device, which reading would not end.
+            found.insert(key, b"no file".to_vec());
+        } else if name == "metrics.jsonl" {
+            found.insert(
+                key,
+                exact(&fs::read_to_string(&path).unwrap_or_default()).into_bytes(),
+            );
+        } else {
+            found.insert(key, fs::read(&path).unwrap_or_default());
+        }
+    }
+}
+
+/// The exact values of lines of metrics; swaps have lines of their own, which hold times.
+fn exact(metrics: &str) -> String {
+    let lines = metrics.lines().filter(|line| !line.contains("\"swap\":"));
+    let line = |line: &str| {
+        let line: Json = serde_json::from_str(line).unwrap_or_default();
+        let values: Vec<Json> = EXACT.iter().map(|key| line[key].clone()).collect();
+        format!("{}\n", Json::from(values))
+    };
+    lines.map(line).collect()
+}
+
+/// The step of the newest checkpoint that has its name.
+fn newest_step(out: &Path) -> Option<u64> {
+    let steps = names(&out.join("checkpoints")).into_iter();
+    let steps = steps.filter_map(|name| name.strip_prefix("step-")?.parse().ok());
+    steps.max()
+}
+
+/// The step that the run's last resumption went on from.
+fn resumed_from(out: &Path) -> Option<u64> {
+    let text = fs::read(out.join("run.json")).ok()?;
+    let run: Json = serde_json::from_slice(&text).ok()?;
+    run["resumptions"].as_array()?.last()?["from_step"].as_u64()
+}
