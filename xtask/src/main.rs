@@ -1,4 +1,5 @@
 //! The developer's commands: turns `cargo xtask NAME` into builds, checks and comparisons.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // A tool of the developer's.
 
 mod abi;
 mod archive;
@@ -6,13 +7,16 @@ mod bench;
 mod big_data;
 mod dist;
 mod doors;
+mod fuzz;
 mod golden;
 mod kills;
 mod null_pairs;
 mod peers;
 mod plugins;
 mod quickstart;
+mod symbolize;
 mod tidy;
+mod torture;
 mod workspace;
 
 use std::process::ExitCode;
@@ -47,6 +51,12 @@ enum Command {
     NullPairs(null_pairs::Options),
     /// Kill ranks of running trainings; want the others to end in time and the runs to go on
     Kills(kills::Options),
+    /// Print functions and lines of the trace in the last line of a crash
+    Symbolize(symbolize::Options),
+    /// Attack the program in every way of the suite; print what it survived
+    Torture(torture::Options),
+    /// Feed random bytes, guided by coverage, to what reads files and to plugins, under the address sanitizer
+    Fuzz(fuzz::Options),
     /// Compare with the real peers (transformers, peft, bitsandbytes)
     Peers(peers::Options),
     /// Time runs side by side: plugins of third parties beside the shipped ones
@@ -68,6 +78,9 @@ fn main() -> ExitCode {
         Command::Quickstart(options) => quickstart::check(&workspace, &options),
         Command::NullPairs(options) => null_pairs::check(&workspace, &options),
         Command::Kills(options) => kills::check(&workspace, &options),
+        Command::Symbolize(options) => symbolize::show(&workspace, &options),
+        Command::Torture(options) => torture::check(&workspace, &options),
+        Command::Fuzz(options) => fuzz::check(&workspace, &options),
         Command::Peers(options) => peers::compare(&workspace, &options),
         Command::Bench(options) => bench::measure(&workspace, &options),
         Command::BigData(options) => big_data::write(&options),

@@ -1,0 +1,67 @@
+//! Bytes of libFuzzer -> what reads such bytes in the program: one target of many, by the name in `ESPALIER_FUZZ_TARGET`.
+//!
+//! A target may refuse its input; it may not panic, take long, take much memory, or touch memory that is not its own.
+#![no_main]
+
+mod model;
+mod packed;
+mod place;
+mod rows;
+mod run;
+mod tensors;
+
+use std::env;
+use std::process;
+use std::sync::OnceLock;
+
+use libfuzzer_sys::fuzz_target;
+use {
+    espalier_backend_cpu as _, espalier_collective_threads as _, espalier_hqq as _,
+    espalier_llama as _, espalier_lora as _, espalier_mistral as _, espalier_nf4 as _,
+    espalier_qwen2 as _, espalier_qwen3 as _, espalier_single as _,
+};
+
+/// What is done with an input.
+type Target = fn(&[u8]);
+
+/// Every target by its name; `cargo xtask fuzz` reads the names from the folders of `corpus`.
+const TARGETS: [(&str, Target); 12] = [
+    ("adapter", model::adapter),
+    ("chat-template", rows::chat_template),
+    ("checkpoint", run::checkpoint),
+    ("format", packed::format),
+    ("model-config", model::config),
+    ("parquet", rows::parquet),
+    ("quantizer", packed::quantizer),
+    ("rows", rows::rows),
+    ("run-config", run::config),
+    ("safetensors", tensors::safetensors),
+    ("shard-index", tensors::shard_index),
+    ("tokenizer", model::tokenizer),
+];
+
+fuzz_target!(init: initialize(), |data: &[u8]| target()(data));
+
+/// Renders chat templates where this program was started for that, as `host` does.
+fn initialize() {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    if arguments == ["data", "render"] {
+        let served = espalier_trainer::data::serve_templates();
+        process::exit(i32::from(served.is_err()));
+    }
+    let program = env::current_exe().expect("this program has a path");
+    espalier_trainer::data::render_templates_with(program);
+}
+
+fn target() -> Target {
+    static CHOSEN: OnceLock<Target> = OnceLock::new();
+    *CHOSEN.get_or_init(|| {
+        let asked = env::var("ESPALIER_FUZZ_TARGET").unwrap_or_default();
+        let found = TARGETS.iter().find(|(name, _)| *name == asked);
+        let names = TARGETS.map(|(name, _)| name).join(", ");
+        let (_, target) = found.unwrap_or_else(|| {
+            panic!("ESPALIER_FUZZ_TARGET is `{asked}`; expected one of {names}")
+        });
+        *target
+    })
+}

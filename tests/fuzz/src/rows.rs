@@ -1,0 +1,88 @@
+//! Bytes as rows and what is made of them: JSONL and JSON, parquet, chat templates.
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use espalier_trainer::data::{ChatTemplate, DataOptions, Dataset, Message, OnBadRow, Vocabulary};
+use serde_json::json;
+
+use crate::place::{first_line, place, tiny, write};
+
+/// Reads rows; the words of the first line choose how: `json` for one array, `drop` to leave bad rows out, and the name of
+/// a chat template that is shipped.
+pub fn rows(data: &[u8]) {
+    let (how, rows) = first_line(data);
+    let has = |word: &str| {
+        how.split(|&byte| byte == b' ')
+            .any(|one| one == word.as_bytes())
+    };
+    let name = match has("json") {
+        true => "rows.json",
+        false => "rows.jsonl",
+    };
+    let path = place(|_| ()).join(name);
+    write(&path, rows);
+    let mut options = options(&path);
+    if has("drop") {
+        options.on_bad_row = OnBadRow::Drop;
+    }
+    let shipped = ChatTemplate::shipped();
+    let template = shipped.split(", ").find(|name| has(name));
+    options.chat_template = template.map(str::to_owned);
+    read(&options);
+}
+
+/// Reads a parquet file of rows.
+pub fn parquet(data: &[u8]) {
+    let path = place(|_| ()).join("rows.parquet");
+    write(&path, data);
+    read(&options(&path));
+}
+
+/// Renders a conversation by a template from outside, in the process that bounds it.
+pub fn chat_template(data: &[u8]) {
+    let path = place(|_| ()).join("template.jinja");
+    write(&path, data);
+    let name = path.to_str().expect("a path of letters");
+    let Ok(Some(template)) = ChatTemplate::open(&tiny(), Some(name)) else {
+        return;
+    };
+    let mut calls = Message::new("assistant", "");
+    let call = json!([{"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]);
+    calls.other.insert("tool_calls".to_owned(), call);
+    let messages = [
+        Message::new("system", "Be brief."),
+        Message::new("user", "One and one?"),
+        calls,
+        Message::new("assistant", "Two."),
+    ];
+    for add_generation_prompt in [false, true] {
+        if let Err(error) = template.render(&messages, add_generation_prompt) {
+            assert!(!error.to_string().is_empty());
+        }
+    }
+}
+
+fn options(path: &Path) -> DataOptions {
+    DataOptions {
+        files: vec![PathBuf::from(path)],
+        shuffle: false,
+        max_seq_len: 64,
+        ..DataOptions::default()
+    }
+}
+
+/// Reads all rows, and the sequences that they became.
+fn read(options: &DataOptions) {
+    static VOCABULARY: LazyLock<Vocabulary> = LazyLock::new(|| Vocabulary::new(tiny(), 512));
+    match Dataset::open(options, &VOCABULARY, 42, &mut |_| ()) {
+        Ok((rows, _)) => {
+            for index in 0..rows.num_sequences() {
+                let sequence = rows.sequence(index).expect("it was just read");
+                assert_eq!(sequence.labels().count(), rows.length(index));
+                rows.origin(index).expect("every row comes from a file");
+            }
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}

@@ -1,0 +1,210 @@
+//! Random bytes, guided by the code that they reach, for everything that reads files, and for plugins behind their boundary.
+//!
+//! `tests/fuzz` is built with the address sanitizer and libFuzzer's counters. Both come with a stable toolchain, whose
+//! compiler takes their flags under `RUSTC_BOOTSTRAP=1`.
+
+mod build;
+mod report;
+
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::workspace::Workspace;
+use report::Outcome;
+
+/// Seconds that an input may take.
+const SECONDS: u32 = 2;
+/// As many for a chat template: the process that renders it has 3 s of processor time for each of two conversations.
+const TEMPLATE_SECONDS: u32 = 20;
+/// MiB that the process may take.
+const MEMORY_MIB: u32 = 512;
+/// Bytes of an input at most.
+const MOST_BYTES: u32 = 32 << 10;
+/// What the sanitizer is told: memory that was freed is kept back for a while, but within the limit.
+const SANITIZER: &str = "detect_leaks=0:quarantine_size_mb=32:abort_on_error=1";
+
+/// Options of `cargo xtask fuzz`.
+#[derive(Args)]
+pub struct Options {
+    /// Seconds for each target
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// One target alone: the name of a folder of tests/fuzz/corpus
+    #[arg(long, value_name = "TARGET")]
+    only: Option<String>,
+    /// Give the target this file and nothing else: what a crash left
+    #[arg(long, value_name = "FILE", requires = "only")]
+    repeat: Option<PathBuf>,
+}
+
+/// Builds the targets, runs each for its time and prints what came of it.
+///
+/// # Errors
+/// Where the toolchain lacks something, with what to install; where a target crashed, took too long or too much memory.
+pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
+    let names = targets(workspace)?;
+    let chosen: Vec<&String> = match &options.only {
+        None => names.iter().collect(),
+        Some(only) => names.iter().filter(|name| *name == only).collect(),
+    };
+    if chosen.is_empty() {
+        let asked = options.only.as_deref().unwrap_or_default();
+        bail!("no target `{asked}`; expected one of {}", names.join(", "));
+    }
+    let program = build::build(workspace)?;
+    let place = Place::make(workspace)?;
+    if let (Some(file), [name]) = (&options.repeat, chosen.as_slice()) {
+        let status = place.command(&program, name).arg(file).status()?;
+        if !status.success() {
+            bail!("target {name} failed on {}: {status}", file.display());
+        }
+        println!("target {name} takes {} as it should", file.display());
+        return Ok(());
+    }
+    let mut outcomes = Vec::new();
+    for name in chosen {
+        eprintln!("{name}: {} s", options.seconds);
+        outcomes.push(run(workspace, &program, &place, name, options.seconds)?);
+    }
+    print!("{}", report::table(&outcomes));
+    match outcomes.iter().filter(|one| one.failed()).count() {
+        0 => Ok(()),
+        failed => bail!("{failed} of {} targets failed", outcomes.len()),
+    }
+}
+
+/// Names of all targets: each has a folder of inputs to begin with.
+fn targets(workspace: &Workspace) -> Result<Vec<String>> {
+    let folder = workspace.root.join("tests/fuzz/corpus");
+    let entries =
+        fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        names.extend(entry?.file_name().into_string());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Where inputs are kept, and where the targets write their files.
+struct Place {
+    found: PathBuf,
+    scratch: PathBuf,
+}
+
+impl Place {
+    fn make(workspace: &Workspace) -> Result<Self> {
+        // Every input is a file: in memory, where there is such a place.
+        let memory = Path::new("/dev/shm");
+        let above = match memory.is_dir() {
+            true => memory.to_owned(),
+            false => env::temp_dir(),
+        };
+        let scratch = above.join(format!("espalier-fuzz-{}", std::process::id()));
+        fs::create_dir_all(&scratch)
+            .with_context(|| format!("cannot make {}", scratch.display()))?;
+        let found = build::target(workspace).join("found");
+        Ok(Place { found, scratch })
+    }
+
+    /// The program, told to run the target `name` within the limits.
+    fn command(&self, program: &Path, name: &str) -> Command {
+        let seconds = match name {
+            "chat-template" => TEMPLATE_SECONDS,
+            _ => SECONDS,
+        };
+        let mut command = Command::new(program);
+        command
+            .env("ESPALIER_FUZZ_TARGET", name)
+            .env("ASAN_OPTIONS", SANITIZER)
+            .env("TMPDIR", &self.scratch)
+            .arg(format!("-timeout={seconds}"))
+            .arg(format!("-rss_limit_mb={MEMORY_MIB}"));
+        command
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A target that crashed leaves its files; what cannot be removed goes with the machine's memory.
+        let _ = fs::remove_dir_all(&self.scratch);
+    }
+}
+
+/// Runs one target from the committed inputs and those that earlier runs found.
+fn run(
+    workspace: &Workspace,
+    program: &Path,
+    place: &Place,
+    name: &str,
+    seconds: u32,
+) -> Result<Outcome> {
+    let (corpus, crashes) = (
+        place.found.join("corpus").join(name),
+        place.found.join("crashes"),
+    );
+    for folder in [&corpus, &crashes] {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    let log = place.found.join(format!("{name}.log"));
+    let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let begun = Instant::now();
+    let status = place
+        .command(program, name)
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-max_len={MOST_BYTES}"))
+        .arg(format!("-artifact_prefix={}/{name}-", crashes.display()))
+        .arg("-print_final_stats=1")
+        .args([
+            &corpus,
+            &workspace.root.join("tests/fuzz/corpus").join(name),
+        ])
+        .stdout(Stdio::null())
+        .stderr(file)
+        .status()
+        .with_context(|| format!("cannot run {}", program.display()))?;
+    let text = fs::read(&log).with_context(|| format!("cannot read {}", log.display()))?;
+    let text = String::from_utf8_lossy(&text);
+    Ok(Outcome::read(
+        name,
+        &text,
+        (status.success(), begun.elapsed()),
+        &log,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_has_inputs_to_begin_with() {
+        let workspace = Workspace::load().expect("this one");
+        let main = workspace.root.join("tests/fuzz/src/main.rs");
+        let main = fs::read_to_string(main).expect("the targets");
+        let list = main
+            .split("const TARGETS")
+            .nth(1)
+            .expect("a list of targets");
+        let list = list.split("];").next().expect("its end");
+        let names = list
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("(\""));
+        let names: Vec<&str> = names.filter_map(|line| line.split('"').next()).collect();
+        assert!(names.len() > 10, "{names:?}");
+        assert_eq!(targets(&workspace).expect("folders"), names);
+        for name in names {
+            let folder = workspace.root.join("tests/fuzz/corpus").join(name);
+            assert!(
+                folder.read_dir().expect("a folder").next().is_some(),
+                "{name}"
+            );
+        }
+    }
+}
