@@ -33,5 +33,6 @@ pub mod swiglu;
 
 #[cfg(test)]
 mod check;
-#[cfg(all(test, target_os = "linux"))]
+// Pages of 4096 bytes, as no other processor has them always.
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
 mod guard_pages;

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use object::Object;
 
@@ -186,6 +186,8 @@ fn place_of(file: &Path, address: u64) -> Result<Vec<String>> {
     let output = command
         .output()
         .context("addr2line does not start: install binutils")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "addr2line failed: {}", said.trim());
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().map(|line| line.trim().to_owned()).collect())
 }

@@ -2,6 +2,7 @@
 
 mod exported;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use espalier_interface::adaptation::Site;
@@ -44,9 +45,19 @@ impl Export {
         let Some(pending) = self.pending else {
             return Ok(self.target);
         };
-        let below = |path: &Path| files::files_below(path, "").unwrap_or_default();
-        let written = below(pending.path());
-        if let Some(other) = below(&self.target).difference(&written).next() {
+        let below = |path: &Path| {
+            files::files_below(path, "").map_err(|damage| Error::Checkpoint {
+                path: path.to_owned(),
+                message: damage.problem,
+            })
+        };
+        let written = below(pending.path())?;
+        let replaced = match self.target.is_dir() {
+            true => below(&self.target)?,
+            // A file of that name is none of a run's.
+            false => BTreeSet::new(),
+        };
+        if let Some(other) = replaced.difference(&written).next() {
             return Err(Error::Usage {
                 message: format!(
                     "{}: {other} would be lost, as this run did not write it and replaces the directory",

@@ -127,7 +127,7 @@ impl Prober {
         library: &LibraryFile,
         trial: Option<&Trial>,
     ) -> Result<Vec<Tried>, LibraryFault> {
-        let report = child::run(&self.program, self.time_limit, &library.path, trial)?;
+        let report = child::run(&self.program, self.time_limit, library, trial)?;
         if let Some(fault) = report.fault {
             return Err(fault);
         }

@@ -130,6 +130,11 @@ impl Team {
         }
     }
 
+    /// Whether a rank is lost.
+    pub fn has_lost(&self) -> bool {
+        self.first().peers().has_lost()
+    }
+
     /// Does step `index` (from 0) of a run.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ use espalier_trainer::signal;
 use libc::{c_int, iovec};
 
 use crate::display;
+use crate::exits::PLUGIN;
 
 /// What a fault raises.
 const SIGNALS: [c_int; 7] = [
@@ -27,9 +28,6 @@ const SIGNALS: [c_int; 7] = [
     libc::SIGSYS,
     libc::SIGABRT,
 ];
-
-/// Exit code of a plugin's fault.
-const PLUGIN: c_int = 5;
 
 /// Bytes of the main thread's stack for handlers.
 const STACK: usize = 64 << 10;

@@ -8,6 +8,7 @@ mod log_file;
 mod screen;
 
 use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 use std::panic;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -17,6 +18,8 @@ use std::time::Duration;
 
 use espalier_trainer::error::one_line;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use log_file::LogFile;
 use screen::Screen;
@@ -26,6 +29,12 @@ const DRAWN_PER_SEC: u8 = 20;
 
 /// How often the last line asks for a log that another thread holds, and the time between two questions.
 const QUESTIONS: (u32, Duration) = (20, Duration::from_millis(10));
+
+/// How long the last line waits for a terminal that takes nothing.
+const WAITED: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
 
 static BARS: LazyLock<MultiProgress> = LazyLock::new(|| {
     let target = match ProgressDrawTarget::stderr().is_hidden() {
@@ -66,8 +75,23 @@ pub fn keep(line: &str) {
 
 /// The last line of a process that does not wait for its threads: whatever another of them holds is not waited for.
 pub fn say_last(line: &str) {
-    write(format!("{line}\n").as_bytes());
     keep_last(line);
+    show_last(format!("{line}\n").as_bytes());
+}
+
+/// Writes to standard error past its lock, which a thread may hold that waits for a terminal to go on.
+#[allow(unsafe_code)] // A descriptor of standard error that is borrowed, not locked.
+fn show_last(mut text: &[u8]) {
+    // SAFETY: this program never closes standard error.
+    let standard_error = unsafe { BorrowedFd::borrow_raw(2) };
+    let mut looked_at = [PollFd::new(&standard_error, PollFlags::OUT)];
+    while !text.is_empty() && poll(&mut looked_at, Some(&WAITED)).is_ok_and(|ready| ready > 0) {
+        match rustix::io::write(standard_error, text) {
+            Ok(written) => text = &text[written..],
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// A bar below those that are there.
@@ -96,6 +120,8 @@ pub fn open_log() {
 /// output directory as it was.
 pub fn withdraw_log() {
     if !UNSHOWN.load(Ordering::Relaxed) {
+        // Before its file is closed: the number may become another file's.
+        LOG_DESCRIPTOR.store(-1, Ordering::Relaxed);
         locked().withdraw();
         settle(Ok(()));
     }

@@ -2,7 +2,8 @@
 //! code of plugins: a library that ends the program in mid-work must not look like work that was done.
 #![allow(unsafe_code)] // What the system calls at the end of a program, and the end itself.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use espalier_trainer::call_site::{self, Call};
 use libc::c_int;
@@ -10,10 +11,13 @@ use libc::c_int;
 use crate::display;
 
 /// Exit code of a plugin's fault.
-const PLUGIN: c_int = 5;
+pub const PLUGIN: c_int = 5;
 
 /// Set once the program itself comes to its end.
 static OVER: AtomicBool = AtomicBool::new(false);
+
+/// The process that is watched: what a library forks off ends as it likes.
+static WATCHED: AtomicU32 = AtomicU32::new(0);
 
 /// The program is at work until this is dropped.
 pub struct AtWork(());
@@ -21,6 +25,7 @@ pub struct AtWork(());
 /// From now on an `exit` that comes before the program's own end is told of, and ends it with the exit code of plugins.
 /// `_exit`, which runs nothing, cannot be seen from within.
 pub fn watch() -> AtWork {
+    WATCHED.store(process::id(), Ordering::SeqCst);
     // SAFETY: the function is part of the program, so it is there at the end. Where the system takes no more of them,
     // nothing is watched.
     unsafe { libc::atexit(at_exit) };
@@ -35,7 +40,7 @@ impl Drop for AtWork {
 
 /// Called by the thread that called `exit`.
 extern "C" fn at_exit() {
-    if OVER.load(Ordering::SeqCst) {
+    if OVER.load(Ordering::SeqCst) || WATCHED.load(Ordering::SeqCst) != process::id() {
         return;
     }
     display::say_last(&line(call_site::current()));

@@ -1,6 +1,6 @@
 //! Turns a failure into the last line on standard error and the process's exit code.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +11,7 @@ use espalier_trainer::error::{Error, one_line};
 use signal_hook::low_level;
 
 use crate::display;
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, has_colours};
 
 /// Exit code of a wrong command line.
 const USAGE: u8 = 2;
@@ -63,7 +63,7 @@ fn split_usage(shown: &str) -> (String, String) {
 /// clap's text, in colours where standard output shows them.
 fn styled(error: &clap::Error) -> String {
     let text = error.render();
-    match io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+    match has_colours() {
         true => text.ansi().to_string(),
         false => text.to_string(),
     }
@@ -76,13 +76,22 @@ pub fn concluded(done: anyhow::Result<()>, out: &mut Output) -> ExitCode {
     match (done, failure) {
         (Ok(()), None) => ExitCode::SUCCESS,
         // Of an output that failed, the command's error says no more.
-        (Err(error), failure) if failure.is_none() || ours(&error).is_some() => report(&error),
+        (Err(error), failure) if failure.is_none() || !is_of_output(&error) => report(&error),
         (_, Some(failure @ Failure::Unwritten(_))) => {
             display::say(&format!("error: {failure}; next: {}", out.next_step()));
             ExitCode::from(UNWRITTEN)
         }
         (_, Some(Failure::Closed) | None) => ExitCode::SUCCESS,
     }
+}
+
+/// Whether what ended a command is that standard output could not be written, as lines or as JSON.
+fn is_of_output(error: &anyhow::Error) -> bool {
+    let of_output = |cause: &(dyn std::error::Error + 'static)| {
+        let json = cause.downcast_ref::<serde_json::Error>();
+        cause.is::<io::Error>() || json.is_some_and(serde_json::Error::is_io)
+    };
+    ours(error).is_none() && error.chain().any(of_output)
 }
 
 /// The trainer's error behind what ended a command.

@@ -1,7 +1,7 @@
 //! Standard output: what commands print there, and what is known of it where it cannot be written.
 
 use std::fmt;
-use std::io::{self, StdoutLock, Write};
+use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::path::Path;
 
 use crate::display;
@@ -21,6 +21,11 @@ pub enum Failure {
     Closed,
     /// Whatever else, in words.
     Unwritten(String),
+}
+
+/// Whether what is printed may have colours.
+pub fn has_colours() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
 impl Output {

@@ -242,3 +242,35 @@ fn a_run_killed_at_any_call_of_its_end_goes_on_to_the_same_bits() {
         fs::remove_dir_all(training.path(&out)).expect("removed");
     }
 }
+
+/// Ranks that cannot write their last checkpoint are not lost: the export takes its time, longer than a lost rank would get.
+#[test]
+fn ranks_without_room_for_the_last_checkpoint_export_all_the_same() {
+    for plugins in ["lora,ddp", "lora,fsdp"] {
+        let training = Training::new(&format!("--plugins {plugins} --ranks 2 {LAST_ONLY}"));
+        let whole = training.succeed("whole", "");
+        let mut command = training.command("out", "");
+        command
+            .env("LD_PRELOAD", faults())
+            .env("FAULT_PREFIX", training.path("out"))
+            .env("FAULT_FROM", "step-3.partial/params")
+            .env("FAULT_CALL", "1")
+            .env("FAULT_KIND", "enospc")
+            .env("FAULT_SLOW", "out/adapter.partial/");
+        let output = command.output().expect("the host starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{plugins}: {said}");
+        assert!(
+            said.contains("the last step has no checkpoint"),
+            "{plugins}: {said}"
+        );
+        assert!(
+            names(&training.path("out/checkpoints")).is_empty(),
+            "{plugins}"
+        );
+        assert!(
+            trained(&training.path("out")) == whole,
+            "{plugins}: other bits"
+        );
+    }
+}

@@ -23,7 +23,7 @@ fn of_many_runs_at_once_exactly_one_trains() {
             winners += 1;
             continue;
         }
-        let line = refused(&output, 2, "the output directory", "a second run");
+        let line = refused(&output, 2, "the output", "a second run");
         let taken = line.contains("is in use by process") || line.contains("already holds");
         assert!(taken, "{line}");
     }

@@ -103,7 +103,7 @@ fn a_crash_while_a_library_is_opened_names_the_plugin_and_that_call() {
 #[test]
 fn an_exit_of_a_plugin_that_is_swapped_in_ends_the_run_with_its_name() {
     let training = Training::new(
-        "--plugins nf4,lora --set run.epochs=700 --set run.save_every=100 --set run.eval_every=700",
+        "--plugins nf4,lora --set run.epochs=20000 --set run.save_every=100 --set run.eval_every=700",
     );
     let library = training.path("plugins/libcase.so");
     fs::create_dir(training.path("plugins")).expect("a folder");

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use espalier_samples::mpi_folder;
+use espalier_torture::ended::stop;
 use training::Training;
 use victims::{Company, variable};
 
@@ -22,11 +23,11 @@ const VICTIM: u32 = 1;
 const SECS: u64 = 5;
 
 /// A survivor's end at most: starting under load, joining, and being told.
-const IN_TIME: Duration = Duration::from_secs(SECS + 12);
+const IN_TIME: Duration = Duration::from_secs(SECS + 35);
 
 /// Starts a run in several processes, stops one of them once `moment` returns, and wants the others to end in time with exit
-/// code 6 and a line that names it. What was said.
-fn stopped(moment: impl FnOnce(&Company)) -> String {
+/// code 6 and a line that names it. `moment` returns its process. What was said.
+fn stopped(moment: impl FnOnce(&Company) -> u32) -> String {
     let folder = mpi_folder();
     let training = Training::new(&format!(
         "--plugins lora,fsdp,mpi --set run.epochs=2000 --set run.join_timeout_secs={SECS} \
@@ -35,8 +36,7 @@ fn stopped(moment: impl FnOnce(&Company)) -> String {
     ));
     let (out, codes) = (training.path("out"), training.path("codes"));
     let mut company = Company::start(RANKS, &training.command("out", ""), &out, &codes);
-    moment(&company);
-    company.signal(VICTIM, "-STOP");
+    stop(moment(&company));
     let took = company.await_end(1);
     let (output, codes) = company.end();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -54,9 +54,7 @@ fn stopped(moment: impl FnOnce(&Company)) -> String {
 
 #[test]
 fn a_rank_that_is_stopped_before_it_comes_is_named() {
-    let said = stopped(|company| {
-        company.await_process(VICTIM);
-    });
+    let said = stopped(|company| company.await_process(VICTIM));
     let words = format!("error: the processes did not come together within {SECS} s: ");
     let line = said.lines().find(|line| line.starts_with(&words));
     let line = line.unwrap_or_else(|| panic!("{said}"));
@@ -82,6 +80,7 @@ fn a_rank_that_is_stopped_inside_mpis_start_is_named() {
             assert!(begun.elapsed().as_secs() < 60, "no {}", mark.display());
             thread::sleep(Duration::from_millis(1));
         }
+        process
     });
     let words = "process 1 (rank 1, process id ";
     let line = said.lines().find(|line| line.contains(words));
@@ -93,8 +92,9 @@ fn a_rank_that_is_stopped_inside_mpis_start_is_named() {
 fn a_rank_that_is_stopped_at_any_moment_of_the_start_ends_all() {
     for delay in [60, 150, 300, 500] {
         stopped(|company| {
-            company.await_process(VICTIM);
+            let process = company.await_process(VICTIM);
             thread::sleep(Duration::from_millis(delay));
+            process
         });
     }
 }

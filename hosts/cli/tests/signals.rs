@@ -15,13 +15,13 @@ use training::{Training, names, refused, trained};
 /// Longest wait for a run's first steps on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Steps of a run that is stopped after some of them: a second and more.
-const STEPS: usize = 1200;
+/// Steps of a run that is stopped after some of them: some seconds of them.
+const STEPS: usize = 3600;
 
 /// A run of so many steps, which saves nothing by itself.
 fn long(more: &str) -> Training {
     Training::new(&format!(
-        "--set run.epochs={} --set run.save_every=100000 --set run.eval_every=500 {more}",
+        "--set run.epochs={} --set run.save_every=100000 --set run.eval_every=1500 {more}",
         STEPS / 3
     ))
 }

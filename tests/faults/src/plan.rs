@@ -4,6 +4,8 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 /// What becomes of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,6 +41,9 @@ const CHANGES: [&[u8]; 6] = [
     b"rmdir",
 ];
 
+/// How long a slow call takes.
+const SLOW: Duration = Duration::from_millis(300);
+
 struct Plan {
     /// Calls below this path count.
     prefix: Vec<u8>,
@@ -47,6 +52,8 @@ struct Plan {
     /// The number of the call, from 1; 0 lets all pass.
     call: u64,
     fault: Fault,
+    /// Each call that counts and whose path has this in it takes [`SLOW`]; empty where none does.
+    slow: Vec<u8>,
     /// Where every call that counts is written down.
     log: Option<c_int>,
 }
@@ -72,6 +79,9 @@ pub fn judge(name: &CStr, path: &[u8], takes_room: bool) -> Verdict {
     }
     let number = CALLS.fetch_add(1, Ordering::SeqCst) + 1;
     plan.note(name, path);
+    if !plan.slow.is_empty() && contains(path, &plan.slow) {
+        thread::sleep(SLOW);
+    }
     if plan.fault == Fault::DiskFull && plan.call != 0 && number >= plan.call && takes_room {
         return Verdict::Fail(libc::ENOSPC);
     }
@@ -122,6 +132,9 @@ impl Plan {
                 .into_vec(),
             call: text("FAULT_CALL").and_then(|n| n.parse().ok()).unwrap_or(0),
             fault,
+            slow: std::env::var_os("FAULT_SLOW")
+                .unwrap_or_default()
+                .into_vec(),
             log,
         })
     }

@@ -24,6 +24,8 @@ pub enum Facility {
     NetworkNamespaces,
     /// As root: `setpriv`, which gives up some of root's rights.
     FewerRights,
+    /// The right to make namespaces of mounts, and `unshare`.
+    MountNamespaces,
     /// `strace`, and the right to trace one's own programs.
     Strace,
 }
@@ -35,6 +37,7 @@ impl Facility {
             Facility::Python => "python3",
             Facility::NetworkNamespaces => "network-namespaces",
             Facility::FewerRights => "setpriv",
+            Facility::MountNamespaces => "mount-namespaces",
             Facility::Strace => "strace",
         }
     }
@@ -47,6 +50,7 @@ impl Facility {
             Facility::NetworkNamespaces => {
                 "run as root where network namespaces may be made, with `ip` (`apt-get install iproute2`)"
             }
+            Facility::MountNamespaces => "run as root where namespaces of mounts may be made",
             Facility::FewerRights => {
                 "install it (`apt-get install util-linux`), or run as a user who is not root"
             }

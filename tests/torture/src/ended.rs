@@ -1,14 +1,15 @@
 //! A program that is started -> how it ended, within a time, and what it took.
-#![allow(unsafe_code)] // `wait4` alone tells what one process took.
+#![allow(unsafe_code)] // `wait4` alone tells what one process took, `waitid` whether it has ended.
 
+use std::fs;
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Exit codes that the documents list.
-pub const DOCUMENTED: [i32; 12] = [0, 2, 3, 4, 5, 6, 7, 8, 9, 129, 130, 143];
+const DOCUMENTED: [i32; 12] = [0, 2, 3, 4, 5, 6, 7, 8, 9, 129, 130, 143];
 
 /// The longest that a run of the suite's size may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -26,8 +27,42 @@ pub struct Ended {
     pub late: bool,
     /// How long it took.
     pub took: Duration,
-    /// The most memory that it held, in KiB.
+    /// The processor time that it and what it waited for took.
+    pub worked: Duration,
+    /// The most memory that it held, in KiB. What it held for less than a millisecond before its end may be missing.
     pub peak_kib: u64,
+}
+
+/// Between two looks at a process.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Whether a child has ended; its number stays its own until it is waited for.
+fn has_ended(pid: libc::pid_t) -> bool {
+    // SAFETY: all zeros is a valid `siginfo_t`, which outlives the call.
+    let (code, info) = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
+        (
+            libc::waitid(libc::P_PID, pid.unsigned_abs(), &mut info, options),
+            info,
+        )
+    };
+    assert_eq!(code, 0, "the child is ours");
+    // SAFETY: `waitid` has filled it, or left it zero where nothing has ended.
+    unsafe { info.si_pid() == pid }
+}
+
+/// The most memory that a process has held so far. What `wait4` says of it begins with what its parent held.
+fn held_kib(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let held = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let held = held.and_then(|held| held.split_whitespace().next()?.parse().ok());
+    held.unwrap_or(0)
+}
+
+fn time(value: libc::timeval) -> Duration {
+    Duration::from_secs(value.tv_sec.unsigned_abs())
+        + Duration::from_micros(value.tv_usec.unsigned_abs())
 }
 
 impl Ended {
@@ -63,7 +98,10 @@ impl Ended {
         let begun = Instant::now();
         // `wait4` below waits for it, and tells what it took.
         #[allow(clippy::zombie_processes)]
-        let mut child = command.spawn().expect("the program starts");
+        let mut child = command
+            .process_group(0)
+            .spawn()
+            .expect("the program starts");
         let pid = libc::pid_t::try_from(child.id()).expect("a process number");
         let stderr = child.stderr.take();
         let reader = thread::spawn(move || {
@@ -71,33 +109,35 @@ impl Ended {
             stderr.map(|mut stderr| stderr.read_to_end(&mut said));
             String::from_utf8_lossy(&said).into_owned()
         });
-        let (ended, end) = mpsc::channel();
-        let watch = thread::spawn(move || {
-            let late = end.recv_timeout(limit).is_err();
-            if late {
-                // SAFETY: the process is this one's child and was not waited for yet.
-                unsafe { libc::kill(pid, libc::SIGKILL) };
+        let number = child.id();
+        let (mut late, mut peak_kib) = (false, 0);
+        let took = thread::scope(|scope| {
+            scope.spawn(move || meanwhile(number));
+            while !has_ended(pid) {
+                peak_kib = peak_kib.max(held_kib(number));
+                if !late && begun.elapsed() > limit {
+                    late = true;
+                    // SAFETY: the process leads a group of its own and was not waited for yet.
+                    unsafe { libc::kill(-pid, libc::SIGKILL) };
+                }
+                thread::sleep(LOOK);
             }
-            late
+            begun.elapsed()
         });
         let mut status = 0;
         // SAFETY: all zeros is a valid `rusage`.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        let number = child.id();
-        let found = thread::scope(|scope| {
-            scope.spawn(move || meanwhile(number));
-            // SAFETY: both places outlive the call.
-            unsafe { libc::wait4(pid, &mut status, 0, &mut usage) }
-        });
+        // SAFETY: both places outlive the call.
+        let found = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
         assert_eq!(found, pid, "the child is ours");
-        let _ = ended.send(());
         Ended {
             code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
             signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
-            late: watch.join().expect("it only waits"),
-            took: begun.elapsed(),
+            late,
+            took,
+            worked: time(usage.ru_utime) + time(usage.ru_stime),
             said: reader.join().expect("it only reads"),
-            peak_kib: u64::try_from(usage.ru_maxrss).unwrap_or(0),
+            peak_kib,
         }
     }
 
@@ -150,6 +190,17 @@ impl Ended {
             self.last_line()
         );
     }
+}
+
+/// Stops a process that was started here, at once.
+///
+/// # Panics
+/// Where it has ended.
+pub fn stop(process: u32) {
+    let pid = libc::pid_t::try_from(process).expect("a process number");
+    // SAFETY: a signal is sent, no memory is touched.
+    let sent = unsafe { libc::kill(pid, libc::SIGSTOP) };
+    assert_eq!(sent, 0, "process {process} has ended");
 }
 
 /// Sends a signal, such as `TERM`, to a process that was started here; one that has ended is let be.

@@ -26,8 +26,8 @@ struct Options {
     /// One try of it
     #[arg(long = "try", value_name = "K", requires = "only")]
     number: Option<u64>,
-    /// The call at which that try's first kill happens
-    #[arg(long, value_name = "CALL", requires = "number")]
+    /// Where that try's first fault happens, as the failure said
+    #[arg(long, value_name = "PLACE", requires = "number")]
     at: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         minutes,
         seed,
         only,
-        number,
+        tries: number.map(|number| number..number + 1),
         at,
     };
     let rows = run(&ENTRIES, &asked, |row| {

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use crate::built::{faults, golden, program};
 use crate::ended::{Ended, PATIENCE};
-use crate::training::{EXACT, Training, names};
+use crate::training::{Training, exact, names};
 
 /// What a use of the program is.
 #[derive(Clone, Copy, Debug)]
@@ -277,25 +277,12 @@ fn collect(directory: &Path, below: &str, found: &mut Leftover) {
             // A pipe or a device, which reading would not end.
             found.insert(key, b"no file".to_vec());
         } else if name == "metrics.jsonl" {
-            found.insert(
-                key,
-                exact(&fs::read_to_string(&path).unwrap_or_default()).into_bytes(),
-            );
+            let metrics = exact(&fs::read_to_string(&path).unwrap_or_default());
+            found.insert(key, serde_json::json!(metrics).to_string().into_bytes());
         } else {
             found.insert(key, fs::read(&path).unwrap_or_default());
         }
     }
-}
-
-/// The exact values of lines of metrics; swaps have lines of their own, which hold times.
-fn exact(metrics: &str) -> String {
-    let lines = metrics.lines().filter(|line| !line.contains("\"swap\":"));
-    let line = |line: &str| {
-        let line: Json = serde_json::from_str(line).unwrap_or_default();
-        let values: Vec<Json> = EXACT.iter().map(|key| line[key].clone()).collect();
-        format!("{}\n", Json::from(values))
-    };
-    lines.map(line).collect()
 }
 
 /// The step of the newest checkpoint that has its name.

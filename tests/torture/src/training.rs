@@ -142,21 +142,26 @@ pub fn last_line(output: &Output) -> String {
 /// What a finished run left.
 pub fn trained(out: &Path) -> Trained {
     let metrics = fs::read_to_string(out.join("metrics.jsonl")).expect("metrics");
-    let line = |line: &str| {
-        let line: Json = serde_json::from_str(line).expect("JSON");
-        EXACT.iter().map(|key| line[key].clone()).collect()
-    };
     let saved = ["adapter", "model"].map(|name| out.join(name));
     let saved = saved
         .iter()
         .find(|path| path.is_dir())
         .expect("an adapter or a model");
-    // Swaps have lines of their own, which say how long they took.
-    let lines = metrics.lines().filter(|line| !line.contains("\"swap\":"));
     Trained {
-        metrics: lines.map(line).collect(),
+        metrics: exact(&metrics),
         files: files(saved),
     }
+}
+
+/// The exact values of lines of metrics, nulls for a line that is damaged. Swaps have lines of their own, which say how long
+/// they took.
+pub fn exact(metrics: &str) -> Vec<Vec<Json>> {
+    let lines = metrics.lines().filter(|line| !line.contains("\"swap\":"));
+    let line = |line: &str| {
+        let line: Json = serde_json::from_str(line).unwrap_or_default();
+        EXACT.iter().map(|key| line[key].clone()).collect()
+    };
+    lines.map(line).collect()
 }
 
 /// The files of a directory by name.

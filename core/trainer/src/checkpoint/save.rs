@@ -74,7 +74,9 @@ pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBu
     };
     // Before any of them writes: all of them go on without the checkpoint, or none does.
     agree(team, "seeing a checkpoint's directory", seen)?;
-    let written = team.each(|executor| write_own(executor, &path, ranks));
+    // A rank that cannot write is not lost: it says so, and all go on without the checkpoint.
+    let written = team.each(|executor| Ok(write_own(executor, &path, ranks)))?;
+    let written: Result<Vec<_>, Error> = written.into_iter().collect();
     let written = together(
         team,
         "writing a checkpoint",

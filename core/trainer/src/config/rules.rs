@@ -6,6 +6,9 @@ use super::{ConfigError, ResolvedConfig};
 use crate::data::DataError;
 use crate::threads::MAX_THREADS;
 
+/// Longest of the times that a config sets: 31 years.
+const MAX_SECS: u64 = 1_000_000_000;
+
 /// Rank threads of a process at most: far more than a machine has devices.
 const MAX_RANKS: u64 = 1024;
 
@@ -45,12 +48,14 @@ fn run(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
         let expected = format!("from 1 to {MAX_THREADS}, or left out");
         resolved.range("run.threads", threads, counts, &expected)?;
     }
-    let secs = run.probe_timeout_secs;
-    resolved.range("run.probe_timeout_secs", secs, secs >= 1, "1 or more")?;
-    let secs = run.peer_timeout_secs;
-    resolved.range("run.peer_timeout_secs", secs, secs >= 1, "1 or more")?;
-    let secs = run.join_timeout_secs;
-    resolved.range("run.join_timeout_secs", secs, secs >= 1, "1 or more")?;
+    for (key, secs) in [
+        ("run.probe_timeout_secs", run.probe_timeout_secs),
+        ("run.peer_timeout_secs", run.peer_timeout_secs),
+        ("run.join_timeout_secs", run.join_timeout_secs),
+    ] {
+        let is_time = (1..=MAX_SECS).contains(&secs);
+        resolved.range(key, secs, is_time, &format!("from 1 to {MAX_SECS}"))?;
+    }
     if let Some(ranks) = run.ranks {
         let counts = (1..=MAX_RANKS).contains(&ranks);
         resolved.range(

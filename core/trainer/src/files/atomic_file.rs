@@ -2,8 +2,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::FileError;
@@ -15,6 +19,13 @@ pub(super) const NAME_BYTES: u64 = 4096;
 
 /// Bytes collected before they go to the operating system.
 const BUFFER_BYTES: usize = 1 << 20;
+
+/// How a file is opened that an earlier process left.
+const LEFT: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW);
+
+/// How long a file waits for another process that writes it too, and the time between two looks.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A file that is being written beside its target. Dropped without [`PartialFile::commit`] it
 /// leaves nothing behind and the target as it was.
@@ -34,7 +45,7 @@ impl PartialFile {
     /// # Errors
     ///
     /// [`FileError::DiskFull`] where the file system already says that there is no room, [`FileError::OutputLocked`] where
-    /// another process is writing `target`.
+    /// another process is writing `target` and is not done in two seconds.
     pub fn create(target: &Path, needed_bytes: u64) -> Result<Self, FileError> {
         check_room(target, needed_bytes)?;
         let partial = partial_path(target);
@@ -87,9 +98,10 @@ impl PartialFile {
 impl Drop for PartialFile {
     fn drop(&mut self) {
         if let Some(writer) = self.writer.take() {
-            // What is still buffered is not wanted; nothing can be done if removing fails.
-            drop(writer.into_parts());
+            // What is still buffered is not wanted. Removed while it is held; nothing can be done if that fails.
+            let held = writer.into_parts();
             let _ = fs::remove_file(&self.partial);
+            drop(held);
         }
     }
 }
@@ -97,19 +109,31 @@ impl Drop for PartialFile {
 /// Makes the empty file `partial` of `target` and holds it; what an earlier process left there is removed.
 fn claim(target: &Path, partial: &Path, needed_bytes: u64) -> Result<File, FileError> {
     let fail = |error| write_error(target, needed_bytes, error);
+    let begun = Instant::now();
     loop {
-        let left = partial.symlink_metadata().ok();
-        if left.as_ref().is_some_and(fs::Metadata::is_file)
-            && let Ok((left, _)) = open_regular(partial, FileKind::Content)
-        {
-            match hold(&left).map_err(fail)? {
-                Hold::Taken => return Err(taken(target)),
-                Hold::Held if !is_at(&left, partial).map_err(fail)? => continue,
-                // Removed while it is held: nobody takes it for his own meanwhile.
-                Hold::Held | Hold::NoLocks => remove(partial, needed_bytes)?,
+        match partial.symlink_metadata() {
+            Ok(left) if left.is_file() => {
+                let mut options = OpenOptions::new();
+                options.read(true).write(true);
+                let left = match options.custom_flags(LEFT.bits() as i32).open(partial) {
+                    // Committed or removed in between: try again.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    opened => opened.map_err(fail)?,
+                };
+                match hold(&left).map_err(fail)? {
+                    Hold::Taken if begun.elapsed() > PATIENCE => return Err(taken(target)),
+                    Hold::Taken => {
+                        thread::sleep(PAUSE);
+                        continue;
+                    }
+                    Hold::Held if !is_at(&left, partial).map_err(fail)? => continue,
+                    // While it is held: nobody takes it for his own meanwhile.
+                    Hold::Held | Hold::NoLocks => remove(partial, needed_bytes)?,
+                }
             }
-        } else if left.is_some() {
-            remove(partial, needed_bytes)?;
+            Ok(_) => remove(partial, needed_bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(fail(error)),
         }
         let mut options = OpenOptions::new();
         let file = match options.write(true).create_new(true).open(partial) {

@@ -265,7 +265,7 @@ pub enum FileError {
     /// Another process writes to the same output directory.
     #[error(
         "the output {path} is in use by {holder}; \
-         choose another one or wait until that process is done"
+         choose another one or wait until that process has ended"
     )]
     OutputLocked { path: PathBuf, holder: String },
     /// The output directory holds a run already.

@@ -2,11 +2,16 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
+
+/// Between two attempts to hold a file.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// What came of an attempt to hold a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,24 +48,48 @@ pub(super) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok(path.symlink_metadata().is_ok_and(same))
 }
 
-/// Makes the empty file `path` if need be and waits until no other process holds it. `None` where its file system has no
-/// locks.
+/// Makes the empty file `path` if need be and waits until no other process holds it, for at most `patience`. `None` where
+/// another one holds it longer, or its file system has no locks.
 ///
 /// # Errors
-/// A file that cannot be made or opened.
-pub(crate) fn wait_for(path: &Path) -> io::Result<Option<File>> {
+/// A file that cannot be made or opened; something else in its place.
+pub(crate) fn wait_for(path: &Path, patience: Duration) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
-    let file = options
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)?;
+    options.read(true).write(true).create(true).truncate(false);
+    // A pipe in its place is opened at once, and refused.
+    options.custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        let problem = format!("{} is no regular file", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
+    let begun = Instant::now();
     loop {
-        return match flock(&file, FlockOperation::LockExclusive) {
-            Ok(()) => Ok(Some(file)),
-            Err(Errno::INTR) => continue,
-            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(None),
-            Err(error) => Err(error.into()),
-        };
+        match hold(&file)? {
+            Hold::Held => return Ok(Some(file)),
+            Hold::Taken if begun.elapsed() < patience => thread::sleep(PAUSE),
+            Hold::Taken | Hold::NoLocks => return Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_or_no_file_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("lock");
+        let short = Duration::from_millis(20);
+        let first = wait_for(&path, short).expect("a file");
+        assert!(first.is_some());
+        assert!(wait_for(&path, short).expect("a file").is_none());
+        drop(first);
+        assert!(wait_for(&path, short).expect("a file").is_some());
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("mkfifo starts").success());
+        assert!(wait_for(&pipe, short).is_err());
     }
 }

@@ -3,6 +3,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -22,6 +24,8 @@ const METRICS: &str = "metrics.jsonl";
 /// What a comparison of runs leaves.
 const COMPARISON: [&str; 1] = [crate::compare::record::COMPARISON];
 const LOCK: &str = "run.lock";
+/// More than the time for which [`holder_of`] holds a lock that nobody else does.
+const A_LOOK: Duration = Duration::from_millis(50);
 
 /// What to do with an output directory that already holds a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,9 +191,12 @@ impl RunDirectory {
 /// Who has claimed the output directory `path`, as it wrote itself; nobody where no process has.
 pub fn holder_of(path: &Path) -> Option<String> {
     let (mut file, _) = open_regular(&path.join(LOCK), FileKind::Record).ok()?;
-    match flock(&file, FlockOperation::NonBlockingLockShared) {
-        Err(Errno::WOULDBLOCK) => Some(holder(&mut file)),
-        _ => None,
+    loop {
+        return match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => Some(holder(&mut file)),
+            Err(Errno::INTR) => continue,
+            _ => None,
+        };
     }
 }
 
@@ -235,6 +242,7 @@ impl Drop for MadeDirectories {
 fn lock(directory: &Path) -> Result<Option<File>, FileError> {
     let path = directory.join(LOCK);
     let fail = |error| write_error(&path, NAME_BYTES, error);
+    let begun = Instant::now();
     loop {
         fs::create_dir_all(directory).map_err(|error| write_error(directory, NAME_BYTES, error))?;
         if let Ok(found) = fs::metadata(&path)
@@ -257,6 +265,11 @@ fn lock(directory: &Path) -> Result<Option<File>, FileError> {
         };
         match hold(&file).map_err(fail)? {
             Hold::Held => {}
+            // Who only looks holds it for a moment.
+            Hold::Taken if begun.elapsed() < A_LOOK => {
+                thread::sleep(A_LOOK / 10);
+                continue;
+            }
             Hold::Taken => {
                 let holder = holder(&mut file);
                 return Err(FileError::OutputLocked {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::report::{Doing, Line, Report, Trial};
-use crate::library::LibraryFault;
+use crate::library::{LibraryFault, LibraryFile};
 
 /// Between two looks at whether it has ended.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -18,14 +18,14 @@ const PAUSE: Duration = Duration::from_millis(2);
 const READ_BYTES: u64 = 1 << 20;
 const SHOWN: usize = 300;
 
-/// Lets `program` try the library at `path`, for at most `time_limit`.
+/// Lets `program` try `library`, for at most `time_limit`. Another file that has taken its place is not opened.
 ///
 /// # Errors
 /// How the process ended, if not by its report.
 pub(super) fn run(
     program: &Path,
     time_limit: Duration,
-    path: &Path,
+    library: &LibraryFile,
     trial: Option<&Trial>,
 ) -> Result<Report, LibraryFault> {
     let untried = |error: io::Error| LibraryFault::Untried(error.to_string());
@@ -33,7 +33,8 @@ pub(super) fn run(
     let mut out = tempfile::tempfile().map_err(untried)?;
     let mut err = tempfile::tempfile().map_err(untried)?;
     let mut command = Command::new(program);
-    command.args(["plugins", "probe"]).arg(path);
+    command.args(["plugins", "probe"]).arg(&library.path);
+    command.args(["--sha256", &library.sha256]);
     if let Some(trial) = trial {
         let trial = serde_json::to_string(trial).expect("a trial is plain data");
         command.arg("--trial").arg(trial);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
@@ -12,6 +13,9 @@ use tempfile::NamedTempFile;
 use super::report::Tried;
 use crate::files::{FileKind, read_regular, wait_for};
 use crate::library::LibraryFault;
+
+/// How long a change waits for another one.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The libraries that were probed, by the hash of their bytes.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -63,7 +67,7 @@ impl Record {
     }
 
     /// Puts `entry` into the record at `path`, in the place of what lay in the same file before. Threads and processes that
-    /// do so at once wait for each other; where the file system has no locks, one may lose its entry, and probes again.
+    /// do so at once wait for each other, for a while; where the file system has no locks, one may lose its entry, and probes again.
     pub fn put(path: &Path, sha256: &str, entry: Entry) {
         if let Err(error) = Record::change(path, sha256, entry) {
             let path = path.display();
@@ -74,7 +78,7 @@ impl Record {
     fn change(path: &Path, sha256: &str, entry: Entry) -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        let _held = wait_for(&path.with_extension("lock"))?;
+        let _held = wait_for(&path.with_extension("lock"), PATIENCE)?;
         let mut record = Record::read(path);
         record.libraries.retain(|_, other| other.file != entry.file);
         record.libraries.insert(sha256.to_owned(), entry);

@@ -258,6 +258,13 @@ impl Peers {
         watch.verdict()
     }
 
+    /// Whether a rank is lost, as far as this one has heard.
+    pub fn has_lost(&self) -> bool {
+        self.watch
+            .as_ref()
+            .is_some_and(|watch| watch.verdict().is_some())
+    }
+
     /// The calls so far and the bytes that left this rank.
     pub fn counts(&self) -> Counts {
         self.counter.counts()

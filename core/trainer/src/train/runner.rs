@@ -245,7 +245,8 @@ impl Runner<'_> {
     /// was learned is exported all the same.
     fn save_the_last(&mut self) -> Result<(), Error> {
         match self.save() {
-            Err(error @ (Error::File(_) | Error::Peer(_))) => {
+            // Not where a rank is lost: nothing can be gathered any more.
+            Err(error @ (Error::File(_) | Error::Peer(_))) if !self.live.team.has_lost() => {
                 let text = format!(
                     "the last step has no checkpoint: {}; what was trained is written all the same",
                     chain(&error)

@@ -89,6 +89,9 @@ pub struct InspectArguments {
 pub struct ProbeArguments {
     /// The library
     pub file: PathBuf,
+    /// The hash that it has to have
+    #[arg(long, value_name = "HASH")]
+    pub sha256: Option<String>,
     /// A component to call, with its options, as JSON
     #[arg(long, value_name = "JSON")]
     pub trial: Option<String>,

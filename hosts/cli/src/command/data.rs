@@ -2,7 +2,7 @@
 
 mod doctor;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result};
@@ -16,6 +16,7 @@ use espalier_trainer::threads::HostServices;
 use serde_json::json;
 
 use crate::arguments::{DataCommand, RowArguments, ShowArguments};
+use crate::output::has_colours;
 
 /// Runs a command about data.
 pub fn run(command: &DataCommand, out: &mut dyn Write) -> Result<()> {
@@ -48,7 +49,7 @@ fn show(arguments: &ShowArguments, out: &mut dyn Write) -> Result<()> {
         writeln!(out)?;
         return Ok(());
     }
-    let marks = match io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+    let marks = match has_colours() {
         true => Marks::COLOURS,
         false => Marks::PLAIN,
     };

@@ -22,9 +22,11 @@ pub fn run(command: &PluginsCommand, out: &mut dyn Write) -> Result<()> {
     match command {
         PluginsCommand::List(arguments) => list::run(arguments, out),
         PluginsCommand::Inspect(arguments) => inspect::run(arguments, out),
-        PluginsCommand::Probe(arguments) => {
-            Ok(probe::answer(&arguments.file, arguments.trial.as_deref())?)
-        }
+        PluginsCommand::Probe(arguments) => Ok(probe::answer(
+            &arguments.file,
+            arguments.sha256.as_deref(),
+            arguments.trial.as_deref(),
+        )?),
         PluginsCommand::Check(arguments) => check::run(arguments, out),
         PluginsCommand::New(arguments) => {
             let registry = Registry::discover(&search_path(&arguments.config, false)?);

@@ -1,5 +1,7 @@
 //! A kill, or an error, at every call that a use of the program makes on a file of its output.
 
+use std::sync::atomic::Ordering;
+
 use crate::ended::{Ended, PATIENCE};
 use crate::random::Random;
 use crate::scenario::Scenario;
@@ -14,9 +16,19 @@ pub struct Errors(AtCalls);
 /// Every call of every use in a drawn order, with what happens there.
 struct AtCalls {
     uses: Vec<Scenario>,
-    /// Use, call from 1, kind.
-    cases: Vec<(usize, usize, &'static str)>,
+    cases: Vec<Case>,
 }
+
+/// Use, call from 1, and what happens there: a place in [`KINDS`].
+type Case = (usize, usize, usize);
+
+/// What may happen at a call.
+const KINDS: [&str; 8] = [
+    "kill", "eio", "enospc", "edquot", "erofs", "readonly", "short", "full",
+];
+
+/// Above the calls of any use.
+const CALLS: u64 = 1_000_000;
 
 impl AtCalls {
     fn new(seed: u64, kinds: impl Fn(&str) -> Vec<&'static str>) -> Self {
@@ -25,7 +37,9 @@ impl AtCalls {
         for (index, of) in uses.iter().enumerate() {
             for (call, words) in of.calls.iter().enumerate() {
                 let name = words.split(' ').next().unwrap_or_default();
-                cases.extend(kinds(name).into_iter().map(|kind| (index, call + 1, kind)));
+                let place = |kind| KINDS.iter().position(|known| *known == kind);
+                let kinds = kinds(name).into_iter().filter_map(place);
+                cases.extend(kinds.map(|kind| (index, call + 1, kind)));
             }
         }
         let cases = Random::of(seed, "calls", 0).shuffled(cases);
@@ -33,12 +47,23 @@ impl AtCalls {
     }
 
     fn case(&self, a_try: &Try) -> (&Scenario, usize, &'static str, String) {
-        let (of, call, kind) = self.cases[a_try.number as usize];
-        let of = &self.uses[of];
+        // How many calls there are is not the same each time, and the order with it: a place is the case itself.
+        let place =
+            |(of, call, kind): Case| 1 + (kind * self.uses.len() + of) as u64 * CALLS + call as u64;
+        let at = a_try
+            .at
+            .unwrap_or_else(|| place(self.cases[a_try.number as usize]));
+        a_try.happened.store(at, Ordering::Relaxed);
+        let (rest, call) = ((at - 1) / CALLS, ((at - 1) % CALLS) as usize);
+        let (kind, of) = (
+            rest as usize / self.uses.len(),
+            rest as usize % self.uses.len(),
+        );
+        let (of, kind) = (&self.uses[of], KINDS[kind]);
         let case = format!(
             "{}: {kind} at call {call}, {}",
             of.of.name,
-            of.calls[call - 1]
+            of.calls.get(call - 1).map_or("", String::as_str)
         );
         (of, call, kind, case)
     }

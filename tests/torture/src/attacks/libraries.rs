@@ -64,6 +64,12 @@ impl Libraries {
         put(&path, &self.good);
         let again = Ended::of(&mut bounded(&training.command("out", "--resume")), LIMIT);
         again.as_documented(&format!("{what}, then the good one"));
+        assert!(
+            ended.succeeded()
+                || !again.succeeded()
+                || recorded(&training.path("out")) == Some(sha256(&self.good)),
+            "{what}: the good one went on, and the record names the other"
+        );
     }
 
     /// Two libraries that take turns at one path while a run begins.

@@ -71,6 +71,12 @@ impl Attack for Numbers {
         let training = Training::on(model.path(), &more);
         let ended = Ended::of(&mut training.command("out", ""), PATIENCE);
         ended.as_documented(&case);
+        assert!(
+            [Some(0), Some(7)].contains(&ended.code),
+            "{case}: exit code {:?}: {}",
+            ended.code,
+            ended.last_line()
+        );
         if let Some(found) = not_finite(&training.path("out")) {
             panic!(
                 "{case}: exit code {:?}, and {found} holds numbers that are not finite",

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use espalier_trainer::checkpoint::{Checkpoints, ResumeFrom};
 
@@ -148,18 +149,18 @@ impl Recorded {
         let (states, case) = self.states(count, random);
         let folder = format!("cut-{count}");
         let out = format!("{folder}/out");
-        let mut resumed = 0;
         let states = random.shuffled(states.into_iter().enumerate().collect());
-        for (number, state) in states {
-            if !is_new(&state, wanted) {
+        for (order, (number, state)) in states.into_iter().enumerate() {
+            // The first of them always, so that a try that is repeated does the same.
+            let resumed = order < RESUMED;
+            if !is_new(&state, wanted) && !resumed {
                 continue;
             }
             let case = format!("{case}, state {number}");
             power::put(&state, &self.of.path(&folder));
             self.verify(&out, count, &case);
-            if resumed < RESUMED {
+            if resumed {
                 self.of.comes_to_the_same(&out, &case);
-                resumed += 1;
             }
             fs::remove_dir_all(self.of.path(&folder)).expect("removed");
         }
@@ -241,7 +242,15 @@ impl Attack for PowerCuts {
     }
 
     fn attempt(&self, a_try: &Try) {
-        let (record, count) = self.cases[a_try.number as usize];
+        let place = |(record, count): (usize, usize)| (1 + count * USES.len() + record) as u64;
+        let at = a_try
+            .at
+            .unwrap_or_else(|| place(self.cases[a_try.number as usize]));
+        a_try.happened.store(at, Ordering::Relaxed);
+        let (record, count) = (
+            (at as usize - 1) % USES.len(),
+            (at as usize - 1) / USES.len(),
+        );
         let is_new = |state: &State, wanted: [u8; 2]| {
             let key = (record, wanted, power::digest(state));
             self.seen.lock().expect("nothing panics there").insert(key)

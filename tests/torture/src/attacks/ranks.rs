@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use espalier_samples::mpi_folder;
 
-use crate::ended::{Ended, PATIENCE};
 use crate::suite::{Attack, Try};
 use crate::training::{Trained, Training, trained};
 use crate::victims::Company;
@@ -59,6 +58,8 @@ impl Attack for Ranks {
             return self.remove(&out);
         };
         let took = company.await_end(usize::from(signal == "-STOP"));
+        // mpirun would wait for one that is stopped where all others had ended already.
+        company.try_signal(victim, "-KILL");
         let (output, codes) = company.end();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(took <= IN_TIME, "{case}: {took:?}: {said}");

@@ -1,7 +1,8 @@
 //! Plugins that take over in a running job, which is killed meanwhile.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -46,18 +47,18 @@ fn asked_for(
     let said = of.path(&format!("{out}.said"));
     let file = fs::File::create(&said).expect("created");
     job.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
-    let mut job = job.spawn().expect("the program starts");
+    let mut job = Job(job.spawn().expect("the program starts"));
     let begun = Instant::now();
     let metrics = of.path(out).join("metrics.jsonl");
     while !fs::read_to_string(&metrics).is_ok_and(|text| text.contains("grad_norm")) {
-        let ended = job.try_wait().expect("it is ours");
+        let ended = job.0.try_wait().expect("it is ours");
         assert!(
             ended.is_none() && begun.elapsed() < PATIENCE,
             "no step: {ended:?}"
         );
         sleep(Duration::from_millis(2));
     }
-    send(job.id(), "STOP");
+    send(job.0.id(), "STOP");
     let mut ask = Command::new(program());
     ask.current_dir(of.training.folder.path())
         .env("XDG_DATA_HOME", of.path("data"));
@@ -67,8 +68,16 @@ fn asked_for(
     ask.env("LD_PRELOAD", faults());
     watch(&mut ask);
     let asked = Ended::of(&mut ask, PATIENCE);
-    send(job.id(), "CONT");
-    let status = job.wait().expect("it is ours");
+    send(job.0.id(), "CONT");
+    let going_on = Instant::now();
+    let status = loop {
+        if let Some(status) = job.0.try_wait().expect("it is ours") {
+            break status;
+        }
+        let waited = going_on.elapsed();
+        assert!(waited < PATIENCE, "asked for {words}: no end in {waited:?}");
+        sleep(Duration::from_millis(2));
+    };
     // A run that was done already says so; anything else is wrong.
     if !asked.succeeded() {
         asked.as_documented("asking for a swap");
@@ -80,7 +89,18 @@ fn asked_for(
         said: fs::read_to_string(said).unwrap_or_default(),
         late: false,
         took: begun.elapsed(),
+        worked: Duration::ZERO,
         peak_kib: 0,
+    }
+}
+
+/// A job that does not outlive its try, stopped or not.
+struct Job(Child);
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -115,7 +135,12 @@ impl Attack for Swaps {
     }
 
     fn attempt(&self, a_try: &Try) {
-        let (asked, call) = self.cases[a_try.number as usize];
+        let place = |(asked, call): (usize, usize)| (call * ASKED.len() + asked) as u64;
+        let at = a_try
+            .at
+            .unwrap_or_else(|| place(self.cases[a_try.number as usize]));
+        a_try.happened.store(at, Ordering::Relaxed);
+        let (asked, call) = (at as usize % ASKED.len(), at as usize / ASKED.len());
         let out = a_try.name();
         let case = format!("{}, killed at call {call} behind the request", ASKED[asked]);
         let ended = asked_for(

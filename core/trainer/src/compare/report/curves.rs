@@ -171,11 +171,7 @@ fn differences(
         let [first, second] = places.map(|place| among.iter().position(|at| *at == place));
         let (first, second) = (first?, second?);
         let mut all = family.comparisons.iter();
-        let found = all.find_map(|comparison| match comparison.places {
-            same if same == [first, second] => Some(comparison.difference.clone()),
-            turned if turned == [second, first] => Some(comparison.difference.reversed()),
-            _ => None,
-        });
+        let found = all.find_map(|comparison| comparison.between([first, second]));
         Some((*step, found?))
     });
     let spans = found.map(|(step, difference)| {

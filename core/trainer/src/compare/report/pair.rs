@@ -5,7 +5,9 @@ use serde::Serialize;
 use super::facts::{Facts, Measure};
 use super::findings::{ArmFindings, Findings};
 use crate::compare::record::HeldOut;
-use crate::compare::statistics::{Difference, Interval, Needed, Noise, Paired, Unpaired};
+use crate::compare::statistics::{
+    Comparison, Difference, Interval, Needed, Noise, Paired, Unpaired,
+};
 use crate::report::number::signed;
 
 /// Two arms and their difference.
@@ -127,15 +129,8 @@ fn pair(
 
 /// What was decided of the arms at `places`, and whether they differ.
 fn decided(facts: &Facts, places: [usize; 2]) -> Option<(Difference, bool)> {
-    let [first, second] = places;
-    facts.comparisons.iter().find_map(|comparison| {
-        let difference = match comparison.places {
-            same if same == places => comparison.difference.clone(),
-            turned if turned == [second, first] => comparison.difference.reversed(),
-            _ => return None,
-        };
-        Some((difference, comparison.told))
-    })
+    let of = |comparison: &Comparison| Some((comparison.between(places)?, comparison.told));
+    facts.comparisons.iter().find_map(of)
 }
 
 /// The difference after `step` steps of these two arms alone, under the seeds that both have, from `draws` draws.

@@ -38,6 +38,18 @@ pub struct Comparison {
     pub told: bool,
 }
 
+impl Comparison {
+    /// The difference of the arms at `places`, the second's taken from the first's, if it is of these two.
+    pub fn between(&self, places: [usize; 2]) -> Option<Difference> {
+        let [first, second] = places;
+        match self.places {
+            same if same == places => Some(self.difference.clone()),
+            turned if turned == [second, first] => Some(self.difference.reversed()),
+            _ => None,
+        }
+    }
+}
+
 impl Family {
     /// Judges arms by their runs, `[K][S]`, from `draws` draws an interval.
     ///

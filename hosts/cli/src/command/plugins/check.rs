@@ -1,6 +1,6 @@
 //! `host plugins check`: a library -> the conformance kit's findings on each of its components.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
@@ -13,6 +13,7 @@ use espalier_trainer::registry::{Registry, SearchPath};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::CheckArguments;
+use crate::output::has_colours;
 
 /// Checks every component, prints what was found and fails with the first finding.
 pub fn run(arguments: &CheckArguments, out: &mut dyn Write) -> Result<()> {
@@ -73,7 +74,7 @@ fn write_check(check: &Check, out: &mut dyn Write) -> io::Result<()> {
         Outcome::Skipped(why) => ("skipped", AnsiColor::Yellow, why.as_str()),
         Outcome::Failed(_) => ("FAILED", AnsiColor::Red, check.asserts),
     };
-    let style = match io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+    let style = match has_colours() {
         true => Style::new().fg_color(Some(colour.into())),
         false => Style::new(),
     };

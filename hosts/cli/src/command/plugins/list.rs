@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{columns, search_path};
 use crate::arguments::ListArguments;
+use crate::display;
 
 /// Characters of a hash that tell libraries apart.
 const SHORT_HASH: usize = 12;
@@ -35,7 +36,10 @@ fn probe(registry: &mut Registry) {
     registry.probe_all(&|done, total| {
         let style = ProgressStyle::with_template("trying libraries {bar:24} {pos}/{len}");
         let bar = bar.get_or_init(|| {
-            let bar = ProgressBar::new(total as u64);
+            let bar = match display::draws() {
+                true => display::add(ProgressBar::new(total as u64)),
+                false => ProgressBar::hidden(),
+            };
             style.map_or(bar.clone(), |style| bar.with_style(style))
         });
         bar.set_position(done as u64);
