@@ -51,10 +51,10 @@ fn a_comparison_made_twice_differs_in_what_is_measured_and_in_nothing_else() {
 
 #[test]
 fn what_is_measured_is_named_in_the_documents() {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-    let readme = fs::read_to_string(readme).expect("the README");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/compare.md");
+    let page = fs::read_to_string(page).expect("the page");
     for place in MEASURED {
         let name = place.rsplit('/').next().expect("a name");
-        assert!(readme.contains(&format!("`{name}`")), "no `{name}`");
+        assert!(page.contains(&format!("`{name}`")), "no `{name}`");
     }
 }
