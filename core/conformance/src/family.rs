@@ -92,7 +92,7 @@ pub fn sample(subject: &Subject<'_, dyn Family>, given: Option<&Json>) -> Verdic
         (None, Some(text)) => serde_json::from_str(text)
             .map_err(|error| Fault::Failed(format!("capability `{SAMPLE_CONFIG}`: {error}"))),
         (None, None) => Err(Fault::Skipped(format!(
-            "no config to try: declare the text of a small config.json as capability `{SAMPLE_CONFIG}`, or give --config FILE"
+            "no config to try: declare the text of a small config.json as capability `{SAMPLE_CONFIG}`, or give --model-config FILE"
         ))),
     }
 }

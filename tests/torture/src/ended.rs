@@ -52,8 +52,13 @@ fn has_ended(pid: libc::pid_t) -> bool {
     unsafe { info.si_pid() == pid }
 }
 
-/// The most memory that a process has held so far. What `wait4` says of it begins with what its parent held.
+/// The most memory that a process has held so far. What `wait4` says of it begins with what its parent held, and until it is
+/// another program than this one it has this one's memory.
 fn held_kib(process: u32) -> u64 {
+    let program = fs::read_link(format!("/proc/{process}/exe"));
+    if program.ok() == fs::read_link("/proc/self/exe").ok() {
+        return 0;
+    }
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let held = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let held = held.and_then(|held| held.split_whitespace().next()?.parse().ok());

@@ -1,5 +1,6 @@
 //! A kill, or an error, at every call that a use of the program makes on a file of its output.
 
+use std::fs;
 use std::sync::atomic::Ordering;
 
 use crate::ended::{Ended, PATIENCE};
@@ -125,6 +126,11 @@ impl Attack for Errors {
         let out = a_try.name();
         let ended = Ended::of(&mut of.faulty(&out, "", call, kind), PATIENCE);
         ended.as_documented(&case);
+        if kind == "readonly" {
+            // Where nothing may be removed, a report that could not be written stays unfinished.
+            let _ = fs::remove_file(of.path(&out).join("report.json.partial"));
+            let _ = fs::remove_file(of.path(&out).join("report.html.partial"));
+        }
         if ended.succeeded() {
             of.is_whole(&out, &format!("{case}: it succeeded"));
         }

@@ -1,4 +1,5 @@
-//! Numbers that are not finite, in weights and out of hyperparameters: exit code 7, and none is ever saved.
+//! Numbers that are not finite, in weights and out of hyperparameters: exit code 7, or 4 and 2 for weights and hyperparameters
+//! that are refused, and none is ever saved.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +47,7 @@ impl Attack for Numbers {
         let steps = 1 + random.below(4);
         let model = tempfile::tempdir().expect("a folder");
         copy(&golden("llama/tiny"), model.path());
-        let (words, what) = match random.below(3) {
+        let (words, refused, what) = match random.below(3) {
             0 => {
                 let weights = model.path().join("model.safetensors");
                 let mut bytes = fs::read(&weights).expect("weights");
@@ -56,11 +57,11 @@ impl Attack for Numbers {
                 let at = header + 4 * random.below((bytes.len() - header) / 4);
                 bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
                 fs::write(weights, bytes).expect("written");
-                ("", format!("{value} at byte {at} of the weights"))
+                ("", 4, format!("{value} at byte {at} of the weights"))
             }
             _ => {
                 let words = *random.of_all(&WORDS);
-                (words, words.to_owned())
+                (words, 2, words.to_owned())
             }
         };
         // Saved after each step, or never before the end.
@@ -72,7 +73,7 @@ impl Attack for Numbers {
         let ended = Ended::of(&mut training.command("out", ""), PATIENCE);
         ended.as_documented(&case);
         assert!(
-            [Some(0), Some(7)].contains(&ended.code),
+            [Some(0), Some(refused), Some(7)].contains(&ended.code),
             "{case}: exit code {:?}: {}",
             ended.code,
             ended.last_line()
