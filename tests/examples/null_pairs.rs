@@ -163,7 +163,7 @@ fn train_one(quantizer: &str, seed: u64, commons: &Commons) -> Result<HeldOut, E
         config,
         &session.directory,
         &session.components,
-        session.plan,
+        session.run,
         &observer,
     )?;
     for index in 0..STEPS {

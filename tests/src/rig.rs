@@ -51,12 +51,12 @@ impl Rig {
         let Session {
             directory,
             components,
-            plan,
+            run,
             ..
         } = session;
-        let (sites, memory) = (plan.sites.clone(), plan.memory);
+        let (sites, memory) = (run.plan.sites.clone(), run.plan.memory);
         let config = resolved.config().clone();
-        let (executor, loaded) = train::load(&config, &directory, &components, plan, &Unobserved)?;
+        let (executor, loaded) = train::load(&config, &directory, &components, run, &Unobserved)?;
         let names = executor.params().iter().enumerate();
         let names = names
             .map(|(index, param)| (param.name.clone(), index))

@@ -61,14 +61,14 @@ impl TeamRig {
         let Session {
             directory,
             components,
-            plan,
+            run,
             others,
             collectives,
             ..
         } = session;
-        let planned = plan.memory.on_device();
-        let plans = std::iter::once(plan).chain(others).collect();
-        let ranks = (plans, &collectives);
+        let planned = run.plan.memory.on_device();
+        let runs = std::iter::once(run).chain(others).collect();
+        let ranks = (runs, &collectives);
         let (team, loaded) =
             train::load_team(&config, &directory, &components, ranks, &Unobserved)?;
         Ok(TeamRig {

@@ -11,6 +11,7 @@ use espalier_tests::{Golden, null_pairs};
 use espalier_trainer::compare::record::{self, Comparison, Failure};
 use espalier_trainer::compare::report::{Report, Verdict};
 use espalier_trainer::compare::statistics::{Basis, Family};
+use espalier_trainer::files::COMPARISON;
 use serde_json::{Value as Json, json};
 
 /// A comparison in a folder of its own, changed by `edit`.
@@ -35,7 +36,7 @@ fn text(report: &Report) -> String {
 }
 
 fn edit_comparison(out: &Path, edit: impl FnOnce(&mut Comparison)) {
-    let path = out.join(record::COMPARISON);
+    let path = out.join(COMPARISON);
     let bytes = fs::read(&path).expect("there");
     let mut comparison = serde_json::from_slice(&bytes).expect("a comparison");
     edit(&mut comparison);
@@ -429,7 +430,7 @@ fn a_folder_that_holds_no_comparison_is_refused() {
     let place = tempfile::tempdir().expect("a folder");
     let error = Report::of(place.path()).expect_err("nothing there");
     assert_eq!(error.exit_code(), 2);
-    fs::write(place.path().join(record::COMPARISON), "{").expect("written");
+    fs::write(place.path().join(COMPARISON), "{").expect("written");
     let error = Report::of(place.path()).expect_err("no comparison");
     assert!(
         error.to_string().contains("no record of a comparison"),

@@ -103,14 +103,14 @@ fn step_of_the_quickstart() -> (u64, f64) {
     let resolved = resolve(&sources).expect("a config");
     let session = Session::open(&resolved, &Unobserved).expect("a session");
     let calls = Arc::new(AtomicU64::new(0));
-    let mut plan = session.plan;
-    plan.device = Arc::new(Counted {
-        device: plan.device,
+    let mut run = session.run;
+    run.device = Arc::new(Counted {
+        device: run.device,
         calls: Arc::clone(&calls),
     });
     let config = resolved.config();
     let (directory, components) = (&session.directory, &session.components);
-    let loaded = train::load(config, directory, components, plan, &Unobserved);
+    let loaded = train::load(config, directory, components, run, &Unobserved);
     let (executor, _) = loaded.expect("the model loads");
     let row = |row: i32| (0..64).map(|at| 3 + (7 * row + at) % 200).collect();
     let rows: Vec<Vec<i32>> = (0..8).map(row).collect();

@@ -29,17 +29,17 @@ fn evaluate(resolved: &ResolvedConfig) -> Evaluation {
 /// The loss that a session of a training run gives before its first step.
 fn loss_in_training(resolved: &ResolvedConfig) -> (f64, u64) {
     let session = Session::open(resolved, &Unobserved).expect("a session");
-    let memory = session.plan.memory;
+    let memory = session.run.plan.memory;
     let peak = memory.step_peak() - memory.program;
     let Session {
         directory,
         components,
         data,
-        plan,
+        run,
         ..
     } = session;
     let config = resolved.config();
-    let loaded = train::load(config, &directory, &components, plan, &Unobserved);
+    let loaded = train::load(config, &directory, &components, run, &Unobserved);
     let (executor, _) = loaded.expect("a model");
     let rows = data.expect("rows").train;
     let outcome = step::evaluate(&executor, &rows, 42, &mut |_| Ok(()));
@@ -94,7 +94,7 @@ fn a_frozen_adapter_gives_the_bits_of_a_training_run_in_less_memory() {
 
     let session = Session::open_for(&resolved, Purpose::Evaluate, &Unobserved, &StopFlag::new())
         .expect("a session");
-    let memory = session.plan.memory;
+    let memory = session.run.plan.memory;
     let training = [
         memory.trainable,
         memory.gradients,

@@ -33,20 +33,14 @@ fn load(model: &Path, keys: &[(&str, &str)], generation: Generation) -> (Executo
     let resolved = resolve(&keys.iter().fold(sources, set)).expect("a config");
     let session = Session::open_to_generate(&resolved, &StopFlag::new(), |_, _| Ok(generation));
     let session = session.expect("a session");
-    let memory = session.plan.memory;
+    let memory = session.run.plan.memory;
     let Session {
         directory,
         components,
-        plan,
+        run,
         ..
     } = session;
-    let loaded = train::load(
-        resolved.config(),
-        &directory,
-        &components,
-        plan,
-        &Unobserved,
-    );
+    let loaded = train::load(resolved.config(), &directory, &components, run, &Unobserved);
     (loaded.expect("a model").0, memory)
 }
 

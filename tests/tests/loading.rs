@@ -9,17 +9,17 @@ use espalier_interface::{BufferRange, DType, Device, MemoryKind, Stream};
 use espalier_tests::golden_path;
 use espalier_trainer::Error;
 use espalier_trainer::config::{ResolvedConfig, Sources, resolve};
-use espalier_trainer::executor::{UnitRuns, part_length};
 use espalier_trainer::files::TensorStore;
-use espalier_trainer::load::{
-    LoadReport, Loader, Member, Origin, RankLoader, Region, StageLayout, Staging,
-};
+use espalier_trainer::load::{LoadReport, Loader, Member, Origin, RankLoader, Staging, packing};
 use espalier_trainer::observer::Unobserved;
 use espalier_trainer::params::Param;
 use espalier_trainer::plan::RunPlan;
-use espalier_trainer::ranks::World;
 use espalier_trainer::session::Session;
+use espalier_trainer::stage_layout::StageLayout;
+use espalier_trainer::stage_layout::StageRegion;
 use espalier_trainer::stop::StopFlag;
+use espalier_trainer::unit_runs::{UnitRuns, part_length};
+use espalier_trainer::world::World;
 
 /// What ranks say to each other, all in this process.
 struct Table {
@@ -76,9 +76,9 @@ fn session(model: &Path, world: World) -> Session {
         Place::Replicated,
         Place::ShardedOnHost,
     ];
-    let cutting = &mut session.plan.cutting;
-    cutting.parts = u64::from(world.ranks);
-    cutting.placements = (0..cutting.runs.len())
+    let shard_layout = &mut session.run.plan.shard_layout;
+    shard_layout.parts = u64::from(world.ranks);
+    shard_layout.placements = (0..shard_layout.runs.len())
         .map(|unit| Placement {
             frozen: places[unit % places.len()],
             trainable: Place::Sharded,
@@ -109,7 +109,7 @@ fn load(model: &Path, world: World) -> Vec<Result<Parts, Error>> {
         all: Barrier::new(world.ranks as usize),
     };
     let stagings: Vec<Staging> = (0..world.processes)
-        .map(|_| Staging::new(&session.plan))
+        .map(|_| Staging::new(&session.run.plan))
         .collect();
     let stagings = &stagings;
     std::thread::scope(|scope| {
@@ -131,8 +131,8 @@ fn load(model: &Path, world: World) -> Vec<Result<Parts, Error>> {
 }
 
 fn load_rank(session: &Session, staging: &Staging, rank: &Rank<'_>) -> Result<Parts, Error> {
-    let (plan, config) = (&session.plan, config(session.directory.path()));
-    let device = &plan.device;
+    let (plan, config) = (&session.run.plan, config(session.directory.path()));
+    let device = &session.run.device;
     let store = session.directory.tensors().expect("a model");
     let mut parts = BTreeMap::new();
     let stage = staging.open(rank)?;
@@ -142,7 +142,7 @@ fn load_rank(session: &Session, staging: &Staging, rank: &Rank<'_>) -> Result<Pa
         stage: &stage,
         member: rank,
         origin: &|param| origin(param, &store),
-        packing: &|index| plan.packing(index),
+        packing: &|index| packing(&plan.quantizers, &plan.saved, index),
         seed: config.config().run.seed,
         observer: &Unobserved,
         stop: &StopFlag::new(),
@@ -155,7 +155,7 @@ fn load_rank(session: &Session, staging: &Staging, rank: &Rank<'_>) -> Result<Pa
         Ok(())
     })?;
     let buffer = device.import(stage.copy.memory()).expect("lent");
-    for unit in 0..plan.cutting.runs.len() {
+    for unit in 0..plan.shard_layout.runs.len() {
         if let Some(bytes) = stage.layout.copied(unit) {
             let range = BufferRange {
                 buffer,
@@ -172,17 +172,13 @@ fn load_rank(session: &Session, staging: &Staging, rank: &Rank<'_>) -> Result<Pa
 /// The runs of a plan, whole, with every param loaded alone.
 fn alone(model: &Path) -> (BTreeMap<(usize, Part), Vec<u8>>, LoadReport) {
     let session = Session::open(&config(model), &Unobserved).expect("a plan");
-    let RunPlan {
-        params,
-        device,
-        dtypes,
-        ..
-    } = &session.plan;
+    let RunPlan { params, dtypes, .. } = &session.run.plan;
+    let device = &session.run.device;
     let store: TensorStore = session.directory.tensors().expect("a model");
     let seed = config(model).config().run.seed;
     let mut loader = Loader::new(device.as_ref(), seed);
     let mut runs = BTreeMap::new();
-    for unit in 0..session.plan.program.units.len() {
+    for unit in 0..session.run.plan.program.units.len() {
         let places = UnitRuns::of(params, unit);
         let mut frozen = vec![0; places.frozen_bytes as usize];
         let mut trainable = vec![0; (places.elements * dtypes.params.bytes()) as usize];
@@ -205,7 +201,11 @@ fn alone(model: &Path) -> (BTreeMap<(usize, Part), Vec<u8>>, LoadReport) {
                 let ranges: Vec<BufferRange> = buffers.collect();
                 let param = &params[*index];
                 let origin = origin(param, &store);
-                let packing = session.plan.packing(*index);
+                let packing = packing(
+                    &session.run.plan.quantizers,
+                    &session.run.plan.saved,
+                    *index,
+                );
                 loader
                     .load((*index, param), &ranges, origin, packing)
                     .expect("loaded");
@@ -272,8 +272,8 @@ fn every_world_loads_the_bytes_of_one_rank_and_encodes_once_a_machine() {
 #[test]
 fn the_place_where_runs_pass_through_is_as_large_as_the_largest_unit() {
     let model = golden_path("llama/tiny-trained");
-    let plan = session(&model, world(3, 1, 1)).plan;
-    let layout = StageLayout::new(&plan.cutting, plan.dtypes);
+    let plan = session(&model, world(3, 1, 1)).run.plan;
+    let layout = StageLayout::new(&plan.shard_layout, plan.dtypes);
     let page = |bytes: u64| bytes.next_multiple_of(4096);
     let units = UnitRuns::of_all(&plan.params, plan.program.units.len());
     let passing = units.iter().enumerate().map(|(unit, runs)| {
@@ -287,7 +287,7 @@ fn the_place_where_runs_pass_through_is_as_large_as_the_largest_unit() {
     let copied = units.iter().step_by(4).map(|runs| page(runs.frozen_bytes));
     assert_eq!(layout.copy_bytes, copied.sum::<u64>());
     let runs = layout.units.iter().flatten();
-    assert!(runs.clone().any(|run| run.region == Region::Copy));
+    assert!(runs.clone().any(|run| run.region == StageRegion::Copy));
     let longest = runs.map(|run| run.bytes.end).max().expect("a run");
     assert!(longest <= layout.copy_bytes.max(layout.passing_bytes));
 }

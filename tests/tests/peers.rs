@@ -9,10 +9,11 @@ use espalier_interface::{Collective, DType, Serial, Services};
 use espalier_tests as _;
 use espalier_trainer::Error;
 use espalier_trainer::config::{Sources, resolve};
-use espalier_trainer::ranks::{Among, CallKind, Peers, Span, Watch, World, join};
+use espalier_trainer::ranks::{Among, CallKind, Peers, Span, Watch, join};
 use espalier_trainer::registry::{Registry, SearchPath};
 use espalier_trainer::select::{Chosen, Collectives};
 use espalier_trainer::stop::StopFlag;
+use espalier_trainer::world::World;
 use serde_json::Map;
 
 static SERVICES: &dyn Services = &Serial;

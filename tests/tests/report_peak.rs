@@ -45,7 +45,7 @@ fn a_device_is_measured_within_memory_that_is_there() {
         .set(format!("data.files=[{data:?}]"));
     let resolved = resolve(&sources).expect("a config");
     let session = Session::open(&resolved, &Unobserved).expect("a session");
-    let device = session.plan.device.as_ref();
+    let device = session.run.device.as_ref();
     let within = |bytes: u64| {
         let buffer = device.alloc(bytes, MemoryKind::DEVICE).expect("memory");
         let room = BufferRange {

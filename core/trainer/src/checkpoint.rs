@@ -24,7 +24,6 @@ pub use earlier_values::{CONFIG_VERSION, earlier_values};
 pub(crate) use earlier_values::{as_begun, completed_config, config_version};
 pub use error::CheckpointError;
 pub use manifest::{Manifest, Position, Progress};
-pub(crate) use piece::keepers;
 pub(crate) use restore::restore;
 pub(crate) use save::{AdapterParts, Snapshot, save};
 

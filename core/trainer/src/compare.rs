@@ -30,20 +30,20 @@ use crate::checkpoint::{
 };
 use crate::config::{ResolvedConfig, Turns};
 use crate::error;
-use crate::files::{self, Continue, FileKind, RunDirectory, RunState};
+use crate::files::{self, COMPARISON, Continue, FileKind, RunDirectory, RunState};
 use crate::observer::Observer;
 use crate::plan::Purpose;
-use crate::ranks::World;
 use crate::registry::{Registry, SearchPath};
 use crate::session::Commons;
 use crate::stop::StopFlag;
+use crate::world::World;
 use crate::{Error, memory};
 
 pub use arms::DENSE;
 pub use watch::{RunLabel, Watch};
 
 use plans::Planned;
-use record::{Arm, COMPARISON, Comparison};
+use record::{Arm, Comparison};
 use runs::Runs;
 use yardstick::Yardstick;
 

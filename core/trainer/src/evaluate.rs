@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::Error;
 use crate::config::ResolvedConfig;
 use crate::data::Counts;
-use crate::generate::ExactMatch;
+use crate::exact_match::ExactMatch;
 use crate::observer::{Event, Observer};
 use crate::params::Param;
 use crate::plan::Purpose;
@@ -63,7 +63,7 @@ pub fn run(
 ) -> Result<Evaluation, Error> {
     let session = Session::open_for(resolved, Purpose::Evaluate, observer, stop)?;
     session.check_patterns(resolved)?;
-    session.plan.check(session.plan.available())?;
+    session.run.plan.check(session.run.plan.available())?;
     observer.observe(&Event::RunStarted(&session.summary()));
     let backend = session.components.backend.identity.clone();
     evaluate(resolved, session, observer, stop)
@@ -82,7 +82,7 @@ fn evaluate(
         directory,
         components,
         data,
-        plan,
+        run,
         others,
         collectives,
         ..
@@ -95,9 +95,9 @@ fn evaluate(
         message: "no rows were given".to_owned(),
         next_step: "name their files with --data FILE".to_owned(),
     })?;
-    let packed = packed(&plan.params);
-    let plans = std::iter::once(plan).chain(others).collect();
-    let ranks = (plans, &collectives);
+    let packed = packed(&run.plan.params);
+    let runs = std::iter::once(run).chain(others).collect();
+    let ranks = (runs, &collectives);
     let (team, _) = train::load_team(config, &directory, &components, ranks, observer)?;
     let total = rows.total_steps();
     let begin = Instant::now();

@@ -2,8 +2,6 @@
 
 mod adopt;
 mod allocation;
-mod course;
-mod cutting;
 mod diagnose;
 mod evaluate;
 mod infer;
@@ -12,6 +10,7 @@ mod launch;
 mod machine_copy;
 mod mover;
 mod neutral;
+mod prepared_run;
 mod state;
 mod storage;
 mod transfer;
@@ -26,20 +25,22 @@ use crate::data::MicroBatch;
 use crate::error::{BackendCall, Result};
 use crate::measure;
 use crate::params::{Dtypes, Param};
-use crate::plan::{Generation, RunPlan};
+use crate::plan::Generation;
 use crate::program::Program;
 use crate::ranks::Peers;
 use crate::select::Chosen;
+use crate::shard_layout::ShardLayout;
+use crate::step_plan::{Region, RegionKind, StepPlan, Task};
+use crate::storage_layout::StateKind;
 
-pub use course::{Course, Held, Lane, Leg, Region, RegionSizes};
-pub use cutting::{Cutting, Saved};
 pub use diagnose::NotFinite;
 pub use evaluate::{LogitsWindow, TokenLosses};
-pub use launch::Prepared;
+pub use launch::PreparedKernels;
 pub use neutral::neutral_bytes;
+pub use prepared_run::PreparedRun;
 pub use state::StatePart;
-pub(crate) use storage::Kept;
-pub use storage::{Beside, Sizes, Storage, StorageLayout, UnitRuns, part_length};
+
+pub use storage::{Beside, Storage};
 pub(crate) use transfer::{numbers, write};
 
 use lanes::walk;
@@ -106,8 +107,8 @@ pub struct Executor {
     program: Program,
     generator: Option<Program>,
     generation: Option<Generation>,
-    course: Course,
-    cutting: Cutting,
+    step_plan: StepPlan,
+    shard_layout: ShardLayout,
     peers: Arc<Peers>,
     /// The stream of what moves bytes.
     moving: Stream,
@@ -116,36 +117,41 @@ pub struct Executor {
     storage: Storage,
     /// Kept for what is fetched from it.
     lent: Option<Lent>,
-    prepared: Prepared,
+    prepared: PreparedKernels,
     /// Kept for the kernels that call back into a quantizer.
     _quantizers: Vec<Chosen<dyn Quantizer>>,
 }
 
 impl Executor {
-    /// Puts a plan and its storage together, for a rank among `peers`. Weights are written by [`crate::load`].
+    /// Puts a run and its storage together, for a rank among `peers`. Weights are written by [`crate::load`].
     ///
     /// # Errors
     /// Where the device has no stream left for what moves bytes.
-    pub fn new(plan: RunPlan, storage: Storage, peers: Arc<Peers>) -> Result<Self> {
-        let moving = match plan.course.moves() {
-            true => plan.device.stream().during("stream")?,
+    pub fn new(run: PreparedRun, storage: Storage, peers: Arc<Peers>) -> Result<Self> {
+        let PreparedRun {
+            plan,
+            device,
+            kernels,
+        } = run;
+        let moving = match plan.step_plan.moves() {
+            true => device.stream().during("stream")?,
             false => Stream(0),
         };
         Ok(Executor {
-            device: plan.device,
+            device,
             device_info: plan.device_info,
             program: plan.program,
             generator: plan.generator,
             generation: plan.demand.generation,
-            course: plan.course,
-            cutting: plan.cutting,
+            step_plan: plan.step_plan,
+            shard_layout: plan.shard_layout,
             peers,
             moving,
             params: plan.params,
             dtypes: plan.dtypes,
             storage,
             lent: None,
-            prepared: plan.prepared,
+            prepared: kernels,
             _quantizers: plan.quantizers.into_values().collect(),
         })
     }
@@ -157,12 +163,12 @@ impl Executor {
 
     /// Whether all weights lie whole on the device between steps.
     pub fn is_resident(&self) -> bool {
-        (0..self.program.units.len()).all(|unit| self.cutting.is_resident(unit))
+        (0..self.program.units.len()).all(|unit| self.shard_layout.is_resident(unit))
     }
 
     /// Where the bytes of each unit lie between steps.
     pub fn placements(&self) -> &[Placement] {
-        &self.cutting.placements
+        &self.shard_layout.placements
     }
 
     /// The run's params.
@@ -207,66 +213,67 @@ impl Executor {
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<Numbers> {
         let numbers = self.begin(micro, pass, moment)?;
-        let legs = &self.course.micro_batch;
+        let tasks = &self.step_plan.micro_batch;
         let wanted = self.wanted(pass, moment);
-        let mut compute = |leg: &Leg| self.compute(leg, pass, moment, &numbers, look);
-        walk(legs, &wanted, &mut compute, &|leg| {
-            self.transfer(leg, Some(&numbers))
+        let mut compute = |task: &Task| self.compute(task, pass, moment, &numbers, look);
+        walk(tasks, &wanted, &mut compute, &|task| {
+            self.transfer(task, Some(&numbers))
         })?;
         Ok(numbers)
     }
 
-    /// Which legs take part in a pass. One that does not train ends with the head's forward pass.
-    fn wanted(&self, pass: Pass, moment: Moment) -> impl Fn(usize, &Leg) -> bool + use<> {
+    /// Which tasks take part in a pass. One that does not train ends with the head's forward pass.
+    fn wanted(&self, pass: Pass, moment: Moment) -> impl Fn(usize, &Task) -> bool + use<> {
         let head = self.program.units.len() - 1;
-        let mut legs = self.course.micro_batch.iter();
-        let end = legs.position(|leg| leg.action.act == Act::Forward && leg.action.unit == head);
+        let mut tasks = self.step_plan.micro_batch.iter();
+        let end =
+            tasks.position(|task| task.action.act == Act::Forward && task.action.unit == head);
         let trains = matches!(pass, Pass::Train { .. });
-        move |index, leg| {
-            let now = match leg.action.when {
+        move |index, task| {
+            let now = match task.action.when {
                 When::Every => true,
                 When::First => moment.first,
                 When::Last => moment.last,
             };
             let forward = matches!(
-                leg.action.act,
+                task.action.act,
                 Act::Fetch | Act::Gather | Act::Forward | Act::Release
             );
             now && (trains || (forward && end.is_some_and(|end| index <= end)))
         }
     }
 
-    /// Does a leg of a micro-batch on the compute lane.
+    /// Does a task of a micro-batch on the compute lane.
     fn compute(
         &self,
-        leg: &Leg,
+        task: &Task,
         pass: Pass,
         moment: Moment,
         numbers: &Numbers,
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<()> {
         let trains = matches!(pass, Pass::Train { .. });
-        for &(unit, when) in leg.begins.iter().filter(|_| trains) {
+        for &(unit, when) in task.begins.iter().filter(|_| trains) {
             if when == When::Every && !moment.first {
                 // The plan was made for one; what the others add would be lost.
                 let message = "a step of several micro-batches, expected one for each rank";
                 return Err(PluginError::invalid(message).into());
             }
             if moment.first {
-                self.zero_region(leg, unit)?;
+                self.zero_region(task, unit)?;
             }
         }
-        let unit = leg.action.unit;
-        match leg.action.act {
+        let unit = task.action.unit;
+        match task.action.act {
             // A rank without tokens joins in what moves bytes only.
             Act::Forward | Act::Backward if numbers.tokens == 0 => Ok(()),
             Act::Forward if self.program.units[unit].kind == UnitKind::Head => {
-                self.head(leg, pass, numbers, look)
+                self.head(task, pass, numbers, look)
             }
-            Act::Forward => self.forward(leg, numbers),
-            Act::Backward => self.backward(leg, numbers),
-            Act::Norm => self.sum_squares(unit, leg.region(unit, Held::Reduced)),
-            _ => self.transfer(leg, Some(numbers)),
+            Act::Forward => self.forward(task, numbers),
+            Act::Backward => self.backward(task, numbers),
+            Act::Norm => self.sum_squares(unit, task.region(unit, RegionKind::Reduced)),
+            _ => self.transfer(task, Some(numbers)),
         }
     }
 
@@ -306,49 +313,49 @@ impl Executor {
         })
     }
 
-    fn forward(&self, leg: &Leg, numbers: &Numbers) -> Result<()> {
+    fn forward(&self, task: &Task, numbers: &Numbers) -> Result<()> {
         let window = Window::whole(numbers.tokens);
-        self.prepared.units[leg.action.unit]
+        self.prepared.units[task.action.unit]
             .forward
             .iter()
-            .try_for_each(|launch| self.launch(launch, numbers, window, &leg.regions))
+            .try_for_each(|launch| self.launch(launch, numbers, window, &task.regions))
     }
 
-    fn backward(&self, leg: &Leg, numbers: &Numbers) -> Result<()> {
+    fn backward(&self, task: &Task, numbers: &Numbers) -> Result<()> {
         let window = Window::whole(numbers.tokens);
-        self.prepared.units[leg.action.unit]
+        self.prepared.units[task.action.unit]
             .backward
             .iter()
-            .try_for_each(|launch| self.launch(launch, numbers, window, &leg.regions))
+            .try_for_each(|launch| self.launch(launch, numbers, window, &task.regions))
     }
 
     /// The head in chunks of tokens: forward and, when training, backward of each before the next.
     fn head(
         &self,
-        leg: &Leg,
+        task: &Task,
         pass: Pass,
         numbers: &Numbers,
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<()> {
-        let unit = leg.action.unit;
+        let unit = task.action.unit;
         let launches = &self.prepared.units[unit];
         for window in numbers.windows(self.program.units[unit].max_tokens) {
             for launch in &launches.forward {
-                self.launch(launch, numbers, window, &leg.regions)?;
+                self.launch(launch, numbers, window, &task.regions)?;
             }
             look(&LogitsWindow::new(self, window))?;
             if matches!(pass, Pass::Train { .. }) {
                 for launch in &launches.backward {
-                    self.launch(launch, numbers, window, &leg.regions)?;
+                    self.launch(launch, numbers, window, &task.regions)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Sets the gradients of a unit that a leg begins to zero.
-    fn zero_region(&self, leg: &Leg, unit: usize) -> Result<()> {
-        let region = leg.region(unit, Held::Gradients);
+    /// Sets the gradients of a unit that a task begins to zero.
+    fn zero_region(&self, task: &Task, unit: usize) -> Result<()> {
+        let region = task.region(unit, RegionKind::Gradients);
         let (Some(region), Some(kernels)) = (region, &self.prepared.trained[unit]) else {
             return Ok(());
         };
@@ -374,7 +381,7 @@ impl Executor {
         };
         let kept = match region {
             Some(region) => self.storage.region(region.offset, region.bytes),
-            None => self.storage.kept(unit, Kept::Gradients),
+            None => self.storage.kept(unit, StateKind::Gradients),
         };
         let ranges = [kept, self.storage.unit_result(unit)];
         self.launch_flat(&kernels.sum_squares, &ranges, &[])
@@ -386,8 +393,8 @@ impl Executor {
     /// # Errors
     /// What the backend reports.
     pub fn gradient_squares(&self) -> Result<Vec<f64>> {
-        let mut legs = self.course.micro_batch.iter();
-        let added_up = legs.any(|leg| leg.action.act == Act::Norm);
+        let mut tasks = self.step_plan.micro_batch.iter();
+        let added_up = tasks.any(|task| task.action.act == Act::Norm);
         let mut squares = vec![0.0; self.program.units.len()];
         for (unit, square) in squares.iter_mut().enumerate() {
             if self.prepared.trained[unit].is_none() {
@@ -407,9 +414,9 @@ impl Executor {
 
     /// The norm of all gradients together, given what every rank says of its own; 0 where nothing is trained.
     pub fn gradient_norm(&self, squares: &[&[f64]]) -> f64 {
-        let parts = self.cutting.parts as usize;
+        let parts = self.shard_layout.parts as usize;
         let of_unit = |unit: usize| -> f64 {
-            match self.cutting.is_cut(unit) {
+            match self.shard_layout.is_cut(unit) {
                 true => squares.iter().take(parts).map(|rank| rank[unit]).sum(),
                 false => squares[0][unit],
             }
@@ -432,34 +439,34 @@ impl Executor {
             update.step as f64,
             update.factor,
         ];
-        let mut compute = |leg: &Leg| match leg.action.act {
-            Act::Optimize => self.optimize(leg, &scalars),
-            _ => self.transfer(leg, None),
+        let mut compute = |task: &Task| match task.action.act {
+            Act::Optimize => self.optimize(task, &scalars),
+            _ => self.transfer(task, None),
         };
-        let all = |_: usize, _: &Leg| true;
-        walk(&self.course.update, &all, &mut compute, &|leg| {
-            self.transfer(leg, None)
+        let all = |_: usize, _: &Task| true;
+        walk(&self.step_plan.update, &all, &mut compute, &|task| {
+            self.transfer(task, None)
         })
     }
 
-    fn optimize(&self, leg: &Leg, scalars: &[f64]) -> Result<()> {
-        let unit = leg.action.unit;
+    fn optimize(&self, task: &Task, scalars: &[f64]) -> Result<()> {
+        let unit = task.action.unit;
         let Some(kernels) = &self.prepared.trained[unit] else {
             return Ok(());
         };
         let [mut gradients, mut values, mut first, mut second] =
             self.storage.optimizer_ranges(unit);
         let region = |held| {
-            let region = leg.region(unit, held)?;
+            let region = task.region(unit, held)?;
             Some(self.storage.region(region.offset, region.bytes))
         };
-        if let Some(fetched) = region(Held::Reduced) {
+        if let Some(fetched) = region(RegionKind::Reduced) {
             gradients = fetched;
         }
-        if let Some(fetched) = region(Held::Values) {
+        if let Some(fetched) = region(RegionKind::Values) {
             values = fetched;
         }
-        if let Some(fetched) = region(Held::Moments) {
+        if let Some(fetched) = region(RegionKind::Moments) {
             let each = fetched.bytes / 2;
             first = storage::part(fetched, &(0..each), 1);
             second = storage::part(fetched, &(each..fetched.bytes), 1);

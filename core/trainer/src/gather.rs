@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use espalier_interface::schedule::Place;
 use espalier_interface::{DType, WeightLayout};
 
 use crate::Error;
-use crate::checkpoint::keepers;
 use crate::error::BackendCall;
-use crate::executor::{StatePart, numbers};
+use crate::executor::{Executor, StatePart, numbers};
 use crate::team::Team;
 
 /// Bytes that are gathered at once.
@@ -89,6 +89,15 @@ fn common(own: &Range<u64>, wanted: &Range<u64>) -> Range<u64> {
 pub(crate) fn follow(team: &Team, params: &[usize]) -> Result<(), Error> {
     let mut params = params.iter();
     params.try_for_each(|&param| gather_f32(team, param, &mut |_| Ok(())))
+}
+
+/// How many ranks, the first ones of the run, keep a trainable param between them.
+pub(crate) fn keepers(executor: &Executor, param: usize) -> u32 {
+    let unit = executor.params()[param].unit;
+    match executor.placements()[unit].optimizer {
+        Place::Replicated => 1,
+        _ => executor.peers().shard().1,
+    }
 }
 
 #[cfg(test)]

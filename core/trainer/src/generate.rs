@@ -10,7 +10,7 @@ mod sampling;
 mod stop;
 mod text;
 
-pub use answers::{ExactMatch, Questions};
+pub use answers::Questions;
 pub use generator::{Answer, End, Flow, Generator, Request, Speed};
 pub use load::{Loaded, load};
 pub use recorded::recorded;

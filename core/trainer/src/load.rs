@@ -6,9 +6,9 @@ mod inventory;
 mod loader;
 mod member;
 mod rank_loader;
+mod saved_weight;
 mod scratch;
 mod shared_file;
-mod stage_layout;
 mod staging;
 
 use std::collections::HashMap;
@@ -31,8 +31,10 @@ pub use loader::Loader;
 pub use member::Member;
 pub(crate) use member::{agree, together};
 pub use rank_loader::{LoadedRun, RankLoader};
+pub use saved_weight::SavedWeight;
+pub(crate) use saved_weight::stored_float;
 pub(crate) use scratch::Scratch;
-pub use stage_layout::{Region, StageLayout, StagedRun};
+
 pub use staging::{Stage, Staging};
 
 /// Where a param's values come from.
@@ -54,7 +56,7 @@ pub enum Packing<'a> {
 }
 
 /// How param number `index` comes by its segments, if it is packed.
-pub(crate) fn packing<'a>(
+pub fn packing<'a>(
     quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
     saved: &'a HashMap<usize, SavedParam>,
     index: usize,

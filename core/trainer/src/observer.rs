@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bytes::Bytes;
-use crate::generate::ExactMatch;
+use crate::exact_match::ExactMatch;
 use crate::plan::WorldMemory;
 
 /// Watches a run. Called from the thread that drives it, so an observer should be quick.

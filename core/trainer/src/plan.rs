@@ -2,50 +2,47 @@
 
 mod arithmetic;
 pub mod assumed;
-pub mod auto;
 pub mod flops;
 mod host_memory;
 mod idle;
 mod moved;
-pub mod report;
 pub mod speeds;
 pub mod table;
-mod text;
 mod timeline;
 pub mod traffic;
 mod work;
 mod world_memory;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 
 use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::format::Format;
 use espalier_interface::model::{Model, UnitKind};
 use espalier_interface::schedule::{ShardingRequest, UnitBytes};
-use espalier_interface::{DType, Device, DeviceInfo, Quantizer, Sharding, WeightLayout};
+use espalier_interface::{DType, DeviceInfo, Quantizer, Sharding, WeightLayout};
 
 use crate::arena::aligned;
-use crate::config::{ComputeType, Config, ParamType, Recompute, pattern_matches};
-use crate::error::BackendCall;
-use crate::executor::{Course, Cutting, Prepared, Storage, StorageLayout, UnitRuns};
+use crate::config::{ComputeType, Config, ParamType, pattern_matches};
 use crate::packing::{SavedParam, packed_weights};
 use crate::params::{self, Dtypes, Param, Training};
 use crate::program::{self, CacheShape, Limits, OperandPlace, Program, SavedBlock};
-use crate::ranks::World;
+use crate::recompute::Recompute;
 use crate::select::{Chosen, Components, PackedCheckpoint};
+use crate::shard_layout::ShardLayout;
 use crate::splice;
-use crate::{Error, answer, load, memory};
+use crate::step_plan::StepPlan;
+use crate::storage_layout::StorageLayout;
+use crate::unit_runs::UnitRuns;
+use crate::world::World;
+use crate::{Error, answer, memory};
 
 pub use arithmetic::Arithmetic;
 pub use assumed::Assumed;
-pub use auto::{Auto, Search};
 pub use flops::Flops;
 pub use host_memory::HostMemory;
 pub use idle::IdleRanks;
 pub use moved::{Moved, Mover};
-pub use report::{Asked, PlanReport};
-pub use speeds::{GivenSpeeds, Speeds};
+pub use speeds::{GivenSpeeds, Source, Speeds};
 pub use table::MemoryPlan;
 pub use timeline::{StepTime, Timeline};
 pub use traffic::Traffic;
@@ -117,21 +114,19 @@ pub struct RunPlan {
     /// What the sharding strategy was asked to place.
     pub request: ShardingRequest,
     /// The order of a step, laid out.
-    pub course: Course,
+    pub step_plan: StepPlan,
     /// How what it moves is cut among ranks.
-    pub cutting: Cutting,
+    pub shard_layout: ShardLayout,
     /// Dtypes.
     pub dtypes: Dtypes,
     /// What is trained.
     pub training: Training,
     /// What the plan was made for.
     pub demand: Demand,
-    /// Kernels as the device has them.
-    pub prepared: Prepared,
-    /// The device.
-    pub device: Arc<dyn Device>,
     /// What the device says of itself.
     pub device_info: DeviceInfo,
+    /// Bytes that the device's kernels need beside their operands, once they are known.
+    pub workspace_bytes: u64,
     /// Memory by category.
     pub memory: MemoryPlan,
     /// Operations of a step.
@@ -157,16 +152,15 @@ pub fn dtypes(config: &Config) -> Dtypes {
     }
 }
 
-/// Makes the plan of a run.
+/// Makes the plan of a run. The workspace of its kernels is not in it: see [`RunPlan::set_workspace`].
 ///
 /// # Errors
-/// A model that contradicts itself, options that fit no site, an op that the backend lacks, a schedule that is not valid.
+/// A model that contradicts itself, options that fit no site, a schedule that is not valid.
 pub fn make(
     config: &Config,
     demand: Demand,
     model: Model,
     components: &Components,
-    device: Arc<dyn Device>,
     device_info: DeviceInfo,
     program_bytes: u64,
 ) -> Result<RunPlan, Error> {
@@ -214,40 +208,25 @@ pub fn make(
         }
     };
     let request = sharding_request(&program, &params, dtypes, &device_info, demand);
-    let (cutting, course) = lay_out(
+    let (shard_layout, step_plan) = lay_out(
         &components.sharding,
         &request,
         (&params, &program.blocks),
         demand.world,
         dtypes,
     )?;
-    let backend = &components.backend;
     let programs = (&program, generator.as_ref());
-    let prepared = Prepared::new(
-        device.as_ref(),
-        programs,
-        &params,
-        dtypes,
-        &cutting,
-        &quantizers,
-    )
-    .map_err(|error| backend.failed("prepare", error))?;
     let loading = loading_bytes(&params, &quantizers, &saved)?;
     let layout = StorageLayout {
         units: program.units.len(),
         params: &params,
         dtypes,
-        cutting: &cutting,
-        region_bytes: course.region_bytes,
+        shard_layout: &shard_layout,
+        region_bytes: step_plan.region_bytes,
         batch: demand.batch(),
         scratch: [0, 0],
     };
-    let memory = MemoryPlan::new(
-        programs,
-        &layout.sizes(),
-        prepared.workspace_bytes,
-        [program_bytes, loading],
-    );
+    let memory = MemoryPlan::new(programs, &layout.sizes(), 0, [program_bytes, loading]);
     let flops = Flops::of(&program);
     Ok(RunPlan {
         model,
@@ -259,14 +238,13 @@ pub fn make(
         program,
         generator,
         request,
-        course,
-        cutting,
+        step_plan,
+        shard_layout,
         dtypes,
         training,
         demand,
-        prepared,
-        device,
         device_info,
+        workspace_bytes: 0,
         memory,
         flops,
     })
@@ -282,12 +260,12 @@ fn lay_out(
     (params, blocks): (&[Param], &[SavedBlock]),
     world: World,
     dtypes: Dtypes,
-) -> Result<(Cutting, Course), Error> {
+) -> Result<(ShardLayout, StepPlan), Error> {
     let schedule = answer::schedule(sharding, request)?;
-    let cutting = Cutting::new(&schedule, params, blocks, world);
-    let course = Course::of(&schedule, request, &cutting.region_sizes(dtypes))
+    let shard_layout = ShardLayout::new(&schedule, params, blocks, world);
+    let step_plan = StepPlan::of(&schedule, request, &shard_layout.region_sizes(dtypes))
         .map_err(|error| sharding.failed("schedule", error))?;
-    Ok((cutting, course))
+    Ok((shard_layout, step_plan))
 }
 
 impl Demand {
@@ -365,14 +343,14 @@ impl RunPlan {
     /// What the strategy reports; a schedule that is not valid.
     pub fn shard_by(&mut self, sharding: &Chosen<dyn Sharding>) -> Result<(), Error> {
         let world = self.demand.world;
-        let (cutting, course) = lay_out(
+        let (shard_layout, step_plan) = lay_out(
             sharding,
             &self.request,
             (&self.params, &self.program.blocks),
             world,
             self.dtypes,
         )?;
-        (self.cutting, self.course) = (cutting, course);
+        (self.shard_layout, self.step_plan) = (shard_layout, step_plan);
         self.memory = self.memory.placed_as(&self.storage_layout().sizes());
         Ok(())
     }
@@ -381,10 +359,10 @@ impl RunPlan {
     pub fn step_time(&self, work: Work, speeds: Speeds) -> StepTime {
         let timeline = Timeline {
             mover: Mover::of(self),
-            course: &self.course,
+            step_plan: &self.step_plan,
             flops: Flops::of_units(&self.program),
             traffic: Traffic::of_units(&self.program),
-            updates: traffic::of_updates(&self.cutting, self.dtypes),
+            updates: traffic::of_updates(&self.shard_layout, self.dtypes),
             speeds,
             work,
         };
@@ -411,33 +389,26 @@ impl RunPlan {
         })
     }
 
-    /// Allocates the run's storage.
-    ///
-    /// # Errors
-    /// What the backend reports.
-    pub fn storage(&self) -> Result<Storage, Error> {
-        Storage::new(&self.device, &self.storage_layout()).during("alloc")
+    /// Counts the workspace of the kernels, which their device has prepared.
+    pub fn set_workspace(&mut self, bytes: u64) {
+        self.workspace_bytes = bytes;
+        self.memory.workspace = bytes;
     }
 
     /// What the run's storage follows from.
     pub fn storage_layout(&self) -> StorageLayout<'_> {
         let generator = self.generator.as_ref();
-        let arena = self.program.arena.bytes() + self.cutting.staying_bytes();
+        let arena = self.program.arena.bytes() + self.shard_layout.staying_bytes();
         let arena = generator.map_or(arena, |generator| arena.max(generator.arena.bytes()));
         StorageLayout {
             units: self.program.units.len(),
             params: &self.params,
             dtypes: self.dtypes,
-            cutting: &self.cutting,
-            region_bytes: self.course.region_bytes,
+            shard_layout: &self.shard_layout,
+            region_bytes: self.step_plan.region_bytes,
             batch: self.demand.batch(),
-            scratch: [arena, self.prepared.workspace_bytes],
+            scratch: [arena, self.workspace_bytes],
         }
-    }
-
-    /// How param number `index` comes by its segments, if it is packed.
-    pub fn packing(&self, index: usize) -> Option<load::Packing<'_>> {
-        load::packing(&self.quantizers, &self.saved, index)
     }
 
     /// Elements of all params of the model and the adapter, and of the trained ones.

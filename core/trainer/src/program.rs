@@ -10,9 +10,9 @@ use espalier_interface::graph::{Dim, ValueId};
 use espalier_interface::model::{Model, UnitKind};
 use espalier_interface::{DType, KernelRequest, Operand, ParamOperand, Result};
 
-use crate::config::Recompute;
 use crate::grad::{self, Backward, InputGradient, Target};
 use crate::params::{Dtypes, Param};
+use crate::recompute::Recompute;
 use crate::recompute::{self, Retention};
 use crate::splice::{self, UnitGraph};
 

@@ -4,14 +4,10 @@ mod gathering;
 mod launch_env;
 mod lost;
 mod peers;
-mod roll_call;
 mod watch;
-mod world;
 
 pub use launch_env::{Launch, launch, launched, ranks_of_process};
 pub use lost::{Cause, Lost, Place};
 pub use peers::{Among, CallKind, Count, Counts, Peers, Span, join};
-pub use roll_call::roll_call;
 pub(crate) use watch::last_word;
 pub use watch::{Acting, Busy, InCall, Watch, on_last_word};
-pub use world::World;

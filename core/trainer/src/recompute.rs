@@ -6,10 +6,23 @@
 use std::collections::BTreeSet;
 
 use espalier_interface::graph::{Source, ValueId};
+use serde::{Deserialize, Serialize};
 
-use crate::config::Recompute;
 use crate::grad::Backward;
 use crate::splice::UnitGraph;
+
+/// Which activations are computed again in the backward pass. Never changes a bit of the result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Recompute {
+    /// All activations are kept.
+    #[default]
+    None,
+    /// The cheap ones are computed again.
+    Selective,
+    /// Only each layer's input is kept.
+    Layer,
+}
 
 /// What the two passes of a unit do with the values of the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

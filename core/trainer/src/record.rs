@@ -17,7 +17,7 @@ use crate::session::Session;
 /// Rows that cannot be read back.
 pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Json, Error> {
     let config = resolved.config();
-    let info = &session.plan.device_info;
+    let info = &session.run.plan.device_info;
     let plugins: Vec<Json> = session
         .components
         .identities()
@@ -25,7 +25,7 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
         .chain(session.collectives.identities())
         .map(|identity| serde_json::to_value(identity).expect("an identity is plain data"))
         .collect();
-    let (num_params, num_trained_params) = session.plan.num_params();
+    let (num_params, num_trained_params) = session.run.plan.num_params();
     let data = session.data.as_ref();
     let eval = data.and_then(|data| data.eval.as_ref());
     // Rows that were split off the training files are counted with them.
@@ -60,9 +60,9 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
             "steps_per_epoch": data.map(|data| data.train.steps_per_epoch()),
             "first_step_sha256": data.map(|data| first_step_sha256(&data.train)).transpose()?.flatten(),
         },
-        "plan_sha256": plan_sha256(&session.plan),
+        "plan_sha256": plan_sha256(&session.run.plan),
         "seed": config.run.seed,
-        "world": session.plan.demand.world.ranks,
+        "world": session.run.plan.demand.world.ranks,
         "instruction_set": info.instruction_set,
         "machine": {
             "device": info.name,
@@ -71,8 +71,8 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
             "threads": espalier_interface::Services::threads(session.services),
             "gemm_flops_per_sec": Json::Null,
         },
-        "memory": session.plan.memory,
-        "world_memory": WorldMemory::of(&session.plan),
+        "memory": session.run.plan.memory,
+        "world_memory": WorldMemory::of(&session.run.plan),
         "idle_ranks": session.idle_ranks(config),
     }))
 }

@@ -12,7 +12,6 @@ pub(crate) mod course;
 mod facts;
 mod headline;
 pub(crate) mod memory;
-pub(crate) mod number;
 pub(crate) mod page;
 mod peak;
 mod reading;

@@ -10,7 +10,7 @@ use crate::plan::{Purpose, RunPlan};
 pub(crate) fn check(what: &str, plan: &RunPlan) -> Result<(), Error> {
     let mut units = 0..plan.program.units.len();
     let ranks = plan.demand.world.ranks;
-    match ranks == 1 && units.all(|unit| plan.cutting.is_resident(unit)) {
+    match ranks == 1 && units.all(|unit| plan.shard_layout.is_resident(unit)) {
         true => Ok(()),
         false => Err(refusal(what, ranks)),
     }

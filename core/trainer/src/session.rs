@@ -11,19 +11,21 @@ use espalier_interface::{Device, DeviceInfo, ErrorCode};
 use crate::Error;
 use crate::config::{Config, ResolvedConfig};
 use crate::data::{Extent, Schedule};
+use crate::executor::PreparedRun;
 use crate::files::ModelDirectory;
 use crate::generate::Questions;
 use crate::memory::Meter;
 use crate::observer::{Observer, PlanSummary};
 use crate::plan::{
-    self, Assumed, BatchLimits, Demand, Generation, IdleRanks, Purpose, RunPlan, WorldMemory,
+    self, Assumed, BatchLimits, Demand, Generation, IdleRanks, Purpose, WorldMemory,
 };
-use crate::ranks::{World, ranks_of_process};
+use crate::ranks::ranks_of_process;
 use crate::registry::{Places, Registry, SearchPath};
 use crate::resident;
 use crate::select::{self, Collectives, Components};
 use crate::stop::StopFlag;
 use crate::threads::HostServices;
+use crate::world::World;
 use crate::{answer, bytes::Bytes, patterns, preset, sections, splice};
 
 pub use rows::{Rows, RunData};
@@ -62,9 +64,9 @@ pub struct Session {
     /// The rows; none where only a plan was asked for and no files were named.
     pub data: Option<RunData>,
     /// The plan of this process's first rank.
-    pub plan: RunPlan,
+    pub run: PreparedRun,
     /// Those of its other ranks.
-    pub others: Vec<RunPlan>,
+    pub others: Vec<PreparedRun>,
     /// What joins the ranks.
     pub collectives: Collectives,
     /// The threads that everything runs on.
@@ -87,7 +89,7 @@ impl Session {
     /// # Errors
     /// [`Error::Usage`], naming the pattern and what is near.
     pub fn check_patterns(&self, resolved: &ResolvedConfig) -> Result<(), Error> {
-        patterns::check(resolved, &self.components.quantizers, &self.plan)
+        patterns::check(resolved, &self.components.quantizers, &self.run.plan)
     }
 
     /// As [`Session::open`], for any purpose; plugins are told to stop when `stop` is.
@@ -205,11 +207,11 @@ impl Session {
 
     /// The plan in a few numbers.
     pub fn summary(&self) -> PlanSummary {
-        let (num_params, num_trained_params) = self.plan.num_params();
-        let memory = WorldMemory::of(&self.plan);
-        let on_device = match self.plan.device_info.shares_host_memory {
+        let (num_params, num_trained_params) = self.run.plan.num_params();
+        let memory = WorldMemory::of(&self.run.plan);
+        let on_device = match self.run.plan.device_info.shares_host_memory {
             true => 0,
-            false => self.plan.memory.on_device(),
+            false => self.run.plan.memory.on_device(),
         };
         PlanSummary {
             model: self.directory.path().display().to_string(),
@@ -233,7 +235,7 @@ impl Session {
 
     /// The ranks that have nothing to do in a training run, where there are any.
     pub fn idle_ranks(&self, config: &Config) -> Option<IdleRanks> {
-        let ranks = u64::from(self.plan.demand.world.ranks);
+        let ranks = u64::from(self.run.plan.demand.world.ranks);
         let train = self.data.as_ref().map(|data| &data.train);
         let micro_batches = match train {
             Some(rows) => rows.extent().max_micro_batches as u64,
@@ -387,27 +389,27 @@ impl<'a> Ground<'a> {
 
     fn plan(self, demand: Demand, data: Option<RunData>, meter: &Meter) -> Result<Session, Error> {
         let program_bytes = meter.now();
-        let mut plans = Vec::with_capacity(self.devices.len());
+        let mut runs = Vec::with_capacity(self.devices.len());
         for (device, device_info) in self.devices {
-            plans.push(plan::make(
+            let plan = plan::make(
                 self.config,
                 demand,
                 self.model.clone(),
                 &self.components,
-                device,
                 device_info,
                 program_bytes,
-            )?);
+            )?;
+            runs.push(PreparedRun::new(plan, device, &self.components.backend)?);
         }
-        let others = plans.split_off(1);
-        let plan = plans.remove(0);
-        resident::check_answers(&plan)?;
+        let others = runs.split_off(1);
+        let run = runs.remove(0);
+        resident::check_answers(&run.plan)?;
         Ok(Session {
             directory: self.directory,
             components: self.components,
             places: self.places,
             data,
-            plan,
+            run,
             others,
             collectives: self.collectives,
             services: self.services,

@@ -3,9 +3,9 @@
 use espalier_interface::{ErrorCode, PluginError};
 
 use crate::Error;
-use crate::compare::record::DocumentLoss;
 use crate::config::OptimOptions;
 use crate::data::{MicroBatch, Schedule, Step};
+use crate::document_loss::DocumentLoss;
 use crate::executor::{Executor, LogitsWindow, LossSum, Moment, Pass, TokenLosses, Update};
 use crate::optim;
 

@@ -9,10 +9,11 @@ use crate::Error;
 use crate::data::{Schedule, Step};
 use crate::error::chain;
 use crate::executor::Executor;
-use crate::ranks::{Lost, World};
+use crate::ranks::Lost;
 use crate::resident;
 use crate::step::{self, EvalOutcome, StepOutcome};
 use crate::stop::StopFlag;
+use crate::world::World;
 
 /// The executors of this process's ranks, in the order of the ranks.
 pub struct Team(Vec<Executor>);

@@ -5,6 +5,7 @@ mod company;
 mod finished;
 mod metrics;
 mod peak;
+mod roll_call;
 mod run;
 mod runner;
 mod swaps;

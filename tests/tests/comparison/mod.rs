@@ -8,6 +8,7 @@ use espalier_interface::random::{Purpose, key, normal, philox};
 use espalier_trainer::compare::record::{
     self, Arm, Base, Comparison, Divergence, DocumentDivergence, DocumentLoss, HeldOut, WeightError,
 };
+use espalier_trainer::files::COMPARISON;
 use serde::Serialize;
 use serde_json::{Map, json};
 
@@ -125,7 +126,7 @@ impl Scene {
             eval_only: self.eval_only,
         };
         fs::create_dir_all(out).expect("created");
-        save(&out.join(record::COMPARISON), &comparison);
+        save(&out.join(COMPARISON), &comparison);
         for (place, sample) in self.samples.iter().enumerate() {
             fs::create_dir_all(record::arm_directory(out, sample.name)).expect("created");
             save(&record::base_file(out, sample.name), &self.base(sample));

@@ -87,17 +87,17 @@ pub fn arm(data: &Path, keys: &[(&str, &str)]) -> Arm {
         directory,
         components,
         data,
-        plan,
+        run,
         services,
         ..
     } = session.expect("a session");
-    let errors = WeightErrors::new(&plan, services);
+    let errors = WeightErrors::new(&run.plan, services);
     let config = resolved.config();
     let loaded = train::load_inspected(
         config,
         &directory,
         &components,
-        plan,
+        run,
         &Unobserved,
         Some(&errors),
     );

@@ -2,10 +2,6 @@
 
 use std::ops::Range;
 
-use espalier_interface::schedule::Place;
-
-use crate::executor::Executor;
-
 /// A run of elements of what is stored under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
@@ -38,15 +34,6 @@ impl Piece {
 pub(super) fn file_of_rank(file: &str, rank: u32, ranks: u32) -> String {
     let (stem, extension) = file.split_once('.').expect("a file has an extension");
     format!("{stem}-{rank:05}-of-{ranks:05}.{extension}")
-}
-
-/// How many ranks, the first ones of the run, keep a trainable param between them.
-pub(crate) fn keepers(executor: &Executor, param: usize) -> u32 {
-    let unit = executor.params()[param].unit;
-    match executor.placements()[unit].optimizer {
-        Place::Replicated => 1,
-        _ => executor.peers().shard().1,
-    }
 }
 
 #[cfg(test)]

@@ -7,12 +7,13 @@ use espalier_interface::adaptation::Site;
 use serde_json::Value as Json;
 
 use super::manifest::{BY_RANK, WHOLE};
-use super::piece::{Piece, file_of_rank, keepers};
+use super::piece::{Piece, file_of_rank};
 use super::{
     Checkpoints, MANIFEST, METRICS, Manifest, OPTIMIZER, PARAMS, Position, Progress, seal,
 };
 use crate::executor::{Executor, StatePart};
 use crate::files::{self, FileError, FileHash, PendingDirectory, TensorSpec};
+use crate::gather::keepers;
 use crate::load::{agree, together};
 use crate::select::Chosen;
 use crate::team::Team;

@@ -103,7 +103,7 @@ pub(crate) fn plan_all(
                 observer.observe(&Event::Note(note));
             }
             Ok(session) => {
-                let (plan, identities) = (&session.plan, session.components.identities());
+                let (plan, identities) = (&session.run.plan, session.components.identities());
                 let of_arm = |error: Error| error.of_arm(&arm.name);
                 resident::check("a comparison", plan).map_err(of_arm)?;
                 if existing == Continue::Refuse {

@@ -12,11 +12,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use crate::observer::number_or_null;
+pub use crate::document_loss::DocumentLoss;
 use crate::registry::PluginIdentity;
-
-/// The file of a [`Comparison`] in an output directory.
-pub const COMPARISON: &str = "compare.json";
 
 /// What was compared, and what became of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -154,19 +151,6 @@ pub struct HeldOut {
     pub step: u64,
     /// Each document.
     pub documents: Vec<DocumentLoss>,
-}
-
-/// A held-out document's loss.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DocumentLoss {
-    /// Sum over its trained tokens, in nats; `null` in the file where it is not finite, NaN when read.
-    #[serde(deserialize_with = "number_or_null")]
-    pub loss: f64,
-    /// Trained tokens ranked first.
-    pub correct: u64,
-    /// Trained tokens.
-    pub trained: u64,
 }
 
 /// The folder of an arm in the output directory `out`.

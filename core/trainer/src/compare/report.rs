@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::record::COMPARISON;
 use super::statistics::{DRAWS, Noise};
 use crate::Error;
+use crate::files::COMPARISON;
 use crate::observer::Observer;
 use crate::report::chart::Chart;
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 use super::base::{self, Loaded, Subject};
 use super::measuring::Measuring;
 use super::plans::Planned;
-use super::record::{COMPARISON, Comparison, Failure, run_directory};
+use super::record::{Comparison, Failure, run_directory};
 use super::watch::{RunLabel, Watch};
 use super::weights::WeightErrors;
 use super::yardstick::Yardstick;
@@ -103,7 +103,10 @@ impl Runs<'_> {
     pub fn write(&self) -> Result<(), Error> {
         let record = serde_json::to_value(&*self.record.borrow());
         let record = record.expect("a comparison is plain data");
-        Ok(files::write_json(&self.out.join(COMPARISON), &record)?)
+        Ok(files::write_json(
+            &self.out.join(files::COMPARISON),
+            &record,
+        )?)
     }
 
     /// Puts on record that a run failed, or an arm where there is no seed, and says so.
@@ -287,18 +290,18 @@ impl Runs<'_> {
         let meter = Meter::beginning_with(self.bare_bytes);
         let among = (self.held_out, &meter);
         let session = Session::open_among(resolved, Purpose::Evaluate, among, observer, self.stop)?;
-        measuring.check(&session.plan, session.services)?;
+        measuring.check(&session.run.plan, session.services)?;
         observer.observe(&Event::RunStarted(&session.summary()));
         let Session {
             directory,
             components,
             data,
-            plan,
+            run,
             services,
             ..
         } = session;
         let rows = data.expect("rows were read before arms were planned").train;
-        let errors = measuring.inspector(&plan, services);
+        let errors = measuring.inspector(&run.plan, services);
         let loading = Loading {
             config: resolved.config(),
             model: &directory,
@@ -307,7 +310,7 @@ impl Runs<'_> {
             stop: self.stop,
             inspector: errors.as_ref().map(|errors| errors as &dyn Inspector),
         };
-        let (executor, report) = loading.all(plan)?;
+        let (executor, report) = loading.all(run)?;
         let errors = errors.map(WeightErrors::into_found).unwrap_or_default();
         let subject = Subject {
             executor: &executor,

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::data::{DataOptions, TooLong, TrainOn};
 pub use compare::{ArmOptions, CompareOptions, Turns};
 pub use error::ConfigError;
-pub use model::{ComputeType, Init, ModelOptions, ParamType, Recompute};
+pub use model::{ComputeType, Init, ModelOptions, ParamType};
 pub use nearest::nearest;
 pub use optim::{OptimOptions, Schedule};
 pub use origin::Origin;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::recompute::Recompute;
+
 /// The keys of `[model]`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -58,17 +60,4 @@ pub enum ParamType {
     F32,
     /// bfloat16.
     Bf16,
-}
-
-/// Which activations are computed again in the backward pass. Never changes a bit of the result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Recompute {
-    /// All activations are kept.
-    #[default]
-    None,
-    /// The cheap ones are computed again.
-    Selective,
-    /// Only each layer's input is kept.
-    Layer,
 }

@@ -6,12 +6,12 @@ use espalier_interface::DType;
 use espalier_interface::adaptation::Site;
 use espalier_interface::format::Format;
 
-use super::saved_weight::stored_float;
-use super::{Base, SavedWeight, Source};
+use super::{Base, Source};
 use crate::Error;
 use crate::answer;
 use crate::encoded::{decode_all, encode};
 use crate::load::read_weight;
+use crate::load::{SavedWeight, stored_float};
 use crate::packing::{PackedWeight, SavedParam, packed_weights};
 use crate::train::stored_dtype;
 

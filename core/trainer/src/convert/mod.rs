@@ -9,7 +9,6 @@ mod fragment;
 mod joined;
 pub mod merge;
 pub mod quantize;
-mod saved_weight;
 
 use std::path::Path;
 
@@ -28,7 +27,6 @@ use crate::splice;
 use crate::stop::StopFlag;
 
 pub use espalier_interface::DType;
-pub use saved_weight::SavedWeight;
 
 /// The weights that an adapter is merged into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,13 +8,13 @@ use espalier_interface::{DType, Quantizer};
 use serde_json::Value as Json;
 
 use super::base_weight::empty_segments;
-use super::saved_weight::stored_float;
-use super::{Converted, SavedWeight, Source, copy, new_directory};
+use super::{Converted, Source, copy, new_directory};
 use crate::Error;
 use crate::answer;
 use crate::config::ResolvedConfig;
 use crate::encoded::encode;
 use crate::files::{self, Existing, GroupSink, MAX_SHARD_BYTES, NewModel, TensorEntry, TensorSpec};
+use crate::load::{SavedWeight, stored_float};
 use crate::load::{Scratch, read_weight};
 use crate::observer::{Event, Observer};
 use crate::packing::{PackedWeight, SavedParam, packed_weights};

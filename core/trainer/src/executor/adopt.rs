@@ -5,9 +5,10 @@ use std::sync::Arc;
 use espalier_interface::schedule::Place;
 use espalier_interface::{BufferRange, Result, Stream};
 
-use super::storage::{self, Kept};
+use super::storage::{self};
 use super::transfer::CHUNK_BYTES;
 use super::{Executor, StatePart, Storage};
+use crate::storage_layout::StateKind;
 
 impl Executor {
     /// Takes this rank's part of a unit's frozen run, or all of it where it is not cut.
@@ -16,14 +17,14 @@ impl Executor {
     /// What the backend reports.
     pub(crate) fn place_frozen(&self, unit: usize, run: &[u8]) -> Result<()> {
         match self.storage.frozen_home(unit) {
-            Some(home) if self.cutting.placements[unit].frozen != Place::Host => {
-                let part = self.cutting.part_bytes(unit);
+            Some(home) if self.shard_layout.placements[unit].frozen != Place::Host => {
+                let part = self.shard_layout.part_bytes(unit);
                 let own = u64::from(self.peers.shard().0);
                 self.place(home, [own * part, part], run)
             }
             Some(_) => Ok(()),
             None => {
-                let places = self.cutting.runs[unit].frozen.iter();
+                let places = self.shard_layout.runs[unit].frozen.iter();
                 for (param, segments) in places {
                     for (bytes, &to) in segments.iter().zip(self.storage.param(*param)) {
                         let from = &run[bytes.start as usize..bytes.end as usize];
@@ -40,12 +41,16 @@ impl Executor {
     /// # Errors
     /// What the backend reports.
     pub(crate) fn place_values(&self, unit: usize, run: &[u8]) -> Result<()> {
-        let part = self.cutting.own_elements(unit) * self.dtypes.params.bytes();
-        let first = match self.cutting.is_cut(unit) {
+        let part = self.shard_layout.own_elements(unit) * self.dtypes.params.bytes();
+        let first = match self.shard_layout.is_cut(unit) {
             true => part * u64::from(self.peers.shard().0),
             false => 0,
         };
-        self.place(self.storage.kept(unit, Kept::Values), [first, part], run)
+        self.place(
+            self.storage.kept(unit, StateKind::Values),
+            [first, part],
+            run,
+        )
     }
 
     /// Writes `part` bytes from byte `first` of a run on to their home, as far as there are so many.

@@ -4,15 +4,15 @@ use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::schedule::Act;
 use espalier_interface::{BufferRange, DType, KernelRequest, Operand, Stream, WeightLayout};
 
-use super::course::Leg;
 use super::lanes::walk;
 use super::launch::{Numbers, Window};
-use super::storage::Kept;
 use super::{Executor, Moment, Pass, StatePart, numbers};
 use crate::Error;
 use crate::data::MicroBatch;
 use crate::error::{BackendCall, Result};
 use crate::program::{OperandPlace, Region};
+use crate::step_plan::Task;
+use crate::storage_layout::StateKind;
 
 /// A tensor with a number that is not finite.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Executor {
                 continue;
             };
             let [values, gradient] =
-                [Kept::Values, Kept::Gradients].map(|kept| self.own_piece(index, kept).1);
+                [StateKind::Values, StateKind::Gradients].map(|kept| self.own_piece(index, kept).1);
             for (what, range, dtype) in [
                 ("param", values, dtype),
                 ("gradient of", gradient, self.dtypes.reduce),
@@ -98,34 +98,34 @@ impl Executor {
         let numbers = self.begin(micro, Pass::Evaluate, moment)?;
         let wanted = self.wanted(Pass::Evaluate, moment);
         let mut found = None;
-        let mut compute = |leg: &Leg| match leg.action.act {
+        let mut compute = |task: &Task| match task.action.act {
             // What moves bytes goes on: the other ranks wait for it.
             Act::Forward if found.is_some() => Ok(()),
             Act::Forward => {
-                found = self.unit_not_finite(leg, &numbers)?;
+                found = self.unit_not_finite(task, &numbers)?;
                 Ok(())
             }
-            _ => self.transfer(leg, Some(&numbers)),
+            _ => self.transfer(task, Some(&numbers)),
         };
-        let legs = &self.course.micro_batch;
-        walk(legs, &wanted, &mut compute, &|leg| {
-            self.transfer(leg, Some(&numbers))
+        let tasks = &self.step_plan.micro_batch;
+        walk(tasks, &wanted, &mut compute, &|task| {
+            self.transfer(task, Some(&numbers))
         })?;
         Ok(found)
     }
 
     /// Runs a unit forward and looks at what every op makes.
-    fn unit_not_finite(&self, leg: &Leg, numbers: &Numbers) -> Result<Option<NotFinite>> {
-        let unit = leg.action.unit;
+    fn unit_not_finite(&self, task: &Task, numbers: &Numbers) -> Result<Option<NotFinite>> {
+        let unit = task.action.unit;
         let program = &self.program.units[unit];
         for window in numbers.windows(program.max_tokens.min(numbers.tokens)) {
             for (at, step) in program.forward.iter().enumerate() {
                 let launch = &self.prepared.units[unit].forward[at];
-                self.launch(launch, numbers, window, &leg.regions)?;
+                self.launch(launch, numbers, window, &task.regions)?;
                 let outputs = step.request.outputs.len();
                 let places = &step.operands[step.operands.len() - outputs..];
                 for (operand, place) in step.request.outputs.iter().zip(places) {
-                    let Some(range) = self.value_range(place, window, leg) else {
+                    let Some(range) = self.value_range(place, window, task) else {
                         continue;
                     };
                     if !operand.dtype.is_float() {
@@ -142,7 +142,12 @@ impl Executor {
         Ok(None)
     }
 
-    fn value_range(&self, place: &OperandPlace, window: Window, leg: &Leg) -> Option<BufferRange> {
+    fn value_range(
+        &self,
+        place: &OperandPlace,
+        window: Window,
+        task: &Task,
+    ) -> Option<BufferRange> {
         let OperandPlace::Value(place) = place else {
             return None;
         };
@@ -150,7 +155,7 @@ impl Executor {
             return None;
         }
         let bytes = place.extent.bytes(window.tokens, 0);
-        Some(self.value(place.region, place.offset, bytes, &leg.regions))
+        Some(self.value(place.region, place.offset, bytes, &task.regions))
     }
 
     /// Index of the first element of a range that is not finite.

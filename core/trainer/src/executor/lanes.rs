@@ -1,15 +1,15 @@
-//! The two lanes of a rank: legs in order, each after those of the other lane that it waits for.
+//! The two lanes of a rank: tasks in order, each after those of the other lane that it waits for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use super::course::{Lane, Leg};
 use crate::Error;
+use crate::step_plan::{Lane, Task};
 
 /// How far each lane is.
 #[derive(Default)]
 struct Progress {
-    /// For each lane the legs, done or not its own, before which nothing of it is left.
+    /// For each lane the tasks, done or not its own, before which nothing of it is left.
     done: [usize; 2],
     /// Whether a lane has given up.
     broken: bool,
@@ -22,29 +22,30 @@ struct Walk {
     changed: Condvar,
 }
 
-/// Does every leg that `wanted` names: those that compute on this thread, those that move bytes on another one beside it.
+/// Does every task that `wanted` names: those that compute on this thread, those that move bytes on another one beside it.
 ///
 /// # Errors
-/// The first failure of a leg; where both lanes fail, that of the one that moves bytes.
+/// The first failure of a task; where both lanes fail, that of the one that moves bytes.
 pub(super) fn walk(
-    legs: &[Leg],
-    wanted: &dyn Fn(usize, &Leg) -> bool,
-    compute: &mut dyn FnMut(&Leg) -> Result<(), Error>,
-    transfer: &(dyn Fn(&Leg) -> Result<(), Error> + Sync),
+    tasks: &[Task],
+    wanted: &dyn Fn(usize, &Task) -> bool,
+    compute: &mut dyn FnMut(&Task) -> Result<(), Error>,
+    transfer: &(dyn Fn(&Task) -> Result<(), Error> + Sync),
 ) -> Result<(), Error> {
-    let mine = |lane| move |(index, leg): &(usize, &Leg)| leg.lane == lane && wanted(*index, leg);
-    let moves: Vec<(usize, &Leg)> = legs.iter().enumerate().filter(mine(Lane::Move)).collect();
-    let computes: Vec<(usize, &Leg)> = legs
+    let mine =
+        |lane| move |(index, task): &(usize, &Task)| task.lane == lane && wanted(*index, task);
+    let moves: Vec<(usize, &Task)> = tasks.iter().enumerate().filter(mine(Lane::Move)).collect();
+    let computes: Vec<(usize, &Task)> = tasks
         .iter()
         .enumerate()
         .filter(mine(Lane::Compute))
         .collect();
     if moves.is_empty() {
-        return computes.into_iter().try_for_each(|(_, leg)| compute(leg));
+        return computes.into_iter().try_for_each(|(_, task)| compute(task));
     }
     let walk = Walk::default();
     std::thread::scope(|scope| {
-        let moving = scope.spawn(|| walk.along(Lane::Move, &moves, &mut |leg| transfer(leg)));
+        let moving = scope.spawn(|| walk.along(Lane::Move, &moves, &mut |task| transfer(task)));
         let computed = catch_unwind(AssertUnwindSafe(|| {
             walk.along(Lane::Compute, &computes, compute)
         }));
@@ -64,22 +65,22 @@ pub(super) fn walk(
 struct Stopped;
 
 impl Walk {
-    /// Does the legs of a lane; gives up where the other lane has.
+    /// Does the tasks of a lane; gives up where the other lane has.
     fn along(
         &self,
         lane: Lane,
-        legs: &[(usize, &Leg)],
-        act: &mut dyn FnMut(&Leg) -> Result<(), Error>,
+        tasks: &[(usize, &Task)],
+        act: &mut dyn FnMut(&Task) -> Result<(), Error>,
     ) -> Result<Option<Stopped>, Error> {
         let _broken_by_panic = BreakOnPanic(self);
-        for &(index, leg) in legs {
+        for &(index, task) in tasks {
             self.reach(lane, index);
-            if let Some(awaited) = leg.waits
+            if let Some(awaited) = task.waits
                 && self.wait(lane, awaited).is_err()
             {
                 return Ok(Some(Stopped));
             }
-            if let Err(error) = act(leg) {
+            if let Err(error) = act(task) {
                 self.break_off();
                 return Err(error);
             }
@@ -89,7 +90,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// All legs of the lane before `index` are done.
+    /// All tasks of the lane before `index` are done.
     fn reach(&self, lane: Lane, index: usize) {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.done[lane as usize] = index;
@@ -97,7 +98,7 @@ impl Walk {
         self.changed.notify_all();
     }
 
-    /// Waits until the other lane is beyond leg `index`.
+    /// Waits until the other lane is beyond task `index`.
     fn wait(&self, lane: Lane, index: usize) -> Result<(), Stopped> {
         let other = 1 - lane as usize;
         let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,8 +141,8 @@ mod tests {
 
     use super::*;
 
-    fn leg(unit: usize, stream: u32, waits: Option<usize>) -> Leg {
-        Leg {
+    fn task(unit: usize, stream: u32, waits: Option<usize>) -> Task {
+        Task {
             action: Action::new(Act::Fetch, unit).on(stream),
             lane: match stream {
                 0 => Lane::Compute,
@@ -156,51 +157,51 @@ mod tests {
     #[test]
     fn legs_wait_for_those_of_the_other_lane() {
         // 0 moves, 1 computes after it, 2 moves after 1, 3 computes after 2.
-        let legs = [
-            leg(0, 1, None),
-            leg(1, 0, Some(0)),
-            leg(2, 1, Some(1)),
-            leg(3, 0, Some(2)),
+        let tasks = [
+            task(0, 1, None),
+            task(1, 0, Some(0)),
+            task(2, 1, Some(1)),
+            task(3, 0, Some(2)),
         ];
         for _ in 0..200 {
             let order = Mutex::new(Vec::new());
-            let note = |leg: &Leg| {
-                order.lock().expect("no panic").push(leg.action.unit);
+            let note = |task: &Task| {
+                order.lock().expect("no panic").push(task.action.unit);
                 Ok(())
             };
-            walk(&legs, &|_, _| true, &mut |leg| note(leg), &note).expect("nothing fails");
+            walk(&tasks, &|_, _| true, &mut |task| note(task), &note).expect("nothing fails");
             assert_eq!(order.into_inner().expect("no panic"), [0, 1, 2, 3]);
         }
     }
 
     #[test]
     fn a_leg_that_is_left_out_holds_up_nothing() {
-        let legs = [leg(0, 1, None), leg(1, 0, Some(0)), leg(2, 1, Some(1))];
+        let tasks = [task(0, 1, None), task(1, 0, Some(0)), task(2, 1, Some(1))];
         let done = Mutex::new(Vec::new());
-        let note = |leg: &Leg| {
-            done.lock().expect("no panic").push(leg.action.unit);
+        let note = |task: &Task| {
+            done.lock().expect("no panic").push(task.action.unit);
             Ok(())
         };
-        let wanted = |index: usize, _: &Leg| index != 0;
-        walk(&legs, &wanted, &mut |leg| note(leg), &note).expect("nothing fails");
+        let wanted = |index: usize, _: &Task| index != 0;
+        walk(&tasks, &wanted, &mut |task| note(task), &note).expect("nothing fails");
         assert_eq!(done.into_inner().expect("no panic"), [1, 2]);
     }
 
     #[test]
     fn a_failure_ends_both_lanes() {
-        let legs = [leg(0, 1, None), leg(1, 0, Some(0)), leg(2, 0, None)];
-        let fail = |_: &Leg| {
+        let tasks = [task(0, 1, None), task(1, 0, Some(0)), task(2, 0, None)];
+        let fail = |_: &Task| {
             Err(Error::Usage {
                 message: "no bytes".to_owned(),
                 next_step: String::new(),
             })
         };
         let mut computed = 0;
-        let mut compute = |_: &Leg| {
+        let mut compute = |_: &Task| {
             computed += 1;
             Ok(())
         };
-        let error = walk(&legs, &|_, _| true, &mut compute, &fail).expect_err("the move fails");
+        let error = walk(&tasks, &|_, _| true, &mut compute, &fail).expect_err("the move fails");
         assert_eq!(error.to_string(), "no bytes");
         assert_eq!(computed, 0);
     }

@@ -10,9 +10,8 @@ use espalier_interface::{
     PluginError, Quantizer, Result, Stream, WeightLayout,
 };
 
-use super::course::{self, Held};
+use super::Executor;
 use super::storage::part;
-use super::{Cutting, Executor};
 use crate::Error;
 use crate::answer::MOST_BYTES;
 use crate::decoder::Callback;
@@ -20,6 +19,8 @@ use crate::error::BackendCall;
 use crate::params::{Dtypes, Param};
 use crate::program::{Extent, OperandPlace, Program, Region, Scalars, Step};
 use crate::select::Chosen;
+use crate::shard_layout::ShardLayout;
+use crate::step_plan::{self, RegionKind};
 
 /// Numbers of a micro-batch that launches take.
 #[derive(Clone, Copy)]
@@ -81,7 +82,7 @@ pub(super) struct TrainedKernels {
 }
 
 /// All kernels of a run.
-pub struct Prepared {
+pub struct PreparedKernels {
     pub(super) units: Vec<PreparedUnit>,
     /// Units of what generates beside the program.
     pub(super) generator: Vec<PreparedUnit>,
@@ -97,7 +98,7 @@ pub struct Prepared {
     pub workspace_bytes: u64,
 }
 
-impl Prepared {
+impl PreparedKernels {
     /// Asks `device` for every kernel of a program, and of what generates beside it; equal requests share one.
     ///
     /// # Errors
@@ -107,7 +108,7 @@ impl Prepared {
         (program, generator): (&Program, Option<&Program>),
         params: &[Param],
         dtypes: Dtypes,
-        cutting: &Cutting,
+        shard_layout: &ShardLayout,
         quantizers: &HashMap<usize, Chosen<dyn Quantizer>>,
     ) -> Result<Self> {
         let mut maker = Maker {
@@ -120,24 +121,24 @@ impl Prepared {
         };
         let units = maker.units(program)?;
         let generator = generator.map_or(Ok(Vec::new()), |program| maker.units(program))?;
-        let [gradients, _] = cutting.whole_elements();
+        let [gradients, _] = shard_layout.whole_elements();
         let zero_whole = match gradients {
             0 => None,
             all => Some(maker.flat("zero", vec![], vec![flat(all, dtypes.reduce)])?),
         };
         let mut trained = Vec::with_capacity(program.units.len());
         for unit in 0..program.units.len() {
-            trained.push(match cutting.runs[unit].elements {
+            trained.push(match shard_layout.runs[unit].elements {
                 0 => None,
-                _ => Some(maker.trained(cutting, unit, dtypes)?),
+                _ => Some(maker.trained(shard_layout, unit, dtypes)?),
             });
         }
         let mut casts = HashMap::new();
-        for (dtypes, count) in cutting.casts(dtypes) {
+        for (dtypes, count) in shard_layout.casts(dtypes) {
             let [from, to] = dtypes.map(|dtype| vec![flat(count, dtype)]);
             casts.insert((dtypes, count), maker.flat("cast", from, to)?);
         }
-        Ok(Prepared {
+        Ok(PreparedKernels {
             units,
             generator,
             zero_whole,
@@ -205,13 +206,13 @@ impl Maker<'_> {
     /// The kernels on what is trained of a unit.
     fn trained(
         &mut self,
-        cutting: &Cutting,
+        shard_layout: &ShardLayout,
         unit: usize,
         dtypes: Dtypes,
     ) -> Result<TrainedKernels> {
-        let own = cutting.own_elements(unit);
-        let all = match cutting.is_cut(unit) {
-            true => own * cutting.parts,
+        let own = shard_layout.own_elements(unit);
+        let all = match shard_layout.is_cut(unit) {
+            true => own * shard_layout.parts,
             false => own,
         };
         let state = flat(own, dtypes.reduce);
@@ -283,7 +284,7 @@ impl Executor {
         step: &PreparedStep,
         numbers: &Numbers,
         window: Window,
-        regions: &[course::Region],
+        regions: &[step_plan::Region],
     ) -> crate::Result<()> {
         self.peers.beat();
         thread_local! {
@@ -347,18 +348,18 @@ impl Executor {
         region: Region,
         offset: u64,
         bytes: u64,
-        regions: &[course::Region],
+        regions: &[step_plan::Region],
     ) -> BufferRange {
         match region {
             Region::Arena => self.storage.arena_range(offset, bytes),
             Region::Batch(tensor) => self.storage.batch_range(tensor, offset, bytes),
             Region::Saved(unit) => {
                 let mut regions = regions.iter();
-                let brought = regions.find(|one| one.unit == unit && one.held == Held::Saved);
+                let brought = regions.find(|one| one.unit == unit && one.held == RegionKind::Saved);
                 match brought {
                     Some(region) => self.storage.region(region.offset + offset, bytes),
                     None => {
-                        let at = self.cutting.saved[unit].stays_at;
+                        let at = self.shard_layout.saved[unit].stays_at;
                         let at = at.expect("a block that leaves has a region");
                         let behind = self.program.arena.bytes() + at;
                         self.storage.arena_range(behind + offset, bytes)
@@ -372,7 +373,7 @@ impl Executor {
     fn param(
         &self,
         param: usize,
-        regions: &[course::Region],
+        regions: &[step_plan::Region],
         ranges: &mut Vec<BufferRange>,
     ) -> crate::Result<()> {
         let resident = self.storage.param(param);
@@ -381,16 +382,16 @@ impl Executor {
             return Ok(());
         }
         let unit = self.params[param].unit;
-        let runs = &self.cutting.runs[unit];
+        let runs = &self.shard_layout.runs[unit];
         if self.params[param].trainable {
-            let run = self.whole(unit, Held::Trainable, regions)?;
+            let run = self.whole(unit, RegionKind::Trainable, regions)?;
             ranges.push(part(
                 run,
                 runs.elements_of(param),
                 self.dtypes.params.bytes(),
             ));
         } else {
-            let run = self.whole(unit, Held::Frozen, regions)?;
+            let run = self.whole(unit, RegionKind::Frozen, regions)?;
             let segments = runs.segments_of(param).iter();
             ranges.extend(segments.map(|bytes| part(run, bytes, 1)));
         }
@@ -398,13 +399,13 @@ impl Executor {
     }
 
     /// The gradient that a micro-batch adds to.
-    fn gradient(&self, param: usize, regions: &[course::Region]) -> crate::Result<BufferRange> {
+    fn gradient(&self, param: usize, regions: &[step_plan::Region]) -> crate::Result<BufferRange> {
         if let Some(resident) = self.storage.gradient(param) {
             return Ok(resident);
         }
         let unit = self.params[param].unit;
-        let run = self.whole(unit, Held::Gradients, regions)?;
-        let elements = self.cutting.runs[unit].elements_of(param);
+        let run = self.whole(unit, RegionKind::Gradients, regions)?;
+        let elements = self.shard_layout.runs[unit].elements_of(param);
         Ok(part(run, elements, self.dtypes.reduce.bytes()))
     }
 
@@ -412,8 +413,8 @@ impl Executor {
     fn whole(
         &self,
         unit: usize,
-        held: Held,
-        regions: &[course::Region],
+        held: RegionKind,
+        regions: &[step_plan::Region],
     ) -> crate::Result<BufferRange> {
         let mut regions = regions.iter();
         let found = regions.find(|region| region.unit == unit && region.held == held);

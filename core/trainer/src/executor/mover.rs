@@ -1,76 +1,77 @@
-//! The legs that move bytes: between host and device, and between ranks.
+//! The tasks that move bytes: between host and device, and between ranks.
 
 use espalier_interface::schedule::{Act, Part, Place};
 use espalier_interface::{BufferRange, DType, PluginError, Stream};
 
 use super::Executor;
-use super::course::{Held, Lane, Leg};
 use super::launch::Numbers;
-use super::storage::{Kept, part};
+use super::storage::part;
 use crate::error::{BackendCall, Result};
 use crate::ranks::{Among, Span};
+use crate::step_plan::{Lane, RegionKind, Task};
+use crate::storage_layout::StateKind;
 
 impl Executor {
-    /// Does a leg that moves bytes.
-    pub(super) fn transfer(&self, leg: &Leg, numbers: Option<&Numbers>) -> Result<()> {
-        if leg.action.parts.contains(&Part::Saved)
+    /// Does a task that moves bytes.
+    pub(super) fn transfer(&self, task: &Task, numbers: Option<&Numbers>) -> Result<()> {
+        if task.action.parts.contains(&Part::Saved)
             && let Some(numbers) = numbers
         {
-            self.move_saved(leg, numbers)?;
+            self.move_saved(task, numbers)?;
         }
-        match leg.action.act {
-            Act::Fetch => self.fetch(leg),
-            Act::Gather => self.gather(leg),
-            Act::Reduce => self.reduce(leg),
-            Act::Offload => self.offload(leg),
-            // A region ends when the course says so.
+        match task.action.act {
+            Act::Fetch => self.fetch(task),
+            Act::Gather => self.gather(task),
+            Act::Reduce => self.reduce(task),
+            Act::Offload => self.offload(task),
+            // A region ends when the step plan says so.
             _ => Ok(()),
         }
     }
 
-    fn stream(&self, leg: &Leg) -> Stream {
-        match leg.lane {
+    fn stream(&self, task: &Task) -> Stream {
+        match task.lane {
             Lane::Compute => Stream(0),
             Lane::Move => self.moving,
         }
     }
 
-    /// A leg's region of its own unit; none where it has no bytes.
-    fn own_region(&self, leg: &Leg, held: Held) -> Option<BufferRange> {
-        let region = leg.region(leg.action.unit, held)?;
+    /// A task's region of its own unit; none where it has no bytes.
+    fn own_region(&self, task: &Task, held: RegionKind) -> Option<BufferRange> {
+        let region = task.region(task.action.unit, held)?;
         Some(self.storage.region(region.offset, region.bytes))
     }
 
-    fn copy(&self, from: BufferRange, to: BufferRange, leg: &Leg) -> Result<()> {
-        let stream = self.stream(leg);
+    fn copy(&self, from: BufferRange, to: BufferRange, task: &Task) -> Result<()> {
+        let stream = self.stream(task);
         self.device.copy(from, to, stream).during("copy")
     }
 
-    fn fetch(&self, leg: &Leg) -> Result<()> {
-        let unit = leg.action.unit;
-        let updates = self.is_of_update(leg);
-        for which in &leg.action.parts {
+    fn fetch(&self, task: &Task) -> Result<()> {
+        let unit = task.action.unit;
+        let updates = self.is_of_update(task);
+        for which in &task.action.parts {
             match which {
                 Part::Frozen => {
-                    let region = self.own_region(leg, Held::Frozen);
+                    let region = self.own_region(task, RegionKind::Frozen);
                     let home = self.storage.frozen_home(unit);
                     if let (Some(region), Some(home)) = (region, home) {
-                        let to = match self.cutting.placements[unit].frozen {
+                        let to = match self.shard_layout.placements[unit].frozen {
                             Place::Host => part(region, &(0..home.bytes), 1),
                             _ => self.own_slot(region),
                         };
-                        self.copy(home, to, leg)?;
+                        self.copy(home, to, task)?;
                     }
                 }
-                Part::Trainable if updates => self.fetch_own(leg, Held::Values)?,
+                Part::Trainable if updates => self.fetch_own(task, RegionKind::Values)?,
                 Part::Trainable => {
-                    if let Some(region) = self.own_region(leg, Held::Trainable) {
-                        let home = self.storage.kept(unit, Kept::Values);
-                        self.copy(home, self.own_slot(region), leg)?;
+                    if let Some(region) = self.own_region(task, RegionKind::Trainable) {
+                        let home = self.storage.kept(unit, StateKind::Values);
+                        self.copy(home, self.own_slot(region), task)?;
                     }
                 }
-                Part::Gradients => self.fetch_own(leg, Held::Reduced)?,
-                Part::Optimizer => self.fetch_own(leg, Held::Moments)?,
+                Part::Gradients => self.fetch_own(task, RegionKind::Reduced)?,
+                Part::Optimizer => self.fetch_own(task, RegionKind::Moments)?,
                 Part::Saved => {}
             }
         }
@@ -78,9 +79,9 @@ impl Executor {
     }
 
     /// Moves what a unit saved of a micro-batch to the host, or back.
-    fn move_saved(&self, leg: &Leg, numbers: &Numbers) -> Result<()> {
-        let unit = leg.action.unit;
-        let region = self.own_region(leg, Held::Saved);
+    fn move_saved(&self, task: &Task, numbers: &Numbers) -> Result<()> {
+        let unit = task.action.unit;
+        let region = self.own_region(task, RegionKind::Saved);
         let (Some(region), Some(home)) = (region, self.storage.saved_home(unit)) else {
             return Ok(());
         };
@@ -88,60 +89,60 @@ impl Executor {
             let bytes = extent.bytes(numbers.tokens, numbers.sequences);
             let range = offset..offset + bytes;
             let (device, host) = (part(region, &range, 1), part(home, &range, 1));
-            match leg.action.act {
-                Act::Offload => self.copy(device, host, leg)?,
-                Act::Fetch => self.copy(host, device, leg)?,
+            match task.action.act {
+                Act::Offload => self.copy(device, host, task)?,
+                Act::Fetch => self.copy(host, device, task)?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Whether a leg belongs to the update.
-    fn is_of_update(&self, leg: &Leg) -> bool {
-        leg.region(leg.action.unit, Held::Values).is_some()
-            || leg.region(leg.action.unit, Held::Moments).is_some()
+    /// Whether a task belongs to the update.
+    fn is_of_update(&self, task: &Task) -> bool {
+        task.region(task.action.unit, RegionKind::Values).is_some()
+            || task.region(task.action.unit, RegionKind::Moments).is_some()
     }
 
     /// Brings this rank's part of what is trained from where it lies between steps.
-    fn fetch_own(&self, leg: &Leg, held: Held) -> Result<()> {
-        let Some(region) = self.own_region(leg, held) else {
+    fn fetch_own(&self, task: &Task, held: RegionKind) -> Result<()> {
+        let Some(region) = self.own_region(task, held) else {
             return Ok(());
         };
-        let homes = self.homes(leg.action.unit, held);
+        let homes = self.homes(task.action.unit, held);
         for (home, at) in homes {
-            self.copy(home, part(region, &(at..at + home.bytes), 1), leg)?;
+            self.copy(home, part(region, &(at..at + home.bytes), 1), task)?;
         }
         Ok(())
     }
 
     /// Where the parts of what a region of the update holds lie between steps, with their places in it.
-    fn homes(&self, unit: usize, held: Held) -> Vec<(BufferRange, u64)> {
+    fn homes(&self, unit: usize, held: RegionKind) -> Vec<(BufferRange, u64)> {
         let home = |kept| self.storage.kept(unit, kept);
         match held {
-            Held::Values => vec![(home(Kept::Values), 0)],
-            Held::Reduced => vec![(home(Kept::Gradients), 0)],
-            Held::Moments => {
-                let [first, second] = [home(Kept::FirstMoment), home(Kept::SecondMoment)];
+            RegionKind::Values => vec![(home(StateKind::Values), 0)],
+            RegionKind::Reduced => vec![(home(StateKind::Gradients), 0)],
+            RegionKind::Moments => {
+                let [first, second] = [home(StateKind::FirstMoment), home(StateKind::SecondMoment)];
                 vec![(first, 0), (second, first.bytes)]
             }
             _ => Vec::new(),
         }
     }
 
-    fn offload(&self, leg: &Leg) -> Result<()> {
-        for which in &leg.action.parts {
+    fn offload(&self, task: &Task) -> Result<()> {
+        for which in &task.action.parts {
             let held = match which {
-                Part::Trainable => Held::Values,
-                Part::Gradients => Held::Reduced,
-                Part::Optimizer => Held::Moments,
+                Part::Trainable => RegionKind::Values,
+                Part::Gradients => RegionKind::Reduced,
+                Part::Optimizer => RegionKind::Moments,
                 Part::Frozen | Part::Saved => continue,
             };
-            let Some(region) = self.own_region(leg, held) else {
+            let Some(region) = self.own_region(task, held) else {
                 continue;
             };
-            for (home, at) in self.homes(leg.action.unit, held) {
-                self.copy(part(region, &(at..at + home.bytes), 1), home, leg)?;
+            for (home, at) in self.homes(task.action.unit, held) {
+                self.copy(part(region, &(at..at + home.bytes), 1), home, task)?;
             }
         }
         Ok(())
@@ -155,27 +156,27 @@ impl Executor {
         part(region, &(first..first + bytes), 1)
     }
 
-    fn gather(&self, leg: &Leg) -> Result<()> {
-        let unit = leg.action.unit;
-        let place = self.cutting.placements[unit];
+    fn gather(&self, task: &Task) -> Result<()> {
+        let unit = task.action.unit;
+        let place = self.shard_layout.placements[unit];
         for (which, held, place, home) in [
             (
                 Part::Frozen,
-                Held::Frozen,
+                RegionKind::Frozen,
                 place.frozen,
                 self.storage.frozen_home(unit),
             ),
             (
                 Part::Trainable,
-                Held::Trainable,
+                RegionKind::Trainable,
                 place.trainable,
-                Some(self.storage.kept(unit, Kept::Values)),
+                Some(self.storage.kept(unit, StateKind::Values)),
             ),
         ] {
-            if !leg.action.parts.contains(&which) {
+            if !task.action.parts.contains(&which) {
                 continue;
             }
-            let (Some(region), Some(home)) = (self.own_region(leg, held), home) else {
+            let (Some(region), Some(home)) = (self.own_region(task, held), home) else {
                 continue;
             };
             let send = match place {
@@ -189,31 +190,31 @@ impl Executor {
         Ok(())
     }
 
-    fn reduce(&self, leg: &Leg) -> Result<()> {
-        let unit = leg.action.unit;
-        if self.cutting.runs[unit].elements == 0 {
+    fn reduce(&self, task: &Task) -> Result<()> {
+        let unit = task.action.unit;
+        if self.shard_layout.runs[unit].elements == 0 {
             return Ok(());
         }
-        let label = self.label("reduce", unit, Held::Gradients);
-        let wire = self.own_region(leg, Held::Wire);
+        let label = self.label("reduce", unit, RegionKind::Gradients);
+        let wire = self.own_region(task, RegionKind::Wire);
         let travels = match wire {
-            Some(_) => self.cutting.wire.unwrap_or(self.dtypes.reduce),
+            Some(_) => self.shard_layout.wire.unwrap_or(self.dtypes.reduce),
             None => self.dtypes.reduce,
         };
-        if !self.cutting.is_cut(unit) {
-            let own = self.storage.kept(unit, Kept::Gradients);
+        if !self.shard_layout.is_cut(unit) {
+            let own = self.storage.kept(unit, StateKind::Gradients);
             let data = wire.unwrap_or(own);
-            self.cast(own, data, [self.dtypes.reduce, travels], leg)?;
+            self.cast(own, data, [self.dtypes.reduce, travels], task)?;
             self.peers
                 .all_reduce(Among::World, &label, travels, self.span(data)?)?;
-            return self.cast(data, own, [travels, self.dtypes.reduce], leg);
+            return self.cast(data, own, [travels, self.dtypes.reduce], task);
         }
-        let own = match self.own_region(leg, Held::Reduced) {
+        let own = match self.own_region(task, RegionKind::Reduced) {
             Some(region) => region,
-            None => self.storage.kept(unit, Kept::Gradients),
+            None => self.storage.kept(unit, StateKind::Gradients),
         };
         let all = self
-            .own_region(leg, Held::Gradients)
+            .own_region(task, RegionKind::Gradients)
             .ok_or_else(|| unsupported("a reduction of gradients that nothing has made"))?;
         let (send, recv) = match wire {
             None => (all, own),
@@ -224,7 +225,7 @@ impl Executor {
                     part(wire, &(0..parts * bytes), 1),
                     part(wire, &(parts * bytes..wire.bytes), 1),
                 ];
-                self.cast(all, split[0], [self.dtypes.reduce, travels], leg)?;
+                self.cast(all, split[0], [self.dtypes.reduce, travels], task)?;
                 (split[0], split[1])
             }
         };
@@ -239,7 +240,7 @@ impl Executor {
             self.peers
                 .all_reduce(Among::Replicas, &label, travels, self.span(recv)?)?;
         }
-        self.cast(recv, own, [travels, self.dtypes.reduce], leg)
+        self.cast(recv, own, [travels, self.dtypes.reduce], task)
     }
 
     /// Elements of one dtype as another's; nothing where both are the same bytes.
@@ -248,7 +249,7 @@ impl Executor {
         from: BufferRange,
         to: BufferRange,
         [from_dtype, to_dtype]: [DType; 2],
-        leg: &Leg,
+        task: &Task,
     ) -> Result<()> {
         if from == to {
             return Ok(());
@@ -256,10 +257,10 @@ impl Executor {
         let count = from.bytes / from_dtype.bytes();
         let kernel = self.prepared.cast([from_dtype, to_dtype], count);
         let kernel = kernel.ok_or_else(|| unsupported("a cast that was not prepared"))?;
-        self.launch_on(self.stream(leg), &kernel, &[from, to], &[])
+        self.launch_on(self.stream(task), &kernel, &[from, to], &[])
     }
 
-    fn label(&self, what: &str, unit: usize, held: Held) -> String {
+    fn label(&self, what: &str, unit: usize, held: RegionKind) -> String {
         let name = &self.program.units[unit].name;
         format!("{what} {} of {name}", format!("{held:?}").to_lowercase())
     }

@@ -5,8 +5,9 @@ use std::ops::Range;
 use espalier_interface::{BufferRange, DType, PluginError, Result, Stream, WeightLayout};
 
 use super::Executor;
-use super::storage::{self, Kept};
+use super::storage::{self};
 use super::transfer::CHUNK_BYTES;
+use crate::storage_layout::StateKind;
 
 /// What a trainable param keeps from step to step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl Executor {
 
     /// The elements of a trainable param that this rank keeps: all, unless it is cut.
     pub fn own_elements(&self, param: usize) -> Range<u64> {
-        self.own_piece(param, Kept::Values).0
+        self.own_piece(param, StateKind::Values).0
     }
 
     /// Passes the bytes of this rank's elements of a part of a trainable param, little-endian, at most 1 MiB at once.
@@ -130,11 +131,11 @@ impl Executor {
     }
 
     /// The elements of a trainable param that this rank keeps, and where what it keeps of them lies.
-    pub(super) fn own_piece(&self, param: usize, kept: Kept) -> (Range<u64>, BufferRange) {
+    pub(super) fn own_piece(&self, param: usize, kept: StateKind) -> (Range<u64>, BufferRange) {
         let unit = self.params[param].unit;
-        let of_run = self.cutting.runs[unit].elements_of(param);
-        let count = self.cutting.own_elements(unit);
-        let first = match self.cutting.is_cut(unit) {
+        let of_run = self.shard_layout.runs[unit].elements_of(param);
+        let count = self.shard_layout.own_elements(unit);
+        let first = match self.shard_layout.is_cut(unit) {
             true => count * u64::from(self.peers.shard().0),
             false => 0,
         };
@@ -142,10 +143,12 @@ impl Executor {
         let end = (first + count).clamp(begin, of_run.end);
         let [gradients, values, first_moment, second_moment] = self.storage.optimizer_ranges(unit);
         let (run, dtype) = match kept {
-            Kept::Gradients => (gradients, self.dtypes.reduce),
-            Kept::FirstMoment => (first_moment, self.dtypes.reduce),
-            Kept::SecondMoment => (second_moment, self.dtypes.reduce),
-            Kept::Values | Kept::Frozen | Kept::Saved => (values, self.dtypes.params),
+            StateKind::Gradients => (gradients, self.dtypes.reduce),
+            StateKind::FirstMoment => (first_moment, self.dtypes.reduce),
+            StateKind::SecondMoment => (second_moment, self.dtypes.reduce),
+            StateKind::Values | StateKind::Frozen | StateKind::Saved => {
+                (values, self.dtypes.params)
+            }
         };
         if begin == end {
             return (0..0, storage::part(run, &(0..0), 1));
@@ -156,11 +159,11 @@ impl Executor {
 }
 
 impl StatePart {
-    fn kept(self) -> Kept {
+    fn kept(self) -> StateKind {
         match self {
-            StatePart::Values => Kept::Values,
-            StatePart::FirstMoment => Kept::FirstMoment,
-            StatePart::SecondMoment => Kept::SecondMoment,
+            StatePart::Values => StateKind::Values,
+            StatePart::FirstMoment => StateKind::FirstMoment,
+            StatePart::SecondMoment => StateKind::SecondMoment,
         }
     }
 }

@@ -1,8 +1,5 @@
 //! Every byte of a run on its device: frozen params by unit, trainable ones in one run, arena, batch and workspace.
 
-mod layout;
-mod unit_runs;
-
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,11 +11,7 @@ use super::allocation::Allocation;
 use crate::arena::aligned;
 use crate::data::MicroBatch;
 
-pub use layout::StorageLayout;
-pub use unit_runs::{UnitRuns, part_length};
-
-pub(crate) use layout::Kept;
-use layout::Part;
+use crate::storage_layout::{Part, StateKind, StorageLayout};
 
 /// A run's buffers and where each param lies in them.
 pub struct Storage {
@@ -50,33 +43,6 @@ pub struct Beside<'a> {
     pub keeps: &'a dyn Fn(usize) -> bool,
     /// Memory for the frozen params of the other units.
     pub kind: MemoryKind,
-}
-
-/// Sizes of a run's buffers in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sizes {
-    /// Frozen params on the device.
-    pub frozen: u64,
-    /// Trainable params on the device.
-    pub trainable: u64,
-    /// Gradients on the device.
-    pub gradients: u64,
-    /// First and second moments on the device.
-    pub optimizer: u64,
-    /// What the schedule brings to the device.
-    pub regions: u64,
-    /// Blocks of saved activations that stay on the device.
-    pub saved: u64,
-    /// A micro-batch's tensors.
-    pub batch: u64,
-    /// Of the host's memory: this rank's part of frozen params.
-    pub frozen_on_host: u64,
-    /// Of the host's memory: this rank's part of trainable params, gradients and moments.
-    pub trained_on_host: u64,
-    /// Of the host's memory: saved activations.
-    pub saved_on_host: u64,
-    /// Of the host's memory: the machine's one copy of frozen params.
-    pub machine_copy: u64,
 }
 
 impl Storage {
@@ -194,10 +160,10 @@ impl Storage {
         let whole = |part: Part| parts[&part].whole();
         let mut ranges: Vec<Vec<BufferRange>> = vec![Vec::new(); params.len()];
         let mut gradients = vec![None; params.len()];
-        let cutting = layout.cutting;
+        let shard_layout = layout.shard_layout;
         for unit in 0..units {
             let resident = parts.get(&Part::Frozen(unit)).map(|part| part.whole());
-            for (index, segments) in &cutting.runs[unit].frozen {
+            for (index, segments) in &shard_layout.runs[unit].frozen {
                 let Some(resident) = resident else { continue };
                 let segment = |bytes: &Range<u64>| part(resident, bytes, 1);
                 ranges[*index] = segments.iter().map(segment).collect();
@@ -210,7 +176,7 @@ impl Storage {
         let mut frozen = Vec::with_capacity(units);
         let mut saved = Vec::with_capacity(units);
         let mut taken: BTreeMap<Part, u64> = BTreeMap::new();
-        let mut own = |unit: usize, kept: Kept| {
+        let mut own = |unit: usize, kept: StateKind| {
             let (side, bytes) = layout.own(unit, kept)?;
             let place = Part::Own(kept, side);
             let offset = taken.entry(place).or_default();
@@ -222,14 +188,14 @@ impl Storage {
         // How far the runs that are not cut are filled: gradients and moments, then values.
         let mut filled = [0, 0];
         for unit in 0..units {
-            frozen.push(own(unit, Kept::Frozen));
-            saved.push(own(unit, Kept::Saved));
-            let runs = &cutting.runs[unit];
+            frozen.push(own(unit, StateKind::Frozen));
+            saved.push(own(unit, StateKind::Saved));
+            let runs = &shard_layout.runs[unit];
             let places = [
-                (Kept::Gradients, slope, reduce_bytes, 0),
-                (Kept::Values, values, params_bytes, 1),
-                (Kept::FirstMoment, first, reduce_bytes, 0),
-                (Kept::SecondMoment, second, reduce_bytes, 0),
+                (StateKind::Gradients, slope, reduce_bytes, 0),
+                (StateKind::Values, values, params_bytes, 1),
+                (StateKind::FirstMoment, first, reduce_bytes, 0),
+                (StateKind::SecondMoment, second, reduce_bytes, 0),
             ];
             optimizer.push(places.map(|(kept, whole, each, which)| {
                 let all = filled[which]..filled[which] + runs.elements;
@@ -238,7 +204,7 @@ impl Storage {
             let within = |whole: BufferRange, begin: u64, elements: &Range<u64>, each: u64| {
                 part(whole, &(begin + elements.start..begin + elements.end), each)
             };
-            let place = cutting.placements[unit];
+            let place = shard_layout.placements[unit];
             for (index, elements) in &runs.trainable {
                 if place.optimizer == Place::Replicated {
                     gradients[*index] = Some(within(slope, filled[0], elements, reduce_bytes));
@@ -334,13 +300,13 @@ impl Storage {
     }
 
     /// Where this rank keeps its elements of what is trained of a unit; its frozen run is elsewhere.
-    pub(crate) fn kept(&self, unit: usize, kept: Kept) -> BufferRange {
+    pub(crate) fn kept(&self, unit: usize, kept: StateKind) -> BufferRange {
         let [gradients, values, first, second] = self.optimizer[unit];
         match kept {
-            Kept::Gradients => gradients,
-            Kept::FirstMoment => first,
-            Kept::SecondMoment => second,
-            Kept::Values | Kept::Frozen | Kept::Saved => values,
+            StateKind::Gradients => gradients,
+            StateKind::FirstMoment => first,
+            StateKind::SecondMoment => second,
+            StateKind::Values | StateKind::Frozen | StateKind::Saved => values,
         }
     }
 

@@ -3,7 +3,7 @@
 use espalier_interface::{BufferRange, DType, Device, PluginError, Result, Stream, WeightLayout};
 
 use super::Executor;
-use super::storage::Kept;
+use crate::storage_layout::StateKind;
 
 /// Bytes moved at once, so that no whole weight is held twice.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
@@ -107,7 +107,7 @@ impl Executor {
         if !self.params[param].trainable {
             return unsupported("is not whole on the device");
         }
-        let (elements, range) = self.own_piece(param, Kept::Values);
+        let (elements, range) = self.own_piece(param, StateKind::Values);
         match elements == (0..self.params[param].elements()) {
             true => Ok((range, dtype)),
             false => unsupported("is cut among ranks"),
@@ -150,7 +150,7 @@ impl Executor {
     /// # Errors
     /// What the backend reports.
     pub fn gradient_values(&self, param: usize) -> Result<Vec<f64>> {
-        let (_, range) = self.own_piece(param, Kept::Gradients);
+        let (_, range) = self.own_piece(param, StateKind::Gradients);
         self.read(range, self.dtypes.reduce)
     }
 

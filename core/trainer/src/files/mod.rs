@@ -40,7 +40,7 @@ pub use model_export::{
 pub use pending_directory::{PendingDirectory, remove_committed, sweep_leftover};
 pub use regular_file::{FileKind, Unopened, open_regular, read_regular, read_regular_text};
 pub use run_directory::{
-    Continue, MadeDirectories, RunDirectory, RunState, holder_of, this_process,
+    COMPARISON, Continue, MadeDirectories, RunDirectory, RunState, holder_of, this_process,
 };
 pub use safetensors::Dtype as StoredDtype;
 pub use safetensors_writer::{TensorSink, TensorSpec, interface_dtype, write_safetensors};

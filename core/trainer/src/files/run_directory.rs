@@ -21,8 +21,8 @@ const FINISHED: [&str; 2] = ["adapter", "model"];
 const UNFINISHED: [&str; 3] = [CHECKPOINTS, METRICS, "run.json"];
 const CHECKPOINTS: &str = "checkpoints";
 const METRICS: &str = "metrics.jsonl";
-/// What a comparison of runs leaves.
-const COMPARISON: [&str; 1] = [crate::compare::record::COMPARISON];
+/// The record that a comparison of runs leaves.
+pub const COMPARISON: &str = "compare.json";
 const LOCK: &str = "run.lock";
 /// More than the time for which [`holder_of`] holds a lock that nobody else does.
 const A_LOOK: Duration = Duration::from_millis(50);
@@ -337,7 +337,7 @@ fn find_run(directory: &Path) -> (RunState, String) {
         names.iter().copied().filter(there).collect()
     };
     let (finished, unfinished) = (present(&FINISHED), present(&UNFINISHED));
-    let compared = present(&COMPARISON);
+    let compared = present(&[COMPARISON]);
     if !compared.is_empty() {
         return (RunState::Comparison, compared.join(", "));
     }

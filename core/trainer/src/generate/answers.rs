@@ -8,6 +8,7 @@ use super::stop::end_tokens;
 use super::undecodable;
 use crate::Error;
 use crate::data::{Dataset, Sequence, TextTokenizer, UNTRAINED, Vocabulary};
+use crate::exact_match::ExactMatch;
 use crate::executor::Executor;
 use crate::files::ModelDirectory;
 use crate::plan::Generation;
@@ -28,28 +29,6 @@ struct Question {
     prompt: Vec<i32>,
     /// The trained tokens that follow.
     expected: Vec<i32>,
-}
-
-/// The questions that a model answered word for word.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExactMatch {
-    /// Right ones.
-    pub right: u64,
-    /// All that were asked.
-    pub asked: u64,
-}
-
-impl ExactMatch {
-    /// `right / asked`.
-    pub fn share(self) -> f64 {
-        self.right as f64 / self.asked.max(1) as f64
-    }
-}
-
-impl std::fmt::Display for ExactMatch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.right, self.asked)
-    }
 }
 
 /// The first trained part of a row, and what stands before it; none where nothing is trained.

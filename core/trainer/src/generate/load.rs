@@ -52,7 +52,7 @@ pub fn load(
         read = Some((tokenizer, ends));
         Ok(generation)
     })?;
-    if session.plan.demand.world.ranks > 1 || session.plan.course.moves() {
+    if session.run.plan.demand.world.ranks > 1 || session.run.plan.step_plan.moves() {
         return Err(Error::Usage {
             message: "generating needs one rank with all weights on its device".to_owned(),
             next_step:
@@ -61,17 +61,17 @@ pub fn load(
         });
     }
     session.check_patterns(resolved)?;
-    session.plan.check(session.plan.available())?;
+    session.run.plan.check(session.run.plan.available())?;
     observer.observe(&Event::RunStarted(&session.summary()));
     let (tokenizer, ends) = read.expect("a session is opened after its demand");
     let Session {
         directory,
         components,
-        plan,
+        run,
         ..
     } = session;
     let backend = components.backend.identity.clone();
-    let loaded = train::load(resolved.config(), &directory, &components, plan, observer);
+    let loaded = train::load(resolved.config(), &directory, &components, run, observer);
     let (executor, _) = loaded.map_err(|error| error.naming(Role::BACKEND.0, &backend))?;
     Ok(Loaded {
         executor,

@@ -2,9 +2,9 @@
 
 use espalier_interface::WeightLayout;
 
+use super::SavedWeight;
 use super::{Origin, Packing, stored_name};
 use crate::Error;
-use crate::convert::SavedWeight;
 use crate::params::Param;
 
 /// Refuses a param that its origin does not have as the plan has it. What the files hold is not looked at.

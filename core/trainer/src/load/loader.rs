@@ -11,12 +11,12 @@ use espalier_interface::{
     Stream, WeightLayout,
 };
 
+use super::SavedWeight;
 use super::decode_check::DecodeChecks;
 use super::{
     EncodedWeight, Inspector, LoadReport, Origin, Packing, Scratch, not_finite, read_weight,
     stored_name,
 };
-use crate::convert::SavedWeight;
 use crate::encoded::{check_decoded, pack};
 use crate::error::BackendCall;
 use crate::executor::write;

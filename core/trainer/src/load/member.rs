@@ -4,8 +4,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::ranks::{Lost, Peers, World};
+use crate::ranks::{Lost, Peers};
 use crate::team::Team;
+use crate::world::World;
 
 /// A rank, to those who load.
 pub trait Member {

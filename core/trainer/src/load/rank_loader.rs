@@ -9,12 +9,12 @@ use espalier_interface::schedule::Part;
 use espalier_interface::{Buffer, BufferRange, Device};
 
 use super::member::{Member, agree, together};
-use super::stage_layout::{Region, StagedRun};
 use super::{HostRegion, Inspector, LoadReport, Loader, Origin, Packing, Stage};
 use crate::Error;
 use crate::error::BackendCall;
 use crate::observer::{Event, Observer};
 use crate::params::Param;
+use crate::stage_layout::{StageRegion, StagedRun};
 use crate::stop::StopFlag;
 
 /// A run of a unit that was loaded, for as long as every rank takes its part.
@@ -171,7 +171,7 @@ struct Wanted<'r> {
 impl Wanted<'_> {
     /// Whether every rank takes its part of it.
     fn passes(&self) -> bool {
-        !self.params.is_empty() && self.run.region == Region::Passing
+        !self.params.is_empty() && self.run.region == StageRegion::Passing
     }
 }
 
@@ -196,11 +196,11 @@ impl Lent {
         })
     }
 
-    fn range(&self, region: Region, bytes: &Range<u64>) -> BufferRange {
+    fn range(&self, region: StageRegion, bytes: &Range<u64>) -> BufferRange {
         BufferRange {
             buffer: match region {
-                Region::Copy => self.copy,
-                Region::Passing => self.passing,
+                StageRegion::Copy => self.copy,
+                StageRegion::Passing => self.passing,
             },
             offset: bytes.start,
             bytes: bytes.end - bytes.start,
@@ -218,7 +218,7 @@ impl Lent {
 
     /// Runs that passed through before left something where no param lies.
     fn clear_gaps(&self, run: &StagedRun) {
-        if run.region == Region::Passing {
+        if run.region == StageRegion::Passing {
             let gaps = run.gaps().into_iter();
             gaps.for_each(|gap| self.stage.passing.clear(gap));
         }

@@ -10,10 +10,10 @@ use super::HostRegion;
 use super::host_region::out_of_memory;
 use super::member::{Member, together};
 use super::shared_file::{self, Home, SharedFile};
-use super::stage_layout::StageLayout;
 use crate::Error;
 use crate::files::FileError;
 use crate::plan::RunPlan;
+use crate::stage_layout::StageLayout;
 
 /// What the rank threads of a process share while they load.
 pub struct Staging {
@@ -45,7 +45,7 @@ struct Paths([PathBuf; 2]);
 impl Staging {
     /// What the ranks of `plan` load into.
     pub fn new(plan: &RunPlan) -> Self {
-        let layout = StageLayout::new(&plan.cutting, plan.dtypes);
+        let layout = StageLayout::new(&plan.shard_layout, plan.dtypes);
         Staging {
             layout,
             made: Mutex::default(),

@@ -51,7 +51,7 @@ impl Arithmetic {
             *count += param.elements();
             *bytes += param.bytes();
         }
-        let units = plan.program.units.iter().zip(&plan.cutting.runs);
+        let units = plan.program.units.iter().zip(&plan.shard_layout.runs);
         for (unit, runs) in units {
             let bytes = runs.frozen_bytes;
             match unit.kind {
@@ -59,18 +59,23 @@ impl Arithmetic {
                 UnitKind::Layer => found.layer_bytes = found.layer_bytes.max(bytes),
             }
         }
-        let units = 0..plan.cutting.runs.len();
-        found.part_bytes = units.map(|unit| plan.cutting.part_bytes(unit)).sum();
+        let units = 0..plan.shard_layout.runs.len();
+        found.part_bytes = units.map(|unit| plan.shard_layout.part_bytes(unit)).sum();
         let trained = plan.params.iter().filter(|param| param.trainable);
         found.trained_params = trained.map(Param::elements).sum();
-        let elements: u64 = plan.cutting.runs.iter().map(|runs| runs.elements).sum();
+        let elements: u64 = plan
+            .shard_layout
+            .runs
+            .iter()
+            .map(|runs| runs.elements)
+            .sum();
         let each = plan.dtypes.params.bytes() + 3 * plan.dtypes.reduce.bytes();
         found.trained_bytes = elements * each;
         let tokens = plan.demand.limits.max_tokens.max(1);
         found.saved_bytes_per_token = plan.memory.saved_activations / tokens;
         let mover = Mover::of(plan);
-        let legs = plan.course.micro_batch.iter().map(|leg| &leg.action);
-        for action in legs.filter(|action| action.when == When::Every) {
+        let tasks = plan.step_plan.micro_batch.iter().map(|task| &task.action);
+        for action in tasks.filter(|action| action.when == When::Every) {
             let moved = mover.moved(action);
             match action.act {
                 Act::Gather => found.gathered_bytes += moved.between_ranks + moved.between_machines,

@@ -7,7 +7,7 @@ use espalier_interface::DeviceInfo;
 use super::{HostMemory, MemoryPlan, RunPlan};
 use crate::Error;
 use crate::bytes::Bytes;
-use crate::ranks::World;
+use crate::world::World;
 
 /// Most ranks of an assumed world.
 const MOST_RANKS: u32 = 1 << 16;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::RunPlan;
-use crate::load::StageLayout;
+use crate::stage_layout::StageLayout;
 
 /// Bytes of a machine's host memory by category, all its ranks together; or of a process's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,7 +90,7 @@ impl HostMemory {
 /// alone a packed weight, or nothing where it is encoded in its place.
 fn on_the_way(plan: &RunPlan) -> u64 {
     if !plan.is_alone() {
-        return StageLayout::new(&plan.cutting, plan.dtypes).passing_bytes;
+        return StageLayout::new(&plan.shard_layout, plan.dtypes).passing_bytes;
     }
     let packed = plan.quantizers.keys();
     let packed = packed.map(|&index| plan.params[index].bytes());

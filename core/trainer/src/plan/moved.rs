@@ -7,8 +7,9 @@ use espalier_interface::schedule::{Act, Action, Part, Place};
 use serde::Serialize;
 
 use super::RunPlan;
-use crate::executor::{Cutting, RegionSizes};
-use crate::ranks::World;
+use crate::shard_layout::ShardLayout;
+use crate::step_plan::RegionSizes;
+use crate::world::World;
 
 /// Bytes of one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -76,7 +77,7 @@ impl Mul<u64> for Moved {
 
 /// What the bytes of actions follow from.
 pub struct Mover {
-    cutting: Cutting,
+    shard_layout: ShardLayout,
     sizes: Vec<RegionSizes>,
     reduce: DType,
     world: World,
@@ -86,8 +87,8 @@ impl Mover {
     /// The actions of a run's schedule.
     pub fn of(plan: &RunPlan) -> Self {
         Mover {
-            cutting: plan.cutting.clone(),
-            sizes: plan.cutting.region_sizes(plan.dtypes),
+            shard_layout: plan.shard_layout.clone(),
+            sizes: plan.shard_layout.region_sizes(plan.dtypes),
             reduce: plan.dtypes.reduce,
             world: plan.demand.world,
         }
@@ -117,9 +118,9 @@ impl Mover {
     /// What goes between host and device: a rank's own part of what is cut.
     fn carried(&self, action: &Action) -> u64 {
         let sizes = &self.sizes[action.unit];
-        let frozen = match self.cutting.placements[action.unit].frozen {
+        let frozen = match self.shard_layout.placements[action.unit].frozen {
             Place::Host => sizes.frozen,
-            _ => sizes.frozen / self.cutting.parts,
+            _ => sizes.frozen / self.shard_layout.parts,
         };
         let bytes = |part: &Part| match part {
             Part::Frozen => frozen,
@@ -139,17 +140,17 @@ impl Mover {
             Part::Gradients | Part::Optimizer | Part::Saved => 0,
         };
         let whole: u64 = action.parts.iter().map(bytes).sum();
-        let parts = self.cutting.parts;
+        let parts = self.shard_layout.parts;
         self.spread(whole / parts, parts, 1)
     }
 
     /// A sum over the ranks that share what is cut leaves each its part; one over those that hold the same part, or over all
     /// where nothing is cut, is two such rounds.
     fn reduced(&self, unit: usize) -> Moved {
-        let wire = self.cutting.wire.unwrap_or(self.reduce).bytes();
-        let own = self.cutting.own_elements(unit) * wire;
-        let (world, parts) = (u64::from(self.world.ranks), self.cutting.parts);
-        match self.cutting.is_cut(unit) {
+        let wire = self.shard_layout.wire.unwrap_or(self.reduce).bytes();
+        let own = self.shard_layout.own_elements(unit) * wire;
+        let (world, parts) = (u64::from(self.world.ranks), self.shard_layout.parts);
+        match self.shard_layout.is_cut(unit) {
             false => self.spread(2 * own.div_ceil(world), world, 1),
             true => {
                 let replicas = world / parts;

@@ -2,10 +2,6 @@
 
 use serde::Serialize;
 
-use super::RunPlan;
-use crate::error::Result;
-use crate::measure;
-
 /// Where speeds come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -69,39 +65,6 @@ impl Speeds {
             peers: given.peer_gbs.map_or(link, giga),
             network: given.network_gbs.map_or(ETHERNET_10G, giga),
         }
-    }
-
-    /// The speeds of the device that is here, as a rank has them where all ranks of the machine work at once. The rate of
-    /// products, `gemm_rate`, and that of other kernels were timed on the threads of one rank, which are its own where
-    /// the machine has a core for each rank; what comes from host memory is one bus for all. The network cannot be
-    /// measured by one machine.
-    ///
-    /// # Errors
-    /// What the backend reports.
-    pub fn measured(plan: &RunPlan, given: GivenSpeeds, gemm_rate: f64) -> Result<Self> {
-        let device = plan.device.as_ref();
-        let ranks = f64::from(plan.demand.world.ranks_per_machine());
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let (waiting, sharing) = match plan.device_info.shares_host_memory {
-            true => ((ranks / cores as f64).max(1.0), ranks),
-            false => (1.0, 1.0),
-        };
-        let flops = given
-            .compute_tflops
-            .map_or(gemm_rate / waiting, |t| t * 1e12);
-        let link = match given.link_gbs {
-            Some(gbs) => giga(gbs),
-            None => measure::upload_rate(device)? / sharing,
-        };
-        Ok(Speeds {
-            source: Source::Measured,
-            flops,
-            memory: Some(measure::memory_rate(device, plan.dtypes.compute)? / waiting),
-            ..Speeds::assumed(GivenSpeeds {
-                link_gbs: Some(link / 1e9),
-                ..given
-            })
-        })
     }
 }
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::executor::Sizes;
 use crate::program::Program;
+use crate::storage_layout::Sizes;
 
 /// Bytes of a rank by category. Their sum is the peak of a step; loading has a peak of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

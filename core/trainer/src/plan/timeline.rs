@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::moved::{Moved, Mover};
 use super::{Flops, Speeds, Traffic, Work};
-use crate::executor::{Course, Lane, Leg};
+use crate::step_plan::{Lane, StepPlan, Task};
 
 /// What a step's time is made of, on the rank that has most to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -32,7 +32,7 @@ pub struct Timeline<'a> {
     /// What actions move.
     pub mover: Mover,
     /// The order of a step.
-    pub course: &'a Course,
+    pub step_plan: &'a StepPlan,
     /// Operations of each unit's forward and backward action.
     pub flops: Vec<[Flops; 2]>,
     /// Bytes that their kernels read and write.
@@ -81,13 +81,13 @@ impl Clock {
 }
 
 impl Timeline<'_> {
-    /// The time of a step. What a lane does follows each other; a leg begins when what it waits for is done.
+    /// The time of a step. What a lane does follows each other; a task begins when what it waits for is done.
     pub fn step(&self) -> StepTime {
-        let legs = &self.course.micro_batch;
+        let tasks = &self.step_plan.micro_batch;
         let rounds = self.work.micro_batches.max(1);
         let mut clock = Clock::default();
         let round = |clock: Clock, first: bool, last: bool| {
-            self.run(clock, legs, |when| match when {
+            self.run(clock, tasks, |when| match when {
                 When::Every => true,
                 When::First => first,
                 When::Last => last,
@@ -101,7 +101,7 @@ impl Timeline<'_> {
         if rounds > 1 {
             clock = round(clock, false, true);
         }
-        clock = self.run(clock, &self.course.update, |_| true);
+        clock = self.run(clock, &self.step_plan.update, |_| true);
         let mut time = clock.time;
         time.secs = clock.end();
         let busy = time.compute_secs + time.other_secs + time.moving_secs;
@@ -113,19 +113,19 @@ impl Timeline<'_> {
         time
     }
 
-    fn run(&self, mut clock: Clock, legs: &[Leg], takes_place: impl Fn(When) -> bool) -> Clock {
-        let mut done = Vec::with_capacity(legs.len());
-        for leg in legs {
-            let lane = match leg.lane {
+    fn run(&self, mut clock: Clock, tasks: &[Task], takes_place: impl Fn(When) -> bool) -> Clock {
+        let mut done = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            let lane = match task.lane {
                 Lane::Compute => 0,
                 Lane::Move => 1,
             };
-            let waited = leg.waits.map_or(0.0, |other| done[other]);
+            let waited = task.waits.map_or(0.0, |other| done[other]);
             let mut end = clock.lanes[lane].max(waited);
-            if takes_place(leg.action.when) {
-                let computing = self.compute_secs(leg);
-                let other = self.other_secs(leg);
-                let moved = self.mover.moved(&leg.action);
+            if takes_place(task.action.when) {
+                let computing = self.compute_secs(task);
+                let other = self.other_secs(task);
+                let moved = self.mover.moved(&task.action);
                 let moving = self.moving_secs(moved);
                 clock.time.compute_secs += computing;
                 clock.time.other_secs += other;
@@ -140,22 +140,22 @@ impl Timeline<'_> {
         clock
     }
 
-    fn compute_secs(&self, leg: &Leg) -> f64 {
-        let pass = match leg.action.act {
+    fn compute_secs(&self, task: &Task) -> f64 {
+        let pass = match task.action.act {
             Act::Forward => 0,
             Act::Backward => 1,
             _ => return 0.0,
         };
-        let flops = &self.flops[leg.action.unit][pass];
+        let flops = &self.flops[task.action.unit][pass];
         flops.times(self.work.tokens, self.work.pairs) / self.speeds.flops
     }
 
-    fn other_secs(&self, leg: &Leg) -> f64 {
+    fn other_secs(&self, task: &Task) -> f64 {
         let Some(memory) = self.speeds.memory else {
             return 0.0;
         };
-        let unit = leg.action.unit;
-        let bytes = match leg.action.act {
+        let unit = task.action.unit;
+        let bytes = match task.action.act {
             Act::Forward => self.traffic[unit][0].of_tokens(self.work.tokens),
             Act::Backward => self.traffic[unit][1].of_tokens(self.work.tokens),
             Act::Norm => self.updates[unit][0] as f64,

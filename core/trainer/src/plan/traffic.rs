@@ -7,9 +7,9 @@ use espalier_interface::graph::Dim;
 use espalier_interface::model::UnitKind;
 use espalier_interface::{DType, Operand, WeightLayout};
 
-use crate::executor::Cutting;
 use crate::params::Dtypes;
 use crate::program::{Program, Step, UnitProgram};
+use crate::shard_layout::ShardLayout;
 
 /// Bytes that a unit's pass reads and writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,9 +88,9 @@ impl Traffic {
 
 /// For each unit, the bytes of the squares of its gradients, and of its update: values and both moments are read and written,
 /// the gradient is read and set to zero.
-pub fn of_updates(cutting: &Cutting, dtypes: Dtypes) -> Vec<[u64; 2]> {
+pub fn of_updates(shard_layout: &ShardLayout, dtypes: Dtypes) -> Vec<[u64; 2]> {
     let [values, state] = [dtypes.params, dtypes.reduce].map(DType::bytes);
-    let units = (0..cutting.runs.len()).map(|unit| cutting.own_elements(unit));
+    let units = (0..shard_layout.runs.len()).map(|unit| shard_layout.own_elements(unit));
     units
         .map(|elements| [elements * state, elements * (2 * values + 6 * state)])
         .collect()

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use super::World;
+use crate::world::World;
 
 /// The launcher's folder, and the name of the launch among those that share it.
 const FOLDER: &str = "PMIX_SERVER_TMPDIR";

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::World;
 use crate::Error;
 use crate::config::RunOptions;
+use crate::world::World;
 
 /// What a launcher says of its processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use espalier_interface::{DType, PluginError};
 
-use super::{Acting, Watch, World};
+use super::{Acting, Watch};
 use crate::Error;
+use crate::world::World;
 
 use counts::Counter;
 pub use counts::{CallKind, Count, Counts};

@@ -21,11 +21,11 @@ use espalier_interface::PluginError;
 use self::link::{Link, State};
 use self::mesh::{Introduction, Post};
 use self::seat::{Call, Report, Seat};
-use super::World;
 use super::gathering::Gathering;
 use super::lost::{Cause, Lost};
 use crate::Error;
 use crate::stop::StopFlag;
+use crate::world::World;
 
 /// How long a failed call waits to hear who is at fault.
 const HEARSAY: Duration = Duration::from_millis(1500);

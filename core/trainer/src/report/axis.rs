@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::number::significant;
 use super::series::quantile;
+use crate::number::significant;
 
 /// A signed axis is linear up to this many times what the eye should still tell apart.
 const LINEAR: f64 = 30.0;

@@ -8,8 +8,8 @@ mod interval;
 
 use serde::Serialize;
 
-use super::number::decimals;
-use crate::compare::record::DocumentLoss;
+use crate::document_loss::DocumentLoss;
+use crate::number::decimals;
 use crate::observer::StepMetrics;
 
 use interval::{Found, Pair};

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::axis::{Axis, Tick};
-use super::number::significant;
 use super::series::{Point, quantile, smoothed, smoothed_steps, thinned};
+use crate::number::significant;
 
 /// Percent of a large chart's height that a name at a curve's end takes.
 const END_ROOM: f64 = 6.0;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::change::{Change, RowOrder, Told};
 use super::course::{Course, EvalPoint};
 use super::record::Record;
-use crate::compare::record::DocumentLoss;
+use crate::document_loss::DocumentLoss;
 use crate::plan::IdleRanks;
 
 /// A training loss that surely rose, by this part of itself, runs away.

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::course::{Course, EvalPoint};
 use super::facts::{Ends, Facts};
-use super::number::{change, count, duration, percent, significant};
 use super::peak::SharesOfPeak;
 use super::record::Record;
 use crate::bytes::Bytes;
+use crate::number::{change, count, duration, percent, significant};
 
 /// The numbers of a run; what is not known is unset.
 #[derive(Clone, Debug, Default, Serialize)]

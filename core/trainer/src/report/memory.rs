@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::number::percent;
 use super::record::Record;
 use crate::bytes::Bytes;
+use crate::number::percent;
 use crate::plan::{MemoryPlan, WorldMemory};
 
 /// Memory as planned and as observed.

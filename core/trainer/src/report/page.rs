@@ -5,11 +5,11 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::Report;
-use super::number::{count, percent, significant};
 use super::record::{DataFile, Record, shown_hash};
 use super::{course::EvalPoint, reading};
 use crate::bytes::Bytes;
 use crate::load::DecodeCheck;
+use crate::number::{count, percent, significant};
 use crate::registry::PluginIdentity;
 use crate::swap::SwapRecord;
 

@@ -6,10 +6,10 @@
 use serde::Serialize;
 
 use super::course::Course;
-use super::number::{percent, significant};
 use super::record::MachineRecord;
 use super::series::{Point, quantile};
 use crate::measure::{self, Cause, PeakRate};
+use crate::number::{percent, significant};
 
 /// The shares of a run's steps.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::change::{Basis, Change, Told};
 use super::facts::{Ends, Facts, NotFinite, Turn, Verdict};
-use super::number::{percent, significant};
+use crate::number::{percent, significant};
 
 /// How the sentences come about, for the report's small print.
 pub const RULES: &str = "Held-out loss counts where there is one, else training loss. What is said \

@@ -5,8 +5,8 @@ use espalier_interface::{Collective, Members, Role, Services};
 use super::{Chosen, Selection};
 use crate::Error;
 use crate::config::Config;
-use crate::ranks::World;
 use crate::registry::{PluginIdentity, Registry, RegistryError};
+use crate::world::World;
 
 /// What joins threads unless the config names another.
 const THREADS: &str = "threads";

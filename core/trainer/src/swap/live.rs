@@ -16,7 +16,7 @@ use crate::checkpoint::{AdapterParts, plugin_differences};
 use crate::config::{ResolvedConfig, Section};
 use crate::data::Step;
 use crate::error::BackendCall;
-use crate::executor::{Beside, Executor, Storage};
+use crate::executor::{Beside, Executor, PreparedRun, Storage};
 use crate::files::ModelDirectory;
 use crate::load::LoadReport;
 use crate::observer::{Event, Observer};
@@ -210,8 +210,9 @@ impl Live<'_> {
             plugin_differences(Some(expected), plugin)?;
         }
         let old = self.team.only("a swap")?;
-        let plan = self.plan(resolved, role)?;
-        if plan.course.moves() {
+        let run = self.prepare(resolved, role)?;
+        let plan = &run.plan;
+        if plan.step_plan.moves() {
             return Err(Error::Usage {
                 message: "a running job cannot change to a strategy that moves weights".to_owned(),
                 next_step: "stop it and go on with --resume under the other strategy".to_owned(),
@@ -232,17 +233,17 @@ impl Live<'_> {
             let mut frozen = params.filter(|(param, _)| !param.trainable && param.unit == unit);
             frozen.all(|(_, stays)| *stays)
         };
-        let needs = self.needs(&plan, &stays, &keeps);
+        let needs = self.needs(&run, &stays, &keeps);
         let kind = needs.place(
             attempt.request.staging,
-            &memory_name(&plan),
+            &memory_name(plan),
             plan.available(),
         )?;
         let beside = Beside {
             keeps: &keeps,
             kind,
         };
-        let storage = self.storage_beside(&plan, &beside, (&needs, attempt))?;
+        let storage = self.storage_beside(&run, &beside, (&needs, attempt))?;
         let loading = Loading {
             config: resolved.config(),
             model: &self.around.model,
@@ -251,11 +252,11 @@ impl Live<'_> {
             stop: self.around.stop,
             inspector: None,
         };
-        let report = loading.fill(&plan, &storage, |index, param| {
+        let report = loading.fill(&run, &storage, |index, param| {
             !param.trainable && !stays[index]
         })?;
-        let facts = Facts::of(&plan);
-        let new = Executor::new(plan, storage, Arc::new(Peers::alone()))?;
+        let facts = Facts::of(plan);
+        let new = Executor::new(run, storage, Arc::new(Peers::alone()))?;
         for (index, param) in new.params().iter().enumerate() {
             if !param.trainable && stays[index] {
                 new.adopt_frozen(old, index).during("copy")?;
@@ -282,7 +283,7 @@ impl Live<'_> {
         })
     }
 
-    fn plan(&self, resolved: &ResolvedConfig, role: Role) -> Result<RunPlan, Error> {
+    fn prepare(&self, resolved: &ResolvedConfig, role: Role) -> Result<PreparedRun, Error> {
         let config = resolved.config();
         let (device, device_info) = match role {
             Role::BACKEND => open_device(config, &self.components, 0)?,
@@ -293,17 +294,17 @@ impl Live<'_> {
             self.facts.demand,
             describe(&self.around.model, &self.components)?,
             &self.components,
-            device,
             device_info,
             self.facts.program_bytes,
         )?;
         resident::check_answers(&plan)?;
-        Ok(plan)
+        PreparedRun::new(plan, device, &self.components.backend)
     }
 
-    fn needs(&self, plan: &RunPlan, stays: &[bool], keeps: &dyn Fn(usize) -> bool) -> Needs {
+    fn needs(&self, run: &PreparedRun, stays: &[bool], keeps: &dyn Fn(usize) -> bool) -> Needs {
+        let plan = &run.plan;
         let (layout, old) = (plan.storage_layout(), self.team.first().storage());
-        let [frozen, others] = old.bytes_beside(&plan.device, &layout, keeps);
+        let [frozen, others] = old.bytes_beside(&run.device, &layout, keeps);
         let mut indices = 0..plan.params.len();
         let loads = indices.any(|index| !plan.params[index].trainable && !stays[index]);
         let same_memory =
@@ -323,12 +324,13 @@ impl Live<'_> {
 
     fn storage_beside(
         &self,
-        plan: &RunPlan,
+        run: &PreparedRun,
         beside: &Beside<'_>,
         (needs, attempt): (&Needs, &Attempt<'_>),
     ) -> Result<Storage, Error> {
         let old = self.team.first().storage();
-        let made = old.beside(&plan.device, &plan.storage_layout(), beside);
+        let plan = &run.plan;
+        let made = old.beside(&run.device, &plan.storage_layout(), beside);
         made.map_err(|error| {
             let no_files = error.code == ErrorCode::UNSUPPORTED
                 && beside.kind == MemoryKind::MAPPED

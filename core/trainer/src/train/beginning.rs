@@ -15,8 +15,8 @@ use crate::export::{Exported, Kept};
 use crate::files::{Continue, Damage, RunDirectory, RunState};
 use crate::measure::{Cause, Peaks};
 use crate::observer::{Event, Observer};
-use crate::ranks::World;
 use crate::swap::{Mailbox, Swap, Swaps};
+use crate::world::World;
 
 /// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

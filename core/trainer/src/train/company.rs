@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
+use super::roll_call::roll_call;
 use crate::Error;
 use crate::config::Config;
-use crate::plan::RunPlan;
+use crate::executor::PreparedRun;
 use crate::ranks::{self, Peers, Watch};
 use crate::select::Collectives;
 use crate::stop::StopFlag;
@@ -21,19 +22,19 @@ const LONGER: Duration = Duration::from_secs(5);
 /// # Errors
 /// A rank that does not come; a process that cannot be watched.
 pub(crate) fn joined(
-    plans: Vec<RunPlan>,
+    runs: Vec<PreparedRun>,
     collectives: &Collectives,
     config: &Config,
     stop: &StopFlag,
     (circumstances, step): (&Json, u64),
-) -> Result<Vec<(RunPlan, Arc<Peers>)>, Error> {
-    let world = plans[0].demand.world;
+) -> Result<Vec<(PreparedRun, Arc<Peers>)>, Error> {
+    let world = runs[0].plan.demand.world;
     let peers = match world.ranks {
         1 => vec![Peers::alone()],
         _ => {
             let timeout = Duration::from_secs(config.run.peer_timeout_secs);
             let watch = Watch::start(world, timeout, stop);
-            let shards = plans[0].cutting.parts as u32;
+            let shards = runs[0].plan.shard_layout.parts as u32;
             // They may read more rows, or a slower disk.
             let within = Duration::from_secs(config.run.join_timeout_secs);
             watch.meet_within(within);
@@ -42,11 +43,11 @@ pub(crate) fn joined(
             peers
         }
     };
-    ranks::roll_call(&world, circumstances, step, |said| {
+    roll_call(&world, circumstances, step, |said| {
         by_process(&peers, "roll call", said)
     })?;
     let peers = peers.into_iter().map(Arc::new);
-    Ok(plans.into_iter().zip(peers).collect())
+    Ok(runs.into_iter().zip(peers).collect())
 }
 
 /// What every process says, by process.

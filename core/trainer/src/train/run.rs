@@ -27,13 +27,13 @@ use crate::memory::Meter;
 use crate::observer::{Event, Observer};
 use crate::params::Param;
 use crate::plan::{Purpose, WorldMemory};
-use crate::ranks::World;
 use crate::record;
 use crate::registry::PluginIdentity;
 use crate::session::{Commons, Session};
 use crate::stop::StopFlag;
 use crate::swap::{Facts, Live, Mailbox, Surroundings};
 use crate::team::Team;
+use crate::world::World;
 use crate::{answer, export, measure, report};
 
 /// What a run is opened with.
@@ -127,8 +127,8 @@ impl<'a> Run<'a> {
             }
         };
         match &measuring {
-            Some(measuring) => measuring.check(&session.plan, session.services)?,
-            None => session.plan.check(session.plan.available())?,
+            Some(measuring) => measuring.check(&session.run.plan, session.services)?,
+            None => session.run.plan.check(session.run.plan.available())?,
         }
         let checkpoint = resumed.as_ref().and_then(|one| one.checkpoint.as_ref());
         let ready = Ready {
@@ -305,7 +305,7 @@ impl Ready {
             directory,
             components,
             data,
-            plan,
+            run,
             ..
         } = &self.session;
         if data.is_none() {
@@ -315,10 +315,10 @@ impl Ready {
             });
         }
         let loading = Loading::of(config.config(), (directory, components), observer, stop);
-        loading.check(plan, &|param| self.wanted.holds(param))?;
+        loading.check(&run.plan, &|param| self.wanted.holds(param))?;
         if let Some(adapter) = &components.adapter {
             let base = directory.path().display().to_string();
-            answer::saved_config(adapter, &plan.sites, &base)?;
+            answer::saved_config(adapter, &run.plan.sites, &base)?;
         }
         Ok(())
     }
@@ -343,11 +343,11 @@ fn begin<'a>(
     if let Some(idle) = session.idle_ranks(swapped.config()) {
         observer.observe(&Event::Note(&idle.to_string()));
     }
-    let planned = WorldMemory::of(&session.plan);
-    let plans = std::iter::once(&session.plan).chain(&session.others);
-    let devices: Vec<&dyn Device> = plans.map(|plan| plan.device.as_ref()).collect();
-    let rate = measure::gemm_rate_of_all(&devices, session.plan.dtypes.compute)?;
-    let rate = rate * f64::from(session.plan.demand.world.processes);
+    let planned = WorldMemory::of(&session.run.plan);
+    let runs = std::iter::once(&session.run).chain(&session.others);
+    let devices: Vec<&dyn Device> = runs.map(|run| run.device.as_ref()).collect();
+    let rate = measure::gemm_rate_of_all(&devices, session.run.plan.dtypes.compute)?;
+    let rate = rate * f64::from(session.run.plan.demand.world.processes);
     record::complete(&mut circumstances, &session, rate)?;
     beginning.check(&mut circumstances, observer)?;
     let mut peaks = beginning.peaks();
@@ -358,15 +358,15 @@ fn begin<'a>(
         directory: model,
         components,
         data,
-        plan,
+        run,
         others,
         collectives,
         services,
         ..
     } = session;
     let data = data.expect("a run without rows is refused before it begins");
-    let facts = Facts::of(&plan);
-    let errors = measuring.and_then(|measuring| measuring.inspector(&plan, services));
+    let facts = Facts::of(&run.plan);
+    let errors = measuring.and_then(|measuring| measuring.inspector(&run.plan, services));
     let loading = Loading {
         config: swapped.config(),
         model: &model,
@@ -375,10 +375,10 @@ fn begin<'a>(
         stop,
         inspector: errors.as_ref().map(|errors| errors as &dyn Inspector),
     };
-    let mut plans = vec![plan];
-    plans.extend(others);
+    let mut runs = vec![run];
+    runs.extend(others);
     let roll = (&circumstances, beginning.progress().step);
-    let ranks = joined(plans, &collectives, swapped.config(), stop, roll)?;
+    let ranks = joined(runs, &collectives, swapped.config(), stop, roll)?;
     let (executors, report) = loading.load_ranks(ranks, &|param| wanted.holds(param))?;
     circumstances["decode_checks"] = json!(report.decode_checks);
     let team = Team::new(executors);

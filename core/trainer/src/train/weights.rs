@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use crate::Error;
 use crate::config::{Config, Init};
 use crate::error::BackendCall;
-use crate::executor::{Executor, Storage};
+use crate::executor::{Executor, PreparedRun, Storage};
 use crate::files::{AdapterDirectory, ModelDirectory, TensorStore};
 use crate::load::{self, Inspector, LoadReport, Loader, Origin, RankLoader, Staging, agree};
 use crate::observer::{Event, Observer};
@@ -22,7 +22,7 @@ use crate::team::Team;
 
 use super::company::joined;
 
-/// Allocates a plan's storage, loads every param and returns the executor.
+/// Allocates a run's storage, loads every param and returns the executor.
 ///
 /// # Errors
 /// What [`Loader::load`] gives; an adapter that is not the one the options describe.
@@ -30,10 +30,10 @@ pub fn load(
     config: &Config,
     model: &ModelDirectory,
     components: &Components,
-    plan: RunPlan,
+    run: PreparedRun,
     observer: &dyn Observer,
 ) -> Result<(Executor, LoadReport), Error> {
-    load_inspected(config, model, components, plan, observer, None)
+    load_inspected(config, model, components, run, observer, None)
 }
 
 /// As [`load`]; `inspector` looks at each weight that is encoded.
@@ -44,7 +44,7 @@ pub fn load_inspected(
     config: &Config,
     model: &ModelDirectory,
     components: &Components,
-    plan: RunPlan,
+    run: PreparedRun,
     observer: &dyn Observer,
     inspector: Option<&dyn Inspector>,
 ) -> Result<(Executor, LoadReport), Error> {
@@ -53,10 +53,10 @@ pub fn load_inspected(
         inspector,
         ..Loading::of(config, (model, components), observer, stop)
     };
-    loading.all(plan)
+    loading.all(run)
 }
 
-/// Joins the ranks of this process with all others, allocates what `plans` say, one a rank, and loads every param.
+/// Joins the ranks of this process with all others, allocates what `runs` say, one a rank, and loads every param.
 ///
 /// # Errors
 /// As [`load`]; a rank that does not come.
@@ -64,12 +64,12 @@ pub fn load_team(
     config: &Config,
     model: &ModelDirectory,
     components: &Components,
-    (plans, collectives): (Vec<RunPlan>, &Collectives),
+    (runs, collectives): (Vec<PreparedRun>, &Collectives),
     observer: &dyn Observer,
 ) -> Result<(Team, LoadReport), Error> {
     let stop = &StopFlag::new();
     let loading = Loading::of(config, (model, components), observer, stop);
-    let ranks = joined(plans, collectives, config, stop, (&Json::Null, 0))?;
+    let ranks = joined(runs, collectives, config, stop, (&Json::Null, 0))?;
     let (executors, report) = loading.load_ranks(ranks, &|_| true)?;
     Ok((Team::new(executors), report))
 }
@@ -106,9 +106,9 @@ impl<'a> Loading<'a> {
 
 impl Loading<'_> {
     /// Loads every param.
-    pub fn all(&self, plan: RunPlan) -> Result<(Executor, LoadReport), Error> {
+    pub fn all(&self, run: PreparedRun) -> Result<(Executor, LoadReport), Error> {
         let peers = Arc::new(Peers::alone());
-        let (mut executors, report) = self.load_ranks(vec![(plan, peers)], &|_| true)?;
+        let (mut executors, report) = self.load_ranks(vec![(run, peers)], &|_| true)?;
         Ok((executors.swap_remove(0), report))
     }
 
@@ -126,25 +126,30 @@ impl Loading<'_> {
         let mut params = params.filter(|(_, param)| wanted(param));
         params.try_for_each(|(index, param)| {
             let origin = self.origin(param, tensors.as_ref());
-            load::check_origin(param, origin, plan.packing(index))
+            load::check_origin(
+                param,
+                origin,
+                load::packing(&plan.quantizers, &plan.saved, index),
+            )
         })
     }
 
     /// Loads the params that are `wanted` for every rank of this process.
     pub fn load_ranks(
         &self,
-        ranks: Vec<(RunPlan, Arc<Peers>)>,
+        ranks: Vec<(PreparedRun, Arc<Peers>)>,
         wanted: &(dyn Fn(&Param) -> bool + Sync),
     ) -> Result<(Vec<Executor>, LoadReport), Error> {
         let (first, _) = &ranks[0];
-        self.check(first, wanted)?;
-        if first.demand.world.ranks == 1 && !first.course.moves() {
+        let plan = &first.plan;
+        self.check(plan, wanted)?;
+        if plan.demand.world.ranks == 1 && !plan.step_plan.moves() {
             let mut executors = Vec::new();
             let mut report = LoadReport::default();
-            for (plan, peers) in ranks {
-                let storage = plan.storage()?;
-                report = self.fill(&plan, &storage, |_, param| wanted(param))?;
-                executors.push(Executor::new(plan, storage, peers)?);
+            for (run, peers) in ranks {
+                let storage = run.storage()?;
+                report = self.fill(&run, &storage, |_, param| wanted(param))?;
+                executors.push(Executor::new(run, storage, peers)?);
             }
             return Ok((executors, report));
         }
@@ -154,16 +159,17 @@ impl Loading<'_> {
     /// Loads units whole in memory that the machine's ranks share, and gives every rank its part of them.
     fn load_staged(
         &self,
-        ranks: Vec<(RunPlan, Arc<Peers>)>,
+        ranks: Vec<(PreparedRun, Arc<Peers>)>,
         wanted: &(dyn Fn(&Param) -> bool + Sync),
     ) -> Result<(Vec<Executor>, LoadReport), Error> {
         let (first, _) = &ranks[0];
-        let staging = Staging::new(first);
-        let (quantizers, saved) = (first.quantizers.clone(), first.saved.clone());
+        let plan = &first.plan;
+        let staging = Staging::new(plan);
+        let (quantizers, saved) = (plan.quantizers.clone(), plan.saved.clone());
         let mut executors = Vec::with_capacity(ranks.len());
-        for (plan, peers) in ranks {
-            let storage = plan.storage()?;
-            executors.push(Executor::new(plan, storage, peers)?);
+        for (run, peers) in ranks {
+            let storage = run.storage()?;
+            executors.push(Executor::new(run, storage, peers)?);
         }
         let team = Team::new(executors);
         let mut loaded = team.each(|executor| {
@@ -230,12 +236,13 @@ impl Loading<'_> {
     /// Loads the params that are `wanted`, given their indices, into their places in `storage`.
     pub fn fill(
         &self,
-        plan: &RunPlan,
+        run: &PreparedRun,
         storage: &Storage,
         wanted: impl Fn(usize, &Param) -> bool,
     ) -> Result<LoadReport, Error> {
         let tensors = self.tensors()?;
-        let loader = Loader::new(plan.device.as_ref(), self.config.run.seed);
+        let plan = &run.plan;
+        let loader = Loader::new(run.device.as_ref(), self.config.run.seed);
         let mut loader = loader.shown_to(self.inspector);
         let total = plan.params.len() as u64;
         let total_bytes = plan.params.iter().map(Param::bytes).sum();
@@ -244,7 +251,7 @@ impl Loading<'_> {
             self.stop.check()?;
             if wanted(index, param) {
                 let origin = self.origin(param, tensors.as_ref());
-                let packing = plan.packing(index);
+                let packing = load::packing(&plan.quantizers, &plan.saved, index);
                 loader.load((index, param), storage.param(index), origin, packing)?;
             }
             let done = index as u64 + 1;

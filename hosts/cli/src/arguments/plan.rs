@@ -4,7 +4,8 @@ use clap::Args;
 use espalier_trainer::bytes::Bytes;
 use espalier_trainer::error::Error;
 use espalier_trainer::plan::assumed::Devices;
-use espalier_trainer::plan::{Asked, Assumed, GivenSpeeds};
+use espalier_trainer::plan::{Assumed, GivenSpeeds};
+use espalier_trainer::planner::Asked;
 
 use super::RunArguments;
 use super::unread::{self, Unread};

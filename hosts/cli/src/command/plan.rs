@@ -6,7 +6,7 @@ use anyhow::Result;
 use espalier_trainer::config::{Need, resolve};
 use espalier_trainer::error::Error;
 use espalier_trainer::observer::Unobserved;
-use espalier_trainer::plan::{PlanReport, Search};
+use espalier_trainer::planner::{PlanReport, Search};
 use espalier_trainer::session::{Commons, Session};
 use espalier_trainer::stop::StopFlag;
 

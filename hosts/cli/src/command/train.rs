@@ -8,12 +8,12 @@ use anyhow::Result;
 use espalier_trainer::config::{Need, resolve};
 use espalier_trainer::error::Error;
 use espalier_trainer::observer::{All, Observer, Unobserved};
-use espalier_trainer::plan::{Asked, PlanReport};
-use espalier_trainer::ranks::World;
+use espalier_trainer::planner::{Asked, PlanReport};
 use espalier_trainer::session::Session;
 use espalier_trainer::shell;
 use espalier_trainer::tensorboard::TensorBoard;
 use espalier_trainer::train;
+use espalier_trainer::world::World;
 
 use crate::arguments::TrainArguments;
 use crate::display;

@@ -6,8 +6,8 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 
 use crate::Error;
-use crate::compare::record::{self, Arm, Base, COMPARISON, Comparison, HeldOut};
-use crate::files::{FileKind, read_regular, read_regular_text};
+use crate::compare::record::{self, Arm, Base, Comparison, HeldOut};
+use crate::files::{COMPARISON, FileKind, read_regular, read_regular_text};
 use crate::report::course::Course;
 use crate::report::record::Record;
 

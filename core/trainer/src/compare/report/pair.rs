@@ -8,7 +8,7 @@ use crate::compare::record::HeldOut;
 use crate::compare::statistics::{
     Comparison, Difference, Interval, Needed, Noise, Paired, Unpaired,
 };
-use crate::report::number::signed;
+use crate::number::signed;
 
 /// Two arms and their difference.
 #[derive(Clone, Debug, Serialize)]

@@ -12,7 +12,7 @@ use super::pair::{Pair, shown, shown_width};
 use super::row::ArmRow;
 use super::trouble;
 use crate::compare::statistics::{FEWEST_SEEDS, Noise};
-use crate::report::number::{signed, significant};
+use crate::number::{signed, significant};
 
 /// How the sentences come about, for the report's small print.
 pub const RULES: &str = "The difference of two arms is the mean over seeds of the difference of \

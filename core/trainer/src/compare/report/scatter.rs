@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::findings::Findings;
 use super::row::{ArmRow, Quality};
+use crate::number::significant;
 use crate::report::axis::{Axis, Tick};
 use crate::report::chart::set_apart;
-use crate::report::number::significant;
 
 /// Percent of the height that a name takes.
 const NAME_ROOM: f64 = 7.0;

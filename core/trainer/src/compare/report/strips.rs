@@ -7,8 +7,8 @@ use super::pair::{Pair, shown, shown_width};
 use super::row::relative_error;
 use crate::compare::record::WeightError;
 use crate::compare::statistics::{Interval, Noise};
+use crate::number::{signed, significant};
 use crate::report::axis::{Axis, Tick};
-use crate::report::number::{signed, significant};
 
 /// The noise floor is shown up to this many times as far out as the intervals reach.
 const FLOOR_REACH: f64 = 1.25;

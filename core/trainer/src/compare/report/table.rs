@@ -6,7 +6,7 @@ use super::facts::Standing;
 use super::pair::{shown, shown_width};
 use super::row::{ArmRow, Quality};
 use crate::bytes::Bytes;
-use crate::report::number::{count, percent, signed, significant};
+use crate::number::{count, percent, signed, significant};
 
 /// Columns of cells, a line an arm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -12,8 +12,9 @@ use super::layout::{Layout, Way, shard_ranks};
 use super::route::{Alone, Direct, Route};
 use super::{Among, End, Peers, Span, abort};
 use crate::Error;
-use crate::ranks::{Cause, Lost, Watch, World};
+use crate::ranks::{Cause, Lost, Watch};
 use crate::select::{Chosen, Collectives};
+use crate::world::World;
 
 /// Joins all ranks of this process with the others, in groups of `shards` ranks (0: all) that share what is cut.
 ///

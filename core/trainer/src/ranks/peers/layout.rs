@@ -2,7 +2,7 @@
 
 use super::Among;
 use crate::Error;
-use crate::ranks::World;
+use crate::world::World;
 
 /// A group as one of its ranks sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]

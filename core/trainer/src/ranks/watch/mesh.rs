@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::link::Link;
 use super::message::{Inbox, Message};
 use crate::Error;
-use crate::ranks::World;
 use crate::ranks::lost::{Cause, Lost};
+use crate::world::World;
 
 /// Time for all to be connected.
 const MEETING: Duration = Duration::from_secs(30);

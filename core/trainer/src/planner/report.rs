@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{
-    Arithmetic, Assumed, Auto, GivenSpeeds, HostMemory, IdleRanks, MemoryPlan, Speeds, StepTime,
-    Work,
-};
+use super::Auto;
+use super::speeds::measured;
 use crate::Error;
 use crate::config::Config;
 use crate::measure;
-use crate::ranks::World;
+use crate::plan::{
+    Arithmetic, Assumed, GivenSpeeds, HostMemory, IdleRanks, MemoryPlan, Speeds, StepTime, Work,
+};
 use crate::registry::Places;
 use crate::session::Session;
+use crate::world::World;
 
 /// A plan in numbers; as JSON the answer of `host plan --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -106,17 +107,17 @@ impl PlanReport {
     /// # Errors
     /// What the backend reports while it is measured.
     pub fn of(session: &Session, config: &Config, asked: &Asked) -> Result<Self, Error> {
-        let plan = &session.plan;
+        let plan = &session.run.plan;
         let assumed = &asked.assumed;
         let rate = match assumed.devices {
             None => {
-                let device = plan.device.as_ref();
+                let device = session.run.device.as_ref();
                 Some(measure::gemm_rate(device, plan.dtypes.compute)?)
             }
             Some(_) => None,
         };
         let speeds = match rate {
-            Some(rate) => Speeds::measured(plan, asked.speeds, rate)?,
+            Some(rate) => measured(&session.run, asked.speeds, rate)?,
             None => Speeds::assumed(asked.speeds),
         };
         let (memory, host) = assumed.divide(plan);

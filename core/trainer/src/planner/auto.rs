@@ -13,11 +13,13 @@ use espalier_interface::Role;
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
-use super::{Asked, Speeds, Work};
+use super::Asked;
+use super::speeds::measured;
 use crate::Error;
 use crate::config::ResolvedConfig;
 use crate::measure;
 use crate::observer::Observer;
+use crate::plan::{Speeds, Work};
 use crate::registry::{Registry, SearchPath};
 use crate::session::{Commons, Session};
 use crate::stop::StopFlag;
@@ -26,7 +28,7 @@ use candidate::Candidate;
 use passes::Passes;
 
 pub use choice::{Choice, Tried};
-pub use ladder::{Ladder, Rung};
+pub use ladder::Ladder;
 
 /// What a search came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -92,10 +94,10 @@ impl Search<'_> {
             };
             let work = self.work(&session, passes)?;
             for (candidate, refusal) in candidates.iter().zip(&mut refusals) {
-                match session.plan.shard_by(&candidate.sharding) {
+                match session.run.plan.shard_by(&candidate.sharding) {
                     Ok(()) => {
                         let choice = candidate.choice(passes);
-                        let plan = &session.plan;
+                        let plan = &session.run.plan;
                         tried.push(Tried::new(choice, plan, &self.asked.assumed, work, speeds));
                     }
                     Err(error) => *refusal = Some(error),
@@ -173,16 +175,16 @@ impl Search<'_> {
     }
 
     fn speeds(&self, session: &Session) -> Result<Speeds, Error> {
-        let plan = &session.plan;
+        let run = &session.run;
         if self.asked.assumed.devices.is_some() {
             return Ok(Speeds::assumed(self.asked.speeds));
         }
-        let rate = measure::gemm_rate(plan.device.as_ref(), plan.dtypes.compute)?;
-        Speeds::measured(plan, self.asked.speeds, rate)
+        let rate = measure::gemm_rate(run.device.as_ref(), run.plan.dtypes.compute)?;
+        measured(run, self.asked.speeds, rate)
     }
 
     fn work(&self, session: &Session, passes: Passes) -> Result<Work, Error> {
-        let ranks = u64::from(session.plan.demand.world.ranks);
+        let ranks = u64::from(session.run.plan.demand.world.ranks);
         match &session.data {
             Some(data) => Work::of_rows(&data.train, ranks),
             None => {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
 
-use super::World;
-use super::lost::{Cause, Lost};
 use crate::Error;
 use crate::checkpoint::{file_hashes, leaves, plugin_leaves};
+use crate::ranks::{Cause, Lost};
+use crate::world::World;
 
 /// Config keys in which processes may differ: where things lie on their machine, and what its threads and libraries are.
 /// Files are compared by their content.

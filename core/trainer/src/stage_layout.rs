@@ -7,15 +7,16 @@ use std::ops::Range;
 
 use espalier_interface::schedule::{Part, Place};
 
-use crate::executor::{Cutting, UnitRuns, part_length};
 use crate::params::Dtypes;
+use crate::shard_layout::ShardLayout;
+use crate::unit_runs::{UnitRuns, part_length};
 
 /// Bytes of a page, or a multiple of it.
 const PAGE: u64 = 4096;
 
 /// In which memory of the machine a run lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Region {
+pub enum StageRegion {
     /// In the copy that stays.
     Copy,
     /// Where runs pass through.
@@ -28,7 +29,7 @@ pub struct StagedRun {
     /// What of the unit it is: `Frozen` or `Trainable`.
     pub part: Part,
     /// Where it lies.
-    pub region: Region,
+    pub region: StageRegion,
     /// Its bytes there; of a run that is cut, padded to equal parts.
     pub bytes: Range<u64>,
     /// The params in it by their index, with the bytes of each of their segments there.
@@ -48,10 +49,10 @@ pub struct StageLayout {
 
 impl StageLayout {
     /// The layout of runs that are cut so.
-    pub fn new(cutting: &Cutting, dtypes: Dtypes) -> Self {
+    pub fn new(shard_layout: &ShardLayout, dtypes: Dtypes) -> Self {
         let mut layout = StageLayout::default();
-        for (runs, placement) in cutting.runs.iter().zip(&cutting.placements) {
-            let staged = layout.unit(runs, placement.frozen, cutting.parts, dtypes);
+        for (runs, placement) in shard_layout.runs.iter().zip(&shard_layout.placements) {
+            let staged = layout.unit(runs, placement.frozen, shard_layout.parts, dtypes);
             layout.units.push(staged);
         }
         layout
@@ -60,7 +61,7 @@ impl StageLayout {
     /// The frozen run of a unit in the machine's copy, if it stays there.
     pub fn copied(&self, unit: usize) -> Option<Range<u64>> {
         let mut runs = self.units[unit].iter();
-        let run = runs.find(|run| run.region == Region::Copy)?;
+        let run = runs.find(|run| run.region == StageRegion::Copy)?;
         Some(run.bytes.clone())
     }
 
@@ -83,16 +84,16 @@ impl StageLayout {
         let mut passing = 0;
         if !runs.frozen.is_empty() {
             let (region, begin, bytes) = match frozen {
-                Place::Host => (Region::Copy, self.copy_bytes, runs.frozen_bytes),
+                Place::Host => (StageRegion::Copy, self.copy_bytes, runs.frozen_bytes),
                 _ => {
                     let padded = part_length(runs.frozen_bytes, parts) * parts;
-                    (Region::Passing, passing, padded)
+                    (StageRegion::Passing, passing, padded)
                 }
             };
             let end = begin + bytes;
             match region {
-                Region::Copy => self.copy_bytes = end.next_multiple_of(PAGE),
-                Region::Passing => passing = end.next_multiple_of(PAGE),
+                StageRegion::Copy => self.copy_bytes = end.next_multiple_of(PAGE),
+                StageRegion::Passing => passing = end.next_multiple_of(PAGE),
             }
             staged.push(StagedRun {
                 part: Part::Frozen,
@@ -111,7 +112,7 @@ impl StageLayout {
             });
             staged.push(StagedRun {
                 part: Part::Trainable,
-                region: Region::Passing,
+                region: StageRegion::Passing,
                 bytes: passing..end,
                 params: places(&bytes.collect::<Vec<_>>(), passing),
             });
@@ -178,19 +179,19 @@ mod tests {
             frozen,
             ..Placement::default()
         };
-        let cutting = Cutting {
+        let shard_layout = ShardLayout {
             placements: vec![placement; 2],
             runs: UnitRuns::of_all(&params, 2),
             parts: 3,
             wire: None,
-            ..Cutting::default()
+            ..ShardLayout::default()
         };
         let dtypes = Dtypes {
             compute: DType::F32,
             reduce: DType::F32,
             params: DType::F32,
         };
-        StageLayout::new(&cutting, dtypes)
+        StageLayout::new(&shard_layout, dtypes)
     }
 
     #[test]

@@ -8,10 +8,10 @@ use espalier_interface::saved_form::{
 use serde::Serialize;
 use serde_json::Value as Json;
 
+use super::not_finite;
 use crate::Error;
 use crate::executor::numbers;
 use crate::files::{GroupSink, TensorEntry, TensorSpec, TensorStore, interface_dtype};
-use crate::load::not_finite;
 use crate::packing::SavedParam;
 use crate::select::{read_constant, read_object};
 

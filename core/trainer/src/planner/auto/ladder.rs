@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::choice::{Choice, Tried, best};
-use crate::config::Recompute;
+use crate::recompute::Recompute;
 
 /// A step of the guide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

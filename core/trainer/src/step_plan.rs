@@ -1,8 +1,8 @@
 //! A schedule -> where what it moves lies in a rank's memory, and what waits for what.
 //!
-//! Two lanes run side by side: one computes, the other moves bytes. What a leg brings lies in a region of the rank's memory
-//! from the leg that opens it to the one that closes it; regions that are never open together share bytes. A leg waits for
-//! the legs of the other lane that made what it reads, or that still use the memory it is about to fill.
+//! Two lanes run side by side: one computes, the other moves bytes. What a task brings lies in a region of the rank's memory
+//! from the task that opens it to the one that closes it; regions that are never open together share bytes. A task waits for
+//! the tasks of the other lane that made what it reads, or that still use the memory it is about to fill.
 
 mod layout;
 
@@ -12,10 +12,10 @@ use espalier_interface::schedule::{
 use espalier_interface::{DType, Result};
 
 use self::layout::Layout;
-use super::storage::{UnitRuns, part_length};
 use crate::params::Dtypes;
+use crate::unit_runs::{UnitRuns, part_length};
 
-/// A sequence of legs that follow each other.
+/// A sequence of tasks that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
     /// Kernels, and what the schedule puts on the same stream.
@@ -26,7 +26,7 @@ pub enum Lane {
 
 /// What of a unit a region holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Held {
+pub enum RegionKind {
     /// The frozen run, whole and padded to equal parts.
     Frozen,
     /// The trainable run, likewise.
@@ -51,7 +51,7 @@ pub struct Region {
     /// Index of the unit.
     pub unit: usize,
     /// What it holds.
-    pub held: Held,
+    pub held: RegionKind,
     /// First byte.
     pub offset: u64,
     /// Length in bytes.
@@ -60,12 +60,12 @@ pub struct Region {
 
 /// An action of the schedule with all that follows for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leg {
+pub struct Task {
     /// The action.
     pub action: Action,
     /// Where it runs.
     pub lane: Lane,
-    /// The last leg of the other lane that must be done before.
+    /// The last task of the other lane that must be done before.
     pub waits: Option<usize>,
     /// The regions it works on.
     pub regions: Vec<Region>,
@@ -73,9 +73,9 @@ pub struct Leg {
     pub begins: Vec<(usize, When)>,
 }
 
-impl Leg {
+impl Task {
     /// The region of a unit that holds `held`; none where that lies in a place of its own between steps.
-    pub fn region(&self, unit: usize, held: Held) -> Option<Region> {
+    pub fn region(&self, unit: usize, held: RegionKind) -> Option<Region> {
         let mut regions = self.regions.iter();
         regions
             .find(|region| region.unit == unit && region.held == held)
@@ -83,24 +83,24 @@ impl Leg {
     }
 }
 
-/// Bytes of what a unit's regions can hold; see [`Held`].
+/// Bytes of what a unit's regions can hold; see [`RegionKind`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionSizes {
-    /// [`Held::Frozen`].
+    /// [`RegionKind::Frozen`].
     pub frozen: u64,
-    /// [`Held::Trainable`].
+    /// [`RegionKind::Trainable`].
     pub trainable: u64,
-    /// [`Held::Gradients`].
+    /// [`RegionKind::Gradients`].
     pub gradients: u64,
-    /// [`Held::Wire`]; 0 where gradients travel in their own dtype.
+    /// [`RegionKind::Wire`]; 0 where gradients travel in their own dtype.
     pub wire: u64,
-    /// [`Held::Reduced`].
+    /// [`RegionKind::Reduced`].
     pub reduced: u64,
-    /// [`Held::Values`].
+    /// [`RegionKind::Values`].
     pub values: u64,
-    /// [`Held::Moments`].
+    /// [`RegionKind::Moments`].
     pub moments: u64,
-    /// [`Held::Saved`].
+    /// [`RegionKind::Saved`].
     pub saved: u64,
 }
 
@@ -138,32 +138,32 @@ impl RegionSizes {
         }
     }
 
-    fn of(&self, held: Held) -> u64 {
+    fn of(&self, held: RegionKind) -> u64 {
         match held {
-            Held::Frozen => self.frozen,
-            Held::Trainable => self.trainable,
-            Held::Gradients => self.gradients,
-            Held::Wire => self.wire,
-            Held::Reduced => self.reduced,
-            Held::Values => self.values,
-            Held::Moments => self.moments,
-            Held::Saved => self.saved,
+            RegionKind::Frozen => self.frozen,
+            RegionKind::Trainable => self.trainable,
+            RegionKind::Gradients => self.gradients,
+            RegionKind::Wire => self.wire,
+            RegionKind::Reduced => self.reduced,
+            RegionKind::Values => self.values,
+            RegionKind::Moments => self.moments,
+            RegionKind::Saved => self.saved,
         }
     }
 }
 
 /// A schedule that is laid out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Course {
-    /// The legs of a micro-batch.
-    pub micro_batch: Vec<Leg>,
-    /// The legs of the update.
-    pub update: Vec<Leg>,
+pub struct StepPlan {
+    /// The tasks of a micro-batch.
+    pub micro_batch: Vec<Task>,
+    /// The tasks of the update.
+    pub update: Vec<Task>,
     /// Bytes of all regions.
     pub region_bytes: u64,
 }
 
-impl Course {
+impl StepPlan {
     /// Lays out a schedule that is valid for `request`; `sizes` has an entry a unit.
     ///
     /// # Errors
@@ -184,8 +184,8 @@ impl Course {
                 Act::Forward | Act::Backward | Act::Norm | Act::Optimize
             )
         };
-        let mut legs = self.micro_batch.iter().chain(&self.update);
-        legs.any(|leg| !computes(leg.action.act))
+        let mut tasks = self.micro_batch.iter().chain(&self.update);
+        tasks.any(|task| !computes(task.action.act))
     }
 }
 
@@ -238,23 +238,23 @@ mod tests {
         }
     }
 
-    fn course(schedule: &Schedule) -> Result<Course> {
+    fn step_plan(schedule: &Schedule) -> Result<StepPlan> {
         let sizes = RegionSizes {
             frozen: 256,
             ..RegionSizes::default()
         };
-        Course::of(schedule, &request(), &[sizes; 3])
+        StepPlan::of(schedule, &request(), &[sizes; 3])
     }
 
     #[test]
     fn as_much_memory_is_needed_as_units_are_there_at_once() {
-        let course = course(&schedule()).expect("all is brought");
-        assert_eq!(course.region_bytes, 2 * 256);
-        assert!(course.moves());
+        let step_plan = step_plan(&schedule()).expect("all is brought");
+        assert_eq!(step_plan.region_bytes, 2 * 256);
+        assert!(step_plan.moves());
         let places: Vec<_> = [2, 5, 7]
-            .map(|leg: usize| {
-                let leg = &course.micro_batch[leg];
-                leg.region(leg.action.unit, Held::Frozen)
+            .map(|task: usize| {
+                let task = &step_plan.micro_batch[task];
+                task.region(task.action.unit, RegionKind::Frozen)
                     .expect("brought")
                     .offset
             })
@@ -265,9 +265,9 @@ mod tests {
 
     #[test]
     fn a_leg_waits_for_what_it_reads_and_for_who_uses_the_memory_it_fills() {
-        let legs = course(&schedule()).expect("all is brought").micro_batch;
-        let waits: Vec<_> = legs.iter().map(|leg| leg.waits).collect();
-        // Unit 2 takes the place of unit 0, which is released by leg 3.
+        let tasks = step_plan(&schedule()).expect("all is brought").micro_batch;
+        let waits: Vec<_> = tasks.iter().map(|task| task.waits).collect();
+        // Unit 2 takes the place of unit 0, which is released by task 3.
         let expected = [
             None,
             None,
@@ -286,7 +286,7 @@ mod tests {
     fn computing_with_what_nothing_brought_is_refused() {
         let mut schedule = schedule();
         schedule.micro_batch.remove(4);
-        let error = course(&schedule).expect_err("unit 2 is not there");
+        let error = step_plan(&schedule).expect_err("unit 2 is not there");
         assert!(
             error.message.contains("Frozen bytes of unit 2"),
             "{}",
@@ -298,7 +298,7 @@ mod tests {
     fn gathers_on_both_lanes_are_refused() {
         let mut schedule = schedule();
         schedule.micro_batch[4].stream = 0;
-        let error = course(&schedule).expect_err("two orders");
+        let error = step_plan(&schedule).expect_err("two orders");
         assert!(error.message.contains("one order"), "{}", error.message);
     }
 }

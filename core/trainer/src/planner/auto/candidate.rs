@@ -9,9 +9,9 @@ use super::choice::Choice;
 use super::passes::Passes;
 use crate::Error;
 use crate::config::{ResolvedConfig, Section};
-use crate::ranks::World;
 use crate::registry::{Registry, Status};
 use crate::select::Chosen;
+use crate::world::World;
 
 /// Options whose values are searched, where a strategy declares them: they change no bit of the result.
 const SEARCHED: [&str; 4] = ["strategy", "offload", "gather", "offload_activations"];

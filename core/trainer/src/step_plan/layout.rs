@@ -7,7 +7,7 @@ use espalier_interface::schedule::{
 };
 use espalier_interface::{PluginError, Result};
 
-use super::{Course, Held, Lane, Leg, Region, RegionSizes};
+use super::{Lane, Region, RegionKind, RegionSizes, StepPlan, Task};
 use crate::arena::{Lifetime, aligned, pack};
 
 /// A region that is open.
@@ -15,21 +15,21 @@ struct Open {
     region: usize,
     /// Legs that have written or read it.
     users: BTreeSet<usize>,
-    /// The last leg that filled it.
+    /// The last task that filled it.
     filled: usize,
 }
 
 /// A region that was opened.
 struct Opened {
     unit: usize,
-    held: Held,
+    held: RegionKind,
     life: Lifetime,
     /// Whether it lasts from micro-batch to micro-batch.
     lasts: bool,
     users: BTreeSet<usize>,
 }
 
-/// A leg before regions have places.
+/// A task before regions have places.
 struct Draft {
     action: Action,
     regions: Vec<usize>,
@@ -44,8 +44,8 @@ pub(super) struct Layout<'a> {
     sizes: &'a [RegionSizes],
     /// Legs of a micro-batch; those of the update follow.
     split: usize,
-    legs: Vec<Draft>,
-    open: BTreeMap<(usize, Held), Open>,
+    tasks: Vec<Draft>,
+    open: BTreeMap<(usize, RegionKind), Open>,
     opened: Vec<Opened>,
 }
 
@@ -61,17 +61,17 @@ impl<'a> Layout<'a> {
             request,
             sizes,
             split: schedule.micro_batch.len(),
-            legs: Vec::new(),
+            tasks: Vec::new(),
             open: BTreeMap::new(),
             opened: Vec::new(),
         }
     }
 
-    /// The course.
+    /// The step plan.
     ///
     /// # Errors
-    /// As [`Course::of`].
-    pub fn laid_out(mut self) -> Result<Course> {
+    /// As [`StepPlan::of`].
+    pub fn laid_out(mut self) -> Result<StepPlan> {
         for action in &self.schedule.micro_batch {
             self.step_leg(action)?;
         }
@@ -97,22 +97,22 @@ impl<'a> Layout<'a> {
     }
 
     fn begin(&mut self, action: &Action) -> usize {
-        let offset = if self.legs.len() < self.split {
+        let offset = if self.tasks.len() < self.split {
             0
         } else {
             self.split
         };
-        self.legs.push(Draft {
+        self.tasks.push(Draft {
             action: action.clone(),
             regions: Vec::new(),
-            after: action.after.iter().map(|leg| leg + offset).collect(),
+            after: action.after.iter().map(|task| task + offset).collect(),
             begins: Vec::new(),
         });
-        self.legs.len() - 1
+        self.tasks.len() - 1
     }
 
-    /// Opens a region that the leg fills; one of no bytes is left out.
-    fn open(&mut self, leg: usize, unit: usize, held: Held) {
+    /// Opens a region that the task fills; one of no bytes is left out.
+    fn open(&mut self, task: usize, unit: usize, held: RegionKind) {
         let bytes = self.sizes[unit].of(held);
         if bytes == 0 {
             return;
@@ -122,50 +122,50 @@ impl<'a> Layout<'a> {
             held,
             life: Lifetime {
                 bytes,
-                first: leg,
-                last: leg,
+                first: task,
+                last: task,
             },
             lasts: false,
-            users: BTreeSet::from([leg]),
+            users: BTreeSet::from([task]),
         });
         let region = self.opened.len() - 1;
-        self.legs[leg].regions.push(region);
+        self.tasks[task].regions.push(region);
         let open = Open {
             region,
-            users: BTreeSet::from([leg]),
-            filled: leg,
+            users: BTreeSet::from([task]),
+            filled: task,
         };
         self.open.insert((unit, held), open);
     }
 
-    /// The leg works on a region that is open; `fills` says that later ones need what it makes.
-    fn work_on(&mut self, leg: usize, unit: usize, held: Held, fills: bool) -> Result<()> {
+    /// The task works on a region that is open; `fills` says that later ones need what it makes.
+    fn work_on(&mut self, task: usize, unit: usize, held: RegionKind, fills: bool) -> Result<()> {
         if self.sizes[unit].of(held) == 0 {
             return Ok(());
         }
         let Some(open) = self.open.get_mut(&(unit, held)) else {
-            let action = &self.legs[leg].action;
+            let action = &self.tasks[task].action;
             return Err(PluginError::invalid(format!(
-                "schedule: action {leg} ({:?} of unit {}) works on the {held:?} bytes of unit {unit}, which nothing has \
+                "schedule: action {task} ({:?} of unit {}) works on the {held:?} bytes of unit {unit}, which nothing has \
                  brought",
                 action.act, action.unit
             )));
         };
         if fills {
-            self.legs[leg].after.extend(&open.users);
-            open.filled = leg;
+            self.tasks[task].after.extend(&open.users);
+            open.filled = task;
         } else {
-            self.legs[leg].after.insert(open.filled);
+            self.tasks[task].after.insert(open.filled);
         }
-        open.users.insert(leg);
-        if !self.legs[leg].regions.contains(&open.region) {
-            self.legs[leg].regions.push(open.region);
+        open.users.insert(task);
+        if !self.tasks[task].regions.contains(&open.region) {
+            self.tasks[task].regions.push(open.region);
         }
         Ok(())
     }
 
-    /// The leg is the last to use a region.
-    fn close(&mut self, leg: usize, unit: usize, held: Held) {
+    /// The task is the last to use a region.
+    fn close(&mut self, task: usize, unit: usize, held: RegionKind) {
         let Some(open) = self.open.remove(&(unit, held)) else {
             return;
         };
@@ -173,20 +173,20 @@ impl<'a> Layout<'a> {
             .users
             .iter()
             .copied()
-            .filter(|&user| user != leg)
+            .filter(|&user| user != task)
             .collect();
-        self.legs[leg].after.extend(after);
+        self.tasks[task].after.extend(after);
         let opener = self.opened[open.region].life.first;
         let opened = &mut self.opened[open.region];
         opened.users.extend(&open.users);
-        opened.users.insert(leg);
-        opened.life.last = leg;
-        opened.lasts |= self.legs[opener].action.when != self.legs[leg].action.when;
+        opened.users.insert(task);
+        opened.life.last = task;
+        opened.lasts |= self.tasks[opener].action.when != self.tasks[task].action.when;
     }
 
     /// What is never closed lasts.
     fn close_all(&mut self) {
-        let Some(last) = self.legs.len().checked_sub(1) else {
+        let Some(last) = self.tasks.len().checked_sub(1) else {
             return;
         };
         let open = std::mem::take(&mut self.open);
@@ -201,62 +201,62 @@ impl<'a> Layout<'a> {
     fn step_leg(&mut self, action: &Action) -> Result<()> {
         let unit = action.unit;
         let place = self.place(unit);
-        let leg = self.begin(action);
+        let task = self.begin(action);
         match action.act {
             Act::Fetch => {
                 for part in &action.parts {
                     match part {
-                        Part::Frozen => self.open(leg, unit, Held::Frozen),
-                        Part::Trainable => self.open(leg, unit, Held::Trainable),
-                        Part::Saved => self.open(leg, unit, Held::Saved),
+                        Part::Frozen => self.open(task, unit, RegionKind::Frozen),
+                        Part::Trainable => self.open(task, unit, RegionKind::Trainable),
+                        Part::Saved => self.open(task, unit, RegionKind::Saved),
                         Part::Gradients | Part::Optimizer => {}
                     }
                 }
             }
             Act::Gather => {
                 for (part, held, from) in [
-                    (Part::Frozen, Held::Frozen, place.frozen),
-                    (Part::Trainable, Held::Trainable, place.trainable),
+                    (Part::Frozen, RegionKind::Frozen, place.frozen),
+                    (Part::Trainable, RegionKind::Trainable, place.trainable),
                 ] {
                     if !action.parts.contains(&part) {
                         continue;
                     }
                     match from {
-                        Place::ShardedOnHost => self.work_on(leg, unit, held, true)?,
-                        _ => self.open(leg, unit, held),
+                        Place::ShardedOnHost => self.work_on(task, unit, held, true)?,
+                        _ => self.open(task, unit, held),
                     }
                 }
             }
-            Act::Forward | Act::Backward => self.compute(leg, action)?,
+            Act::Forward | Act::Backward => self.compute(task, action)?,
             Act::Release => {
                 for part in &action.parts {
                     match part {
-                        Part::Frozen => self.close(leg, unit, Held::Frozen),
-                        Part::Trainable => self.close(leg, unit, Held::Trainable),
-                        Part::Saved => self.close(leg, unit, Held::Saved),
-                        Part::Gradients => self.close(leg, unit, Held::Reduced),
+                        Part::Frozen => self.close(task, unit, RegionKind::Frozen),
+                        Part::Trainable => self.close(task, unit, RegionKind::Trainable),
+                        Part::Saved => self.close(task, unit, RegionKind::Saved),
+                        Part::Gradients => self.close(task, unit, RegionKind::Reduced),
                         Part::Optimizer => {}
                     }
                 }
             }
-            Act::Reduce => self.reduce(leg, action)?,
+            Act::Reduce => self.reduce(task, action)?,
             Act::Norm => {
                 if place.optimizer == Place::ShardedOnHost {
-                    self.work_on(leg, unit, Held::Reduced, false)?;
+                    self.work_on(task, unit, RegionKind::Reduced, false)?;
                 } else if let Some(reduce) = self.reduced_by(unit) {
-                    self.legs[leg].after.insert(reduce);
+                    self.tasks[task].after.insert(reduce);
                 }
             }
             Act::Offload => {
                 for part in &action.parts {
                     match part {
                         Part::Gradients => {
-                            self.work_on(leg, unit, Held::Reduced, false)?;
-                            self.close(leg, unit, Held::Reduced);
+                            self.work_on(task, unit, RegionKind::Reduced, false)?;
+                            self.close(task, unit, RegionKind::Reduced);
                         }
                         Part::Saved => {
-                            self.work_on(leg, unit, Held::Saved, false)?;
-                            self.close(leg, unit, Held::Saved);
+                            self.work_on(task, unit, RegionKind::Saved, false)?;
+                            self.close(task, unit, RegionKind::Saved);
                         }
                         _ => {}
                     }
@@ -267,30 +267,30 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
-    fn compute(&mut self, leg: usize, action: &Action) -> Result<()> {
+    fn compute(&mut self, task: usize, action: &Action) -> Result<()> {
         let forward = action.act == Act::Forward;
         let of_unit = &self.request.units[action.unit];
         let reads = match forward {
             true => of_unit.forward_reads.clone(),
             false => of_unit.backward_reads.clone(),
         };
-        self.saved(leg, action)?;
+        self.saved(task, action)?;
         let has_gradients = !forward || action.unit + 1 == self.request.units.len();
         for unit in reads {
             let place = self.place(unit);
             if place.frozen != Place::Replicated {
-                self.work_on(leg, unit, Held::Frozen, false)?;
+                self.work_on(task, unit, RegionKind::Frozen, false)?;
             }
             if place.trainable != Place::Replicated {
-                self.work_on(leg, unit, Held::Trainable, false)?;
+                self.work_on(task, unit, RegionKind::Trainable, false)?;
             }
             if has_gradients && self.trains(unit) && self.is_cut(unit) {
-                match self.open.contains_key(&(unit, Held::Gradients)) {
-                    true => self.work_on(leg, unit, Held::Gradients, true)?,
+                match self.open.contains_key(&(unit, RegionKind::Gradients)) {
+                    true => self.work_on(task, unit, RegionKind::Gradients, true)?,
                     false => {
-                        self.open(leg, unit, Held::Gradients);
+                        self.open(task, unit, RegionKind::Gradients);
                         let when = self.gradients_begin();
-                        self.legs[leg].begins.push((unit, when));
+                        self.tasks[task].begins.push((unit, when));
                     }
                 }
             }
@@ -299,7 +299,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Blocks of saved activations that leave the device: a unit's input, which the unit before it makes, and what it saves.
-    fn saved(&mut self, leg: usize, action: &Action) -> Result<()> {
+    fn saved(&mut self, task: usize, action: &Action) -> Result<()> {
         let forward = action.act == Act::Forward;
         let mut blocks = vec![action.unit];
         if forward && action.unit + 1 < self.sizes.len() {
@@ -309,9 +309,9 @@ impl<'a> Layout<'a> {
             if self.sizes[unit].saved == 0 {
                 continue;
             }
-            match forward && !self.open.contains_key(&(unit, Held::Saved)) {
-                true => self.open(leg, unit, Held::Saved),
-                false => self.work_on(leg, unit, Held::Saved, true)?,
+            match forward && !self.open.contains_key(&(unit, RegionKind::Saved)) {
+                true => self.open(task, unit, RegionKind::Saved),
+                false => self.work_on(task, unit, RegionKind::Saved, true)?,
             }
         }
         Ok(())
@@ -325,7 +325,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    fn reduce(&mut self, leg: usize, action: &Action) -> Result<()> {
+    fn reduce(&mut self, task: usize, action: &Action) -> Result<()> {
         let unit = action.unit;
         if !self.trains(unit) {
             return Ok(());
@@ -337,29 +337,29 @@ impl<'a> Layout<'a> {
                 action.when
             )));
         }
-        self.open(leg, unit, Held::Wire);
-        self.close(leg, unit, Held::Wire);
+        self.open(task, unit, RegionKind::Wire);
+        self.close(task, unit, RegionKind::Wire);
         if !self.is_cut(unit) {
-            let backward: Vec<usize> = (0..leg)
+            let backward: Vec<usize> = (0..task)
                 .filter(|&at| self.makes_gradients(at, unit))
                 .collect();
-            self.legs[leg].after.extend(backward);
+            self.tasks[task].after.extend(backward);
             return Ok(());
         }
-        self.work_on(leg, unit, Held::Gradients, false)?;
+        self.work_on(task, unit, RegionKind::Gradients, false)?;
         let begins = self.gradients_begin();
-        let region = self.open[&(unit, Held::Gradients)].region;
-        self.close(leg, unit, Held::Gradients);
+        let region = self.open[&(unit, RegionKind::Gradients)].region;
+        self.close(task, unit, RegionKind::Gradients);
         self.opened[region].lasts = begins == When::First;
         if self.place(unit).optimizer == Place::ShardedOnHost {
-            self.open(leg, unit, Held::Reduced);
+            self.open(task, unit, RegionKind::Reduced);
         }
         Ok(())
     }
 
-    /// Whether leg `at` adds to gradients of `unit`.
+    /// Whether task `at` adds to gradients of `unit`.
     fn makes_gradients(&self, at: usize, unit: usize) -> bool {
-        let action = &self.legs[at].action;
+        let action = &self.tasks[at].action;
         let of_unit = &self.request.units[action.unit];
         match action.act {
             Act::Backward => of_unit.backward_reads.contains(&unit),
@@ -370,47 +370,47 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The leg that reduced a unit's gradients.
+    /// The task that reduced a unit's gradients.
     fn reduced_by(&self, unit: usize) -> Option<usize> {
-        self.legs
+        self.tasks
             .iter()
-            .rposition(|leg| leg.action.act == Act::Reduce && leg.action.unit == unit)
+            .rposition(|task| task.action.act == Act::Reduce && task.action.unit == unit)
     }
 
     fn update_leg(&mut self, action: &Action) -> Result<()> {
         let unit = action.unit;
         let place = self.place(unit);
-        let leg = self.begin(action);
+        let task = self.begin(action);
         let held = |part: &Part| match part {
-            Part::Trainable => Some(Held::Values),
-            Part::Gradients => Some(Held::Reduced),
-            Part::Optimizer => Some(Held::Moments),
+            Part::Trainable => Some(RegionKind::Values),
+            Part::Gradients => Some(RegionKind::Reduced),
+            Part::Optimizer => Some(RegionKind::Moments),
             Part::Frozen | Part::Saved => None,
         };
         match action.act {
             Act::Fetch => {
                 for held in action.parts.iter().filter_map(held) {
-                    self.open(leg, unit, held);
+                    self.open(task, unit, held);
                 }
             }
             Act::Optimize => {
                 if place.trainable == Place::ShardedOnHost {
-                    self.work_on(leg, unit, Held::Values, true)?;
+                    self.work_on(task, unit, RegionKind::Values, true)?;
                 }
                 if place.optimizer == Place::ShardedOnHost {
-                    self.work_on(leg, unit, Held::Reduced, false)?;
-                    self.work_on(leg, unit, Held::Moments, true)?;
+                    self.work_on(task, unit, RegionKind::Reduced, false)?;
+                    self.work_on(task, unit, RegionKind::Moments, true)?;
                 }
             }
             Act::Offload => {
                 for held in action.parts.iter().filter_map(held) {
-                    self.work_on(leg, unit, held, false)?;
-                    self.close(leg, unit, held);
+                    self.work_on(task, unit, held, false)?;
+                    self.close(task, unit, held);
                 }
             }
             Act::Release => {
                 for held in action.parts.iter().filter_map(held) {
-                    self.close(leg, unit, held);
+                    self.close(task, unit, held);
                 }
             }
             _ => {}
@@ -420,7 +420,7 @@ impl<'a> Layout<'a> {
 
     /// Calls of collectives are made in one order by all ranks: by one lane.
     fn one_lane_for_collectives(&self) -> Result<()> {
-        let calls = self.legs.iter().map(|leg| &leg.action);
+        let calls = self.tasks.iter().map(|task| &task.action);
         let lanes: BTreeSet<Lane> = calls
             .filter(|action| matches!(action.act, Act::Gather | Act::Reduce))
             .map(lane_of)
@@ -434,8 +434,8 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Gives regions their places and legs what they wait for.
-    fn finish(mut self) -> Course {
+    /// Gives regions their places and tasks what they wait for.
+    fn finish(mut self) -> StepPlan {
         let split = self.split;
         let lives: Vec<Lifetime> = self
             .opened
@@ -448,7 +448,7 @@ impl<'a> Layout<'a> {
                 },
                 true => Lifetime {
                     first: split,
-                    last: self.legs.len() - 1,
+                    last: self.tasks.len() - 1,
                     ..opened.life
                 },
                 false => opened.life,
@@ -460,19 +460,23 @@ impl<'a> Layout<'a> {
             for (other, earlier) in self.opened.iter().enumerate() {
                 let apart = end(at) <= offsets[other] || end(other) <= offsets[at];
                 if other != at && !apart && lives[other].last < lives[at].first {
-                    self.legs[opened.life.first].after.extend(&earlier.users);
+                    self.tasks[opened.life.first].after.extend(&earlier.users);
                 }
             }
         }
-        let lanes: Vec<Lane> = self.legs.iter().map(|leg| lane_of(&leg.action)).collect();
+        let lanes: Vec<Lane> = self
+            .tasks
+            .iter()
+            .map(|task| lane_of(&task.action))
+            .collect();
         let opened = &self.opened;
-        let mut legs = self.legs.into_iter().enumerate().map(|(index, draft)| {
+        let mut tasks = self.tasks.into_iter().enumerate().map(|(index, draft)| {
             let begin = if index < split { 0 } else { split };
             let others = draft.after.iter().copied();
             let others =
-                others.filter(|&leg| leg >= begin && leg < index && lanes[leg] != lanes[index]);
-            Leg {
-                waits: others.max().map(|leg| leg - begin),
+                others.filter(|&task| task >= begin && task < index && lanes[task] != lanes[index]);
+            Task {
+                waits: others.max().map(|task| task - begin),
                 lane: lanes[index],
                 regions: draft
                     .regions
@@ -488,9 +492,9 @@ impl<'a> Layout<'a> {
                 action: draft.action,
             }
         });
-        let micro_batch: Vec<Leg> = legs.by_ref().take(split).collect();
-        let update = legs.collect();
-        Course {
+        let micro_batch: Vec<Task> = tasks.by_ref().take(split).collect();
+        let update = tasks.collect();
+        StepPlan {
             micro_batch,
             update,
             region_bytes,

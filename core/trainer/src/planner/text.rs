@@ -3,11 +3,11 @@
 use std::fmt;
 
 use super::PlanReport;
-use super::speeds::Source;
 use crate::bytes::Bytes;
 use crate::measure;
+use crate::number::duration;
+use crate::plan::Source;
 use crate::registry::Place;
-use crate::report::number::duration;
 
 /// Columns of the longest bar beside a category.
 const BAR_COLUMNS: u64 = 24;

@@ -3,15 +3,15 @@
 use espalier_interface::DType;
 use espalier_interface::schedule::{Act, Part, Place, Placement, Schedule};
 
-use super::course::RegionSizes;
-use super::storage::{UnitRuns, part_length};
 use crate::params::{Dtypes, Param};
 use crate::program::SavedBlock;
-use crate::ranks::World;
+use crate::step_plan::RegionSizes;
+use crate::unit_runs::{UnitRuns, part_length};
+use crate::world::World;
 
 /// What a schedule says of the runs of every unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cutting {
+pub struct ShardLayout {
     /// Where the bytes of each unit lie between steps.
     pub placements: Vec<Placement>,
     /// The runs of each unit.
@@ -33,8 +33,8 @@ pub struct Saved {
     pub stays_at: Option<u64>,
 }
 
-impl Cutting {
-    /// The cutting of `params` and of what `blocks` save under a schedule that is valid for `world`.
+impl ShardLayout {
+    /// The layout of `params` and of what `blocks` save under a schedule that is valid for `world`.
     pub fn new(schedule: &Schedule, params: &[Param], blocks: &[SavedBlock], world: World) -> Self {
         let leaves = |unit: usize| {
             let mut actions = schedule.micro_batch.iter();
@@ -57,7 +57,7 @@ impl Cutting {
             0 => world.ranks,
             ranks => ranks,
         };
-        Cutting {
+        ShardLayout {
             placements: schedule.placements.clone(),
             runs: UnitRuns::of_all(params, schedule.placements.len()),
             parts: u64::from(parts),

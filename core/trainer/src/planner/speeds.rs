@@ -1,0 +1,39 @@
+//! A plan's device -> how fast it computes and copies.
+
+use crate::error::Result;
+use crate::executor::PreparedRun;
+use crate::measure;
+use crate::plan::{GivenSpeeds, Source, Speeds};
+
+/// The speeds of the device that is here, as a rank has them where all ranks of the machine work at once. The rate of
+/// products, `gemm_rate`, and that of other kernels were timed on the threads of one rank, which are its own where
+/// the machine has a core for each rank; what comes from host memory is one bus for all. The network cannot be
+/// measured by one machine.
+///
+/// # Errors
+/// What the backend reports.
+pub(super) fn measured(run: &PreparedRun, given: GivenSpeeds, gemm_rate: f64) -> Result<Speeds> {
+    let (plan, device) = (&run.plan, run.device.as_ref());
+    let ranks = f64::from(plan.demand.world.ranks_per_machine());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (waiting, sharing) = match plan.device_info.shares_host_memory {
+        true => ((ranks / cores as f64).max(1.0), ranks),
+        false => (1.0, 1.0),
+    };
+    let flops = given
+        .compute_tflops
+        .map_or(gemm_rate / waiting, |t| t * 1e12);
+    let link = match given.link_gbs {
+        Some(gbs) => gbs * 1e9,
+        None => measure::upload_rate(device)? / sharing,
+    };
+    Ok(Speeds {
+        source: Source::Measured,
+        flops,
+        memory: Some(measure::memory_rate(device, plan.dtypes.compute)? / waiting),
+        ..Speeds::assumed(GivenSpeeds {
+            link_gbs: Some(link / 1e9),
+            ..given
+        })
+    })
+}
