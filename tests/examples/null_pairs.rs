@@ -16,7 +16,7 @@ use espalier_trainer::config::{Sources, resolve};
 use espalier_trainer::memory::Meter;
 use espalier_trainer::observer::Unobserved;
 use espalier_trainer::plan::Purpose;
-use espalier_trainer::session::{Commons, Session};
+use espalier_trainer::session::{ProcessContext, Session};
 use espalier_trainer::stop::StopFlag;
 use espalier_trainer::{Error, step, train};
 use safetensors::Dtype;
@@ -84,14 +84,15 @@ fn train_all(quantizer: &str, runs: usize) -> Vec<HeldOut> {
     let next = AtomicU64::new(0);
     let work = || {
         let config = resolve(&sources(quantizer, 0)).expect("a config");
-        let commons = Commons::start(config.config(), &StopFlag::new()).expect("threads");
+        let process_context =
+            ProcessContext::start(config.config(), &StopFlag::new()).expect("threads");
         let mut done = Vec::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= runs as u64 {
                 return done;
             }
-            let run = train_one(quantizer, FIRST_SEED + index, &commons);
+            let run = train_one(quantizer, FIRST_SEED + index, &process_context);
             done.push((index, run.unwrap_or_else(|error| panic!("{error}"))));
             if index % 50 == 49 {
                 eprintln!("{} of {runs} runs of {quantizer}", index + 1);
@@ -147,13 +148,17 @@ fn sources(quantizer: &str, seed: u64) -> Sources {
     keys.into_iter().fold(Sources::default(), set)
 }
 
-fn train_one(quantizer: &str, seed: u64, commons: &Commons) -> Result<HeldOut, Error> {
+fn train_one(
+    quantizer: &str,
+    seed: u64,
+    process_context: &ProcessContext,
+) -> Result<HeldOut, Error> {
     let resolved = resolve(&sources(quantizer, seed))?;
     let (observer, meter) = (Unobserved, Meter::whole_process());
     let session = Session::open_among(
         &resolved,
         Purpose::Train,
-        (commons, &meter),
+        (process_context, &meter),
         &observer,
         &StopFlag::new(),
     )?;

@@ -13,7 +13,7 @@ use espalier_trainer::memory::Meter;
 use espalier_trainer::observer::Unobserved;
 use espalier_trainer::plan::Purpose;
 use espalier_trainer::ranks::Counts;
-use espalier_trainer::session::{Commons, Session};
+use espalier_trainer::session::{ProcessContext, Session};
 use espalier_trainer::step::{self, StepOutcome};
 use espalier_trainer::stop::StopFlag;
 use espalier_trainer::team::Team;
@@ -50,12 +50,13 @@ impl TeamRig {
     /// # Errors
     /// What planning or loading reports.
     pub fn try_new(directory: &Path, keys: &[(&str, &str)]) -> Result<Self, Error> {
-        static COMMONS: OnceLock<Commons> = OnceLock::new();
+        static PROCESS_CONTEXT: OnceLock<ProcessContext> = OnceLock::new();
         let resolved = resolve(&sources(directory, keys))?;
         let (stop, meter) = (StopFlag::new(), Meter::whole_process());
-        let commons = COMMONS
-            .get_or_init(|| Commons::start(resolved.config(), &stop).expect("a few threads"));
-        let around = (commons, &meter);
+        let process_context = PROCESS_CONTEXT.get_or_init(|| {
+            ProcessContext::start(resolved.config(), &stop).expect("a few threads")
+        });
+        let around = (process_context, &meter);
         let session = Session::open_among(&resolved, Purpose::Train, around, &Unobserved, &stop)?;
         let config = resolved.config().clone();
         let Session {

@@ -9,13 +9,13 @@ use espalier_interface::Services;
 use espalier_tests::rows::{file, golden_rows};
 use espalier_tests::{Golden, golden_path, largest, largest_difference};
 use espalier_trainer::compare::base::{self, Against, Subject};
+use espalier_trainer::compare::dense_baseline::DenseBaseline;
 use espalier_trainer::compare::documents::HeldOutLog;
 use espalier_trainer::compare::record::{Base, DocumentLoss, HeldOut, WeightError, held_out_file};
-use espalier_trainer::compare::yardstick::Yardstick;
 use espalier_trainer::observer::{Event, Observer};
 use espalier_trainer::step;
 
-use measuring::{arm, assert_divergence, divergence, log_softmax, rows, top, yardstick};
+use measuring::{arm, assert_divergence, dense_baseline, divergence, log_softmax, rows, top};
 
 #[test]
 fn each_documents_loss_is_its_own_and_they_add_up_to_the_runs() {
@@ -233,18 +233,18 @@ fn the_divergence_is_that_of_all_trained_tokens() {
     let (_kept, data) = rows();
     for compute in ["\"f32\"", "\"bf16\""] {
         let dense = arm(&data, &[("model.compute", compute)]);
-        let (_place, yardstick, base) = yardstick(&dense, 1 << 30);
+        let (_place, dense_baseline, base) = dense_baseline(&dense, 1 << 30);
         assert!(base.divergence.is_none());
         assert!(base.weights.is_empty() && base.packed_bytes == 0 && base.encoded == 0);
         let same = dense
-            .base(Against::Dense(&yardstick))
+            .base(Against::Dense(&dense_baseline))
             .divergence
             .expect("tokens");
         assert_eq!((same.mean, same.largest, same.same_top), (0.0, 0.0, 1.0));
 
         let packed = arm(&data, &[("plugins", "\"nf4\""), ("model.compute", compute)]);
         let found = packed
-            .base(Against::Dense(&yardstick))
+            .base(Against::Dense(&dense_baseline))
             .divergence
             .expect("tokens");
         let (expected, predicted) = (dense.predictions(), packed.predictions());
@@ -266,8 +266,8 @@ fn the_divergence_of_each_document_is_its_own() {
         arm(&data, &alone).predictions(),
         arm(&data, &[&alone[..], &nf4].concat()).predictions(),
     );
-    let (_place, yardstick, dense) = yardstick(&arm(&data, &[]), 1 << 30);
-    let base = arm(&data, &nf4).base(Against::Dense(&yardstick));
+    let (_place, dense_baseline, dense) = dense_baseline(&arm(&data, &[]), 1 << 30);
+    let base = arm(&data, &nf4).base(Against::Dense(&dense_baseline));
     let found = base.divergence.expect("tokens");
     let held_out = dense.held_out.expect("documents").documents;
     assert_eq!((base.vocab, found.documents.len()), (512, 9));
@@ -304,13 +304,13 @@ fn golden_predictions(file: &str) -> Vec<Vec<f64>> {
 fn divergence_and_error_of_nf4_and_hqq_are_those_of_the_peers() {
     let (_kept, data) = golden_rows();
     let keys = [("data.max_seq_len", "48"), ("data.batch_size", "2")];
-    let (_place, yardstick, _) = yardstick(&arm(&data, &keys), 1 << 30);
+    let (_place, dense_baseline, _) = dense_baseline(&arm(&data, &keys), 1 << 30);
     let dense = golden_predictions("forward_tiny-trained");
     // Errors of all weights together: bitsandbytes' and hqq's own decoded weights, in torch, in f64.
     for (quantizer, error) in [("nf4", 0.008_442_278_98), ("hqq", 0.007_347_819_77)] {
         let plugins = format!("{quantizer:?}");
         let packed = arm(&data, &[&keys[..], &[("plugins", &plugins)]].concat());
-        let base = packed.base(Against::Dense(&yardstick));
+        let base = packed.base(Against::Dense(&dense_baseline));
         let predicted = golden_predictions(&format!("base_forward_{quantizer}"));
         let each = dense.iter().zip(&predicted);
         let sum: f64 = each.map(|(p, q)| divergence(p, q)).sum();
@@ -331,9 +331,9 @@ fn few_tokens_are_spread_over_all_documents() {
     let dense = arm(&data, &[]);
     let packed = arm(&data, &[("plugins", "\"nf4\"")]);
     // Room for 20 tokens, and some bytes.
-    let (_place, yardstick, _) = yardstick(&dense, 20 * 512 * 4 + 100);
+    let (_place, dense_baseline, _) = dense_baseline(&dense, 20 * 512 * 4 + 100);
     let found = packed
-        .base(Against::Dense(&yardstick))
+        .base(Against::Dense(&dense_baseline))
         .divergence
         .expect("tokens");
     let (expected, predicted) = (dense.predictions(), packed.predictions());
@@ -356,10 +356,10 @@ fn no_number_depends_on_the_number_of_threads() {
     let of = |threads: &str| {
         let keys = [("run.threads", threads), ("model.compute", "\"bf16\"")];
         let dense = arm(&data, &keys);
-        let (_place, yardstick, base) = yardstick(&dense, 1 << 20);
+        let (_place, dense_baseline, base) = dense_baseline(&dense, 1 << 20);
         let packed = arm(&data, &[&keys[..], &[("plugins", "\"nf4\"")]].concat());
         assert_eq!(packed.services.threads().to_string(), threads);
-        let packed = packed.base(Against::Dense(&yardstick));
+        let packed = packed.base(Against::Dense(&dense_baseline));
         [base, packed].map(|base| Base {
             encode_secs: 0.0,
             ..base
@@ -386,12 +386,12 @@ fn a_trained_adapter_is_left_out_and_comes_back() {
     ];
     let (with, without) = (arm(&data, &with), arm(&data, &[("plugins", "\"nf4\"")]));
     let dense = arm(&data, &[]);
-    let (_place, yardstick, _) = yardstick(&dense, 1 << 30);
+    let (_place, dense_baseline, _) = dense_baseline(&dense, 1 << 30);
     let before = with.predictions();
     let bare = without.predictions();
     assert_ne!(before, bare, "the adapter changes nothing");
-    let found = with.base(Against::Dense(&yardstick));
-    let expected = without.base(Against::Dense(&yardstick));
+    let found = with.base(Against::Dense(&dense_baseline));
+    let expected = without.base(Against::Dense(&dense_baseline));
     assert_eq!(found.divergence, expected.divergence);
     assert_eq!(found.held_out, expected.held_out);
     assert_eq!(
@@ -402,36 +402,40 @@ fn a_trained_adapter_is_left_out_and_comes_back() {
 }
 
 #[test]
-fn a_base_is_on_record_and_a_yardstick_is_measured_again_where_it_is_needed() {
+fn a_base_is_on_record_and_a_dense_baseline_is_measured_again_where_it_is_needed() {
     let (_kept, data) = rows();
     let out = tempfile::tempdir().expect("a comparison");
     let out = out.path();
     let dense = arm(&data, &[]);
     let packed = arm(&data, &[("plugins", "\"nf4\"")]);
-    let (_place, measured, base) = yardstick(&dense, 1 << 30);
+    let (_place, measured, base) = dense_baseline(&dense, 1 << 30);
     fs::create_dir_all(out.join("arms/dense")).expect("an arm");
     fs::create_dir_all(out.join("arms/nf4")).expect("an arm");
     assert!(base::read(out, "dense").is_none());
     base::write(out, "dense", &base).expect("written");
     assert_eq!(base::read(out, "dense"), Some(base));
     let arms = || ["nf4"].into_iter();
-    assert!(!base::needs_yardstick(&measured, out, arms()));
+    assert!(!base::needs_dense_baseline(&measured, out, arms()));
 
     // Another process begins without it.
-    let mut anew = Yardstick::new(out);
-    assert!(base::needs_yardstick(&anew, out, arms()));
+    let mut anew = DenseBaseline::new(out);
+    assert!(base::needs_dense_baseline(&anew, out, arms()));
     let refused = packed
         .try_base(Against::Dense(&anew))
         .expect_err("not measured");
     assert_eq!(refused.exit_code(), 2);
-    base::measure_yardstick(&dense.subject(), &mut anew).expect("measured");
+    base::measure_dense_baseline(&dense.subject(), &mut anew).expect("measured");
     let again = packed.base(Against::Dense(&anew));
     assert_eq!(
         again.divergence,
         packed.base(Against::Dense(&measured)).divergence
     );
     base::write(out, "nf4", &again).expect("written");
-    assert!(!base::needs_yardstick(&Yardstick::new(out), out, arms()));
+    assert!(!base::needs_dense_baseline(
+        &DenseBaseline::new(out),
+        out,
+        arms()
+    ));
 
     let (_kept, others) = golden_rows();
     let other = arm(&others, &[("data.max_seq_len", "48")]);
@@ -444,5 +448,5 @@ fn a_base_is_on_record_and_a_yardstick_is_measured_again_where_it_is_needed() {
     );
 
     let left = fs::read_dir(out).expect("a folder").count();
-    assert_eq!(left, 1, "the yardstick's file has no name");
+    assert_eq!(left, 1, "the dense baseline's file has no name");
 }

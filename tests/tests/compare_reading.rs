@@ -122,7 +122,7 @@ fn outcome(index: u64) -> Findings {
     }
     Findings {
         comparison: Comparison {
-            yardstick: (has_dense && arms > 0).then(|| "arm0".to_owned()),
+            dense_baseline: (has_dense && arms > 0).then(|| "arm0".to_owned()),
             seeds: (0..seeds as u64).collect(),
             eval_only,
             arms: found.iter().map(|arm| arm.arm.clone()).collect(),

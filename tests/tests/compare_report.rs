@@ -189,7 +189,7 @@ fn bases_are_ranked_by_their_divergence_over_documents_and_by_nothing_else() {
     );
     // Without a dense arm there is nothing to rank by.
     let no_dense = report(&scene, |out| {
-        edit_comparison(out, |found| found.yardstick = None)
+        edit_comparison(out, |found| found.dense_baseline = None)
     });
     assert!(
         text(&no_dense).starts_with("No winner without a dense arm."),

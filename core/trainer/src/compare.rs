@@ -6,6 +6,7 @@
 mod arms;
 pub mod base;
 mod command;
+pub mod dense_baseline;
 mod divergence;
 pub mod documents;
 pub(crate) mod measuring;
@@ -16,7 +17,6 @@ mod runs;
 pub mod statistics;
 mod watch;
 pub mod weights;
-pub mod yardstick;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -34,7 +34,7 @@ use crate::files::{self, COMPARISON, Continue, FileKind, RunDirectory, RunState}
 use crate::observer::Observer;
 use crate::plan::Purpose;
 use crate::registry::{Registry, SearchPath};
-use crate::session::Commons;
+use crate::session::ProcessContext;
 use crate::stop::StopFlag;
 use crate::world::World;
 use crate::{Error, memory};
@@ -42,10 +42,10 @@ use crate::{Error, memory};
 pub use arms::DENSE;
 pub use watch::{RunLabel, Watch};
 
+use dense_baseline::DenseBaseline;
 use plans::Planned;
 use record::{Arm, Comparison};
 use runs::Runs;
-use yardstick::Yardstick;
 
 /// Compares the arms that the config names, in its output directory.
 ///
@@ -82,18 +82,21 @@ pub fn run(
     if resumed {
         refuse_another(out, &record)?;
     }
-    let has_yardstick = record.yardstick.is_some();
+    let has_dense_baseline = record.dense_baseline.is_some();
     let runs = Runs {
         out,
         planned: &ready.planned,
-        commons: &ready.commons,
+        process_context: &ready.process_context,
         held_out: &ready.held_out,
         watch,
         stop,
         bare_bytes: memory::resident_bytes(),
         from: resumed.then_some(ResumeFrom::Newest),
-        yardstick: has_yardstick
-            .then(|| RefCell::new(Yardstick::new(&resolved.config().data.cache_directory()))),
+        dense_baseline: has_dense_baseline.then(|| {
+            RefCell::new(DenseBaseline::new(
+                &resolved.config().data.cache_directory(),
+            ))
+        }),
         done: Cell::new(0),
         begun: RefCell::default(),
         record: RefCell::new(record),
@@ -234,8 +237,8 @@ impl fmt::Display for Preview {
 /// A comparison whose arms are planned.
 struct Ready {
     planned: Vec<Planned>,
-    commons: Commons,
-    held_out: Commons,
+    process_context: ProcessContext,
+    held_out: ProcessContext,
     turns: Turns,
     seeds: Vec<u64>,
     eval_only: bool,
@@ -259,24 +262,24 @@ impl Ready {
         }
         let registry = Registry::discover(&SearchPath::of(resolved));
         let arms = arms::arms(resolved, &registry)?;
-        let mut commons = Commons::start(resolved.config(), stop)?;
+        let mut process_context = ProcessContext::start(resolved.config(), stop)?;
         let base = &arms[0].resolved;
-        let rows = plans::read_rows(base, &registry, &commons, observer, stop)?;
-        let held_out = Commons {
+        let rows = plans::read_rows(base, &registry, &process_context, observer, stop)?;
+        let held_out = ProcessContext {
             rows: rows.held_out(),
-            ..commons.clone()
+            ..process_context.clone()
         };
-        commons.rows = Some(rows);
+        process_context.rows = Some(rows);
         let (purpose, shared) = match compare.eval_only {
             true => (Purpose::Evaluate, &held_out),
-            false => (Purpose::Train, &commons),
+            false => (Purpose::Train, &process_context),
         };
         let asked = (purpose, existing);
         let planned = plans::plan_all(arms, (&registry, shared), asked, observer, stop)?;
         Ok(Ready {
             turns: plans::turns(compare.schedule, &planned, observer)?,
             planned,
-            commons,
+            process_context,
             held_out,
             seeds: (run.seed..).take(compare.seeds as usize).collect(),
             eval_only: compare.eval_only,
@@ -312,7 +315,7 @@ impl Ready {
             espalier: env!("CARGO_PKG_VERSION").to_owned(),
             config_version: CONFIG_VERSION,
             arms: self.planned.iter().map(arm).collect::<Result<_, Error>>()?,
-            yardstick: first.map(|planned| planned.arm.name.clone()),
+            dense_baseline: first.map(|planned| planned.arm.name.clone()),
             seeds: self.seeds.clone(),
             schedule: self.turns.name().to_owned(),
             eval_only: self.eval_only,

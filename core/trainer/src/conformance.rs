@@ -22,7 +22,7 @@ use crate::registry::{Registry, RegistryError};
 use crate::select::Chosen;
 use crate::threads::HostServices;
 use linear::Bench;
-use training::{Ground, Start};
+use training::{OpenedModel, Start};
 
 pub use espalier_conformance::{Check, Outcome};
 pub use target::Target;
@@ -110,28 +110,40 @@ impl Subject<'_> {
         let bench = sound.clone().and_then(|()| self.bench(options));
         linear::check(&bench, suite);
         let plugins = plugins(&[self.name, "lora"]);
-        let ground = sound.and_then(|()| self.ground(&["lora"]));
-        training::check(&ground, Start::Adapter, &[plugins], FALL, suite);
+        let opened_model = sound.and_then(|()| self.opened_model(&["lora"]));
+        training::check(&opened_model, Start::Adapter, &[plugins], FALL, suite);
     }
 
     fn adapter(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) {
         let adapter = subject::adapter(self.registry, self.name).given(options.clone());
         espalier_conformance::adapter(&adapter, suite);
         let plugins = plugins(&[self.name]);
-        let ground = self.ground(&[]);
-        training::check(&ground, Start::Adapter, &[plugins], ADAPTER_FALL, suite);
+        let opened_model = self.opened_model(&[]);
+        training::check(
+            &opened_model,
+            Start::Adapter,
+            &[plugins],
+            ADAPTER_FALL,
+            suite,
+        );
     }
 
     fn family(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) {
         let family = subject::family(self.registry, self.name).given(options.clone());
         espalier_conformance::family(&family, self.config, suite);
         let sample = espalier_conformance::sample(&family, self.config);
-        let (ground, config) = match sample {
-            Ok(config) => (self.ground(&[]), config),
+        let (opened_model, config) = match sample {
+            Ok(config) => (self.opened_model(&[]), config),
             Err(fault) => (Err(fault), Json::Null),
         };
         let plugins = plugins(&[self.name]);
-        training::check(&ground, Start::Family(&config), &[plugins], FALL, suite);
+        training::check(
+            &opened_model,
+            Start::Family(&config),
+            &[plugins],
+            FALL,
+            suite,
+        );
     }
 
     /// Under a launcher of processes this is one of them, and all run the same checks.
@@ -149,14 +161,14 @@ impl Subject<'_> {
         let sharding = subject::sharding(self.registry, self.name).given(options.clone());
         espalier_conformance::sharding(&sharding, suite);
         let keys = [plugins(&[self.name, "lora"])];
-        let ground = self.ground(&["lora"]);
-        let trained = training::check(&ground, Start::Adapter, &keys, FALL, suite);
+        let opened_model = self.opened_model(&["lora"]);
+        let trained = training::check(&opened_model, Start::Adapter, &keys, FALL, suite);
         suite.check(
             "train.single",
             "one rank trains as under the strategy `single`, bit for bit",
             || {
                 let keys = [plugins(&["single", "lora"])];
-                let expected = self.other(&ground, &trained, &["single"], &keys)?;
+                let expected = self.other(&opened_model, &trained, &["single"], &keys)?;
                 training::same(&trained.unwrap_or_default(), &expected)
             },
         );
@@ -167,8 +179,8 @@ impl Subject<'_> {
         espalier_conformance::backend(&backend, suite);
         let backend = format!("run.backend={:?}", self.name);
         let keys = [plugins(&["lora"]), backend];
-        let ground = self.ground(&["lora"]);
-        let trained = training::check(&ground, Start::Adapter, &keys, FALL, suite);
+        let opened_model = self.opened_model(&["lora"]);
+        let trained = training::check(&opened_model, Start::Adapter, &keys, FALL, suite);
         suite.check(
             "train.reference",
             "ten steps in f32 have the losses of the `cpu` backend's f64, to a thousandth",
@@ -176,7 +188,7 @@ impl Subject<'_> {
                 let keys = ["model.compute=\"f64\"", "run.backend=\"cpu\""];
                 let mut keys: Vec<String> = keys.map(str::to_owned).to_vec();
                 keys.push(plugins(&["lora"]));
-                let expected = self.other(&ground, &trained, &["cpu"], &keys)?;
+                let expected = self.other(&opened_model, &trained, &["cpu"], &keys)?;
                 training::close(&trained.unwrap_or_default(), &expected, BACKENDS_APART)
             },
         );
@@ -185,21 +197,21 @@ impl Subject<'_> {
     /// The run to compare with, which needs other components.
     fn other(
         &self,
-        ground: &Verdict<Ground>,
+        opened_model: &Verdict<OpenedModel>,
         trained: &Option<Vec<StepMetrics>>,
         needed: &[&str],
         keys: &[String],
     ) -> Verdict<Vec<StepMetrics>> {
         self.found(needed)?;
         trained.as_ref().ok_or_else(first_failed)?;
-        let ground = ground.as_ref().map_err(Clone::clone)?;
-        ground.train(Start::Adapter, keys)
+        let opened_model = opened_model.as_ref().map_err(Clone::clone)?;
+        opened_model.train(Start::Adapter, keys)
     }
 
     /// Where runs are made, if the components that they need beside the one under test are there.
-    fn ground(&self, needed: &[&str]) -> Verdict<Ground> {
+    fn opened_model(&self, needed: &[&str]) -> Verdict<OpenedModel> {
         self.found(needed)?;
-        Ground::new(self.sources)
+        OpenedModel::new(self.sources)
     }
 
     fn found(&self, needed: &[&str]) -> Verdict {

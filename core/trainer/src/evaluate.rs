@@ -1,4 +1,4 @@
-//! Rows and a model that nothing trains -> how well it foretells them.
+//! Rows and a model that nothing trains -> how well it predicts them.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! A device's own matrix product and its copies from the host, timed: what a step's speed is foretold from and held against.
+//! A device's own matrix product and its copies from the host, timed: what a step's speed is predicted from and held against.
 
 mod memory;
 mod peak;

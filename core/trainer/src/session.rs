@@ -32,21 +32,21 @@ pub use rows::{Rows, RunData};
 
 /// What the sessions of one process have in common.
 #[derive(Clone)]
-pub struct Commons {
+pub struct ProcessContext {
     /// The threads that everything runs on.
     pub services: &'static HostServices,
     /// The rows, where they are read already.
     pub rows: Option<Rows>,
 }
 
-impl Commons {
+impl ProcessContext {
     /// Threads that tell plugins to stop when `stop` is set, and no rows yet.
     ///
     /// # Errors
     /// Where the operating system starts no more threads.
     pub fn start(config: &Config, stop: &StopFlag) -> Result<Self, Error> {
         let services = HostServices::start_until(config.run.threads, stop.clone())?;
-        Ok(Commons {
+        Ok(ProcessContext {
             services,
             rows: None,
         })
@@ -102,9 +102,15 @@ impl Session {
         observer: &dyn Observer,
         stop: &StopFlag,
     ) -> Result<Self, Error> {
-        let commons = Commons::start(resolved.config(), stop)?;
+        let process_context = ProcessContext::start(resolved.config(), stop)?;
         let meter = Meter::whole_process();
-        Session::open_among(resolved, purpose, (&commons, &meter), observer, stop)
+        Session::open_among(
+            resolved,
+            purpose,
+            (&process_context, &meter),
+            observer,
+            stop,
+        )
     }
 
     /// As [`Session::open_for`], beside other sessions of this process; `meter` knows this one's memory from theirs.
@@ -114,17 +120,17 @@ impl Session {
     pub fn open_among(
         resolved: &ResolvedConfig,
         purpose: Purpose,
-        (commons, meter): (&Commons, &Meter),
+        (process_context, meter): (&ProcessContext, &Meter),
         observer: &dyn Observer,
         stop: &StopFlag,
     ) -> Result<Self, Error> {
-        let ground = Ground::open(resolved, purpose, commons)?;
-        let rows = match &commons.rows {
+        let opened_model = OpenedModel::open(resolved, purpose, process_context)?;
+        let rows = match &process_context.rows {
             Some(rows) => Some(rows.clone()),
-            None => ground.read_rows(purpose, observer, stop)?,
+            None => opened_model.read_rows(purpose, observer, stop)?,
         };
-        let data = rows.map(|rows| rows.into_data(&ground, purpose));
-        ground.plan_rows(purpose, data.transpose()?, meter)
+        let data = rows.map(|rows| rows.into_data(&opened_model, purpose));
+        opened_model.plan_rows(purpose, data.transpose()?, meter)
     }
 
     /// As [`Session::open`], to plan only: for other machines, or for `preset`, a model of which there is nothing but its
@@ -136,25 +142,28 @@ impl Session {
         resolved: &ResolvedConfig,
         preset: Option<&str>,
         assumed: Assumed,
-        commons: &Commons,
+        process_context: &ProcessContext,
         observer: &dyn Observer,
     ) -> Result<Self, Error> {
         let purpose = Purpose::Train;
-        let mut ground = match preset {
-            Some(name) => Ground::of(resolved, preset::model(name)?, purpose, commons)?,
-            None => Ground::open(resolved, purpose, commons)?,
+        let mut opened_model = match preset {
+            Some(name) => {
+                OpenedModel::of(resolved, preset::model(name)?, purpose, process_context)?
+            }
+            None => OpenedModel::open(resolved, purpose, process_context)?,
         };
-        for (_, info) in &mut ground.devices {
+        for (_, info) in &mut opened_model.devices {
             assumed.replace(info);
         }
-        ground.world = assumed.world(ground.world)?;
-        let rows = match (preset, &commons.rows) {
+        opened_model.world = assumed.world(opened_model.world)?;
+        let rows = match (preset, &process_context.rows) {
             (Some(_), _) => None,
             (None, Some(rows)) => Some(rows.clone()),
-            (None, None) => ground.read_rows(purpose, observer, &StopFlag::new())?,
+            (None, None) => opened_model.read_rows(purpose, observer, &StopFlag::new())?,
         };
-        let data = rows.map(|rows| rows.into_data(&ground, purpose));
-        let session = ground.plan_rows(purpose, data.transpose()?, &Meter::whole_process())?;
+        let data = rows.map(|rows| rows.into_data(&opened_model, purpose));
+        let session =
+            opened_model.plan_rows(purpose, data.transpose()?, &Meter::whole_process())?;
         session.check_patterns(resolved)?;
         Ok(session)
     }
@@ -165,11 +174,11 @@ impl Session {
     /// The first fault of the files.
     pub fn rows_to_plan(
         resolved: &ResolvedConfig,
-        commons: &Commons,
+        process_context: &ProcessContext,
         observer: &dyn Observer,
     ) -> Result<Option<Rows>, Error> {
-        let ground = Ground::open(resolved, Purpose::Train, commons)?;
-        ground.read_rows(Purpose::Train, observer, &StopFlag::new())
+        let opened_model = OpenedModel::open(resolved, Purpose::Train, process_context)?;
+        opened_model.read_rows(Purpose::Train, observer, &StopFlag::new())
     }
 
     /// The ranks that a plan is for.
@@ -189,9 +198,9 @@ impl Session {
         stop: &StopFlag,
         demand: impl FnOnce(&ModelDirectory, &Model) -> Result<Generation, Error>,
     ) -> Result<Self, Error> {
-        let commons = Commons::start(resolved.config(), stop)?;
-        let ground = Ground::open(resolved, Purpose::Generate, &commons)?;
-        let generation = demand(&ground.directory, &ground.model)?;
+        let process_context = ProcessContext::start(resolved.config(), stop)?;
+        let opened_model = OpenedModel::open(resolved, Purpose::Generate, &process_context)?;
+        let generation = demand(&opened_model.directory, &opened_model.model)?;
         let demand = Demand {
             purpose: Purpose::Generate,
             limits: BatchLimits {
@@ -199,10 +208,10 @@ impl Session {
                 max_sequences: generation.cache.slots,
             },
             generation: Some(generation),
-            world: ground.world,
+            world: opened_model.world,
             micro_batches: 1,
         };
-        ground.plan(demand, None, &Meter::whole_process())
+        opened_model.plan(demand, None, &Meter::whole_process())
     }
 
     /// The plan in a few numbers.
@@ -247,7 +256,7 @@ impl Session {
 }
 
 /// What stands of a session before its rows are read.
-pub(crate) struct Ground<'a> {
+pub(crate) struct OpenedModel<'a> {
     resolved: &'a ResolvedConfig,
     pub config: &'a Config,
     pub directory: ModelDirectory,
@@ -261,7 +270,7 @@ pub(crate) struct Ground<'a> {
     pub services: &'static HostServices,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> OpenedModel<'a> {
     /// Opens the model, makes the plugins and opens the device.
     ///
     /// # Errors
@@ -269,25 +278,25 @@ impl<'a> Ground<'a> {
     pub fn open(
         resolved: &'a ResolvedConfig,
         purpose: Purpose,
-        commons: &Commons,
+        process_context: &ProcessContext,
     ) -> Result<Self, Error> {
         let directory = model_directory(resolved.config())?;
-        Ground::of(resolved, directory, purpose, commons)
+        OpenedModel::of(resolved, directory, purpose, process_context)
     }
 
-    /// As [`Ground::open`], with the model in `directory`.
+    /// As [`OpenedModel::open`], with the model in `directory`.
     ///
     /// # Errors
-    /// As [`Ground::open`].
+    /// As [`OpenedModel::open`].
     fn of(
         resolved: &'a ResolvedConfig,
         directory: ModelDirectory,
         purpose: Purpose,
-        commons: &Commons,
+        process_context: &ProcessContext,
     ) -> Result<Self, Error> {
         let config = resolved.config();
         refuse_later_versions(config)?;
-        let services = commons.services;
+        let services = process_context.services;
         let registry = Registry::discover(&SearchPath::of(resolved));
         sections::check(resolved, &registry)?;
         let mut components = select::select(resolved, &directory, &registry, services)?;
@@ -325,7 +334,7 @@ impl<'a> Ground<'a> {
         if World::of_run(&config.run)?.writes() {
             places.tell();
         }
-        Ok(Ground {
+        Ok(OpenedModel {
             resolved,
             config,
             directory,

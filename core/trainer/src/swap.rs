@@ -14,7 +14,7 @@ mod room;
 mod trial;
 
 pub use answer::{Answer, Stage};
-pub(crate) use live::{Attempt, Facts, Live, Surroundings};
+pub(crate) use live::{Attempt, Facts, Live, RunContext};
 pub use mailbox::Mailbox;
 pub use record::{Outcome, SwapRecord};
 pub(crate) use record::{Swap, Swaps};

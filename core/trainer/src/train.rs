@@ -1,8 +1,8 @@
 //! A session -> a trained adapter or model, with every step on record.
 
 mod beginning;
-mod company;
 mod finished;
+mod join_ranks;
 mod metrics;
 mod peak;
 mod roll_call;
@@ -113,7 +113,7 @@ fn start(
     let opening = Opening {
         resolved,
         from,
-        commons: None,
+        process_context: None,
         measuring: None,
         meter: Meter::whole_process(),
         observer,

@@ -1,4 +1,4 @@
-//! What `host plan` foretells against what the operating system counts, on random runs.
+//! What `host plan` predicts against what the operating system counts, on random runs.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 use std::fs;
@@ -186,14 +186,14 @@ fn the_plan_is_within_ten_percent_of_what_the_system_counts() {
             folder.path().join("made/model").display().to_string(),
         ]);
         words.extend(["--data".into(), rows.display().to_string()]);
-        let foretold = planned(&words, "peak_bytes");
+        let predicted = planned(&words, "peak_bytes");
         let out = folder.path().join("out").display().to_string();
         words.extend(["--out".into(), out]);
         let found = peak(&[texts(&["train", "--quiet"]), words].concat());
-        let ratio = foretold as f64 / found as f64;
+        let ratio = predicted as f64 / found as f64;
         worst = worst.max((ratio - 1.0).abs());
         table.push_str(&format!(
-            "{number}: planned {foretold}, found {found}, ratio {ratio:.3} ({plugins} {})\n",
+            "{number}: planned {predicted}, found {found}, ratio {ratio:.3} ({plugins} {})\n",
             settings[..3].join(" ")
         ));
     }
@@ -224,15 +224,15 @@ fn loading_holds_one_weight_beside_the_packed_model() {
         folder.path().join("made/model").display().to_string(),
     ]);
     words.extend(["--data".into(), rows.display().to_string()]);
-    let foretold = planned(&words, "loading_peak_bytes");
+    let predicted = planned(&words, "loading_peak_bytes");
     words.extend([
         "--out".into(),
         folder.path().join("out").display().to_string(),
     ]);
     let found = peak(&[texts(&["train", "--quiet"]), words].concat());
-    let ratio = found as f64 / foretold as f64;
+    let ratio = found as f64 / predicted as f64;
     assert!(
         (ratio - 1.0).abs() <= 0.1,
-        "found {found}, planned {foretold}, ratio {ratio:.3}"
+        "found {found}, planned {predicted}, ratio {ratio:.3}"
     );
 }

@@ -1,4 +1,4 @@
-//! The step time that `host plan` foretells from speeds that it measures here, against steps that run here.
+//! The step time that `host plan` predicts from speeds that it measures here, against steps that run here.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 use std::fs;
@@ -146,31 +146,31 @@ fn steps_take_what_the_plan_foretells() {
             batch = case.sequences * case.ranks(),
             micro = case.sequences
         );
-        let (mut foretold, mut found) = (f64::INFINITY, f64::INFINITY);
+        let (mut predicted, mut found) = (f64::INFINITY, f64::INFINITY);
         for round in 0..ROUNDS {
-            foretold = foretold.min(busy_secs(place, &words));
+            predicted = predicted.min(busy_secs(place, &words));
             let out = format!("out-{number}-{round}");
             found = found.min(step_secs(place, &words, &out) / case.ranks() as f64);
-            if is_near(foretold, found) {
+            if is_near(predicted, found) {
                 break;
             }
         }
-        far += usize::from(!is_near(foretold, found));
+        far += usize::from(!is_near(predicted, found));
         table += &format!(
-            "{}, {} x {} tokens, `{}`: foretold {:.2} ms, found {:.2} ms, ratio {:.2}\n",
+            "{}, {} x {} tokens, `{}`: predicted {:.2} ms, found {:.2} ms, ratio {:.2}\n",
             case.model,
             case.sequences,
             case.length,
             case.words,
-            1e3 * foretold,
+            1e3 * predicted,
             1e3 * found,
-            found / foretold
+            found / predicted
         );
     }
     println!("{table}");
     assert_eq!(far, 0, "more than a factor of {FACTOR} apart:\n{table}");
 }
 
-fn is_near(foretold: f64, found: f64) -> bool {
-    (1.0 / FACTOR..=FACTOR).contains(&(found / foretold))
+fn is_near(predicted: f64, found: f64) -> bool {
+    (1.0 / FACTOR..=FACTOR).contains(&(found / predicted))
 }

@@ -172,7 +172,7 @@ fn the_shipped_config_for_two_cards_fits_them() {
 /// A check of operations and bytes, not of time. Two RTX 4090 in PCIe 4.0 x16 slots took 17.2 s for a step of 8192 tokens. The
 /// 101 TFLOP/s here were worked out from these 477 tokens/s, by counting operations with a layer's forward pass run twice; so
 /// that the plan finds the 477 again says that it counts the same operations, and that they hide the bytes. Ours does not compute
-/// a layer's last product again, a quarter of it: 9 % less in all. `plan_time.rs` holds foretold times against steps that ran.
+/// a layer's last product again, a quarter of it: 9 % less in all. `plan_time.rs` holds predicted times against steps that ran.
 #[test]
 fn operations_and_bytes_of_a_step_are_those_of_a_published_run() {
     let words = format!(

@@ -11,7 +11,7 @@ use espalier_trainer::data::TextTokenizer;
 use espalier_trainer::files::{AdapterDirectory, HubCache};
 use espalier_trainer::observer::Unobserved;
 use espalier_trainer::plan::assumed::Assumed;
-use espalier_trainer::session::{Commons, Session};
+use espalier_trainer::session::{ProcessContext, Session};
 use espalier_trainer::stop::StopFlag;
 
 use crate::place::{copy_tiny_without, parts, place, tiny, write};
@@ -57,10 +57,10 @@ pub fn adapter(data: &[u8]) {
 
 /// Plans a run on the model in `model`; what is refused is a fault of the files, which no plugin is blamed for.
 fn plan(model: &Path, adapter: Option<&Path>) {
-    static COMMONS: LazyLock<Commons> = LazyLock::new(|| {
+    static PROCESS_CONTEXT: LazyLock<ProcessContext> = LazyLock::new(|| {
         let mut config = Config::default();
         config.run.threads = Some(1);
-        Commons::start(&config, &StopFlag::new()).expect("a thread")
+        ProcessContext::start(&config, &StopFlag::new()).expect("a thread")
     });
     let mut sources = Sources::default()
         .flag("--model", "model.path", model.display().to_string())
@@ -71,7 +71,7 @@ fn plan(model: &Path, adapter: Option<&Path>) {
         sources = sources.flag("--adapter", "model.adapter", adapter.display().to_string());
     }
     let resolved = resolve(&sources).expect("the config is right");
-    let planned = Session::open_to_plan(&resolved, None, Assumed::default(), &COMMONS, &Unobserved);
+    let planned = Session::open_to_plan(&resolved, None, Assumed::default(), &PROCESS_CONTEXT, &Unobserved);
     if let Err(Error::Plugin { source, .. }) = &planned {
         // A kind of model that no plugin has is refused by the plugin; all else that is wrong is wrong with the file.
         let known = [

@@ -116,7 +116,7 @@ impl Scene {
             espalier: "0.1.0".to_owned(),
             config_version: 2,
             arms: self.samples.iter().map(arm).collect(),
-            yardstick: self
+            dense_baseline: self
                 .samples
                 .iter()
                 .find(|sample| sample.bits == 0.0)

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use espalier_tests::{Golden, golden_path, largest};
 use espalier_trainer::Error;
 use espalier_trainer::compare::base::{self, Against, Loaded, Subject};
+use espalier_trainer::compare::dense_baseline::DenseBaseline;
 use espalier_trainer::compare::record::{Base, Divergence};
 use espalier_trainer::compare::weights::WeightErrors;
-use espalier_trainer::compare::yardstick::Yardstick;
 use espalier_trainer::config::{ResolvedConfig, Sources, resolve};
 use espalier_trainer::data::{MicroBatch, Schedule};
 use espalier_trainer::executor::{Executor, Moment};
@@ -159,12 +159,12 @@ impl Arm {
     }
 }
 
-/// The yardstick that `dense` makes.
-pub fn yardstick(dense: &Arm, most_bytes: u64) -> (TempDir, Yardstick, Base) {
+/// The dense baseline that `dense` makes.
+pub fn dense_baseline(dense: &Arm, most_bytes: u64) -> (TempDir, DenseBaseline, Base) {
     let directory = tempfile::tempdir().expect("a place to write");
-    let mut yardstick = Yardstick::within(directory.path(), most_bytes);
-    let base = dense.base(Against::Itself(&mut yardstick));
-    (directory, yardstick, base)
+    let mut dense_baseline = DenseBaseline::within(directory.path(), most_bytes);
+    let base = dense.base(Against::Itself(&mut dense_baseline));
+    (directory, dense_baseline, base)
 }
 
 pub fn log_softmax(logits: &[f64]) -> Vec<f64> {

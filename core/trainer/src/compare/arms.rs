@@ -38,7 +38,7 @@ struct Wanted {
     added: bool,
 }
 
-/// The arms, the yardstick first: the first arm that names no quantizer, or one that is added.
+/// The arms, the dense baseline first: the first arm that names no quantizer, or one that is added.
 ///
 /// # Errors
 /// What `[compare]` and `[[arms]]` cannot mean, in words.
@@ -63,7 +63,7 @@ pub(crate) fn arms(
     let lay = |wanted: &Wanted| lay(&base, wanted, registry);
     let mut arms: Vec<ArmConfig> = wanted.iter().map(lay).collect::<Result<_, _>>()?;
     match arms.iter().position(|arm| arm.dense) {
-        Some(yardstick) => arms[..=yardstick].rotate_right(1),
+        Some(dense_baseline) => arms[..=dense_baseline].rotate_right(1),
         None if config.compare.dense => {
             let taken = arms.iter().any(|arm| arm.name == DENSE);
             let name = if taken { "yardstick" } else { DENSE };

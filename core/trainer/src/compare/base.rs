@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use super::dense_baseline::{DenseBaseline, block_bytes};
 use super::divergence::{Comparer, Recorder};
 use super::record::{Base, HeldOut, WeightError, base_file};
 use super::weights::WeightErrors;
-use super::yardstick::{Yardstick, block_bytes};
 use crate::Error;
 use crate::data::Schedule;
 use crate::evaluate::packed;
@@ -45,14 +45,14 @@ pub struct Loaded {
     pub errors: Vec<WeightError>,
 }
 
-/// What an arm is to the yardstick.
+/// What an arm is to the dense baseline.
 pub enum Against<'a> {
     /// There is none.
     Nothing,
     /// It is the dense arm: its predictions are kept there.
-    Itself(&'a mut Yardstick),
+    Itself(&'a mut DenseBaseline),
     /// It is held against what is kept there.
-    Dense(&'a Yardstick),
+    Dense(&'a DenseBaseline),
 }
 
 /// Memory that measuring takes beside a run's plan.
@@ -68,7 +68,7 @@ pub struct Extra {
 /// trained before.
 ///
 /// # Errors
-/// [`Error::NotFinite`] for a loss that is not a number; a yardstick that was not measured, or on other rows; what the
+/// [`Error::NotFinite`] for a loss that is not a number; a dense baseline that was not measured, or on other rows; what the
 /// backend reports; [`Error::Interrupted`] after a signal.
 pub fn measure(subject: &Subject<'_>, loaded: Loaded, against: Against<'_>) -> Result<Base, Error> {
     let Subject {
@@ -76,9 +76,9 @@ pub fn measure(subject: &Subject<'_>, loaded: Loaded, against: Against<'_>) -> R
     } = *subject;
     let (divergence, outcome) = match against {
         Against::Nothing => (None, evaluate(subject, &mut |_, _, _| Ok(()))?),
-        Against::Itself(yardstick) => (None, keep(subject, yardstick)?),
-        Against::Dense(yardstick) => {
-            let kept = yardstick.kept.as_ref().ok_or_else(unmeasured)?;
+        Against::Itself(dense_baseline) => (None, keep(subject, dense_baseline)?),
+        Against::Dense(dense_baseline) => {
+            let kept = dense_baseline.kept.as_ref().ok_or_else(unmeasured)?;
             let mut comparer = Comparer::new(kept, executor, services)?;
             let outcome = evaluate(subject, &mut |first, micro, window| {
                 comparer.take(first, micro, window)
@@ -120,18 +120,21 @@ pub fn measure(subject: &Subject<'_>, loaded: Loaded, against: Against<'_>) -> R
 ///
 /// # Errors
 /// As [`measure`].
-pub fn measure_yardstick(subject: &Subject<'_>, yardstick: &mut Yardstick) -> Result<(), Error> {
-    keep(subject, yardstick).map(|_| ())
+pub fn measure_dense_baseline(
+    subject: &Subject<'_>,
+    dense_baseline: &mut DenseBaseline,
+) -> Result<(), Error> {
+    keep(subject, dense_baseline).map(|_| ())
 }
 
-/// Whether arms are still to be held against the yardstick and it is not there: `arms` are those that have a base of
-/// their own. The dense arm is then to be loaded for [`measure_yardstick`], unless [`measure`] is to see it anyway.
-pub fn needs_yardstick<'a>(
-    yardstick: &Yardstick,
+/// Whether arms are still to be held against the dense baseline and it is not there: `arms` are those that have a base of
+/// their own. The dense arm is then to be loaded for [`measure_dense_baseline`], unless [`measure`] is to see it anyway.
+pub fn needs_dense_baseline<'a>(
+    dense_baseline: &DenseBaseline,
     out: &Path,
     mut arms: impl Iterator<Item = &'a str>,
 ) -> bool {
-    !yardstick.is_measured() && arms.any(|arm| read(out, arm).is_none())
+    !dense_baseline.is_measured() && arms.any(|arm| read(out, arm).is_none())
 }
 
 /// The base of `arm` on record in the output directory `out`; nothing where it is not there whole.
@@ -169,12 +172,12 @@ impl Extra {
 }
 
 /// Evaluates the dense base and keeps its predictions.
-fn keep(subject: &Subject<'_>, yardstick: &mut Yardstick) -> Result<EvalOutcome, Error> {
-    let mut recorder = Recorder::new(yardstick.start(subject.executor, subject.rows)?);
+fn keep(subject: &Subject<'_>, dense_baseline: &mut DenseBaseline) -> Result<EvalOutcome, Error> {
+    let mut recorder = Recorder::new(dense_baseline.start(subject.executor, subject.rows)?);
     let outcome = evaluate(subject, &mut |_, micro, window| {
         recorder.take(micro, window)
     })?;
-    yardstick.kept = Some(recorder.finish());
+    dense_baseline.kept = Some(recorder.finish());
     Ok(outcome)
 }
 

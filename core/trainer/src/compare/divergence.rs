@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 
+use super::dense_baseline::{Kept, Picker, for_each_block, row};
 use super::record::{Divergence, DocumentDivergence};
-use super::yardstick::{Kept, Picker, for_each_block, row};
 use crate::Error;
 use crate::data::MicroBatch;
 use crate::executor::{Executor, LogitsWindow};

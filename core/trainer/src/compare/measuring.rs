@@ -7,9 +7,9 @@ use std::path::Path;
 use espalier_interface::Services;
 
 use super::base::{self, Against, Extra, Loaded, Subject};
+use super::dense_baseline::DenseBaseline;
 use super::record::arm_directory;
 use super::weights::WeightErrors;
-use super::yardstick::Yardstick;
 use crate::Error;
 use crate::files::write_error;
 use crate::plan::RunPlan;
@@ -21,9 +21,9 @@ pub(crate) struct Measuring<'a> {
     pub out: &'a Path,
     pub arm: &'a str,
     /// What arms are held against, where there is a dense arm.
-    pub yardstick: Option<&'a RefCell<Yardstick>>,
+    pub dense_baseline: Option<&'a RefCell<DenseBaseline>>,
     /// Whether this is the dense arm.
-    pub is_yardstick: bool,
+    pub is_dense_baseline: bool,
 }
 
 impl Measuring<'_> {
@@ -51,17 +51,17 @@ impl Measuring<'_> {
     /// As [`base::measure`] and [`base::write`].
     pub fn measure(&self, subject: &Subject<'_>, loaded: Loaded) -> Result<(), Error> {
         let known = self.is_on_record();
-        let measured = match (self.yardstick, self.is_yardstick) {
-            (Some(yardstick), true) if known => {
-                return base::measure_yardstick(subject, &mut yardstick.borrow_mut());
+        let measured = match (self.dense_baseline, self.is_dense_baseline) {
+            (Some(dense_baseline), true) if known => {
+                return base::measure_dense_baseline(subject, &mut dense_baseline.borrow_mut());
             }
             _ if known => return Ok(()),
-            (Some(yardstick), true) => {
-                let mut yardstick = yardstick.borrow_mut();
-                base::measure(subject, loaded, Against::Itself(&mut yardstick))?
+            (Some(dense_baseline), true) => {
+                let mut dense_baseline = dense_baseline.borrow_mut();
+                base::measure(subject, loaded, Against::Itself(&mut dense_baseline))?
             }
-            (Some(yardstick), false) if yardstick.borrow().is_measured() => {
-                base::measure(subject, loaded, Against::Dense(&yardstick.borrow()))?
+            (Some(dense_baseline), false) if dense_baseline.borrow().is_measured() => {
+                base::measure(subject, loaded, Against::Dense(&dense_baseline.borrow()))?
             }
             _ => base::measure(subject, loaded, Against::Nothing)?,
         };

@@ -17,7 +17,7 @@ use crate::patterns;
 use crate::plan::Purpose;
 use crate::registry::{PluginIdentity, Registry};
 use crate::resident;
-use crate::session::{Commons, Ground, Rows, Session};
+use crate::session::{OpenedModel, ProcessContext, Rows, Session};
 use crate::stop::StopFlag;
 use crate::train::Loading;
 
@@ -43,7 +43,7 @@ pub(crate) struct Planned {
 pub(crate) fn read_rows(
     base: &ResolvedConfig,
     registry: &Registry,
-    commons: &Commons,
+    process_context: &ProcessContext,
     observer: &dyn Observer,
     stop: &StopFlag,
 ) -> Result<Rows, Error> {
@@ -53,8 +53,8 @@ pub(crate) fn read_rows(
     }
     // What an arm's own plugins do wrong is that arm's failure.
     let plain = without_roles(base, &[Role::QUANTIZER, Role::ADAPTER], registry)?;
-    let ground = Ground::open(&plain, Purpose::Train, commons)?;
-    let rows = ground.read_rows(Purpose::Train, observer, stop)?;
+    let opened_model = OpenedModel::open(&plain, Purpose::Train, process_context)?;
+    let rows = opened_model.read_rows(Purpose::Train, observer, stop)?;
     rows.ok_or(Error::Data(DataError::NoFiles))
 }
 
@@ -81,7 +81,7 @@ fn without_roles(
 /// What the user said wrong of an arm, naming it. All else is that arm's own failure.
 pub(crate) fn plan_all(
     arms: Vec<ArmConfig>,
-    (registry, commons): (&Registry, &Commons),
+    (registry, process_context): (&Registry, &ProcessContext),
     (purpose, existing): (Purpose, Continue),
     observer: &dyn Observer,
     stop: &StopFlag,
@@ -95,7 +95,8 @@ pub(crate) fn plan_all(
             Purpose::Evaluate | Purpose::Generate => &bare,
         };
         let meter = Meter::whole_process();
-        let opened = Session::open_among(resolved, purpose, (commons, &meter), observer, stop);
+        let opened =
+            Session::open_among(resolved, purpose, (process_context, &meter), observer, stop);
         match opened {
             Ok(session) if arm.added && session.components.quantizers.packed().is_some() => {
                 let note = "the model's files hold it packed: there is no dense base to compare \
@@ -113,7 +114,7 @@ pub(crate) fn plan_all(
                 let files = (&session.directory, &session.components);
                 let loading = Loading::of(resolved.config(), files, observer, stop);
                 let readable = loading.check(plan, &|_| true);
-                let peak = Extra::of(plan, commons.services.threads()).peak(&plan.memory);
+                let peak = Extra::of(plan, process_context.services.threads()).peak(&plan.memory);
                 let needed = peak - plan.memory.program;
                 planned.push(Planned {
                     plugins: identities.into_iter().cloned().collect(),

@@ -23,10 +23,11 @@ pub struct Comparison {
     pub espalier: String,
     /// Version of the config under which it began.
     pub config_version: u64,
-    /// The arms in the order in which they were given, the yardstick first.
+    /// The arms in the order in which they were given, the dense baseline first.
     pub arms: Vec<Arm>,
     /// Name of the arm whose base is dense, where there is one.
-    pub yardstick: Option<String>,
+    #[serde(rename = "yardstick")]
+    pub dense_baseline: Option<String>,
     /// The seeds of each arm's runs.
     pub seeds: Vec<u64>,
     /// `interleaved` or `sequential`.
@@ -83,7 +84,7 @@ pub struct Base {
     pub encode_secs: f64,
     /// The error of each encoded weight.
     pub weights: Vec<WeightError>,
-    /// How far the base's predictions are from the dense base's; nothing without a yardstick, and of the yardstick itself.
+    /// How far the base's predictions are from the dense base's; nothing without a dense baseline, and of the dense baseline itself.
     pub divergence: Option<Divergence>,
     /// Each held-out document's loss before training, without an adapter.
     pub held_out: Option<HeldOut>,

@@ -44,7 +44,8 @@ pub struct Report {
     /// The comparison in words.
     pub reading: Reading,
     /// The arm with a dense base, where there is one.
-    pub yardstick: Option<String>,
+    #[serde(rename = "yardstick")]
+    pub dense_baseline: Option<String>,
     /// The seeds of each arm's runs.
     pub seeds: Vec<u64>,
     /// `interleaved` or `sequential`.
@@ -135,7 +136,7 @@ impl Report {
             title: title(&findings),
             version: comparison.espalier.clone(),
             reading,
-            yardstick: comparison.yardstick.clone(),
+            dense_baseline: comparison.dense_baseline.clone(),
             seeds: comparison.seeds.clone(),
             schedule: comparison.schedule.clone(),
             eval_only: comparison.eval_only,
@@ -210,14 +211,14 @@ fn noise(findings: &Findings) -> Option<Noise> {
 
 /// `quickstart/model: nf4 and hqq beside dense`.
 fn title(findings: &Findings) -> String {
-    let yardstick = findings.comparison.yardstick.as_deref();
+    let dense_baseline = findings.comparison.dense_baseline.as_deref();
     let names = findings.arms.iter().map(|arm| arm.arm.name.clone());
     let others: Vec<String> = names
-        .filter(|name| Some(name.as_str()) != yardstick)
+        .filter(|name| Some(name.as_str()) != dense_baseline)
         .collect();
     let others = reading::listed(&others);
-    let arms = match yardstick {
-        Some(yardstick) => format!("{others} beside {yardstick}"),
+    let arms = match dense_baseline {
+        Some(dense_baseline) => format!("{others} beside {dense_baseline}"),
         None => others,
     };
     let mut runs = findings.arms.iter().flat_map(|arm| &arm.runs);

@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value as Json};
 
 use super::base::{self, Loaded, Subject};
+use super::dense_baseline::DenseBaseline;
 use super::measuring::Measuring;
 use super::plans::Planned;
 use super::record::{Comparison, Failure, run_directory};
 use super::watch::{RunLabel, Watch};
 use super::weights::WeightErrors;
-use super::yardstick::Yardstick;
 use crate::checkpoint::ResumeFrom;
 use crate::config::{ResolvedConfig, Turns};
 use crate::load::Inspector;
 use crate::memory::Meter;
 use crate::observer::{Event, Observer};
 use crate::plan::Purpose;
-use crate::session::{Commons, Session};
+use crate::session::{ProcessContext, Session};
 use crate::stop::StopFlag;
 use crate::train::{Left, Loading, Opened, Opening, Run};
 use crate::{Error, error, files};
@@ -29,9 +29,9 @@ pub(crate) struct Runs<'a> {
     pub planned: &'a [Planned],
     pub record: RefCell<Comparison>,
     /// What all runs share.
-    pub commons: &'a Commons,
+    pub process_context: &'a ProcessContext,
     /// The same, with the held-out rows alone.
-    pub held_out: &'a Commons,
+    pub held_out: &'a ProcessContext,
     pub watch: &'a dyn Watch,
     pub stop: &'a StopFlag,
     /// Bytes of the program and of what all runs share.
@@ -39,7 +39,7 @@ pub(crate) struct Runs<'a> {
     /// Where the runs of an earlier process go on.
     pub from: Option<ResumeFrom>,
     /// What arms are held against, where the first of them is dense.
-    pub yardstick: Option<RefCell<Yardstick>>,
+    pub dense_baseline: Option<RefCell<DenseBaseline>>,
     /// Runs that have come to their end.
     pub done: Cell<usize>,
     /// Arms of which a run was opened.
@@ -88,7 +88,7 @@ impl Runs<'_> {
     pub fn measure(&self) -> Result<(), Error> {
         for arm in 0..self.planned.len() {
             if self.goes_on(arm) && !self.is_measured(arm) {
-                self.hold_yardstick(arm)?;
+                self.hold_dense_baseline(arm)?;
                 self.measure_alone(arm)?;
             }
             self.done.set(self.done.get() + 1);
@@ -214,12 +214,12 @@ impl Runs<'_> {
     }
 
     fn open<'b>(&'b self, entrant: &'b Entrant<'_>) -> Result<Opened<'b>, Error> {
-        self.hold_yardstick(entrant.arm)?;
+        self.hold_dense_baseline(entrant.arm)?;
         self.stop.check()?;
         let opened = Run::open(Opening {
             resolved: &entrant.resolved,
             from: self.from,
-            commons: Some(self.commons),
+            process_context: Some(self.process_context),
             measuring: Some(self.measuring(entrant.arm)),
             meter: Meter::beginning_with(self.bare_bytes),
             observer: entrant.observer.as_ref(),
@@ -255,18 +255,18 @@ impl Runs<'_> {
         Measuring {
             out: self.out,
             arm: self.name(arm),
-            yardstick: self.yardstick.as_ref(),
-            is_yardstick: arm == 0,
+            dense_baseline: self.dense_baseline.as_ref(),
+            is_dense_baseline: arm == 0,
         }
     }
 
     /// Sees to it that the dense base is measured where `arm` is to be held against it.
-    fn hold_yardstick(&self, arm: usize) -> Result<(), Error> {
-        let Some(yardstick) = &self.yardstick else {
+    fn hold_dense_baseline(&self, arm: usize) -> Result<(), Error> {
+        let Some(dense_baseline) = &self.dense_baseline else {
             return Ok(());
         };
         let arms = std::iter::once(self.name(arm));
-        let needed = base::needs_yardstick(&yardstick.borrow(), self.out, arms);
+        let needed = base::needs_dense_baseline(&dense_baseline.borrow(), self.out, arms);
         match arm != 0 && needed && self.goes_on(0) {
             true => self.measure_alone(0),
             false => Ok(()),

@@ -23,7 +23,7 @@ const TOKENS: u64 = 24;
 const PERIOD: u64 = 5;
 
 /// A model, its rows, and the config that every run starts from.
-pub struct Ground {
+pub struct OpenedModel {
     place: TempDir,
     sources: Sources,
     runs: Mutex<u32>,
@@ -50,14 +50,14 @@ pub fn tiny_llama() -> Json {
     })
 }
 
-impl Ground {
+impl OpenedModel {
     /// A place for runs under `sources`, which say where plugins are found and what their options are.
     ///
     /// # Errors
     /// A temporary directory that cannot be written.
     pub fn new(sources: &Sources) -> Verdict<Self> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
-        Ok(Ground {
+        Ok(OpenedModel {
             place,
             sources: sources.clone(),
             runs: Mutex::new(0),
@@ -187,7 +187,7 @@ impl Observer for Steps {
 
 /// Runs the checks of a run with `keys`. `fall` is the share of the first loss that the last may be.
 pub fn check(
-    ground: &Verdict<Ground>,
+    opened_model: &Verdict<OpenedModel>,
     start: Start<'_>,
     keys: &[String],
     fall: f64,
@@ -198,8 +198,8 @@ pub fn check(
         "train.learns",
         "ten steps of training on a tiny model end in a finite loss, well below the first",
         || {
-            let ground = ground.as_ref().map_err(Clone::clone)?;
-            let steps = ground.train(start, keys)?;
+            let opened_model = opened_model.as_ref().map_err(Clone::clone)?;
+            let steps = opened_model.train(start, keys)?;
             let done = learned(&steps, fall);
             trained = Some(steps);
             done
@@ -209,13 +209,13 @@ pub fn check(
         "train.deterministic",
         "the same ten steps on another number of threads give the same losses and gradients, bit for bit",
         || {
-            let ground = ground.as_ref().map_err(Clone::clone)?;
+            let opened_model = opened_model.as_ref().map_err(Clone::clone)?;
             let Some(first) = &trained else {
                 return Err(Fault::Skipped("the first run failed".to_owned()));
             };
             let mut keys = keys.to_vec();
             keys.push("run.threads=3".to_owned());
-            same(&ground.train(start, &keys)?, first)
+            same(&opened_model.train(start, &keys)?, first)
         },
     );
     trained

@@ -66,8 +66,8 @@ impl<'a> BaseWeights<'a> {
     /// # Errors
     /// Original weights of a checkpoint that has none; decoded ones without a quantizer.
     pub fn new(source: &'a Source<'a>, base: Option<Base>) -> Result<Self, Error> {
-        let ground = &source.ground;
-        let quantizers = &ground.components.quantizers;
+        let opened_model = &source.opened_model;
+        let quantizers = &opened_model.components.quantizers;
         let refuse = |message: String, next_step: &str| {
             let next_step = next_step.to_owned();
             Err(Error::Usage { message, next_step })
@@ -83,7 +83,7 @@ impl<'a> BaseWeights<'a> {
                 );
             }
             (Some(Base::Decoded), None)
-                if !quantizers.pack_by_default() && ground.config.sites.is_empty() =>
+                if !quantizers.pack_by_default() && opened_model.config.sites.is_empty() =>
             {
                 return refuse(
                     "--base decoded: no quantizer was named, and the checkpoint is not packed"
@@ -97,13 +97,13 @@ impl<'a> BaseWeights<'a> {
             source,
             packed: HashMap::new(),
             parts: HashSet::new(),
-            dtype: stored_dtype(ground.directory.config()),
+            dtype: stored_dtype(opened_model.directory.config()),
         };
         if base != Some(Base::Decoded) && quantizers.packed().is_none() {
             return Ok(made);
         }
-        let of = |site: &Site| quantizers.of(ground.config, site);
-        for weight in packed_weights(&ground.model, &source.sites, of)? {
+        let of = |site: &Site| quantizers.of(opened_model.config, site);
+        for weight in packed_weights(&opened_model.model, &source.sites, of)? {
             let saved = match quantizers.packed() {
                 Some(_) => Some(SavedParam::new(&source.sites[weight.site], &weight)?),
                 None => None,

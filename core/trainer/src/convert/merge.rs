@@ -46,7 +46,7 @@ pub fn merge(
 ) -> Result<Converted, Error> {
     let out = new_directory(resolved)?;
     let source = Source::open(resolved, stop)?;
-    let components = &source.ground.components;
+    let components = &source.opened_model.components;
     let (Some(adapter), Some(saved)) = (&components.adapter, &components.saved_adapter) else {
         return Err(Error::Usage {
             message: "no adapter to merge was given".to_owned(),
@@ -70,7 +70,7 @@ pub fn merge(
     let model = NewModel {
         path: out,
         config: &config,
-        source: &source.ground.directory,
+        source: &source.opened_model.directory,
         existing: Existing::Refuse,
         max_shard_bytes: MAX_SHARD_BYTES,
     };
@@ -191,7 +191,7 @@ fn untied(source: &Source<'_>, adaptation: &Adaptation, site: &Site) -> bool {
 
 /// The stored name of the bias that `site` adds, where its operation has one.
 fn bias_of(source: &Source<'_>, site: &Site) -> Option<Result<String, Error>> {
-    let model = &source.ground.model;
+    let model = &source.opened_model.model;
     let param = *splice::params_of(model, &site.name)?.get(1)?;
     let spec = &model.params[param];
     Some(stored_name(
@@ -204,7 +204,7 @@ fn bias_of(source: &Source<'_>, site: &Site) -> Option<Result<String, Error>> {
 
 /// The config of the merged model: dense, and untied where the adapter tells head and table apart.
 fn merged_config(source: &Source<'_>, adaptation: &Adaptation) -> Json {
-    let mut config = source.ground.directory.config().clone();
+    let mut config = source.opened_model.directory.config().clone();
     if let Some(entries) = config.as_object_mut() {
         entries.shift_remove("quantization_config");
     }
@@ -270,9 +270,9 @@ impl Merger<'_> {
             params.push(self.adapter_param(param)?);
         }
         let joined = Joined {
-            device: self.source.ground.device(),
+            device: self.source.opened_model.device(),
             kernels: &self.kernels,
-            services: self.source.ground.services,
+            services: self.source.opened_model.services,
             site,
             graph: &join.fragment,
             params: &params,

@@ -22,7 +22,7 @@ use crate::load::stored_name;
 use crate::packing::weight_of;
 use crate::patterns;
 use crate::plan::Purpose;
-use crate::session::{Commons, Ground};
+use crate::session::{OpenedModel, ProcessContext};
 use crate::splice;
 use crate::stop::StopFlag;
 
@@ -63,17 +63,17 @@ fn new_directory(resolved: &ResolvedConfig) -> Result<&Path, Error> {
 
 /// A model that is about to be written anew.
 struct Source<'a> {
-    ground: Ground<'a>,
+    opened_model: OpenedModel<'a>,
     sites: Vec<Site>,
     store: TensorStore,
 }
 
 /// Refuses components that the command line names and that have no part in writing a model.
-fn refuse_idle(resolved: &ResolvedConfig, ground: &Ground<'_>) -> Result<(), Error> {
+fn refuse_idle(resolved: &ResolvedConfig, opened_model: &OpenedModel<'_>) -> Result<(), Error> {
     let of_command = matches!(resolved.origin("plugins"), Origin::Flag(_) | Origin::Set(_));
-    let sharding = std::iter::once(&ground.components.sharding.identity);
-    let named = &ground.config.plugins;
-    let mut idle = sharding.chain(ground.collectives.identities());
+    let sharding = std::iter::once(&opened_model.components.sharding.identity);
+    let named = &opened_model.config.plugins;
+    let mut idle = sharding.chain(opened_model.collectives.identities());
     match idle.find(|one| of_command && named.contains(&one.component)) {
         None => Ok(()),
         Some(idle) => Err(Error::Usage {
@@ -89,24 +89,24 @@ fn refuse_idle(resolved: &ResolvedConfig, ground: &Ground<'_>) -> Result<(), Err
 impl<'a> Source<'a> {
     /// Opens the model and makes the plugins that the config names.
     fn open(resolved: &'a ResolvedConfig, stop: &StopFlag) -> Result<Self, Error> {
-        let commons = Commons::start(resolved.config(), stop)?;
-        let ground = Ground::open(resolved, Purpose::Evaluate, &commons)?;
-        let components = &ground.components;
-        answer::model(&components.family, &ground.model)?;
-        let sites = splice::sites(&ground.model);
+        let process_context = ProcessContext::start(resolved.config(), stop)?;
+        let opened_model = OpenedModel::open(resolved, Purpose::Evaluate, &process_context)?;
+        let components = &opened_model.components;
+        answer::model(&components.family, &opened_model.model)?;
+        let sites = splice::sites(&opened_model.model);
         patterns::check_sites(resolved, &components.quantizers, &sites)?;
-        refuse_idle(resolved, &ground)?;
+        refuse_idle(resolved, &opened_model)?;
         Ok(Source {
             sites,
-            store: ground.directory.tensors()?,
-            ground,
+            store: opened_model.directory.tensors()?,
+            opened_model,
         })
     }
 
     /// The name under which the files hold the weight of `site`.
     fn stored_weight(&self, site: &Site) -> Result<String, Error> {
-        let param = weight_of(&self.ground.model, site).ok_or_else(|| Error::Checkpoint {
-            path: self.ground.directory.path().to_owned(),
+        let param = weight_of(&self.opened_model.model, site).ok_or_else(|| Error::Checkpoint {
+            path: self.opened_model.directory.path().to_owned(),
             message: format!("the model describes no weight of `{}`", site.name),
         })?;
         self.stored_name(param)
@@ -114,7 +114,7 @@ impl<'a> Source<'a> {
 
     /// The name under which the files hold param number `param` of the model.
     fn stored_name(&self, param: usize) -> Result<String, Error> {
-        let spec = &self.ground.model.params[param];
+        let spec = &self.opened_model.model.params[param];
         stored_name(&self.store, &spec.name, &spec.aliases, &spec.shape)
     }
 }

@@ -34,24 +34,24 @@ pub fn quantize(
     let out = new_directory(resolved)?;
     let source = Source::open(resolved, stop)?;
     let config = resolved.config();
-    let quantizers = &source.ground.components.quantizers;
+    let quantizers = &source.opened_model.components.quantizers;
     if let Some(packed) = quantizers.packed() {
         return Err(Error::Usage {
             message: format!("the model is packed already, by `{}`", packed.component()),
             next_step: "start from its original weights".to_owned(),
         });
     }
-    let weights = packed_weights(&source.ground.model, &source.sites, |site| {
+    let weights = packed_weights(&source.opened_model.model, &source.sites, |site| {
         quantizers.of(config, site)
     })?;
     let quantizer = the_quantizer(&weights)?;
     let plan = Plan::new(&source, &weights, quantizer)?;
-    let mut new_config = source.ground.directory.config().clone();
+    let mut new_config = source.opened_model.directory.config().clone();
     new_config["quantization_config"] = plan.quantization_config;
     let model = NewModel {
         path: out,
         config: &new_config,
-        source: &source.ground.directory,
+        source: &source.opened_model.directory,
         existing: Existing::Refuse,
         max_shard_bytes: MAX_SHARD_BYTES,
     };

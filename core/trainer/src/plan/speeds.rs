@@ -25,7 +25,7 @@ pub struct GivenSpeeds {
     pub network_gbs: Option<f64>,
 }
 
-/// The speeds that a step's time is foretold with.
+/// The speeds that a step's time is predicted with.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Speeds {
     /// Where those come from that were not given.

@@ -21,7 +21,7 @@ use crate::measure;
 use crate::observer::Observer;
 use crate::plan::{Speeds, Work};
 use crate::registry::{Registry, SearchPath};
-use crate::session::{Commons, Session};
+use crate::session::{ProcessContext, Session};
 use crate::stop::StopFlag;
 
 use candidate::Candidate;
@@ -76,18 +76,19 @@ impl Search<'_> {
     /// # Errors
     /// As [`Session::open_to_plan`]; where every strategy refuses, the first refusal.
     pub fn run(&self, observer: &dyn Observer) -> Result<(Auto, ResolvedConfig), Error> {
-        let mut commons = Commons::start(self.resolved.config(), &StopFlag::new())?;
+        let mut process_context = ProcessContext::start(self.resolved.config(), &StopFlag::new())?;
         let world = Session::world_to_plan(self.resolved, &self.asked.assumed)?;
         let registry = Registry::discover(&SearchPath::of(self.resolved));
-        let candidates = candidate::all(self.resolved, &registry, world, commons.services)?;
+        let candidates = candidate::all(self.resolved, &registry, world, process_context.services)?;
         if self.preset.is_none() {
-            commons.rows = Session::rows_to_plan(self.resolved, &commons, observer)?;
+            process_context.rows =
+                Session::rows_to_plan(self.resolved, &process_context, observer)?;
         }
         let mut tried = Vec::new();
         let mut refusals: Vec<Option<Error>> = candidates.iter().map(|_| None).collect();
         let mut speeds = None;
         for passes in passes::all(self.resolved, world) {
-            let mut session = self.open(&candidates, passes, &commons, observer)?;
+            let mut session = self.open(&candidates, passes, &process_context, observer)?;
             let speeds = match speeds {
                 Some(known) => known,
                 None => *speeds.insert(self.speeds(&session)?),
@@ -132,7 +133,7 @@ impl Search<'_> {
         &self,
         candidates: &[Candidate],
         passes: Passes,
-        commons: &Commons,
+        process_context: &ProcessContext,
         observer: &dyn Observer,
     ) -> Result<Session, Error> {
         let mut refusal = None;
@@ -140,7 +141,8 @@ impl Search<'_> {
             let overlay = self.overlay(&candidate.choice(passes));
             let resolved = self.resolved.overlaid("--auto", overlay, &[])?;
             let assumed = self.asked.assumed;
-            match Session::open_to_plan(&resolved, self.preset, assumed, commons, observer) {
+            match Session::open_to_plan(&resolved, self.preset, assumed, process_context, observer)
+            {
                 Ok(session) => return Ok(session),
                 // A strategy that cannot serve this world says so as a plugin.
                 Err(error @ Error::Plugin { .. }) => refusal = refusal.or(Some(error)),

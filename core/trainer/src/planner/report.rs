@@ -78,7 +78,7 @@ pub struct PlanReport {
     pub bytes_moved_per_step: u64,
     /// The work of a step: the first of the rows, or one of sequences as long as the config allows.
     pub work: Work,
-    /// The speeds that a step's time is foretold with.
+    /// The speeds that a step's time is predicted with.
     pub speeds: Speeds,
     /// That time.
     pub time: StepTime,

@@ -205,7 +205,7 @@ impl PlanReport {
         };
         writeln!(
             f,
-            "\ntime of a step of {} tokens, foretold ({source}: {:.3} TFLOP/s a rank, {:.1} GB/s to its host)",
+            "\ntime of a step of {} tokens, predicted ({source}: {:.3} TFLOP/s a rank, {:.1} GB/s to its host)",
             self.work.step_tokens,
             speeds.flops / 1e12,
             speeds.link / 1e9,

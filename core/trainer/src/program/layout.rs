@@ -257,7 +257,7 @@ pub(super) fn place(
             max_tokens,
             ..limits
         };
-        let ground = Ground {
+        let opened_model = OpenedModel {
             draft,
             params,
             dtypes,
@@ -272,15 +272,15 @@ pub(super) fn place(
                 .into_iter()
                 .chain(draft.backward_calls())
                 .collect();
-            let (mut steps, end, places) = ground.steps(&calls)?;
+            let (mut steps, end, places) = opened_model.steps(&calls)?;
             backward = steps.split_off(draft.unit.nodes.len());
             (forward, bytes) = (steps, end);
             logits =
                 grad::output(&draft.unit.graph, "logits").and_then(|v| places.get(&v).copied());
             head_work = bytes;
         } else {
-            let (steps, one, _) = ground.steps(&draft.forward_calls())?;
-            let (again, two, _) = ground.steps(&draft.backward_calls())?;
+            let (steps, one, _) = opened_model.steps(&draft.forward_calls())?;
+            let (again, two, _) = opened_model.steps(&draft.backward_calls())?;
             (forward, backward, bytes, logits) = (steps, again, one.max(two), None);
             arena.work = arena.work.max(bytes);
         }
@@ -304,7 +304,7 @@ pub(super) fn place(
 }
 
 /// What a unit's steps are placed upon.
-struct Ground<'a> {
+struct OpenedModel<'a> {
     draft: &'a Draft,
     params: &'a [Param],
     dtypes: Dtypes,
@@ -315,7 +315,7 @@ struct Ground<'a> {
     work: u64,
 }
 
-impl Ground<'_> {
+impl OpenedModel<'_> {
     /// The steps of `calls`, the bytes of work they need, and where each value lies.
     fn steps(&self, calls: &[Call<'_>]) -> Result<(Vec<Step>, u64, HashMap<ValueId, Place>)> {
         let mut lives: HashMap<ValueId, (usize, usize)> = HashMap::new();

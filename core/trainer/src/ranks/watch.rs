@@ -4,12 +4,12 @@
 //! first loss is the verdict: the groups are aborted, so that calls that wait return, and every rank fails with it. Where a
 //! thread does not return for all that, the watch ends the process itself (see [`on_last_word`]).
 
-mod judge;
-mod keeper;
+mod diagnosis;
 mod link;
 mod mesh;
 mod message;
-mod seat;
+mod monitor;
+mod rank_status;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,7 +20,7 @@ use espalier_interface::PluginError;
 
 use self::link::{Link, State};
 use self::mesh::{Introduction, Post};
-use self::seat::{Call, Report, Seat};
+use self::rank_status::{Call, RankStatus, Report};
 use super::gathering::Gathering;
 use super::lost::{Cause, Lost};
 use crate::Error;
@@ -28,7 +28,7 @@ use crate::stop::StopFlag;
 use crate::world::World;
 
 /// How long a failed call waits to hear who is at fault.
-const HEARSAY: Duration = Duration::from_millis(1500);
+const BLAME_WAIT: Duration = Duration::from_millis(1500);
 
 /// What ranks are busy with while none of their process acts.
 const RESTING: &str = "the work of its process";
@@ -53,7 +53,7 @@ pub(crate) fn last_word() -> Option<&'static LastWord> {
 /// The watch of a process.
 pub struct Watch {
     shared: Arc<Shared>,
-    keeper: Mutex<Option<JoinHandle<()>>>,
+    monitor: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the watch's own thread sees, too.
@@ -62,7 +62,7 @@ struct Shared {
     timeout: Duration,
     start: Instant,
     stop: StopFlag,
-    seats: Vec<Seat>,
+    statuses: Vec<RankStatus>,
     /// Milliseconds of its clock since when it sees without a gap: before, everybody seems silent.
     since: AtomicU64,
     /// Whether the processes have met; before, each waits for the others where nothing else can end it.
@@ -116,13 +116,13 @@ impl Watch {
     /// Watches this process's ranks of `world`; a rank hangs that is silent for `timeout` while others wait. `stop` tells that
     /// a signal asked the process to end: then it does not have long.
     pub fn start(world: World, timeout: Duration, stop: &StopFlag) -> Arc<Watch> {
-        let seats = world.own_ranks().map(|_| Seat::default());
+        let statuses = world.own_ranks().map(|_| RankStatus::default());
         let shared = Arc::new(Shared {
             world,
             timeout,
             start: Instant::now(),
             stop: stop.clone(),
-            seats: seats.collect(),
+            statuses: statuses.collect(),
             since: AtomicU64::new(0),
             met: AtomicBool::new(world.processes == 1),
             meeting: Mutex::default(),
@@ -130,10 +130,10 @@ impl Watch {
             verdict: Mutex::default(),
             told: Condvar::new(),
         });
-        let keeper = (world.ranks > 1).then(|| keeper::start(Arc::clone(&shared)));
+        let monitor = (world.ranks > 1).then(|| monitor::start(Arc::clone(&shared)));
         Arc::new(Watch {
             shared,
-            keeper: Mutex::new(keeper),
+            monitor: Mutex::new(monitor),
         })
     }
 
@@ -198,18 +198,18 @@ impl Watch {
 
     /// A sign of life of `rank`, one of this process.
     pub fn beat(&self, rank: u32) {
-        self.seat(rank).beat(self.shared.now());
+        self.status(rank).beat(self.shared.now());
     }
 
     /// `rank` begins optimizer step `step`, counted from 1.
     pub fn step(&self, rank: u32, step: u64) {
-        self.seat(rank).step(step, self.shared.now());
+        self.status(rank).step(step, self.shared.now());
     }
 
     /// A thread begins to act for `rank`, until what is returned is dropped. While no rank of a process acts, its main thread
     /// is at work (it writes a checkpoint, or reads weights) and none of its ranks hangs.
     pub fn acts(&self, rank: u32) -> Acting<'_> {
-        self.seat(rank).begin(self.shared.now());
+        self.status(rank).begin(self.shared.now());
         Acting { watch: self, rank }
     }
 
@@ -221,7 +221,7 @@ impl Watch {
             seq,
             what: what.to_owned(),
         };
-        let id = self.seat(rank).enter(call, self.shared.now());
+        let id = self.status(rank).enter(call, self.shared.now());
         InCall {
             watch: self,
             rank,
@@ -231,7 +231,7 @@ impl Watch {
 
     /// `rank` begins `what`, a call of the system that may take long: it does not hang until what is returned is dropped.
     pub fn busy(&self, rank: u32, what: &str) -> Busy<'_> {
-        let id = self.seat(rank).busy(what, self.shared.now());
+        let id = self.status(rank).busy(what, self.shared.now());
         Busy {
             watch: self,
             rank,
@@ -267,7 +267,7 @@ impl Watch {
         let waited = self
             .shared
             .told
-            .wait_timeout_while(verdict, HEARSAY, |v| v.lost.is_none());
+            .wait_timeout_while(verdict, BLAME_WAIT, |v| v.lost.is_none());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
         if self.shared.verdict().lost.is_none() {
             self.failed(rank, error.message.clone());
@@ -275,9 +275,9 @@ impl Watch {
         self.verdict().expect("one fell")
     }
 
-    fn seat(&self, rank: u32) -> &Seat {
+    fn status(&self, rank: u32) -> &RankStatus {
         let first = self.shared.world.own_ranks().start;
-        &self.shared.seats[(rank - first) as usize]
+        &self.shared.statuses[(rank - first) as usize]
     }
 }
 
@@ -300,10 +300,10 @@ impl Shared {
     fn reports(&self) -> Vec<Report> {
         let now = self.now();
         let seen = now.saturating_sub(self.seen_since());
-        let ranks = self.world.own_ranks().zip(&self.seats);
-        let reports = ranks.map(|(rank, seat)| seat.report(rank, now).capped(seen));
+        let ranks = self.world.own_ranks().zip(&self.statuses);
+        let reports = ranks.map(|(rank, status)| status.report(rank, now).capped(seen));
         let mut reports: Vec<Report> = reports.collect();
-        if !self.seats.iter().any(Seat::acts) {
+        if !self.statuses.iter().any(RankStatus::acts) {
             for report in &mut reports {
                 report.busy.get_or_insert_with(|| RESTING.to_owned());
             }
@@ -341,7 +341,7 @@ impl Shared {
         Lost {
             step: own.map_or(0, |report| report.step),
             place: own.map(Report::place).unwrap_or_default(),
-            waiting: judge::longest_waiting(&reports, lost.rank..lost.rank + 1),
+            waiting: diagnosis::longest_waiting(&reports, lost.rank..lost.rank + 1),
             process: self.own_process(),
             ..lost
         }
@@ -374,14 +374,14 @@ impl Drop for Watch {
         }
         self.shared.verdict().over = true;
         self.shared.told.notify_all();
-        let keeper = self
-            .keeper
+        let monitor = self
+            .monitor
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(keeper) = keeper {
+        if let Some(monitor) = monitor {
             // It has nothing to say; that it panicked would have been printed.
-            let _ = keeper.join();
+            let _ = monitor.join();
         }
     }
 }
@@ -389,21 +389,21 @@ impl Drop for Watch {
 impl Drop for InCall<'_> {
     fn drop(&mut self) {
         let now = self.watch.shared.now();
-        self.watch.seat(self.rank).leave(self.id, now);
+        self.watch.status(self.rank).leave(self.id, now);
     }
 }
 
 impl Drop for Acting<'_> {
     fn drop(&mut self) {
         let now = self.watch.shared.now();
-        self.watch.seat(self.rank).end(now);
+        self.watch.status(self.rank).end(now);
     }
 }
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         let now = self.watch.shared.now();
-        self.watch.seat(self.rank).free(self.id, now);
+        self.watch.status(self.rank).free(self.id, now);
     }
 }
 

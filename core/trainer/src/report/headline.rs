@@ -57,7 +57,7 @@ impl Headline {
         }
     }
 
-    /// The numbers as the page shows them; `peak_bytes` was held, `planned_bytes` foretold.
+    /// The numbers as the page shows them; `peak_bytes` was held, `planned_bytes` predicted.
     pub fn tiles(&self, facts: &Facts, [peak_bytes, planned_bytes]: [u64; 2]) -> Vec<Tile> {
         let loss = facts.loss.map(|ends| fallen("Held-out loss", ends));
         let perplexity = facts.perplexity.map(|Ends { before, after }| {

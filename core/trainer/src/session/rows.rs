@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Ground, telling};
+use super::{OpenedModel, telling};
 use crate::Error;
 use crate::config::Origin;
 use crate::data::{Dataset, Horizon, Progress, Schedule, TooLongIs, Vocabulary};
@@ -39,11 +39,15 @@ impl Rows {
     /// # Errors
     /// The first fault in the order of the files and rows; more of them lost than `data.max_lost` allows.
     pub(super) fn read(
-        ground: &Ground<'_>,
+        opened_model: &OpenedModel<'_>,
         purpose: Purpose,
         observer: &dyn Observer,
     ) -> Result<Self, Error> {
-        let (data, directory, model) = (&ground.config.data, &ground.directory, &ground.model);
+        let (data, directory, model) = (
+            &opened_model.config.data,
+            &opened_model.directory,
+            &opened_model.model,
+        );
         let vocabulary = Vocabulary::new(directory.path(), model.vocab_size as usize);
         let mut progress = |read: Progress<'_>| {
             observer.observe(&Event::ReadProgress {
@@ -54,7 +58,7 @@ impl Rows {
         };
         let (train, eval) = match purpose {
             Purpose::Train => {
-                let seed = data.split_seed.unwrap_or(ground.config.run.seed);
+                let seed = data.split_seed.unwrap_or(opened_model.config.run.seed);
                 Dataset::open(data, &vocabulary, seed, &mut progress)?
             }
             Purpose::Evaluate | Purpose::Generate => {
@@ -74,7 +78,7 @@ impl Rows {
             Purpose::Train => "training",
             Purpose::Evaluate | Purpose::Generate => "evaluation",
         };
-        let too_long = match ground.resolved.origin("data.too_long") {
+        let too_long = match opened_model.resolved.origin("data.too_long") {
             Origin::Default => TooLongIs::Default,
             _ => TooLongIs::Chosen,
         };
@@ -110,8 +114,12 @@ impl Rows {
     ///
     /// # Errors
     /// A sequence that no micro-batch holds; questions without rows to ask.
-    pub(super) fn into_data(self, ground: &Ground<'_>, purpose: Purpose) -> Result<RunData, Error> {
-        let config = ground.config;
+    pub(super) fn into_data(
+        self,
+        opened_model: &OpenedModel<'_>,
+        purpose: Purpose,
+    ) -> Result<RunData, Error> {
+        let config = opened_model.config;
         let horizon = Horizon {
             epochs: config.run.epochs,
             max_steps: config.run.max_steps,
@@ -136,7 +144,7 @@ impl Rows {
         let questions = match (config.run.eval_answers, asked) {
             (None, _) => None,
             (Some(count), Some(rows)) => {
-                let (rows, directory) = (rows.dataset(), &ground.directory);
+                let (rows, directory) = (rows.dataset(), &opened_model.directory);
                 Some(Questions::of(rows, count, directory, self.vocabulary)?)
             }
             (Some(_), None) => {

@@ -34,7 +34,7 @@ use crate::threads::HostServices;
 use crate::train::Loading;
 
 /// What stays as it is while a run lasts.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct RunContext<'a> {
     pub model: ModelDirectory,
     pub services: &'static HostServices,
     pub observer: &'a dyn Observer,
@@ -49,7 +49,7 @@ pub(crate) struct Live<'a> {
     /// The config with the swaps so far.
     pub resolved: ResolvedConfig,
     pub facts: Facts,
-    pub around: Surroundings<'a>,
+    pub around: RunContext<'a>,
 }
 
 /// What is known of a plan once its executor stands.

@@ -7,7 +7,7 @@ use espalier_interface::{Device, ErrorCode, Role};
 use serde_json::{Value as Json, json};
 
 use super::beginning::Beginning;
-use super::company::joined;
+use super::join_ranks::join_ranks;
 use super::metrics::Metrics;
 use super::runner::{Left, Runner};
 use super::weights::Loading;
@@ -29,9 +29,9 @@ use crate::params::Param;
 use crate::plan::{Purpose, WorldMemory};
 use crate::record;
 use crate::registry::PluginIdentity;
-use crate::session::{Commons, Session};
+use crate::session::{ProcessContext, Session};
 use crate::stop::StopFlag;
-use crate::swap::{Facts, Live, Mailbox, Surroundings};
+use crate::swap::{Facts, Live, Mailbox, RunContext};
 use crate::team::Team;
 use crate::world::World;
 use crate::{answer, export, measure, report};
@@ -42,7 +42,7 @@ pub(crate) struct Opening<'a> {
     /// Where it goes on, if it is to.
     pub from: Option<ResumeFrom>,
     /// What it shares with other runs of the process, if there are any.
-    pub commons: Option<&'a Commons>,
+    pub process_context: Option<&'a ProcessContext>,
     /// What measures its base, and asks for its held-out documents' losses.
     pub measuring: Option<Measuring<'a>>,
     /// Knows its memory from theirs.
@@ -85,7 +85,7 @@ impl<'a> Run<'a> {
         let Opening {
             resolved,
             from,
-            commons,
+            process_context,
             measuring,
             meter,
             observer,
@@ -119,10 +119,10 @@ impl<'a> Run<'a> {
             Some(beginning) => beginning.swapped(resolved)?,
             None => resolved.clone(),
         };
-        let session = match commons {
+        let session = match process_context {
             None => Session::open_for(&swapped, Purpose::Train, observer, stop)?,
-            Some(commons) => {
-                let among = (commons, &meter);
+            Some(process_context) => {
+                let among = (process_context, &meter);
                 Session::open_among(&swapped, Purpose::Train, among, observer, stop)?
             }
         };
@@ -378,7 +378,7 @@ fn begin<'a>(
     let mut runs = vec![run];
     runs.extend(others);
     let roll = (&circumstances, beginning.progress().step);
-    let ranks = joined(runs, &collectives, swapped.config(), stop, roll)?;
+    let ranks = join_ranks(runs, &collectives, swapped.config(), stop, roll)?;
     let (executors, report) = loading.load_ranks(ranks, &|param| wanted.holds(param))?;
     circumstances["decode_checks"] = json!(report.decode_checks);
     let team = Team::new(executors);
@@ -419,7 +419,7 @@ fn begin<'a>(
             components,
             resolved: swapped,
             facts,
-            around: Surroundings {
+            around: RunContext {
                 model,
                 services,
                 observer,

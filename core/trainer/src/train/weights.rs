@@ -20,7 +20,7 @@ use crate::select::{Collectives, Components};
 use crate::stop::StopFlag;
 use crate::team::Team;
 
-use super::company::joined;
+use super::join_ranks::join_ranks;
 
 /// Allocates a run's storage, loads every param and returns the executor.
 ///
@@ -69,7 +69,7 @@ pub fn load_team(
 ) -> Result<(Team, LoadReport), Error> {
     let stop = &StopFlag::new();
     let loading = Loading::of(config, (model, components), observer, stop);
-    let ranks = joined(runs, collectives, config, stop, (&Json::Null, 0))?;
+    let ranks = join_ranks(runs, collectives, config, stop, (&Json::Null, 0))?;
     let (executors, report) = loading.load_ranks(ranks, &|_| true)?;
     Ok((Team::new(executors), report))
 }

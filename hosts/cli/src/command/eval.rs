@@ -1,4 +1,4 @@
-//! `host eval`: how well a model foretells rows that it is not trained on.
+//! `host eval`: how well a model predicts rows that it is not trained on.
 
 use std::fmt::{self, Write};
 

@@ -7,7 +7,7 @@ use espalier_trainer::config::{Need, resolve};
 use espalier_trainer::error::Error;
 use espalier_trainer::observer::Unobserved;
 use espalier_trainer::planner::{PlanReport, Search};
-use espalier_trainer::session::{Commons, Session};
+use espalier_trainer::session::{ProcessContext, Session};
 use espalier_trainer::stop::StopFlag;
 
 use crate::arguments::PlanArguments;
@@ -32,8 +32,14 @@ pub fn run(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
         let (found, chosen) = search.run(&Unobserved)?;
         (auto, resolved) = (Some(found), chosen);
     }
-    let commons = Commons::start(resolved.config(), &StopFlag::new())?;
-    let session = Session::open_to_plan(&resolved, preset, asked.assumed, &commons, &Warnings)?;
+    let process_context = ProcessContext::start(resolved.config(), &StopFlag::new())?;
+    let session = Session::open_to_plan(
+        &resolved,
+        preset,
+        asked.assumed,
+        &process_context,
+        &Warnings,
+    )?;
     let report = PlanReport {
         auto,
         ..PlanReport::of(&session, resolved.config(), &asked)?

@@ -52,7 +52,7 @@ impl<'a> Contest<'a> {
         let mut contest = Contest::default();
         let mut entrants = Vec::new();
         for (place, arm) in findings.arms.iter().enumerate() {
-            if findings.yardstick() == Some(place) {
+            if findings.dense_baseline() == Some(place) {
                 continue;
             }
             let base = arm.base.as_ref();

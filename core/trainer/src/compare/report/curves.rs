@@ -1,5 +1,5 @@
 //! The runs of all arms -> curves by step: held-out and training loss, and beneath each what an arm
-//! exceeds the yardstick by on the same rows.
+//! exceeds the dense baseline by on the same rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub fn charts(findings: &Findings, colour: impl Fn(usize) -> usize) -> Vec<Chart
     if findings.arms.is_empty() {
         return Vec::new();
     }
-    let measure = findings.yardstick().unwrap_or_default();
+    let measure = findings.dense_baseline().unwrap_or_default();
     let name = |place: usize| findings.arms[place].arm.name.clone();
     let all = 0..findings.arms.len();
     let curve = |place: usize, style, (points, band)| Curve {
@@ -100,7 +100,7 @@ fn training_runs(arm: &ArmFindings) -> Vec<Vec<Point>> {
     runs.map(|points| smoothed(&points)).collect()
 }
 
-/// What a run's loss exceeds that of the yardstick's run under the same seed by: the same rows in the
+/// What a run's loss exceeds that of the dense baseline's run under the same seed by: the same rows in the
 /// same steps, so that what the rows do to a loss cancels.
 fn paired_runs(arm: &ArmFindings, measure: &ArmFindings) -> Vec<Vec<Point>> {
     let pair = |run: &RunFindings| {

@@ -66,7 +66,8 @@ pub enum Standing {
     /// It is worse than the arm that is ahead.
     Worse,
     /// Others are measured by it; it takes no part itself.
-    Yardstick,
+    #[serde(rename = "yardstick")]
+    DenseBaseline,
     /// It cannot be judged.
     #[default]
     NoVerdict,
@@ -117,8 +118,8 @@ impl Facts {
             extent: extent(&contest),
             left_out: contest.left_out.clone(),
         };
-        if let (Measure::Divergence, Some(yardstick)) = (measure, findings.yardstick()) {
-            facts.standings[yardstick] = Standing::Yardstick;
+        if let (Measure::Divergence, Some(dense_baseline)) = (measure, findings.dense_baseline()) {
+            facts.standings[dense_baseline] = Standing::DenseBaseline;
         }
         let basis = match measure {
             Measure::HeldOutLoss => Basis::of_seeds(contest.seeds.len()),
@@ -187,7 +188,7 @@ impl Facts {
 
     fn obstacle(&self, findings: &Findings) -> Option<Obstacle> {
         let measured = findings.arms.iter().any(|arm| arm.base.is_some());
-        if self.measure == Measure::Divergence && findings.yardstick().is_none() && measured {
+        if self.measure == Measure::Divergence && findings.dense_baseline().is_none() && measured {
             return Some(Obstacle::NoDense);
         }
         self.leader?;
@@ -259,7 +260,7 @@ fn worse_than_guessing(findings: &Findings, facts: &Facts) -> Option<Obstacle> {
     let loss = match facts.measure {
         Measure::HeldOutLoss => facts.lowest,
         Measure::Divergence => {
-            let dense = &findings.arms[findings.yardstick()?];
+            let dense = &findings.arms[findings.dense_baseline()?];
             Quality::of(dense.before()?.total())?.loss
         }
     };

@@ -81,8 +81,8 @@ impl Findings {
     }
 
     /// The arm against whose dense base others are measured.
-    pub fn yardstick(&self) -> Option<usize> {
-        let name = self.comparison.yardstick.as_deref()?;
+    pub fn dense_baseline(&self) -> Option<usize> {
+        let name = self.comparison.dense_baseline.as_deref()?;
         self.arms.iter().position(|arm| arm.arm.name == name)
     }
 }

@@ -30,7 +30,7 @@ const TEMPLATES: [(&str, &str); 4] = [
 struct ArmEntry {
     name: String,
     colour: usize,
-    is_yardstick: bool,
+    is_dense_baseline: bool,
     bar: Option<Bar>,
     changes: String,
     command: String,
@@ -83,12 +83,12 @@ pub fn render(report: &Report, findings: &Findings) -> String {
     rendered.expect("the page's templates use what they are given")
 }
 
-/// An arm's colour by its place: the first one is the yardstick's.
+/// An arm's colour by its place: the first one is the dense baseline's.
 pub fn colours(findings: &Findings) -> impl Fn(usize) -> usize {
-    let yardstick = findings.yardstick();
-    move |place| match yardstick {
-        Some(yardstick) if place == yardstick => 0,
-        Some(yardstick) if place < yardstick => 1 + place % (COLOURS - 1),
+    let dense_baseline = findings.dense_baseline();
+    move |place| match dense_baseline {
+        Some(dense_baseline) if place == dense_baseline => 0,
+        Some(dense_baseline) if place < dense_baseline => 1 + place % (COLOURS - 1),
         Some(_) => 1 + (place - 1) % (COLOURS - 1),
         None => 1 + place % (COLOURS - 1),
     }
@@ -104,7 +104,7 @@ fn entries(findings: &Findings, rows: &[ArmRow], colour: impl Fn(usize) -> usize
         |(place, (found, row)): (usize, (&super::findings::ArmFindings, &ArmRow))| ArmEntry {
             name: row.name.clone(),
             colour: colour(place),
-            is_yardstick: row.is_yardstick,
+            is_dense_baseline: row.is_dense_baseline,
             bar: row
                 .memory
                 .as_ref()

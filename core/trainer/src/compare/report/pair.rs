@@ -68,11 +68,11 @@ impl Pair {
     }
 }
 
-/// All pairs of a comparison, those with the yardstick first; a later arm is compared with an earlier
-/// one, and each with the yardstick. What was decided of them stands in `facts`.
+/// All pairs of a comparison, those with the dense baseline first; a later arm is compared with an earlier
+/// one, and each with the dense baseline. What was decided of them stands in `facts`.
 pub fn pairs(findings: &Findings, facts: &Facts, noise: Option<&Noise>, draws: u32) -> Vec<Pair> {
     let mut order: Vec<usize> = (0..findings.arms.len()).collect();
-    order.sort_by_key(|place| Some(*place) != findings.yardstick());
+    order.sort_by_key(|place| Some(*place) != findings.dense_baseline());
     let seconds = order.iter().enumerate();
     let places = seconds.flat_map(|(at, second)| {
         let later = order[at + 1..].iter();

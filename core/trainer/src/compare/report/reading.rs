@@ -161,7 +161,7 @@ fn of_those(numbers: Numbers<'_>, of: &str) -> String {
     };
     let places = 0..numbers.rows.len();
     let judged = places.filter(takes_part).count();
-    let others = numbers.rows.len() - facts.those(Standing::Yardstick).len();
+    let others = numbers.rows.len() - facts.those(Standing::DenseBaseline).len();
     match judged < others {
         true => format!(" {of} the {} that can be judged", counted(judged, "arm")),
         false => String::new(),

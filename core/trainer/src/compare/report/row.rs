@@ -15,7 +15,8 @@ pub struct ArmRow {
     /// Its name.
     pub name: String,
     /// Whether its base is dense and others are measured by it.
-    pub is_yardstick: bool,
+    #[serde(rename = "is_yardstick")]
+    pub is_dense_baseline: bool,
     /// Bits of a packed weight, scales and all; where none is packed, of a frozen one.
     pub bits_per_weight: Option<f64>,
     /// Bits of a frozen weight, those that stay dense counted in.
@@ -95,7 +96,7 @@ impl ArmRow {
         });
         ArmRow {
             name: found.arm.name.clone(),
-            is_yardstick: findings.yardstick() == Some(place),
+            is_dense_baseline: findings.dense_baseline() == Some(place),
             bits_per_weight: base.and_then(bits_per_weight),
             bits_per_frozen_weight: base
                 .and_then(|base| bits(base.frozen_bytes, base.frozen_weights)),

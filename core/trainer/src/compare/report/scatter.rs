@@ -17,7 +17,7 @@ pub struct Scatter {
     x_ticks: Vec<Tick>,
     y_ticks: Vec<Tick>,
     dots: Vec<Dot>,
-    /// The yardstick's loss.
+    /// The dense baseline's loss.
     measure: Option<f64>,
 }
 
@@ -96,7 +96,7 @@ pub fn scatter(
     let mut dots: Vec<Dot> = known.iter().map(dot).collect();
     dots.sort_by(|a, b| a.bottom.total_cmp(&b.bottom));
     set_apart(dots.iter_mut().map(|dot| &mut dot.name_bottom), NAME_ROOM);
-    let measure = known.iter().find(|(_, row, _, _)| row.is_yardstick);
+    let measure = known.iter().find(|(_, row, _, _)| row.is_dense_baseline);
     Some(Scatter {
         x_ticks: across.ticks.iter().map(|tick| across.tick(*tick)).collect(),
         y_ticks: up.ticks.iter().map(|tick| up.tick(*tick)).collect(),

@@ -81,7 +81,7 @@ fn verdict(standing: Standing) -> &'static str {
         Standing::Lowest => "lowest",
         Standing::NotToldApart => "not told apart",
         Standing::Worse => "worse",
-        Standing::Yardstick => "yardstick",
+        Standing::DenseBaseline => "baseline",
         Standing::NoVerdict => "no verdict",
     }
 }

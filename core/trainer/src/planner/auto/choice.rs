@@ -13,7 +13,7 @@ use crate::recompute::Recompute;
 /// Times that differ by less than this part are the same: the arithmetic knows no better.
 const SAME: f64 = 0.005;
 
-/// The part that a search leaves free of a device whose memory it can only estimate: plans foretell to within that.
+/// The part that a search leaves free of a device whose memory it can only estimate: plans predict to within that.
 const RESERVE: u64 = 20;
 
 /// What a search decides.

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::message::{Inbox, Message};
-use super::seat::Report;
+use super::rank_status::Report;
 
 /// Bytes read at once.
 const CHUNK: usize = 16 << 10;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::seat::Report;
+use super::rank_status::Report;
 use crate::ranks::lost::Lost;
 
 /// Bytes of a message at most; what claims more is none of ours.

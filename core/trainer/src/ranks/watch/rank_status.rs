@@ -83,7 +83,7 @@ impl Report {
 
 /// What a rank of this process is at. Times are milliseconds of the watch's clock.
 #[derive(Default)]
-pub struct Seat {
+pub struct RankStatus {
     step: AtomicU64,
     alive: AtomicU64,
     /// Threads that act for the rank.
@@ -99,7 +99,7 @@ struct Work {
     busy: Vec<(u64, String)>,
 }
 
-impl Seat {
+impl RankStatus {
     /// A sign of life.
     pub fn beat(&self, now: u64) {
         self.alive.store(now, Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl Seat {
         self.acting.load(Ordering::SeqCst) > 0
     }
 
-    /// The rank enters `call`; the number is for [`Seat::leave`].
+    /// The rank enters `call`; the number is for [`RankStatus::leave`].
     pub fn enter(&self, call: Call, now: u64) -> u64 {
         self.beat(now);
         let mut work = self.work();
@@ -147,7 +147,7 @@ impl Seat {
         self.work().open.retain(|(open, ..)| *open != id);
     }
 
-    /// The rank begins a system call that may take long; the number is for [`Seat::free`].
+    /// The rank begins a system call that may take long; the number is for [`RankStatus::free`].
     pub fn busy(&self, what: &str, now: u64) -> u64 {
         self.beat(now);
         let mut work = self.work();
@@ -162,7 +162,7 @@ impl Seat {
         self.work().busy.retain(|(busy, _)| *busy != id);
     }
 
-    /// What `rank`, whose seat this is, is at.
+    /// What `rank`, whose status this is, is at.
     pub fn report(&self, rank: u32, now: u64) -> Report {
         let work = self.work();
         let open = work.open.iter().map(|(_, call, since)| OpenCall {

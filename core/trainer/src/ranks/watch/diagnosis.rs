@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::seat::{Call, Report};
+use super::rank_status::{Call, Report};
 use crate::ranks::lost::{Cause, Lost};
 
 /// The rank that is lost by what `reports` say, all of one moment.
-pub fn judge(reports: &[Report], timeout_ms: u64) -> Option<Lost> {
+pub fn diagnose(reports: &[Report], timeout_ms: u64) -> Option<Lost> {
     other_call(reports).or_else(|| hanging(reports, timeout_ms))
 }
 
@@ -94,7 +94,7 @@ fn has_entered(report: &Report, call: &Call) -> bool {
 mod tests {
     use super::*;
     use crate::ranks::lost::Place;
-    use crate::ranks::watch::seat::OpenCall;
+    use crate::ranks::watch::rank_status::OpenCall;
 
     fn call(seq: u64, what: &str) -> Call {
         Call {
@@ -126,21 +126,25 @@ mod tests {
         let gone_on = [first.clone(), second];
         let waits = rank(0, &gone_on, true, 8100);
         let silent = rank(1, std::slice::from_ref(&first), false, 8200);
-        let lost = judge(&[waits.clone(), silent.clone()], 8000).expect("it hangs");
+        let lost = diagnose(&[waits.clone(), silent.clone()], 8000).expect("it hangs");
         assert_eq!((lost.rank, lost.step), (1, 3));
         assert_eq!(lost.place, Place::After("call 1 of shards, a".into()));
         assert_eq!(lost.waiting, Some((0, "call 2 of shards, b".into())));
         assert_eq!(lost.cause, Cause::Hangs(8));
 
         let computes = rank(0, &gone_on, false, 100);
-        assert_eq!(judge(&[computes, silent.clone()], 8000), None);
+        assert_eq!(diagnose(&[computes, silent.clone()], 8000), None);
         let mut saves = silent.clone();
         saves.busy = Some("fsync".into());
-        assert_eq!(judge(&[waits.clone(), saves], 8000), None);
+        assert_eq!(diagnose(&[waits.clone(), saves], 8000), None);
         let lives = rank(1, std::slice::from_ref(&first), false, 100);
-        assert_eq!(judge(&[waits.clone(), lives], 8000), None);
+        assert_eq!(diagnose(&[waits.clone(), lives], 8000), None);
         let both_inside = rank(1, &gone_on, true, 9000);
-        assert_eq!(judge(&[waits, both_inside], 8000), None, "a slow transfer");
+        assert_eq!(
+            diagnose(&[waits, both_inside], 8000),
+            None,
+            "a slow transfer"
+        );
     }
 
     #[test]
@@ -149,7 +153,7 @@ mod tests {
         let waits = rank(0, &[first.clone(), second], true, 9000);
         let waits_earlier = rank(1, std::slice::from_ref(&first), true, 9000);
         let hangs = rank(2, &[], false, 9000);
-        let lost = judge(&[waits, waits_earlier, hangs], 8000).expect("it hangs");
+        let lost = diagnose(&[waits, waits_earlier, hangs], 8000).expect("it hangs");
         assert_eq!(lost.rank, 2);
     }
 
@@ -162,7 +166,7 @@ mod tests {
             rank(1, &common, true, 10),
             rank(2, &common, true, 10),
         ];
-        let lost = judge(&reports, 8000).expect("they differ");
+        let lost = diagnose(&reports, 8000).expect("they differ");
         assert_eq!(lost.rank, 0);
         let expected = Cause::OtherCall {
             found: "call 2 of shards, reduce unit 1".into(),
@@ -171,6 +175,6 @@ mod tests {
         };
         assert_eq!(lost.cause, expected);
         let one_ahead = [rank(0, &common, true, 10), rank(1, &common[..1], false, 10)];
-        assert_eq!(judge(&one_ahead, 8000), None);
+        assert_eq!(diagnose(&one_ahead, 8000), None);
     }
 }

@@ -22,7 +22,7 @@ const BLOCK_BYTES: u64 = 4 << 20;
 ///
 /// They are in a file without a name, which is gone with the process. A comparison that goes on in another process
 /// measures the dense base again, where an arm is still to be held against it.
-pub struct Yardstick {
+pub struct DenseBaseline {
     directory: PathBuf,
     most_bytes: u64,
     pub(super) kept: Option<Kept>,
@@ -52,15 +52,15 @@ pub(super) struct Picker {
     seen: u64,
 }
 
-impl Yardstick {
+impl DenseBaseline {
     /// One that is yet to be measured; its file of 1 GiB at most will be made in `directory`.
     pub fn new(directory: &Path) -> Self {
-        Yardstick::within(directory, MOST_BYTES)
+        DenseBaseline::within(directory, MOST_BYTES)
     }
 
-    /// As [`Yardstick::new`], with a file of at most `most_bytes` bytes.
+    /// As [`DenseBaseline::new`], with a file of at most `most_bytes` bytes.
     pub fn within(directory: &Path, most_bytes: u64) -> Self {
-        Yardstick {
+        DenseBaseline {
             directory: directory.to_owned(),
             most_bytes,
             kept: None,
@@ -176,7 +176,7 @@ fn block_rows(row_bytes: u64) -> u64 {
 /// Bytes that measuring takes at most: a block of each of two bases, and a row of each in f64 a thread.
 pub(super) fn block_bytes(row_bytes: u64, dtype: DType, threads: usize) -> u64 {
     let block = block_rows(row_bytes) * row_bytes;
-    // The yardstick may be of a wider dtype than the arm.
+    // The dense baseline may be of a wider dtype than the arm.
     let widest = row_bytes / dtype.bytes().max(1) * DType::F64.bytes();
     block + block_rows(row_bytes) * widest + 2 * widest * threads as u64
 }

@@ -10,8 +10,8 @@ use espalier_interface::abi::call_site;
 
 use super::link::{Link, State};
 use super::message::Message;
-use super::seat::Report;
-use super::{LAST_WORD, Shared, judge};
+use super::rank_status::Report;
+use super::{LAST_WORD, Shared, diagnosis};
 use crate::Error;
 use crate::call_watch;
 use crate::notice;
@@ -24,7 +24,7 @@ const TICK: Duration = Duration::from_millis(50);
 const BEAT_MS: u64 = 250;
 
 /// How long another process may tell why a connection was closed, in milliseconds.
-const HEARSAY_MS: u64 = 150;
+const BLAME_WAIT_MS: u64 = 150;
 
 /// How long the ranks have to come back with their error, before the process is ended for them.
 const GRACE: Duration = Duration::from_millis(500);
@@ -40,7 +40,7 @@ const JOIN: &str = "join";
 
 /// Starts the thread; it ends when the watch is dropped.
 pub fn start(shared: Arc<Shared>) -> JoinHandle<()> {
-    let mut keeper = Keeper {
+    let mut monitor = Monitor {
         looked: shared.now(),
         beaten: None,
         told: false,
@@ -49,10 +49,10 @@ pub fn start(shared: Arc<Shared>) -> JoinHandle<()> {
     thread::Builder::new()
         .name("watch".into())
         .spawn(move || {
-            while keeper.wait() {
-                keeper.look();
+            while monitor.wait() {
+                monitor.look();
             }
-            keeper.farewell();
+            monitor.farewell();
         })
         .expect("a process that starts ranks can start one more thread")
 }
@@ -66,7 +66,7 @@ fn joining() -> Option<String> {
     Some(format!("{JOIN} of plugin `{plugin}` ({file})"))
 }
 
-struct Keeper {
+struct Monitor {
     shared: Arc<Shared>,
     /// When it looked last, on the watch's clock.
     looked: u64,
@@ -76,7 +76,7 @@ struct Keeper {
     told: bool,
 }
 
-impl Keeper {
+impl Monitor {
     /// Waits for the next look; false when the watch is over.
     fn wait(&self) -> bool {
         let tick = TICK.min(self.shared.timeout / 8);
@@ -148,7 +148,7 @@ impl Keeper {
     fn lost_process(&self, links: &[Link], reports: &[Report], now: u64) -> Option<Lost> {
         let timeout = self.shared.timeout.as_millis() as u64;
         let closed = links.iter().filter_map(|link| match link.state {
-            State::Closed(at) if now - at >= HEARSAY_MS => Some((at, link)),
+            State::Closed(at) if now - at >= BLAME_WAIT_MS => Some((at, link)),
             _ => None,
         });
         if let Some((_, link)) = closed.min_by_key(|(at, link)| (*at, link.process)) {
@@ -179,9 +179,9 @@ impl Keeper {
             process: Some((link.process, link.host.clone())),
             step: told
                 .map_or(0, |report| report.step)
-                .max(judge::newest_step(reports)),
+                .max(diagnosis::newest_step(reports)),
             place: told.map(Report::place).unwrap_or_default(),
-            waiting: judge::longest_waiting(reports, rank..rank + each),
+            waiting: diagnosis::longest_waiting(reports, rank..rank + each),
             ..Lost::of(rank, cause)
         }
     }
@@ -189,7 +189,7 @@ impl Keeper {
     /// What the reports of all ranks say.
     fn judged(&self, links: &[Link], reports: &[Report]) -> Option<Lost> {
         let timeout = self.shared.timeout.as_millis() as u64;
-        let lost = judge::judge(reports, timeout)?;
+        let lost = diagnosis::diagnose(reports, timeout)?;
         let process = lost.rank / self.shared.world.ranks_per_process();
         let link = links.iter().find(|link| link.process == process);
         Some(Lost {

@@ -21,7 +21,7 @@ const LONGER: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// A rank that does not come; a process that cannot be watched.
-pub(crate) fn joined(
+pub(crate) fn join_ranks(
     runs: Vec<PreparedRun>,
     collectives: &Collectives,
     config: &Config,
