@@ -2,7 +2,7 @@
 
 mod compare;
 mod golden;
-pub mod null_pairs;
+pub mod interval_coverage;
 mod random;
 mod rig;
 pub mod rows;

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use comparison::{SAMPLES, STEPS, Sample, Scene, save};
-use espalier_tests::{Golden, null_pairs};
+use espalier_tests::{Golden, interval_coverage};
 use espalier_trainer::compare::record::{self, Comparison, Failure};
 use espalier_trainer::compare::report::{Report, Verdict};
 use espalier_trainer::compare::statistics::{Basis, Family};
@@ -260,12 +260,12 @@ fn what_failed_is_named_and_the_rest_is_compared() {
     assert_eq!(seeds("hqq-2", "dense"), (vec![], false));
 }
 
-/// 600 runs of the tiny model as `cargo xtask null-pairs --record` left them: nf4 under LoRA, with nothing
+/// 600 runs of the tiny model as `cargo xtask interval-coverage --record` left them: nf4 under LoRA, with nothing
 /// different but the seeds.
 #[test]
 fn real_runs_that_differ_in_their_seeds_alone_do_not_look_different() {
     let file = Golden::open("compare/null_pairs.safetensors");
-    let judged = null_pairs::judge(&null_pairs::recorded(&file), 3);
+    let judged = interval_coverage::judge(&interval_coverage::recorded(&file), 3);
     assert_eq!(judged.pairs, 100);
     assert!(judged.is_as_it_should(), "{judged:?}");
     // Intervals are as wide as they must be, but not wider: 2 x 4.3 standard errors of 2 degrees of freedom.
@@ -276,7 +276,7 @@ fn real_runs_that_differ_in_their_seeds_alone_do_not_look_different() {
 #[test]
 fn real_runs_that_differ_in_their_seeds_alone_have_no_best_arm() {
     let file = Golden::open("compare/null_pairs.safetensors");
-    let runs = null_pairs::recorded(&file);
+    let runs = interval_coverage::recorded(&file);
     let families = runs.chunks_exact(12).map(|runs| {
         let arms: Vec<Vec<&record::HeldOut>> = runs
             .chunks_exact(3)

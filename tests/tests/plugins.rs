@@ -1,4 +1,4 @@
-//! The shipped plugins through both doors, and libraries that are broken in every way.
+//! The shipped plugins in both ways to load, and libraries that are broken in every way.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -135,7 +135,7 @@ fn request(world: u32) -> ShardingRequest {
     }
 }
 
-/// What each role answers, as JSON: both doors must give the same.
+/// What each role answers, as JSON: both ways must give the same.
 #[cfg(feature = "embedded")]
 fn answers(registry: &Registry) -> Json {
     let (family, _) = registry
@@ -192,7 +192,7 @@ const PLUGINS: [&str; 5] = ["llama", "lora", "nf4", "single", "fsdp"];
 
 #[cfg(feature = "embedded")]
 #[test]
-fn both_doors_give_the_same_answers() {
+fn both_ways_to_load_give_the_same_answers() {
     let dir = folder(&PLUGINS);
     let loaded = loaded(&dir);
     assert_eq!(loaded.broken(), []);

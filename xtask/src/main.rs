@@ -6,15 +6,15 @@ mod archive;
 mod bench;
 mod big_data;
 mod dist;
-mod doors;
 mod fuzz;
 mod golden;
+mod interval_coverage;
 mod kills;
-mod null_pairs;
 mod peers;
 mod plugins;
 mod quickstart;
 mod symbolize;
+mod test_dylibs;
 mod tidy;
 mod torture;
 mod workspace;
@@ -38,7 +38,7 @@ enum Command {
     /// Build every shipped plugin as a shared library and gather them in one folder
     Plugins(plugins::Options),
     /// Run the suite with a host that has no plugin linked into it
-    Doors(doors::Options),
+    TestDylibs(test_dylibs::Options),
     /// Print the boundary between host and plugins; fail where it changed without a version
     Abi(abi::Options),
     /// Pack host, plugins, configs and docs into one archive that runs without Rust
@@ -48,7 +48,7 @@ enum Command {
     /// Run the quickstart whole and hold its answers to held-out questions to a bound
     Quickstart(quickstart::Options),
     /// Train hundreds of runs that differ in their seeds alone and count how often they look different
-    NullPairs(null_pairs::Options),
+    IntervalCoverage(interval_coverage::Options),
     /// Kill ranks of running trainings; want the others to end in time and the runs to go on
     Kills(kills::Options),
     /// Print functions and lines of the trace in the last line of a crash
@@ -71,12 +71,12 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = Workspace::load().and_then(|workspace| match arguments.command {
         Command::Plugins(options) => plugins::gather(&workspace, &options),
-        Command::Doors(options) => doors::check(&workspace, &options),
+        Command::TestDylibs(options) => test_dylibs::check(&workspace, &options),
         Command::Abi(options) => abi::check(&workspace, &options),
         Command::Dist(options) => dist::pack(&workspace, &options),
         Command::Tidy(options) => tidy::check(&workspace, &options),
         Command::Quickstart(options) => quickstart::check(&workspace, &options),
-        Command::NullPairs(options) => null_pairs::check(&workspace, &options),
+        Command::IntervalCoverage(options) => interval_coverage::check(&workspace, &options),
         Command::Kills(options) => kills::check(&workspace, &options),
         Command::Symbolize(options) => symbolize::show(&workspace, &options),
         Command::Torture(options) => torture::check(&workspace, &options),

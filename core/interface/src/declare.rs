@@ -1,4 +1,4 @@
-//! A plugin's declaration, once, and the two doors it opens: linked into the host, or loaded as a library.
+//! A plugin's declaration, once, and the two ways it is loaded: linked into the host, or as a library.
 
 use std::sync::Arc;
 

@@ -4,7 +4,6 @@ mod adamw;
 mod arithmetic;
 mod attention;
 mod bias;
-mod columns;
 mod cross_entropy;
 mod dropout;
 mod embedding;
@@ -15,6 +14,7 @@ mod reduce;
 mod refusals;
 mod rms_norm;
 mod rope;
+mod scale_channels;
 mod swiglu;
 #[cfg(test)]
 mod tests;
@@ -94,7 +94,6 @@ const OPS: &[&[Op]] = &[
     arithmetic::OPS,
     attention::OPS,
     bias::OPS,
-    columns::OPS,
     cross_entropy::OPS,
     dropout::OPS,
     embedding::OPS,
@@ -103,6 +102,7 @@ const OPS: &[&[Op]] = &[
     reduce::OPS,
     rms_norm::OPS,
     rope::OPS,
+    scale_channels::OPS,
     swiglu::OPS,
 ];
 

@@ -1,8 +1,8 @@
 //! `scale_channels` and `scale_channels_weight_backward`.
 
 use espalier_interface::{DType, Operand, Result};
-use espalier_kernels::columns as kernel;
 use espalier_kernels::element::Element;
+use espalier_kernels::scale_channels as kernel;
 
 use super::{Made, Op, Setting};
 use crate::dispatch::{compute, stored};

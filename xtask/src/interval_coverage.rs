@@ -12,7 +12,7 @@ const FEWEST_PAIRS: usize = 100;
 /// Fewest seeds of which a comparison gives a verdict.
 const FEWEST_SEEDS: usize = 3;
 
-/// Options of `cargo xtask null-pairs`.
+/// Options of `cargo xtask interval-coverage`.
 #[derive(Args)]
 pub struct Options {
     /// Pairs of groups of runs
@@ -45,11 +45,11 @@ pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
         "--quiet",
         "--workspace",
         "--example",
-        "null_pairs",
+        "interval_coverage",
     ]);
     run(&mut example)?;
-    let program = workspace.target.join("release/examples/null_pairs");
-    let mut null_pairs = std::process::Command::new(program);
-    null_pairs.args([pairs.to_string(), seeds.to_string()]);
-    run(null_pairs.args(&options.record))
+    let program = workspace.target.join("release/examples/interval_coverage");
+    let mut interval_coverage = std::process::Command::new(program);
+    interval_coverage.args([pairs.to_string(), seeds.to_string()]);
+    run(interval_coverage.args(&options.record))
 }

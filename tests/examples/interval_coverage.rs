@@ -1,6 +1,6 @@
 //! Many runs of one arm under other seeds -> how often arms that do not differ look as if they did.
 //!
-//! Usage: `cargo run --release -p espalier-tests --example null_pairs -- PAIRS SEEDS [RECORD.safetensors]`
+//! Usage: `cargo run --release -p espalier-tests --example interval_coverage -- PAIRS SEEDS [RECORD.safetensors]`
 #![allow(clippy::print_stdout, clippy::print_stderr)] // A tool of the developer's.
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use espalier_tests::{golden_path, null_pairs};
+use espalier_tests::{golden_path, interval_coverage};
 use espalier_trainer::compare::record::HeldOut;
 use espalier_trainer::compare::statistics::{DRAWS, Difference, Paired};
 use espalier_trainer::config::{Sources, resolve};
@@ -30,14 +30,14 @@ const FIRST_SEED: u64 = 1000;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [pairs, seeds, record @ ..] = words.as_slice() else {
-        panic!("usage: null_pairs PAIRS SEEDS [RECORD.safetensors]");
+        panic!("usage: interval_coverage PAIRS SEEDS [RECORD.safetensors]");
     };
     let [pairs, seeds] = [pairs, seeds].map(|word| word.parse::<usize>().expect("a number"));
     let runs = train_all("nf4", 2 * pairs * seeds);
     if let [record] = record {
         save(&runs, Path::new(record));
     }
-    let judged = null_pairs::judge(&runs, seeds);
+    let judged = interval_coverage::judge(&runs, seeds);
     println!(
         "{} of {} pairs of {seeds} against {seeds} other seeds of nf4 hold 0 within their 95 % interval",
         judged.holding, judged.pairs

@@ -1,4 +1,4 @@
-//! The same run through both doors: plugins linked into the host, and the same plugins as libraries.
+//! The same run in both ways to load: plugins linked into the host, and the same plugins as libraries.
 #![cfg(feature = "embedded")]
 
 use espalier_torture::built;

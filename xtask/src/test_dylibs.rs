@@ -8,7 +8,7 @@ use clap::Args;
 use crate::plugins;
 use crate::workspace::{Workspace, run};
 
-/// Options of `cargo xtask doors`.
+/// Options of `cargo xtask test-dylibs`.
 #[derive(Args)]
 pub struct Options {}
 
@@ -24,7 +24,7 @@ pub fn check(workspace: &Workspace, _: &Options) -> Result<()> {
     test.args(["--package", "espalier-tests", "--package", "espalier-cli"]);
     test.env("HOST_PLUGIN_PATH", &beside);
     // What libraries do when they are tried is remembered there.
-    test.env("XDG_DATA_HOME", workspace.target.join("doors-data"));
+    test.env("XDG_DATA_HOME", workspace.target.join("test-dylibs-data"));
     let tested = run(&mut test);
     // A host with linked plugins would find these first.
     fs::remove_dir_all(&beside).with_context(|| format!("cannot remove {}", beside.display()))?;
