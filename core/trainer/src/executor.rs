@@ -3,13 +3,13 @@
 mod adopt;
 mod allocation;
 mod diagnose;
+mod disabled_adapter;
 mod evaluate;
 mod infer;
 mod lanes;
 mod launch;
 mod machine_copy;
 mod mover;
-mod neutral;
 mod prepared_run;
 mod state;
 mod storage;
@@ -34,9 +34,9 @@ use crate::step_plan::{Region, RegionKind, StepPlan, Task};
 use crate::storage_layout::StateKind;
 
 pub use diagnose::NotFinite;
+pub use disabled_adapter::disabled_adapter_bytes;
 pub use evaluate::{LogitsWindow, TokenLosses};
 pub use launch::PreparedKernels;
-pub use neutral::neutral_bytes;
 pub use prepared_run::PreparedRun;
 pub use state::StatePart;
 

@@ -35,7 +35,7 @@ pub(crate) fn gather(
     let label = format!("gathering `{}`", first.params()[param].name);
     for begin in (0..all).step_by(step as usize) {
         let wanted = begin..all.min(begin + step);
-        let heard = team.each(|executor| {
+        let received = team.each(|executor| {
             let mut own = Vec::new();
             if executor.peers().rank() < ranks {
                 let elements = common(&executor.own_elements(param), &wanted);
@@ -45,7 +45,7 @@ pub(crate) fn gather(
             }
             executor.peers().exchange(&label, &own)
         })?;
-        heard[0].iter().try_for_each(|piece| take(piece))?;
+        received[0].iter().try_for_each(|piece| take(piece))?;
     }
     Ok(())
 }

@@ -111,9 +111,9 @@ pub fn train(
     let own = gradients(executor, step, index, seed)?;
     let mut own = vec![own];
     own.extend(executor.gradient_squares()?);
-    let said = exchange(executor, "loss and norm", &own)?;
-    let loss = said.iter().map(|rank| rank[0]).sum::<f64>();
-    let squares: Vec<&[f64]> = said.iter().map(|rank| &rank[1..]).collect();
+    let sent = exchange(executor, "loss and norm", &own)?;
+    let loss = sent.iter().map(|rank| rank[0]).sum::<f64>();
+    let squares: Vec<&[f64]> = sent.iter().map(|rank| &rank[1..]).collect();
     let grad_norm = executor.gradient_norm(&squares);
     if !loss.is_finite() || !grad_norm.is_finite() {
         return Err(not_finite(executor, step, index, seed, loss));
@@ -142,12 +142,12 @@ pub fn train(
 pub fn check_state(executor: &Executor, step: u64) -> Result<(), Error> {
     let found = executor.state_not_finite()?;
     let found = found.map_or_else(String::new, |found| found.to_string());
-    let said = (executor.peers()).exchange("state that is not finite", found.as_bytes())?;
-    match said.into_iter().find(|said| !said.is_empty()) {
+    let sent = (executor.peers()).exchange("state that is not finite", found.as_bytes())?;
+    match sent.into_iter().find(|sent| !sent.is_empty()) {
         None => Ok(()),
-        Some(said) => Err(Error::NotFinite {
+        Some(sent) => Err(Error::NotFinite {
             step,
-            tensor: String::from_utf8_lossy(&said).into_owned(),
+            tensor: String::from_utf8_lossy(&sent).into_owned(),
         }),
     }
 }
@@ -214,11 +214,11 @@ pub fn evaluate_together(
         let numbers = micro.sequences.iter();
         own.extend(numbers.map(|&number| (number, found[number as usize])));
     }
-    let said = serde_json::to_vec(&own).expect("losses are plain data");
+    let sent = serde_json::to_vec(&own).expect("losses are plain data");
     let mut all: Vec<(i32, DocumentLoss)> = Vec::new();
-    for rank in executor.peers().exchange("held-out losses", &said)? {
-        let heard: Vec<(i32, DocumentLoss)> = serde_json::from_slice(&rank).map_err(garbled)?;
-        all.extend(heard);
+    for rank in executor.peers().exchange("held-out losses", &sent)? {
+        let received: Vec<(i32, DocumentLoss)> = serde_json::from_slice(&rank).map_err(garbled)?;
+        all.extend(received);
     }
     all.sort_by_key(|(number, _)| *number);
     Ok(all.into_iter().map(|(_, document)| document).collect())
@@ -226,14 +226,14 @@ pub fn evaluate_together(
 
 /// Numbers that every rank says, by rank.
 fn exchange(executor: &Executor, label: &str, own: &[f64]) -> Result<Vec<Vec<f64>>, Error> {
-    let said: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
-    let heard = executor.peers().exchange(label, &said)?;
+    let sent: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let received = executor.peers().exchange(label, &sent)?;
     let numbers = |bytes: Vec<u8>| {
         let each = bytes.chunks_exact(8);
         each.map(|number| f64::from_le_bytes(number.try_into().expect("8 bytes")))
             .collect()
     };
-    Ok(heard.into_iter().map(numbers).collect())
+    Ok(received.into_iter().map(numbers).collect())
 }
 
 /// The error for what a rank said and another cannot read.
@@ -311,11 +311,11 @@ fn not_finite(executor: &Executor, step: &Step, index: u64, seed: u64, loss: f64
             found = executor.trainable_not_finite()?;
         }
         let found = found.map_or_else(String::new, |found| found.to_string());
-        let heard = executor
+        let received = executor
             .peers()
             .exchange("tensor that is not finite", found.as_bytes())?;
-        let said = heard.into_iter().find(|said| !said.is_empty());
-        Ok(said.map(|said| String::from_utf8_lossy(&said).into_owned()))
+        let sent = received.into_iter().find(|sent| !sent.is_empty());
+        Ok(sent.map(|sent| String::from_utf8_lossy(&sent).into_owned()))
     };
     let tensor = match find() {
         Ok(Some(found)) => found,

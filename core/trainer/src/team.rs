@@ -211,16 +211,16 @@ impl Team {
         if self.world().processes == 1 {
             return Ok(own);
         }
-        let said = [own.stop.unwrap_or(0), i32::from(own.save)].map(i32::to_le_bytes);
-        let heard = self.exchange("what signals ask for", said.as_flattened())?;
-        let said = |at: usize| {
-            let numbers = heard.iter().filter_map(move |said| said.get(at..at + 4));
+        let sent = [own.stop.unwrap_or(0), i32::from(own.save)].map(i32::to_le_bytes);
+        let received = self.exchange("what signals ask for", sent.as_flattened())?;
+        let sent = |at: usize| {
+            let numbers = received.iter().filter_map(move |sent| sent.get(at..at + 4));
             let numbers = numbers.filter_map(|number| number.try_into().ok());
             numbers.map(i32::from_le_bytes).find(|&number| number != 0)
         };
         Ok(Asked {
-            stop: said(0),
-            save: said(4).is_some(),
+            stop: sent(0),
+            save: sent(4).is_some(),
             ..own
         })
     }
@@ -229,9 +229,9 @@ impl Team {
     ///
     /// # Errors
     /// Where a rank is lost.
-    pub fn exchange(&self, label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        let mut heard = self.each(|executor| executor.peers().exchange(label, said))?;
-        Ok(heard.swap_remove(0))
+    pub fn exchange(&self, label: &str, sent: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let mut received = self.each(|executor| executor.peers().exchange(label, sent))?;
+        Ok(received.swap_remove(0))
     }
 }
 

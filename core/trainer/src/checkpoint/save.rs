@@ -59,15 +59,15 @@ pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBu
         true => PendingDirectory::begin(&target).map(Some),
         false => Ok(None),
     };
-    let (pending, said) = match begun {
+    let (pending, sent) = match begun {
         Ok(pending) => {
             let path = pending.as_ref().map(|pending| pending.path().to_owned());
             (pending, Ok(path))
         }
         Err(error) => (None, Err(error.into())),
     };
-    let mut said: Vec<Option<PathBuf>> = together(team, "beginning a checkpoint", said)?;
-    let path = said.swap_remove(0).expect("the first process writes");
+    let mut sent: Vec<Option<PathBuf>> = together(team, "beginning a checkpoint", sent)?;
+    let path = sent.swap_remove(0).expect("the first process writes");
     let ranks = parts(team.first());
     let seen = match ranks.is_none() || path.is_dir() {
         true => Ok(()),

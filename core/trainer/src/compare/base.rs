@@ -9,7 +9,7 @@ use super::weights::WeightErrors;
 use crate::Error;
 use crate::data::Schedule;
 use crate::evaluate::packed;
-use crate::executor::{Executor, neutral_bytes};
+use crate::executor::{Executor, disabled_adapter_bytes};
 use crate::files::{FileKind, read_object, write_json};
 use crate::load::LoadReport;
 use crate::observer::{Event, Observer};
@@ -160,7 +160,8 @@ impl Extra {
         let dtype = plan.dtypes.compute;
         Extra {
             loading: WeightErrors::bytes(plan, threads),
-            measuring: block_bytes(row_bytes, dtype, threads) + neutral_bytes(&plan.params),
+            measuring: block_bytes(row_bytes, dtype, threads)
+                + disabled_adapter_bytes(&plan.params),
         }
     }
 

@@ -169,7 +169,7 @@ impl Storage {
                 ranges[*index] = segments.iter().map(segment).collect();
             }
         }
-        let [values, slope] = [Part::Values, Part::Gradients].map(whole);
+        let [values, gradients_at] = [Part::Values, Part::Gradients].map(whole);
         let [first, second] = [Part::FirstMoment, Part::SecondMoment].map(whole);
         let [params_bytes, reduce_bytes] = [dtypes.params, dtypes.reduce].map(DType::bytes);
         let mut optimizer = Vec::with_capacity(units);
@@ -192,7 +192,7 @@ impl Storage {
             saved.push(own(unit, StateKind::Saved));
             let runs = &shard_layout.runs[unit];
             let places = [
-                (StateKind::Gradients, slope, reduce_bytes, 0),
+                (StateKind::Gradients, gradients_at, reduce_bytes, 0),
                 (StateKind::Values, values, params_bytes, 1),
                 (StateKind::FirstMoment, first, reduce_bytes, 0),
                 (StateKind::SecondMoment, second, reduce_bytes, 0),
@@ -207,7 +207,8 @@ impl Storage {
             let place = shard_layout.placements[unit];
             for (index, elements) in &runs.trainable {
                 if place.optimizer == Place::Replicated {
-                    gradients[*index] = Some(within(slope, filled[0], elements, reduce_bytes));
+                    gradients[*index] =
+                        Some(within(gradients_at, filled[0], elements, reduce_bytes));
                 }
                 if place.trainable == Place::Replicated {
                     ranges[*index] = vec![within(values, filled[1], elements, params_bytes)];
@@ -241,7 +242,7 @@ impl Storage {
             bytes: aligned(8) * units as u64,
             ..batch
         };
-        let whole_gradients = part(slope, &(0..filled[0]), reduce_bytes);
+        let whole_gradients = part(gradients_at, &(0..filled[0]), reduce_bytes);
         let regions = parts.get(&Part::Regions).map(|part| part.whole());
         let (arena, workspace) = (whole(Part::Arena), whole(Part::Workspace));
         Storage {

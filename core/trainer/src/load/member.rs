@@ -20,7 +20,7 @@ pub trait Member {
     ///
     /// # Errors
     /// Where a rank is lost.
-    fn exchange(&self, label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error>;
+    fn exchange(&self, label: &str, sent: &[u8]) -> Result<Vec<Vec<u8>>, Error>;
 }
 
 impl Member for Peers {
@@ -32,8 +32,8 @@ impl Member for Peers {
         Peers::world(self)
     }
 
-    fn exchange(&self, label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        Peers::exchange(self, label, said)
+    fn exchange(&self, label: &str, sent: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        Peers::exchange(self, label, sent)
     }
 }
 
@@ -47,14 +47,14 @@ impl Member for Team {
         Team::world(self)
     }
 
-    fn exchange(&self, label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        Team::exchange(self, label, said)
+    fn exchange(&self, label: &str, sent: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        Team::exchange(self, label, sent)
     }
 }
 
 /// How a rank's part of something went.
 #[derive(Serialize, Deserialize)]
-enum Said<T> {
+enum Sent<T> {
     Done(T),
     Interrupted(i32),
     Failed(String),
@@ -69,29 +69,29 @@ pub(crate) fn together<T: Serialize + DeserializeOwned>(
     label: &str,
     own: Result<T, Error>,
 ) -> Result<Vec<T>, Error> {
-    let (said, own) = match own {
-        Ok(done) => (Said::Done(done), Ok(())),
+    let (sent, own) = match own {
+        Ok(done) => (Sent::Done(done), Ok(())),
         Err(Error::Interrupted { signal }) => (
-            Said::Interrupted(signal),
+            Sent::Interrupted(signal),
             Err(Error::Interrupted { signal }),
         ),
-        Err(error) => (Said::Failed(error.to_string()), Err(error)),
+        Err(error) => (Sent::Failed(error.to_string()), Err(error)),
     };
-    let said = serde_json::to_vec(&said).expect("plain data");
-    let all = member.exchange(label, &said);
+    let sent = serde_json::to_vec(&sent).expect("plain data");
+    let all = member.exchange(label, &sent);
     own?;
     let mut done = Vec::new();
     let mut failed = None;
-    for (rank, said) in all?.iter().enumerate() {
+    for (rank, sent) in all?.iter().enumerate() {
         let rank = rank as u32;
-        let said: Said<T> = serde_json::from_slice(said).map_err(|error| {
+        let sent: Sent<T> = serde_json::from_slice(sent).map_err(|error| {
             let what = format!("{label}: what it said cannot be read: {error}");
             Error::Peer(Lost::told(rank, what))
         })?;
-        match said {
-            Said::Done(one) => done.push(one),
-            Said::Interrupted(signal) => return Err(Error::Interrupted { signal }),
-            Said::Failed(message) => failed = failed.or(Some(Lost::told(rank, message))),
+        match sent {
+            Sent::Done(one) => done.push(one),
+            Sent::Interrupted(signal) => return Err(Error::Interrupted { signal }),
+            Sent::Failed(message) => failed = failed.or(Some(Lost::told(rank, message))),
         }
     }
     match failed {
@@ -109,10 +109,10 @@ pub(crate) fn agree<T>(
     label: &str,
     own: Result<T, Error>,
 ) -> Result<T, Error> {
-    let (done, said) = match own {
+    let (done, sent) = match own {
         Ok(done) => (Some(done), Ok(())),
         Err(error) => (None, Err(error)),
     };
-    together(member, label, said)?;
+    together(member, label, sent)?;
     Ok(done.expect("a rank is given its own error"))
 }

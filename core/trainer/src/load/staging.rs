@@ -73,9 +73,9 @@ impl Staging {
             true => self.create(home).map(Some),
             false => Ok(None),
         };
-        let mut said = together(member, "making the machine's memory", paths)?;
+        let mut sent = together(member, "making the machine's memory", paths)?;
         let mapped = match rank == world.own_ranks().start {
-            true => self.map(said.swap_remove(first as usize)),
+            true => self.map(sent.swap_remove(first as usize)),
             false => Ok(()),
         };
         together(member, "mapping the machine's memory", mapped)?;

@@ -206,29 +206,29 @@ impl Peers {
     ///
     /// # Errors
     /// As [`Peers::all_gather`].
-    pub fn exchange(&self, label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn exchange(&self, label: &str, sent: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let ranks = self.world.ranks as usize;
         let kind = CallKind::Exchange;
-        let gather = |said: &[u8]| {
-            let mut heard = vec![0; ranks * said.len()];
-            let (send, recv) = (Span::read_only(said), Span::of(&mut heard));
+        let gather = |sent: &[u8]| {
+            let mut received = vec![0; ranks * sent.len()];
+            let (send, recv) = (Span::read_only(sent), Span::of(&mut received));
             let what = (kind, label, 0); // lengths differ from rank to rank
             self.call(Among::World, what, |route| route.all_gather(send, recv))
-                .map(|()| heard)
+                .map(|()| received)
         };
-        let lengths = gather(&(said.len() as u64).to_le_bytes())?;
+        let lengths = gather(&(sent.len() as u64).to_le_bytes())?;
         let (lengths, _) = lengths.as_chunks::<8>();
         let lengths = lengths
             .iter()
             .map(|&bytes| u64::from_le_bytes(bytes) as usize);
         let longest = lengths.clone().max().unwrap_or(0);
-        let mut padded = said.to_vec();
+        let mut padded = sent.to_vec();
         padded.resize(longest, 0);
-        let heard = gather(&padded)?;
+        let received = gather(&padded)?;
         let sent = (ranks - 1) * (longest + 8);
         self.counter.add(Among::World, kind, sent as u64);
         let parts = lengths.enumerate();
-        let part = |(rank, length): (usize, usize)| heard[rank * longest..][..length].to_vec();
+        let part = |(rank, length): (usize, usize)| received[rank * longest..][..length].to_vec();
         Ok(parts.map(part).collect())
     }
 

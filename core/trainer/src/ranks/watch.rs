@@ -174,15 +174,15 @@ impl Watch {
             message: format!("this process cannot watch the others: {error}"),
             next_step: "see to its network and its open files".to_owned(),
         })?;
-        let said = serde_json::to_vec(&post.introduction).expect("an introduction is plain data");
-        let heard = exchange(&said)?;
-        let all: Option<Vec<Introduction>> = heard
+        let sent = serde_json::to_vec(&post.introduction).expect("an introduction is plain data");
+        let received = exchange(&sent)?;
+        let all: Option<Vec<Introduction>> = received
             .iter()
-            .map(|said| serde_json::from_slice(said).ok())
+            .map(|sent| serde_json::from_slice(sent).ok())
             .collect();
         let all = all.filter(|all| all.len() == world.processes as usize);
         let all = all.ok_or_else(|| {
-            let what = format!("{} processes, found {}", world.processes, heard.len());
+            let what = format!("{} processes, found {}", world.processes, received.len());
             Error::Peer(Lost::of(
                 0,
                 Cause::Disagrees(format!("expected an introduction of each of {what}")),

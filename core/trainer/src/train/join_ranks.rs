@@ -39,35 +39,35 @@ pub(crate) fn join_ranks(
             let within = Duration::from_secs(config.run.join_timeout_secs);
             watch.meet_within(within);
             let peers = ranks::join(&world, shards, collectives, &watch, within + LONGER)?;
-            watch.meet(|said| by_process(&peers, "addresses", said))?;
+            watch.meet(|sent| by_process(&peers, "addresses", sent))?;
             peers
         }
     };
-    roll_call(&world, circumstances, step, |said| {
-        by_process(&peers, "roll call", said)
+    roll_call(&world, circumstances, step, |sent| {
+        by_process(&peers, "roll call", sent)
     })?;
     let peers = peers.into_iter().map(Arc::new);
     Ok(runs.into_iter().zip(peers).collect())
 }
 
 /// What every process says, by process.
-fn by_process(peers: &[Peers], label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-    let heard = exchange(peers, label, said)?;
-    Ok(heard.into_iter().step_by(peers.len()).collect())
+fn by_process(peers: &[Peers], label: &str, sent: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    let received = exchange(peers, label, sent)?;
+    Ok(received.into_iter().step_by(peers.len()).collect())
 }
 
 /// What every rank says, by rank, where all of this process say the same.
-fn exchange(peers: &[Peers], label: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-    let mut heard: Vec<Result<_, Error>> = std::thread::scope(|scope| {
-        let say = |peers: &'_ Peers| peers.exchange(label, said);
-        let saying: Vec<_> = peers
+fn exchange(peers: &[Peers], label: &str, sent: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    let mut received: Vec<Result<_, Error>> = std::thread::scope(|scope| {
+        let say = |peers: &'_ Peers| peers.exchange(label, sent);
+        let sending: Vec<_> = peers
             .iter()
             .map(|peers| scope.spawn(move || say(peers)))
             .collect();
-        let heard = saying.into_iter().map(|one| one.join());
-        heard
-            .map(|heard| heard.expect("an exchange does not panic"))
+        let received = sending.into_iter().map(|one| one.join());
+        received
+            .map(|received| received.expect("an exchange does not panic"))
             .collect()
     });
-    heard.swap_remove(0)
+    received.swap_remove(0)
 }

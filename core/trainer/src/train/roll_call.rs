@@ -45,11 +45,11 @@ pub fn roll_call(
     if world.processes == 1 {
         return Ok(());
     }
-    let said = serde_json::to_vec(&sheet(circumstances, step)).expect("a sheet is plain data");
-    let heard = exchange(&said)?;
-    let sheets = heard
+    let sent = serde_json::to_vec(&sheet(circumstances, step)).expect("a sheet is plain data");
+    let received = exchange(&sent)?;
+    let sheets = received
         .iter()
-        .map(|said| serde_json::from_slice(said).unwrap_or_default());
+        .map(|sent| serde_json::from_slice(sent).unwrap_or_default());
     let sheets: Vec<Sheet> = sheets.collect();
     match odd_one_out(&sheets) {
         None => Ok(()),

@@ -97,16 +97,16 @@ impl Joining<'_> {
             world.processes_per_machine,
             self.shards,
         ];
-        let said: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let mut heard = vec![0; said.len() * world.processes as usize];
-        let gathered = processes.all_gather(Span::read_only(&said), Span::of(&mut heard));
+        let sent: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let mut received = vec![0; sent.len() * world.processes as usize];
+        let gathered = processes.all_gather(Span::read_only(&sent), Span::of(&mut received));
         gathered.map_err(|error| self.watch.blame(world.own_ranks().start, &error))?;
-        let first = &heard[..said.len()];
-        let Some(process) = heard.chunks(said.len()).position(|other| other != first) else {
+        let first = &received[..sent.len()];
+        let Some(process) = received.chunks(sent.len()).position(|other| other != first) else {
             return Ok(());
         };
         let numbers = |process: usize| {
-            let (numbers, _) = heard[process * said.len()..].as_chunks::<4>();
+            let (numbers, _) = received[process * sent.len()..].as_chunks::<4>();
             [0, 1, 2].map(|at| u32::from_le_bytes(numbers[at]))
         };
         let shown = |process: usize| {

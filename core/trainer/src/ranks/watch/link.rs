@@ -33,7 +33,7 @@ pub struct Link {
     /// What became of it.
     pub state: State,
     /// When it was heard of last.
-    pub heard: u64,
+    pub received: u64,
     stream: TcpStream,
     inbox: Inbox,
     out: Vec<u8>,
@@ -52,7 +52,7 @@ impl Link {
             process,
             host,
             state: State::Open,
-            heard: now,
+            received: now,
             stream,
             inbox: Inbox::default(),
             out: Vec::new(),
@@ -62,7 +62,7 @@ impl Link {
 
     /// What its ranks are at `now`, by what they told last.
     pub fn reports(&self, now: u64) -> impl Iterator<Item = Report> + '_ {
-        let age = now.saturating_sub(self.heard);
+        let age = now.saturating_sub(self.received);
         self.reports
             .iter()
             .cloned()
@@ -147,7 +147,7 @@ impl Link {
             match self.stream.read(&mut chunk) {
                 Ok(0) => return true,
                 Ok(count) => {
-                    self.heard = now;
+                    self.received = now;
                     self.inbox.take(&chunk[..count]);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -115,7 +115,7 @@ impl Post {
             }
             let (known, waiting): (Vec<Caller>, _) = callers
                 .into_iter()
-                .filter_map(|caller| caller.heard(token))
+                .filter_map(|caller| caller.received(token))
                 .partition(|c| c.process.is_some());
             callers = waiting;
             for caller in known {
@@ -176,7 +176,7 @@ impl Caller {
     }
 
     /// The same with what it has said by now; none where it is no process of this run.
-    fn heard(mut self, token: &str) -> Option<Self> {
+    fn received(mut self, token: &str) -> Option<Self> {
         let mut bytes = [0; 256];
         match self.stream.read(&mut bytes) {
             Ok(0) => return None,
@@ -186,9 +186,9 @@ impl Caller {
         }
         match self.inbox.next() {
             Ok(Some(Message::Hello {
-                token: said,
+                token: sent,
                 process,
-            })) if said == token => {
+            })) if sent == token => {
                 self.process = Some(process);
                 Some(self)
             }
@@ -221,7 +221,7 @@ impl Caller {
 fn greet(address: &SocketAddr, process: u32, other: u32, token: &str) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(address, ANSWER)?;
     stream.write_all(&hello(process, token))?;
-    let found = heard(&mut stream, token)?;
+    let found = received(&mut stream, token)?;
     match found == other {
         true => Ok(stream),
         false => Err(strange("another process answers there")),
@@ -234,7 +234,7 @@ fn hello(process: u32, token: &str) -> Vec<u8> {
 }
 
 /// The number of the process that says hello with `token`, byte by byte so that nothing behind it is taken.
-fn heard(stream: &mut TcpStream, token: &str) -> io::Result<u32> {
+fn received(stream: &mut TcpStream, token: &str) -> io::Result<u32> {
     let deadline = Instant::now() + ANSWER;
     let mut inbox = Inbox::default();
     let mut byte = [0];
@@ -246,9 +246,9 @@ fn heard(stream: &mut TcpStream, token: &str) -> io::Result<u32> {
         match inbox.next() {
             Ok(None) if !left.is_zero() => {}
             Ok(Some(Message::Hello {
-                token: said,
+                token: sent,
                 process,
-            })) if said == token => return Ok(process),
+            })) if sent == token => return Ok(process),
             _ => {
                 return Err(strange(
                     "what answers there is none of this run's processes",

@@ -155,7 +155,7 @@ impl Monitor {
             return Some(self.lost(link, Cause::Closed, reports));
         }
         let since = self.shared.seen_since();
-        let silence = |link: &Link| now - link.heard.max(since);
+        let silence = |link: &Link| now - link.received.max(since);
         let open = links.iter().filter(|link| link.state == State::Open);
         if let Some(link) = open
             .max_by_key(|link| silence(link))

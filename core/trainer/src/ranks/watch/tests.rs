@@ -17,7 +17,7 @@ fn threads(ranks: u32, timeout_ms: u64) -> Arc<Watch> {
 
 /// A watch for each of `processes` processes of two ranks, which have met.
 fn processes(processes: u32, timeout_ms: u64) -> Vec<Arc<Watch>> {
-    let said = Mutex::new(vec![Vec::new(); processes as usize]);
+    let sent = Mutex::new(vec![Vec::new(); processes as usize]);
     let all_said = Barrier::new(processes as usize);
     let meet = |process: u32| {
         let world = World {
@@ -28,9 +28,9 @@ fn processes(processes: u32, timeout_ms: u64) -> Vec<Arc<Watch>> {
         };
         let watch = Watch::start(world, Duration::from_millis(timeout_ms), &StopFlag::new());
         let met = watch.meet(|own| {
-            said.lock().expect("whole")[process as usize] = own.to_vec();
+            sent.lock().expect("whole")[process as usize] = own.to_vec();
             all_said.wait();
-            Ok(said.lock().expect("whole").clone())
+            Ok(sent.lock().expect("whole").clone())
         });
         met.expect("they reach each other");
         watch

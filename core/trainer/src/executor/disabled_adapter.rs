@@ -17,7 +17,7 @@ fn beginning(param: &Param) -> Option<f32> {
 
 /// Bytes that [`Executor::without_adapter`] takes on the host, of a run with `params`: what it puts aside, and a param of
 /// fresh values.
-pub fn neutral_bytes(params: &[Param]) -> u64 {
+pub fn disabled_adapter_bytes(params: &[Param]) -> u64 {
     let kept = || params.iter().filter(|param| beginning(param).is_some());
     let fresh = kept().map(|param| 4 * param.elements()).max().unwrap_or(0);
     kept().map(Param::bytes).sum::<u64>() + fresh
