@@ -1,6 +1,7 @@
 //! Turns the house style into checks; every finding is printed, any finding fails.
 
 mod arrows;
+mod floors;
 mod repository;
 mod sources;
 
@@ -49,6 +50,7 @@ pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     sources::check(workspace, &files, &mut findings)?;
     repository::check(workspace, &files, &mut findings)?;
     arrows::check(workspace, &mut findings)?;
+    floors::check(workspace, &files, &mut findings)?;
     if run(workspace.cargo().args(["fmt", "--all", "--check"])).is_err() {
         findings.problem("rustfmt would change files (or is not installed): run `cargo fmt --all`");
     }
