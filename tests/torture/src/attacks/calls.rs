@@ -7,6 +7,7 @@ use crate::ended::{Ended, PATIENCE};
 use crate::random::Random;
 use crate::scenario::Scenario;
 use crate::suite::{Attack, Try};
+use crate::training::names;
 
 /// Kills at counted calls, and again while it goes on.
 pub struct Kills(AtCalls);
@@ -127,9 +128,12 @@ impl Attack for Errors {
         let ended = Ended::of(&mut of.faulty(&out, "", call, kind), PATIENCE);
         ended.as_documented(&case);
         if kind == "readonly" {
-            // Where nothing may be removed, a report that could not be written stays unfinished.
-            let _ = fs::remove_file(of.path(&out).join("report.json.partial"));
-            let _ = fs::remove_file(of.path(&out).join("report.html.partial"));
+            // Where nothing may be removed, a lock that nobody holds stays, and what could not be written stays unfinished.
+            for name in names(&of.path(&out)) {
+                if name == "run.lock" || name.ends_with(".partial") {
+                    fs::remove_file(of.path(&out).join(name)).expect("removed");
+                }
+            }
         }
         if ended.succeeded() {
             of.is_whole(&out, &format!("{case}: it succeeded"));
