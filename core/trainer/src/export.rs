@@ -45,12 +45,7 @@ impl Export {
         let Some(pending) = self.pending else {
             return Ok(self.target);
         };
-        let below = |path: &Path| {
-            files::files_below(path, "").map_err(|damage| Error::Checkpoint {
-                path: path.to_owned(),
-                message: damage.problem,
-            })
-        };
+        let below = |path: &Path| files::files_below(path, "");
         let written = below(pending.path())?;
         let replaced = match self.target.is_dir() {
             true => below(&self.target)?,

@@ -10,7 +10,8 @@ use crate::files::{Damage, FileKind, check_file, files_below, read_regular};
 /// Checks the directory `path`, saved after `step` steps.
 pub(super) fn verify(path: &Path, step: u64) -> Result<Manifest, Damage> {
     let manifest = read_manifest(path, step)?;
-    let found = files_below(path, "")?;
+    let listed = files_below(path, "");
+    let found = listed.map_err(|error| Damage::of("", &error.to_string()))?;
     let expected: BTreeSet<&str> = manifest.files.iter().map(|f| f.file.as_str()).collect();
     if let Some(missing) = expected.iter().find(|name| !found.contains(**name)) {
         return Err(Damage::of(missing, "it is missing"));

@@ -47,10 +47,7 @@ impl Exported {
     /// # Errors
     /// A directory that cannot be listed, a file that cannot be read.
     pub fn of(directory: &Path, name: &str) -> Result<Self, Error> {
-        let names = files_below(directory, "").map_err(|damage| Error::Checkpoint {
-            path: directory.to_owned(),
-            message: damage.problem,
-        })?;
+        let names = files_below(directory, "")?;
         let hashes = names.iter().map(|name| hash_member(directory, name));
         Ok(Exported {
             directory: name.to_owned(),

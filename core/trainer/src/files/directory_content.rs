@@ -30,9 +30,12 @@ impl Damage {
 /// The paths of all files below `directory`, itself called `name`; a directory without any counts as one.
 ///
 /// # Errors
-/// A directory that cannot be listed.
-pub fn files_below(directory: &Path, name: &str) -> Result<BTreeSet<String>, Damage> {
-    let fail = |error: io::Error| Damage::of(name, &format!("it cannot be listed: {error}"));
+/// [`FileError::Read`] for a directory that cannot be listed.
+pub fn files_below(directory: &Path, name: &str) -> Result<BTreeSet<String>, FileError> {
+    let fail = |source: io::Error| FileError::Read {
+        path: directory.to_owned(),
+        source,
+    };
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(directory).map_err(fail)? {
         let entry = entry.map_err(fail)?;
