@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-#[cfg(feature = "embedded")]
 use espalier_interface::abi::{ABI_MAJOR, ABI_MINOR};
+#[cfg(feature = "embedded")]
 use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::schedule::{ShardingRequest, UnitBytes};
 use espalier_interface::{ErrorCode, Role, Serial, Services};
