@@ -23,8 +23,10 @@ pub fn check(workspace: &Workspace, _: &Options) -> Result<()> {
     test.args(["test", "--release", "--no-default-features"]);
     test.args(["--package", "espalier-tests", "--package", "espalier-cli"]);
     test.env("HOST_PLUGIN_PATH", &beside);
-    // What libraries do when they are tried is remembered there.
-    test.env("XDG_DATA_HOME", workspace.target.join("test-dylibs-data"));
+    // What libraries do when they are tried is remembered there; not what those of an earlier build did.
+    let data = workspace.target.join("test-dylibs-data");
+    let _ = fs::remove_dir_all(&data);
+    test.env("XDG_DATA_HOME", data);
     let tested = run(&mut test);
     // A host with linked plugins would find these first.
     fs::remove_dir_all(&beside).with_context(|| format!("cannot remove {}", beside.display()))?;

@@ -49,6 +49,11 @@ fn main() -> ExitCode {
             display::say(&format!("note: plugins' calls are not watched: {error}"));
         }
     }
+    if let Err(error) = signals::let_large_writes_fail() {
+        display::say(&format!(
+            "note: a limit on the size of files ends the program: {error}"
+        ));
+    }
     log::start();
     on_notice(|line| display::say(&format!("note: {line}")));
     let mut out = Output::new();

@@ -29,9 +29,16 @@ pub fn watch(stop: &StopFlag) -> io::Result<()> {
     let asked = stop.clone();
     // SAFETY: the handler adds to an atomic number, which is safe in handlers.
     unsafe { low_level::register(SIGUSR1, move || asked.request_save())? };
-    // The handler does nothing of use: that there is one lets the write return its error.
-    flag::register(SIGXFSZ, Arc::default())?;
     Ok(())
+}
+
+/// Lets a write beyond the limit on a file's size fail with an error, as one to a full disk does.
+///
+/// # Errors
+/// A handler that cannot be set.
+pub fn let_large_writes_fail() -> io::Result<()> {
+    // The handler does nothing of use: that there is one lets the write return its error.
+    flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
 /// Whether whoever started the process wants it to ignore `signal`.

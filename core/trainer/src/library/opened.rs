@@ -88,11 +88,17 @@ impl Content {
         }
         let path = match opened.copies.get(&self.sha256) {
             Some(copy) => copy.clone(),
-            None => {
-                let copy = copy(path, &self.bytes).map_err(failed)?;
-                opened.copies.insert(self.sha256, copy.clone());
-                copy
-            }
+            None => match copy(path, &self.bytes) {
+                Ok(copy) => {
+                    opened.copies.insert(self.sha256, copy.clone());
+                    copy
+                }
+                // Under a limit on the size of files, which holds for files in memory, too.
+                Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                    return opened.original(path, self);
+                }
+                Err(error) => return Err(failed(error)),
+            },
         };
         Ok(Place {
             path,

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value as Json, json};
 
 /// A folder with two rows; models are copied into it by name.
-pub struct Place(pub tempfile::TempDir);
+pub struct Place(pub tempfile::TempDir, tempfile::TempDir);
 
 /// How the program ended.
 pub struct Outcome {
@@ -22,7 +22,9 @@ pub struct Weights(pub Vec<u8>);
 
 impl Place {
     pub fn new() -> Self {
-        let place = Place(tempfile::tempdir().expect("a folder"));
+        let folder = || tempfile::tempdir().expect("a folder");
+        // The record of libraries that were tried is no run's.
+        let place = Place(folder(), folder());
         let row = |start: u32| json!({"input_ids": (start..start + 12).collect::<Vec<_>>()});
         place.write("rows.jsonl", &format!("{}\n{}\n", row(5), row(40)));
         place
@@ -66,11 +68,12 @@ impl Place {
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
         command.current_dir(self.0.path()).stderr(Stdio::piped());
-        command.env("XDG_DATA_HOME", self.0.path());
+        command.env("XDG_DATA_HOME", self.1.path());
         command
     }
 
     pub fn run(&self, command: &mut Command) -> Outcome {
+        command.env("XDG_DATA_HOME", self.1.path());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HOST__")) {
             command.env_remove(name);
         }
