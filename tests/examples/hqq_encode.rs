@@ -9,10 +9,10 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::path::Path;
 use std::time::Instant;
 
+use espalier_config::{Sources, resolve};
+use espalier_registry::{Registry, SearchPath};
+use espalier_system::threads::HostServices;
 use espalier_tests as _;
-use espalier_trainer::config::{Sources, resolve};
-use espalier_trainer::registry::{Registry, SearchPath};
-use espalier_trainer::threads::HostServices;
 use serde_json::{Map, Value as Json, json};
 
 fn main() {

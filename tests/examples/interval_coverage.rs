@@ -9,16 +9,17 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use espalier_compare::statistics::{DRAWS, Difference, Paired};
+use espalier_config::{Sources, resolve};
+use espalier_engine::observer::Unobserved;
+use espalier_engine::step;
+use espalier_plan::plan::Purpose;
+use espalier_system::memory::Meter;
+use espalier_system::stop::StopFlag;
 use espalier_tests::{golden_path, interval_coverage};
-use espalier_trainer::compare::record::HeldOut;
-use espalier_trainer::compare::statistics::{DRAWS, Difference, Paired};
-use espalier_trainer::config::{Sources, resolve};
-use espalier_trainer::memory::Meter;
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::plan::Purpose;
+use espalier_trainer::Error;
 use espalier_trainer::session::{ProcessContext, Session};
-use espalier_trainer::stop::StopFlag;
-use espalier_trainer::{Error, step, train};
+use espalier_trainer::train::{self, HeldOut};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 

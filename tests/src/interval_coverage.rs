@@ -1,8 +1,9 @@
 //! Runs of one arm under many seeds -> how often two groups of them, which do not differ, look as if they did.
 
+use espalier_compare::statistics::{DRAWS, Difference, Paired};
 use espalier_conformance::largest;
-use espalier_trainer::compare::record::{DocumentLoss, HeldOut};
-use espalier_trainer::compare::statistics::{DRAWS, Difference, Paired};
+use espalier_engine::document_loss::DocumentLoss;
+use espalier_trainer::train::HeldOut;
 
 use crate::Golden;
 

@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use espalier_config::{Config, ResolvedConfig, Sources, resolve};
+use espalier_data::{MicroBatch, Step};
+use espalier_engine::executor::{Executor, Moment};
+use espalier_engine::load::LoadReport;
+use espalier_engine::observer::Unobserved;
+use espalier_engine::step;
 use espalier_interface::adaptation::Site;
-use espalier_trainer::Error;
-use espalier_trainer::config::{Config, ResolvedConfig, Sources, resolve};
-use espalier_trainer::data::{MicroBatch, Step};
-use espalier_trainer::executor::{Executor, Moment};
-use espalier_trainer::load::LoadReport;
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::plan::MemoryPlan;
-use espalier_trainer::select::Components;
+use espalier_plan::plan::MemoryPlan;
+use espalier_registry::select::Components;
 use espalier_trainer::session::Session;
-use espalier_trainer::{step, train};
+use espalier_trainer::{Error, train};
 
 /// A loaded model.
 pub struct Rig {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use espalier_trainer::data::{DataError, DataOptions, Dataset, Vocabulary};
+use espalier_data::{DataError, DataOptions, Dataset, Vocabulary};
 use tempfile::TempDir;
 
 use crate::Golden;

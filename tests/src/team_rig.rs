@@ -3,21 +3,20 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
+use espalier_config::{Config, resolve};
+use espalier_data::Step;
+use espalier_engine::executor::{Executor, StatePart};
+use espalier_engine::load::LoadReport;
+use espalier_engine::observer::Unobserved;
+use espalier_engine::ranks::Counts;
+use espalier_engine::step::{self, StepOutcome};
+use espalier_engine::team::Team;
 use espalier_interface::DType;
-use espalier_trainer::Error;
-use espalier_trainer::config::{Config, resolve};
-use espalier_trainer::data::Step;
-use espalier_trainer::executor::{Executor, StatePart};
-use espalier_trainer::load::LoadReport;
-use espalier_trainer::memory::Meter;
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::plan::Purpose;
-use espalier_trainer::ranks::Counts;
+use espalier_plan::plan::Purpose;
+use espalier_system::memory::Meter;
+use espalier_system::stop::StopFlag;
 use espalier_trainer::session::{ProcessContext, Session};
-use espalier_trainer::step::{self, StepOutcome};
-use espalier_trainer::stop::StopFlag;
-use espalier_trainer::team::Team;
-use espalier_trainer::train;
+use espalier_trainer::{Error, train};
 
 use crate::rig::sources;
 
@@ -121,7 +120,7 @@ impl TeamRig {
             let mut values = Vec::new();
             let take = &mut |bytes: &[u8]| {
                 values.extend(numbers(bytes, dtype));
-                Ok::<_, espalier_trainer::Error>(())
+                Ok::<_, espalier_engine::Error>(())
             };
             let read = executor.download_state(param, part, take);
             read.expect("a trained param");

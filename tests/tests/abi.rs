@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use espalier_interface::abi::{ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MINOR};
 use espalier_interface::{Quantizer, Serial, Services};
+use espalier_registry::{PluginIdentity, Registry, SearchPath};
 use espalier_samples::{Patch, library, library_against, library_against_kept, put};
-use espalier_trainer::registry::{PluginIdentity, Registry, SearchPath};
+use espalier_system::failure::Failure;
 use serde_json::Map;
 use tempfile::TempDir;
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use espalier_config::{ResolvedConfig, Sources, resolve};
+use espalier_engine::observer::Unobserved;
+use espalier_system::stop::StopFlag;
 use espalier_tests::golden_path;
-use espalier_trainer::config::{ResolvedConfig, Sources, resolve};
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::stop::StopFlag;
 use espalier_trainer::{evaluate, train};
 
 /// Questions of different lengths, each with an answer that its prompt decides, and the end token.
@@ -60,7 +60,7 @@ fn training_learns_the_answers_and_counts_them() {
         train::run(&resolved, &Unobserved, &StopFlag::new()).expect("a run")
     };
     let asked = run("asked", &asking);
-    let exact = |metrics: &Option<espalier_trainer::observer::EvalMetrics>| {
+    let exact = |metrics: &Option<espalier_engine::observer::EvalMetrics>| {
         metrics
             .as_ref()
             .and_then(|one| one.exact_match())

@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use espalier_data::{ChatTemplate, DataOptions, Dataset, Message, TrainOn, UNTRAINED, Vocabulary};
 use espalier_tests::rows::options;
-use espalier_trainer::data::{
-    ChatTemplate, DataOptions, Dataset, Message, TrainOn, UNTRAINED, Vocabulary,
-};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use espalier_data::{DataOptions, Dataset, OnBadRow, OnEmpty, TrainOn, Vocabulary};
 use espalier_tests::rows::{model_with, options, read};
-use espalier_trainer::data::{DataOptions, Dataset, OnBadRow, OnEmpty, TrainOn, Vocabulary};
 use serde_json::{Value, json};
 
 fn chatml(options: &mut DataOptions) {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use espalier_data::{DataOptions, Dataset, OnBadRow, Tools, UNTRAINED, Vocabulary};
 use espalier_tests::rows::options;
-use espalier_trainer::data::{DataOptions, Dataset, OnBadRow, Tools, UNTRAINED, Vocabulary};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -2,9 +2,10 @@
 //! where no arm differs, how often intervals hold the truth, and how often a planted difference is named.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
+use espalier_compare::statistics::{Basis, Comparison, Family};
+use espalier_engine::document_loss::DocumentLoss;
 use espalier_interface::random::{Purpose, key, normal, philox};
-use espalier_trainer::compare::record::{DocumentLoss, HeldOut};
-use espalier_trainer::compare::statistics::{Basis, Comparison, Family};
+use espalier_trainer::train::HeldOut;
 
 /// Pairs of arms that are judged of each kind, and the most families: of 1000 families a rate of 5 % is known to 0.7
 /// points (standard deviation), of 400 to 1.1.

@@ -5,15 +5,16 @@ mod measuring;
 use std::fs;
 use std::sync::Mutex;
 
+use espalier_compare::base::{self, Against};
+use espalier_compare::dense_baseline::DenseBaseline;
+use espalier_compare::record::{Base, WeightError};
+use espalier_engine::document_loss::DocumentLoss;
+use espalier_engine::observer::{Event, Observer};
+use espalier_engine::step;
 use espalier_interface::Services;
 use espalier_tests::rows::{file, golden_rows};
 use espalier_tests::{Golden, golden_path, largest, largest_difference};
-use espalier_trainer::compare::base::{self, Against, Subject};
-use espalier_trainer::compare::dense_baseline::DenseBaseline;
-use espalier_trainer::compare::documents::HeldOutLog;
-use espalier_trainer::compare::record::{Base, DocumentLoss, HeldOut, WeightError, held_out_file};
-use espalier_trainer::observer::{Event, Observer};
-use espalier_trainer::step;
+use espalier_trainer::train::{HeldOut, HeldOutLog, LoadedBase, held_out_file};
 
 use measuring::{arm, assert_divergence, dense_baseline, divergence, log_softmax, rows, top};
 
@@ -213,9 +214,9 @@ fn of_weights_that_the_files_hold_packed_no_error_is_told() {
     let model = format!("{:?}", golden_path("packed/nf4"));
     let packed = arm(&rows.path, &[("model.path", &model)]);
     let notes = Notes::default();
-    let subject = Subject {
+    let subject = LoadedBase {
         observer: &notes,
-        ..packed.subject()
+        ..packed.loaded_base()
     };
     let base = base::measure(&subject, packed.loaded.clone(), Against::Nothing).expect("a base");
     assert_eq!((base.encoded, base.weights.len()), (0, 0));
@@ -286,8 +287,7 @@ fn the_divergence_of_each_document_is_its_own() {
     // A record of before says nothing of documents, and is still read.
     let mut old = serde_json::to_value(&found).expect("JSON");
     old.as_object_mut().expect("an object").remove("documents");
-    let old: espalier_trainer::compare::record::Divergence =
-        serde_json::from_value(old).expect("a record");
+    let old: espalier_compare::record::Divergence = serde_json::from_value(old).expect("a record");
     assert!(old.documents.is_empty() && old.mean == found.mean);
 }
 
@@ -424,7 +424,7 @@ fn a_base_is_on_record_and_a_dense_baseline_is_measured_again_where_it_is_needed
         .try_base(Against::Dense(&anew))
         .expect_err("not measured");
     assert_eq!(refused.exit_code(), 2);
-    base::measure_dense_baseline(&dense.subject(), &mut anew).expect("measured");
+    base::measure_dense_baseline(&dense.loaded_base(), &mut anew).expect("measured");
     let again = packed.base(Against::Dense(&anew));
     assert_eq!(
         again.divergence,

@@ -4,13 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use espalier_compare::record::{Arm, Base, Comparison, Divergence, DocumentDivergence, Failure};
+use espalier_compare::report::{ArmFindings, Findings, Reading, RunFindings, Summary, Table};
+use espalier_engine::document_loss::DocumentLoss;
 use espalier_tests::Random;
-use espalier_trainer::compare::record::{
-    Arm, Base, Comparison, Divergence, DocumentDivergence, DocumentLoss, Failure, HeldOut,
-};
-use espalier_trainer::compare::report::{
-    ArmFindings, Findings, Reading, RunFindings, Summary, Table,
-};
+use espalier_trainer::train::HeldOut;
 
 const OUTCOMES: u64 = 10_000;
 const DRAWS: u32 = 40;

@@ -6,13 +6,15 @@ mod comparison;
 use std::fs;
 use std::path::Path;
 
-use comparison::{SAMPLES, STEPS, Sample, Scene, save};
+use espalier_compare::record::{self, Comparison, Failure};
+use espalier_compare::report::{Report, Verdict};
+use espalier_compare::statistics::{Basis, Family};
+use espalier_system::files::COMPARISON;
 use espalier_tests::{Golden, interval_coverage};
-use espalier_trainer::compare::record::{self, Comparison, Failure};
-use espalier_trainer::compare::report::{Report, Verdict};
-use espalier_trainer::compare::statistics::{Basis, Family};
-use espalier_trainer::files::COMPARISON;
+use espalier_trainer::train;
 use serde_json::{Value as Json, json};
+
+use comparison::{SAMPLES, STEPS, Sample, Scene, save};
 
 /// A comparison in a folder of its own, changed by `edit`.
 fn folder(scene: &Scene, edit: impl FnOnce(&Path)) -> tempfile::TempDir {
@@ -278,7 +280,7 @@ fn real_runs_that_differ_in_their_seeds_alone_have_no_best_arm() {
     let file = Golden::open("compare/null_pairs.safetensors");
     let runs = interval_coverage::recorded(&file);
     let families = runs.chunks_exact(12).map(|runs| {
-        let arms: Vec<Vec<&record::HeldOut>> = runs
+        let arms: Vec<Vec<&train::HeldOut>> = runs
             .chunks_exact(3)
             .map(|arm| arm.iter().collect())
             .collect();
@@ -311,13 +313,13 @@ fn whatever_is_missing_or_broken_is_said_and_nothing_ends_the_report() {
     let broken = report(&Scene::default(), |out| {
         // A run in progress, a torn file, a loss that is no number, an arm without a base.
         let run = |arm: &str, seed: u64| record::run_directory(out, arm, seed);
-        fs::remove_file(record::held_out_file(&run("nf4", 43), STEPS)).expect("there");
+        fs::remove_file(train::held_out_file(&run("nf4", 43), STEPS)).expect("there");
         fs::write(
-            record::held_out_file(&run("nf4", 42), STEPS),
+            train::held_out_file(&run("nf4", 42), STEPS),
             b"{\"step\":60,",
         )
         .expect("written");
-        let path = record::held_out_file(&run("hqq-3", 42), STEPS);
+        let path = train::held_out_file(&run("hqq-3", 42), STEPS);
         let text = fs::read_to_string(&path).expect("there");
         let number = text.find("\"loss\":").expect("a loss") + 7;
         let end = number + text[number..].find(',').expect("more");
@@ -374,9 +376,9 @@ fn whatever_is_missing_or_broken_is_said_and_nothing_ends_the_report() {
 #[test]
 fn other_documents_or_another_length_cannot_be_compared() {
     let report = report(&Scene::default(), |out| {
-        let path = record::held_out_file(&record::run_directory(out, "nf4", 42), STEPS);
+        let path = train::held_out_file(&record::run_directory(out, "nf4", 42), STEPS);
         let bytes = fs::read(&path).expect("there");
-        let mut held_out: record::HeldOut = serde_json::from_slice(&bytes).expect("losses");
+        let mut held_out: train::HeldOut = serde_json::from_slice(&bytes).expect("losses");
         held_out.documents[3].trained += 1;
         save(&path, &held_out);
     });

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use espalier_trainer::checkpoint::earlier_values;
-use espalier_trainer::config::{
+use espalier_config::{
     ComputeType, ConfigError, Need, Origin, ResolvedConfig, Schedule, Sources, resolve,
 };
+use espalier_system::failure::Failure;
+use espalier_trainer::checkpoint::earlier_values;
 use serde_json::{Value as Json, json};
 
 fn sets(assignments: &[&str]) -> Sources {

@@ -1,10 +1,10 @@
 //! The conformance kit: sound plugins pass it, and each planted bug is found by the check that is there for it.
 
+use espalier_config::{Sources, resolve};
+use espalier_registry::{Registry, SearchPath};
 use espalier_samples::library;
 use espalier_tests as _;
-use espalier_trainer::config::{Sources, resolve};
 use espalier_trainer::conformance::{Report, Subject, Target, check};
-use espalier_trainer::registry::{Registry, SearchPath};
 
 /// The kit on `component`, which is found under `sources`.
 fn report(component: &str, sources: &Sources) -> Report {

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use espalier_tests::rows::{VOCAB_SIZE, file, options, read, refused, tiny, vocabulary};
-use espalier_trainer::data::{
+use espalier_data::{
     DataOptions, Dataset, Format, Horizon, Schedule, TextTokenizer, TooLong, Vocabulary,
 };
+use espalier_tests::rows::{VOCAB_SIZE, file, options, read, refused, tiny, vocabulary};
 
 #[test]
 fn pre_tokenized_rows_need_no_tokenizer_and_stay_as_they_are() {

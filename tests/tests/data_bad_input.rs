@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use espalier_data::{DataOptions, Dataset, Format, OnBadRow, TooLong, TrainOn, Vocabulary};
 use espalier_tests::rows::{VOCAB_SIZE, load, options, read, refused};
-use espalier_trainer::data::{
-    DataOptions, Dataset, Format, OnBadRow, TooLong, TrainOn, Vocabulary,
-};
 
 #[test]
 fn bad_rows_name_file_and_line() {

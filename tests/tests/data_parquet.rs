@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use espalier_data::{DataOptions, Dataset, OnBadRow, TrainOn};
 use espalier_tests::rows::{load, options, read, refused};
-use espalier_trainer::data::{DataOptions, Dataset, OnBadRow, TrainOn};
 use serde_json::json;
 
 fn golden(name: &str) -> PathBuf {

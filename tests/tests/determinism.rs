@@ -1,7 +1,7 @@
 //! What must not change a result: recompute, threads, how a batch is cut.
 
+use espalier_data::Step;
 use espalier_tests::{Golden, Rig, golden_path, micro_batch, relative_norm, step_of};
-use espalier_trainer::data::Step;
 
 const BASE: [(&str, &str); 8] = [
     ("plugins", "[\"nf4\", \"lora\"]"),

@@ -10,17 +10,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use espalier_backend_cpu::CpuBackend;
+use espalier_config::{Sources, resolve};
+use espalier_engine::observer::Unobserved;
+use espalier_engine::step;
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
     Backend, Buffer, BufferRange, DType, Decoder, Device, Event, KernelRequest, Kernels, Launch,
     Memory, MemoryKind, Operand, Prepared, Result, Serial, Services, Stream, Streams,
 };
+use espalier_registry::{Registry, SearchPath};
 use espalier_tests::{micro_batch, step_of};
-use espalier_trainer::config::{Sources, resolve};
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::registry::{Registry, SearchPath};
 use espalier_trainer::session::Session;
-use espalier_trainer::{step, train};
+use espalier_trainer::train;
 
 /// A device that counts the calls to another.
 struct Counted {

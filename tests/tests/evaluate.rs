@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
+use espalier_config::{ResolvedConfig, Sources, resolve};
+use espalier_engine::observer::Unobserved;
+use espalier_engine::step;
+use espalier_plan::plan::Purpose;
+use espalier_system::stop::StopFlag;
 use espalier_tests::rows::golden_rows;
 use espalier_tests::{Golden, golden_path};
-use espalier_trainer::config::{ResolvedConfig, Sources, resolve};
 use espalier_trainer::evaluate::{self, Evaluation};
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::plan::Purpose;
 use espalier_trainer::session::Session;
-use espalier_trainer::stop::StopFlag;
-use espalier_trainer::{step, train};
+use espalier_trainer::train;
 
 fn config(data: &PathBuf, keys: &[(&str, &str)]) -> ResolvedConfig {
     let model = golden_path("llama/tiny-trained");

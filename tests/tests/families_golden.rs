@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
+use espalier_data::MicroBatch;
+use espalier_engine::step;
 use espalier_tests::{
     Golden, Rig, golden_path, largest_difference, micro_batch, relative_norm, step_of,
 };
-use espalier_trainer::data::MicroBatch;
-use espalier_trainer::step;
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use espalier_interface::DType;
-use espalier_trainer::files::{
+use espalier_system::failure::Failure;
+use espalier_system::files::{
     AdapterDirectory, FileError, HubCache, ModelDirectory, PartialFile, PendingDirectory,
     TensorSpec, TensorStore, hash_file, write_adapter, write_json, write_model, write_safetensors,
 };

@@ -5,7 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use espalier_interface::DType;
-use espalier_trainer::files::{
+use espalier_system::failure::Failure;
+use espalier_system::files::{
     AdapterDirectory, FileError, HubCache, ModelDirectory, TensorSpec, TensorStore,
     write_safetensors,
 };

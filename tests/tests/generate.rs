@@ -4,18 +4,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use espalier_compile::program::CacheShape;
+use espalier_config::{Sources, resolve};
+use espalier_data::MicroBatch;
+use espalier_engine::executor::Executor;
+use espalier_engine::observer::Unobserved;
+use espalier_plan::plan::{Generation, MemoryPlan};
+use espalier_system::stop::StopFlag;
 use espalier_tests::{Golden, Rig, golden_path, largest_difference, micro_batch};
-use espalier_trainer::Error;
-use espalier_trainer::config::{Sources, resolve};
-use espalier_trainer::data::MicroBatch;
-use espalier_trainer::executor::Executor;
 use espalier_trainer::generate::{Answer, End, Flow, Generator, Request, Sampling};
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::plan::{Generation, MemoryPlan};
-use espalier_trainer::program::CacheShape;
 use espalier_trainer::session::Session;
-use espalier_trainer::stop::StopFlag;
-use espalier_trainer::train;
+use espalier_trainer::{Error, train};
 
 /// The tiny models' end token.
 const END: i32 = 1;

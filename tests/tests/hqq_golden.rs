@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use espalier_conformance::{Order, Threads};
 use espalier_interface::format::{Codes, Decoding, Format};
-use espalier_interface::{DType, Instance, Options, Quantizer, Services};
+use espalier_interface::{DType, ErrorCode, Instance, Options, PluginError, Quantizer, Services};
 use espalier_tests::golden_path;
 use safetensors::{SafeTensors, tensor::TensorView};
 use serde_json::{Value as Json, json};
@@ -28,15 +28,33 @@ fn quantizer(given: &Json, threads: impl Services + 'static) -> Box<dyn Quantize
 }
 
 fn encode(quantizer: &dyn Quantizer, weight: &[f32], shape: [u64; 2]) -> (Format, Vec<Vec<u8>>) {
+    try_encode(quantizer, weight, shape).expect("finite weights")
+}
+
+fn try_encode(
+    quantizer: &dyn Quantizer,
+    weight: &[f32],
+    shape: [u64; 2],
+) -> Result<(Format, Vec<Vec<u8>>), PluginError> {
     let format = quantizer.format(shape).expect("it fits");
     format.validate().expect("it agrees with itself");
     let bytes = format.segments.iter().map(|spec| spec.bytes() as usize);
     let mut segments: Vec<Vec<u8>> = bytes.map(|bytes| vec![0xa5; bytes]).collect();
     let mut workspace = vec![0x5a; quantizer.encode_workspace(shape).expect("bytes") as usize];
     let mut views: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
-    let encoded = quantizer.encode(weight, shape, &mut views, &mut workspace);
-    encoded.expect("finite weights");
-    (format, segments)
+    quantizer.encode(weight, shape, &mut views, &mut workspace)?;
+    Ok((format, segments))
+}
+
+#[test]
+fn a_scale_that_overflows_is_a_number_that_is_not_finite() {
+    let quantizer = quantizer(&json!({ "bits": 4, "group_size": 64 }), Threads::new(2));
+    let mut weight = counted(4 * 64);
+    weight[130] = f32::MAX;
+    weight[140] = f32::MIN;
+    let error = try_encode(&*quantizer, &weight, [4, 64]).expect_err("no scale");
+    assert_eq!(error.code, ErrorCode::NOT_FINITE, "{error}");
+    assert!(error.message.contains("group 2 of 4"), "{error}");
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {

@@ -1,15 +1,14 @@
 //! Libraries that are exchanged while they are opened: the hash on record is that of the code that ran, or none ran.
 
-use std::fs;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use espalier_interface::{Serial, Services};
+use espalier_registry::library::LibraryFault;
+use espalier_registry::{Registry, RegistryError, SearchPath};
 use espalier_samples::{faulty, library, put};
-use espalier_trainer::files::hash_bytes;
-use espalier_trainer::library::LibraryFault;
-use espalier_trainer::registry::{Registry, RegistryError, SearchPath};
+use espalier_system::files::hash_bytes;
 use serde_json::Map;
 
 /// Exchanges, spread over the time that opening takes and half of it more.

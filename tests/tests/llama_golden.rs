@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use espalier_data::{MicroBatch, Step};
+use espalier_engine::step;
 use espalier_tests::{
     Golden, Rig, golden_path, largest_difference, micro_batch, relative_norm, step_of,
 };
-use espalier_trainer::data::{MicroBatch, Step};
-use espalier_trainer::step;
 use serde_json::Value as Json;
 
 const LORA: &str = "[\"lora\"]";

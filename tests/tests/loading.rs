@@ -4,22 +4,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Barrier, Mutex};
 
+use espalier_compile::params::Param;
+use espalier_compile::unit_runs::{UnitRuns, part_length};
+use espalier_config::{ResolvedConfig, Sources, resolve};
+use espalier_engine::Error;
+use espalier_engine::load::{LoadReport, Loader, Member, Origin, RankLoader, Staging, packing};
+use espalier_engine::observer::Unobserved;
 use espalier_interface::schedule::{Part, Place, Placement};
 use espalier_interface::{BufferRange, DType, Device, MemoryKind, Stream};
+use espalier_plan::plan::RunPlan;
+use espalier_plan::stage_layout::{StageLayout, StageRegion};
+use espalier_system::files::TensorStore;
+use espalier_system::stop::StopFlag;
+use espalier_system::world::World;
 use espalier_tests::golden_path;
-use espalier_trainer::Error;
-use espalier_trainer::config::{ResolvedConfig, Sources, resolve};
-use espalier_trainer::files::TensorStore;
-use espalier_trainer::load::{LoadReport, Loader, Member, Origin, RankLoader, Staging, packing};
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::params::Param;
-use espalier_trainer::plan::RunPlan;
 use espalier_trainer::session::Session;
-use espalier_trainer::stage_layout::StageLayout;
-use espalier_trainer::stage_layout::StageRegion;
-use espalier_trainer::stop::StopFlag;
-use espalier_trainer::unit_runs::{UnitRuns, part_length};
-use espalier_trainer::world::World;
 
 /// What ranks say to each other, all in this process.
 struct Table {
@@ -307,7 +306,7 @@ fn a_rank_that_fails_ends_all_of_them_and_is_named() {
     bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
     std::fs::write(&weights, bytes).expect("written");
     let ends = load(place.path(), world(4, 2, 2));
-    let failed = |end: &&Result<Parts, Error>| matches!(end, Err(Error::Checkpoint { .. }));
+    let failed = |end: &&Result<Parts, Error>| matches!(end, Err(Error::Weights(_)));
     let blamed = ends.iter().position(|end| failed(&end)).expect("one fails");
     assert_eq!(ends.iter().filter(failed).count(), 1);
     for (number, end) in ends.iter().enumerate().filter(|(rank, _)| *rank != blamed) {

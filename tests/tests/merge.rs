@@ -3,18 +3,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use espalier_config::{Sources, resolve};
+use espalier_engine::observer::Unobserved;
 use espalier_interface::adaptation::{Adaptation, AdapterParam, Join, Site, SiteKind};
 use espalier_interface::graph::{Attributes, Dim, Graph, Source};
 use espalier_interface::{
     Adapter, Component, DType, Init, Instance, Options, Result as PluginResult, Role, op,
 };
+use espalier_registry::PluginFailure;
+use espalier_system::stop::StopFlag;
 use espalier_tests::{Golden, Rig, golden_path, largest_difference, micro_batch};
 use espalier_trainer::Error;
-use espalier_trainer::config::{Sources, resolve};
 use espalier_trainer::convert::Base;
 use espalier_trainer::convert::merge::{self, MergeOptions};
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::stop::StopFlag;
 use safetensors::SafeTensors;
 use serde_json::{Value as Json, json};
 
@@ -294,7 +295,7 @@ fn an_adapter_that_is_not_linear_is_refused() {
     write_around(&folder, "SQUARE");
     let error = merged(&packed("dense"), &folder, MergeOptions::default(), &[]);
     let error = error.expect_err("a square is not linear");
-    let Error::Plugin { plugin, source, .. } = &error else {
+    let Error::Plugin(PluginFailure { plugin, source, .. }) = &error else {
         panic!("{error}")
     };
     assert_eq!(plugin, "square");

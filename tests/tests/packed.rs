@@ -5,15 +5,17 @@ mod packing;
 use std::fs;
 use std::path::Path;
 
+use espalier_config::{Sources, resolve};
+use espalier_engine::observer::Unobserved;
+use espalier_engine::step;
+use espalier_system::stop::StopFlag;
 use espalier_tests::{Golden, golden_path, largest_difference, names, step_of};
-use espalier_trainer::config::{Sources, resolve};
+use espalier_trainer::Error;
 use espalier_trainer::convert::quantize;
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::stop::StopFlag;
-use espalier_trainer::{Error, step};
-use packing::{batch, bits, rig};
 use safetensors::SafeTensors;
 use serde_json::Value as Json;
+
+use packing::{batch, bits, rig};
 
 const LORA: (&str, &str) = ("plugins", "[\"lora\"]");
 const NF4_LORA: (&str, &str) = ("plugins", "[\"nf4\", \"lora\"]");

@@ -6,17 +6,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use espalier_config::{Sources, resolve};
+use espalier_engine::observer::Unobserved;
+use espalier_engine::step;
+use espalier_system::stop::StopFlag;
 use espalier_tests::{Golden, Rig, golden_path, largest_difference, names, step_of};
-use espalier_trainer::config::{Sources, resolve};
 use espalier_trainer::convert::quantize;
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::step;
-use espalier_trainer::stop::StopFlag;
-use packing::{batch, bits, keys, rig};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
+
+use packing::{batch, bits, keys, rig};
 
 const LORA: (&str, &str) = ("plugins", "[\"lora\"]");
 const HQQ_LORA: (&str, &str) = ("plugins", "[\"hqq\", \"lora\"]");

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use espalier_config::{Sources, resolve};
+use espalier_engine::Error;
+use espalier_engine::ranks::{Among, CallKind, Peers, Span, Watch, join};
 use espalier_interface::{Collective, DType, Serial, Services};
+use espalier_registry::select::Collectives;
+use espalier_registry::{Chosen, Registry, SearchPath};
+use espalier_system::stop::StopFlag;
+use espalier_system::world::World;
 use espalier_tests as _;
-use espalier_trainer::Error;
-use espalier_trainer::config::{Sources, resolve};
-use espalier_trainer::ranks::{Among, CallKind, Peers, Span, Watch, join};
-use espalier_trainer::registry::{Registry, SearchPath};
-use espalier_trainer::select::{Chosen, Collectives};
-use espalier_trainer::stop::StopFlag;
-use espalier_trainer::world::World;
 use serde_json::Map;
 
 static SERVICES: &dyn Services = &Serial;

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use espalier_interface::{Role, Serial};
+use espalier_registry::probe::Prober;
+use espalier_registry::{Registry, RegistryError, SearchPath};
 use espalier_samples::{faulty, library, patched, put};
-use espalier_trainer::probe::Prober;
-use espalier_trainer::registry::{Registry, RegistryError, SearchPath};
+use espalier_system::failure::Failure;
 use serde_json::Map;
 use tempfile::TempDir;
 

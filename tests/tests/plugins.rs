@@ -10,9 +10,10 @@ use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::schedule::{ShardingRequest, UnitBytes};
 use espalier_interface::{ErrorCode, Role, Serial, Services};
 use espalier_nf4 as _;
+use espalier_registry::library::{LibraryFault, WorldWritable};
+use espalier_registry::{Registry, RegistryError, SearchPath, Status};
 use espalier_samples::patched;
-use espalier_trainer::library::{LibraryFault, WorldWritable};
-use espalier_trainer::registry::{Registry, RegistryError, SearchPath, Status};
+use espalier_system::failure::Failure;
 use serde_json::{Map, Value as Json, json};
 use tempfile::TempDir;
 #[cfg(feature = "embedded")]

@@ -6,8 +6,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use espalier_config::{Config, Init, Need, Sources, resolve};
 use espalier_samples::{Facility, lacks};
-use espalier_trainer::config::{Config, Init, Need, Sources, resolve};
 use serde_json::Value;
 
 /// The most that the model and its text may weigh, in bytes.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use espalier_trainer::report::{Report, Verdict};
+use espalier_report::{Report, Verdict};
 use serde_json::{Value as Json, json};
 
 /// A directory with the record of a run in it and these metrics.

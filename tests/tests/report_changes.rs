@@ -1,10 +1,10 @@
 //! How often a report tells of a change where there is none, and where there is one, over runs drawn from a fixed key.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
+use espalier_engine::document_loss::DocumentLoss;
+use espalier_engine::observer::StepMetrics;
+use espalier_report::{Change, RowOrder, Told};
 use espalier_tests::Random;
-use espalier_trainer::compare::record::DocumentLoss;
-use espalier_trainer::observer::StepMetrics;
-use espalier_trainer::report::{Change, RowOrder, Told};
 
 /// Runs of each kind. A share of 5 % is then known to within 0.6 points (standard deviation).
 const RUNS: u32 = 1200;

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
+use espalier_config::{Sources, resolve};
+use espalier_engine::measure::{Cause, Peaks, gemm_rate_within};
+use espalier_engine::observer::Unobserved;
 use espalier_interface::{BufferRange, DType, MemoryKind};
+use espalier_report::Report;
 use espalier_tests::golden_path;
 use espalier_tests::rows::golden_rows;
-use espalier_trainer::config::{Sources, resolve};
-use espalier_trainer::measure::{Cause, Peaks, gemm_rate_within};
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::report::Report;
 use espalier_trainer::session::Session;
 use serde_json::{Value as Json, json};
 

@@ -6,7 +6,7 @@ mod reading;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use espalier_trainer::report::{Basis, Report, Told, Verdict};
+use espalier_report::{Basis, Report, Told, Verdict};
 use serde_json::{Value as Json, json};
 
 use reading::{Outcome, check};

@@ -3,7 +3,8 @@
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use espalier_trainer::files::{Continue, FileError, RunDirectory, RunState};
+use espalier_system::failure::Failure;
+use espalier_system::files::{Continue, FileError, RunDirectory, RunState};
 
 #[test]
 fn a_directory_belongs_to_one_run_at_a_time() {

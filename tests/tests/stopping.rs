@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use espalier_config::{ResolvedConfig, Sources, resolve};
+use espalier_engine::observer::{Event, Observer, Unobserved};
+use espalier_system::stop::StopFlag;
 use espalier_tests::golden_path;
 use espalier_trainer::Error;
 use espalier_trainer::checkpoint::ResumeFrom;
-use espalier_trainer::config::{ResolvedConfig, Sources, resolve};
-use espalier_trainer::observer::{Event, Observer, Unobserved};
-use espalier_trainer::stop::StopFlag;
-use espalier_trainer::train;
+use espalier_trainer::train::{self, Stopped};
 
 fn config(folder: &Path) -> ResolvedConfig {
     let rows = folder.join("rows.jsonl");
@@ -54,11 +54,11 @@ fn a_stop_before_the_first_step_leaves_the_output_free() {
         let error = stopped.expect_err("it was asked to stop");
         let expected = matches!(
             &error,
-            Error::Stopped {
+            Error::Stopped(Stopped {
                 signal: 15,
                 step: 0,
                 saved: None
-            }
+            })
         );
         assert!(expected, "{error:?}");
         assert_eq!(error.exit_code(), 143);

@@ -5,11 +5,12 @@ mod swapping;
 
 use std::fs;
 
+use espalier_registry::PluginIdentity;
 use espalier_trainer::error::Error;
-use espalier_trainer::registry::PluginIdentity;
 use espalier_trainer::swap::{Answer, Outcome, Request, Staging};
-use espalier_trainer::train;
+use espalier_trainer::train::{self, Stopped};
 use serde_json::{Value as Json, json};
+
 use swapping::{Asking, Job, STEPS, ask, plugin_folder};
 
 #[test]
@@ -227,7 +228,7 @@ fn a_stop_wins_over_a_request() {
     };
     let stopped = train::run(&job.config("stopped"), &asking, &asking.stop);
     assert!(
-        matches!(stopped, Err(Error::Stopped { step: 1, .. })),
+        matches!(stopped, Err(Error::Stopped(Stopped { step: 1, .. }))),
         "{stopped:?}"
     );
     let answer = asking.mailbox.answer(1).expect("whole").expect("an answer");

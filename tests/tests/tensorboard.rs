@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use espalier_trainer::observer::{EvalMetrics, Event, Observer, StepMetrics};
-use espalier_trainer::tensorboard::{EventFile, TensorBoard};
+use espalier_engine::observer::{EvalMetrics, Event, Observer, StepMetrics};
+use espalier_report::tensorboard::{EventFile, TensorBoard};
 
 const FIRST: &str = "events.out.tfevents.0000000000.espalier";
 const SECOND: &str = "events.out.tfevents.0000000002.espalier";

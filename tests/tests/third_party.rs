@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use espalier_data::MicroBatch;
+use espalier_engine::step;
 use espalier_tests::{
     Golden, Rig, golden_path, largest_difference, micro_batch, relative_norm, step_of,
 };
-use espalier_trainer::data::MicroBatch;
-use espalier_trainer::step;
 use tempfile::TempDir;
 
 /// A folder with the libraries of sample plugins.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use espalier_data::{DataOptions, Dataset, TextTokenizer, Vocabulary};
 use espalier_tests::rows::{END, VOCAB_SIZE, file, model_with, options, read, tiny};
-use espalier_trainer::data::{DataOptions, Dataset, TextTokenizer, Vocabulary};
 use serde_json::Value;
 use tempfile::TempDir;
 

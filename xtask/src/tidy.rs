@@ -1,8 +1,9 @@
 //! Turns the house style into checks; every finding is printed, any finding fails.
 
 mod arrows;
-mod floors;
+mod circles;
 mod repository;
+mod rust_crate;
 mod sources;
 
 use std::path::PathBuf;
@@ -50,7 +51,7 @@ pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     sources::check(workspace, &files, &mut findings)?;
     repository::check(workspace, &files, &mut findings)?;
     arrows::check(workspace, &mut findings)?;
-    floors::check(workspace, &files, &mut findings)?;
+    circles::check(workspace, &mut findings)?;
     if run(workspace.cargo().args(["fmt", "--all", "--check"])).is_err() {
         findings.problem("rustfmt would change files (or is not installed): run `cargo fmt --all`");
     }

@@ -10,19 +10,19 @@ pub mod call_site;
 mod collective;
 mod component;
 pub mod descriptor;
-mod host_memory;
 mod quantizer;
 mod reply;
 mod root;
 mod services;
 
-pub use backend::{BACKEND_VERSION, BackendProxy, BackendTable};
+pub use backend::{
+    BACKEND_VERSION, BackendProxy, BackendTable, HOST_MEMORY_VERSION, HostMemoryTable,
+};
 pub use collective::{COLLECTIVE_VERSION, CollectiveProxy, CollectiveTable};
 pub use component::{
     AdapterProxy, COMPONENT_VERSION, ComponentTable, FamilyProxy, InstanceHandle, METHODS,
     ShardingProxy,
 };
-pub use host_memory::{HOST_MEMORY_VERSION, HostMemoryTable};
 pub use quantizer::{QUANTIZER_VERSION, QuantizerProxy, QuantizerTable};
 pub use reply::{AbiError, Reply};
 pub use root::{

@@ -1,58 +1,6 @@
-//! A plugin's declaration, once, and the two ways it is loaded: linked into the host, or as a library.
-
-use std::sync::Arc;
+//! A plugin's declaration -> the two ways it is loaded: linked into the host, or as a library.
 
 use crate::abi::PluginRoot;
-use crate::role::{Adapter, Backend, Collective, Family, Quantizer, Role, Sharding};
-use crate::{OptionSpec, Options, Result, Services};
-
-/// A component that has been made: what its role's trait says.
-pub enum Instance {
-    /// A model family.
-    Family(Box<dyn Family>),
-    /// An adapter.
-    Adapter(Box<dyn Adapter>),
-    /// A quantizer.
-    Quantizer(Box<dyn Quantizer>),
-    /// A sharding strategy.
-    Sharding(Box<dyn Sharding>),
-    /// A compute backend.
-    Backend(Box<dyn Backend>),
-    /// A collective.
-    Collective(Box<dyn Collective>),
-}
-
-/// Makes a component from its checked options.
-pub type Create = fn(&Options, Arc<dyn Services>) -> Result<Instance>;
-
-/// One component of a plugin. Constant, so that its description can be read without running the plugin.
-#[derive(Clone, Copy)]
-pub struct Component {
-    /// The name by which users choose it.
-    pub name: &'static str,
-    /// What it does for the core.
-    pub role: Role,
-    /// One line of documentation.
-    pub doc: &'static str,
-    /// Its options.
-    pub options: &'static [OptionSpec],
-    /// What the host may know without asking, as name and value: `model_types` of a family, `peft_types` of an adapter,
-    /// `quant_methods` of a quantizer.
-    pub capabilities: &'static [(&'static str, &'static str)],
-    /// Makes it.
-    pub create: Create,
-}
-
-/// A plugin: a name, a version and its components.
-#[derive(Clone, Copy)]
-pub struct Declaration {
-    /// The plugin's name: lower case letters, digits and `-`.
-    pub name: &'static str,
-    /// Its version.
-    pub version: &'static str,
-    /// Its components.
-    pub components: &'static [Component],
-}
 
 /// A plugin that is linked into this program, as [`inventory`] finds it.
 pub struct Linked(pub extern "C" fn() -> *const PluginRoot);
@@ -108,13 +56,15 @@ mod tests {
     use crate as espalier_interface;
     use crate::abi::call_site::CallSite;
     use crate::abi::{ComponentTable, InstanceHandle, ShardingProxy, TableRef};
+    use crate::role::Sharding;
     use crate::schedule::{Schedule, ShardingRequest};
+    use crate::{Component, Instance, Options, Role};
     use crate::{ErrorCode, PluginError, Serial};
 
     struct Faulty;
 
     impl Sharding for Faulty {
-        fn schedule(&self, request: &ShardingRequest) -> Result<Schedule> {
+        fn schedule(&self, request: &ShardingRequest) -> crate::Result<Schedule> {
             assert!(request.world == 1, "world is {}", request.world);
             Err(PluginError::invalid("only a sample"))
         }

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::{DType, PluginError, Result, op};
+use crate::operands::operands;
+use crate::{DType, PluginError, Result};
 
 /// One extent of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -321,7 +322,7 @@ impl Graph {
             let found = [node.inputs.len(), node.params.len(), node.outputs.len()];
             // An op that is not known here may be a backend's own; it makes something in any case.
             let expected =
-                op::operands(&node.op).unwrap_or([0..=usize::MAX, 0..=usize::MAX, 1..=usize::MAX]);
+                operands(&node.op).unwrap_or([0..=usize::MAX, 0..=usize::MAX, 1..=usize::MAX]);
             if !expected
                 .iter()
                 .zip(&found)

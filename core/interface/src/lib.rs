@@ -4,6 +4,7 @@
 pub mod abi;
 pub mod adaptation;
 pub mod bytes;
+mod declaration;
 mod declare;
 mod dtype;
 mod error;
@@ -12,6 +13,7 @@ pub mod graph;
 mod init;
 pub mod model;
 pub mod op;
+mod operands;
 mod options;
 pub mod random;
 pub mod range;
@@ -20,7 +22,8 @@ pub mod saved_form;
 pub mod schedule;
 mod services;
 
-pub use declare::{Component, Create, Declaration, Instance, Linked, linked};
+pub use declaration::{Component, Create, Declaration, Instance};
+pub use declare::{Linked, linked};
 pub use dtype::DType;
 pub use error::{ErrorCode, PluginError, Result};
 pub use init::Init;

@@ -50,27 +50,12 @@
 //!
 //! "Accumulated" outputs are added to, in the reduce dtype. Seeds cross as two halves of 32 bits, since a scalar is an f64.
 
-use std::ops::RangeInclusive;
-
 use serde_json::json;
 
 use crate::DType;
 use crate::graph::{Attributes, Dim, Graph, ParamId, ValueId, ValueType};
 
-/// How many inputs, params and outputs an op of graphs has; none for an op that version 1 does not know.
-pub fn operands(op: &str) -> Option<[RangeInclusive<usize>; 3]> {
-    let (inputs, params, outputs) = match op {
-        "embedding" | "rms_norm" | "scale_channels" => (1, 1..=1, 1),
-        "linear" => (1, 1..=2, 1),
-        "rope" | "swiglu" | "add" | "mul" => (2, 0..=0, 1),
-        "attention" => (4, 0..=0, 2),
-        "scale" | "base" => (1, 0..=0, 1),
-        "dropout" => (3, 0..=0, 1),
-        "cross_entropy" => (2, 0..=0, 3),
-        _ => return None,
-    };
-    Some([inputs..=inputs, params, outputs..=outputs])
-}
+pub use crate::operands::operands;
 
 /// `[T, D]` looked up in a `[V, D]` weight; `[D, V]` where `transposed`.
 pub fn embedding(

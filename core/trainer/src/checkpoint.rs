@@ -14,14 +14,14 @@ mod save;
 mod seal;
 mod verify;
 
-pub use difference::Difference;
+pub use difference::{Difference, leaves, tree_differences};
 pub(crate) use difference::{
-    config_differences, differences, hashes as file_hashes, leaves, plugin_differences,
-    plugins as plugin_leaves, stated_differences, tree_differences,
+    config_differences, differences, hashes as file_hashes, plugin_differences,
+    plugins as plugin_leaves, stated_differences,
 };
 pub use directory::{Checkpoint, Checkpoints, ResumeFrom};
-pub use earlier_values::{CONFIG_VERSION, earlier_values};
-pub(crate) use earlier_values::{as_begun, completed_config, config_version};
+pub(crate) use earlier_values::completed_config;
+pub use earlier_values::{CONFIG_VERSION, as_begun, config_version, earlier_values};
 pub use error::CheckpointError;
 pub use manifest::{Manifest, Position, Progress};
 pub(crate) use restore::restore;

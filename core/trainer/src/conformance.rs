@@ -9,18 +9,18 @@ mod training;
 
 use std::sync::Arc;
 
+use espalier_config::{Sources, resolve};
 pub use espalier_conformance::Report;
 use espalier_conformance::{BOUNDS, Company, Fault, Suite, Verdict};
+use espalier_engine::observer::StepMetrics;
+use espalier_engine::ranks::launch;
 use espalier_interface::{ErrorCode, PluginError};
+use espalier_registry::{Chosen, PluginFailure, Registry, RegistryError};
+use espalier_system::threads::HostServices;
 use serde_json::{Map, Value as Json};
 
 use crate::Error;
-use crate::config::{Sources, resolve};
-use crate::observer::StepMetrics;
-use crate::ranks::launch;
-use crate::registry::{Registry, RegistryError};
-use crate::select::Chosen;
-use crate::threads::HostServices;
+
 use linear::Bench;
 use training::{OpenedModel, Start};
 
@@ -88,12 +88,12 @@ pub fn failure(report: &Report, registry: &Registry) -> Error {
         _ => first.asserts,
     };
     let found = registry.inspect(&report.component);
-    Error::Plugin {
+    Error::Plugin(PluginFailure {
         plugin: report.component.clone(),
         callback: format!("the check `{}`", first.name),
         file: found.ok().and_then(|listing| listing.file),
         source: PluginError::new(ErrorCode::PROTOCOL, format!("{reason}{more}")),
-    }
+    })
 }
 
 impl Subject<'_> {

@@ -2,19 +2,19 @@
 
 use std::time::Instant;
 
+use espalier_compile::params::Param;
+use espalier_config::ResolvedConfig;
+use espalier_data::Counts;
+use espalier_engine::exact_match::ExactMatch;
+use espalier_engine::observer::{Event, Observer};
 use espalier_interface::{Role, WeightLayout};
+use espalier_plan::plan::Purpose;
+use espalier_system::failure::UsageError;
+use espalier_system::stop::StopFlag;
 use serde::Serialize;
 
-use crate::Error;
-use crate::config::ResolvedConfig;
-use crate::data::Counts;
-use crate::exact_match::ExactMatch;
-use crate::observer::{Event, Observer};
-use crate::params::Param;
-use crate::plan::Purpose;
 use crate::session::{RunData, Session};
-use crate::stop::StopFlag;
-use crate::train;
+use crate::{Error, train};
 
 /// What an evaluation found; as JSON the answer of `host eval --json`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -91,9 +91,11 @@ fn evaluate(
         train: rows,
         questions,
         ..
-    } = data.ok_or_else(|| Error::Usage {
-        message: "no rows were given".to_owned(),
-        next_step: "name their files with --data FILE".to_owned(),
+    } = data.ok_or_else(|| {
+        Error::Usage(UsageError {
+            message: "no rows were given".to_owned(),
+            next_step: "name their files with --data FILE".to_owned(),
+        })
     })?;
     let packed = packed(&run.plan.params);
     let runs = std::iter::once(run).chain(others).collect();
@@ -103,11 +105,11 @@ fn evaluate(
     let begin = Instant::now();
     let outcome = team.evaluate(&rows, config.run.seed, &mut |done| {
         observer.observe(&Event::EvalProgress { done, total });
-        stop.check()
+        Ok(stop.check()?)
     })?;
     let secs = begin.elapsed().as_secs_f64();
     if !outcome.loss.is_finite() {
-        return Err(team.evaluation_not_finite(&rows, config.run.seed));
+        return Err(team.evaluation_not_finite(&rows, config.run.seed).into());
     }
     let answered = questions.map(|questions| {
         let executor = team.only("run.eval_answers")?;
@@ -132,7 +134,7 @@ fn evaluate(
 }
 
 /// Bytes and elements of all packed params, where there are some.
-pub(crate) fn packed(params: &[Param]) -> Option<(u64, u64)> {
+pub fn packed(params: &[Param]) -> Option<(u64, u64)> {
     let packed = params.iter().filter_map(|param| match &param.layout {
         WeightLayout::Packed(format) => Some((format.bytes(), param.elements())),
         WeightLayout::Dense(_) => None,

@@ -5,15 +5,15 @@ mod exported;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use espalier_engine::gather::{follow, gather_f32};
+use espalier_engine::team::Team;
 use espalier_interface::adaptation::Site;
-use espalier_interface::{Adapter, DType, PluginError};
+use espalier_interface::{Adapter, DType};
+use espalier_registry::{Chosen, answer};
+use espalier_system::failure::UsageError;
+use espalier_system::files::{self, ModelDirectory, PendingDirectory, TensorSpec};
 
 use crate::Error;
-use crate::answer;
-use crate::files::{self, ModelDirectory, PendingDirectory, TensorSpec};
-use crate::gather::{follow, gather_f32};
-use crate::select::Chosen;
-use crate::team::Team;
 
 pub(crate) use exported::{EXPORTED, Exported, Kept};
 
@@ -53,13 +53,13 @@ impl Export {
             false => BTreeSet::new(),
         };
         if let Some(other) = replaced.difference(&written).next() {
-            return Err(Error::Usage {
+            return Err(Error::Usage(UsageError {
                 message: format!(
                     "{}: {other} would be lost, as this run did not write it and replaces the directory",
                     self.target.display()
                 ),
                 next_step: "move that file away, then go on with --resume".to_owned(),
-            });
+            }));
         }
         pending.commit_replacing()?;
         Ok(self.target)
@@ -131,16 +131,10 @@ pub fn model(
         files::MAX_SHARD_BYTES,
         |index, sink| {
             gather_f32(team, index, &mut |part| {
-                Ok::<_, Error>(sink.write_f32(part)?)
+                Ok::<_, espalier_engine::Error>(sink.write_f32(part)?)
             })
         },
     )?;
     let pending = Some(pending);
     Ok(Export { target, pending })
-}
-
-impl From<PluginError> for Error {
-    fn from(error: PluginError) -> Self {
-        Error::plugin("backend", "download", error)
-    }
 }

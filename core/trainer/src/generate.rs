@@ -4,6 +4,7 @@
 mod answers;
 mod generator;
 mod load;
+mod not_finite;
 mod recorded;
 mod reply;
 mod sampling;
@@ -13,18 +14,21 @@ mod text;
 pub use answers::Questions;
 pub use generator::{Answer, End, Flow, Generator, Request, Speed};
 pub use load::{Loaded, load};
+pub use not_finite::LogitsNotFinite;
 pub use recorded::recorded;
 pub use reply::Reply;
 pub use sampling::{Draw, Sampling};
 pub use stop::{Cut, Piece, end_tokens};
 pub use text::TextStream;
 
+use espalier_system::failure::UsageError;
+
 use crate::Error;
 
 /// The error for tokens that have no text.
 fn undecodable(reason: String) -> Error {
-    Error::Usage {
+    Error::Usage(UsageError {
         message: format!("the tokenizer cannot decode an answer: {reason}"),
         next_step: "check the model's tokenizer.json".to_owned(),
-    }
+    })
 }

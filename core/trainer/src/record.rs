@@ -1,14 +1,14 @@
 //! A run's circumstances -> the content of `run.json`: what a result is a function of.
 
+use espalier_config::ResolvedConfig;
+use espalier_data::Schedule;
+use espalier_plan::plan::{RunPlan, WorldMemory};
+use espalier_registry::select::PackedCheckpoint;
+use espalier_system::files::{self, AdapterDirectory, FileHash};
 use serde_json::{Value as Json, json};
 
 use crate::Error;
 use crate::checkpoint::CONFIG_VERSION;
-use crate::config::ResolvedConfig;
-use crate::data::Schedule;
-use crate::files::{self, AdapterDirectory, FileHash};
-use crate::plan::{RunPlan, WorldMemory};
-use crate::select::PackedCheckpoint;
 use crate::session::Session;
 
 /// What `run.json` holds, but for what [`complete`] adds: nothing of the weights is read.

@@ -5,28 +5,30 @@ mod telling;
 
 use std::sync::Arc;
 
+use espalier_compile::splice;
+use espalier_config::{Config, ResolvedConfig};
+use espalier_data::{Extent, Schedule};
+use espalier_engine::executor::PreparedRun;
+use espalier_engine::observer::{Observer, PlanSummary};
+use espalier_engine::ranks::{ranks_of_process, world_of_run};
 use espalier_interface::model::Model;
 use espalier_interface::{Device, DeviceInfo, ErrorCode};
-
-use crate::Error;
-use crate::config::{Config, ResolvedConfig};
-use crate::data::{Extent, Schedule};
-use crate::executor::PreparedRun;
-use crate::files::ModelDirectory;
-use crate::generate::Questions;
-use crate::memory::Meter;
-use crate::observer::{Observer, PlanSummary};
-use crate::plan::{
+use espalier_plan::plan::{
     self, Assumed, BatchLimits, Demand, Generation, IdleRanks, Purpose, WorldMemory,
 };
-use crate::ranks::ranks_of_process;
-use crate::registry::{Places, Registry, SearchPath};
-use crate::resident;
-use crate::select::{self, Collectives, Components};
-use crate::stop::StopFlag;
-use crate::threads::HostServices;
-use crate::world::World;
-use crate::{answer, bytes::Bytes, patterns, preset, sections, splice};
+use espalier_plan::{patterns, resident};
+use espalier_registry::select::{self, Collectives, Components};
+use espalier_registry::{Places, Registry, SearchPath, answer, preset, sections};
+use espalier_system::failure::UsageError;
+use espalier_system::files::{ModelDirectory, WeightsError};
+use espalier_system::memory::Meter;
+use espalier_system::stop::StopFlag;
+use espalier_system::threads::HostServices;
+use espalier_system::world::World;
+
+use crate::Error;
+use crate::bytes::Bytes;
+use crate::generate::Questions;
 
 pub use rows::{Rows, RunData};
 
@@ -89,7 +91,8 @@ impl Session {
     /// # Errors
     /// [`Error::Usage`], naming the pattern and what is near.
     pub fn check_patterns(&self, resolved: &ResolvedConfig) -> Result<(), Error> {
-        patterns::check(resolved, &self.components.quantizers, &self.run.plan)
+        let quantizers = &self.components.quantizers;
+        Ok(patterns::check(resolved, quantizers, &self.run.plan)?)
     }
 
     /// As [`Session::open`], for any purpose; plugins are told to stop when `stop` is.
@@ -186,7 +189,7 @@ impl Session {
     /// # Errors
     /// More ranks than any world has.
     pub fn world_to_plan(resolved: &ResolvedConfig, assumed: &Assumed) -> Result<World, Error> {
-        assumed.world(World::of_run(&resolved.config().run)?)
+        Ok(assumed.world(world_of_run(&resolved.config().run)?)?)
     }
 
     /// A session to generate in. `demand` says, once the model is known, how much is generated at once.
@@ -256,7 +259,7 @@ impl Session {
 }
 
 /// What stands of a session before its rows are read.
-pub(crate) struct OpenedModel<'a> {
+pub struct OpenedModel<'a> {
     resolved: &'a ResolvedConfig,
     pub config: &'a Config,
     pub directory: ModelDirectory,
@@ -314,7 +317,7 @@ impl<'a> OpenedModel<'a> {
             )?;
         }
         let world = match purpose {
-            Purpose::Train => World::of_run(&config.run)?,
+            Purpose::Train => world_of_run(&config.run)?,
             Purpose::Evaluate | Purpose::Generate => World::threads(ranks_of_process(&config.run)),
         };
         let ranks = world.ranks_per_process() as usize;
@@ -331,7 +334,7 @@ impl<'a> OpenedModel<'a> {
         let used = components.identities().into_iter();
         let places = registry.places(used.chain(collectives.identities()));
         // Of several processes one speaks for all.
-        if World::of_run(&config.run)?.writes() {
+        if world_of_run(&config.run)?.writes() {
             places.tell();
         }
         Ok(OpenedModel {
@@ -429,10 +432,10 @@ impl<'a> OpenedModel<'a> {
 /// Keys that the contract names and this version does not serve yet.
 fn refuse_later_versions(config: &Config) -> Result<(), Error> {
     let refuse = |message: &str, next_step: &str| {
-        Err(Error::Usage {
+        Err(Error::Usage(UsageError {
             message: message.to_owned(),
             next_step: next_step.to_owned(),
-        })
+        }))
     };
     if config.optim.name != "adamw" {
         return refuse(
@@ -449,22 +452,24 @@ fn refuse_later_versions(config: &Config) -> Result<(), Error> {
 /// Without training, an adapter must have been trained before.
 fn refuse_untrained_adapter(purpose: Purpose, components: &Components) -> Result<(), Error> {
     match (&components.adapter, &components.saved_adapter) {
-        (Some(adapter), None) if purpose != Purpose::Train => Err(Error::Usage {
+        (Some(adapter), None) if purpose != Purpose::Train => Err(Error::Usage(UsageError {
             message: format!(
                 "adapter `{}` was chosen, and no directory of a trained one",
                 adapter.identity.component
             ),
             next_step: "name its directory with --adapter DIR, or leave the adapter out".to_owned(),
-        }),
+        })),
         _ => Ok(()),
     }
 }
 
 /// The model's directory.
 fn model_directory(config: &Config) -> Result<ModelDirectory, Error> {
-    let path = config.model.path.as_deref().ok_or_else(|| Error::Usage {
-        message: "no model was given".to_owned(),
-        next_step: "name its directory with --model DIR".to_owned(),
+    let path = config.model.path.as_deref().ok_or_else(|| {
+        Error::Usage(UsageError {
+            message: "no model was given".to_owned(),
+            next_step: "name its directory with --model DIR".to_owned(),
+        })
     })?;
     Ok(ModelDirectory::open(path)?)
 }
@@ -478,11 +483,11 @@ pub(crate) fn describe(
     let described = family.plugin.describe(directory.config());
     described.map_err(|error| match error.code {
         // What the file says is at fault, not the plugin that reads it.
-        ErrorCode::INVALID => Error::Checkpoint {
+        ErrorCode::INVALID => Error::Weights(WeightsError {
             path: directory.path().to_owned(),
             message: error.message,
-        },
-        _ => family.failed("describe", error),
+        }),
+        _ => family.failed("describe", error).into(),
     })
 }
 
@@ -504,22 +509,26 @@ pub(crate) fn open_device(
         Some(wanted) => devices
             .iter()
             .position(|device| &device.name == wanted)
-            .ok_or_else(|| Error::Usage {
-                message: format!(
-                    "backend `{}` has no device `{wanted}`: it has {}",
-                    backend.identity.component,
-                    devices
-                        .iter()
-                        .map(|d| d.name.as_str())
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                ),
-                next_step: "see `host doctor`".to_owned(),
+            .ok_or_else(|| {
+                Error::Usage(UsageError {
+                    message: format!(
+                        "backend `{}` has no device `{wanted}`: it has {}",
+                        backend.identity.component,
+                        devices
+                            .iter()
+                            .map(|d| d.name.as_str())
+                            .collect::<Vec<_>>()
+                            .join(", ")
+                    ),
+                    next_step: "see `host doctor`".to_owned(),
+                })
             })?,
     };
-    let info = devices.get(index).cloned().ok_or_else(|| Error::Usage {
-        message: format!("backend `{}` has no device", backend.identity.component),
-        next_step: "see `host doctor`".to_owned(),
+    let info = devices.get(index).cloned().ok_or_else(|| {
+        Error::Usage(UsageError {
+            message: format!("backend `{}` has no device", backend.identity.component),
+            next_step: "see `host doctor`".to_owned(),
+        })
     })?;
     let device = backend
         .plugin

@@ -1,34 +1,40 @@
 //! A session -> a trained adapter or model, with every step on record.
 
+mod base_measure;
 mod beginning;
 mod finished;
+mod held_out_log;
 mod join_ranks;
 mod metrics;
 mod peak;
 mod roll_call;
 mod run;
 mod runner;
+mod stopped;
 mod swaps;
 mod weights;
 
 use std::path::PathBuf;
 
+use espalier_config::ResolvedConfig;
+use espalier_data::Counts;
+use espalier_engine::observer::{EvalMetrics, Observer};
 use espalier_interface::DType;
+use espalier_plan::plan::WorldMemory;
+use espalier_system::memory::Meter;
+use espalier_system::stop::StopFlag;
 
 use crate::Error;
 use crate::checkpoint::ResumeFrom;
-use crate::config::ResolvedConfig;
-use crate::data::Counts;
-use crate::memory::Meter;
-use crate::observer::{EvalMetrics, Observer};
-use crate::plan::WorldMemory;
-use crate::stop::StopFlag;
 use crate::swap::SwapRecord;
 
-pub(crate) use run::{Opened, Opening, Run};
-pub(crate) use runner::Left;
-pub(crate) use weights::{Loading, check_saved_adapter};
-pub use weights::{load, load_inspected, load_team};
+pub use base_measure::{BaseMeasure, LoadedBase};
+pub use held_out_log::{HeldOut, HeldOutLog, held_out_file};
+pub use run::{Opened, Opening, Run};
+pub use runner::Left;
+pub use stopped::Stopped;
+pub(crate) use weights::check_saved_adapter;
+pub use weights::{Loading, load, load_inspected, load_team};
 
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,12 +120,11 @@ fn start(
         resolved,
         from,
         process_context: None,
-        measuring: None,
         meter: Meter::whole_process(),
         observer,
         stop,
     };
-    match Run::open(opening)? {
+    match Run::open(opening, None)? {
         Opened::Finished(summary) => Ok(*summary),
         Opened::Run(mut run) => {
             let trained = run.do_the_rest();

@@ -16,8 +16,8 @@ mod swap;
 mod unread;
 
 use clap::{Args, Parser, Subcommand};
+use espalier_config::Sources;
 use espalier_trainer::checkpoint::ResumeFrom;
-use espalier_trainer::config::Sources;
 use espalier_trainer::error::Error;
 
 pub use check::CheckArguments;

@@ -10,9 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use espalier_registry::library;
+use espalier_system::signal;
 use espalier_trainer::call_site::{self, Call};
-use espalier_trainer::library;
-use espalier_trainer::signal;
 use libc::{c_int, iovec};
 
 use crate::display;

@@ -16,7 +16,7 @@ use std::sync::{LazyLock, Mutex, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-use espalier_trainer::error::one_line;
+use espalier_system::failure::one_line;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -1,13 +1,18 @@
 //! Turns a failure into the last line on standard error and the process's exit code.
 
+use std::error::Error as StdError;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use clap::error::ErrorKind;
-pub use espalier_trainer::error::chain;
-use espalier_trainer::error::{Error, one_line};
+use espalier_data::DataError;
+pub use espalier_system::failure::chain;
+use espalier_system::failure::{self, UsageError, one_line};
+use espalier_system::files::FileError;
+use espalier_system::stop::Interrupted;
+use espalier_trainer::error::Error;
 use signal_hook::low_level;
 
 use crate::display;
@@ -94,32 +99,58 @@ fn is_of_output(error: &anyhow::Error) -> bool {
     ours(error).is_none() && error.chain().any(of_output)
 }
 
-/// The trainer's error behind what ended a command.
-fn ours(error: &anyhow::Error) -> Option<&Error> {
-    let mut causes = error.chain();
-    causes.find_map(|cause| cause.downcast_ref::<Error>())
+/// The error of ours behind what ended a command.
+fn ours(error: &anyhow::Error) -> Option<&dyn failure::Failure> {
+    error.chain().find_map(as_failure)
+}
+
+/// The same error as what knows its exit code, whichever crate it is of.
+fn as_failure<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a dyn failure::Failure> {
+    fn of<'a, E: failure::Failure + 'static>(
+        cause: &'a (dyn StdError + 'static),
+    ) -> Option<&'a dyn failure::Failure> {
+        let ours = cause.downcast_ref::<E>()?;
+        Some(ours)
+    }
+    of::<Error>(cause)
+        .or_else(|| of::<espalier_compare::Error>(cause))
+        .or_else(|| of::<espalier_report::Error>(cause))
+        .or_else(|| of::<espalier_engine::Error>(cause))
+        .or_else(|| of::<espalier_plan::Error>(cause))
+        .or_else(|| of::<espalier_registry::Error>(cause))
+        .or_else(|| of::<DataError>(cause))
+        .or_else(|| of::<FileError>(cause))
+        .or_else(|| of::<UsageError>(cause))
+        .or_else(|| of::<Interrupted>(cause))
+}
+
+/// Whether a rank is lost.
+fn is_lost(cause: &(dyn StdError + 'static)) -> bool {
+    matches!(cause.downcast_ref(), Some(Error::Peer(_)))
+        || matches!(cause.downcast_ref(), Some(espalier_engine::Error::Peer(_)))
 }
 
 fn report(error: &anyhow::Error) -> ExitCode {
     let ours = ours(error);
-    let next_step = ours.map(Error::next_step).unwrap_or_default();
+    let next_step = ours.map(|ours| ours.next_step()).unwrap_or_default();
+    let exit_code = ours.map_or(1, |ours| ours.exit_code());
     let line = last_line(error, &next_step);
-    if let Some(lost @ Error::Peer(_)) = ours {
-        end_with(&line, lost);
+    if error.chain().any(is_lost) {
+        end_with(&line, exit_code);
     }
     display::say(&line);
     display::withdraw_log();
-    ExitCode::from(ours.map_or(1, Error::exit_code))
+    ExitCode::from(exit_code)
 }
 
 /// Prints that a rank is lost, or that a plugin's call hangs, and ends the process at once: threads that hang are not waited for, and what libraries do at
 /// the end of a program is left out, since some of it waits for the other processes.
-pub fn last_word(error: &Error) {
+pub fn last_word(error: &espalier_engine::Error) {
     let line = format!("error: {}; next: {}", chain(error), error.next_step());
-    end_with(&line, error);
+    end_with(&line, error.exit_code());
 }
 
-fn end_with(line: &str, error: &Error) -> ! {
+fn end_with(line: &str, exit_code: u8) -> ! {
     if TOLD.swap(true, Ordering::SeqCst) {
         loop {
             // The other thread ends the process.
@@ -127,7 +158,7 @@ fn end_with(line: &str, error: &Error) -> ! {
         }
     }
     display::say_last(line);
-    low_level::exit(error.exit_code().into())
+    low_level::exit(exit_code.into())
 }
 
 /// `error: what failed: why: why; next: what to do`.
@@ -141,7 +172,7 @@ fn last_line(error: &anyhow::Error, next_step: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use espalier_trainer::config::ConfigError;
+    use espalier_config::ConfigError;
 
     use super::*;
 

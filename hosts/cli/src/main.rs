@@ -16,10 +16,10 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::Parser;
-use espalier_trainer::call_watch;
-use espalier_trainer::data::render_templates_with;
-use espalier_trainer::notice::on_notice;
-use espalier_trainer::ranks::on_last_word;
+use espalier_data::render_templates_with;
+use espalier_engine::call_watch;
+use espalier_engine::last_word::on_last_word;
+use espalier_system::notice::on_notice;
 
 use arguments::{Arguments, Command, THIS_PROGRAM};
 use output::Output;

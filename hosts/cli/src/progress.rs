@@ -6,11 +6,12 @@ mod text;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use espalier_engine::observer::{EvalMetrics, Event, Observer, PlanSummary, StepMetrics};
 use espalier_trainer::bytes::Bytes;
-use espalier_trainer::observer::{EvalMetrics, Event, Observer, PlanSummary, StepMetrics};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::display;
+
 use pace::{Lines, Pace};
 
 /// The bar of the steps, with the numbers in a line below; both are cut to the terminal's width.

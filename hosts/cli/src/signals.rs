@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use espalier_trainer::stop::StopFlag;
+use espalier_system::stop::StopFlag;
 use libc::c_int;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::{flag, low_level};
@@ -60,6 +60,9 @@ mod tests {
     #[test]
     fn signals_ask_to_stop_or_to_save_and_leave_the_process_alive() {
         let stop = StopFlag::new();
+        // Under nohup it is ignored, and would stay so.
+        // SAFETY: the signal's default comes from the system.
+        unsafe { libc::signal(SIGHUP, libc::SIG_DFL) };
         watch(&stop).expect("handlers can be set");
         assert_eq!((stop.requested(), stop.saves_requested()), (None, 0));
         let raise = |signal| low_level::raise(signal).expect("a process may signal itself");

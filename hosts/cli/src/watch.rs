@@ -3,14 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use espalier_trainer::call_watch;
-use espalier_trainer::error::Error;
-use espalier_trainer::observer::{All, Observer, Unobserved};
-use espalier_trainer::stop::StopFlag;
+use espalier_engine::call_watch;
+use espalier_engine::observer::{All, Observer, Unobserved};
+use espalier_system::stop::StopFlag;
 
-use crate::display;
 use crate::progress::{Progress, Warnings};
-use crate::signals;
+use crate::{display, signals};
 
 /// How much of its progress a command shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +33,10 @@ impl Showing {
 
 /// Runs `work` under a flag that signals set, with as much of its progress on standard error as `shown` says, and all of it in
 /// the log of the output directory `log`, where it has one. The bars are gone when it returns.
-pub fn watched<T>(
+pub fn watched<T, E: std::error::Error + Send + Sync + 'static>(
     shown: Showing,
     log: Option<&Path>,
-    work: impl FnOnce(&dyn Observer, &StopFlag) -> Result<T, Error>,
+    work: impl FnOnce(&dyn Observer, &StopFlag) -> Result<T, E>,
 ) -> Result<T> {
     let stop = StopFlag::new();
     signals::watch(&stop).context("cannot watch for signals")?;

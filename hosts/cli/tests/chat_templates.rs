@@ -8,9 +8,10 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use espalier_trainer::data::{ChatTemplate, DataOptions, Dataset, Message, TrainOn, Vocabulary};
-use place::{Place, copy_directory};
+use espalier_data::{ChatTemplate, DataOptions, Dataset, Message, TrainOn, Vocabulary};
 use serde_json::{Value as Json, json};
+
+use place::{Place, copy_directory};
 
 /// Time that a refusal may take; it takes a few seconds of processor time on a machine that does nothing else.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -302,7 +303,7 @@ fn in_place(place: &Place, train_on: TrainOn) -> Vec<Tokens> {
         let sequence = rows.sequence(index).expect("a row");
         let trained = sequence
             .labels()
-            .map(|label| label != espalier_trainer::data::UNTRAINED);
+            .map(|label| label != espalier_data::UNTRAINED);
         let trained = std::iter::once(false).chain(trained);
         sequence
             .tokens

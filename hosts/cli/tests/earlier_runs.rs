@@ -3,14 +3,13 @@
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 #![cfg(feature = "embedded")]
 
-use espalier_torture::training;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use espalier_trainer::files::hash_bytes;
+use espalier_system::files::hash_bytes;
+use espalier_torture::training;
 use serde_json::{Map, Value as Json, json};
 use training::{EXACT, copy, files, last_line, names, refused};
 

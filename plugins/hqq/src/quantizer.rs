@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use espalier_interface::format::{BitOrder, Codes, Decoding, Format, SegmentSpec};
 use espalier_interface::saved_form::{SavedDescription, SavedForm, SavedModel};
-use espalier_interface::{DType, Options, PluginError, Quantizer, Result, Services};
+use espalier_interface::{DType, ErrorCode, Options, PluginError, Quantizer, Result, Services};
 use serde_json::Value as Json;
 
 use crate::grouping::{Affine, Axis, Grouping};
@@ -175,16 +175,19 @@ impl Quantizer for HqqQuantizer {
 }
 
 /// # Errors
-/// `INVALID` where the numbers of a group overflowed f32.
+/// `NOT_FINITE` where the numbers of a group overflowed f32.
 fn check(problem: &Problem, numbers: Affine) -> Result<()> {
     let mut pairs = numbers.scale.iter().zip(numbers.zero);
     let overflows =
         |(scale, zero): (&f32, &f32)| !(scale.is_finite() && (scale * zero).is_finite());
     match pairs.position(overflows) {
         None => Ok(()),
-        Some(group) => Err(PluginError::invalid(format!(
-            "the scale or the zero of group {group} of {} overflows f32, expected weights of ordinary size",
-            problem.groups.count
-        ))),
+        Some(group) => Err(PluginError::new(
+            ErrorCode::NOT_FINITE,
+            format!(
+                "the scale or the zero of group {group} of {} overflows f32, expected weights of ordinary size",
+                problem.groups.count
+            ),
+        )),
     }
 }

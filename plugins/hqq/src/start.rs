@@ -21,7 +21,7 @@ pub enum StartZero {
 /// Fills `scale` and `zero`, [count] f32 each.
 ///
 /// # Errors
-/// `NOT_FINITE` names the first weight that is infinite or not a number, `INVALID` a group whose numbers overflow f32.
+/// `NOT_FINITE` names the first weight that is infinite or not a number.
 ///
 /// # Source
 /// hqq 0.2.8 and 0.1.7 `core/quantize.py`, `Quantizer.quantize`.

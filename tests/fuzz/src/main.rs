@@ -14,12 +14,17 @@ use std::env;
 use std::process;
 use std::sync::OnceLock;
 
+use espalier_backend_cpu as _;
+use espalier_collective_threads as _;
+use espalier_hqq as _;
+use espalier_llama as _;
+use espalier_lora as _;
+use espalier_mistral as _;
+use espalier_nf4 as _;
+use espalier_qwen2 as _;
+use espalier_qwen3 as _;
+use espalier_single as _;
 use libfuzzer_sys::fuzz_target;
-use {
-    espalier_backend_cpu as _, espalier_collective_threads as _, espalier_hqq as _,
-    espalier_llama as _, espalier_lora as _, espalier_mistral as _, espalier_nf4 as _,
-    espalier_qwen2 as _, espalier_qwen3 as _, espalier_single as _,
-};
 
 /// What is done with an input.
 type Target = fn(&[u8]);
@@ -46,11 +51,11 @@ fuzz_target!(init: initialize(), |data: &[u8]| target()(data));
 fn initialize() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     if arguments == ["data", "render"] {
-        let served = espalier_trainer::data::serve_templates();
+        let served = espalier_data::serve_templates();
         process::exit(i32::from(served.is_err()));
     }
     let program = env::current_exe().expect("this program has a path");
-    espalier_trainer::data::render_templates_with(program);
+    espalier_data::render_templates_with(program);
 }
 
 fn target() -> Target {

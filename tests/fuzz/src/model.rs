@@ -4,15 +4,17 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use espalier_data::TextTokenizer;
+use espalier_engine::observer::Unobserved;
 use espalier_interface::ErrorCode;
+use espalier_plan::plan::assumed::Assumed;
+use espalier_config::{Config, Sources, resolve};
+use espalier_registry::PluginFailure;
+use espalier_system::failure::Failure;
+use espalier_system::files::{AdapterDirectory, HubCache};
+use espalier_system::stop::StopFlag;
 use espalier_trainer::Error;
-use espalier_trainer::config::{Config, Sources, resolve};
-use espalier_trainer::data::TextTokenizer;
-use espalier_trainer::files::{AdapterDirectory, HubCache};
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::plan::assumed::Assumed;
 use espalier_trainer::session::{ProcessContext, Session};
-use espalier_trainer::stop::StopFlag;
 
 use crate::place::{copy_tiny_without, parts, place, tiny, write};
 
@@ -71,8 +73,14 @@ fn plan(model: &Path, adapter: Option<&Path>) {
         sources = sources.flag("--adapter", "model.adapter", adapter.display().to_string());
     }
     let resolved = resolve(&sources).expect("the config is right");
-    let planned = Session::open_to_plan(&resolved, None, Assumed::default(), &PROCESS_CONTEXT, &Unobserved);
-    if let Err(Error::Plugin { source, .. }) = &planned {
+    let planned = Session::open_to_plan(
+        &resolved,
+        None,
+        Assumed::default(),
+        &PROCESS_CONTEXT,
+        &Unobserved,
+    );
+    if let Err(Error::Plugin(PluginFailure { source, .. })) = &planned {
         // A kind of model that no plugin has is refused by the plugin; all else that is wrong is wrong with the file.
         let known = [
             ErrorCode::UNSUPPORTED,

@@ -8,7 +8,7 @@ use espalier_interface::format::{Decoding, Format};
 use espalier_interface::saved_form::SavedDescription;
 use espalier_interface::{DType, ErrorCode, Quantizer, Serial};
 use espalier_kernels::decode::{FormatDecoder, TileDecoder};
-use espalier_trainer::registry::{Registry, SearchPath};
+use espalier_registry::{Registry, SearchPath};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 

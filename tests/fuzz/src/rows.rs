@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use espalier_trainer::data::{ChatTemplate, DataOptions, Dataset, Message, OnBadRow, Vocabulary};
+use espalier_data::{ChatTemplate, DataOptions, Dataset, Message, OnBadRow, Vocabulary};
 use serde_json::json;
 
 use crate::place::{first_line, place, tiny, write};

@@ -1,11 +1,11 @@
 //! Bytes as a run's own files: its config, and a checkpoint's.
 
-use std::fs;
-use std::str;
+use std::{fs, str};
 
+use espalier_config::{Sources, resolve};
+use espalier_system::failure::Failure;
+use espalier_system::files::{TensorStore, hash_bytes};
 use espalier_trainer::checkpoint::{Checkpoints, ResumeFrom};
-use espalier_trainer::config::{Sources, resolve};
-use espalier_trainer::files::{TensorStore, hash_bytes};
 
 use crate::place::{parts, place, write};
 

@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use espalier_interface::DType;
-use espalier_trainer::files::{
-    FileError, HubCache, ModelDirectory, TensorSpec, TensorStore, write_safetensors,
-};
+use espalier_system::failure::Failure;
+use espalier_system::files::{FileError, HubCache, ModelDirectory, TensorSpec, TensorStore, write_safetensors};
 use safetensors::SafeTensors;
 
 use crate::place::{place, write};

@@ -4,11 +4,13 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use espalier_interface::random::{Purpose, key, normal, philox};
-use espalier_trainer::compare::record::{
-    self, Arm, Base, Comparison, Divergence, DocumentDivergence, DocumentLoss, HeldOut, WeightError,
+use espalier_compare::record::{
+    self, Arm, Base, Comparison, Divergence, DocumentDivergence, WeightError,
 };
-use espalier_trainer::files::COMPARISON;
+use espalier_engine::document_loss::DocumentLoss;
+use espalier_interface::random::{Purpose, key, normal, philox};
+use espalier_system::files::COMPARISON;
+use espalier_trainer::train::{HeldOut, held_out_file};
 use serde::Serialize;
 use serde_json::{Map, json};
 
@@ -277,7 +279,7 @@ impl Scene {
                 let total = held_out.total();
                 let line = json!({"step": step, "eval_loss": total.loss / total.trained as f64});
                 writeln!(metrics, "{line}").expect("written");
-                save(&record::held_out_file(&run, step), &held_out);
+                save(&held_out_file(&run, step), &held_out);
             }
         }
         fs::write(run.join("metrics.jsonl"), metrics).expect("written");

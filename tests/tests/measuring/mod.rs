@@ -3,22 +3,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use espalier_compare::base::{self, Against, Loaded};
+use espalier_compare::dense_baseline::DenseBaseline;
+use espalier_compare::record::{Base, Divergence};
+use espalier_compare::weights::WeightErrors;
+use espalier_config::{ResolvedConfig, Sources, resolve};
+use espalier_data::{MicroBatch, Schedule};
+use espalier_engine::executor::{Executor, Moment};
+use espalier_engine::observer::Unobserved;
+use espalier_plan::plan::Purpose;
+use espalier_registry::select::Components;
+use espalier_system::stop::StopFlag;
+use espalier_system::threads::HostServices;
 use espalier_tests::{Golden, golden_path, largest};
 use espalier_trainer::Error;
-use espalier_trainer::compare::base::{self, Against, Loaded, Subject};
-use espalier_trainer::compare::dense_baseline::DenseBaseline;
-use espalier_trainer::compare::record::{Base, Divergence};
-use espalier_trainer::compare::weights::WeightErrors;
-use espalier_trainer::config::{ResolvedConfig, Sources, resolve};
-use espalier_trainer::data::{MicroBatch, Schedule};
-use espalier_trainer::executor::{Executor, Moment};
-use espalier_trainer::observer::Unobserved;
-use espalier_trainer::plan::Purpose;
-use espalier_trainer::select::Components;
 use espalier_trainer::session::Session;
-use espalier_trainer::stop::StopFlag;
-use espalier_trainer::threads::HostServices;
-use espalier_trainer::train;
+use espalier_trainer::train::{self, LoadedBase};
 use tempfile::TempDir;
 
 const MOMENT: Moment = Moment {
@@ -111,15 +111,15 @@ pub fn arm(data: &Path, keys: &[(&str, &str)]) -> Arm {
         services,
         loaded: Loaded {
             report,
-            errors: errors.into_found(),
+            errors: errors.take_found(),
         },
     }
 }
 
 impl Arm {
-    pub fn subject(&self) -> Subject<'_> {
+    pub fn loaded_base(&self) -> LoadedBase<'_> {
         static STOP: std::sync::LazyLock<StopFlag> = std::sync::LazyLock::new(StopFlag::new);
-        Subject {
+        LoadedBase {
             executor: &self.executor,
             rows: &self.rows,
             seed: 42,
@@ -130,7 +130,7 @@ impl Arm {
     }
 
     pub fn try_base(&self, against: Against<'_>) -> Result<Base, Error> {
-        base::measure(&self.subject(), self.loaded.clone(), against)
+        base::measure(&self.loaded_base(), self.loaded.clone(), against)
     }
 
     pub fn base(&self, against: Against<'_>) -> Base {

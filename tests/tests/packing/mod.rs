@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use espalier_data::MicroBatch;
 use espalier_tests::{Golden, Rig, micro_batch};
-use espalier_trainer::data::MicroBatch;
 
 /// The config values of a run on a golden packed checkpoint, and `more`.
 pub fn keys<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {

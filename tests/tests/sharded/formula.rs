@@ -1,6 +1,6 @@
 //! Shapes of a model -> the calls and bytes of every collective in a step, without asking plan or schedule.
 
-use espalier_trainer::ranks::{Among, CallKind, Count, Counts};
+use espalier_engine::ranks::{Among, CallKind, Count, Counts};
 
 use super::{Strategy, Variant};
 

@@ -6,11 +6,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use espalier_data::Step;
+use espalier_engine::executor::StatePart;
 use espalier_interface::random::{Purpose, key, philox};
 use espalier_tests::{Named, TeamRig, golden_path, micro_batch, step_of};
 use espalier_trainer::Error;
-use espalier_trainer::data::Step;
-use espalier_trainer::executor::StatePart;
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use espalier_config::{ResolvedConfig, Sources, resolve};
+use espalier_engine::observer::{Event, Observer};
+use espalier_system::stop::StopFlag;
 use espalier_tests::golden_path;
 use espalier_trainer::checkpoint::ResumeFrom;
-use espalier_trainer::config::{ResolvedConfig, Sources, resolve};
 use espalier_trainer::error::Error;
-use espalier_trainer::observer::{Event, Observer};
-use espalier_trainer::stop::StopFlag;
 use espalier_trainer::swap::{Answer, Mailbox, Request};
 use espalier_trainer::train::{self, RunSummary};
 use serde_json::{Value as Json, json};

@@ -1,8 +1,8 @@
 //! Turns the members' `Cargo.toml` into findings: who may depend on whom, and shared settings.
 //!
-//! hosts -> trainer -> interface <- plugins -> kernels -> interface; families -> decoder -> interface; trainer ->
-//! conformance -> interface; tests -> conformance. A plugin knows no other plugin and never the trainer; the trainer knows neither kernels nor
-//! decoder nor plugins.
+//! hosts -> compare -> report -> trainer -> engine -> plan -> registry -> config -> data, compile, system -> interface <- plugins -> kernels -> interface;
+//! families -> decoder -> interface; trainer -> conformance -> interface; tests -> conformance. A plugin knows no other plugin and never the
+//! trainer; the trainer knows neither kernels nor decoder nor plugins.
 
 use std::fs;
 use std::path::Path;
@@ -18,6 +18,20 @@ const TRAINER: &str = "espalier-trainer";
 const KERNELS: &str = "espalier-kernels";
 const DECODER: &str = "espalier-decoder";
 const CONFORMANCE: &str = "espalier-conformance";
+
+/// The crates of the core that make a program of plugins, lowest first. Each may depend on those before it.
+const FLOORS: [&str; 10] = [
+    "espalier-system",
+    "espalier-compile",
+    "espalier-data",
+    "espalier-config",
+    "espalier-registry",
+    "espalier-plan",
+    "espalier-engine",
+    TRAINER,
+    "espalier-report",
+    "espalier-compare",
+];
 
 const SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
@@ -73,7 +87,12 @@ fn check_manifest(name: &str, folder: &Path, manifest: &Table, findings: &mut Fi
 /// Whether the arrow `name -> dependency` exists in the architecture.
 fn allowed(folder: &Path, name: &str, dependency: &str) -> bool {
     match folder.iter().next().and_then(|part| part.to_str()) {
-        Some("core") if name == TRAINER => [INTERFACE, CONFORMANCE].contains(&dependency),
+        Some("core") if FLOORS.contains(&name) => {
+            let below = FLOORS.iter().take_while(|floor| **floor != name);
+            dependency == INTERFACE
+                || below.into_iter().any(|floor| *floor == dependency)
+                || name == TRAINER && dependency == CONFORMANCE
+        }
         Some("core") if [DECODER, CONFORMANCE].contains(&name) => dependency == INTERFACE,
         // The check of the boundary reads its layout.
         Some("xtask") => dependency == INTERFACE,
@@ -89,7 +108,7 @@ fn allowed(folder: &Path, name: &str, dependency: &str) -> bool {
 
 /// Whether the arrow exists for tests alone: the kit says how far two runs of numbers are apart.
 fn allowed_in_tests(folder: &Path, dependency: &str) -> bool {
-    let above = ["kernels", "plugins", "hosts"];
+    let above = ["kernels", "plugins", "hosts", "core/compare"];
     dependency == CONFORMANCE && above.iter().any(|part| folder.starts_with(part))
 }
 
@@ -122,6 +141,13 @@ mod tests {
         assert_eq!(of("espalier-nf4", "plugins/nf4", "espalier-lora"), 1);
         assert_eq!(of(TRAINER, "core/trainer", INTERFACE), 0);
         assert_eq!(of(TRAINER, "core/trainer", KERNELS), 1);
+        assert_eq!(of(TRAINER, "core/trainer", "espalier-data"), 0);
+        assert_eq!(of(TRAINER, "core/trainer", "espalier-report"), 1);
+        assert_eq!(of("espalier-compare", "core/compare", "espalier-report"), 0);
+        assert_eq!(of("espalier-report", "core/report", "espalier-compare"), 1);
+        assert_eq!(of("espalier-data", "core/data", "espalier-system"), 0);
+        assert_eq!(of("espalier-system", "core/system", "espalier-data"), 1);
+        assert_eq!(of("espalier-data", "core/data", TRAINER), 1);
         assert_eq!(of(TRAINER, "core/trainer", "espalier-llama"), 1);
         assert_eq!(of(INTERFACE, "core/interface", KERNELS), 1);
         assert_eq!(of(DECODER, "core/decoder", INTERFACE), 0);

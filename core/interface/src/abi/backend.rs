@@ -1,5 +1,7 @@
 //! The backend's table: devices, memory, streams and kernels, beside the methods of every component.
 
+pub(super) mod host_memory;
+
 use std::ptr::NonNull;
 
 use abi_stable::StableAbi;
@@ -8,14 +10,15 @@ use abi_stable::std_types::{RSlice, RSliceMut};
 use super::Opaque;
 use super::call_site::CallSite;
 use super::component::{InstanceHandle, instance};
-use super::host_memory::HostMemoryTable;
 use super::reply::{Reply, from_bytes, guard, plain, to_bytes};
-use crate::declare::Instance;
+use crate::declaration::Instance;
 use crate::role::{
     Backend, Buffer, BufferRange, Decoder, Device, DeviceInfo, Event, HostMemory, Kernel,
     KernelRequest, Kernels, Launch, Memory, MemoryKind, Prepared, Stream, Streams,
 };
 use crate::{PluginError, Result};
+
+pub use host_memory::{HOST_MEMORY_VERSION, HostMemoryTable};
 
 /// Version of [`BackendTable`].
 pub const BACKEND_VERSION: u32 = 1;

@@ -7,7 +7,7 @@ use super::Opaque;
 use super::call_site::CallSite;
 use super::component::{InstanceHandle, instance};
 use super::reply::{Reply, from_bytes, guard, plain, to_bytes};
-use crate::declare::Instance;
+use crate::declaration::Instance;
 use crate::role::{Collective, CollectiveCall, CollectiveInfo, CollectiveOp, Group, JoinRequest};
 use crate::{DType, PluginError, Result};
 

@@ -12,7 +12,7 @@ use super::call_site::{CREATE, CallSite};
 use super::reply::{Reply, from_bytes, guard, plain, to_bytes};
 use super::{Opaque, ServicesTable};
 use crate::adaptation::{Adaptation, Site};
-use crate::declare::{Declaration, Instance};
+use crate::declaration::{Declaration, Instance};
 use crate::model::Model;
 use crate::role::{Adapter, Family, Role, Sharding};
 use crate::schedule::{Schedule, ShardingRequest};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::root::{ABI_MAJOR, ABI_MINOR};
-use crate::declare::Declaration;
+use crate::declaration::Declaration;
 
 /// First bytes of the section.
 pub const MAGIC: &[u8; 8] = b"ESPALIER";

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::Opaque;
 use super::component::{InstanceHandle, instance};
 use super::reply::{Reply, guard, plain};
-use crate::declare::Instance;
+use crate::declaration::Instance;
 use crate::format::Format;
 use crate::role::Quantizer;
 use crate::saved_form::{SavedDescription, SavedForm, SavedModel};

@@ -5,12 +5,14 @@ use abi_stable::std_types::{RSlice, RStr};
 use abi_stable::type_layout::TypeLayout;
 
 use super::Opaque;
-use super::backend::{BACKEND_TABLE, BACKEND_VERSION, BackendTable};
+use super::backend::host_memory::HOST_MEMORY_TABLE;
+use super::backend::{
+    BACKEND_TABLE, BACKEND_VERSION, BackendTable, HOST_MEMORY_VERSION, HostMemoryTable,
+};
 use super::collective::{COLLECTIVE_TABLE, COLLECTIVE_VERSION, CollectiveTable};
 use super::component::{COMPONENT_TABLE, COMPONENT_VERSION, ComponentTable};
-use super::host_memory::{HOST_MEMORY_TABLE, HOST_MEMORY_VERSION, HostMemoryTable};
 use super::quantizer::{QUANTIZER_TABLE, QUANTIZER_VERSION, QuantizerTable};
-use crate::declare::Declaration;
+use crate::declaration::Declaration;
 
 /// Changes when a plugin built before cannot be loaded any more. 0 until the interface is declared stable.
 pub const ABI_MAJOR: u32 = 0;

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use espalier_config::OptimOptions;
+use espalier_engine::optim;
 use espalier_interface::Role;
+use espalier_registry::PluginIdentity;
 use serde_json::{Value as Json, json};
 
 use super::{CheckpointError, completed_config};
 use crate::Error;
-use crate::config::OptimOptions;
-use crate::optim;
-use crate::registry::PluginIdentity;
 
 /// Config keys that change no result: where things lie, and how often something is saved. Files are
 /// compared by their content.
@@ -132,7 +132,7 @@ pub(crate) fn plugin_differences(
 }
 
 /// What of the tree `new` differs from `old`.
-pub(crate) fn tree_differences(old: &Json, new: &Json) -> Vec<Difference> {
+pub fn tree_differences(old: &Json, new: &Json) -> Vec<Difference> {
     compare(&leaves(old), &leaves(new), Part::Config, "")
 }
 
@@ -290,7 +290,7 @@ pub(crate) fn hashes(list: &Json) -> Leaves {
 }
 
 /// The plain values of a tree by their dotted keys; unset ones are left out.
-pub(crate) fn leaves(value: &Json) -> Leaves {
+pub fn leaves(value: &Json) -> Leaves {
     fn collect(value: &Json, key: &str, leaves: &mut Leaves) {
         match value {
             Json::Object(entries) => {

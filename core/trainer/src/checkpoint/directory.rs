@@ -4,10 +4,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use espalier_system::files::{self, FileError};
+
 use super::verify::verify;
 use super::{CheckpointError, METRICS, Manifest};
 use crate::Error;
-use crate::files::{self, FileError};
 
 /// The checkpoint to go on from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use espalier_config::{ConfigError, Origin, ResolvedConfig};
+use espalier_engine::observer::{Event, Observer};
 use serde_json::{Map, Value as Json};
-
-use crate::config::{ConfigError, Origin, ResolvedConfig};
-use crate::observer::{Event, Observer};
 
 /// Version of the config that this program puts on record as `config_version`; records without one are of version 1.
 pub const CONFIG_VERSION: u64 = 2;
@@ -30,7 +29,7 @@ pub fn earlier_values(version: u64) -> BTreeMap<&'static str, Json> {
 }
 
 /// The version of the config in a record: `run.json`, its copy in a checkpoint, or `compare.json`.
-pub(crate) fn config_version(record: &Json) -> u64 {
+pub fn config_version(record: &Json) -> u64 {
     record["config_version"].as_u64().unwrap_or(1)
 }
 
@@ -43,7 +42,7 @@ pub(crate) fn completed_config(record: &Json) -> Json {
 ///
 /// # Errors
 /// Values that do not go together with those that were set.
-pub(crate) fn as_begun(
+pub fn as_begun(
     resolved: &ResolvedConfig,
     version: u64,
     observer: &dyn Observer,
@@ -96,8 +95,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::{Sources, TrainOn, resolve};
-    use crate::observer::Unobserved;
+    use espalier_config::{Sources, TrainOn, resolve};
+    use espalier_engine::observer::Unobserved;
 
     /// A key that changed twice, one that came without a default, and one of a section that came.
     const CHANGES: &[(u64, &str, &str)] = &[

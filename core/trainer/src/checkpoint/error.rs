@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use espalier_system::failure::{ExitClass, Failure};
+
 use super::Difference;
 
 /// A checkpoint that cannot be taken.
@@ -65,25 +67,20 @@ pub enum CheckpointError {
     },
 }
 
-impl CheckpointError {
-    /// The process's exit code.
-    pub fn exit_code(&self) -> u8 {
+impl Failure for CheckpointError {
+    fn exit_class(&self) -> ExitClass {
         match self {
-            CheckpointError::Damaged { .. }
-            | CheckpointError::Exported { .. }
-            | CheckpointError::NotRegular { .. } => 4,
-            CheckpointError::Changed { differences, .. } => {
-                match differences.iter().any(Difference::is_of_config) {
-                    true => 2,
-                    false => 4,
-                }
+            CheckpointError::Changed { differences, .. }
+                if differences.iter().any(Difference::is_of_config) =>
+            {
+                ExitClass::Usage
             }
-            CheckpointError::Unknown { .. } => 2,
+            CheckpointError::Unknown { .. } => ExitClass::Usage,
+            _ => ExitClass::Checkpoint,
         }
     }
 
-    /// What the user can do next.
-    pub fn next_step(&self) -> String {
+    fn next_step(&self) -> String {
         match self {
             CheckpointError::Damaged { older: None, .. } => {
                 "no older checkpoint is whole: restore that file, or train again with another --out"

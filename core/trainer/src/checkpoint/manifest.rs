@@ -1,10 +1,9 @@
 //! The content of `checkpoint.json`: where a run stood, what it was, and the hash of every file.
 
+use espalier_engine::observer::EvalMetrics;
+use espalier_system::files::FileHash;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-
-use crate::files::FileHash;
-use crate::observer::EvalMetrics;
 
 /// Version of the directory's layout where one file has all trained params, and another one all moments.
 pub(super) const WHOLE: u32 = 1;

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use espalier_engine::executor::{Executor, StatePart};
+use espalier_system::files::{TensorEntry, TensorStore, WeightsError};
+
 use super::piece::Piece;
 use super::save::stored_name;
 use super::{Checkpoint, OPTIMIZER, PARAMS};
 use crate::Error;
-use crate::executor::{Executor, StatePart};
-use crate::files::{TensorEntry, TensorStore};
 
 /// Uploads this rank's elements of values and moments of every trainable param, a part at a time.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] where a tensor is missing or of another shape or dtype.
+/// [`Error::Weights`] where a tensor is missing or of another shape or dtype.
 pub(crate) fn restore(checkpoint: &Checkpoint, executor: &Executor) -> Result<(), Error> {
     let saved = Saved::open(checkpoint)?;
     for param in executor.trainable() {
@@ -96,13 +97,13 @@ impl<'a> Saved<'a> {
         }
         match end == param.elements() {
             true => Ok(()),
-            false => Err(Error::Checkpoint {
+            false => Err(Error::Weights(WeightsError {
                 path: self.checkpoint.path.clone(),
                 message: format!(
                     "the files of its ranks hold elements 0..{end} of `{name}`, expected 0..{}",
                     param.elements()
                 ),
-            }),
+            })),
         }
     }
 }
@@ -117,18 +118,19 @@ fn stream(
 ) -> Result<(), Error> {
     let expected = executor.state_dtype(param, part);
     if entry.dtype.to_string().to_lowercase() != expected.name() {
-        return Err(Error::Checkpoint {
+        return Err(Error::Weights(WeightsError {
             path: store.file_of(entry).to_owned(),
             message: format!(
                 "tensor `{}` is {}, expected {expected}: model.params or model.compute is another",
                 entry.name, entry.dtype
             ),
-        });
+        }));
     }
     let mut offset = first * expected.bytes();
     store.stream_tensor_bytes(&entry.name, &mut |bytes| {
         executor.upload_state(param, part, offset, bytes)?;
         offset += bytes.len() as u64;
-        Ok::<_, Error>(())
-    })
+        Ok::<_, espalier_engine::Error>(())
+    })?;
+    Ok(())
 }

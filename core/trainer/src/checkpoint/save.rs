@@ -2,8 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use espalier_engine::executor::{Executor, StatePart};
+use espalier_engine::gather::keepers;
+use espalier_engine::load::{agree, together};
+use espalier_engine::team::Team;
 use espalier_interface::Adapter;
 use espalier_interface::adaptation::Site;
+use espalier_registry::Chosen;
+use espalier_system::files::{self, FileError, FileHash, PendingDirectory, TensorSpec};
 use serde_json::Value as Json;
 
 use super::manifest::{BY_RANK, WHOLE};
@@ -11,12 +17,6 @@ use super::piece::{Piece, file_of_rank};
 use super::{
     Checkpoints, MANIFEST, METRICS, Manifest, OPTIMIZER, PARAMS, Position, Progress, seal,
 };
-use crate::executor::{Executor, StatePart};
-use crate::files::{self, FileError, FileHash, PendingDirectory, TensorSpec};
-use crate::gather::keepers;
-use crate::load::{agree, together};
-use crate::select::Chosen;
-use crate::team::Team;
 use crate::{Error, export};
 
 /// All that a checkpoint is made of.
@@ -64,7 +64,7 @@ pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBu
             let path = pending.as_ref().map(|pending| pending.path().to_owned());
             (pending, Ok(path))
         }
-        Err(error) => (None, Err(error.into())),
+        Err(error) => (None, Err(Error::from(error))),
     };
     let mut sent: Vec<Option<PathBuf>> = together(team, "beginning a checkpoint", sent)?;
     let path = sent.swap_remove(0).expect("the first process writes");
@@ -76,7 +76,7 @@ pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBu
     // Before any of them writes: all of them go on without the checkpoint, or none does.
     agree(team, "seeing a checkpoint's directory", seen)?;
     // A rank that cannot write is not lost: it says so, and all go on without the checkpoint.
-    let written = team.each(|executor| Ok(write_own(executor, &path, ranks)))?;
+    let written = team.each(|executor| Ok::<_, Error>(write_own(executor, &path, ranks)))?;
     let written: Result<Vec<_>, Error> = written.into_iter().collect();
     let written = together(
         team,
@@ -162,7 +162,7 @@ fn write_own(
         files::write_safetensors(&path, &[("format", "pt")], &specs, |index, sink| {
             let (param, part, _) = own[index];
             executor.download_state(param, part, &mut |bytes| {
-                Ok::<_, Error>(sink.write_bytes(bytes)?)
+                Ok::<_, espalier_engine::Error>(sink.write_bytes(bytes)?)
             })
         })?;
         hashes.push(files::hash_member(directory, &name)?);

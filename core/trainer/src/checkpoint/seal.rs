@@ -2,9 +2,8 @@
 //!
 //! The first member is `sha256`, on a line of its own; it is the hash of all bytes after that line.
 
+use espalier_system::files::hash_bytes;
 use serde_json::Value as Json;
-
-use crate::files::hash_bytes;
 
 /// `value`, an object, as indented text under its hash.
 pub(super) fn seal(value: &Json) -> String {

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use espalier_system::files::{Damage, FileKind, check_file, files_below, read_regular};
+
 use super::manifest::{BY_RANK, WHOLE};
 use super::{MANIFEST, Manifest, seal};
-use crate::files::{Damage, FileKind, check_file, files_below, read_regular};
 
 /// Checks the directory `path`, saved after `step` steps.
 pub(super) fn verify(path: &Path, step: u64) -> Result<Manifest, Damage> {

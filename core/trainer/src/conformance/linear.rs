@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use espalier_conformance::{Fault, Suite, Verdict, weights, within};
+use espalier_engine::decoder::Callback;
 use espalier_interface::format::{Decoding, Format};
 use espalier_interface::{DType, Device, Quantizer, WeightLayout};
+use espalier_registry::Chosen;
 
 use super::launch::{Weight, product};
-use crate::decoder::Callback;
-use crate::select::Chosen;
 
 /// Weights `[N, M]`: whole blocks, and rows that end inside one.
 const SHAPES: [[u64; 2]; 3] = [[64, 64], [17, 100], [1, 33]];

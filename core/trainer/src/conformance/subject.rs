@@ -4,8 +4,7 @@ use espalier_conformance::{Subject, Threads};
 use espalier_interface::{
     Adapter, Backend, Collective, Family, PluginError, Quantizer, Result, Services, Sharding,
 };
-
-use crate::registry::{Created, Registry, RegistryError};
+use espalier_registry::{Created, Registry, RegistryError};
 
 macro_rules! subject_of {
     ($($function:ident $create:ident $role:ident)*) => {$(

@@ -3,12 +3,13 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use espalier_config::{Sources, resolve};
+use espalier_registry::library::{LibraryError, LibraryFile};
+use espalier_registry::{RegistryError, SearchPath};
+use espalier_system::failure::UsageError;
 use tempfile::TempDir;
 
 use crate::Error;
-use crate::config::{Sources, resolve};
-use crate::library::{LibraryError, LibraryFile};
-use crate::registry::{RegistryError, SearchPath};
 
 /// What is checked, and where it is found.
 pub struct Target {
@@ -70,19 +71,21 @@ fn linked(library: &Path) -> Result<TempDir, Error> {
         symlink(library, folder.path().join("checked.so"))?;
         Ok(folder)
     });
-    made.map_err(|error| Error::Usage {
-        message: format!("no temporary folder can be made: {error}"),
-        next_step: "name a folder that can be written in TMPDIR".to_owned(),
+    made.map_err(|error| {
+        Error::Usage(UsageError {
+            message: format!("no temporary folder can be made: {error}"),
+            next_step: "name a folder that can be written in TMPDIR".to_owned(),
+        })
     })
 }
 
 /// The components of a library that were asked for; all of them where none was.
 fn wanted(all: Vec<String>, asked: &[String]) -> Result<Vec<String>, Error> {
     if let Some(unknown) = asked.iter().find(|name| !all.contains(name)) {
-        return Err(Error::Usage {
+        return Err(Error::Usage(UsageError {
             message: format!("--component {unknown}: the library has {}", all.join(", ")),
             next_step: "name one of these, or leave --component out".to_owned(),
-        });
+        }));
     }
     match asked {
         [] => Ok(all),

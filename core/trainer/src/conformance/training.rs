@@ -4,15 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use espalier_config::{Sources, resolve};
 use espalier_conformance::{Fault, Suite, Verdict, within};
+use espalier_engine::observer::{Event, Observer, StepMetrics};
+use espalier_system::stop::StopFlag;
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-use crate::Error;
-use crate::config::{Sources, resolve};
-use crate::observer::{Event, Observer, StepMetrics};
-use crate::stop::StopFlag;
-use crate::train;
+use crate::{Error, train};
 
 /// Steps of a run.
 const STEPS: u64 = 10;

@@ -2,17 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
+use espalier_engine::encoded::{decode_all, encode};
+use espalier_engine::load::{SavedWeight, read_weight, stored_float};
 use espalier_interface::DType;
 use espalier_interface::adaptation::Site;
 use espalier_interface::format::Format;
+use espalier_plan::packing::{PackedWeight, SavedParam, packed_weights};
+use espalier_registry::answer;
+use espalier_system::failure::UsageError;
 
 use super::{Base, Source};
 use crate::Error;
-use crate::answer;
-use crate::encoded::{decode_all, encode};
-use crate::load::read_weight;
-use crate::load::{SavedWeight, stored_float};
-use crate::packing::{PackedWeight, SavedParam, packed_weights};
 use crate::train::stored_dtype;
 
 /// Where the weights of all sites come from.
@@ -70,7 +70,7 @@ impl<'a> BaseWeights<'a> {
         let quantizers = &opened_model.components.quantizers;
         let refuse = |message: String, next_step: &str| {
             let next_step = next_step.to_owned();
-            Err(Error::Usage { message, next_step })
+            Err(Error::Usage(UsageError { message, next_step }))
         };
         match (base, quantizers.packed()) {
             (Some(Base::Original), Some(packed)) => {
@@ -201,5 +201,5 @@ fn decode(weight: &PackedWeight<'_>, segments: &[Vec<u8>], out: &mut [f32]) -> R
         &segments,
         out,
     )
-    .map_err(|error| weight.quantizer.failed("decode", error))
+    .map_err(|error| weight.quantizer.failed("decode", error).into())
 }

@@ -1,11 +1,14 @@
 //! A stored tensor -> the same tensor in another file, as it is or rounded to another dtype.
 
+use espalier_engine::executor::numbers;
+use espalier_engine::load::not_finite;
 use espalier_interface::DType;
+use espalier_system::files::{
+    TensorEntry, TensorSink, TensorSpec, TensorStore, WeightsError, interface_dtype,
+};
 
+use super::unwritable::Unwritable;
 use crate::Error;
-use crate::executor::numbers;
-use crate::files::{TensorEntry, TensorSink, TensorSpec, TensorStore, interface_dtype};
-use crate::load::not_finite;
 
 /// Elements held at once.
 const CHUNK_ELEMENTS: u64 = 1 << 18;
@@ -19,12 +22,14 @@ pub fn spec(
     entry: &TensorEntry,
     dtype: Option<DType>,
 ) -> Result<TensorSpec, Error> {
-    let stored = interface_dtype(entry.dtype).ok_or_else(|| Error::Checkpoint {
-        path: store.file_of(entry).to_owned(),
-        message: format!(
-            "tensor `{}` is {}, which this program does not copy",
-            entry.name, entry.dtype
-        ),
+    let stored = interface_dtype(entry.dtype).ok_or_else(|| {
+        Error::Weights(WeightsError {
+            path: store.file_of(entry).to_owned(),
+            message: format!(
+                "tensor `{}` is {}, which this program does not copy",
+                entry.name, entry.dtype
+            ),
+        })
     })?;
     let dtype = dtype.filter(|_| is_number(stored)).unwrap_or(stored);
     Ok(TensorSpec::new(
@@ -75,7 +80,7 @@ fn check<T: Copy + Into<f64>>(
     values: &[T],
 ) -> Result<(), Error> {
     match values.iter().position(|&x| !x.into().is_finite()) {
-        Some(at) => Err(not_finite(&entry.name, store, first + at as u64)),
+        Some(at) => Err(not_finite(&entry.name, store, first + at as u64).into()),
         None => Ok(()),
     }
 }
@@ -93,10 +98,10 @@ pub fn write_rounded(sink: &mut TensorSink<'_>, values: &[f32]) -> Result<(), Er
     };
     match values.iter().all(|x| x.abs() <= largest) {
         true => Ok(sink.write_f32(values)?),
-        false => Err(Error::Unwritable {
+        false => Err(Error::Unwritable(Unwritable {
             tensor: sink.spec().name.clone(),
             dtype: sink.spec().dtype,
-        }),
+        })),
     }
 }
 

@@ -5,13 +5,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use espalier_engine::executor::numbers;
 use espalier_interface::graph::{Dim, Graph, Node, ValueId};
 use espalier_interface::{
     Buffer, BufferRange, DType, Device, KernelRequest, Launch, MemoryKind, Operand, ParamOperand,
     PluginError, Prepared, Result, Stream, WeightLayout,
 };
-
-use crate::executor::numbers;
 
 /// Kernels by their requests, so that equal ones are prepared once.
 #[derive(Default)]

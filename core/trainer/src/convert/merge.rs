@@ -2,8 +2,19 @@
 
 use std::path::Path;
 
+use espalier_compile::splice;
+use espalier_config::ResolvedConfig;
+use espalier_engine::load::{read_weight, stored_name};
+use espalier_engine::observer::{Event, Observer};
 use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::{Adapter, DType};
+use espalier_registry::{Chosen, answer};
+use espalier_system::failure::UsageError;
+use espalier_system::files::{
+    self, AdapterDirectory, Existing, GroupSink, MAX_SHARD_BYTES, ModelDirectory, NewModel,
+    TensorEntry, TensorSpec,
+};
+use espalier_system::stop::StopFlag;
 use serde_json::{Value as Json, json};
 
 use super::base_weight::{BaseWeight, BaseWeights};
@@ -11,17 +22,6 @@ use super::fragment::{self, Kernels};
 use super::joined::Joined;
 use super::{Base, Converted, Source, copy, new_directory};
 use crate::Error;
-use crate::answer;
-use crate::config::ResolvedConfig;
-use crate::files::{
-    self, AdapterDirectory, Existing, GroupSink, MAX_SHARD_BYTES, ModelDirectory, NewModel,
-    TensorEntry, TensorSpec,
-};
-use crate::load::{read_weight, stored_name};
-use crate::observer::{Event, Observer};
-use crate::select::Chosen;
-use crate::splice;
-use crate::stop::StopFlag;
 use crate::train::check_saved_adapter;
 
 /// How an adapter is merged.
@@ -48,10 +48,10 @@ pub fn merge(
     let source = Source::open(resolved, stop)?;
     let components = &source.opened_model.components;
     let (Some(adapter), Some(saved)) = (&components.adapter, &components.saved_adapter) else {
-        return Err(Error::Usage {
+        return Err(Error::Usage(UsageError {
             message: "no adapter to merge was given".to_owned(),
             next_step: "name its directory with --adapter DIR".to_owned(),
-        });
+        }));
     };
     let adaptation = answer::adaptation(adapter, &source.sites)?;
     let names = adaptation.params.iter().map(|param| param.name.as_str());
@@ -194,12 +194,9 @@ fn bias_of(source: &Source<'_>, site: &Site) -> Option<Result<String, Error>> {
     let model = &source.opened_model.model;
     let param = *splice::params_of(model, &site.name)?.get(1)?;
     let spec = &model.params[param];
-    Some(stored_name(
-        &source.store,
-        &spec.name,
-        &spec.aliases,
-        &spec.shape,
-    ))
+    let (name, aliases) = (&spec.name, &spec.aliases);
+    let stored = stored_name(&source.store, name, aliases, &spec.shape);
+    Some(stored.map_err(Error::from))
 }
 
 /// The config of the merged model: dense, and untied where the adapter tells head and table apart.

@@ -9,24 +9,27 @@ mod fragment;
 mod joined;
 pub mod merge;
 pub mod quantize;
+mod unwritable;
 
 use std::path::Path;
 
+use espalier_compile::splice;
+use espalier_config::{Origin, ResolvedConfig};
+use espalier_engine::load::stored_name;
 use espalier_interface::adaptation::Site;
+use espalier_plan::packing::weight_of;
+use espalier_plan::patterns;
+use espalier_plan::plan::Purpose;
+use espalier_registry::answer;
+use espalier_system::failure::UsageError;
+use espalier_system::files::{TensorStore, WeightsError, refuse_existing};
+use espalier_system::stop::StopFlag;
 
 use crate::Error;
-use crate::answer;
-use crate::config::{Origin, ResolvedConfig};
-use crate::files::{TensorStore, refuse_existing};
-use crate::load::stored_name;
-use crate::packing::weight_of;
-use crate::patterns;
-use crate::plan::Purpose;
 use crate::session::{OpenedModel, ProcessContext};
-use crate::splice;
-use crate::stop::StopFlag;
 
 pub use espalier_interface::DType;
+pub use unwritable::Unwritable;
 
 /// The weights that an adapter is merged into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +56,11 @@ pub struct Converted {
 /// The directory to write, which must not be there.
 fn new_directory(resolved: &ResolvedConfig) -> Result<&Path, Error> {
     let out = resolved.config().run.out.as_deref();
-    let out = out.ok_or_else(|| Error::Usage {
-        message: "no directory to write was given".to_owned(),
-        next_step: "name one with --out DIR".to_owned(),
+    let out = out.ok_or_else(|| {
+        Error::Usage(UsageError {
+            message: "no directory to write was given".to_owned(),
+            next_step: "name one with --out DIR".to_owned(),
+        })
     })?;
     refuse_existing(out)?;
     Ok(out)
@@ -76,13 +81,13 @@ fn refuse_idle(resolved: &ResolvedConfig, opened_model: &OpenedModel<'_>) -> Res
     let mut idle = sharding.chain(opened_model.collectives.identities());
     match idle.find(|one| of_command && named.contains(&one.component)) {
         None => Ok(()),
-        Some(idle) => Err(Error::Usage {
+        Some(idle) => Err(Error::Usage(UsageError {
             message: format!(
                 "`{}` is a {}, which has no part in writing a model: weights are taken one after the other",
                 idle.component, idle.role
             ),
             next_step: "leave it out of --plugins".to_owned(),
-        }),
+        })),
     }
 }
 
@@ -105,9 +110,11 @@ impl<'a> Source<'a> {
 
     /// The name under which the files hold the weight of `site`.
     fn stored_weight(&self, site: &Site) -> Result<String, Error> {
-        let param = weight_of(&self.opened_model.model, site).ok_or_else(|| Error::Checkpoint {
-            path: self.opened_model.directory.path().to_owned(),
-            message: format!("the model describes no weight of `{}`", site.name),
+        let param = weight_of(&self.opened_model.model, site).ok_or_else(|| {
+            Error::Weights(WeightsError {
+                path: self.opened_model.directory.path().to_owned(),
+                message: format!("the model describes no weight of `{}`", site.name),
+            })
         })?;
         self.stored_name(param)
     }
@@ -115,6 +122,7 @@ impl<'a> Source<'a> {
     /// The name under which the files hold param number `param` of the model.
     fn stored_name(&self, param: usize) -> Result<String, Error> {
         let spec = &self.opened_model.model.params[param];
-        stored_name(&self.store, &spec.name, &spec.aliases, &spec.shape)
+        let (name, aliases) = (&spec.name, &spec.aliases);
+        Ok(stored_name(&self.store, name, aliases, &spec.shape)?)
     }
 }

@@ -2,24 +2,25 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use espalier_config::ResolvedConfig;
+use espalier_engine::encoded::encode;
+use espalier_engine::load::{SavedWeight, Scratch, read_weight, stored_float};
+use espalier_engine::observer::{Event, Observer};
 use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::saved_form::SavedModel;
 use espalier_interface::{DType, Quantizer};
+use espalier_plan::packing::{PackedWeight, SavedParam, packed_weights};
+use espalier_registry::{Chosen, answer};
+use espalier_system::failure::UsageError;
+use espalier_system::files::{
+    self, Existing, GroupSink, MAX_SHARD_BYTES, NewModel, TensorEntry, TensorSpec,
+};
+use espalier_system::stop::StopFlag;
 use serde_json::Value as Json;
 
 use super::base_weight::empty_segments;
 use super::{Converted, Source, copy, new_directory};
 use crate::Error;
-use crate::answer;
-use crate::config::ResolvedConfig;
-use crate::encoded::encode;
-use crate::files::{self, Existing, GroupSink, MAX_SHARD_BYTES, NewModel, TensorEntry, TensorSpec};
-use crate::load::{SavedWeight, stored_float};
-use crate::load::{Scratch, read_weight};
-use crate::observer::{Event, Observer};
-use crate::packing::{PackedWeight, SavedParam, packed_weights};
-use crate::select::Chosen;
-use crate::stop::StopFlag;
 
 /// Packs the model that the config names into the new directory `run.out`.
 ///
@@ -36,10 +37,10 @@ pub fn quantize(
     let config = resolved.config();
     let quantizers = &source.opened_model.components.quantizers;
     if let Some(packed) = quantizers.packed() {
-        return Err(Error::Usage {
+        return Err(Error::Usage(UsageError {
             message: format!("the model is packed already, by `{}`", packed.component()),
             next_step: "start from its original weights".to_owned(),
-        });
+        }));
     }
     let weights = packed_weights(&source.opened_model.model, &source.sites, |site| {
         quantizers.of(config, site)
@@ -96,10 +97,10 @@ pub fn quantize(
 /// The one quantizer of all weights: a checkpoint names one.
 fn the_quantizer<'a>(weights: &[PackedWeight<'a>]) -> Result<&'a Chosen<dyn Quantizer>, Error> {
     let Some(first) = weights.first() else {
-        return Err(Error::Usage {
+        return Err(Error::Usage(UsageError {
             message: "no quantizer was named for any weight".to_owned(),
             next_step: "name one: --plugins nf4".to_owned(),
-        });
+        }));
     };
     let name = &first.quantizer.identity.component;
     let other = weights
@@ -107,13 +108,13 @@ fn the_quantizer<'a>(weights: &[PackedWeight<'a>]) -> Result<&'a Chosen<dyn Quan
         .find(|weight| &weight.quantizer.identity.component != name);
     match other {
         None => Ok(first.quantizer),
-        Some(other) => Err(Error::Usage {
+        Some(other) => Err(Error::Usage(UsageError {
             message: format!(
                 "a checkpoint is packed by one quantizer, the config names `{name}` and `{}`",
                 other.quantizer.identity.component
             ),
             next_step: "let [[sites]] name one quantizer, or none".to_owned(),
-        }),
+        })),
     }
 }
 
@@ -214,7 +215,7 @@ fn config_of_all(
         return Ok(own);
     }
     model.configs = configs;
-    config(quantizer, &model)
+    Ok(config(quantizer, &model)?)
 }
 
 /// Memory for one weight.
@@ -240,6 +241,6 @@ impl Packer<'_> {
         let workspace = answer::encode_workspace(chosen, format.shape)?;
         let workspace = self.workspace.bytes(workspace as usize)?;
         encode(chosen, &entry.name, format, weight, &mut parts, workspace)?;
-        packed.saved().write(&segments, sink)
+        Ok(packed.saved().write(&segments, sink)?)
     }
 }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use espalier_system::files::{Damage, FileHash, check_file, check_size, files_below, hash_member};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::Error;
-use crate::files::{Damage, FileHash, check_file, check_size, files_below, hash_member};
 
 /// The key of `run.json`: null from the run's beginning on. Runs of before it have none.
 pub(crate) const EXPORTED: &str = "exported";

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
+use espalier_compile::program::CacheShape;
+use espalier_data::{Dataset, Sequence, TextTokenizer, UNTRAINED, Vocabulary};
+use espalier_engine::exact_match::ExactMatch;
+use espalier_engine::executor::Executor;
+use espalier_plan::plan::Generation;
+use espalier_system::files::ModelDirectory;
+use espalier_system::stop::StopFlag;
+
 use super::generator::{Flow, Generator, Request};
 use super::sampling::Sampling;
 use super::stop::end_tokens;
 use super::undecodable;
 use crate::Error;
-use crate::data::{Dataset, Sequence, TextTokenizer, UNTRAINED, Vocabulary};
-use crate::exact_match::ExactMatch;
-use crate::executor::Executor;
-use crate::files::ModelDirectory;
-use crate::plan::Generation;
-use crate::program::CacheShape;
-use crate::stop::StopFlag;
 
 /// Tokens that an answer may have beyond the expected one: more would make it wrong in any case.
 const BEYOND: usize = 8;

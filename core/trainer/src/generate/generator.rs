@@ -6,12 +6,15 @@
 
 use std::time::Instant;
 
+use espalier_data::MicroBatch;
+use espalier_engine::executor::Executor;
+use espalier_plan::plan::Generation;
+use espalier_system::failure::UsageError;
+use espalier_system::stop::StopFlag;
+
+use super::not_finite::LogitsNotFinite;
 use super::sampling::{Draw, Sampling};
 use crate::Error;
-use crate::data::MicroBatch;
-use crate::executor::Executor;
-use crate::plan::Generation;
-use crate::stop::StopFlag;
 
 /// A prompt to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,9 +95,11 @@ impl<'a> Generator<'a> {
         stop: &StopFlag,
     ) -> Result<Self, Error> {
         sampling.check()?;
-        let generation = executor.generation().ok_or_else(|| Error::Usage {
-            message: "the plan of this run generates nothing".to_owned(),
-            next_step: "open the session to generate".to_owned(),
+        let generation = executor.generation().ok_or_else(|| {
+            Error::Usage(UsageError {
+                message: "the plan of this run generates nothing".to_owned(),
+                next_step: "open the session to generate".to_owned(),
+            })
         })?;
         Ok(Generator {
             executor,
@@ -184,20 +189,20 @@ impl<'a> Generator<'a> {
     fn check(&self, prompt: &[i32]) -> Result<(), Error> {
         let context = self.context();
         if prompt.is_empty() {
-            return Err(Error::Usage {
+            return Err(Error::Usage(UsageError {
                 message: "the prompt is empty: expected one token at least".to_owned(),
                 next_step: "write something to continue".to_owned(),
-            });
+            }));
         }
         if prompt.len() >= context {
-            return Err(Error::Usage {
+            return Err(Error::Usage(UsageError {
                 message: format!(
                     "the prompt has {} tokens, and the context {context}: nothing is left for an answer",
                     prompt.len()
                 ),
                 next_step: "shorten the prompt, or raise --context as far as the model allows"
                     .to_owned(),
-            });
+            }));
         }
         Ok(())
     }
@@ -288,9 +293,9 @@ impl<'a> Generator<'a> {
         })?;
         let token = |(at, token): (usize, Option<i32>)| match token {
             Some(token) => Ok((at, token)),
-            None => Err(Error::LogitsNotFinite {
+            None => Err(Error::LogitsNotFinite(LogitsNotFinite {
                 token: live[at].made() as u64 + 1,
-            }),
+            })),
         };
         chosen.into_iter().map(token).collect()
     }

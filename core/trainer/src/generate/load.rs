@@ -1,19 +1,19 @@
 //! A resolved config -> a model on its device, ready to generate.
 
+use espalier_config::ResolvedConfig;
+use espalier_data::TextTokenizer;
+use espalier_engine::executor::Executor;
+use espalier_engine::observer::{Event, Observer};
 use espalier_interface::Role;
+use espalier_plan::plan::Generation;
+use espalier_registry::PluginIdentity;
+use espalier_system::failure::UsageError;
+use espalier_system::files::ModelDirectory;
+use espalier_system::stop::StopFlag;
 
 use super::stop::end_tokens;
-use crate::Error;
-use crate::config::ResolvedConfig;
-use crate::data::TextTokenizer;
-use crate::executor::Executor;
-use crate::files::ModelDirectory;
-use crate::observer::{Event, Observer};
-use crate::plan::Generation;
-use crate::registry::PluginIdentity;
 use crate::session::Session;
-use crate::stop::StopFlag;
-use crate::train;
+use crate::{Error, train};
 
 /// A model that generates.
 pub struct Loaded {
@@ -53,12 +53,12 @@ pub fn load(
         Ok(generation)
     })?;
     if session.run.plan.demand.world.ranks > 1 || session.run.plan.step_plan.moves() {
-        return Err(Error::Usage {
+        return Err(Error::Usage(UsageError {
             message: "generating needs one rank with all weights on its device".to_owned(),
             next_step:
                 "leave --ranks out, and name no strategy that moves weights (`--plugins single`)"
                     .to_owned(),
-        });
+        }));
     }
     session.check_patterns(resolved)?;
     session.run.plan.check(session.run.plan.available())?;

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use espalier_system::failure::UsageError;
+use espalier_system::files::{self, Damage, FileKind};
 use serde_json::{Map, Value};
 
 use crate::Error;
 use crate::checkpoint::{CheckpointError, completed_config};
 use crate::export::Kept;
-use crate::files::{self, Damage, FileKind};
 
 /// Sections that decide what the weights are; the others are the training's. What decides an adapter is in its own files.
 const SECTIONS: [&str; 5] = ["plugins", "family", "quantizer", "backend", "sites"];
@@ -63,14 +64,14 @@ pub fn recorded(directory: &Path) -> Result<Map<String, Value>, Error> {
         (Some(adapter), _) => model.insert("adapter".to_owned(), adapter),
         (None, Some(path)) => model.insert("path".to_owned(), path),
         (None, None) => {
-            return Err(Error::Usage {
+            return Err(Error::Usage(UsageError {
                 message: format!(
                     "{}: expected `adapter/` or `model/`, found neither: the run is not finished",
                     directory.display()
                 ),
                 next_step: "finish it with `host train --resume`, or name a model with --model"
                     .to_owned(),
-            });
+            }));
         }
     };
     keys.insert("model".to_owned(), Value::Object(model));

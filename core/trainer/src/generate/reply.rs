@@ -1,11 +1,12 @@
 //! The tokens of one answer -> its text, as it is made, up to where it stops.
 
+use espalier_data::TextTokenizer;
+
 use super::generator::Flow;
 use super::stop::Cut;
 use super::text::TextStream;
 use super::undecodable;
 use crate::Error;
-use crate::data::TextTokenizer;
 
 /// An answer as text.
 pub struct Reply<'a> {

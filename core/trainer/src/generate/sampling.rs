@@ -3,6 +3,7 @@
 //! Temperature, then top-k, then top-p: the order of transformers' logits warpers.
 
 use espalier_interface::random::{self, Purpose};
+use espalier_system::failure::UsageError;
 
 use crate::Error;
 
@@ -47,10 +48,10 @@ impl Sampling {
     /// [`Error::Usage`], naming the number.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |name: &str, expected: &str, found: f64| {
-            Err(Error::Usage {
+            Err(Error::Usage(UsageError {
                 message: format!("{name}: expected {expected}, found {found}"),
                 next_step: "correct it, or leave it out to take the likeliest token".to_owned(),
-            })
+            }))
         };
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
             return refuse("--temperature", "0 or more", self.temperature);
@@ -67,12 +68,12 @@ impl Sampling {
             (None, false) => None,
         };
         if let (Some(name), true) = (narrowing, self.temperature == 0.0) {
-            return Err(Error::Usage {
+            return Err(Error::Usage(UsageError {
                 message: format!(
                     "{name} says which tokens are drawn from, and --temperature 0 draws none"
                 ),
                 next_step: format!("set --temperature above 0, or leave {name} out"),
-            });
+            }));
         }
         Ok(())
     }

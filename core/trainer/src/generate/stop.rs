@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use espalier_system::files::{ModelDirectory, WeightsError};
 use serde_json::Value;
 
 use crate::Error;
-use crate::files::ModelDirectory;
 
 /// The tokens that end an answer: `eos_token_id` of `generation_config.json` and of `config.json`, a number or a list,
 /// and the tokenizer's own.
@@ -41,9 +41,11 @@ fn ids(path: &Path, config: &Value, vocab_size: u64) -> Result<Vec<i32>, Error> 
     };
     let id = |value: &Value| {
         let id = value.as_u64().filter(|&id| id < vocab_size);
-        id.map(|id| id as i32).ok_or_else(|| Error::Checkpoint {
-            path: path.to_owned(),
-            message: format!("eos_token_id: expected ids below {vocab_size}, found {value}"),
+        id.map(|id| id as i32).ok_or_else(|| {
+            Error::Weights(WeightsError {
+                path: path.to_owned(),
+                message: format!("eos_token_id: expected ids below {vocab_size}, found {value}"),
+            })
         })
     };
     found.iter().map(id).collect()

@@ -1,6 +1,6 @@
 //! Tokens one by one -> text piece by piece, never half a character.
 
-use crate::data::TextTokenizer;
+use espalier_data::TextTokenizer;
 
 /// What a decoder shows for bytes that are not a character yet.
 const UNFINISHED: char = '\u{FFFD}';

@@ -9,20 +9,20 @@ mod ladder;
 mod passes;
 mod text;
 
+use espalier_config::ResolvedConfig;
+use espalier_engine::measure;
+use espalier_engine::observer::Observer;
 use espalier_interface::Role;
+use espalier_plan::plan::{Speeds, Work};
+use espalier_registry::{PluginFailure, Registry, SearchPath};
+use espalier_system::stop::StopFlag;
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
 use super::Asked;
 use super::speeds::measured;
 use crate::Error;
-use crate::config::ResolvedConfig;
-use crate::measure;
-use crate::observer::Observer;
-use crate::plan::{Speeds, Work};
-use crate::registry::{Registry, SearchPath};
 use crate::session::{ProcessContext, Session};
-use crate::stop::StopFlag;
 
 use candidate::Candidate;
 use passes::Passes;
@@ -101,7 +101,7 @@ impl Search<'_> {
                         let plan = &session.run.plan;
                         tried.push(Tried::new(choice, plan, &self.asked.assumed, work, speeds));
                     }
-                    Err(error) => *refusal = Some(error),
+                    Err(error) => *refusal = Some(error.into()),
                 }
             }
         }
@@ -145,7 +145,7 @@ impl Search<'_> {
             {
                 Ok(session) => return Ok(session),
                 // A strategy that cannot serve this world says so as a plugin.
-                Err(error @ Error::Plugin { .. }) => refusal = refusal.or(Some(error)),
+                Err(error @ Error::Plugin(_)) => refusal = refusal.or(Some(error)),
                 Err(error) => return Err(error),
             }
         }
@@ -188,7 +188,7 @@ impl Search<'_> {
     fn work(&self, session: &Session, passes: Passes) -> Result<Work, Error> {
         let ranks = u64::from(session.run.plan.demand.world.ranks);
         match &session.data {
-            Some(data) => Work::of_rows(&data.train, ranks),
+            Some(data) => Ok(Work::of_rows(&data.train, ranks)?),
             None => {
                 let mut data = self.resolved.config().data.clone();
                 data.micro_batch = passes.micro_batch.unwrap_or(data.micro_batch as u64) as usize;
@@ -201,7 +201,9 @@ impl Search<'_> {
 /// What a strategy said when it refused.
 fn words(refusal: &Error) -> String {
     match refusal {
-        Error::Plugin { plugin, source, .. } => format!("{plugin}: {}", source.message),
+        Error::Plugin(PluginFailure { plugin, source, .. }) => {
+            format!("{plugin}: {}", source.message)
+        }
         other => other.to_string(),
     }
 }

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use espalier_config::Config;
+use espalier_engine::measure;
+use espalier_plan::plan::{
+    Arithmetic, Assumed, GivenSpeeds, HostMemory, IdleRanks, MemoryPlan, Speeds, StepTime, Work,
+};
+use espalier_registry::Places;
+use espalier_system::world::World;
 use serde::Serialize;
 
 use super::Auto;
 use super::speeds::measured;
 use crate::Error;
-use crate::config::Config;
-use crate::measure;
-use crate::plan::{
-    Arithmetic, Assumed, GivenSpeeds, HostMemory, IdleRanks, MemoryPlan, Speeds, StepTime, Work,
-};
-use crate::registry::Places;
 use crate::session::Session;
-use crate::world::World;
 
 /// A plan in numbers; as JSON the answer of `host plan --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]

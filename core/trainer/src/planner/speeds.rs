@@ -1,9 +1,10 @@
 //! A plan's device -> how fast it computes and copies.
 
+use espalier_engine::executor::PreparedRun;
+use espalier_engine::measure;
+use espalier_plan::plan::{GivenSpeeds, Source, Speeds};
+
 use crate::error::Result;
-use crate::executor::PreparedRun;
-use crate::measure;
-use crate::plan::{GivenSpeeds, Source, Speeds};
 
 /// The speeds of the device that is here, as a rank has them where all ranks of the machine work at once. The rate of
 /// products, `gemm_rate`, and that of other kernels were timed on the threads of one rank, which are its own where

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use espalier_engine::measure;
+use espalier_plan::plan::Source;
+use espalier_registry::Place;
+use espalier_system::number::duration;
+
 use super::PlanReport;
 use crate::bytes::Bytes;
-use crate::measure;
-use crate::number::duration;
-use crate::plan::Source;
-use crate::registry::Place;
 
 /// Columns of the longest bar beside a category.
 const BAR_COLUMNS: u64 = 24;

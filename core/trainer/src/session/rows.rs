@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use espalier_config::Origin;
+use espalier_data::{Dataset, Horizon, Progress, Schedule, TooLongIs, Vocabulary};
+use espalier_engine::observer::{Event, Observer};
+use espalier_plan::plan::Purpose;
+use espalier_system::failure::UsageError;
+
 use super::{OpenedModel, telling};
 use crate::Error;
-use crate::config::Origin;
-use crate::data::{Dataset, Horizon, Progress, Schedule, TooLongIs, Vocabulary};
 use crate::generate::Questions;
-use crate::observer::{Event, Observer};
-use crate::plan::Purpose;
 
 /// Rows as they were read; the runs that share them differ in their order. Cheap to clone.
 #[derive(Clone)]
@@ -148,10 +150,10 @@ impl Rows {
                 Some(Questions::of(rows, count, directory, self.vocabulary)?)
             }
             (Some(_), None) => {
-                return Err(Error::Usage {
+                return Err(Error::Usage(UsageError {
                     message: "run.eval_answers asks held-out rows, and there are none".to_owned(),
                     next_step: "give data.eval_files or data.eval_split".to_owned(),
-                });
+                }));
             }
         };
         Ok(RunData {

@@ -1,8 +1,9 @@
 //! Rows that were read -> what their user is told of them: what is trained, and what is lost.
 
+use espalier_data::{Dataset, TOLD_LOST, TrainOn, grouped, percent, split_told};
+use espalier_engine::observer::{Event, Observer};
+
 use crate::bytes::Bytes;
-use crate::data::{Dataset, TOLD_LOST, TrainOn, grouped, percent, split_told};
-use crate::observer::{Event, Observer};
 
 /// Tells what became of `rows`, the `which` ones; much of it so that it is not missed.
 pub(super) fn tell(rows: &Dataset, which: &str, observer: &dyn Observer) {

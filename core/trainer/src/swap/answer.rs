@@ -1,10 +1,10 @@
 //! What a run says to who asked for a swap: how far it is, and what became of it.
 
+use espalier_system::failure::chain;
 use serde::{Deserialize, Serialize};
 
 use super::{Outcome, SwapRecord};
 use crate::Error;
-use crate::error::chain;
 
 /// The end of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

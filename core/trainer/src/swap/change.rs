@@ -1,12 +1,13 @@
 //! A run's config and a request -> the config that the run would have begun with, had it begun so.
 
+use espalier_config::{Init, ResolvedConfig};
 use espalier_interface::Role;
+use espalier_registry::select::{Components, saved_options};
+use espalier_system::failure::UsageError;
 use serde_json::{Map, Value as Json};
 
 use super::Request;
 use crate::Error;
-use crate::config::{Init, ResolvedConfig};
-use crate::select::{Components, saved_options};
 
 /// The config under `request`, of a run with `components` under `current`.
 ///
@@ -62,7 +63,7 @@ fn refuse(
 ) -> Result<(), Error> {
     let refused = |message: String, next_step: &str| {
         let next_step = next_step.to_owned();
-        Err(Error::Usage { message, next_step })
+        Err(Error::Usage(UsageError { message, next_step }))
     };
     if role == Role::ADAPTER && components.adapter.is_none() {
         return refused(

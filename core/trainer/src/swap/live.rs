@@ -3,35 +3,35 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use espalier_compile::params::Param;
+use espalier_config::{ResolvedConfig, Section};
+use espalier_data::Step;
+use espalier_engine::error::BackendCall;
+use espalier_engine::executor::{Beside, Executor, PreparedRun, Storage};
+use espalier_engine::load::LoadReport;
+use espalier_engine::observer::{Event, Observer};
+use espalier_engine::ranks::Peers;
+use espalier_engine::team::Team;
 use espalier_interface::adaptation::Site;
 use espalier_interface::{ErrorCode, MemoryKind, Role, WeightLayout};
+use espalier_plan::plan::{self, Demand, Flops, RunPlan};
+use espalier_plan::resident;
+use espalier_registry::select::{Components, Replacement};
+use espalier_registry::{PluginFailure, PluginIdentity, Registry, SearchPath, answer};
+use espalier_system::failure::UsageError;
+use espalier_system::files::ModelDirectory;
+use espalier_system::memory::OutOfMemory;
+use espalier_system::stop::StopFlag;
+use espalier_system::threads::HostServices;
 
 use super::record::choices;
 use super::room::{self, Needs};
 use super::{Request, Stage, Staging, Swap, SwapRecord, change, trial};
-use crate::Error;
-use crate::answer;
 use crate::bytes::Bytes;
 use crate::checkpoint::{AdapterParts, plugin_differences};
-use crate::config::{ResolvedConfig, Section};
-use crate::data::Step;
-use crate::error::BackendCall;
-use crate::executor::{Beside, Executor, PreparedRun, Storage};
-use crate::files::ModelDirectory;
-use crate::load::LoadReport;
-use crate::observer::{Event, Observer};
-use crate::params::Param;
-use crate::plan::{self, Demand, Flops, RunPlan};
-use crate::ranks::Peers;
-use crate::record;
-use crate::registry::{PluginIdentity, Registry, SearchPath};
-use crate::resident;
-use crate::select::{Components, Replacement};
 use crate::session::{describe, open_device};
-use crate::stop::StopFlag;
-use crate::team::Team;
-use crate::threads::HostServices;
 use crate::train::Loading;
+use crate::{Error, record};
 
 /// What stays as it is while a run lasts.
 pub(crate) struct RunContext<'a> {
@@ -213,10 +213,10 @@ impl Live<'_> {
         let run = self.prepare(resolved, role)?;
         let plan = &run.plan;
         if plan.step_plan.moves() {
-            return Err(Error::Usage {
+            return Err(Error::Usage(UsageError {
                 message: "a running job cannot change to a strategy that moves weights".to_owned(),
                 next_step: "stop it and go on with --resume under the other strategy".to_owned(),
-            });
+            }));
         }
         same_trained_params(old.params(), &plan.params)?;
         let stays: Vec<bool> = old
@@ -298,7 +298,7 @@ impl Live<'_> {
             self.facts.program_bytes,
         )?;
         resident::check_answers(&plan)?;
-        PreparedRun::new(plan, device, &self.components.backend)
+        Ok(PreparedRun::new(plan, device, &self.components.backend)?)
     }
 
     fn needs(&self, run: &PreparedRun, stays: &[bool], keeps: &dyn Fn(usize) -> bool) -> Needs {
@@ -337,12 +337,12 @@ impl Live<'_> {
                 && attempt.request.staging == Staging::Auto;
             match no_files {
                 // It was the memory that did not suffice.
-                true => Error::OutOfMemory {
+                true => Error::OutOfMemory(OutOfMemory {
                     kind: memory_name(plan),
                     needed: Bytes(needs.beside()),
                     available: Bytes(plan.available()),
-                },
-                false => Error::plugin(Role::BACKEND.0, "alloc", error),
+                }),
+                false => Error::from(PluginFailure::new(Role::BACKEND.0, "alloc", error)),
             }
         })
     }
@@ -374,7 +374,7 @@ fn same_trained_params(old: &[Param], new: &[Param]) -> Result<(), Error> {
     let at = (0..).find(|&at| old.get(at) != new.get(at)).unwrap_or(0);
     let expected = old.get(at).cloned().unwrap_or_else(nothing);
     let found = new.get(at).cloned().unwrap_or_else(nothing);
-    Err(Error::Usage {
+    Err(Error::Usage(UsageError {
         message: format!(
             "an adapter of another shape: the run trains {} params, this one {}; the first that \
              differs: expected {expected}, found {found}",
@@ -384,5 +384,5 @@ fn same_trained_params(old: &[Param], new: &[Param]) -> Result<(), Error> {
         next_step: "change only options that leave its params as they are, such as alpha and \
                     dropout, or start another run"
             .to_owned(),
-    })
+    }))
 }

@@ -4,12 +4,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use espalier_system::failure::UsageError;
+use espalier_system::files::{FileError, FileKind, read_regular, write_error, write_json};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Answer, Request, Stage};
 use crate::Error;
-use crate::files::{FileError, FileKind, read_regular, write_error, write_json};
 
 /// The requests of a run.
 #[derive(Clone, Debug)]
@@ -161,9 +162,11 @@ impl Kind {
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    let refuse = |why: String| Error::Usage {
-        message: format!("{}: {why}", path.display()),
-        next_step: "ask again with `host swap`".to_owned(),
+    let refuse = |why: String| {
+        Error::Usage(UsageError {
+            message: format!("{}: {why}", path.display()),
+            next_step: "ask again with `host swap`".to_owned(),
+        })
     };
     let text = read_regular(path, FileKind::Record)
         .map_err(|error| refuse(format!("cannot be read: {error}")))?;

@@ -1,14 +1,15 @@
 //! The swaps of a run as they stand on record: in its metrics, in `run.json` and in checkpoints.
 
+use espalier_config::{ConfigError, ResolvedConfig};
+use espalier_engine::load::DecodeCheck;
 use espalier_interface::Role;
+use espalier_registry::PluginIdentity;
+use espalier_system::files::WeightsError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::Request;
 use crate::Error;
-use crate::config::{ConfigError, ResolvedConfig};
-use crate::load::DecodeCheck;
-use crate::registry::PluginIdentity;
 
 /// Sections of the config that a swap can change.
 const SECTIONS: [&str; 5] = ["plugins", "quantizer", "adapter", "sharding", "backend"];
@@ -120,9 +121,11 @@ impl Swaps {
     pub fn of(run: &Json) -> Result<Self, Error> {
         match &run["swaps"] {
             Json::Null => Ok(Swaps::default()),
-            list => serde_json::from_value(list.clone()).map_err(|error| Error::Checkpoint {
-                path: "run.json".into(),
-                message: format!("its list of swaps is of another version: {error}"),
+            list => serde_json::from_value(list.clone()).map_err(|error| {
+                Error::Weights(WeightsError {
+                    path: "run.json".into(),
+                    message: format!("its list of swaps is of another version: {error}"),
+                })
             }),
         }
     }
@@ -187,7 +190,7 @@ pub(super) fn choices(resolved: &ResolvedConfig) -> Map<String, Json> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Sources, resolve};
+    use espalier_config::{Sources, resolve};
 
     #[test]
     fn the_last_swap_decides_over_the_original_config() {

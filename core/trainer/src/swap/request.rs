@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use espalier_config::nearest;
 use espalier_interface::Role;
+use espalier_system::failure::UsageError;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::config::nearest;
 
 /// Roles whose component can be swapped in a run.
 const ROLES: [Role; 4] = [
@@ -113,13 +114,13 @@ impl Request {
             .find(|change| !change.trim_start().starts_with(&section));
         match stranger {
             None => Ok(()),
-            Some(change) => Err(Error::Usage {
+            Some(change) => Err(Error::Usage(UsageError {
                 message: format!(
                     "`{change}` is no option of {role} `{}`: a swap changes nothing else of a run",
                     self.name
                 ),
                 next_step: format!("write --set {section}OPTION=VALUE"),
-            }),
+            })),
         }
     }
 
@@ -131,10 +132,10 @@ impl Request {
 
 fn usage(message: String) -> Error {
     let roles = ROLES.map(|role| role.0).join(", ");
-    Error::Usage {
+    Error::Usage(UsageError {
         message,
         next_step: format!("name a component for one of {roles}: quantizer=nf4"),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Bytes that a swap puts beside the old ones, and the memory there is -> where they are put.
 
 use espalier_interface::MemoryKind;
+use espalier_system::memory::OutOfMemory;
 
 use super::Staging;
 use crate::Error;
@@ -30,10 +31,12 @@ impl Needs {
     /// # Errors
     /// [`Error::OutOfMemory`] where not even a mapped file helps, or the new weights do not fit in the old ones' place.
     pub fn place(&self, staging: Staging, kind: &str, available: u64) -> Result<MemoryKind, Error> {
-        let short = |needed: u64| Error::OutOfMemory {
-            kind: kind.to_owned(),
-            needed: Bytes(needed),
-            available: Bytes(available),
+        let short = |needed: u64| {
+            Error::OutOfMemory(OutOfMemory {
+                kind: kind.to_owned(),
+                needed: Bytes(needed),
+                available: Bytes(available),
+            })
         };
         if staging == Staging::Auto && self.beside() <= available {
             return Ok(MemoryKind::DEVICE);

@@ -1,11 +1,11 @@
 //! A new executor beside the old one -> both losses of the next micro-batch, once the new one has passed.
 
+use espalier_data::Step;
+use espalier_engine::executor::{Executor, LossSum, Moment, Pass};
 use espalier_interface::{ErrorCode, PluginError};
+use espalier_registry::{PluginFailure, PluginIdentity};
 
 use crate::Error;
-use crate::data::Step;
-use crate::executor::{Executor, LossSum, Moment, Pass};
-use crate::registry::PluginIdentity;
 
 /// Runs the first micro-batch of `step`, number `index` of the run, forward through both, without dropout, and through the
 /// new one forward and backward. Nothing is updated, and what the old one's next step reads is not touched. Returns the
@@ -41,7 +41,7 @@ pub(super) fn run(
         if !value.is_finite() {
             let found = new.forward_not_finite(micro, moment)?;
             let tensor = found.map_or_else(String::new, |found| format!(" ({found})"));
-            return Err(Error::Plugin {
+            return Err(Error::Plugin(PluginFailure {
                 plugin: plugin.component.clone(),
                 callback: "the trial before it takes over".to_owned(),
                 file: plugin.file.clone(),
@@ -49,7 +49,7 @@ pub(super) fn run(
                     ErrorCode::PROTOCOL,
                     format!("the {what} of the next micro-batch is not finite{tensor}"),
                 ),
-            });
+            }));
         }
     }
     Ok([before, after].map(mean))

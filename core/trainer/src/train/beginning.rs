@@ -2,6 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use espalier_config::{Config, ResolvedConfig};
+use espalier_engine::measure::{Cause, Peaks};
+use espalier_engine::observer::{Event, Observer};
+use espalier_system::files::{Continue, Damage, RunDirectory, RunState};
+use espalier_system::world::World;
 use serde_json::{Value as Json, json};
 
 use super::finished::{Finish, Recorded};
@@ -10,13 +15,8 @@ use crate::checkpoint::{
     CONFIG_VERSION, Checkpoint, CheckpointError, Checkpoints, Progress, ResumeFrom, as_begun,
     config_differences, config_version, differences, stated_differences,
 };
-use crate::config::{Config, ResolvedConfig};
 use crate::export::{Exported, Kept};
-use crate::files::{Continue, Damage, RunDirectory, RunState};
-use crate::measure::{Cause, Peaks};
-use crate::observer::{Event, Observer};
 use crate::swap::{Mailbox, Swap, Swaps};
-use crate::world::World;
 
 /// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value as Json;
-
-use crate::export::Kept;
-use crate::files::{
+use espalier_engine::observer::{Event, Observer};
+use espalier_system::files::{
     AdapterDirectory, Damage, FileError, FileKind, ModelDirectory, RunDirectory, TensorStore,
     read_regular,
 };
-use crate::observer::{Event, Observer};
+use serde_json::Value as Json;
+
+use crate::export::Kept;
 
 /// What `run.json` holds.
 #[derive(Debug)]

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use espalier_config::Config;
+use espalier_engine::executor::PreparedRun;
+use espalier_engine::ranks::{self, Peers, Watch};
+use espalier_registry::select::Collectives;
+use espalier_system::stop::StopFlag;
 use serde_json::Value as Json;
 
 use super::roll_call::roll_call;
 use crate::Error;
-use crate::config::Config;
-use crate::executor::PreparedRun;
-use crate::ranks::{self, Peers, Watch};
-use crate::select::Collectives;
-use crate::stop::StopFlag;
 
 /// How much longer a collective waits for the others than this process: the watch knows better who is missing.
 const LONGER: Duration = Duration::from_secs(5);
@@ -44,21 +44,29 @@ pub(crate) fn join_ranks(
         }
     };
     roll_call(&world, circumstances, step, |sent| {
-        by_process(&peers, "roll call", sent)
+        Ok(by_process(&peers, "roll call", sent)?)
     })?;
     let peers = peers.into_iter().map(Arc::new);
     Ok(runs.into_iter().zip(peers).collect())
 }
 
 /// What every process says, by process.
-fn by_process(peers: &[Peers], label: &str, sent: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+fn by_process(
+    peers: &[Peers],
+    label: &str,
+    sent: &[u8],
+) -> Result<Vec<Vec<u8>>, espalier_engine::Error> {
     let received = exchange(peers, label, sent)?;
     Ok(received.into_iter().step_by(peers.len()).collect())
 }
 
 /// What every rank says, by rank, where all of this process say the same.
-fn exchange(peers: &[Peers], label: &str, sent: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-    let mut received: Vec<Result<_, Error>> = std::thread::scope(|scope| {
+fn exchange(
+    peers: &[Peers],
+    label: &str,
+    sent: &[u8],
+) -> Result<Vec<Vec<u8>>, espalier_engine::Error> {
+    let mut received: Vec<Result<_, espalier_engine::Error>> = std::thread::scope(|scope| {
         let say = |peers: &'_ Peers| peers.exchange(label, sent);
         let sending: Vec<_> = peers
             .iter()

@@ -4,11 +4,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use espalier_data::Counts;
+use espalier_system::files;
 use serde::Serialize;
 
 use crate::Error;
-use crate::data::Counts;
-use crate::files;
 
 /// The file `metrics.jsonl`: a line is there whole or not at all.
 pub(super) struct Metrics {

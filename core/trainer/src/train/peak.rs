@@ -16,7 +16,7 @@ impl Runner<'_> {
             if !world.writes() {
                 return None;
             }
-            let measured = team.each(|executor| Ok(executor.product_rate()));
+            let measured = team.each(|executor| Ok::<_, Error>(executor.product_rate()));
             // Where one of the ranks cannot be measured, nothing is known of all.
             let sum: Option<f64> = measured.ok()?.into_iter().sum();
             Some(sum? * f64::from(world.processes))

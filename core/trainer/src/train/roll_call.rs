@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use espalier_engine::ranks::{Cause, Lost};
+use espalier_system::world::World;
 use serde_json::{Value as Json, json};
 
 use crate::Error;
 use crate::checkpoint::{file_hashes, leaves, plugin_leaves};
-use crate::ranks::{Cause, Lost};
-use crate::world::World;
 
 /// Config keys in which processes may differ: where things lie on their machine, and what its threads and libraries are.
 /// Files are compared by their content.

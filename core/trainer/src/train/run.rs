@@ -3,48 +3,44 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use espalier_compile::params::Param;
+use espalier_config::ResolvedConfig;
+use espalier_engine::measure as speeds;
+use espalier_engine::measure::Cause;
+use espalier_engine::observer::{Event, Observer};
+use espalier_engine::ranks::world_of_run;
+use espalier_engine::team::Team;
 use espalier_interface::{Device, ErrorCode, Role};
+use espalier_plan::plan::{Purpose, WorldMemory};
+use espalier_registry::{PluginFailure, PluginIdentity, answer};
+use espalier_system::failure::UsageError;
+use espalier_system::files::RunDirectory;
+use espalier_system::memory::Meter;
+use espalier_system::stop::StopFlag;
 use serde_json::{Value as Json, json};
 
+use super::base_measure::{BaseMeasure, LoadedBase};
 use super::beginning::Beginning;
+use super::held_out_log::HeldOutLog;
 use super::join_ranks::join_ranks;
 use super::metrics::Metrics;
 use super::runner::{Left, Runner};
 use super::weights::Loading;
 use super::{RunMemory, RunSummary, stored_dtype};
-use crate::Error;
 use crate::checkpoint::{self, Checkpoint, Checkpoints, ResumeFrom};
-use crate::compare::base::{Loaded, Subject};
-use crate::compare::documents::HeldOutLog;
-use crate::compare::measuring::Measuring;
-use crate::compare::weights::WeightErrors;
-use crate::config::ResolvedConfig;
 use crate::export::Export;
-use crate::files::RunDirectory;
-use crate::load::Inspector;
-use crate::measure::Cause;
-use crate::memory::Meter;
-use crate::observer::{Event, Observer};
-use crate::params::Param;
-use crate::plan::{Purpose, WorldMemory};
-use crate::record;
-use crate::registry::PluginIdentity;
 use crate::session::{ProcessContext, Session};
-use crate::stop::StopFlag;
 use crate::swap::{Facts, Live, Mailbox, RunContext};
-use crate::team::Team;
-use crate::world::World;
-use crate::{answer, export, measure, report};
+use crate::train::Stopped;
+use crate::{Error, export, record};
 
 /// What a run is opened with.
-pub(crate) struct Opening<'a> {
+pub struct Opening<'a> {
     pub resolved: &'a ResolvedConfig,
     /// Where it goes on, if it is to.
     pub from: Option<ResumeFrom>,
     /// What it shares with other runs of the process, if there are any.
     pub process_context: Option<&'a ProcessContext>,
-    /// What measures its base, and asks for its held-out documents' losses.
-    pub measuring: Option<Measuring<'a>>,
     /// Knows its memory from theirs.
     pub meter: Meter,
     pub observer: &'a dyn Observer,
@@ -52,14 +48,14 @@ pub(crate) struct Opening<'a> {
 }
 
 /// A run that was opened.
-pub(crate) enum Opened<'a> {
+pub enum Opened<'a> {
     /// It had come to its end before.
     Finished(Box<RunSummary>),
     Run(Box<Run<'a>>),
 }
 
 /// A run in its directory, its weights loaded.
-pub(crate) struct Run<'a> {
+pub struct Run<'a> {
     runner: Runner<'a>,
     /// Holds the directory.
     beginning: Beginning,
@@ -67,32 +63,42 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Opens the run: plans it, claims its directory, loads its weights.
+    /// Opens the run: plans it, claims its directory, loads its weights. Where `measure` is given, it measures the base,
+    /// and every held-out document's loss is written.
     ///
     /// # Errors
     /// Whatever goes wrong. Until the first number of the run is on record, the directory is left free for the next attempt.
-    pub fn open(opening: Opening<'a>) -> Result<Opened<'a>, Error> {
+    pub fn open(
+        opening: Opening<'a>,
+        measure: Option<&dyn BaseMeasure>,
+    ) -> Result<Opened<'a>, Error> {
         let out = opening.resolved.config().run.out.as_deref();
-        let out = out.ok_or_else(|| Error::Usage {
-            message: "no output directory was given".to_owned(),
-            next_step: "name one with --out DIR".to_owned(),
+        let out = out.ok_or_else(|| {
+            Error::Usage(UsageError {
+                message: "no output directory was given".to_owned(),
+                next_step: "name one with --out DIR".to_owned(),
+            })
         })?;
         let stop = opening.stop;
-        Run::open_in(out, opening).map_err(|error| stopped(error, stop, &Checkpoints::of(out)))
+        Run::open_in(out, opening, measure)
+            .map_err(|error| stopped(error, stop, &Checkpoints::of(out)))
     }
 
-    fn open_in(out: &Path, opening: Opening<'a>) -> Result<Opened<'a>, Error> {
+    fn open_in(
+        out: &Path,
+        opening: Opening<'a>,
+        measure: Option<&dyn BaseMeasure>,
+    ) -> Result<Opened<'a>, Error> {
         let Opening {
             resolved,
             from,
             process_context,
-            measuring,
             meter,
             observer,
             stop,
         } = opening;
         let saves_seen = stop.saves_requested();
-        let world = World::of_run(&resolved.config().run)?;
+        let world = world_of_run(&resolved.config().run)?;
         if from.is_none() && world.writes() {
             RunDirectory::refuse_taken(out)?;
         }
@@ -109,7 +115,7 @@ impl<'a> Run<'a> {
             beginning.check_finished(resolved.config())?;
             // Whoever finished it may have died before its report.
             if world.writes() {
-                report::conclude(out, observer);
+                observer.observe(&Event::RunEnded(out));
             }
             return Ok(Opened::Finished(Box::new(RunSummary::finished_before(
                 saved,
@@ -126,8 +132,8 @@ impl<'a> Run<'a> {
                 Session::open_among(&swapped, Purpose::Train, among, observer, stop)?
             }
         };
-        match &measuring {
-            Some(measuring) => measuring.check(&session.run.plan, session.services)?,
+        match measure {
+            Some(measure) => measure.check(&session.run.plan, session.services)?,
             None => session.run.plan.check(session.run.plan.available())?,
         }
         let checkpoint = resumed.as_ref().and_then(|one| one.checkpoint.as_ref());
@@ -138,7 +144,7 @@ impl<'a> Run<'a> {
         };
         ready.check(&swapped, observer, stop)?;
         // A run that has begun goes on with what it has on record; arms have patterns in common, which were checked before.
-        if from.is_none() && measuring.is_none() {
+        if from.is_none() && measure.is_none() {
             ready.session.check_patterns(&swapped)?;
         }
         if let Some(beginning) = &resumed {
@@ -150,7 +156,7 @@ impl<'a> Run<'a> {
             (resolved, swapped),
             ready,
             &beginning,
-            measuring,
+            measure,
             (meter, observer, stop),
         );
         match begun {
@@ -164,7 +170,7 @@ impl<'a> Run<'a> {
                 stop,
             }))),
             Err(error) => {
-                report::conclude(beginning.directory.path(), observer);
+                observer.observe(&Event::RunEnded(beginning.directory.path()));
                 Err(error.naming(Role::BACKEND.0, &backend).in_progress())
             }
         }
@@ -198,7 +204,7 @@ impl<'a> Run<'a> {
         &mut self.runner.meter
     }
 
-    /// Brings the run to its end: saves what was trained, where `trained` says that all went well, and writes the report.
+    /// Brings the run to its end: saves what was trained, where `trained` says that all went well.
     ///
     /// # Errors
     /// Those of `trained`; what cannot be written.
@@ -209,7 +215,7 @@ impl<'a> Run<'a> {
         if let Err(error) = &ended {
             self.runner.live.team.give_up(error);
         }
-        report::conclude(out, self.runner.observer);
+        self.runner.observer.observe(&Event::RunEnded(out));
         let checkpoints = &self.runner.checkpoints;
         ended.map_err(|error| stopped(error.in_progress(), self.stop, checkpoints))
     }
@@ -309,10 +315,10 @@ impl Ready {
             ..
         } = &self.session;
         if data.is_none() {
-            return Err(Error::Usage {
+            return Err(Error::Usage(UsageError {
                 message: "no rows were given".to_owned(),
                 next_step: "name their files with --data FILE".to_owned(),
-            });
+            }));
         }
         let loading = Loading::of(config.config(), (directory, components), observer, stop);
         loading.check(&run.plan, &|param| self.wanted.holds(param))?;
@@ -330,7 +336,7 @@ fn begin<'a>(
     (resolved, swapped): (&ResolvedConfig, ResolvedConfig),
     ready: Ready,
     beginning: &Beginning,
-    measuring: Option<Measuring<'_>>,
+    measure: Option<&dyn BaseMeasure>,
     (meter, observer, stop): (Meter, &'a dyn Observer, &'a StopFlag),
 ) -> Result<Runner<'a>, Error> {
     let directory = &beginning.directory;
@@ -346,7 +352,7 @@ fn begin<'a>(
     let planned = WorldMemory::of(&session.run.plan);
     let runs = std::iter::once(&session.run).chain(&session.others);
     let devices: Vec<&dyn Device> = runs.map(|run| run.device.as_ref()).collect();
-    let rate = measure::gemm_rate_of_all(&devices, session.run.plan.dtypes.compute)?;
+    let rate = speeds::gemm_rate_of_all(&devices, session.run.plan.dtypes.compute)?;
     let rate = rate * f64::from(session.run.plan.demand.world.processes);
     record::complete(&mut circumstances, &session, rate)?;
     beginning.check(&mut circumstances, observer)?;
@@ -366,14 +372,13 @@ fn begin<'a>(
     } = session;
     let data = data.expect("a run without rows is refused before it begins");
     let facts = Facts::of(&run.plan);
-    let errors = measuring.and_then(|measuring| measuring.inspector(&run.plan, services));
     let loading = Loading {
         config: swapped.config(),
         model: &model,
         components: &components,
         observer,
         stop,
-        inspector: errors.as_ref().map(|errors| errors as &dyn Inspector),
+        inspector: measure.and_then(|measure| measure.inspector(&run.plan, services)),
     };
     let mut runs = vec![run];
     runs.extend(others);
@@ -384,10 +389,10 @@ fn begin<'a>(
     let team = Team::new(executors);
     // A checkpoint of all of a model leaves nothing of its base.
     let base_is_whole = beginning.checkpoint.is_none() || components.adapter.is_some();
-    if let (Some(measuring), Some(rows)) = (measuring, &data.eval)
+    if let (Some(measure), Some(rows)) = (measure, &data.eval)
         && base_is_whole
     {
-        let subject = Subject {
+        let base = LoadedBase {
             executor: team.only("a comparison")?,
             rows,
             seed: resolved.config().run.seed,
@@ -395,8 +400,7 @@ fn begin<'a>(
             observer,
             stop,
         };
-        let errors = errors.map(WeightErrors::into_found).unwrap_or_default();
-        measuring.measure(&subject, Loaded { report, errors })?;
+        measure.measure(&base, report)?;
     }
     if let Some(checkpoint) = &beginning.checkpoint {
         team.each(|executor| checkpoint::restore(checkpoint, executor))?;
@@ -433,7 +437,7 @@ fn begin<'a>(
         swaps: beginning.swaps.clone(),
         later_swaps: beginning.later_swaps.clone().into(),
         mailbox: Mailbox::of(directory.path()),
-        held_out: match measuring {
+        held_out: match measure {
             Some(_) => HeldOutLog::of(directory.path()),
             None => HeldOutLog::of_run_alone(directory.path()),
         },
@@ -456,8 +460,8 @@ fn begin<'a>(
 /// What a run is told that a plugin or the loading of weights gave up because it was asked to.
 fn stopped(error: Error, stop: &StopFlag, checkpoints: &Checkpoints) -> Error {
     let cancelled = match &error {
-        Error::Interrupted { .. } => true,
-        Error::Plugin { source, .. } => source.code == ErrorCode::CANCELLED,
+        Error::Interrupted(_) => true,
+        Error::Plugin(PluginFailure { source, .. }) => source.code == ErrorCode::CANCELLED,
         _ => false,
     };
     let newest = || {
@@ -467,11 +471,11 @@ fn stopped(error: Error, stop: &StopFlag, checkpoints: &Checkpoints) -> Error {
             .and_then(|steps| steps.last().copied())
     };
     match stop.requested().filter(|_| cancelled) {
-        Some(signal) => Error::Stopped {
+        Some(signal) => Error::Stopped(Stopped {
             signal,
             step: newest().unwrap_or(0),
             saved: newest().map(|step| checkpoints.path(step)),
-        },
+        }),
         None => error,
     }
 }

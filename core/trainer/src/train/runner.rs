@@ -5,25 +5,26 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use espalier_config::Config;
+use espalier_data::Schedule;
+use espalier_engine::exact_match::ExactMatch;
+use espalier_engine::measure::Peaks;
+use espalier_engine::observer::{EvalMetrics, Event, Observer, StepMetrics};
+use espalier_engine::team::Asked;
+use espalier_plan::plan::WorldMemory;
+use espalier_system::failure::chain;
+use espalier_system::memory::Meter;
+use espalier_system::stop::{Interrupted, StopFlag};
 use serde_json::Value as Json;
 
+use super::held_out_log::HeldOutLog;
 use super::metrics::Metrics;
 use crate::Error;
 use crate::checkpoint::{self, Checkpoints, Position, Progress, Snapshot};
-use crate::compare::documents::HeldOutLog;
-use crate::config::Config;
-use crate::data::Schedule;
-use crate::error::chain;
-use crate::exact_match::ExactMatch;
 use crate::export::Exported;
-use crate::measure::Peaks;
-use crate::memory::Meter;
-use crate::observer::{EvalMetrics, Event, Observer, StepMetrics};
-use crate::plan::WorldMemory;
 use crate::session::RunData;
-use crate::stop::StopFlag;
 use crate::swap::{Live, Mailbox, Swap, Swaps};
-use crate::team::Asked;
+use crate::train::Stopped;
 
 /// A run in progress.
 pub(super) struct Runner<'a> {
@@ -63,7 +64,7 @@ pub(super) struct Runner<'a> {
 
 /// What is left of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub enum Left {
     /// More steps.
     Steps,
     /// None, and all that was due is done.
@@ -86,7 +87,7 @@ impl Runner<'_> {
         }
         match self.evaluate_where_due(total) {
             // What was not evaluated is, where the run goes on.
-            Err(Error::Interrupted { signal }) => return Err(self.stopped(signal)?),
+            Err(Error::Interrupted(Interrupted { signal })) => return Err(self.stopped(signal)?),
             other => other?,
         }
         self.swap_where_due(total)?;
@@ -114,11 +115,11 @@ impl Runner<'_> {
     fn stopped(&mut self, signal: i32) -> Result<Error, Error> {
         self.live.team.check_finite(self.progress.step)?;
         self.save()?;
-        Ok(Error::Stopped {
+        Ok(Error::Stopped(Stopped {
             signal,
             step: self.progress.step,
             saved: self.saved.map(|step| self.checkpoints.path(step)),
-        })
+        }))
     }
 
     /// Saves what was learned where a signal asks for it, as soon as there is something, and says so.
@@ -197,7 +198,7 @@ impl Runner<'_> {
         let total = rows.total_steps();
         let outcome = self.live.team.evaluate(rows, seed, &mut |done| {
             self.observer.observe(&Event::EvalProgress { done, total });
-            stop.check()
+            Ok(stop.check()?)
         })?;
         let questions = self.data.questions.as_ref();
         let answered = questions.map(|questions| {

@@ -3,15 +3,18 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use espalier_engine::measure::{self, Cause};
+use espalier_engine::observer::{Event, Observer};
 use espalier_interface::Role;
+use espalier_plan::plan;
+use espalier_registry::PluginIdentity;
+use espalier_system::failure::UsageError;
+use espalier_system::files::{self, WeightsError};
 
 use super::runner::Runner;
+use crate::Error;
 use crate::export::EXPORTED;
-use crate::measure::Cause;
-use crate::observer::{Event, Observer};
-use crate::registry::PluginIdentity;
 use crate::swap::{Answer, Attempt, Mailbox, Outcome, Request, Stage, Swap, SwapRecord};
-use crate::{Error, files, measure, plan};
 
 /// Time between two words on how far a swap is.
 const WORD: Duration = Duration::from_millis(500);
@@ -66,11 +69,11 @@ impl Runner<'_> {
     pub(super) fn answer_the_rest(&self) {
         let step = self.progress.step;
         for number in self.mailbox.waiting() {
-            let error = Error::Usage {
+            let error = Error::Usage(UsageError {
                 message: format!("the run ended after step {step}, before it came to this"),
                 next_step: "start another run, or go on with this one (--resume) and ask again"
                     .to_owned(),
-            };
+            });
             let record = SwapRecord {
                 step,
                 ..SwapRecord::default()
@@ -99,13 +102,13 @@ impl Runner<'_> {
             other => other?,
         }
         if self.live.plan_sha256() != swap.plan_sha256 {
-            return Err(Error::Checkpoint {
+            return Err(Error::Weights(WeightsError {
                 path: self.run_json.clone(),
                 message: format!(
                     "the swap of {} on record led to another plan",
                     swap.record.shown()
                 ),
-            });
+            }));
         }
         self.later_swaps.pop_front();
         self.taken(&swap.request, record)?;

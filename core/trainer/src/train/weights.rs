@@ -3,24 +3,25 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use espalier_compile::params::Param;
+use espalier_config::{Config, Init};
+use espalier_engine::error::BackendCall;
+use espalier_engine::executor::{Executor, PreparedRun, Storage};
+use espalier_engine::load::{
+    self, Inspector, LoadReport, Loader, Origin, RankLoader, Staging, agree,
+};
+use espalier_engine::observer::{Event, Observer};
+use espalier_engine::ranks::Peers;
+use espalier_engine::team::Team;
 use espalier_interface::schedule::Part;
+use espalier_plan::plan::RunPlan;
+use espalier_registry::select::{Collectives, Components};
+use espalier_system::files::{AdapterDirectory, ModelDirectory, TensorStore, WeightsError};
+use espalier_system::stop::StopFlag;
 use serde_json::Value as Json;
 
-use crate::Error;
-use crate::config::{Config, Init};
-use crate::error::BackendCall;
-use crate::executor::{Executor, PreparedRun, Storage};
-use crate::files::{AdapterDirectory, ModelDirectory, TensorStore};
-use crate::load::{self, Inspector, LoadReport, Loader, Origin, RankLoader, Staging, agree};
-use crate::observer::{Event, Observer};
-use crate::params::Param;
-use crate::plan::RunPlan;
-use crate::ranks::Peers;
-use crate::select::{Collectives, Components};
-use crate::stop::StopFlag;
-use crate::team::Team;
-
 use super::join_ranks::join_ranks;
+use crate::Error;
 
 /// Allocates a run's storage, loads every param and returns the executor.
 ///
@@ -75,7 +76,7 @@ pub fn load_team(
 }
 
 /// All that params are loaded with.
-pub(crate) struct Loading<'a> {
+pub struct Loading<'a> {
     pub config: &'a Config,
     pub model: &'a ModelDirectory,
     pub components: &'a Components,
@@ -126,11 +127,8 @@ impl Loading<'_> {
         let mut params = params.filter(|(_, param)| wanted(param));
         params.try_for_each(|(index, param)| {
             let origin = self.origin(param, tensors.as_ref());
-            load::check_origin(
-                param,
-                origin,
-                load::packing(&plan.quantizers, &plan.saved, index),
-            )
+            let packing = load::packing(&plan.quantizers, &plan.saved, index);
+            Ok(load::check_origin(param, origin, packing)?)
         })
     }
 
@@ -199,7 +197,7 @@ impl Loading<'_> {
                 };
                 placed.during("upload")
             })?;
-            Ok((stage, report))
+            Ok::<_, Error>((stage, report))
         })?;
         let mut executors = team.into_executors();
         let (stage, report) = loaded.swap_remove(0);
@@ -304,12 +302,12 @@ pub(crate) fn check_saved_adapter<'a>(
         .find(|e| !known.contains(e.name.as_str()));
     match stranger {
         None => Ok(()),
-        Some(entry) => Err(Error::Checkpoint {
+        Some(entry) => Err(Error::Weights(WeightsError {
             path: saved.path().to_owned(),
             message: format!(
                 "tensor `{}` belongs to no site of this model that its adapter_config.json targets",
                 entry.name
             ),
-        }),
+        })),
     }
 }

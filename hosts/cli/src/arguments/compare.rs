@@ -1,7 +1,7 @@
 //! The arguments of `host compare`.
 
 use clap::{Args, ValueEnum};
-use espalier_trainer::config::Sources;
+use espalier_config::Sources;
 
 use super::{RunArguments, given, with_flag};
 

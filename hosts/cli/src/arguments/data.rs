@@ -1,7 +1,7 @@
 //! The arguments of `host data`.
 
 use clap::{Args, Subcommand};
-use espalier_trainer::config::Sources;
+use espalier_config::Sources;
 use espalier_trainer::error::Error;
 
 use super::ConfigArguments;

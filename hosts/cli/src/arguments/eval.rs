@@ -1,7 +1,7 @@
 //! The arguments of `host eval`.
 
 use clap::Args;
-use espalier_trainer::config::Sources;
+use espalier_config::Sources;
 use espalier_trainer::error::Error;
 
 use super::unread::{self, Unread};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use espalier_trainer::config::Sources;
+use espalier_config::Sources;
 use espalier_trainer::error::Error;
 use espalier_trainer::generate::{Sampling, recorded};
 

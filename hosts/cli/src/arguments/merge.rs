@@ -1,7 +1,7 @@
 //! The arguments of `host merge`.
 
 use clap::{Args, ValueEnum};
-use espalier_trainer::config::Sources;
+use espalier_config::Sources;
 use espalier_trainer::error::Error;
 
 use super::NewModelArguments;

@@ -1,7 +1,7 @@
 //! The arguments of the commands that make a new model directory of another.
 
 use clap::Args;
-use espalier_trainer::config::Sources;
+use espalier_config::Sources;
 use espalier_trainer::error::Error;
 
 use super::ConfigArguments;

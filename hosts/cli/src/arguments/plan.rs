@@ -1,10 +1,10 @@
 //! The command line of `host plan`.
 
 use clap::Args;
+use espalier_plan::plan::assumed::Devices;
+use espalier_plan::plan::{Assumed, GivenSpeeds};
 use espalier_trainer::bytes::Bytes;
 use espalier_trainer::error::Error;
-use espalier_trainer::plan::assumed::Devices;
-use espalier_trainer::plan::{Assumed, GivenSpeeds};
 use espalier_trainer::planner::Asked;
 
 use super::RunArguments;

@@ -2,6 +2,7 @@
 //!
 //! Config files and the environment are shared by commands, and so may say more.
 
+use espalier_system::failure::UsageError;
 use espalier_trainer::error::Error;
 
 /// Keys that a command does not read: sections, which end in a point, and single keys.
@@ -81,10 +82,10 @@ impl Unread<'_> {
         let mut keys = keys.map(|(key, _)| key.trim());
         match keys.find(|key| self.holds(key)) {
             None => Ok(()),
-            Some(key) => Err(Error::Usage {
+            Some(key) => Err(Error::Usage(UsageError {
                 message: format!("`{key}` (--set) changes nothing of `host {}`", self.command),
                 next_step: "leave it out: this command does not read it".to_owned(),
-            }),
+            })),
         }
     }
 
@@ -104,7 +105,7 @@ impl Unread<'_> {
 
 #[cfg(test)]
 mod tests {
-    use espalier_trainer::config::{Sources, resolve};
+    use espalier_config::{Sources, resolve};
 
     use super::*;
 

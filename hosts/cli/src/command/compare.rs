@@ -3,15 +3,15 @@
 use std::io::Write;
 
 use anyhow::Result;
-use espalier_trainer::compare::report::Report;
-use espalier_trainer::compare::{self, RunLabel, Watch};
-use espalier_trainer::config::{Need, resolve};
+use espalier_compare::report::Report;
+use espalier_compare::{RunLabel, Watch};
+use espalier_config::{Need, resolve};
+use espalier_engine::observer::{All, Event, Observer, Unobserved};
+use espalier_report::tensorboard::TensorBoard;
+use espalier_system::files::Continue;
+use espalier_system::shell;
+use espalier_system::stop::StopFlag;
 use espalier_trainer::error::Error;
-use espalier_trainer::files::Continue;
-use espalier_trainer::observer::{All, Event, Observer, Unobserved};
-use espalier_trainer::shell;
-use espalier_trainer::stop::StopFlag;
-use espalier_trainer::tensorboard::TensorBoard;
 
 use super::report;
 use crate::arguments::CompareArguments;
@@ -26,7 +26,7 @@ pub fn run(arguments: &CompareArguments, out: &mut Output) -> Result<()> {
     if arguments.dry_run {
         let needs = [Need::Model, Need::Data];
         resolved.require(&needs).map_err(Error::from)?;
-        let preview = compare::preview(&resolved, &Unobserved, &StopFlag::new())?;
+        let preview = espalier_compare::preview(&resolved, &Unobserved, &StopFlag::new())?;
         write!(out, "{preview}")?;
         return Ok(());
     }
@@ -46,7 +46,7 @@ pub fn run(arguments: &CompareArguments, out: &mut Output) -> Result<()> {
                 quiet: arguments.quiet,
                 logs: directory.is_some(),
             };
-            let compared = compare::run(&resolved, existing, &watch, stop);
+            let compared = espalier_compare::run(&resolved, existing, &watch, stop);
             compared.map_err(|error| error.going_on(resuming_command))
         },
     )?;

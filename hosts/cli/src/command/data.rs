@@ -6,13 +6,11 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result};
-use espalier_trainer::config::{Config, Need, ResolvedConfig, resolve};
-use espalier_trainer::data::{
-    Dataset, Preview, ShownToken, Vocabulary, serve_templates, split_told,
-};
+use espalier_config::{Config, Need, ResolvedConfig, resolve};
+use espalier_data::{Dataset, Preview, ShownToken, Vocabulary, serve_templates, split_told};
+use espalier_system::files::ModelDirectory;
+use espalier_system::threads::HostServices;
 use espalier_trainer::error::Error;
-use espalier_trainer::files::ModelDirectory;
-use espalier_trainer::threads::HostServices;
 use serde_json::json;
 
 use crate::arguments::{DataCommand, RowArguments, ShowArguments};

@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
+use espalier_config::resolve;
+use espalier_registry::devices::{BackendDevices, devices};
+use espalier_registry::{Registry, SearchPath};
+use espalier_system::machine::Machine;
+use espalier_system::threads::HostServices;
 use espalier_trainer::bytes::Bytes;
-use espalier_trainer::config::resolve;
-use espalier_trainer::devices::{BackendDevices, devices};
 use espalier_trainer::error::Error;
-use espalier_trainer::machine::Machine;
-use espalier_trainer::registry::{Registry, SearchPath};
-use espalier_trainer::threads::HostServices;
 
 use crate::arguments::DoctorArguments;
 use crate::failure;

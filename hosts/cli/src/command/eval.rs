@@ -3,8 +3,8 @@
 use std::fmt::{self, Write};
 
 use anyhow::Result;
+use espalier_config::{Need, resolve};
 use espalier_trainer::bytes::Bytes;
-use espalier_trainer::config::{Need, resolve};
 use espalier_trainer::error::Error;
 use espalier_trainer::evaluate::{self, Evaluation};
 

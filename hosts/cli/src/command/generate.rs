@@ -7,14 +7,15 @@ mod prompts;
 use std::io::Write;
 
 use anyhow::Result;
-use espalier_trainer::config::{Need, ResolvedConfig, resolve};
-use espalier_trainer::data::TextTokenizer;
+use espalier_compile::program::CacheShape;
+use espalier_config::{Need, ResolvedConfig, resolve};
+use espalier_data::TextTokenizer;
+use espalier_plan::plan::Generation;
+use espalier_system::failure::UsageError;
+use espalier_system::files::ModelDirectory;
+use espalier_system::stop::StopFlag;
 use espalier_trainer::error::Error;
-use espalier_trainer::files::ModelDirectory;
 use espalier_trainer::generate::{End, Generator, Loaded, Reply, Request, Speed, load};
-use espalier_trainer::plan::Generation;
-use espalier_trainer::program::CacheShape;
-use espalier_trainer::stop::StopFlag;
 
 use self::chat::Chat;
 use self::lines::Lines;
@@ -56,7 +57,7 @@ pub fn run(arguments: &GenerateArguments, out: &mut Output) -> Result<()> {
     let (loaded, stop) = watched(
         Showing::unless_quiet(arguments.quiet),
         None,
-        |observer, stop| Ok((load(&resolved, observer, stop, encode)?, stop.clone())),
+        |observer, stop| Ok::<_, Error>((load(&resolved, observer, stop, encode)?, stop.clone())),
     )?;
     let mut talk = Talk::new(arguments, &resolved, &loaded, &stop)?;
     let answered = match (encoded.as_slice(), chat) {
@@ -80,17 +81,17 @@ fn demand(
     if let Some(context) = arguments.context
         && (context < 2 || context > positions)
     {
-        return Err(Error::Usage {
+        return Err(Error::Usage(UsageError {
             message: format!(
                 "--context: expected 2 to {positions}, the positions of this model, found {context}"
             ),
             next_step: "leave --context out, or choose another".to_owned(),
-        });
+        }));
     }
     let most = arguments.context.unwrap_or(positions);
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;
     if longest >= most {
-        return Err(Error::Usage {
+        return Err(Error::Usage(UsageError {
             message: format!(
                 "the prompt has {longest} tokens, and the context {most}: nothing is left for an answer"
             ),
@@ -98,7 +99,7 @@ fn demand(
                 true => "shorten the prompt, or raise --context".to_owned(),
                 false => "shorten the prompt".to_owned(),
             },
-        });
+        }));
     }
     if prompts.is_empty() {
         let capacity = arguments.context.unwrap_or(positions.min(CHAT_CONTEXT));
@@ -240,7 +241,7 @@ impl<'a> Talk<'a> {
 
 /// Whether a turn was refused before anything ran.
 fn refused(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(Error::Usage { .. }))
+    matches!(error.downcast_ref(), Some(Error::Usage(_)))
 }
 
 /// Why an answer ends, in a word.

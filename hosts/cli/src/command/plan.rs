@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use anyhow::Result;
-use espalier_trainer::config::{Need, resolve};
+use espalier_config::{Need, resolve};
+use espalier_engine::observer::Unobserved;
+use espalier_system::stop::StopFlag;
 use espalier_trainer::error::Error;
-use espalier_trainer::observer::Unobserved;
 use espalier_trainer::planner::{PlanReport, Search};
 use espalier_trainer::session::{ProcessContext, Session};
-use espalier_trainer::stop::StopFlag;
 
 use crate::arguments::PlanArguments;
 use crate::progress::Warnings;

@@ -9,10 +9,10 @@ mod new;
 use std::io::Write;
 
 use anyhow::Result;
-use espalier_trainer::config::resolve;
+use espalier_config::resolve;
+use espalier_registry::probe::Prober;
+use espalier_registry::{Registry, SearchPath, answer_probe};
 use espalier_trainer::error::Error;
-use espalier_trainer::probe;
-use espalier_trainer::registry::{Registry, SearchPath};
 
 use crate::arguments::{ConfigArguments, PluginsCommand};
 
@@ -22,7 +22,7 @@ pub fn run(command: &PluginsCommand, out: &mut dyn Write) -> Result<()> {
     match command {
         PluginsCommand::List(arguments) => list::run(arguments, out),
         PluginsCommand::Inspect(arguments) => inspect::run(arguments, out),
-        PluginsCommand::Probe(arguments) => Ok(probe::answer(
+        PluginsCommand::Probe(arguments) => Ok(answer_probe(
             &arguments.file,
             arguments.sha256.as_deref(),
             arguments.trial.as_deref(),
@@ -40,7 +40,7 @@ fn search_path(arguments: &ConfigArguments, retry: bool) -> Result<SearchPath> {
     let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
     let mut search = SearchPath::of(&resolved);
     if retry {
-        search.prober = search.prober.map(probe::Prober::anew);
+        search.prober = search.prober.map(Prober::anew);
     }
     Ok(search)
 }

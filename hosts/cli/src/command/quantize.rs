@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use anyhow::Result;
+use espalier_config::{Need, ResolvedConfig, Sources, resolve};
 use espalier_trainer::bytes::Bytes;
-use espalier_trainer::config::{Need, ResolvedConfig, Sources, resolve};
 use espalier_trainer::convert::quantize;
 use espalier_trainer::error::Error;
 

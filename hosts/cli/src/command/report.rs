@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Result;
-use espalier_trainer::{compare, report};
+use espalier_compare::report::{Report as ComparisonReport, is_comparison};
+use espalier_report::Report;
 
 use crate::arguments::ReportArguments;
 use crate::output::Output;
@@ -14,11 +15,11 @@ use crate::output::Output;
 pub fn run(arguments: &ReportArguments, out: &mut Output) -> Result<()> {
     let directory: &Path = &arguments.directory;
     out.tells_of(directory);
-    if compare::report::is_comparison(directory) {
-        let report = compare::report::Report::of(directory)?;
+    if is_comparison(directory) {
+        let report = ComparisonReport::of(directory)?;
         show_comparison(&report, &report.write(directory)?, out)?;
     } else {
-        let report = report::Report::of(directory)?;
+        let report = Report::of(directory)?;
         show(
             &report.title,
             &report.reading,
@@ -31,7 +32,7 @@ pub fn run(arguments: &ReportArguments, out: &mut Output) -> Result<()> {
 
 /// Prints what the report of a comparison says and where its page lies.
 pub fn show_comparison(
-    report: &compare::report::Report,
+    report: &ComparisonReport,
     page: &Path,
     out: &mut dyn Write,
 ) -> io::Result<()> {

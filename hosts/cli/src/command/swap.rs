@@ -6,11 +6,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use espalier_system::failure::UsageError;
+use espalier_system::files::{holder_of, this_process};
+use espalier_system::shell;
 use espalier_trainer::bytes::Bytes;
 use espalier_trainer::error::Error;
-use espalier_trainer::files::{holder_of, this_process};
-use espalier_trainer::shell;
-use espalier_trainer::swap::{Answer, Mailbox, Outcome, Request, Stage, Staging};
+use espalier_trainer::swap::{Answer, Mailbox, Outcome, Request, Stage, Staging, SwapRefused};
 use indicatif::ProgressBar;
 
 use crate::arguments::SwapArguments;
@@ -79,23 +80,23 @@ impl Waiting<'_> {
                 return Ok(answer);
             }
             if !runs || !there {
-                return Err(Error::Usage {
+                return Err(Error::Usage(UsageError {
                     message: format!(
                         "{}: the run ended before it came to this request",
                         self.arguments.run.display()
                     ),
                     next_step: "go on with it (host train --resume) and ask again".to_owned(),
-                });
+                }));
             }
             if let Some(limit) = timeout.filter(|limit| begin.elapsed() >= *limit) {
                 self.mailbox.withdraw(self.number);
-                return Err(Error::Usage {
+                return Err(Error::Usage(UsageError {
                     message: format!(
                         "the run has not answered within {} s; the request is withdrawn",
                         limit.as_secs()
                     ),
                     next_step: "ask again with a longer --timeout, or with --no-wait".to_owned(),
-                });
+                }));
             }
             if let Some(stage) = self.mailbox.stage(self.number) {
                 self.bar.set_message(shown(&stage));
@@ -126,10 +127,10 @@ fn nothing_runs(run: &Path) -> Error {
             "name the --out directory of a running `host train`".to_owned(),
         ),
     };
-    Error::Usage {
+    Error::Usage(UsageError {
         message: format!("{}: {what}", run.display()),
         next_step,
-    }
+    })
 }
 
 /// A spinner where somebody looks.
@@ -172,10 +173,10 @@ fn lines(answer: &Answer) -> String {
 
 fn refused(asked: &str, answer: Answer) -> Error {
     let reason = answer.record.reason.unwrap_or_default();
-    Error::SwapRefused {
+    Error::SwapRefused(SwapRefused {
         asked: asked.to_owned(),
         reason,
         exit_code: answer.exit_code,
         next_step: answer.next_step,
-    }
+    })
 }

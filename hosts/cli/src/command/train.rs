@@ -5,15 +5,16 @@ mod summary;
 use std::io::Write;
 
 use anyhow::Result;
-use espalier_trainer::config::{Need, resolve};
+use espalier_config::{Need, resolve};
+use espalier_engine::observer::{All, Observer, Unobserved};
+use espalier_engine::ranks::world_of_run;
+use espalier_report::Reporting;
+use espalier_report::tensorboard::TensorBoard;
+use espalier_system::shell;
 use espalier_trainer::error::Error;
-use espalier_trainer::observer::{All, Observer, Unobserved};
 use espalier_trainer::planner::{Asked, PlanReport};
 use espalier_trainer::session::Session;
-use espalier_trainer::shell;
-use espalier_trainer::tensorboard::TensorBoard;
 use espalier_trainer::train;
-use espalier_trainer::world::World;
 
 use crate::arguments::TrainArguments;
 use crate::display;
@@ -40,7 +41,7 @@ pub fn run(arguments: &TrainArguments, out: &mut Output) -> Result<()> {
     let needs = [Need::Model, Need::Data, Need::Out];
     resolved.require(&needs).map_err(Error::from)?;
     // Of several processes one speaks and writes for all.
-    let speaks = World::of_run(&resolved.config().run)?.writes();
+    let speaks = world_of_run(&resolved.config().run)?.writes();
     let out_directory = resolved.config().run.out.as_deref().filter(|_| speaks);
     let board = out_directory.map(|out| TensorBoard::new(&out.join("tensorboard")));
     let board = board.as_ref().map(|board| board as &dyn Observer);
@@ -50,7 +51,7 @@ pub fn run(arguments: &TrainArguments, out: &mut Output) -> Result<()> {
     };
     let summary = watched(shown, out_directory, |shown, stop| {
         let observers = [shown, board.unwrap_or(&Unobserved)];
-        let observer = &All(&observers);
+        let observer = &Reporting(All(&observers));
         let trained = match arguments.resume {
             None => train::run(&resolved, observer, stop),
             Some(from) => train::resume(&resolved, from, observer, stop),

@@ -6,9 +6,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use espalier_trainer::error::one_line;
-use espalier_trainer::files::{MadeDirectories, this_process};
-use espalier_trainer::shell;
+use espalier_system::failure::one_line;
+use espalier_system::files::{MadeDirectories, this_process};
+use espalier_system::shell;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 

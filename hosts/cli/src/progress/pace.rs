@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use espalier_trainer::observer::StepMetrics;
+use espalier_engine::observer::StepMetrics;
 
 /// Weight of the newest step in the running means.
 const NEWEST: f64 = 0.1;

@@ -1,7 +1,7 @@
 //! What happens in a run -> lines of text: stable, one fact after the other, easy to search.
 
+use espalier_engine::observer::{EvalMetrics, PlanSummary, StepMetrics};
 use espalier_trainer::bytes::Bytes;
-use espalier_trainer::observer::{EvalMetrics, PlanSummary, StepMetrics};
 
 /// Seconds before which a rate says nothing.
 const LEAST_SECS: f64 = 0.1;

@@ -1,7 +1,8 @@
 //! A word -> whether a plugin can be called that.
 
+use espalier_registry::Listing;
+use espalier_system::failure::UsageError;
 use espalier_trainer::error::Error;
-use espalier_trainer::registry::Listing;
 
 use super::lock;
 
@@ -82,10 +83,10 @@ const OF_THE_HOST: [&str; 1] = ["none"];
 /// `Usage`, with what is wrong and what a name is made of.
 pub fn check_name(name: &str, listings: &[Listing]) -> Result<(), Error> {
     let refuse = |why: String| {
-        Err(Error::Usage {
+        Err(Error::Usage(UsageError {
             message: format!("`{name}` cannot be a plugin's name: {why}"),
             next_step: "choose another name, such as `my-quantizer`".to_owned(),
-        })
+        }))
     };
     if let Some(why) = misspelt(name) {
         return refuse(why);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use espalier_samples::{faulty, put};
+use espalier_system::files::hash_bytes;
 use serde_json::Value as Json;
-use sha2::{Digest, Sha256};
 
 use crate::ended::{Ended, bounded};
 use crate::suite::{Attack, Try};
@@ -56,7 +56,7 @@ impl Libraries {
         if let (true, Some(hash)) = (ended.succeeded(), recorded(&training.path("out"))) {
             assert_eq!(
                 hash,
-                sha256(&bytes),
+                hash_bytes(&bytes),
                 "{what}: the record names another library"
             );
         }
@@ -67,7 +67,7 @@ impl Libraries {
         assert!(
             ended.succeeded()
                 || !again.succeeded()
-                || recorded(&training.path("out")) == Some(sha256(&self.good)),
+                || recorded(&training.path("out")) == Some(hash_bytes(&self.good)),
             "{what}: the good one went on, and the record names the other"
         );
     }
@@ -95,7 +95,7 @@ impl Libraries {
         });
         ended.as_documented(&case);
         let hash = recorded(&training.path("out"));
-        let [good, crashing] = [&self.good, &self.crashing].map(|library| sha256(library));
+        let [good, crashing] = [&self.good, &self.crashing].map(|library| hash_bytes(library));
         let crashed = ended.said.contains("crashed with");
         assert!(
             !crashed || hash.as_ref() != Some(&good),
@@ -122,13 +122,6 @@ fn training() -> Training {
     let training = Training::new(more);
     fs::create_dir(training.path("plugins")).expect("a folder");
     training
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }
 
 /// The hash of the library that a run's record names.

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use espalier_system::files::hash_bytes;
 use safetensors::SafeTensors;
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use crate::built::{golden, program};
 use crate::ended::{Ended, bounded};
@@ -251,9 +251,6 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
         return bytes.to_vec();
     };
     let body = &bytes[second + 1..];
-    let hash: String = Sha256::digest(body)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hash = hash_bytes(body);
     [format!("{{\n  \"sha256\": \"{hash}\",\n").as_bytes(), body].concat()
 }

@@ -1,17 +1,16 @@
 //! Strategies and the options that they declare -> those to be tried.
 
+use espalier_config::{ResolvedConfig, Section};
 use espalier_interface::abi::descriptor::OptionDescriptor;
 use espalier_interface::range::{Clause, clauses};
 use espalier_interface::{OptionKind, Role, Services, Sharding};
+use espalier_registry::{Chosen, Registry, Status};
+use espalier_system::world::World;
 use serde_json::Value as Json;
 
 use super::choice::Choice;
 use super::passes::Passes;
 use crate::Error;
-use crate::config::{ResolvedConfig, Section};
-use crate::registry::{Registry, Status};
-use crate::select::Chosen;
-use crate::world::World;
 
 /// Options whose values are searched, where a strategy declares them: they change no bit of the result.
 const SEARCHED: [&str; 4] = ["strategy", "offload", "gather", "offload_activations"];

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
+use espalier_compile::recompute::Recompute;
+use espalier_config::Section;
+use espalier_plan::plan::{Assumed, RunPlan, Speeds, StepTime, Work};
 use serde::Serialize;
 
 use super::ladder::Step;
 use crate::bytes::Bytes;
-use crate::config::Section;
-use crate::plan::{Assumed, RunPlan, Speeds, StepTime, Work};
-use crate::recompute::Recompute;
 
 /// Times that differ by less than this part are the same: the arithmetic knows no better.
 const SAME: f64 = 0.005;

@@ -4,10 +4,10 @@
 //! Answer.AI, "You can now train a 70b language model at home", 2024: a copy on every device, then gradient checkpointing,
 //! sharded gradients, full sharding, offload, offload of activations; each where the one before does not fit.
 
+use espalier_compile::recompute::Recompute;
 use serde::Serialize;
 
 use super::choice::{Choice, Tried, best};
-use crate::recompute::Recompute;
 
 /// A step of the guide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -1,8 +1,8 @@
 //! A config -> the ways in which its micro-batches can be run: what is computed again, and how many sequences at once.
 
-use crate::config::{Origin, ResolvedConfig};
-use crate::recompute::Recompute;
-use crate::world::World;
+use espalier_compile::recompute::Recompute;
+use espalier_config::{Origin, ResolvedConfig};
+use espalier_system::world::World;
 
 /// A way to run the passes of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use espalier_trainer::config::Origin;
-use espalier_trainer::data::checkup::{Checkup, Lengths, Part};
-use espalier_trainer::data::{DataError, TooLongIs, grouped, percent, split_told};
+use espalier_config::Origin;
+use espalier_data::checkup::{Checkup, Lengths, Part};
+use espalier_data::{DataError, TooLongIs, grouped, percent, split_told};
+use espalier_system::threads::HostServices;
 use espalier_trainer::error::Error;
-use espalier_trainer::threads::HostServices;
 
 use crate::arguments::RowDoctorArguments;
 

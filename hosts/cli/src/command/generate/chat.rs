@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use espalier_trainer::data::{ChatTemplate, Message, TextTokenizer};
+use espalier_data::{ChatTemplate, Message, TextTokenizer};
+use espalier_system::failure::UsageError;
 use espalier_trainer::error::Error;
 
 use super::prompts;
@@ -81,7 +82,7 @@ impl Chat {
 }
 
 fn no_template(directory: &Path) -> Error {
-    Error::Usage {
+    Error::Usage(UsageError {
         message: format!(
             "{} has no chat template: expected one in tokenizer_config.json or chat_template.jinja",
             directory.display()
@@ -90,5 +91,5 @@ fn no_template(directory: &Path) -> Error {
             "choose one with --chat-template: {}, or a file",
             ChatTemplate::shipped()
         ),
-    }
+    })
 }

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use espalier_system::stop::StopFlag;
 use espalier_trainer::error::Error;
-use espalier_trainer::stop::StopFlag;
 
 use super::prompts;
 use crate::display;

@@ -3,9 +3,10 @@
 use std::io::Read;
 use std::path::Path;
 
-use espalier_trainer::data::TextTokenizer;
+use espalier_data::TextTokenizer;
+use espalier_system::failure::UsageError;
+use espalier_system::files::{FileKind, read_regular_text};
 use espalier_trainer::error::Error;
-use espalier_trainer::files::{FileKind, read_regular_text};
 use serde_json::Value;
 
 use crate::arguments::GenerateArguments;
@@ -103,10 +104,10 @@ fn of_json(line: &str) -> Option<String> {
 }
 
 fn wrong(message: String, next_step: &str) -> Error {
-    Error::Usage {
+    Error::Usage(UsageError {
         message,
         next_step: next_step.to_owned(),
-    }
+    })
 }
 
 #[cfg(test)]

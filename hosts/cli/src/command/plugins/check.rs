@@ -5,11 +5,12 @@ use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
-use espalier_trainer::config::resolve;
+use espalier_config::resolve;
+use espalier_registry::{Registry, SearchPath};
+use espalier_system::failure::UsageError;
+use espalier_system::files::{FileKind, read_regular_text};
 use espalier_trainer::conformance::{self, Check, Outcome, Report, Subject, Target};
 use espalier_trainer::error::Error;
-use espalier_trainer::files::{FileKind, read_regular_text};
-use espalier_trainer::registry::{Registry, SearchPath};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::CheckArguments;
@@ -58,9 +59,11 @@ pub fn run(arguments: &CheckArguments, out: &mut dyn Write) -> Result<()> {
 }
 
 fn read_config(path: &Path) -> Result<Json> {
-    let usage = |message: String| Error::Usage {
-        message: format!("--model-config {}: {message}", path.display()),
-        next_step: "name the config.json of a small model".to_owned(),
+    let usage = |message: String| {
+        Error::Usage(UsageError {
+            message: format!("--model-config {}: {message}", path.display()),
+            next_step: "name the config.json of a small model".to_owned(),
+        })
     };
     let text = read_regular_text(path, FileKind::JsonConfig);
     let text = text.map_err(|error| usage(error.to_string()))?;

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Result;
+use espalier_registry::{Listing, Registry, RegistryError, SearchPath, Status};
 use espalier_trainer::error::Error;
-use espalier_trainer::registry::{Listing, Registry, RegistryError, SearchPath, Status};
 use serde_json::json;
 
 use super::{columns, search_path};

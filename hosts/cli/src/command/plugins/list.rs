@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::OnceLock;
 
 use anyhow::Result;
-use espalier_trainer::registry::{Listing, Probe, Registry, Status};
+use espalier_registry::{Listing, Probe, Registry, Status};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 

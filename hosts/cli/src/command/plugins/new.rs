@@ -5,10 +5,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use espalier_registry::Listing;
+use espalier_system::files::{FileError, PendingDirectory, refuse_existing, write_atomically};
+use espalier_system::shell::quoted;
 use espalier_trainer::error::Error;
-use espalier_trainer::files::{FileError, PendingDirectory, refuse_existing, write_atomically};
-use espalier_trainer::registry::Listing;
-use espalier_trainer::shell::quoted;
 
 use crate::arguments::NewPluginArguments;
 use crate::sdk;

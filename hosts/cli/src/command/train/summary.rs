@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use espalier_engine::observer::EvalMetrics;
+use espalier_system::shell;
 use espalier_trainer::bytes::Bytes;
-use espalier_trainer::observer::EvalMetrics;
-use espalier_trainer::shell;
 use espalier_trainer::train::RunSummary;
 
 /// The lines; `program` is how the user calls it.
@@ -84,8 +84,8 @@ fn held_out(before: &EvalMetrics, after: Option<&EvalMetrics>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use espalier_trainer::data::{Counts, Lost};
-    use espalier_trainer::plan::{HostMemory, WorldMemory};
+    use espalier_data::{Counts, Lost};
+    use espalier_plan::plan::{HostMemory, WorldMemory};
     use espalier_trainer::train::RunMemory;
 
     use super::*;

@@ -1,0 +1,281 @@
+//! A config and the components that exist -> the arms: each a run's config, with what tells it from the others.
+
+use std::collections::BTreeMap;
+
+use espalier_config::{ArmOptions, Config, ResolvedConfig, parse_value};
+use espalier_interface::Role;
+use espalier_registry::Registry;
+use espalier_system::failure::UsageError;
+use serde_json::{Map, Value as Json};
+
+use crate::{ArmFailure, Error};
+
+/// The arm that has no quantizer, where it is given or added by its name alone.
+pub const DENSE: &str = "dense";
+
+/// Config keys in which arms may not differ: a section, or one key.
+const SHARED: [&str; 5] = ["data.", "run.", "model.path", "model.adapter", "model.init"];
+
+/// An arm as the config has it.
+#[derive(Clone, Debug)]
+pub(crate) struct ArmConfig {
+    /// Its name, also of its folder.
+    pub name: String,
+    /// What it lays over the config that all arms share.
+    pub changes: Map<String, Json>,
+    /// Its config, under the first seed and without an output directory.
+    pub resolved: ResolvedConfig,
+    /// Whether the config names no quantizer for it.
+    pub dense: bool,
+    /// Whether it was not asked for by name.
+    pub added: bool,
+}
+
+/// An arm as it was asked for.
+struct Wanted {
+    options: ArmOptions,
+    /// Whether the run's own quantizer is left out.
+    dense: bool,
+    added: bool,
+}
+
+/// The arms, the dense baseline first: the first arm that names no quantizer, or one that is added.
+///
+/// # Errors
+/// What `[compare]` and `[[arms]]` cannot mean, in words.
+pub(crate) fn arms(
+    resolved: &ResolvedConfig,
+    registry: &Registry,
+) -> Result<Vec<ArmConfig>, Error> {
+    let base = shared(resolved)?;
+    let config = resolved.config();
+    let mut wanted: Vec<Wanted> = config.arms.iter().cloned().map(Wanted::of).collect();
+    for item in &config.compare.arms {
+        wanted.push(in_short(item, registry)?);
+    }
+    if wanted.is_empty() {
+        return Err(Error::Usage(UsageError {
+            message: "no arms were given: there is nothing to compare".to_owned(),
+            next_step: "name them with --arms nf4,int8, or as [[arms]] in a --config file"
+                .to_owned(),
+        }));
+    }
+    refuse_names(&wanted)?;
+    let lay = |wanted: &Wanted| lay(&base, wanted, registry);
+    let mut arms: Vec<ArmConfig> = wanted.iter().map(lay).collect::<Result<_, _>>()?;
+    match arms.iter().position(|arm| arm.dense) {
+        Some(dense_baseline) => arms[..=dense_baseline].rotate_right(1),
+        None if config.compare.dense => {
+            let taken = arms.iter().any(|arm| arm.name == DENSE);
+            let name = if taken { "yardstick" } else { DENSE };
+            arms.insert(0, lay(&Wanted::dense(name))?);
+        }
+        None => {}
+    }
+    refuse_equal(&arms)?;
+    if arms.len() == 1 && config.compare.seeds == 1 {
+        return Err(Error::Usage(UsageError {
+            message: format!("`{}` is the only arm, under one seed", arms[0].name),
+            next_step: "name another arm, or more seeds for its noise floor".to_owned(),
+        }));
+    }
+    Ok(arms)
+}
+
+impl Wanted {
+    fn of(options: ArmOptions) -> Self {
+        Wanted {
+            options,
+            dense: false,
+            added: false,
+        }
+    }
+
+    fn dense(name: &str) -> Self {
+        Wanted {
+            options: ArmOptions {
+                name: name.to_owned(),
+                ..ArmOptions::default()
+            },
+            dense: true,
+            added: true,
+        }
+    }
+}
+
+/// The config that all arms share. What follows from the first seed and is to be the same under all is written down.
+fn shared(resolved: &ResolvedConfig) -> Result<ResolvedConfig, Error> {
+    let base = resolved.without(&["compare", "arms", "run.out"])?;
+    let data = &base.config().data;
+    if data.eval_split.is_none() || data.split_seed.is_some() {
+        return Ok(base);
+    }
+    let seed = format!("data.split_seed={}", base.config().run.seed);
+    Ok(base.overlaid("the comparison", Map::new(), &[seed])?)
+}
+
+/// `nf4` or `nf4:block_size=128`: a component, with values of its options behind colons.
+fn in_short(item: &str, registry: &Registry) -> Result<Wanted, Error> {
+    let mut parts = item.split(':');
+    let component = parts.next().unwrap_or_default();
+    let name = item.replace(|letter| !may_name(letter), "-");
+    if item == DENSE {
+        return Ok(Wanted {
+            added: false,
+            ..Wanted::dense(DENSE)
+        });
+    }
+    let roles = registry.roles_of(&[component]);
+    let roles = roles.map_err(|error| ArmFailure::of(item, error))?;
+    let mut given = Map::new();
+    for part in parts {
+        let (key, text) = part.split_once('=').ok_or_else(|| {
+            Error::Usage(UsageError {
+                message: format!(
+                    "arm `{item}`: expected option=value behind a colon, found `{part}`"
+                ),
+                next_step: format!("write it as {component}:option=value, or as a table [[arms]]"),
+            })
+        })?;
+        let value = parse_value(text).map_err(|message| {
+            Error::Usage(UsageError {
+                message: format!("arm `{item}`: {key}: {message}"),
+                next_step: "correct the value".to_owned(),
+            })
+        })?;
+        given.insert(key.to_owned(), value);
+    }
+    let mut sections = Map::new();
+    if let (Some(role), false) = (roles.keys().next(), given.is_empty()) {
+        let section = Map::from_iter([(component.to_owned(), Json::Object(given))]);
+        sections.insert(role.0.to_owned(), Json::Object(section));
+    }
+    Ok(Wanted::of(ArmOptions {
+        name,
+        plugins: vec![component.to_owned()],
+        sections,
+    }))
+}
+
+/// Whether a letter may stand in the name of an arm, which is that of a folder.
+fn may_name(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "._-=+".contains(letter)
+}
+
+/// Refuses names that are no folder's, and those that stand twice.
+fn refuse_names(wanted: &[Wanted]) -> Result<(), Error> {
+    let names = || wanted.iter().map(|wanted| wanted.options.name.as_str());
+    for (index, name) in names().enumerate() {
+        if name.is_empty() || name.starts_with('.') || !name.chars().all(may_name) {
+            return Err(Error::Usage(UsageError {
+                message: format!("`{name}` is no name for an arm: its folder is called so"),
+                next_step: "use letters, digits and . _ - = +, no point first".to_owned(),
+            }));
+        }
+        if names().take(index).any(|earlier| earlier == name) {
+            return Err(Error::Usage(UsageError {
+                message: format!("two arms are called `{name}`"),
+                next_step: "give each [[arms]] a name of its own".to_owned(),
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// Lays what an arm asks for over the config that all share.
+fn lay(base: &ResolvedConfig, wanted: &Wanted, registry: &Registry) -> Result<ArmConfig, Error> {
+    let ArmOptions {
+        name,
+        plugins: own,
+        sections,
+    } = &wanted.options;
+    let roles = registry.roles_of(own);
+    let roles = roles.map_err(|error| ArmFailure::of(name, error))?;
+    let current = registry.roles_of(&base.config().plugins)?;
+    let replaced = |plugin: &String| {
+        let mut playing = current.iter().filter(|(_, component)| *component == plugin);
+        playing
+            .any(|(role, _)| roles.contains_key(role) || (wanted.dense && *role == Role::QUANTIZER))
+    };
+    let mut plugins = base.config().plugins.clone();
+    plugins.retain(|plugin| !replaced(plugin));
+    plugins.extend(own.iter().cloned());
+    let mut changes = Map::new();
+    if plugins != base.config().plugins {
+        changes.insert("plugins".to_owned(), Json::from(plugins));
+    }
+    if wanted.dense && !base.config().sites.is_empty() {
+        changes.insert("sites".to_owned(), Json::Array(Vec::new()));
+    }
+    changes.extend(sections.clone());
+    let resolved = base.overlaid(&format!("arm `{name}`"), changes.clone(), &[]);
+    let resolved = resolved.map_err(|error| ArmFailure::of(name, error))?;
+    refuse_other_data(name, base, &resolved)?;
+    Ok(ArmConfig {
+        dense: is_dense(resolved.config(), registry)?,
+        added: wanted.added,
+        name: name.clone(),
+        changes,
+        resolved,
+    })
+}
+
+/// Refuses an arm on other rows, under another seed or of another model.
+fn refuse_other_data(name: &str, base: &ResolvedConfig, arm: &ResolvedConfig) -> Result<(), Error> {
+    let of = |resolved: &ResolvedConfig| -> BTreeMap<String, String> {
+        let leaves = espalier_trainer::checkpoint::leaves(&Json::Object(resolved.values()));
+        let shared = |key: &str| SHARED.iter().any(|shared| key.starts_with(shared));
+        leaves.into_iter().filter(|(key, _)| shared(key)).collect()
+    };
+    let (base, arm) = (of(base), of(arm));
+    let differing = base.keys().chain(arm.keys());
+    let mut differing = differing.filter(|key| base.get(*key) != arm.get(*key));
+    match differing.next() {
+        None => Ok(()),
+        Some(key) => {
+            let unset = || "unset".to_owned();
+            let of_arm = arm.get(key).cloned().unwrap_or_else(unset);
+            let of_all = base.get(key).cloned().unwrap_or_else(unset);
+            Err(Error::Usage(UsageError {
+                message: format!(
+                    "arm `{name}` has {key} = {of_arm}, the others {of_all}: on other batches \
+                     there is nothing to compare"
+                ),
+                next_step: format!("set {key} for all arms, outside of [[arms]]"),
+            }))
+        }
+    }
+}
+
+/// Refuses two arms that would do the same.
+fn refuse_equal(arms: &[ArmConfig]) -> Result<(), Error> {
+    let of = |arm: &ArmConfig| {
+        let mut config = arm.resolved.config().clone();
+        // Components are chosen by name, one a role: their order says nothing.
+        config.plugins.sort();
+        config
+    };
+    for (index, arm) in arms.iter().enumerate() {
+        let equal = arms[..index].iter().find(|earlier| of(earlier) == of(arm));
+        if let Some(earlier) = equal {
+            return Err(Error::Usage(UsageError {
+                message: format!(
+                    "arms `{}` and `{}` have the same config: nothing differs",
+                    earlier.name, arm.name
+                ),
+                next_step: "leave one out, or let it differ in a plugin or an option".to_owned(),
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a config names no quantizer.
+fn is_dense(config: &Config, registry: &Registry) -> Result<bool, Error> {
+    let roles = registry.roles_of(&config.plugins)?;
+    let named = |rule: &espalier_config::SiteRule| {
+        let quantizer = rule.quantizer.as_deref();
+        quantizer.is_some_and(|quantizer| quantizer != "none")
+    };
+    Ok(!roles.contains_key(&Role::QUANTIZER) && !config.sites.iter().any(named))
+}

@@ -1,0 +1,205 @@
+//! A loaded arm and the held-out rows -> what of it does not depend on a seed, on record.
+
+use std::path::Path;
+
+use espalier_compile::params::Param;
+use espalier_engine::executor::disabled_adapter_bytes;
+use espalier_engine::load::LoadReport;
+use espalier_engine::observer::Event;
+use espalier_engine::step::{self, EvalOutcome};
+use espalier_plan::plan::{MemoryPlan, RunPlan};
+use espalier_system::failure::UsageError;
+use espalier_system::files::{FileKind, read_object, write_json};
+use espalier_trainer::Error;
+use espalier_trainer::evaluate::packed;
+use espalier_trainer::train::{HeldOut, LoadedBase};
+
+use super::dense_baseline::{DenseBaseline, block_bytes};
+use super::divergence::{Comparer, Recorder};
+use super::record::{Base, WeightError, base_file};
+use super::weights::WeightErrors;
+
+/// What the loading of an arm told.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// What loading did.
+    pub report: LoadReport,
+    /// What [`WeightErrors`] found meanwhile.
+    pub errors: Vec<WeightError>,
+}
+
+/// What an arm is to the dense baseline.
+pub enum Against<'a> {
+    /// There is none.
+    Nothing,
+    /// It is the dense arm: its predictions are kept there.
+    Itself(&'a mut DenseBaseline),
+    /// It is held against what is kept there.
+    Dense(&'a DenseBaseline),
+}
+
+/// Memory that measuring takes beside a run's plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// Bytes while weights are loaded: the parts that are decoded.
+    pub loading: u64,
+    /// Bytes while the held-out rows are evaluated: blocks of logits, and the adapter's values that are put aside.
+    pub measuring: u64,
+}
+
+/// Measures an arm's base: the model as it was loaded, without the effect of an adapter, whether that is fresh or was
+/// trained before.
+///
+/// # Errors
+/// [`Error::NotFinite`] for a loss that is not a number; a dense baseline that was not measured, or on other rows; what the
+/// backend reports; [`Error::Interrupted`] after a signal.
+pub fn measure(
+    subject: &LoadedBase<'_>,
+    loaded: Loaded,
+    against: Against<'_>,
+) -> Result<Base, Error> {
+    let LoadedBase {
+        executor, services, ..
+    } = *subject;
+    let (divergence, outcome) = match against {
+        Against::Nothing => (None, evaluate(subject, &mut |_, _, _| Ok(()))?),
+        Against::Itself(dense_baseline) => (None, keep(subject, dense_baseline)?),
+        Against::Dense(dense_baseline) => {
+            let kept = dense_baseline.kept.as_ref().ok_or_else(unmeasured)?;
+            let mut comparer = Comparer::new(kept, executor, services)?;
+            let outcome = evaluate(subject, &mut |first, micro, window| {
+                comparer.take(first, micro, window)
+            })?;
+            (comparer.finish(outcome.documents.len())?, outcome)
+        }
+    };
+    let params = executor.params();
+    let (packed_bytes, packed_weights) = packed(params).unwrap_or((0, 0));
+    let Loaded { report, errors } = loaded;
+    if packed_weights > 0 && report.encoded == 0 {
+        let note = "the files hold the weights packed: without the dense ones there is no error of them to tell";
+        subject.observer.observe(&Event::Note(note));
+    }
+    let frozen = || {
+        params
+            .iter()
+            .filter(|param| param.kind.is_some() && !param.trainable)
+    };
+    Ok(Base {
+        vocab: executor.logits_row_bytes()? / executor.logits_dtype().bytes(),
+        packed_weights,
+        packed_bytes,
+        frozen_weights: frozen().map(Param::elements).sum(),
+        frozen_bytes: frozen().flat_map(Param::run_bytes).sum(),
+        encoded: report.encoded,
+        encode_secs: report.encode_nanos as f64 * 1e-9,
+        weights: errors,
+        divergence,
+        held_out: Some(HeldOut {
+            step: 0,
+            documents: outcome.documents,
+        }),
+    })
+}
+
+/// Measures the dense arm's predictions alone, where its base is on record and its predictions are gone with the process
+/// that made them.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_dense_baseline(
+    subject: &LoadedBase<'_>,
+    dense_baseline: &mut DenseBaseline,
+) -> Result<(), Error> {
+    keep(subject, dense_baseline).map(|_| ())
+}
+
+/// Whether arms are still to be held against the dense baseline and it is not there: `arms` are those that have a base of
+/// their own. The dense arm is then to be loaded for [`measure_dense_baseline`], unless [`measure`] is to see it anyway.
+pub fn needs_dense_baseline<'a>(
+    dense_baseline: &DenseBaseline,
+    out: &Path,
+    mut arms: impl Iterator<Item = &'a str>,
+) -> bool {
+    !dense_baseline.is_measured() && arms.any(|arm| read(out, arm).is_none())
+}
+
+/// The base of `arm` on record in the output directory `out`; nothing where it is not there whole.
+pub fn read(out: &Path, arm: &str) -> Option<Base> {
+    let object = read_object(&base_file(out, arm), FileKind::Measurements).ok()?;
+    serde_json::from_value(object).ok()
+}
+
+/// Puts the base of `arm` on record, whole or not at all.
+///
+/// # Errors
+/// A directory that cannot be written, a full disk.
+pub fn write(out: &Path, arm: &str, base: &Base) -> Result<(), Error> {
+    let value = serde_json::to_value(base).expect("a base is plain data");
+    Ok(write_json(&base_file(out, arm), &value)?)
+}
+
+impl Extra {
+    /// What measuring takes beside `plan`, on `threads` threads.
+    pub fn of(plan: &RunPlan, threads: usize) -> Self {
+        let logits = plan.program.units.last().and_then(|head| head.logits);
+        let row_bytes = logits.map_or(0, |place| place.extent.bytes(1, 0));
+        let dtype = plan.dtypes.compute;
+        Extra {
+            loading: WeightErrors::bytes(plan, threads),
+            measuring: block_bytes(row_bytes, dtype, threads)
+                + disabled_adapter_bytes(&plan.params),
+        }
+    }
+
+    /// The peak of a run that is measured.
+    pub fn peak(&self, memory: &MemoryPlan) -> u64 {
+        let loading = memory.loading_peak() + self.loading;
+        loading.max(memory.step_peak() + self.measuring)
+    }
+}
+
+/// Evaluates the dense base and keeps its predictions.
+fn keep(
+    subject: &LoadedBase<'_>,
+    dense_baseline: &mut DenseBaseline,
+) -> Result<EvalOutcome, Error> {
+    let mut recorder = Recorder::new(dense_baseline.start(subject.executor, subject.rows)?);
+    let outcome = evaluate(subject, &mut |_, micro, window| {
+        recorder.take(micro, window)
+    })?;
+    dense_baseline.kept = Some(recorder.finish());
+    Ok(outcome)
+}
+
+/// Evaluates the base alone; `look` sees its logits, and which rows they are of.
+fn evaluate(subject: &LoadedBase<'_>, look: step::Look<'_>) -> Result<EvalOutcome, Error> {
+    let LoadedBase {
+        executor,
+        rows,
+        seed,
+        observer,
+        stop,
+        ..
+    } = *subject;
+    let total = rows.total_steps();
+    let mut after = |done| {
+        observer.observe(&Event::EvalProgress { done, total });
+        Ok(stop.check()?)
+    };
+    let evaluated = executor.without_adapter(|| {
+        let outcome = step::evaluate_looking(executor, rows, seed, look, &mut after)?;
+        match outcome.loss.is_finite() {
+            true => Ok(outcome),
+            false => Err(step::evaluation_not_finite(executor, rows, seed)),
+        }
+    })?;
+    Ok(evaluated)
+}
+
+fn unmeasured() -> Error {
+    Error::Usage(UsageError {
+        message: "the dense arm was not measured, so that no arm can be held against it".to_owned(),
+        next_step: "see why it failed, or compare without it".to_owned(),
+    })
+}

@@ -1,0 +1,236 @@
+//! The dense base's logits of some held-out tokens -> a temporary file, and back when an arm is held against them.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use espalier_data::{MicroBatch, Schedule};
+use espalier_engine::Error;
+use espalier_engine::executor::{Executor, LogitsWindow, numbers};
+use espalier_interface::DType;
+use espalier_system::files::{FileError, write_error};
+
+/// Most bytes of logits that are kept.
+const MOST_BYTES: u64 = 1 << 30;
+/// Bytes of logits that are moved at once, a token's at least.
+const BLOCK_BYTES: u64 = 4 << 20;
+
+/// What arms are held against: logits of the dense base, as they lay on the device, so that nothing is rounded.
+///
+/// They are in a file without a name, which is gone with the process. A comparison that goes on in another process
+/// measures the dense base again, where an arm is still to be held against it.
+pub struct DenseBaseline {
+    directory: PathBuf,
+    most_bytes: u64,
+    pub(super) kept: Option<Kept>,
+}
+
+/// Logits `[tokens, V]` in a file.
+pub(super) struct Kept {
+    file: File,
+    directory: PathBuf,
+    pub row_bytes: u64,
+    pub dtype: DType,
+    pub choice: Choice,
+}
+
+/// Which of all trained tokens, in the order in which they are evaluated, are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// Tokens that are measured.
+    pub chosen: u64,
+    /// Trained tokens.
+    pub trained: u64,
+}
+
+/// Finds the chosen tokens while all go by.
+pub(super) struct Picker {
+    choice: Choice,
+    seen: u64,
+}
+
+impl DenseBaseline {
+    /// One that is yet to be measured; its file of 1 GiB at most will be made in `directory`.
+    pub fn new(directory: &Path) -> Self {
+        DenseBaseline::within(directory, MOST_BYTES)
+    }
+
+    /// As [`DenseBaseline::new`], with a file of at most `most_bytes` bytes.
+    pub fn within(directory: &Path, most_bytes: u64) -> Self {
+        DenseBaseline {
+            directory: directory.to_owned(),
+            most_bytes,
+            kept: None,
+        }
+    }
+
+    /// Whether the dense base was measured, so that arms can be.
+    pub fn is_measured(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// An empty file for the logits that `executor` makes of `rows`.
+    pub(super) fn start(&self, executor: &Executor, rows: &Schedule) -> Result<Kept, Error> {
+        let row_bytes = executor.logits_row_bytes()?;
+        let choice = Choice::of(trained_tokens(rows)?, self.most_bytes / row_bytes.max(1));
+        let directory = self.directory.clone();
+        let file = tempfile::tempfile_in(&directory)
+            .map_err(|error| write_error(&directory, choice.chosen * row_bytes, error))?;
+        Ok(Kept {
+            file,
+            directory,
+            row_bytes,
+            dtype: executor.logits_dtype(),
+            choice,
+        })
+    }
+}
+
+impl Kept {
+    /// Writes the logits of rows from number `first` on.
+    pub(super) fn write(&self, first: u64, bytes: &[u8]) -> Result<(), Error> {
+        let written = self.file.write_all_at(bytes, first * self.row_bytes);
+        let whole = self.choice.chosen * self.row_bytes;
+        Ok(written.map_err(|error| write_error(&self.directory, whole, error))?)
+    }
+
+    /// Reads the logits of rows from number `first` on.
+    pub(super) fn read(&self, first: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        let read = self.file.read_exact_at(bytes, first * self.row_bytes);
+        let failed = |source: io::Error| FileError::Read {
+            path: self.directory.clone(),
+            source,
+        };
+        Ok(read.map_err(failed)?)
+    }
+}
+
+impl Choice {
+    /// `most` of `trained` tokens, or all where there are no more.
+    fn of(trained: u64, most: u64) -> Self {
+        Choice {
+            chosen: trained.min(most),
+            trained,
+        }
+    }
+
+    /// Whether token `index` is taken: tokens are taken at equal distances, so that every document gives its share.
+    fn takes(self, index: u64) -> bool {
+        let before =
+            |index: u64| u128::from(index) * u128::from(self.chosen) / u128::from(self.trained);
+        before(index + 1) > before(index)
+    }
+}
+
+impl Picker {
+    pub(super) fn new(choice: Choice) -> Self {
+        Picker { choice, seen: 0 }
+    }
+
+    /// The chosen among the next `tokens` of `micro`.
+    pub(super) fn pick(&mut self, micro: &MicroBatch, tokens: Range<u64>) -> Vec<u64> {
+        let trained = tokens.filter(|&token| micro.labels[token as usize] >= 0);
+        let taken = trained.filter(|_| {
+            self.seen += 1;
+            self.seen <= self.choice.trained && self.choice.takes(self.seen - 1)
+        });
+        taken.collect()
+    }
+
+    /// Whether as many tokens went by as there were to be.
+    pub(super) fn is_through(&self) -> bool {
+        self.seen == self.choice.trained
+    }
+}
+
+/// Passes the logits of the chosen `tokens` of a window, some at once, as bytes of the device's dtype.
+pub(super) fn for_each_block(
+    window: &LogitsWindow<'_>,
+    tokens: &[u64],
+    row_bytes: u64,
+    take: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let at_once = block_rows(row_bytes) as usize;
+    let mut bytes = vec![0; tokens.len().min(at_once) * row_bytes as usize];
+    for tokens in tokens.chunks(at_once) {
+        let bytes = &mut bytes[..tokens.len() * row_bytes as usize];
+        for (&token, row) in tokens
+            .iter()
+            .zip(bytes.chunks_exact_mut(row_bytes as usize))
+        {
+            window.read(token..token + 1, row)?;
+        }
+        take(bytes)?;
+    }
+    Ok(())
+}
+
+/// Rows of logits that are moved at once.
+fn block_rows(row_bytes: u64) -> u64 {
+    (BLOCK_BYTES / row_bytes.max(1)).max(1)
+}
+
+/// Bytes that measuring takes at most: a block of each of two bases, and a row of each in f64 a thread.
+pub(super) fn block_bytes(row_bytes: u64, dtype: DType, threads: usize) -> u64 {
+    let block = block_rows(row_bytes) * row_bytes;
+    // The dense baseline may be of a wider dtype than the arm.
+    let widest = row_bytes / dtype.bytes().max(1) * DType::F64.bytes();
+    block + block_rows(row_bytes) * widest + 2 * widest * threads as u64
+}
+
+/// Rows of logits as f64, one after the other.
+pub(super) fn row(bytes: &[u8], row_bytes: u64, index: usize, dtype: DType) -> Vec<f64> {
+    let row_bytes = row_bytes as usize;
+    numbers(&bytes[index * row_bytes..(index + 1) * row_bytes], dtype)
+}
+
+/// Trained tokens of all rows.
+fn trained_tokens(rows: &Schedule) -> Result<u64, Error> {
+    let mut trained = 0;
+    for step in 0..rows.total_steps() {
+        trained += rows.step(step)?.trained_tokens as u64;
+    }
+    Ok(trained)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_chosen_at_equal_distances() {
+        for (trained, most) in [(10, 10), (10, 20), (10, 3), (1000, 7), (1 << 40, 1 << 20)] {
+            let choice = Choice::of(trained, most);
+            assert_eq!(choice.chosen, trained.min(most));
+            let looked_at = trained.min(1 << 22);
+            let taken: Vec<u64> = (0..looked_at).filter(|&i| choice.takes(i)).collect();
+            let share = looked_at as f64 * choice.chosen as f64 / trained as f64;
+            assert!((taken.len() as f64 - share).abs() <= 1.0, "{choice:?}");
+            let steps = taken.windows(2).map(|two| two[1] - two[0]);
+            let distance = trained as f64 / choice.chosen as f64;
+            assert!(
+                steps
+                    .into_iter()
+                    .all(|step| (step as f64 - distance).abs() < 1.0)
+            );
+        }
+    }
+
+    #[test]
+    fn the_chosen_are_trained_and_counted_over_windows() {
+        let micro = MicroBatch {
+            labels: vec![5, -100, 5, 5, -100, 5, 5, 5],
+            ..MicroBatch::default()
+        };
+        let choice = Choice::of(6, 3);
+        let mut picker = Picker::new(choice);
+        let mut picked = picker.pick(&micro, 0..3);
+        assert!(!picker.is_through());
+        picked.extend(picker.pick(&micro, 3..8));
+        assert!(picker.is_through());
+        // Every second of the trained ones: 0, 2, 3, 5, 6, 7.
+        assert_eq!(picked, [2, 5, 7]);
+    }
+}

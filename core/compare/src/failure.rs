@@ -1,0 +1,86 @@
+//! What ends a comparison, or says at its end that not all went well.
+
+use espalier_system::failure::{ExitClass, Failure};
+use espalier_trainer::Error;
+
+/// An arm of a comparison is at fault.
+#[derive(Debug, thiserror::Error)]
+#[error("arm `{arm}`: {source}")]
+pub struct ArmFailure {
+    /// Its name.
+    pub arm: String,
+    /// What is wrong with it.
+    pub source: Box<Error>,
+}
+
+/// Arms of a comparison failed; the others are done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{failed} of {runs} runs failed; the first, of arm `{arm}`: {message}")]
+pub struct ArmsFailed {
+    /// Runs that failed.
+    pub failed: usize,
+    /// All runs.
+    pub runs: usize,
+    /// The first arm that failed.
+    pub arm: String,
+    /// What it said.
+    pub message: String,
+}
+
+/// A signal ended a comparison.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stopped by signal {signal}: {done} of {runs} runs are done")]
+pub struct ComparisonStopped {
+    /// The signal's number.
+    pub signal: i32,
+    /// Runs that had come to their end.
+    pub done: usize,
+    /// All runs.
+    pub runs: usize,
+    /// The command that goes on, where it is known.
+    pub command: Option<String>,
+}
+
+impl ArmFailure {
+    /// `error`, of the arm `arm`.
+    pub fn of(arm: &str, error: impl Into<Error>) -> Self {
+        ArmFailure {
+            arm: arm.to_owned(),
+            source: Box::new(error.into()),
+        }
+    }
+}
+
+impl Failure for ArmFailure {
+    fn exit_class(&self) -> ExitClass {
+        self.source.exit_class()
+    }
+
+    fn next_step(&self) -> String {
+        self.source.next_step()
+    }
+}
+
+impl Failure for ArmsFailed {
+    fn exit_class(&self) -> ExitClass {
+        ExitClass::Arms
+    }
+
+    fn next_step(&self) -> String {
+        "see the report of the others; correct what it says and go on with --resume, which tries the failed runs again"
+            .to_owned()
+    }
+}
+
+impl Failure for ComparisonStopped {
+    fn exit_class(&self) -> ExitClass {
+        ExitClass::Signal(self.signal)
+    }
+
+    fn next_step(&self) -> String {
+        match &self.command {
+            Some(command) => format!("every run is saved: go on with {command}"),
+            None => "every run is saved: go on with --resume".to_owned(),
+        }
+    }
+}

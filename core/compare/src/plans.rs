@@ -1,0 +1,194 @@
+//! Arms -> the plan of each, before anything is written or a weight is read: which fit, and whether together.
+
+use espalier_config::{ResolvedConfig, Turns};
+use espalier_data::DataError;
+use espalier_engine::observer::{Event, Observer};
+use espalier_interface::bytes::Bytes;
+use espalier_interface::{ErrorCode, Role, Services};
+use espalier_plan::plan::Purpose;
+use espalier_plan::{patterns, resident};
+use espalier_registry::{PluginFailure, PluginIdentity, Registry};
+use espalier_system::failure::{UsageError, chain};
+use espalier_system::files::Continue;
+use espalier_system::memory::{self, Meter};
+use espalier_system::stop::StopFlag;
+use espalier_trainer::Error as TrainerError;
+use espalier_trainer::session::{OpenedModel, ProcessContext, Rows, Session};
+use espalier_trainer::train::Loading;
+use serde_json::{Map, Value as Json};
+
+use super::arms::ArmConfig;
+use super::base::Extra;
+use crate::{ArmFailure, Error};
+
+/// An arm, and what is known of it before it runs.
+pub(crate) struct Planned {
+    pub arm: ArmConfig,
+    /// Its config without an adapter, of which the base is measured alone.
+    pub bare: ResolvedConfig,
+    /// Its components, one a role.
+    pub plugins: Vec<PluginIdentity>,
+    /// Most bytes that it holds while it is measured and trained, the program's included.
+    pub peak: u64,
+    /// Most bytes beside the program's.
+    pub needed: u64,
+    /// Why it cannot run.
+    pub refused: Option<TrainerError>,
+}
+
+/// Reads the rows that all arms share.
+///
+/// # Errors
+/// Rows that cannot be read; none held out.
+pub(crate) fn read_rows(
+    base: &ResolvedConfig,
+    registry: &Registry,
+    process_context: &ProcessContext,
+    observer: &dyn Observer,
+    stop: &StopFlag,
+) -> Result<Rows, TrainerError> {
+    let data = &base.config().data;
+    if data.eval_split.is_none() && data.eval_files.is_empty() {
+        return Err(DataError::NoHeldOut.into());
+    }
+    // What an arm's own plugins do wrong is that arm's failure.
+    let plain = without_roles(base, &[Role::QUANTIZER, Role::ADAPTER], registry)?;
+    let opened_model = OpenedModel::open(&plain, Purpose::Train, process_context)?;
+    let rows = opened_model.read_rows(Purpose::Train, observer, stop)?;
+    rows.ok_or(DataError::NoFiles.into())
+}
+
+/// `resolved` without the components of `roles`.
+fn without_roles(
+    resolved: &ResolvedConfig,
+    roles: &[Role],
+    registry: &Registry,
+) -> Result<ResolvedConfig, TrainerError> {
+    let named = registry.roles_of(&resolved.config().plugins)?;
+    let kept = named.iter().filter(|(role, _)| !roles.contains(role));
+    let kept: Vec<Json> = kept.map(|(_, name)| Json::from(name.clone())).collect();
+    let plugins = Map::from_iter([("plugins".to_owned(), Json::Array(kept))]);
+    let bare = match roles.contains(&Role::QUANTIZER) {
+        true => resolved.without(&["model.adapter", "sites"])?,
+        false => resolved.without(&["model.adapter"])?,
+    };
+    Ok(bare.overlaid("the comparison", plugins, &[])?)
+}
+
+/// Plans every arm.
+///
+/// # Errors
+/// What the user said wrong of an arm, naming it. All else is that arm's own failure.
+pub(crate) fn plan_all(
+    arms: Vec<ArmConfig>,
+    (registry, process_context): (&Registry, &ProcessContext),
+    (purpose, existing): (Purpose, Continue),
+    observer: &dyn Observer,
+    stop: &StopFlag,
+) -> Result<Vec<Planned>, Error> {
+    let mut planned: Vec<Planned> = Vec::new();
+    for arm in arms {
+        stop.check()?;
+        let bare = without_roles(&arm.resolved, &[Role::ADAPTER], registry)?;
+        let resolved = match purpose {
+            Purpose::Train => &arm.resolved,
+            Purpose::Evaluate | Purpose::Generate => &bare,
+        };
+        let meter = Meter::whole_process();
+        let opened =
+            Session::open_among(resolved, purpose, (process_context, &meter), observer, stop);
+        match opened {
+            Ok(session) if arm.added && session.components.quantizers.packed().is_some() => {
+                let note = "the model's files hold it packed: there is no dense base to compare \
+                            with";
+                observer.observe(&Event::Note(note));
+            }
+            Ok(session) => {
+                let (plan, identities) = (&session.run.plan, session.components.identities());
+                let of_arm = |error: espalier_plan::Error| ArmFailure::of(&arm.name, error);
+                resident::check("a comparison", plan).map_err(of_arm)?;
+                if existing == Continue::Refuse {
+                    let quantizers = &session.components.quantizers;
+                    patterns::check_matches(resolved, quantizers, plan).map_err(of_arm)?;
+                }
+                let files = (&session.directory, &session.components);
+                let loading = Loading::of(resolved.config(), files, observer, stop);
+                let readable = loading.check(plan, &|_| true);
+                let peak = Extra::of(plan, process_context.services.threads()).peak(&plan.memory);
+                let needed = peak - plan.memory.program;
+                planned.push(Planned {
+                    plugins: identities.into_iter().cloned().collect(),
+                    peak,
+                    needed,
+                    refused: readable
+                        .and_then(|()| Ok(plan.check_needed(needed, plan.available())?))
+                        .err(),
+                    bare,
+                    arm,
+                });
+            }
+            Err(error) if is_asked_for(&error) => return Err(wrongly_asked(error, &arm.name)),
+            Err(error) => planned.push(Planned {
+                plugins: Vec::new(),
+                peak: 0,
+                needed: 0,
+                refused: Some(error),
+                bare,
+                arm,
+            }),
+        }
+    }
+    Ok(planned)
+}
+
+/// Whether an error is of what the user asked for, not of a plugin, a file or the machine.
+fn is_asked_for(error: &TrainerError) -> bool {
+    let refused_by_plugin = matches!(error, TrainerError::Plugin(PluginFailure { source, .. })
+        if source.code == ErrorCode::INVALID);
+    refused_by_plugin || error.exit_code() == 2
+}
+
+/// The refusal of a comparison for what was asked of one arm.
+fn wrongly_asked(error: TrainerError, arm: &str) -> Error {
+    match &error {
+        TrainerError::Plugin(_) => Error::Usage(UsageError {
+            message: format!("arm `{arm}`: {}", chain(&error)),
+            next_step: error.next_step(),
+        }),
+        _ => ArmFailure::of(arm, error).into(),
+    }
+}
+
+/// The order in which arms do their steps: as asked, else interleaved where they fit together.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] where they are to be interleaved and do not fit.
+pub(crate) fn turns(
+    asked: Option<Turns>,
+    planned: &[Planned],
+    observer: &dyn Observer,
+) -> Result<Turns, Error> {
+    let able = planned.iter().filter(|planned| planned.refused.is_none());
+    let needed: u64 = able.map(|planned| planned.needed).sum();
+    let available = memory::available_bytes().unwrap_or(u64::MAX);
+    match asked {
+        Some(Turns::Interleaved) if needed > available => Err(Error::Usage(UsageError {
+            message: format!(
+                "the arms do not fit together: {} needed, {} available",
+                Bytes(needed),
+                Bytes(available)
+            ),
+            next_step: "leave --schedule out, or set it to sequential".to_owned(),
+        })),
+        Some(turns) => Ok(turns),
+        None if needed <= available => Ok(Turns::Interleaved),
+        None => {
+            observer.observe(&Event::Note(&format!(
+                "the arms do not fit together ({} needed, {} available): one run after the other",
+                Bytes(needed),
+                Bytes(available)
+            )));
+            Ok(Turns::Sequential)
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What was found of a comparison -> what may be said of each arm, decided once: headline, sentences, table and picture
+//! all follow from it.
+
+use serde::Serialize;
+
+use super::contest::Contest;
+use super::findings::Findings;
+use super::row::Quality;
+use crate::statistics::{Basis, Comparison, Difference, FEWEST_SEEDS, Family};
+
+/// What a comparison comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// One arm is better than every other.
+    OneIsBest,
+    /// Several arms cannot be told from the best, others can.
+    SeveralAreBest,
+    /// No arm can be told from the best.
+    AllAlike,
+    /// There is something that forbids a verdict.
+    NoVerdict,
+    /// There are no two arms with losses to compare.
+    NothingToCompare,
+}
+
+/// What arms are ranked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// The loss on held-out documents after training.
+    HeldOutLoss,
+    /// Without training: the divergence of the base's predictions from the dense base's.
+    Divergence,
+}
+
+/// Why there is no verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Obstacle {
+    /// Seeds are too few to know what another would change.
+    FewSeeds,
+    /// One document says nothing of others.
+    FewDocuments,
+    /// Nothing was trained, and there is no dense arm that bases could be held against.
+    NoDense,
+    /// The lowest loss is above that of equal chances for all tokens.
+    WorseThanGuessing {
+        /// The lowest loss.
+        loss: f64,
+        /// The tokens among which is guessed.
+        vocab: u64,
+    },
+}
+
+/// What is said of an arm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// It is better than every other arm that can be judged.
+    Best,
+    /// It is ahead, but some arm cannot be told from it.
+    Lowest,
+    /// It cannot be told from the arm that is ahead.
+    NotToldApart,
+    /// It is worse than the arm that is ahead.
+    Worse,
+    /// Others are measured by it; it takes no part itself.
+    #[serde(rename = "yardstick")]
+    DenseBaseline,
+    /// It cannot be judged.
+    #[default]
+    NoVerdict,
+}
+
+/// What is known, and what is said of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// What the comparison comes to.
+    pub verdict: Verdict,
+    /// What arms are ranked by.
+    pub measure: Measure,
+    /// Why there is no verdict.
+    pub obstacle: Option<Obstacle>,
+    /// The place of the arm that is ahead.
+    pub leader: Option<usize>,
+    /// Its mean, nats a token.
+    pub lowest: f64,
+    /// What is said of each arm, by its place.
+    pub standings: Vec<Standing>,
+    /// Each two arms that can be held against each other, by their places.
+    pub comparisons: Vec<Comparison>,
+    /// The seeds that the verdict rests on.
+    pub seeds: Vec<u64>,
+    /// Documents and tokens that it rests on.
+    pub extent: [u64; 2],
+    /// Arms that take no part, and why.
+    pub left_out: Vec<(usize, &'static str)>,
+}
+
+impl Facts {
+    /// Decides, from `draws` draws an interval.
+    pub fn of(findings: &Findings, draws: u32) -> Self {
+        let (measure, contest) = match (findings.comparison.eval_only, findings.step) {
+            (true, _) => (Measure::Divergence, Contest::bases(findings)),
+            (false, Some(step)) => (Measure::HeldOutLoss, Contest::trained(findings, step)),
+            (false, None) => (Measure::HeldOutLoss, Contest::default()),
+        };
+        let mut facts = Facts {
+            verdict: Verdict::NothingToCompare,
+            measure,
+            obstacle: None,
+            leader: None,
+            lowest: f64::NAN,
+            standings: vec![Standing::NoVerdict; findings.arms.len()],
+            comparisons: Vec::new(),
+            seeds: contest.seeds.clone(),
+            extent: extent(&contest),
+            left_out: contest.left_out.clone(),
+        };
+        if let (Measure::Divergence, Some(dense_baseline)) = (measure, findings.dense_baseline()) {
+            facts.standings[dense_baseline] = Standing::DenseBaseline;
+        }
+        let basis = match measure {
+            Measure::HeldOutLoss => Basis::of_seeds(contest.seeds.len()),
+            Measure::Divergence => Basis::Documents,
+        };
+        let family = match contest.places.is_empty() {
+            true => None,
+            false => Family::judge(&contest.runs(), basis, draws).ok(),
+        };
+        if let Some(family) = &family {
+            facts.take(family, &contest.places);
+        }
+        facts.obstacle = facts.obstacle(findings);
+        facts.judge(contest.places.len());
+        facts
+    }
+
+    /// The comparison of the arm at `place` with the one that is ahead: what it exceeds that by.
+    pub fn above(&self, place: usize) -> Option<&Difference> {
+        let leader = self.leader?;
+        let mut all = self.comparisons.iter();
+        let found = all.find(|comparison| comparison.places == [place, leader])?;
+        Some(&found.difference)
+    }
+
+    /// Whether the arm at `place` is held against others after training.
+    pub fn takes_part(&self, place: usize) -> bool {
+        let mut all = self.comparisons.iter();
+        let is_trained = self.measure == Measure::HeldOutLoss;
+        is_trained && all.any(|comparison| comparison.places.contains(&place))
+    }
+
+    /// The places of the arms of which that is said, nearest to the leader first.
+    pub fn those(&self, standing: Standing) -> Vec<usize> {
+        let places = 0..self.standings.len();
+        let mut those: Vec<usize> = places
+            .filter(|at| self.standings[*at] == standing)
+            .collect();
+        let above = |at: &usize| self.above(*at).map_or(0.0, |above| above.estimate);
+        those.sort_by(|a, b| above(a).total_cmp(&above(b)));
+        those
+    }
+
+    /// Two arms that are told apart though neither leads nor is told from the leader; the better one second.
+    pub fn told_beside(&self) -> Vec<[usize; 2]> {
+        let untold = |place: &usize| self.standings[*place] == Standing::NotToldApart;
+        let told = self.comparisons.iter().filter(|comparison| comparison.told);
+        let beside = told.filter(|comparison| comparison.places.iter().all(untold));
+        let ordered = |comparison: &Comparison| match comparison.difference.estimate > 0.0 {
+            true => comparison.places,
+            false => [comparison.places[1], comparison.places[0]],
+        };
+        beside.map(ordered).collect()
+    }
+
+    /// Takes over what a family of arms at `places` came to.
+    fn take(&mut self, family: &Family, places: &[usize]) {
+        self.leader = Some(places[family.leader]);
+        self.lowest = family.means[family.leader];
+        let placed = |comparison: &Comparison| Comparison {
+            places: comparison.places.map(|at| places[at]),
+            ..comparison.clone()
+        };
+        self.comparisons = family.comparisons.iter().map(placed).collect();
+    }
+
+    fn obstacle(&self, findings: &Findings) -> Option<Obstacle> {
+        let measured = findings.arms.iter().any(|arm| arm.base.is_some());
+        if self.measure == Measure::Divergence && findings.dense_baseline().is_none() && measured {
+            return Some(Obstacle::NoDense);
+        }
+        self.leader?;
+        if let Some(worse) = worse_than_guessing(findings, self) {
+            return Some(worse);
+        }
+        if self.comparisons.is_empty() {
+            return None;
+        }
+        let few_seeds = self.seeds.len() < FEWEST_SEEDS;
+        match self.measure {
+            Measure::HeldOutLoss if few_seeds => Some(Obstacle::FewSeeds),
+            _ if self.extent[0] < 2 => Some(Obstacle::FewDocuments),
+            _ => None,
+        }
+    }
+
+    /// What is said of each arm, and of all; `arms` take part.
+    fn judge(&mut self, arms: usize) {
+        if self.obstacle.is_some() {
+            self.verdict = Verdict::NoVerdict;
+            self.comparisons
+                .iter_mut()
+                .for_each(|comparison| comparison.told = false);
+            return;
+        }
+        let Some(leader) = self.leader.filter(|_| arms > 1) else {
+            return;
+        };
+        let mut told = 0;
+        let with_leader = self
+            .comparisons
+            .iter()
+            .filter(|comparison| comparison.places[1] == leader);
+        for comparison in with_leader {
+            told += usize::from(comparison.told);
+            self.standings[comparison.places[0]] = match comparison.told {
+                true => Standing::Worse,
+                false => Standing::NotToldApart,
+            };
+        }
+        let (verdict, standing) = match told {
+            0 => (Verdict::AllAlike, Standing::Lowest),
+            all if all == arms - 1 => (Verdict::OneIsBest, Standing::Best),
+            _ => (Verdict::SeveralAreBest, Standing::Lowest),
+        };
+        self.verdict = verdict;
+        self.standings[leader] = standing;
+    }
+}
+
+/// Documents that bear loss, and their tokens.
+fn extent(contest: &Contest<'_>) -> [u64; 2] {
+    let run = contest.runs.first().and_then(|arm| arm.first());
+    run.map_or([0, 0], |run| {
+        let bearing = run.documents.iter().filter(|document| document.trained > 0);
+        [bearing.count() as u64, run.total().trained]
+    })
+}
+
+/// Whether the model knows less of these documents than one that gives each token the same chance: of trained arms the
+/// best, without training the dense one.
+fn worse_than_guessing(findings: &Findings, facts: &Facts) -> Option<Obstacle> {
+    let bases = findings.arms.iter().filter_map(|arm| arm.base.as_ref());
+    let vocab = bases
+        .map(|base| base.vocab)
+        .max()
+        .filter(|vocab| *vocab > 1)?;
+    let loss = match facts.measure {
+        Measure::HeldOutLoss => facts.lowest,
+        Measure::Divergence => {
+            let dense = &findings.arms[findings.dense_baseline()?];
+            Quality::of(dense.before()?.total())?.loss
+        }
+    };
+    (loss > (vocab as f64).ln()).then_some(Obstacle::WorseThanGuessing { loss, vocab })
+}

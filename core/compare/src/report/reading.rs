@@ -1,0 +1,379 @@
+//! What was decided of a comparison -> a headline and two sentences, and what else must be known.
+//!
+//! Nothing is decided here: each sentence says in words what stands in [`Facts`], and so does the table.
+
+use std::fmt;
+
+use espalier_system::number::{signed, significant};
+use serde::Serialize;
+
+use super::facts::{Facts, Measure, Obstacle, Standing, Verdict};
+use super::findings::Findings;
+use super::pair::{Pair, shown, shown_width};
+use super::row::ArmRow;
+use super::trouble;
+use crate::statistics::{FEWEST_SEEDS, Noise};
+
+/// How the sentences come about, for the report's small print.
+pub const RULES: &str = "The difference of two arms is the mean over seeds of the difference of \
+    their held-out losses a token, paired by seed and document. Its interval adds two parts: \
+    documents are drawn anew 10 000 times, paired (bootstrap), and the seeds' part follows \
+    Student's t. How much seeds scatter is taken from all arms together, which share their seeds, \
+    but an arm that scatters far more is left out of that, and a pair that scatters more than \
+    all together counts with its own scatter. The arm with the lowest loss is held against each \
+    other arm. That it was found by the same numbers is corrected for: an interval is as wide as \
+    the range of that many arms asks (Tukey, Games and Howell), and where an arm is told apart, \
+    those that are left are so many fewer (Holm). An arm is worse where that interval does not \
+    hold 0; where it does, no difference was found, which does not say that there is none. An \
+    arm is best where every other arm is worse. Where no arm differs, some arm is told from \
+    another in 5 of 100 comparisons; up to 13 where arms scatter very unequally (3 to 16 times). \
+    Fewer than 3 seeds or 2 documents give no verdict, nor does a loss above that of guessing. \
+    Without training, bases are ranked by the divergence of their predictions from the dense \
+    base's (KL), over documents alone; without a dense arm they are not ranked. The noise floor \
+    is what the same arm does under other seeds: two means that differ in their seeds alone lie \
+    closer than that in 95 % of cases. Arms are paired by seed, so a difference can be real and \
+    yet below the floor. What would tell a difference is reckoned from the scatter that was \
+    seen, for 8 of 10 comparisons, if it is truly as large as it looks.";
+
+/// Arms of which it is said what would tell them, at most.
+const MOST_NEEDS: usize = 3;
+
+/// A comparison in words.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reading {
+    /// What it comes to.
+    pub verdict: Verdict,
+    /// The same in a few words.
+    pub headline: String,
+    /// Why, and what else must be known.
+    pub sentences: Vec<String>,
+}
+
+impl fmt::Display for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}. {}", self.headline, self.sentences.join(" "))
+    }
+}
+
+/// All that a reading is made of.
+#[derive(Clone, Copy)]
+pub struct Numbers<'a> {
+    /// What was recorded.
+    pub findings: &'a Findings,
+    /// What was decided.
+    pub facts: &'a Facts,
+    /// A line an arm.
+    pub rows: &'a [ArmRow],
+    /// Each two of them.
+    pub pairs: &'a [Pair],
+    /// The noise of all arms.
+    pub noise: Option<&'a Noise>,
+}
+
+impl Numbers<'_> {
+    fn name(&self, place: usize) -> String {
+        self.rows[place].name.clone()
+    }
+
+    fn names(&self, places: &[usize]) -> String {
+        let names: Vec<String> = places.iter().map(|place| self.name(*place)).collect();
+        listed(&names)
+    }
+
+    /// The pair of the arm at `place` with the leader.
+    fn with_leader(&self, place: usize) -> Option<&Pair> {
+        let leader = self.facts.leader?;
+        let mut pairs = self.pairs.iter();
+        pairs.find(|pair| pair.places == [place, leader] || pair.places == [leader, place])
+    }
+
+    fn is_trained(&self) -> bool {
+        self.facts.measure == Measure::HeldOutLoss
+    }
+
+    /// `+0.030 (+0.008 to +0.051)`: what the arm at `place` exceeds the leader by.
+    fn above(&self, place: usize) -> String {
+        self.facts.above(place).map_or_else(String::new, |above| {
+            let interval = above.together;
+            let estimate = signed(above.estimate, shown_width(interval));
+            format!("{estimate} ({})", shown(interval))
+        })
+    }
+}
+
+/// Reads what was decided.
+pub fn read(numbers: Numbers<'_>) -> Reading {
+    let mut sentences = vec![finding(numbers)];
+    sentences.extend(needs(numbers));
+    sentences.extend(floor(numbers));
+    sentences.extend(trouble::sentences(numbers.findings, numbers.facts));
+    Reading {
+        verdict: numbers.facts.verdict,
+        headline: headline(numbers),
+        sentences,
+    }
+}
+
+fn headline(numbers: Numbers<'_>) -> String {
+    let facts = numbers.facts;
+    let leader = facts
+        .leader
+        .map(|place| numbers.name(place))
+        .unwrap_or_default();
+    let worse = facts.those(Standing::Worse);
+    let untold = numbers.names(&facts.those(Standing::NotToldApart));
+    match (facts.verdict, facts.obstacle) {
+        (Verdict::OneIsBest, _) => {
+            let of = of_those(numbers, "of");
+            match numbers.is_trained() {
+                true => format!("{leader} is best{of}"),
+                false => format!("{leader} is closest to the dense base{of}"),
+            }
+        }
+        (Verdict::SeveralAreBest, _) => format!(
+            "{untold} cannot be told from {leader}; {} {} worse",
+            numbers.names(&worse),
+            if worse.len() == 1 { "is" } else { "are" }
+        ),
+        (Verdict::AllAlike, _) if facts.told_beside().is_empty() => {
+            format!("No difference was found{}", of_those(numbers, "among"))
+        }
+        (Verdict::AllAlike, _) => format!("{untold} cannot be told from {leader}"),
+        (_, Some(Obstacle::FewSeeds)) => "Too few seeds to tell".to_owned(),
+        (_, Some(Obstacle::FewDocuments)) => "Too few documents to tell".to_owned(),
+        (_, Some(Obstacle::NoDense)) => "No winner without a dense arm".to_owned(),
+        (_, Some(Obstacle::WorseThanGuessing { .. })) => {
+            "No winner: worse than guessing".to_owned()
+        }
+        (Verdict::NoVerdict | Verdict::NothingToCompare, None) => match numbers.is_trained() {
+            true => "Nothing to compare yet".to_owned(),
+            false => "Nothing to rank".to_owned(),
+        },
+    }
+}
+
+/// ` of the 3 arms that can be judged`, where others cannot.
+fn of_those(numbers: Numbers<'_>, of: &str) -> String {
+    let facts = numbers.facts;
+    let takes_part = |place: &usize| {
+        let mut all = facts.comparisons.iter();
+        facts.leader == Some(*place) || all.any(|comparison| comparison.places.contains(place))
+    };
+    let places = 0..numbers.rows.len();
+    let judged = places.filter(takes_part).count();
+    let others = numbers.rows.len() - facts.those(Standing::DenseBaseline).len();
+    match judged < others {
+        true => format!(" {of} the {} that can be judged", counted(judged, "arm")),
+        false => String::new(),
+    }
+}
+
+/// The first sentence: who is ahead, by what, and what was told.
+fn finding(numbers: Numbers<'_>) -> String {
+    let facts = numbers.facts;
+    let when = circumstances(numbers);
+    let lead = |leader: usize| {
+        let what = match numbers.is_trained() {
+            true => "the lowest held-out loss",
+            false => "the lowest divergence from the dense base",
+        };
+        format!(
+            "{when} {} has {what}{}, {} nats a token {}",
+            numbers.name(leader),
+            of_those(numbers, "of"),
+            significant(facts.lowest, 4),
+            extent(facts.extent)
+        )
+    };
+    match (facts.obstacle, facts.leader) {
+        (Some(Obstacle::NoDense), _) => "Nothing was trained, and without a dense arm there is \
+            nothing that the bases' predictions could be held against: leave --no-dense away, or \
+            train."
+            .to_owned(),
+        (Some(Obstacle::WorseThanGuessing { loss, vocab }), _) => format!(
+            "The {} held-out loss is {} nats a token, that of guessing among {vocab} tokens {}: \
+             the model does worse than guessing on these rows, so that no arm is ranked.",
+            if numbers.is_trained() {
+                "lowest"
+            } else {
+                "dense base's"
+            },
+            significant(loss, 4),
+            significant((vocab as f64).ln(), 3),
+        ),
+        (Some(Obstacle::FewSeeds), Some(leader)) => format!(
+            "{}, but fewer than {FEWEST_SEEDS} seeds say nothing of what another would change: \
+             the intervals are over documents alone.",
+            lead(leader)
+        ),
+        (Some(Obstacle::FewDocuments), Some(leader)) => {
+            format!("{}, which says nothing of others.", lead(leader))
+        }
+        (None, Some(leader)) => format!("{}; {}.", lead(leader), told(numbers)),
+        (_, None) => match numbers.is_trained() {
+            true => format!("{when} there are no two arms with held-out losses of the same rows."),
+            false => format!("{when} there are no two arms whose divergences can be ranked."),
+        },
+    }
+}
+
+/// What was told of the others.
+fn told(numbers: Numbers<'_>) -> String {
+    let facts = numbers.facts;
+    let worse = facts.those(Standing::Worse);
+    let beside = facts.told_beside();
+    let beside = beside.iter().take(MOST_NEEDS).map(|[worse, better]| {
+        format!(
+            "{} is worse than {}",
+            numbers.name(*worse),
+            numbers.name(*better)
+        )
+    });
+    let beside: Vec<String> = beside.collect();
+    let beside = match beside.is_empty() {
+        true => String::new(),
+        false => format!(", but {}", listed(&beside)),
+    };
+    match (facts.verdict, worse.first()) {
+        (Verdict::OneIsBest, Some(next)) if worse.len() == 1 => {
+            format!(
+                "{} lies {} above it",
+                numbers.name(*next),
+                numbers.above(*next)
+            )
+        }
+        (Verdict::OneIsBest, Some(next)) => format!(
+            "all others lie above it by more than noise, the nearest, {}, by {}",
+            numbers.name(*next),
+            numbers.above(*next)
+        ),
+        (Verdict::SeveralAreBest, _) => format!(
+            "{} {} above it by more than noise{beside}",
+            numbers.names(&worse),
+            if worse.len() == 1 { "lies" } else { "lie" }
+        ),
+        (Verdict::AllAlike, _) => format!("no other can be told from it{beside}"),
+        _ => "there is no other arm to hold against it".to_owned(),
+    }
+}
+
+/// What was done before arms were asked.
+fn circumstances(numbers: Numbers<'_>) -> String {
+    let Numbers {
+        findings, facts, ..
+    } = numbers;
+    if !numbers.is_trained() {
+        return "Without training".to_owned();
+    }
+    let steps = match (findings.step, findings.planned) {
+        (Some(step), Some(planned)) if step < planned => {
+            format!("So far, after {step} of {planned} steps")
+        }
+        (Some(step), _) => format!("After {}", counted(step as usize, "step")),
+        (None, _) => return "So far".to_owned(),
+    };
+    match facts.seeds.is_empty() {
+        true => steps,
+        false => format!("{steps} under {}", seeds(&facts.seeds)),
+    }
+}
+
+fn extent([documents, tokens]: [u64; 2]) -> String {
+    let documents = counted(documents as usize, "held-out document");
+    format!("over {documents} ({})", counted(tokens as usize, "token"))
+}
+
+/// The second sentence: what would tell what was not told.
+fn needs(numbers: Numbers<'_>) -> Option<String> {
+    let facts = numbers.facts;
+    let mut untold = facts.those(Standing::NotToldApart);
+    untold.reverse();
+    let pairs: Vec<(usize, &Pair)> = untold
+        .iter()
+        .filter_map(|place| Some((*place, numbers.with_leader(*place)?)))
+        .collect();
+    let known = pairs
+        .iter()
+        .filter_map(|(place, pair)| Some((*place, pair.needed?)));
+    let each = known.take(MOST_NEEDS).map(|(place, needed)| {
+        let documents = counted(needed.documents, "document");
+        let what = match needed.seeds {
+            0 => documents,
+            count if needed.documents as u64 == facts.extent[0] => counted(count, "seed"),
+            count => format!("{} and {documents}", counted(count, "seed")),
+        };
+        format!("{} for {}", what, numbers.name(place))
+    });
+    let each: Vec<String> = each.collect();
+    let hopeless = "what was not told is too small for any number of seeds and documents";
+    match (pairs.is_empty(), each.is_empty()) {
+        (true, _) => None,
+        (false, true) => Some(format!(
+            "If it is as large as it looks, {hopeless} at hand to tell."
+        )),
+        (false, false) => Some(format!(
+            "To tell what was not told, if it is as large as it looks, would take about {}.",
+            listed(&each)
+        )),
+    }
+}
+
+/// The noise floor: a sentence of its own, and no condition.
+fn floor(numbers: Numbers<'_>) -> Option<String> {
+    let noise = numbers.noise.filter(|_| numbers.is_trained())?;
+    if numbers.facts.obstacle.is_some() {
+        return None;
+    }
+    if noise.deviation == 0.0 {
+        return Some("Other seeds change nothing here.".to_owned());
+    }
+    let below = numbers
+        .facts
+        .those(Standing::Worse)
+        .into_iter()
+        .filter(|place| {
+            let pair = numbers.with_leader(*place);
+            pair.is_some_and(|pair| pair.is_below_noise_floor)
+        });
+    let below: Vec<usize> = below.collect();
+    let smaller = match below.as_slice() {
+        [] => String::new(),
+        places => format!(
+            "; {} {} nearer than that: real under the same seeds, but another seed moves an arm \
+             further",
+            numbers.names(places),
+            if places.len() == 1 { "is" } else { "are" }
+        ),
+    };
+    Some(format!(
+        "Noise floor: an arm scatters by {} nats over seeds (standard deviation), so that two \
+         means of {} that differ in nothing else may lie {} apart{smaller}.",
+        significant(noise.deviation, 2),
+        counted(numbers.facts.seeds.len(), "seed"),
+        significant(noise.range, 2)
+    ))
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [only] => only.clone(),
+        [most @ .., last] => format!("{} and {last}", most.join(", ")),
+    }
+}
+
+/// `3 seeds (42, 43, 44)`, `600 seeds`.
+pub fn seeds(seeds: &[u64]) -> String {
+    let numbers: Vec<String> = seeds.iter().map(u64::to_string).collect();
+    match seeds.len() {
+        1..=8 => format!("{} ({})", counted(seeds.len(), "seed"), numbers.join(", ")),
+        many => counted(many, "seed"),
+    }
+}
+
+/// `1 seed`, `3 seeds`.
+pub fn counted(count: usize, noun: &str) -> String {
+    let end = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{end}")
+}

@@ -1,0 +1,189 @@
+//! Weights that are dense and packed at once, while they are loaded -> what encoding did to each.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use espalier_compile::params::Param;
+use espalier_engine::Error;
+use espalier_engine::decoder::decode;
+use espalier_engine::error::of_param;
+use espalier_engine::load::{EncodedWeight, Inspector, Scratch};
+use espalier_interface::WeightLayout;
+use espalier_plan::plan::RunPlan;
+use espalier_system::threads::HostServices;
+use rayon::prelude::*;
+
+use super::record::WeightError;
+
+/// Most elements that a thread decodes at once.
+const PART: u64 = 1 << 18;
+/// Sums that run side by side: a fixed number, so that no bit depends on the width of vectors.
+const LANES: usize = 8;
+
+/// Decodes each weight that is encoded, a part at a time, and adds up its error.
+pub struct WeightErrors {
+    services: &'static HostServices,
+    /// The units that are layers.
+    layers: Range<usize>,
+    found: Mutex<Vec<WeightError>>,
+    /// Memory for parts that no thread is using.
+    spare: Mutex<Vec<Scratch>>,
+}
+
+/// Sums over some elements of a weight.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    squared_error: f64,
+    squared_norm: f64,
+    largest_error: f64,
+}
+
+impl WeightErrors {
+    /// For the weights of `plan`, on the threads of `services`.
+    pub fn new(plan: &RunPlan, services: &'static HostServices) -> Self {
+        // A model is one embedding, layers, one head.
+        let layers = 1..plan.model.units.len() - 1;
+        WeightErrors {
+            services,
+            layers,
+            found: Mutex::default(),
+            spare: Mutex::default(),
+        }
+    }
+
+    /// Takes what was found so far, in the order of loading. Weights that the files hold packed are not among it.
+    pub fn take_found(&self) -> Vec<WeightError> {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *found)
+    }
+
+    /// Bytes that this takes beside the weight, at most.
+    pub fn bytes(plan: &RunPlan, threads: usize) -> u64 {
+        let packed = |param: &&Param| matches!(param.layout, WeightLayout::Packed(_));
+        let elements = plan.params.iter().filter(packed).map(Param::elements);
+        let largest = elements.max().unwrap_or(0);
+        4 * PART.min(largest) * threads as u64
+    }
+
+    fn sums(&self, weight: &EncodedWeight<'_>) -> Result<Sums, Error> {
+        let windows = Windows::of(weight.format.shape);
+        let part = |index: u64| self.part(weight, windows.at(index));
+        let work = || (0..windows.count()).into_par_iter().map(part);
+        let parts: Vec<Result<Sums, Error>> = self.services.install(|| work().collect());
+        // In the order of the parts, whichever was done first; so is the first error.
+        let add = |sums: Sums, part: Result<Sums, Error>| part.map(|part| sums.and(part));
+        parts.into_iter().try_fold(Sums::default(), add)
+    }
+
+    fn part(
+        &self,
+        weight: &EncodedWeight<'_>,
+        (rows, cols): (Range<u64>, Range<u64>),
+    ) -> Result<Sums, Error> {
+        let shape = weight.format.shape;
+        let first = (rows.start * shape[1] + cols.start) as usize;
+        let count = ((rows.end - rows.start) * (cols.end - cols.start)) as usize;
+        let spare = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scratch = spare().pop().unwrap_or_default();
+        let decoded = scratch.floats(count)?;
+        let quantizer = weight.quantizer.plugin.as_ref();
+        decode(quantizer, weight.segments, shape, (rows, cols), decoded).map_err(|error| {
+            let error = of_param(&weight.param.name, error);
+            weight.quantizer.failed("decode", error)
+        })?;
+        let sums = Sums::of(&weight.dense[first..first + count], decoded);
+        spare().push(scratch);
+        Ok(sums)
+    }
+}
+
+impl Inspector for WeightErrors {
+    fn inspect(&self, weight: &EncodedWeight<'_>) -> Result<(), Error> {
+        let sums = self.sums(weight)?;
+        let param = weight.param;
+        let layer = self.layers.contains(&param.unit);
+        let found = WeightError {
+            name: param.name.clone(),
+            layer: layer.then(|| (param.unit - self.layers.start) as u64),
+            kind: projection(&param.name).to_owned(),
+            quantizer: weight.quantizer.identity.component.clone(),
+            elements: param.elements(),
+            bytes: weight.format.bytes(),
+            squared_error: sums.squared_error,
+            squared_norm: sums.squared_norm,
+            largest_error: sums.largest_error,
+        };
+        let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(found);
+        Ok(())
+    }
+}
+
+impl Sums {
+    /// The sums of `dense` and what became of it, in a fixed order.
+    fn of(dense: &[f32], decoded: &[f32]) -> Self {
+        let mut lanes = [Sums::default(); LANES];
+        let chunks = dense.chunks(LANES).zip(decoded.chunks(LANES));
+        for (dense, decoded) in chunks {
+            for ((sums, &dense), &decoded) in lanes.iter_mut().zip(dense).zip(decoded) {
+                let error = f64::from(decoded) - f64::from(dense);
+                sums.squared_error += error * error;
+                sums.squared_norm += f64::from(dense) * f64::from(dense);
+                sums.largest_error = sums.largest_error.max(error.abs());
+            }
+        }
+        lanes.into_iter().fold(Sums::default(), Sums::and)
+    }
+
+    fn and(self, other: Sums) -> Self {
+        Sums {
+            squared_error: self.squared_error + other.squared_error,
+            squared_norm: self.squared_norm + other.squared_norm,
+            largest_error: self.largest_error.max(other.largest_error),
+        }
+    }
+}
+
+/// A weight `[N, M]` cut into whole rows, or into pieces of rows where a row is too long.
+struct Windows {
+    shape: [u64; 2],
+    rows: u64,
+    cols: u64,
+}
+
+impl Windows {
+    fn of([rows, cols]: [u64; 2]) -> Self {
+        Windows {
+            shape: [rows, cols],
+            rows: (PART / cols).clamp(1, rows),
+            cols: cols.min(PART),
+        }
+    }
+
+    fn across(&self) -> u64 {
+        self.shape[1].div_ceil(self.cols)
+    }
+
+    fn count(&self) -> u64 {
+        self.shape[0].div_ceil(self.rows) * self.across()
+    }
+
+    fn at(&self, index: u64) -> (Range<u64>, Range<u64>) {
+        let row = index / self.across() * self.rows;
+        let col = index % self.across() * self.cols;
+        let end = |first: u64, step: u64, end: u64| (first + step).min(end);
+        (
+            row..end(row, self.rows, self.shape[0]),
+            col..end(col, self.cols, self.shape[1]),
+        )
+    }
+}
+
+/// The module's own name in the name of its weight: `q_proj` of `model.layers.0.self_attn.q_proj.weight`.
+fn projection(param: &str) -> &str {
+    let module = param.strip_suffix(".weight").unwrap_or(param);
+    module.rsplit('.').next().unwrap_or(module)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,11 @@
+//! Graphs -> programs: splicing adapters in, differentiation, recompute, and places in an arena.
+//!
+//! Nothing here knows a device, a file or a thread.
+
+pub mod arena;
+pub mod grad;
+pub mod params;
+pub mod program;
+pub mod recompute;
+pub mod splice;
+pub mod unit_runs;

@@ -1,0 +1,213 @@
+//! A unit's graph and an adapter's fragments -> one graph whose params are the run's.
+
+use std::collections::HashMap;
+
+use espalier_interface::adaptation::{Join, Site, SiteKind};
+use espalier_interface::graph::{Graph, Node, Source, ValueId};
+use espalier_interface::model::{Model, Unit};
+use espalier_interface::{PluginError, Result};
+
+/// A node and what the core knows of it beside its attributes.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The node.
+    pub node: Node,
+    /// For a dropout, its number in the model: it tells the masks apart.
+    pub dropout: Option<u64>,
+    /// The site it computes, such as `model.layers.0.self_attn.q_proj`, for messages.
+    pub site: Option<String>,
+}
+
+/// A unit's graph with the fragments in it.
+#[derive(Clone, Debug)]
+pub struct UnitGraph {
+    /// Values, inputs, outputs and local params; its own list of nodes is empty.
+    pub graph: Graph,
+    /// Nodes in order.
+    pub nodes: Vec<Placed>,
+    /// For each local param, its index in the run's params: first the model's, then the adapter's.
+    pub params: Vec<usize>,
+}
+
+/// The sites of a model, in the order of its units.
+pub fn sites(model: &Model) -> Vec<Site> {
+    let mut sites: Vec<Site> = Vec::new();
+    let mut owners: HashMap<usize, String> = HashMap::new();
+    for unit in &model.units {
+        let graph = &model.graphs[unit.graph];
+        for node in &graph.nodes {
+            let Some(name) = site_of(graph, unit, node) else {
+                continue;
+            };
+            let param = unit.params[node.params[0]];
+            let kind = match (node.op.as_str(), unit.kind) {
+                ("embedding", _) => SiteKind::Embedding,
+                (_, espalier_interface::model::UnitKind::Head) => SiteKind::Head,
+                _ => SiteKind::Linear,
+            };
+            let shape = &model.params[param].shape;
+            let tied_to = owners.get(&param).cloned();
+            owners.entry(param).or_insert_with(|| name.clone());
+            sites.push(Site {
+                name,
+                kind,
+                shape: [shape[0], shape[1]],
+                tied_to,
+            });
+        }
+    }
+    sites
+}
+
+/// The params that the site called `name` reads, by their indices in the model: its weight, then its bias if it has one.
+pub fn params_of(model: &Model, name: &str) -> Option<Vec<usize>> {
+    for unit in &model.units {
+        let graph = &model.graphs[unit.graph];
+        let is_named = |node: &&Node| site_of(graph, unit, node).as_deref() == Some(name);
+        if let Some(node) = graph.nodes.iter().find(is_named) {
+            return Some(
+                node.params
+                    .iter()
+                    .map(|&local| unit.params[local])
+                    .collect(),
+            );
+        }
+    }
+    None
+}
+
+/// The name of the site that `node` computes: its weight's local name behind the unit's prefix, without `.weight`.
+pub fn site_of(graph: &Graph, unit: &Unit, node: &Node) -> Option<String> {
+    if node.op != "linear" && node.op != "embedding" {
+        return None;
+    }
+    let local = &graph.params[*node.params.first()?].name;
+    let module = local.strip_suffix(".weight").unwrap_or(local);
+    Some(format!("{}{module}", unit.prefix))
+}
+
+/// Puts each join's fragment in the place of its site. `dropouts` counts the dropouts of the units before.
+///
+/// # Errors
+/// `INVALID` for a fragment that does not fit its site.
+pub fn splice(
+    model: &Model,
+    unit: &Unit,
+    joins: &HashMap<&str, &Join>,
+    dropouts: &mut u64,
+) -> Result<UnitGraph> {
+    let source = &model.graphs[unit.graph];
+    let mut made = UnitGraph {
+        graph: Graph {
+            nodes: Vec::new(),
+            ..source.clone()
+        },
+        nodes: Vec::with_capacity(source.nodes.len()),
+        params: unit.params.clone(),
+    };
+    for node in &source.nodes {
+        let site = site_of(source, unit, node);
+        match site.as_deref().and_then(|name| joins.get(name)) {
+            Some(join) => {
+                let name = site.as_deref().unwrap_or_default();
+                made.inline(join, node, name, model.params.len(), dropouts)?;
+            }
+            None => made.push(node.clone(), site, dropouts),
+        }
+    }
+    Ok(made)
+}
+
+impl UnitGraph {
+    fn push(&mut self, node: Node, site: Option<String>, dropouts: &mut u64) {
+        let dropout = (node.op == "dropout").then(|| {
+            *dropouts += 1;
+            *dropouts - 1
+        });
+        self.nodes.push(Placed {
+            node,
+            dropout,
+            site,
+        });
+    }
+
+    fn inline(
+        &mut self,
+        join: &Join,
+        base: &Node,
+        site: &str,
+        model_params: usize,
+        dropouts: &mut u64,
+    ) -> Result<()> {
+        let fragment = &join.fragment;
+        let fail = |what: &str| {
+            Err(PluginError::invalid(format!(
+                "fragment `{}` at site `{site}`: {what}",
+                fragment.name
+            )))
+        };
+        let (Some(first), Some(output)) = (fragment.inputs.first(), fragment.outputs.first())
+        else {
+            return fail("expected an input and an output");
+        };
+        let mut place: HashMap<ValueId, ValueId> = HashMap::new();
+        place.insert(first.value, base.inputs[0]);
+        for input in &fragment.inputs[1..] {
+            let Source::Batch(name) = &input.source else {
+                return fail("only its first input may come from the site");
+            };
+            place.insert(input.value, self.graph.batch(name));
+        }
+        if place.contains_key(&output.value) {
+            return fail("its output is one of its inputs");
+        }
+        let wanted = &self.graph.values[base.outputs[0]];
+        if fragment.values[output.value].shape != wanted.shape {
+            return fail("its output has another shape than the site's");
+        }
+        place.insert(output.value, base.outputs[0]);
+        let first_param = self.params.len();
+        for (param, &bound) in fragment.params.iter().zip(&join.params) {
+            self.graph.params.push(param.clone());
+            self.params.push(model_params + bound);
+        }
+        for node in &fragment.nodes {
+            let mut value = |id: &ValueId| {
+                *place.entry(*id).or_insert_with(|| {
+                    self.graph.values.push(fragment.values[*id].clone());
+                    self.graph.values.len() - 1
+                })
+            };
+            let inputs: Vec<_> = node.inputs.iter().map(&mut value).collect();
+            let outputs: Vec<_> = node.outputs.iter().map(&mut value).collect();
+            let (made, name) = if node.op == "base" {
+                let made = Node {
+                    inputs: inputs
+                        .into_iter()
+                        .chain(base.inputs[1..].iter().copied())
+                        .collect(),
+                    outputs,
+                    ..base.clone()
+                };
+                (made, Some(site.to_owned()))
+            } else {
+                let params = node
+                    .params
+                    .iter()
+                    .map(|param| first_param + param)
+                    .collect();
+                (
+                    Node {
+                        inputs,
+                        outputs,
+                        params,
+                        ..node.clone()
+                    },
+                    Some(format!("{site} (adapter)")),
+                )
+            };
+            self.push(made, name, dropouts);
+        }
+        Ok(())
+    }
+}

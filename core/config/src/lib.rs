@@ -1,0 +1,143 @@
+//! Turns what the user said (files, environment, `--set`, flags) into one validated [`Config`].
+//!
+//! The order of the layers is: built-in defaults < `--config` files in order < environment
+//! (`HOST__SECTION__KEY`) < `--set key=value` < flags. [`resolve`] merges them, refuses unknown
+//! keys, wrong types and values out of range, and remembers for every value which layer gave it.
+
+mod check;
+mod compare;
+mod error;
+mod known;
+mod model;
+mod nearest;
+mod optim;
+mod options;
+mod origin;
+mod render;
+mod resolve;
+mod run;
+mod sites;
+mod sources;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use compare::{ArmOptions, CompareOptions, Turns};
+pub use error::ConfigError;
+pub use espalier_data::{DataOptions, TooLong, TrainOn};
+pub use model::{ComputeType, Init, ModelOptions, ParamType};
+pub use nearest::nearest;
+pub use optim::{OptimOptions, Schedule};
+pub use options::{OptionError, check as check_options};
+pub use origin::Origin;
+pub use render::toml_value;
+pub use resolve::{Need, ResolvedConfig, resolve};
+pub use run::RunOptions;
+pub use sites::{SiteRule, pattern_matches};
+pub use sources::Sources;
+pub use sources::parse_value;
+
+/// A plugin's options as written: checked later against the options that the plugin declares.
+pub type Section = serde_json::Map<String, serde_json::Value>;
+
+/// Everything a run is told, after all layers are merged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Component names, one a role (`["nf4", "lora"]`); a role left out takes its default.
+    pub plugins: Vec<String>,
+    /// `[run]`: how long, how often, where to.
+    pub run: RunOptions,
+    /// `[model]`: which weights, computed how.
+    pub model: ModelOptions,
+    /// `[data]`: which rows, in what batches.
+    pub data: DataOptions,
+    /// `[optim]`: the optimizer and the learning rate's course.
+    pub optim: OptimOptions,
+    /// `[quantizer.NAME]`: each quantizer's own options.
+    pub quantizer: BTreeMap<String, Section>,
+    /// `[adapter.NAME]`: each adapter's own options.
+    pub adapter: BTreeMap<String, Section>,
+    /// `[sharding.NAME]`: each sharding strategy's own options.
+    pub sharding: BTreeMap<String, Section>,
+    /// `[backend.NAME]`: each backend's own options.
+    pub backend: BTreeMap<String, Section>,
+    /// `[collective.NAME]`: each collective's own options.
+    pub collective: BTreeMap<String, Section>,
+    /// `[[sites]]`: exceptions for single sites, the last match wins.
+    pub sites: Vec<SiteRule>,
+    /// `[compare]`: how arms are compared; a single run does not ask.
+    pub compare: CompareOptions,
+    /// `[[arms]]`: what is compared.
+    pub arms: Vec<ArmOptions>,
+}
+
+impl Config {
+    /// The roles that have sections of plugin options, in the order of the file.
+    pub const ROLES: [&'static str; 5] =
+        ["quantizer", "adapter", "sharding", "backend", "collective"];
+
+    /// All plugin sections, by role (one of [`Config::ROLES`]) and then by component.
+    pub fn sections(&self) -> [(&'static str, &BTreeMap<String, Section>); 5] {
+        let [quantizer, adapter, sharding, backend, collective] = Self::ROLES;
+        [
+            (quantizer, &self.quantizer),
+            (adapter, &self.adapter),
+            (sharding, &self.sharding),
+            (backend, &self.backend),
+            (collective, &self.collective),
+        ]
+    }
+
+    /// The options given for component `name` of `role` (one of [`Config::ROLES`]), if any.
+    pub fn section(&self, role: &str, name: &str) -> Option<&Section> {
+        let mut sections = self.sections().into_iter();
+        let (_, sections) = sections.find(|(of, _)| *of == role)?;
+        sections.get(name)
+    }
+
+    /// Micro-batches of one optimizer step: `ceil(batch_size / micro_batch)`, the last may be
+    /// smaller. Not the count where `pack_tokens` fills them.
+    pub fn micro_batches(&self) -> usize {
+        self.data.batch_size.div_ceil(self.data.micro_batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_the_contract() {
+        let config = Config::default();
+        assert_eq!(config.run.seed, 42);
+        assert_eq!(config.run.epochs, 1);
+        assert_eq!(config.run.keep_last, 3);
+        assert_eq!(config.model.compute, ComputeType::Bf16);
+        assert_eq!(config.model.params, ParamType::F32);
+        assert_eq!(config.data.max_seq_len, 2048);
+        assert_eq!(config.micro_batches(), 8);
+        assert_eq!(config.optim.learning_rate, 2e-4);
+        assert_eq!(config.optim.betas, [0.9, 0.999]);
+        assert_eq!(config.optim.clip_norm, 1.0);
+    }
+
+    #[test]
+    fn the_last_micro_batch_may_be_smaller() {
+        let mut config = Config::default();
+        config.data.batch_size = 10;
+        config.data.micro_batch = 4;
+        assert_eq!(config.micro_batches(), 3);
+    }
+
+    #[test]
+    fn sections_are_found_by_role_and_name() {
+        let mut config = Config::default();
+        let options = Section::from_iter([("rank".to_owned(), 4.into())]);
+        config.adapter.insert("lora".into(), options.clone());
+        assert_eq!(config.section("adapter", "lora"), Some(&options));
+        assert_eq!(config.section("quantizer", "lora"), None);
+        assert_eq!(config.section("no such role", "lora"), None);
+    }
+}

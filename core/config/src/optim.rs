@@ -1,0 +1,110 @@
+//! `[optim]`: the optimizer and the course of its learning rate.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The keys of `[optim]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OptimOptions {
+    /// The optimizer's name.
+    pub name: String,
+    /// Peak learning rate, reached after warm-up.
+    pub learning_rate: f64,
+    /// Decay of the running mean and of the running square of the gradient, each in [0, 1).
+    #[serde(deserialize_with = "pair")]
+    pub betas: [f64; 2],
+    /// Added to the root of the running square before dividing by it.
+    pub eps: f64,
+    /// Decoupled weight decay, times the learning rate a step.
+    pub weight_decay: f64,
+    /// Largest norm of the whole gradient, longer ones are scaled down to it; 0 is off.
+    pub clip_norm: f64,
+    /// The learning rate's course after warm-up.
+    pub schedule: Schedule,
+    /// Where `linear` and `cosine` end, as a fraction of `learning_rate`.
+    pub floor: f64,
+    /// Steps over which the learning rate rises linearly from 0; not together with `warmup_ratio`.
+    pub warmup_steps: u64,
+    /// The same as a fraction of all steps, rounded up; not together with `warmup_steps`.
+    pub warmup_ratio: Option<f64>,
+}
+
+impl Default for OptimOptions {
+    fn default() -> Self {
+        OptimOptions {
+            name: "adamw".into(),
+            learning_rate: 2e-4,
+            betas: [0.9, 0.999],
+            eps: 1e-8,
+            weight_decay: 0.0,
+            clip_norm: 1.0,
+            schedule: Schedule::Constant,
+            floor: 0.0,
+            warmup_steps: 0,
+            warmup_ratio: None,
+        }
+    }
+}
+
+impl OptimOptions {
+    /// Steps of warm-up in a run of `total_steps`: `warmup_steps`, or
+    /// `ceil(warmup_ratio * total_steps)`.
+    pub fn warmup(&self, total_steps: u64) -> u64 {
+        match self.warmup_ratio {
+            Some(ratio) => (ratio * total_steps as f64).ceil() as u64,
+            None => self.warmup_steps,
+        }
+    }
+}
+
+/// The learning rate's course after warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Schedule {
+    /// Stays at the peak.
+    #[default]
+    Constant,
+    /// Falls on a line to the floor.
+    Linear,
+    /// Falls on half a cosine to the floor.
+    Cosine,
+}
+
+/// Exactly two numbers: a fixed-size array alone would silently take the first two of three.
+fn pair<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[f64; 2], D::Error> {
+    let values = Vec::<f64>::deserialize(deserializer)?;
+    let len = values.len();
+    values
+        .try_into()
+        .map_err(|_| D::Error::invalid_length(len, &"a list of 2 numbers"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warmup_comes_from_steps_or_rounds_the_ratio_up() {
+        let mut optim = OptimOptions {
+            warmup_steps: 7,
+            ..OptimOptions::default()
+        };
+        assert_eq!(optim.warmup(100), 7);
+        optim.warmup_ratio = Some(0.03);
+        assert_eq!(optim.warmup(101), 4);
+        optim.warmup_ratio = Some(0.0);
+        assert_eq!(optim.warmup(101), 0);
+    }
+
+    #[test]
+    fn betas_are_exactly_two() {
+        let betas = |text: &str| serde_json::from_str::<OptimOptions>(text).map(|o| o.betas);
+        assert_eq!(
+            betas(r#"{"betas": [0.5, 0.75]}"#).expect("two"),
+            [0.5, 0.75]
+        );
+        assert!(betas(r#"{"betas": [0.5]}"#).is_err());
+        assert!(betas(r#"{"betas": [0.5, 0.75, 0.9]}"#).is_err());
+    }
+}

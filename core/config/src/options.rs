@@ -1,0 +1,235 @@
+//! Options as the user wrote them and as the component declares them -> options with every value set and checked.
+
+use espalier_interface::abi::descriptor::{ComponentDescriptor, OptionDescriptor};
+use espalier_interface::{Options, range};
+use serde_json::{Map, Value as Json};
+
+use super::nearest;
+
+/// An option that the component does not take.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum OptionError {
+    /// No option has this name.
+    #[error(
+        "unknown option `{option}` of {role} `{component}`{}; known: {}",
+        meant(.nearest), list(.known)
+    )]
+    Unknown {
+        /// Role of the component.
+        role: String,
+        /// The component.
+        component: String,
+        /// The name given.
+        option: String,
+        /// The known name nearest to it.
+        nearest: Option<String>,
+        /// The options that it has.
+        known: Vec<String>,
+    },
+    /// A value of another type, or outside the range.
+    #[error("option `{role}.{component}.{option}`: expected {expected}, found {found}")]
+    Value {
+        /// Role of the component.
+        role: String,
+        /// The component.
+        component: String,
+        /// The option.
+        option: String,
+        /// Type and range.
+        expected: String,
+        /// The value, as JSON.
+        found: String,
+    },
+}
+
+impl OptionError {
+    /// The option's name.
+    pub fn option(&self) -> &str {
+        match self {
+            OptionError::Unknown { option, .. } | OptionError::Value { option, .. } => option,
+        }
+    }
+
+    /// What the user can do next; lower case, no full stop.
+    pub fn next_step(&self) -> String {
+        match self {
+            OptionError::Unknown {
+                nearest: Some(nearest),
+                ..
+            } => format!("write `{nearest}` or remove the key"),
+            OptionError::Unknown { component, .. } | OptionError::Value { component, .. } => {
+                format!("see `host plugins inspect {component}`")
+            }
+        }
+    }
+}
+
+/// Checks `given` against what `component` declares and adds its defaults. A null counts as not given.
+///
+/// # Errors
+/// A name it does not declare, a value of another type or outside its range.
+pub fn check(
+    component: &ComponentDescriptor,
+    given: &Map<String, Json>,
+) -> Result<Options, OptionError> {
+    let known = || component.options.iter().map(|option| option.name.as_str());
+    if let Some(name) = given
+        .keys()
+        .find(|name| known().all(|option| option != *name))
+    {
+        return Err(OptionError::Unknown {
+            role: component.role.clone(),
+            component: component.name.clone(),
+            option: name.clone(),
+            nearest: nearest(name, known()).map(str::to_owned),
+            known: known().map(str::to_owned).collect(),
+        });
+    }
+    let mut options = Map::new();
+    for option in &component.options {
+        let value = given.get(&option.name).filter(|value| !value.is_null());
+        let value = match value {
+            None if option.default.is_null() => continue,
+            None => option.default.clone(),
+            Some(value) if accepts(option, value) => value.clone(),
+            Some(value) => {
+                return Err(OptionError::Value {
+                    role: component.role.clone(),
+                    component: component.name.clone(),
+                    option: option.name.clone(),
+                    expected: expected(option),
+                    found: value.to_string(),
+                });
+            }
+        };
+        options.insert(option.name.clone(), value);
+    }
+    Ok(Options(options))
+}
+
+fn accepts(option: &OptionDescriptor, value: &Json) -> bool {
+    let allowed = |value: &Json| range::allows(&option.range, value);
+    match option.kind.as_str() {
+        "bool" => value.is_boolean(),
+        "integer" => (value.is_i64() || value.is_u64()) && allowed(value),
+        "number" => value.is_number() && allowed(value),
+        "text" => value.is_string() && allowed(value),
+        "texts" => match value {
+            Json::Array(list) => list.iter().all(|one| one.is_string() && allowed(one)),
+            _ => value.is_string() && allowed(value),
+        },
+        // A type of a later interface: the plugin checks it itself.
+        _ => true,
+    }
+}
+
+fn expected(option: &OptionDescriptor) -> String {
+    let kind = match option.kind.as_str() {
+        "bool" => "true or false",
+        "integer" => "a whole number",
+        "number" => "a number",
+        "text" => "a text",
+        "texts" => "a text or a list of texts",
+        other => other,
+    };
+    match option.range.as_str() {
+        "" => kind.to_owned(),
+        range => format!("{kind} in {range}"),
+    }
+}
+
+fn meant(nearest: &Option<String>) -> String {
+    let meant = nearest
+        .as_ref()
+        .map(|name| format!(", the nearest is `{name}`"));
+    meant.unwrap_or_default()
+}
+
+fn list(known: &[String]) -> String {
+    match known {
+        [] => "none".to_owned(),
+        _ => known.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn component() -> ComponentDescriptor {
+        let option = |name: &str, kind: &str, default: Json, range: &str| OptionDescriptor {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            default,
+            range: range.to_owned(),
+            doc: String::new(),
+        };
+        ComponentDescriptor {
+            name: "sample".to_owned(),
+            role: "adapter".to_owned(),
+            doc: String::new(),
+            options: vec![
+                option("rank", "integer", json!(16), "1..=64"),
+                option("alpha", "number", json!(32), "0.."),
+                option("flag", "bool", json!(false), ""),
+                option("mode", "text", Json::Null, "fast | exact"),
+                option("targets", "texts", json!("all"), ""),
+            ],
+            capabilities: Default::default(),
+        }
+    }
+
+    fn checked(given: Json) -> Result<Json, String> {
+        let given = given.as_object().expect("an object").clone();
+        let options = check(&component(), &given).map_err(|error| error.to_string())?;
+        Ok(Json::Object(options.0))
+    }
+
+    #[test]
+    fn defaults_fill_what_is_not_given() {
+        let expected = json!({"rank": 16, "alpha": 0.5, "flag": false, "targets": ["q", "v"]});
+        let given = json!({"alpha": 0.5, "targets": ["q", "v"], "rank": null});
+        assert_eq!(checked(given), Ok(expected));
+        let mode = checked(json!({"mode": "fast"})).expect("allowed");
+        assert_eq!(mode["mode"], "fast");
+    }
+
+    #[test]
+    fn wrong_values_are_shown_beside_what_was_expected() {
+        let rank = "`adapter.sample.rank`: expected a whole number in 1..=64, found 0";
+        for (given, part) in [
+            (json!({"rank": 0}), rank),
+            (json!({"rank": 4.0}), "found 4.0"),
+            (json!({"rank": "8"}), "found \"8\""),
+            (json!({"flag": 1}), "expected true or false, found 1"),
+            (
+                json!({"mode": "slow"}),
+                "a text in fast | exact, found \"slow\"",
+            ),
+            (
+                json!({"targets": [1]}),
+                "a text or a list of texts, found [1]",
+            ),
+            (json!({"alpha": -1}), "a number in 0.., found -1"),
+        ] {
+            let message = checked(given).expect_err(part);
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_is_answered_with_the_nearest() {
+        let message = checked(json!({"rnak": 8})).expect_err("misspelt");
+        assert!(
+            message.contains("unknown option `rnak` of adapter `sample`"),
+            "{message}"
+        );
+        assert!(message.contains("the nearest is `rank`"), "{message}");
+        assert!(
+            message.ends_with("known: rank, alpha, flag, mode, targets"),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! Refuses values out of their range and pairs of values that do not go together.
+
+use std::fmt::Display;
+
+use espalier_data::DataError;
+use espalier_system::threads::MAX_THREADS;
+
+use super::ResolvedConfig;
+use crate::ConfigError;
+
+/// Longest of the times that a config sets: 31 years.
+const MAX_SECS: u64 = 1_000_000_000;
+
+/// Rank threads of a process at most: far more than a machine has devices.
+const MAX_RANKS: u64 = 1024;
+
+/// Checks every rule that holds whatever the plugins are.
+pub(super) fn check(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
+    run(resolved)?;
+    let seeds = resolved.config().compare.seeds;
+    resolved.range("compare.seeds", seeds, seeds >= 1, "1 or more")?;
+    data(resolved)?;
+    optim(resolved)
+}
+
+fn run(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
+    let run = &resolved.config().run;
+    resolved.range(
+        "run.seed",
+        run.seed,
+        i64::try_from(run.seed).is_ok(),
+        "below 2^63",
+    )?;
+    if let Some(seed) = resolved.config().data.split_seed {
+        let key = "data.split_seed";
+        resolved.range(key, seed, i64::try_from(seed).is_ok(), "below 2^63")?;
+    }
+    resolved.range("run.epochs", run.epochs, run.epochs >= 1, "1 or more")?;
+    resolved.range(
+        "run.keep_last",
+        run.keep_last,
+        run.keep_last >= 1,
+        "1 or more",
+    )?;
+    resolved.counts("run.save_every", run.save_every)?;
+    resolved.counts("run.eval_every", run.eval_every)?;
+    resolved.counts("run.eval_answers", run.eval_answers)?;
+    if let Some(threads) = run.threads {
+        let counts = (1..=MAX_THREADS).contains(&threads);
+        let expected = format!("from 1 to {MAX_THREADS}, or left out");
+        resolved.range("run.threads", threads, counts, &expected)?;
+    }
+    for (key, secs) in [
+        ("run.probe_timeout_secs", run.probe_timeout_secs),
+        ("run.peer_timeout_secs", run.peer_timeout_secs),
+        ("run.join_timeout_secs", run.join_timeout_secs),
+    ] {
+        let is_time = (1..=MAX_SECS).contains(&secs);
+        resolved.range(key, secs, is_time, &format!("from 1 to {MAX_SECS}"))?;
+    }
+    if let Some(ranks) = run.ranks {
+        let counts = (1..=MAX_RANKS).contains(&ranks);
+        resolved.range(
+            "run.ranks",
+            ranks,
+            counts,
+            &format!("from 1 to {MAX_RANKS}"),
+        )?;
+    }
+    Ok(())
+}
+
+fn data(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
+    let data = &resolved.config().data;
+    if data.eval_split.is_some() && !data.eval_files.is_empty() {
+        let rule = "rows are held out from the one or read from the other".to_owned();
+        return Err(resolved.conflict("data.eval_split", "data.eval_files", rule));
+    }
+    data.validate()
+        .map_err(|error| resolved.unusable_data(error))?;
+    let (batch, micro) = (data.batch_size, data.micro_batch);
+    if micro > batch && data.pack_tokens.is_none() {
+        let rule = format!("a step of {batch} sequences holds no micro-batch of {micro}");
+        return Err(resolved.conflict("data.micro_batch", "data.batch_size", rule));
+    }
+    let every = resolved.config().run.eval_every;
+    let nothing_to_evaluate = data.eval_split.is_none() && data.eval_files.is_empty();
+    if let Some(steps) = every.filter(|_| nothing_to_evaluate) {
+        return Err(ConfigError::Value {
+            key: "run.eval_every".into(),
+            expected: "unset where neither data.eval_files nor data.eval_split is given".into(),
+            found: steps.to_string(),
+            origin: Box::new(resolved.origin("run.eval_every")),
+        });
+    }
+    Ok(())
+}
+
+fn optim(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
+    let optim = &resolved.config().optim;
+    let rate = optim.learning_rate;
+    resolved.range("optim.name", &optim.name, optim.name == "adamw", "`adamw`")?;
+    resolved.range("optim.learning_rate", rate, rate > 0.0, "above 0")?;
+    for beta in optim.betas {
+        let inside = (0.0..1.0).contains(&beta);
+        resolved.range("optim.betas", beta, inside, "from 0 to below 1, each")?;
+    }
+    resolved.range("optim.eps", optim.eps, optim.eps > 0.0, "above 0")?;
+    let (decay, clip_norm, floor) = (optim.weight_decay, optim.clip_norm, optim.floor);
+    resolved.range("optim.weight_decay", decay, decay >= 0.0, "0 or more")?;
+    resolved.range(
+        "optim.clip_norm",
+        clip_norm,
+        clip_norm >= 0.0,
+        "0 (off) or more",
+    )?;
+    resolved.range(
+        "optim.floor",
+        floor,
+        (0.0..=1.0).contains(&floor),
+        "from 0 to 1",
+    )?;
+    if let Some(ratio) = optim.warmup_ratio {
+        let inside = (0.0..=1.0).contains(&ratio);
+        resolved.range("optim.warmup_ratio", ratio, inside, "from 0 to 1")?;
+        if optim.warmup_steps > 0 {
+            let rule = format!(
+                "the warm-up lasts {} steps or {ratio} of all, not both",
+                optim.warmup_steps
+            );
+            return Err(resolved.conflict("optim.warmup_ratio", "optim.warmup_steps", rule));
+        }
+    }
+    Ok(())
+}
+
+impl ResolvedConfig {
+    /// The section's own verdict, with the origin of the key it is about.
+    fn unusable_data(&self, error: DataError) -> ConfigError {
+        let (key, expected, found) = match error {
+            DataError::Option {
+                key,
+                expected,
+                found,
+            } => (format!("data.{key}"), expected, found),
+            DataError::UnknownField {
+                found,
+                nearest,
+                known,
+            } => {
+                return ConfigError::UnknownKey {
+                    origin: Box::new(self.origin(&format!("data.fields.{found}"))),
+                    key: found,
+                    section: "[data.fields]".into(),
+                    nearest: Some(nearest),
+                    known: known.split(", ").map(str::to_owned).collect(),
+                };
+            }
+            other => ("data".into(), "usable".into(), other.to_string()),
+        };
+        ConfigError::Value {
+            origin: Box::new(self.origin(&key)),
+            key,
+            expected,
+            found,
+        }
+    }
+
+    fn range(
+        &self,
+        key: &str,
+        found: impl Display,
+        holds: bool,
+        expected: &str,
+    ) -> Result<(), ConfigError> {
+        if holds {
+            return Ok(());
+        }
+        Err(ConfigError::Value {
+            key: key.into(),
+            expected: expected.into(),
+            found: found.to_string(),
+            origin: Box::new(self.origin(key)),
+        })
+    }
+
+    fn counts(&self, key: &str, count: Option<u64>) -> Result<(), ConfigError> {
+        match count {
+            Some(count) => self.range(key, count, count >= 1, "1 or more, or left out"),
+            None => Ok(()),
+        }
+    }
+
+    fn conflict(&self, key: &str, other: &str, rule: String) -> ConfigError {
+        ConfigError::Conflict {
+            key: key.into(),
+            origin: Box::new(self.origin(key)),
+            other: other.into(),
+            other_origin: Box::new(self.origin(other)),
+            rule,
+        }
+    }
+}

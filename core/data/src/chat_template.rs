@@ -1,0 +1,394 @@
+//! A conversation -> its text, by the model's own chat template or another one, as transformers
+//! renders it.
+//!
+//! A template that is not one of ours is a program from outside. Where the program that runs has said how it is started
+//! (`render_templates_with`), such a template is rendered in processes of its own, whose memory, time and stack the system
+//! bounds; a library that is told of no program renders it in place, where only its text, steps and output are bounded.
+
+mod bounds;
+mod environment;
+mod exchange;
+mod locate;
+mod rendering;
+mod serve;
+mod shipped;
+mod worker;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+pub use self::serve::serve as serve_templates;
+
+use self::bounds::{Met, STACK_BYTES};
+use self::environment::{BEGIN, END};
+use self::exchange::Opening;
+pub(super) use self::rendering::{Answer, Fault, Job};
+use self::rendering::{Conversation, Rendering, Variables};
+use self::shipped::SHIPPED;
+use self::workers::Workers;
+use super::error::{DataError, Place};
+use super::tokenizer::{json, token_text};
+use espalier_system::files::{FileKind, read_regular_text};
+
+/// The name under which `data.chat_template` finds the tokenizer's own template.
+const OWN: &str = "tokenizer";
+/// Tokens of `tokenizer_config.json` that templates name.
+const SPECIAL_TOKENS: [&str; 7] = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+];
+
+/// One turn of a conversation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks: `system`, `user`, `assistant`, `tool` or what else the template knows.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+    /// Other keys that a template may read, such as `tool_calls` and `name`.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+    /// Whether there is no text beside calls of tools; templates then see `none`.
+    #[serde(skip)]
+    pub(super) without_text: bool,
+}
+
+impl Message {
+    /// A turn of nothing but text.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Message {
+            role: role.into(),
+            content: content.into(),
+            other: Map::new(),
+            without_text: false,
+        }
+    }
+
+    /// The turn as a template sees it.
+    fn to_value(&self) -> Value {
+        let mut value = serde_json::to_value(self).expect("a turn is plain data");
+        if self.without_text {
+            value["content"] = Value::Null;
+        }
+        value
+    }
+
+    /// Bytes of what a template reads of it.
+    fn bytes(&self) -> usize {
+        let other = match self.other.is_empty() {
+            true => 0,
+            false => json_bytes(&self.other),
+        };
+        self.role.len() + self.content.len() + other
+    }
+}
+
+/// The turns of a conversation, and the tools that it may call.
+#[derive(Clone, Copy)]
+pub(super) struct Turns<'a> {
+    pub messages: &'a [Message],
+    /// A list of objects.
+    pub tools: Option<&'a Value>,
+}
+
+impl<'a> From<&'a [Message]> for Turns<'a> {
+    fn from(messages: &'a [Message]) -> Self {
+        Turns {
+            messages,
+            tools: None,
+        }
+    }
+}
+
+/// The program that renders templates from outside.
+static PROGRAM: OnceLock<OsString> = OnceLock::new();
+
+/// From now on templates from outside are rendered by `program`, which answers `data render` by [`serve_templates`], as
+/// `host` does. The first call holds.
+pub fn render_templates_with(program: impl Into<OsString>) {
+    PROGRAM.get_or_init(|| program.into());
+}
+
+/// A template with the special tokens of the model that it writes for.
+pub struct ChatTemplate {
+    renderer: Renderer,
+    origin: String,
+    source: String,
+    /// The first row, of those known, at which it met a bound.
+    met: Mutex<Option<(Place, Met)>>,
+}
+
+enum Renderer {
+    /// This process.
+    Here(Box<Rendering>),
+    /// Others.
+    Apart(Workers),
+}
+
+impl ChatTemplate {
+    /// The template of `choice` for the model in `model_dir`: `llama2`, `llama3`, `mistral`,
+    /// `chatml` or `zephyr`, which are shipped; `tokenizer` or none for the tokenizer's own; the
+    /// name of one in the tokenizer's list; else a file. Nothing where the tokenizer's own is asked
+    /// for and it has none.
+    ///
+    /// # Errors
+    /// A file that cannot be read, a name that is nowhere, a text that is no template or goes beyond the bounds of one.
+    pub fn open(model_dir: &Path, choice: Option<&str>) -> Result<Option<Self>, DataError> {
+        let found = match choice {
+            None | Some(OWN) => own(model_dir, "default")?,
+            Some(name) => Some(chosen(model_dir, name)?),
+        };
+        let Some((origin, source)) = found else {
+            return Ok(None);
+        };
+        let is_ours = SHIPPED.iter().any(|(name, _)| *name == origin);
+        let program = PROGRAM.get().filter(|_| !is_ours);
+        let opened = renderer(&source, special_tokens(model_dir)?, program);
+        match opened {
+            Ok(renderer) => Ok(Some(ChatTemplate {
+                renderer,
+                origin,
+                source,
+                met: Mutex::new(None),
+            })),
+            Err(Fault::Raised(reason)) => Err(DataError::Template { origin, reason }),
+            Err(Fault::Met(met)) => Err(out_of_bounds(None, &origin, &met)),
+        }
+    }
+
+    /// The text of `messages`; with `add_generation_prompt` also what the template writes before an
+    /// answer.
+    ///
+    /// # Errors
+    /// What the template raises, a bound that it meets.
+    pub fn render(
+        &self,
+        messages: &[Message],
+        add_generation_prompt: bool,
+    ) -> Result<String, DataError> {
+        let text = self.text(messages.into(), add_generation_prompt);
+        text.map_err(|fault| match fault {
+            Fault::Raised(reason) => DataError::TemplateRaised {
+                origin: self.origin.clone(),
+                reason,
+            },
+            Fault::Met(met) => out_of_bounds(None, &self.origin, &met),
+        })
+    }
+
+    /// As [`ChatTemplate::render`], of turns with tools.
+    pub(super) fn text(
+        &self,
+        turns: Turns<'_>,
+        add_generation_prompt: bool,
+    ) -> Result<String, Fault> {
+        let job = match add_generation_prompt {
+            true => Job::text(turns.messages.len()).with_prompt(),
+            false => Job::text(turns.messages.len()),
+        };
+        Ok(self.answers(turns, &[job])?.remove(0).text())
+    }
+
+    /// The names of the templates that need no file, with commas between them.
+    pub fn shipped() -> String {
+        names()
+    }
+
+    /// Where the template comes from: a name or a path.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// Whether the template encloses in `{% generation %}` what the model is to say.
+    pub(super) fn marks_generation(&self) -> bool {
+        environment::has_generation_tags(&self.source)
+    }
+
+    /// What `jobs` give for `turns`, in their order.
+    pub(super) fn answers(&self, turns: Turns<'_>, jobs: &[Job]) -> Result<Vec<Answer>, Fault> {
+        let bytes: usize = turns.messages.iter().map(Message::bytes).sum();
+        let conversation = Conversation {
+            messages: turns.messages.iter().map(Message::to_value).collect(),
+            tools: turns.tools.cloned().unwrap_or_default(),
+            bytes: bytes + turns.tools.map_or(0, json_bytes),
+        };
+        match &self.renderer {
+            Renderer::Apart(workers) => workers.answers(&conversation, jobs),
+            Renderer::Here(rendering) => {
+                let most = bounds::text_bytes(conversation.bytes);
+                rendering.answers(&Variables::of(&conversation), jobs, most)
+            }
+        }
+    }
+
+    /// What `render` makes of the row at `place`; a row behind one that met a bound is not tried.
+    ///
+    /// # Errors
+    /// The row's refusal, or the bound with the row that met it.
+    pub(super) fn of_row<T>(
+        &self,
+        place: &Place,
+        render: impl FnOnce(&Self) -> Result<T, Fault>,
+    ) -> Result<T, DataError> {
+        let known = || self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((first, met)) = &*known()
+            && first.line < place.line
+        {
+            return Err(out_of_bounds(Some(first.clone()), &self.origin, met));
+        }
+        render(self).map_err(|fault| match fault {
+            Fault::Raised(reason) => DataError::Conversation {
+                place: place.clone(),
+                origin: self.origin.clone(),
+                reason,
+            },
+            Fault::Met(met) => {
+                let error = out_of_bounds(Some(place.clone()), &self.origin, &met);
+                let mut known = known();
+                if known
+                    .as_ref()
+                    .is_none_or(|(first, _)| place.line < first.line)
+                {
+                    *known = Some((place.clone(), met));
+                }
+                error
+            }
+        })
+    }
+}
+
+/// Compiles `source` where it is to be rendered.
+fn renderer(
+    source: &str,
+    special_tokens: BTreeMap<String, String>,
+    program: Option<&OsString>,
+) -> Result<Renderer, Fault> {
+    bounds::check(source).map_err(Fault::Met)?;
+    let source = source.to_owned();
+    if let Some(program) = program {
+        let opening = Opening {
+            source,
+            special_tokens,
+        };
+        return Workers::open(program.clone(), opening).map(Renderer::Apart);
+    }
+    let compiling = thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(move || Rendering::new(&source, special_tokens));
+    let compiling = compiling.map_err(|error| format!("no thread can be started: {error}"))?;
+    let rendering = compiling.join().expect("a panic is contained")?;
+    Ok(Renderer::Here(Box::new(rendering)))
+}
+
+/// The text of a marked one, and its bytes that the marks enclose.
+pub(super) fn generated(marked: &str) -> Result<(String, Vec<Range<usize>>), String> {
+    let (mut text, mut spans, mut begin) = (String::new(), Vec::new(), None);
+    for letter in marked.chars() {
+        match (letter, begin) {
+            (BEGIN, None) => begin = Some(text.len()),
+            (END, Some(start)) => {
+                spans.push(start..text.len());
+                begin = None;
+            }
+            (BEGIN | END, _) => {
+                return Err(format!(
+                    "the row holds the noncharacter {letter:?}; remove it"
+                ));
+            }
+            _ => text.push(letter),
+        }
+    }
+    Ok((text, spans))
+}
+
+fn json_bytes(value: &impl Serialize) -> usize {
+    serde_json::to_vec(value).map_or(0, |json| json.len())
+}
+
+fn out_of_bounds(row: Option<Place>, origin: &str, met: &Met) -> DataError {
+    DataError::TemplateBound {
+        row: row.map_or_else(String::new, |place| format!("{place}: ")),
+        origin: origin.to_owned(),
+        met: met.to_string(),
+    }
+}
+
+/// The tokenizer's template called `name`, with its origin; `default` is also the only one.
+fn own(model_dir: &Path, name: &str) -> Result<Option<(String, String)>, DataError> {
+    let file = match name {
+        "default" => model_dir.join("chat_template.jinja"),
+        _ => model_dir.join(format!("additional_chat_templates/{name}.jinja")),
+    };
+    match read_regular_text(&file, FileKind::ChatTemplate) {
+        Ok(source) => return Ok(Some((file.display().to_string(), source))),
+        Err(e) if e.is_not_found() => {}
+        Err(e) => return Err(DataError::io(&file, e.into())),
+    }
+    let path = model_dir.join("tokenizer_config.json");
+    let origin = path.display().to_string();
+    let config = json(&path)?.unwrap_or_default();
+    let source = match config.get("chat_template") {
+        Some(Value::String(source)) if name == "default" => Some(source.as_str()),
+        Some(Value::Array(list)) => list
+            .iter()
+            .find(|entry| entry["name"] == name)
+            .and_then(|entry| entry["template"].as_str()),
+        _ => None,
+    };
+    Ok(source.map(|source| (origin, source.to_owned())))
+}
+
+/// A template by name or file, with its origin.
+fn chosen(model_dir: &Path, name: &str) -> Result<(String, String), DataError> {
+    if let Some((_, source)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
+        return Ok((name.to_owned(), (*source).to_owned()));
+    }
+    if !name.contains(['/', '\\'])
+        && let Some(found) = own(model_dir, name)?
+    {
+        return Ok(found);
+    }
+    match read_regular_text(Path::new(name), FileKind::ChatTemplate) {
+        Ok(source) => Ok((name.to_owned(), source)),
+        Err(e) if e.is_not_found() => Err(DataError::option(
+            "chat_template",
+            format!("{OWN}, {}, or a file", names()),
+            format!("\"{name}\""),
+        )),
+        Err(e) => Err(DataError::io(Path::new(name), e.into())),
+    }
+}
+
+/// The names of the shipped templates.
+pub(super) fn names() -> String {
+    SHIPPED.map(|(name, _)| name).join(", ")
+}
+
+fn special_tokens(model_dir: &Path) -> Result<BTreeMap<String, String>, DataError> {
+    let mut tokens = BTreeMap::new();
+    for file in ["tokenizer_config.json", "special_tokens_map.json"] {
+        let config = json(&model_dir.join(file))?.unwrap_or_default();
+        for name in SPECIAL_TOKENS {
+            if let Some(token) = config.get(name).and_then(token_text) {
+                tokens.entry(name.to_owned()).or_insert(token.to_owned());
+            }
+        }
+    }
+    Ok(tokens)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! Files of rows -> tokens and labels -> the micro-batches of every step of a run.
+//!
+//! `reader` cuts a file into raw rows, `format` tells what their fields mean, `row` turns one into
+//! token ids (`tokenizer`), `file_rows` those of a file, `store` and `dataset` hold them and `counts` what became of
+//! them, `order` sorts an epoch, `pack` fills
+//! micro-batches and `schedule` yields step `k` of the run directly. Nothing here knows of ranks or
+//! devices: the world size never changes the order of rows, the batches or their labels.
+//!
+//! Legend: `T` packed tokens of a micro-batch, `S` its sequences.
+
+mod chat_template;
+pub mod checkup;
+mod conversation;
+mod counts;
+mod dataset;
+mod error;
+mod fault;
+mod fields;
+mod file_record;
+mod file_rows;
+mod format;
+mod index;
+mod limit;
+mod named_files;
+mod numbers;
+mod options;
+mod order;
+mod pack;
+mod panics;
+mod parquet;
+mod preview;
+mod reader;
+mod row;
+mod row_rules;
+mod schedule;
+mod source;
+mod special_tokens;
+mod store;
+mod tokenizer;
+mod tools;
+mod turns;
+
+pub use chat_template::{ChatTemplate, Message, render_templates_with, serve_templates};
+pub use counts::{Counts, Lost, Reason, Trains, grouped, percent};
+pub use dataset::{Dataset, Sequence, SequenceOrigin};
+pub use error::{DataError, Place};
+pub use fault::Dropped;
+pub use file_record::FileRecord;
+pub use format::Format;
+pub use limit::{TOLD_LOST, TooLongIs};
+pub use options::{DataOptions, OnBadRow, OnEmpty, TooLong, Tools, TrainOn};
+pub use pack::MicroBatch;
+pub use preview::{Preview, ShownToken};
+pub use row::UNTRAINED;
+pub use schedule::{Extent, Horizon, Schedule, Step};
+pub use special_tokens::{SplitToken, told as split_told};
+pub use store::Progress;
+pub use tokenizer::{TextTokenizer, Vocabulary};

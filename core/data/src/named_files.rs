@@ -1,0 +1,173 @@
+//! What the user named -> files of rows: files as they are, and repositories of the local Hugging Face cache.
+
+use std::path::{Path, PathBuf};
+
+use espalier_system::files::{FileError, HubCache, RepoKind};
+
+use super::error::DataError;
+
+/// Extensions of files of rows.
+const EXTENSIONS: [&str; 3] = ["jsonl", "json", "parquet"];
+
+/// Which part of a repository's files is meant, where their names tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Files with `train` in their path.
+    Training,
+    /// Files with `validation`, `test` or `eval` in it.
+    HeldOut,
+}
+
+impl Part {
+    fn words(self) -> &'static [&'static str] {
+        match self {
+            Part::Training => &["train"],
+            Part::HeldOut => &["validation", "test", "eval"],
+        }
+    }
+}
+
+/// The files that `names` mean, in their order; those of a repository by name. Of a repository without files whose names
+/// tell the part, all.
+///
+/// # Errors
+/// A repository that is not in `cache`, with the command that downloads it; one without files of rows.
+pub(super) fn named_files(
+    cache: &HubCache,
+    names: &[PathBuf],
+    part: Part,
+) -> Result<Vec<PathBuf>, DataError> {
+    let mut files = Vec::with_capacity(names.len());
+    for name in names {
+        if !is_repository(name) {
+            files.push(name.clone());
+            continue;
+        }
+        let snapshot = cache.resolve(RepoKind::Dataset, name)?;
+        let mut found = Vec::new();
+        collect(&snapshot, &mut found).map_err(|error| DataError::io(&snapshot, error))?;
+        found.sort_unstable();
+        let of_part = |path: &&PathBuf| {
+            let inside = path.strip_prefix(&snapshot).unwrap_or(path);
+            let inside = inside.to_string_lossy().to_lowercase();
+            part.words().iter().any(|word| inside.contains(word))
+        };
+        let chosen: Vec<PathBuf> = found.iter().filter(of_part).cloned().collect();
+        let chosen = if chosen.is_empty() { found } else { chosen };
+        if chosen.is_empty() {
+            return Err(DataError::NoRowsInRepository { path: snapshot });
+        }
+        files.extend(chosen);
+    }
+    Ok(files)
+}
+
+/// Whether `name` is an id such as `org/name`, and no path of a file: it has no file's extension and nothing lies there.
+fn is_repository(name: &Path) -> bool {
+    let of_rows = |extension: &str| EXTENSIONS.contains(&extension.to_lowercase().as_str());
+    let extension = name.extension().and_then(|found| found.to_str());
+    name.is_relative()
+        && name.components().count() == 2
+        && !extension.is_some_and(of_rows)
+        && !name.exists()
+}
+
+/// Adds the files of rows below `directory`.
+fn collect(directory: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in directory.read_dir()? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(&path, found)?;
+            continue;
+        }
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if extension.is_some_and(|extension| EXTENSIONS.contains(&extension)) {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+impl From<FileError> for DataError {
+    fn from(error: FileError) -> Self {
+        DataError::Repository(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A cache with one dataset of the given files.
+    fn cache(files: &[&str]) -> (tempfile::TempDir, HubCache) {
+        let root = tempfile::tempdir().expect("a directory");
+        let repository = root.path().join("datasets--org--rows");
+        fs::create_dir_all(repository.join("refs")).expect("refs");
+        fs::write(repository.join("refs/main"), "abc").expect("a revision");
+        for file in files {
+            let path = repository.join("snapshots/abc").join(file);
+            fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+            fs::write(path, "{}").expect("a file");
+        }
+        let cache = HubCache::at(root.path());
+        (root, cache)
+    }
+
+    fn found(cache: &HubCache, name: &str, part: Part) -> Result<Vec<String>, String> {
+        let files = named_files(cache, &[name.into()], part).map_err(|e| e.to_string())?;
+        let file = |path: &PathBuf| path.file_name().expect("a name").to_string_lossy().into();
+        Ok(files.iter().map(file).collect())
+    }
+
+    #[test]
+    fn names_tell_the_part() {
+        let files = [
+            "data/train-1.parquet",
+            "data/train-0.parquet",
+            "data/test-0.parquet",
+            "README.md",
+        ];
+        let (_root, cache) = cache(&files);
+        let of = |part| found(&cache, "org/rows", part).expect("found");
+        assert_eq!(of(Part::Training), ["train-0.parquet", "train-1.parquet"]);
+        assert_eq!(of(Part::HeldOut), ["test-0.parquet"]);
+    }
+
+    #[test]
+    fn without_telling_names_all_files_are_meant() {
+        let (_root, cache) = cache(&["rows.jsonl"]);
+        assert_eq!(
+            found(&cache, "org/rows", Part::Training).expect("found"),
+            ["rows.jsonl"]
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_its_remedy() {
+        let (_root, cache) = cache(&["README.md"]);
+        let none = found(&cache, "org/rows", Part::Training).expect_err("no rows");
+        assert!(none.contains("no .jsonl, .json or .parquet"), "{none}");
+        let absent =
+            named_files(&cache, &["org/other".into()], Part::Training).expect_err("absent");
+        let DataError::Repository(error) = absent else {
+            panic!("{absent}")
+        };
+        assert!(
+            error
+                .to_string()
+                .contains("hf download --repo-type dataset org/other"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn paths_stay_as_they_are() {
+        let (_root, cache) = cache(&[]);
+        for path in ["data/train.jsonl", "train.jsonl", "/abs/rows", "a/b/c"] {
+            let files = named_files(&cache, &[path.into()], Part::Training).expect("as it is");
+            assert_eq!(files, [PathBuf::from(path)]);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The `[data]` section of the config: what to read, how to cut it, in which order.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::DataError;
+use super::fields;
+use super::format::Format;
+
+/// The keys of `[data]`, with their defaults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DataOptions {
+    /// Training files, read in this order.
+    pub files: Vec<PathBuf>,
+    /// Files of the evaluation rows; excludes `eval_split`.
+    pub eval_files: Vec<PathBuf>,
+    /// Part of the training rows held out for evaluation: a fraction below 1, or a number of rows.
+    /// The rows are drawn by `split_seed`.
+    pub eval_split: Option<f64>,
+    /// Seed of that draw; unset: the run's. Runs of several seeds that set it hold out the same rows.
+    pub split_seed: Option<u64>,
+    /// What a row's fields mean; `auto` tells it from the first row of each file.
+    pub format: Format,
+    /// Renamed fields: the format's own name -> the name in the files.
+    pub fields: BTreeMap<String, String>,
+    /// Longest sequence in tokens, the end token included.
+    pub max_seq_len: usize,
+    /// What happens to a longer row. Where it is set, what is lost by it is told and refuses nothing.
+    pub too_long: TooLong,
+    /// The largest share of the trained tokens that may be lost to cut rows and rows left out, 0 to 1; more is refused.
+    pub max_lost: f64,
+    /// Sequences per optimizer step, over all ranks and micro-batches.
+    pub batch_size: usize,
+    /// Sequences at once on a rank; without effect where `pack_tokens` is set.
+    pub micro_batch: usize,
+    /// Fill a micro-batch with whole sequences up to this many tokens.
+    pub pack_tokens: Option<usize>,
+    /// Which tokens are trained. A `text` row is all completion; `labels` of a pre-tokenized row
+    /// decide alone.
+    pub train_on: TrainOn,
+    /// Name or file of the chat template; unset: the tokenizer's, for rows with turns. Where it is
+    /// set (`tokenizer`: the tokenizer's own), rows of alpaca and of prompts and completions in plain
+    /// text become turns too; otherwise they stay text, one behind the other.
+    pub chat_template: Option<String>,
+    /// What happens to a row that cannot be read.
+    pub on_bad_row: OnBadRow,
+    /// What a row is whose answer or text is empty.
+    pub on_empty: OnEmpty,
+    /// What becomes of a conversation's tools: its `tools` column, calls of them and their answers.
+    pub tools: Tools,
+    /// Directory of the temporary file that tokens go to when they are many; unset: `TMPDIR`, else
+    /// `/var/tmp`.
+    pub cache_dir: Option<PathBuf>,
+    /// Draw a new order of rows each epoch from the run's seed; otherwise file order.
+    pub shuffle: bool,
+}
+
+/// What happens to a row of more than `max_seq_len` tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TooLong {
+    /// Its first `max_seq_len` tokens stay; the end token goes with the rest.
+    #[default]
+    Truncate,
+    /// The row is left out and counted.
+    Drop,
+    /// The run is refused.
+    Error,
+}
+
+/// What happens to a row that cannot be read: broken JSON, a wrong field, an unknown role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnBadRow {
+    /// The run is refused.
+    #[default]
+    Error,
+    /// The row is left out and counted; where that are more than half, the run is refused.
+    Drop,
+}
+
+/// What a row is whose answer or text is empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnEmpty {
+    /// A bad row, as `on_bad_row` takes them.
+    #[default]
+    Bad,
+    /// A row like others, which trains what ends it.
+    Train,
+}
+
+/// What becomes of a conversation's tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tools {
+    /// The chat template is given them; where it does not write them, the row is a bad one.
+    #[default]
+    Write,
+    /// The column is not read, and calls that the template does not write are passed over.
+    Ignore,
+}
+
+/// Which tokens of a row are trained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrainOn {
+    /// Every answer of a conversation, the completion of other rows.
+    #[default]
+    Auto,
+    /// The answer, not the prompt: of a conversation the last one.
+    Completion,
+    /// Every turn of the assistant; needs rows with turns.
+    Assistant,
+    /// Every token.
+    All,
+}
+
+impl TrainOn {
+    /// What it says of rows of `format`; never [`TrainOn::Auto`].
+    pub fn of(self, format: Format) -> Self {
+        match (self, format) {
+            (TrainOn::Auto, Format::Chat) => TrainOn::Assistant,
+            (TrainOn::Auto, _) => TrainOn::Completion,
+            (chosen, _) => chosen,
+        }
+    }
+}
+
+impl Default for DataOptions {
+    fn default() -> Self {
+        DataOptions {
+            files: Vec::new(),
+            eval_files: Vec::new(),
+            eval_split: None,
+            split_seed: None,
+            format: Format::Auto,
+            fields: BTreeMap::new(),
+            max_seq_len: 2048,
+            too_long: TooLong::default(),
+            max_lost: 0.1,
+            batch_size: 8,
+            micro_batch: 1,
+            pack_tokens: None,
+            train_on: TrainOn::default(),
+            chat_template: None,
+            on_bad_row: OnBadRow::default(),
+            on_empty: OnEmpty::default(),
+            tools: Tools::default(),
+            cache_dir: None,
+            shuffle: true,
+        }
+    }
+}
+
+impl DataOptions {
+    /// Where tokens go that are too many for memory.
+    pub fn cache_directory(&self) -> PathBuf {
+        let chosen = self.cache_dir.clone();
+        let named = || std::env::var_os("TMPDIR").map(PathBuf::from);
+        // `/tmp` often is memory.
+        let disk = || Some(PathBuf::from("/var/tmp")).filter(|path| path.is_dir());
+        chosen
+            .or_else(named)
+            .or_else(disk)
+            .unwrap_or_else(std::env::temp_dir)
+    }
+
+    /// Refuses values that no run can have; reads no file.
+    ///
+    /// # Errors
+    /// [`DataError::Option`] or [`DataError::UnknownField`] for the first unusable key.
+    pub fn validate(&self) -> Result<(), DataError> {
+        let at_least = |key, found: usize, least: usize| {
+            if found < least {
+                return Err(DataError::option(key, format!("at least {least}"), found));
+            }
+            Ok(())
+        };
+        at_least("max_seq_len", self.max_seq_len, 2)?; // a single token has nothing to predict
+        at_least("batch_size", self.batch_size, 1)?;
+        at_least("micro_batch", self.micro_batch, 1)?;
+        at_least("pack_tokens", self.pack_tokens.unwrap_or(2), 2)?;
+        for (key, found) in [
+            ("max_seq_len", self.max_seq_len),
+            ("batch_size", self.batch_size),
+            ("pack_tokens", self.pack_tokens.unwrap_or(0)),
+        ] {
+            if found > i32::MAX as usize {
+                return Err(DataError::option(key, "at most 2147483647", found));
+            }
+        }
+        if !(0.0..=1.0).contains(&self.max_lost) {
+            let expected = "a share, 0 to 1";
+            return Err(DataError::option("max_lost", expected, self.max_lost));
+        }
+        if let Some(split) = self.eval_split {
+            let whole_rows = split >= 1.0 && split.fract() == 0.0 && split <= f64::from(u32::MAX);
+            if !(whole_rows || split > 0.0 && split < 1.0) {
+                let expected = "a fraction between 0 and 1, or a whole number of rows";
+                return Err(DataError::option("eval_split", expected, split));
+            }
+            if !self.eval_files.is_empty() {
+                let expected = "unset where eval_files is set";
+                return Err(DataError::option("eval_split", expected, split));
+            }
+        }
+        fields::check_renames(&self.fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut DataOptions)) -> String {
+        let mut options = DataOptions::default();
+        change(&mut options);
+        options.validate().expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn defaults_are_valid_and_those_of_the_manual() {
+        let options: DataOptions = toml::from_str("").unwrap();
+        options.validate().unwrap();
+        assert_eq!(options, DataOptions::default());
+        assert_eq!(
+            (options.max_seq_len, options.batch_size, options.micro_batch),
+            (2048, 8, 1)
+        );
+        assert!(options.shuffle);
+    }
+
+    #[test]
+    fn every_key_is_read_and_an_unknown_one_refused() {
+        let text = r#"
+            files = ["a.jsonl"]
+            eval_split = 10
+            split_seed = 7
+            format = "text"
+            fields = { text = "content" }
+            max_seq_len = 64
+            too_long = "drop"
+            max_lost = 0.25
+            batch_size = 4
+            micro_batch = 2
+            pack_tokens = 128
+            train_on = "all"
+            on_bad_row = "drop"
+            on_empty = "train"
+            tools = "ignore"
+            cache_dir = "cache"
+            shuffle = false
+        "#;
+        let options: DataOptions = toml::from_str(text).unwrap();
+        options.validate().unwrap();
+        assert_eq!(options.eval_split, Some(10.0));
+        assert_eq!(options.too_long, TooLong::Drop);
+        let back: DataOptions = toml::from_str(&toml::to_string(&options).unwrap()).unwrap();
+        assert_eq!(options, back);
+        assert!(toml::from_str::<DataOptions>("max_sequence = 3").is_err());
+        assert!(toml::from_str::<DataOptions>("format = \"csv\"").is_err());
+    }
+
+    #[test]
+    fn unusable_values_name_their_key() {
+        assert!(refused(|o| o.batch_size = 0).contains("batch_size"));
+        assert!(refused(|o| o.micro_batch = 0).contains("micro_batch"));
+        assert!(refused(|o| o.max_seq_len = 1).contains("max_seq_len"));
+        assert!(refused(|o| o.max_seq_len = usize::MAX).contains("max_seq_len"));
+        assert!(refused(|o| o.pack_tokens = Some(0)).contains("pack_tokens"));
+        for share in [-0.1, 1.1, f64::NAN] {
+            assert!(refused(|o| o.max_lost = share).contains("max_lost"));
+        }
+        for split in [0.0, -0.5, 1.5, f64::NAN, f64::INFINITY] {
+            assert!(refused(|o| o.eval_split = Some(split)).contains("eval_split"));
+        }
+        let both = refused(|o| {
+            o.eval_split = Some(0.1);
+            o.eval_files = vec!["b.jsonl".into()];
+        });
+        assert!(both.contains("eval_files"), "{both}");
+        let typo = refused(|o| {
+            o.fields.insert("txt".into(), "content".into());
+        });
+        assert!(typo.contains("txt") && typo.contains("`text`"), "{typo}");
+    }
+}

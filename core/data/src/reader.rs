@@ -1,0 +1,382 @@
+//! A file -> the bytes of its rows with the line each begins at, and the file's sha256.
+//!
+//! `.jsonl` holds one row a line, `.json` an array of rows or the same as `.jsonl`. Only one row is
+//! held at a time, so a file may be larger than memory.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use espalier_system::files::{FileKind, open_regular};
+use sha2::{Digest, Sha256};
+
+use super::error::{DataError, Place};
+
+const BUFFER_BYTES: usize = 1 << 20;
+/// The most bytes of one row that are held.
+pub(super) const MOST_ROW_BYTES: usize = 64 << 20;
+
+/// A row as it stands in the file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RawRow {
+    /// Line of its first byte, counted from 1.
+    pub line: u64,
+    /// Bytes before it in that line.
+    pub column: usize,
+    /// The row's bytes, not yet known to be JSON or UTF-8; nothing is kept of a row that has more
+    /// than [`MOST_ROW_BYTES`].
+    pub bytes: Option<Vec<u8>>,
+    /// Whether the file ended right behind it, without a line end.
+    pub last: bool,
+}
+
+/// What separates the rows of a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    Lines,
+    Array,
+}
+
+/// Where in an array the reader stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Between {
+    Start,
+    Rows,
+    Behind,
+}
+
+/// Reads the rows of one file in order.
+pub(super) struct Reader {
+    path: PathBuf,
+    input: BufReader<Hashing>,
+    layout: Layout,
+    between: Between,
+    line: u64,
+    column: usize,
+    bytes_read: u64,
+}
+
+impl Reader {
+    pub(super) fn open(path: &Path) -> Result<Self, DataError> {
+        let extension = path.extension().unwrap_or_default().to_string_lossy();
+        let may_be_array = match extension.to_ascii_lowercase().as_str() {
+            "jsonl" => false,
+            "json" => true,
+            _ => {
+                return Err(DataError::FileKind {
+                    path: path.to_path_buf(),
+                    found: extension.into_owned(),
+                });
+            }
+        };
+        let opened = open_regular(path, FileKind::Rows);
+        let (file, _) = opened.map_err(|e| DataError::io(path, e.into()))?;
+        Reader::new(path, Box::new(file), may_be_array)
+    }
+
+    fn new(path: &Path, input: Box<dyn Read>, may_be_array: bool) -> Result<Self, DataError> {
+        let hash = Sha256::new();
+        let input = Hashing { inner: input, hash };
+        let mut reader = Reader {
+            path: path.to_path_buf(),
+            input: BufReader::with_capacity(BUFFER_BYTES, input),
+            layout: Layout::Lines,
+            between: Between::Start,
+            line: 1,
+            column: 0,
+            bytes_read: 0,
+        };
+        reader.skip_byte_order_mark()?;
+        if may_be_array && reader.skip_white_space()? == Some(b'[') {
+            reader.layout = Layout::Array;
+        }
+        Ok(reader)
+    }
+
+    /// Bytes taken so far.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.bytes_read
+    }
+
+    /// sha256 of the whole file, in hexadecimal; to be asked behind the last row.
+    pub(super) fn sha256(mut self) -> Result<String, DataError> {
+        io::copy(&mut self.input, &mut io::sink()).map_err(|e| DataError::io(&self.path, e))?;
+        Ok(hex(&self.input.into_inner().hash.finalize()))
+    }
+
+    /// The next row, or nothing behind the last.
+    pub(super) fn next_row(&mut self) -> Result<Option<RawRow>, DataError> {
+        match self.layout {
+            Layout::Lines => self.next_line(),
+            Layout::Array => self.next_element(),
+        }
+    }
+
+    fn next_line(&mut self) -> Result<Option<RawRow>, DataError> {
+        loop {
+            let (line, column) = (self.line, self.column);
+            let Some((mut bytes, last)) = self.line_bytes()? else {
+                return Ok(None);
+            };
+            self.line += 1;
+            self.column = 0;
+            // The line end goes: the parser would name the line behind it for a row that breaks
+            // off.
+            if let Some(bytes) = &mut bytes {
+                bytes.truncate(bytes.trim_ascii_end().len());
+            }
+            if bytes.as_ref().is_none_or(|bytes| !bytes.is_empty()) {
+                return Ok(Some(RawRow {
+                    line,
+                    column,
+                    bytes,
+                    last,
+                }));
+            }
+        }
+    }
+
+    /// The bytes up to the next line end, and whether the file's end came before one; nothing at
+    /// the file's end.
+    #[allow(clippy::type_complexity)]
+    fn line_bytes(&mut self) -> Result<Option<(Option<Vec<u8>>, bool)>, DataError> {
+        let mut bytes = Vec::new();
+        let mut length = 0;
+        loop {
+            let most = (MOST_ROW_BYTES + 1 - bytes.len()) as u64;
+            let read = self.input.by_ref().take(most).read_until(b'\n', &mut bytes);
+            let read = read.map_err(|e| DataError::io(&self.path, e))?;
+            self.bytes_read += read as u64;
+            length += read;
+            let ended = bytes.last() == Some(&b'\n');
+            if ended || read == 0 {
+                let kept = (length <= MOST_ROW_BYTES).then_some(bytes);
+                return Ok((length > 0).then_some((kept, !ended)));
+            }
+            if length > MOST_ROW_BYTES {
+                bytes.clear();
+            }
+        }
+    }
+
+    fn next_element(&mut self) -> Result<Option<RawRow>, DataError> {
+        let first = self.between == Between::Start;
+        match (self.between, self.skip_white_space()?) {
+            (Between::Behind, None) => return Ok(None),
+            (Between::Behind, Some(byte)) => return Err(self.unexpected("the file's end", byte)),
+            (_, None) => return Err(self.truncated(self.line)),
+            // The bracket that told the layout, or the comma behind a row.
+            (Between::Start, Some(_)) | (Between::Rows, Some(b',')) => self.take(),
+            (Between::Rows, Some(b']')) => return self.end_of_array(),
+            (Between::Rows, Some(byte)) => return Err(self.unexpected("`,` or `]`", byte)),
+        }
+        self.between = Between::Rows;
+        match self.skip_white_space()? {
+            None => Err(self.truncated(self.line)),
+            Some(b']') if first => self.end_of_array(),
+            Some(byte @ (b',' | b']' | b'}')) => Err(self.unexpected("a row", byte)),
+            Some(_) => self.element().map(Some),
+        }
+    }
+
+    /// Takes the bracket and sees that nothing follows.
+    fn end_of_array(&mut self) -> Result<Option<RawRow>, DataError> {
+        self.take();
+        self.between = Between::Behind;
+        self.next_element()
+    }
+
+    /// The bytes of the element that begins here: to its own last bracket or, of a scalar, to the
+    /// comma or bracket behind it.
+    fn element(&mut self) -> Result<RawRow, DataError> {
+        let (line, column) = (self.line, self.column);
+        let mut bytes = Vec::new();
+        let (mut depth, mut in_string, mut escaped, mut length) = (0u64, false, false, 0);
+        while let Some(byte) = self.peek()? {
+            let closes = matches!(byte, b']' | b'}') && !in_string;
+            if depth == 0 && !in_string && (closes || byte == b',') {
+                break;
+            }
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if in_string => escaped = true,
+                b'"' => in_string = !in_string,
+                b'{' | b'[' if !in_string => depth += 1,
+                _ if closes => depth -= 1,
+                _ => {}
+            }
+            length += 1;
+            if length <= MOST_ROW_BYTES {
+                bytes.push(byte);
+            }
+            self.take();
+            if closes && depth == 0 {
+                break;
+            }
+        }
+        if depth > 0 || in_string {
+            return Err(self.truncated(line));
+        }
+        Ok(RawRow {
+            line,
+            column,
+            bytes: (length <= MOST_ROW_BYTES).then_some(bytes),
+            last: false,
+        })
+    }
+
+    fn skip_byte_order_mark(&mut self) -> Result<(), DataError> {
+        // A pipe may hand over fewer bytes at first, but then the mark is a bad row that is named.
+        self.peek()?;
+        if self.input.buffer().starts_with(b"\xEF\xBB\xBF") {
+            self.input.consume(3);
+            self.bytes_read += 3;
+        }
+        Ok(())
+    }
+
+    /// Passes white space and returns the byte behind it, not taken.
+    fn skip_white_space(&mut self) -> Result<Option<u8>, DataError> {
+        while let Some(byte) = self.peek()? {
+            if !byte.is_ascii_whitespace() {
+                return Ok(Some(byte));
+            }
+            self.take();
+        }
+        Ok(None)
+    }
+
+    fn peek(&mut self) -> Result<Option<u8>, DataError> {
+        loop {
+            match self.input.fill_buf() {
+                Ok(bytes) => return Ok(bytes.first().copied()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(DataError::io(&self.path, e)),
+            }
+        }
+    }
+
+    /// Takes the byte that was peeked at.
+    fn take(&mut self) {
+        if self.input.buffer().first() == Some(&b'\n') {
+            self.line += 1;
+            self.column = 0;
+        } else {
+            self.column += 1;
+        }
+        self.input.consume(1);
+        self.bytes_read += 1;
+    }
+
+    fn truncated(&self, line: u64) -> DataError {
+        let place = Place::new(&self.path, line);
+        DataError::Truncated { place }
+    }
+
+    fn unexpected(&self, expected: &str, byte: u8) -> DataError {
+        DataError::Json {
+            place: Place::new(&self.path, self.line),
+            column: self.column + 1,
+            reason: format!("expected {expected}, found `{}`", byte.escape_ascii()),
+        }
+    }
+}
+
+/// A digest in hexadecimal.
+pub(super) fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Hashes what passes through.
+struct Hashing {
+    inner: Box<dyn Read>,
+    hash: Sha256,
+}
+
+impl Read for Hashing {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.hash.update(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+
+    fn rows(text: &[u8], may_be_array: bool) -> Result<Vec<(u64, String)>, String> {
+        let path = Path::new("f");
+        let input = Box::new(Cursor::new(text.to_vec()));
+        let mut reader = Reader::new(path, input, may_be_array).map_err(|e| e.to_string())?;
+        let mut rows = Vec::new();
+        while let Some(row) = reader.next_row().map_err(|e| e.to_string())? {
+            rows.push((
+                row.line,
+                String::from_utf8(row.bytes.expect("short rows")).unwrap(),
+            ));
+        }
+        assert_eq!(reader.bytes_read(), text.len() as u64);
+        assert_eq!(reader.sha256().unwrap(), hex(&Sha256::digest(text)));
+        Ok(rows)
+    }
+
+    fn row(line: u64, text: &str) -> (u64, String) {
+        (line, text.into())
+    }
+
+    #[test]
+    fn lines_are_numbered_and_blank_ones_passed() {
+        let text = b"\xEF\xBB\xBF{1}\r\n\r\n  \n{2}\n\n{3}";
+        let expected = vec![row(1, "{1}"), row(4, "{2}"), row(6, "{3}")];
+        assert_eq!(rows(text, false).unwrap(), expected);
+        assert_eq!(rows(text, true).unwrap(), expected);
+        assert_eq!(rows(b"", false).unwrap(), []);
+        assert_eq!(rows(b" \n\n", true).unwrap(), []);
+    }
+
+    #[test]
+    fn an_array_is_cut_at_its_own_commas_only() {
+        let text = br#" [ {"a": "],[{\"", "b": [1, {}]},
+            2
+            ,"x,\\" ]
+        "#;
+        let expected = vec![
+            row(1, r#"{"a": "],[{\"", "b": [1, {}]}"#),
+            row(2, "2\n            "),
+            row(3, r#""x,\\" "#),
+        ];
+        assert_eq!(rows(text, true).unwrap(), expected);
+        assert_eq!(rows(b"[]", true).unwrap(), []);
+        assert_eq!(rows(b"\n[ ]\n", true).unwrap(), []);
+    }
+
+    #[test]
+    fn faults_between_rows_name_line_and_column() {
+        for (text, expected) in [
+            (
+                "[1] x",
+                "f:1: invalid JSON at column 5: expected the file's end, found `x`",
+            ),
+            (
+                "[1,\n]",
+                "f:2: invalid JSON at column 1: expected a row, found `]`",
+            ),
+            (
+                "[,1]",
+                "f:1: invalid JSON at column 2: expected a row, found `,`",
+            ),
+            (
+                "[{}}]",
+                "f:1: invalid JSON at column 4: expected `,` or `]`, found `}`",
+            ),
+            ("[\n{\"a\": 1", "f:2: the file ends inside this row"),
+            ("[\n\n{\"a", "f:3: the file ends inside this row"),
+            ("[1,\n", "f:2: the file ends inside this row"),
+            ("[", "f:1: the file ends inside this row"),
+        ] {
+            let message = rows(text.as_bytes(), true).unwrap_err();
+            assert!(message.starts_with(expected), "{text}: {message}");
+        }
+    }
+}

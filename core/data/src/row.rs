@@ -1,0 +1,193 @@
+//! The bytes of one row -> its fields; its token ids -> those that are kept of them.
+
+use serde_json::error::Category;
+use serde_json::{Map, Value};
+
+use super::counts::Answers;
+use super::error::{DataError, Place};
+use super::fields;
+use super::format::Format;
+use super::options::{DataOptions, TooLong, TrainOn};
+use super::reader::{MOST_ROW_BYTES, RawRow};
+
+/// The label of a token that is not trained (Hugging Face's and PyTorch's `ignore_index`).
+pub const UNTRAINED: i32 = -100;
+
+/// One sequence.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    /// `[n]` token ids.
+    pub tokens: Vec<i32>,
+    /// `[n]` labels aligned with `tokens` (not shifted); none where every token is trained.
+    pub labels: Option<Vec<i32>>,
+    /// Tokens before any were cut off.
+    pub full_length: usize,
+    /// Trained tokens before any were cut off.
+    pub full_trained: usize,
+    /// What of it is trained, in words of its format.
+    pub kind: Kind,
+}
+
+/// What a row is, for what is told of all rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kind {
+    pub format: Format,
+    /// What decides about its trained tokens; not `auto`.
+    pub train_on: TrainOn,
+    pub answers: Answers,
+    /// How often each of the file's split special tokens stands in it.
+    pub split: Vec<u32>,
+}
+
+impl Row {
+    /// A row of which nothing is cut off yet.
+    pub(super) fn new(tokens: Vec<i32>, labels: Option<Vec<i32>>, kind: Kind) -> Self {
+        let mut row = Row {
+            full_length: tokens.len(),
+            full_trained: 0,
+            tokens,
+            labels,
+            kind,
+        };
+        row.full_trained = row.trained();
+        row
+    }
+
+    /// Tokens that are trained: those whose label is one, the first token's aside.
+    pub(super) fn trained(&self) -> usize {
+        self.trained_within(self.tokens.len())
+    }
+
+    /// As [`Row::trained`], of the first `length` tokens alone.
+    pub(super) fn trained_within(&self, length: usize) -> usize {
+        let length = length.min(self.tokens.len());
+        match &self.labels {
+            Some(labels) => labels[..length]
+                .iter()
+                .skip(1)
+                .filter(|&&label| label != UNTRAINED)
+                .count(),
+            None => length.saturating_sub(1),
+        }
+    }
+}
+
+/// What becomes of one row.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Kept(Row),
+    TooLong(Row),
+}
+
+/// The row as a JSON object.
+pub(super) fn parse(raw: &RawRow, place: &Place) -> Result<Map<String, Value>, DataError> {
+    let bytes = raw.bytes.as_deref().ok_or_else(|| DataError::RowBytes {
+        place: place.clone(),
+        most: MOST_ROW_BYTES,
+    })?;
+    let text = std::str::from_utf8(bytes).map_err(|e| {
+        let place = place.clone();
+        match e.error_len() {
+            None if raw.last => DataError::Truncated { place },
+            _ => DataError::Utf8 {
+                place,
+                byte: e.valid_up_to() + 1,
+            },
+        }
+    })?;
+    match serde_json::from_str(text) {
+        Ok(Value::Object(row)) => Ok(row),
+        Ok(other) => Err(wrong_type(place, "the row", "an object", &other)),
+        Err(e) if raw.last && e.classify() == Category::Eof => {
+            let place = place.clone();
+            Err(DataError::Truncated { place })
+        }
+        Err(e) => {
+            let reason = e.to_string();
+            // The parser's own position counts from the row's first byte; the place says it better.
+            let reason = reason
+                .rsplit_once(" at line ")
+                .map_or(reason.as_str(), |(r, _)| r);
+            Err(DataError::Json {
+                place: Place {
+                    path: place.path.clone(),
+                    line: place.line + (e.line() as u64).saturating_sub(1),
+                },
+                column: e.column() + if e.line() > 1 { 0 } else { raw.column },
+                reason: reason.to_owned(),
+            })
+        }
+    }
+}
+
+/// Applies `max_seq_len` and `too_long`.
+///
+/// # Errors
+/// [`DataError::TooLong`] where that is asked for.
+pub(super) fn cut(
+    mut row: Row,
+    options: &DataOptions,
+    place: impl FnOnce() -> Place,
+) -> Result<Outcome, DataError> {
+    let longest = options.max_seq_len;
+    match options.too_long {
+        _ if row.full_length <= longest => {}
+        TooLong::Truncate => {
+            row.tokens.truncate(longest);
+            if let Some(labels) = &mut row.labels {
+                labels.truncate(longest);
+            }
+        }
+        TooLong::Drop => return Ok(Outcome::TooLong(row)),
+        TooLong::Error => {
+            return Err(DataError::TooLong {
+                place: place(),
+                expected: longest,
+                found: row.full_length,
+            });
+        }
+    }
+    Ok(Outcome::Kept(row))
+}
+
+pub(super) fn required<'a>(
+    row: &'a Map<String, Value>,
+    field: &str,
+    place: &Place,
+) -> Result<&'a Value, DataError> {
+    row.get(field).ok_or_else(|| DataError::MissingField {
+        place: place.clone(),
+        field: field.into(),
+        found: fields::names(row),
+    })
+}
+
+pub(super) fn wrong_field(
+    place: &Place,
+    field: &str,
+    expected: &'static str,
+    found: &Value,
+) -> DataError {
+    wrong_type(place, &format!("field `{field}`"), expected, found)
+}
+
+pub(super) fn wrong_type(
+    place: &Place,
+    what: &str,
+    expected: &'static str,
+    found: &Value,
+) -> DataError {
+    DataError::WrongType {
+        place: place.clone(),
+        what: what.into(),
+        expected,
+        found: match found {
+            Value::Null => "null".into(),
+            Value::Bool(value) => value.to_string(),
+            Value::Number(number) => format!("the number {number}"),
+            Value::String(text) => format!("the string \"{}\"", fields::clip(text)),
+            Value::Array(_) => "an array".into(),
+            Value::Object(_) => "an object".into(),
+        },
+    }
+}

@@ -1,0 +1,386 @@
+//! What threads are in, look by look -> what is said of calls that take long, and which one ends the process.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use espalier_interface::abi::call_site::{Limit, Pending};
+use espalier_system::signal;
+
+use super::LateCall;
+
+/// When a call without a sign of progress is told of, and told of again.
+const TOLD_AFTER: [Duration; 3] = [
+    Duration::from_secs(10),
+    Duration::from_secs(60),
+    Duration::from_secs(300),
+];
+
+/// From when on a call without a sign of progress is waited for.
+const LATE: Duration = Duration::from_secs(1);
+
+/// How long after a signal the user may wonder.
+const AFTER_SIGNAL: Duration = Duration::from_secs(2);
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The user is told.
+    Say(String),
+    /// The process ends, since the call went on for longer than the key of the config allows.
+    End(LateCall, &'static str),
+}
+
+/// What was seen so far.
+#[derive(Default)]
+pub(super) struct Judge {
+    threads: HashMap<usize, Seen>,
+    /// Components and calls that take long and go on.
+    told_to_go_on: BTreeSet<(String, &'static str)>,
+    signal: Option<Signal>,
+    ended: bool,
+}
+
+/// A call of a thread.
+struct Seen {
+    number: u64,
+    beats: u64,
+    /// Since it was entered, and since its last sign of progress.
+    lasted: Duration,
+    silent: Duration,
+    /// How often it was told of.
+    told: usize,
+}
+
+/// A signal that asked to stop.
+struct Signal {
+    ago: Duration,
+    told: bool,
+}
+
+/// A call that is pending, and for how long.
+struct Wait<'a> {
+    pending: &'a Pending,
+    lasted: Duration,
+    silent: Duration,
+}
+
+impl Judge {
+    /// Looks at the calls that are pending, `passed` after the last look; `asked` is the signal that asked to stop. Returns
+    /// what is to be done, and the call that is waited for.
+    pub fn look(
+        &mut self,
+        pending: &[Pending],
+        passed: Duration,
+        asked: Option<i32>,
+    ) -> (Vec<Verdict>, Option<LateCall>) {
+        let waits = self.waits(pending, passed);
+        let mut verdicts = Vec::new();
+        if let Some((call, limited_by)) = ended_by(&waits)
+            && !std::mem::replace(&mut self.ended, true)
+        {
+            verdicts.push(Verdict::End(call, limited_by));
+            return (verdicts, None);
+        }
+        let late = deepest(&waits, |wait| wait.silent >= LATE);
+        verdicts.extend(self.told(&waits));
+        verdicts.extend(self.signalled(asked, passed, late));
+        (verdicts, late.map(Wait::late))
+    }
+
+    /// The calls that are judged, with their times.
+    fn waits<'a>(&mut self, pending: &'a [Pending], passed: Duration) -> Vec<Wait<'a>> {
+        self.threads
+            .retain(|thread, _| pending.iter().any(|one| one.thread == *thread));
+        let judged = pending
+            .iter()
+            .filter(|one| one.call.limit() != Limit::OfOthers);
+        let waits = judged.map(|one| {
+            let known = self.threads.get(&one.thread);
+            if known.is_none_or(|seen| seen.number != one.number) {
+                self.threads.insert(one.thread, Seen::of(one));
+                return (one, Duration::ZERO, Duration::ZERO);
+            }
+            let seen = self.threads.get_mut(&one.thread).expect("it is known");
+            seen.lasted += passed;
+            match seen.beats == one.beats {
+                true => seen.silent += passed,
+                false => seen.silent = Duration::ZERO,
+            }
+            seen.beats = one.beats;
+            (one, seen.lasted, seen.silent)
+        });
+        let waits = waits.map(|(pending, lasted, silent)| Wait {
+            pending,
+            lasted,
+            silent,
+        });
+        waits.collect()
+    }
+
+    /// What is said of calls that take long: of one that shows no progress each time, of one that does once in a process.
+    fn told(&mut self, waits: &[Wait<'_>]) -> Option<Verdict> {
+        let due: Vec<usize> = waits
+            .iter()
+            .filter(|wait| wait.is_due(self.threads[&wait.pending.thread].told))
+            .map(|wait| wait.pending.thread)
+            .collect();
+        if let Some(wait) = deepest(waits, |wait| due.contains(&wait.pending.thread)) {
+            // What waits for it is told with it.
+            for thread in &due {
+                self.threads.get_mut(thread).expect("it was seen").told += 1;
+            }
+            let (late, secs) = (wait.late(), wait.silent.as_secs());
+            let mut line = format!("waiting for {late}, {secs} s so far");
+            if let Limit::After(limit) = wait.pending.call.limit() {
+                let limit = limit.as_secs();
+                line += &format!("; without a sign of progress the program ends after {limit} s");
+            }
+            return Some(Verdict::Say(line));
+        }
+        let goes_on = |wait: &Wait<'_>| wait.lasted >= TOLD_AFTER[0] && wait.silent < LATE;
+        let wait = deepest(waits, goes_on)?;
+        let call = wait.pending.call;
+        let is_new = self
+            .told_to_go_on
+            .insert((call.site().component().to_owned(), call.callback()));
+        let line = format!(
+            "{} takes long and goes on, {} s so far",
+            wait.late(),
+            wait.lasted.as_secs()
+        );
+        is_new.then_some(Verdict::Say(line))
+    }
+
+    /// What is said after a signal: at once of a call that is waited for, else once the user may wonder.
+    fn signalled(
+        &mut self,
+        asked: Option<i32>,
+        passed: Duration,
+        late: Option<&Wait<'_>>,
+    ) -> Option<Verdict> {
+        let number = asked?;
+        let signal = self.signal.get_or_insert(Signal {
+            ago: Duration::ZERO,
+            told: false,
+        });
+        signal.ago += passed;
+        if signal.told || (late.is_none() && signal.ago < AFTER_SIGNAL) {
+            return None;
+        }
+        signal.told = true;
+        let name = signal::name(number);
+        Some(Verdict::Say(match late {
+            Some(wait) => format!(
+                "{name} asks to stop, and this waits for {}, {} s so far; a second signal ends the program at once",
+                wait.late(),
+                wait.silent.as_secs()
+            ),
+            None => format!(
+                "{name} asks to stop: what is at hand is finished first; a second signal ends the program at once"
+            ),
+        }))
+    }
+}
+
+impl Seen {
+    fn of(pending: &Pending) -> Self {
+        Seen {
+            number: pending.number,
+            beats: pending.beats,
+            lasted: Duration::ZERO,
+            silent: Duration::ZERO,
+            told: 0,
+        }
+    }
+}
+
+impl Wait<'_> {
+    /// Whether it is to be told of, once it was so `told` times.
+    fn is_due(&self, told: usize) -> bool {
+        let due = match (TOLD_AFTER.get(told), self.pending.call.limit()) {
+            // Of what may not take long it is told sooner.
+            (Some(due), Limit::After(limit)) if told == 0 => Some((*due).min(limit / 2)),
+            (due, _) => due.copied(),
+        };
+        due.is_some_and(|due| self.silent >= due)
+    }
+
+    fn late(&self) -> LateCall {
+        let call = self.pending.call;
+        LateCall {
+            plugin: call.site().component().to_owned(),
+            file: call.site().file().map(Into::into),
+            callback: call.callback().to_owned(),
+            subject: self.pending.subject.as_deref().map(str::to_owned),
+            secs: self.silent.as_secs(),
+        }
+    }
+}
+
+/// Of the calls that are `meant`, the one within most others: those wait for it. Of two of one depth, the one that is silent
+/// longest.
+fn deepest<'w, 'a>(
+    waits: &'w [Wait<'a>],
+    meant: impl Fn(&Wait<'a>) -> bool,
+) -> Option<&'w Wait<'a>> {
+    let meant = waits.iter().filter(|wait| meant(wait));
+    meant.max_by_key(|wait| (wait.pending.call.depth(), wait.silent))
+}
+
+/// The call that went on for longer than it may, and the key that says so.
+fn ended_by(waits: &[Wait<'_>]) -> Option<(LateCall, &'static str)> {
+    let over = |wait: &Wait<'_>, grace: Duration| match wait.pending.call.limit() {
+        Limit::After(limit) => wait.silent + grace >= limit,
+        _ => false,
+    };
+    if !waits.iter().any(|wait| over(wait, Duration::ZERO)) {
+        return None;
+    }
+    // What it calls itself was entered a moment later.
+    let wait = deepest(waits, |wait| over(wait, LATE))?;
+    let limited_by = match wait.pending.call.is_create() {
+        true => "run.probe_timeout_secs",
+        false => "run.plugin_timeout_secs",
+    };
+    Some((wait.late(), limited_by))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use espalier_interface::abi::call_site::{self, CallSite, Limits, Mark};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn entered(name: &str, callback: &'static str, limit: Limit) -> Mark {
+        let limits = Limits {
+            create: limit,
+            call: limit,
+        };
+        let file = Path::new("/p/libx.so");
+        CallSite::limited(name, Some(file), limits).enter(callback)
+    }
+
+    /// The pending calls of components whose names begin with `of`.
+    fn pending(of: &str) -> Vec<Pending> {
+        let all = call_site::pending().into_iter();
+        all.filter(|one| one.call.site().component().starts_with(of))
+            .collect()
+    }
+
+    /// What is said and done within `secs` looks, a second apart, with the second.
+    fn looks(
+        judge: &mut Judge,
+        of: &str,
+        secs: u64,
+        mut between: impl FnMut(u64),
+        asked: Option<i32>,
+    ) -> Vec<(u64, Verdict)> {
+        let mut all = Vec::new();
+        for sec in 0..secs {
+            between(sec);
+            let (verdicts, _) = judge.look(&pending(of), SECOND, asked);
+            all.extend(verdicts.into_iter().map(|verdict| (sec, verdict)));
+        }
+        all
+    }
+
+    #[test]
+    fn a_silent_call_is_told_of_in_time_and_ended_at_its_limit() {
+        let _about = call_site::about_text("lm_head.weight");
+        let _mark = entered("silent", "encode", Limit::After(30 * SECOND));
+        let found = looks(&mut Judge::default(), "silent", 60, |_| (), None);
+        let [(10, Verdict::Say(line)), (30, Verdict::End(call, key))] = &found[..] else {
+            panic!("{found:?}")
+        };
+        let what = "plugin `silent` (/p/libx.so) in encode of `lm_head.weight`";
+        let expected = format!(
+            "waiting for {what}, 10 s so far; without a sign of progress the program ends after 30 s"
+        );
+        assert_eq!(line, &expected);
+        assert_eq!((call.to_string().as_str(), call.secs), (what, 30));
+        assert_eq!(*key, "run.plugin_timeout_secs");
+    }
+
+    #[test]
+    fn a_call_that_shows_progress_is_told_of_once_and_never_ended() {
+        let _mark = entered("goes-on", "encode", Limit::After(4 * SECOND));
+        let beat = |sec: u64| {
+            if sec.is_multiple_of(3) {
+                call_site::progress();
+            }
+        };
+        let found = looks(&mut Judge::default(), "goes-on", 1000, beat, None);
+        let said: Vec<&Verdict> = found.iter().map(|(_, verdict)| verdict).collect();
+        assert!(
+            said.iter().all(|one| matches!(one, Verdict::Say(_))),
+            "{found:?}"
+        );
+        let goes_on =
+            |one: &&&Verdict| matches!(one, Verdict::Say(line) if line.contains("goes on"));
+        assert_eq!(said.iter().filter(goes_on).count(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn what_a_call_waits_for_is_named_in_its_place() {
+        let limit = Limit::After(20 * SECOND);
+        let _outer = entered("nested-cpu", "launch", limit);
+        let outer = pending("nested-cpu");
+        let _inner = entered("nested-nf4", "decode", limit);
+        // Another thread's, as the judge sees it.
+        let both = || {
+            let mut inner = pending("nested-nf4");
+            inner[0].thread += 1000;
+            [outer.clone(), inner].concat()
+        };
+        let mut judge = Judge::default();
+        let mut found = Vec::new();
+        for _ in 0..30 {
+            found.extend(judge.look(&both(), SECOND, None).0);
+        }
+        let [Verdict::Say(line), Verdict::End(call, _)] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert!(
+            line.contains("`nested-nf4` (/p/libx.so) in decode"),
+            "{line}"
+        );
+        assert_eq!(call.plugin, "nested-nf4");
+    }
+
+    #[test]
+    fn calls_that_wait_for_others_or_have_no_limit_are_never_ended() {
+        let _mark = entered("others", "call", Limit::OfOthers);
+        let found = looks(&mut Judge::default(), "others", 2000, |_| (), None);
+        assert_eq!(found, []);
+        let _mark = entered("endless", "encode", Limit::None);
+        let found = looks(&mut Judge::default(), "endless", 2000, |_| (), None);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found.iter().all(|(_, one)| matches!(one, Verdict::Say(_))));
+    }
+
+    #[test]
+    fn the_first_signal_says_what_is_waited_for_and_how_to_end_it() {
+        let mut judge = Judge::default();
+        let _mark = entered("asked", "decode", Limit::After(900 * SECOND));
+        looks(&mut judge, "asked", 3, |_| (), None);
+        let found = looks(&mut judge, "asked", 4, |_| (), Some(15));
+        let [(0, Verdict::Say(line))] = &found[..] else {
+            panic!("{found:?}")
+        };
+        let what = "SIGTERM asks to stop, and this waits for plugin `asked` (/p/libx.so) in decode, 3 s so far; a second signal ends";
+        assert!(line.starts_with(what), "{line}");
+        // Where nothing hangs it is said later, if the process is still there.
+        let found = looks(&mut Judge::default(), "nobody", 9, |_| (), Some(2));
+        let [(1, Verdict::Say(line))] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert!(
+            line.starts_with("SIGINT asks to stop: what is at hand"),
+            "{line}"
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! A weight and its quantizer -> segments in their place, and the assurance that they decode to numbers.
+
+use espalier_interface::abi::call_site;
+use espalier_interface::format::{BlockValues, Decoding, Format};
+use espalier_interface::{DType, ErrorCode, PluginError, Quantizer, Result as PluginResult};
+use espalier_registry::Chosen;
+
+use crate::Error;
+use crate::decoder::decode;
+use crate::error::of_param;
+
+/// Elements that are decoded at once, rows permitting.
+const PART: u64 = 1 << 18;
+
+/// Encodes `weight`, the finite numbers of `param`, into `segments`. What decodes to numbers that are not finite is
+/// refused here: at the first step it would be nobody's fault.
+///
+/// `weight` is overwritten where the quantizer alone can decode.
+///
+/// # Errors
+/// Those of [`pack`] and [`check_decoded`].
+pub fn encode(
+    quantizer: &Chosen<dyn Quantizer>,
+    param: &str,
+    format: &Format,
+    weight: &mut [f32],
+    segments: &mut [&mut [u8]],
+    workspace: &mut [u8],
+) -> Result<(), Error> {
+    pack(quantizer, param, format, weight, segments, workspace)?;
+    let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
+    check_decoded(quantizer, param, format, weight, &segments)
+}
+
+/// Encodes `weight` as [`encode`] does, and checks what its format describes.
+///
+/// # Errors
+/// What the quantizer reports; a scale that is not finite.
+pub fn pack(
+    quantizer: &Chosen<dyn Quantizer>,
+    param: &str,
+    format: &Format,
+    weight: &[f32],
+    segments: &mut [&mut [u8]],
+    workspace: &mut [u8],
+) -> Result<(), Error> {
+    let blame = |error: PluginError| quantizer.failed("encode", of_param(param, error));
+    let plugin = quantizer.plugin.as_ref();
+    let _about = call_site::about_text(param);
+    plugin
+        .encode(weight, format.shape, segments, workspace)
+        .map_err(blame)?;
+    let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
+    Ok(check_scales(format, &segments).map_err(blame)?)
+}
+
+/// Decodes a weight whose format describes no decoding into `scratch`, one number an element, to see that it can be done.
+///
+/// # Errors
+/// What the quantizer reports; an element that is not finite.
+pub fn check_decoded(
+    quantizer: &Chosen<dyn Quantizer>,
+    param: &str,
+    format: &Format,
+    scratch: &mut [f32],
+    segments: &[&[u8]],
+) -> Result<(), Error> {
+    if format.decoding != Decoding::Callback {
+        return Ok(());
+    }
+    let _about = call_site::about_text(param);
+    decode_all(quantizer.plugin.as_ref(), format, segments, scratch)
+        .map_err(|error| quantizer.failed("decode", of_param(param, error)))?;
+    Ok(())
+}
+
+/// Decodes a weight `[N, M]` whole into `out`, some rows at a time.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_all(
+    quantizer: &dyn Quantizer,
+    format: &Format,
+    segments: &[&[u8]],
+    out: &mut [f32],
+) -> PluginResult<()> {
+    let [rows, cols] = format.shape;
+    let step = (PART / cols).max(1);
+    for (index, out) in out.chunks_mut((step * cols) as usize).enumerate() {
+        let first = index as u64 * step;
+        let window = (first..(first + step).min(rows), 0..cols);
+        decode(quantizer, segments, format.shape, window, out)?;
+    }
+    Ok(())
+}
+
+/// Checks that every block's numbers are finite, where the format describes them.
+fn check_scales(format: &Format, segments: &[&[u8]]) -> PluginResult<()> {
+    let (blocks, values) = match &format.decoding {
+        Decoding::Callback => return Ok(()),
+        Decoding::Codebook { blocks, scale, .. } => (blocks, vec![("scale", scale)]),
+        Decoding::Affine {
+            blocks,
+            scale,
+            zero,
+            ..
+        } => (blocks, vec![("scale", scale), ("zero", zero)]),
+    };
+    let count = blocks.count(format.shape);
+    for (name, values) in values {
+        let wrong = match values {
+            BlockValues::Stored { segment } => {
+                let dtype = format.segments[*segment].dtype;
+                not_finite(segments[*segment], dtype).filter(|&block| block < count)
+            }
+            BlockValues::Nested { .. } | BlockValues::Affine { .. } => {
+                let value = |block| format.block_value(segments, values, block);
+                (0..count).find(|&block| !value(block).is_finite())
+            }
+        };
+        if let Some(block) = wrong {
+            let value = format.block_value(segments, values, block);
+            let message = format!("{name} of block {block} is {value}, expected a finite number");
+            return Err(PluginError::new(ErrorCode::PROTOCOL, message));
+        }
+    }
+    Ok(())
+}
+
+/// The first of stored numbers that is not finite: its exponent has all bits set.
+fn not_finite(bytes: &[u8], dtype: DType) -> Option<u64> {
+    let at = match dtype {
+        DType::F32 => bytes
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .position(|bytes| !f32::from_le_bytes(*bytes).is_finite()),
+        _ => {
+            let exponent = if dtype == DType::BF16 { 0x7f80 } else { 0x7c00 };
+            let is = |bytes: &[u8; 2]| u16::from_le_bytes(*bytes) & exponent == exponent;
+            bytes.as_chunks::<2>().0.iter().position(is)
+        }
+    };
+    at.map(|at| at as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_not_finite_are_found_in_every_dtype() {
+        let f32s: Vec<u8> = [1.0, -f32::MAX, f32::NEG_INFINITY]
+            .iter()
+            .flat_map(|x| x.to_le_bytes())
+            .collect();
+        assert_eq!(not_finite(&f32s, DType::F32), Some(2));
+        let bf16s: Vec<u8> = [half::bf16::MAX, half::bf16::NAN]
+            .iter()
+            .flat_map(|x| x.to_le_bytes())
+            .collect();
+        assert_eq!(not_finite(&bf16s, DType::BF16), Some(1));
+        let f16s: Vec<u8> = [half::f16::MAX, half::f16::MIN, half::f16::INFINITY]
+            .iter()
+            .flat_map(|x| x.to_le_bytes())
+            .collect();
+        assert_eq!(not_finite(&f16s, DType::F16), Some(2));
+    }
+}

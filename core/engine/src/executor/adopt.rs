@@ -1,0 +1,136 @@
+//! A param's bytes from one executor to another: along the device, or through the host to another device.
+
+use std::sync::Arc;
+
+use espalier_interface::schedule::Place;
+use espalier_interface::{BufferRange, Result, Stream};
+use espalier_plan::storage_layout::StateKind;
+
+use super::storage;
+use super::transfer::CHUNK_BYTES;
+use super::{Executor, StatePart, Storage};
+
+impl Executor {
+    /// Takes this rank's part of a unit's frozen run, or all of it where it is not cut.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn place_frozen(&self, unit: usize, run: &[u8]) -> Result<()> {
+        match self.storage.frozen_home(unit) {
+            Some(home) if self.shard_layout.placements[unit].frozen != Place::Host => {
+                let part = self.shard_layout.part_bytes(unit);
+                let own = u64::from(self.peers.shard().0);
+                self.place(home, [own * part, part], run)
+            }
+            Some(_) => Ok(()),
+            None => {
+                let places = self.shard_layout.runs[unit].frozen.iter();
+                for (param, segments) in places {
+                    for (bytes, &to) in segments.iter().zip(self.storage.param(*param)) {
+                        let from = &run[bytes.start as usize..bytes.end as usize];
+                        self.device.upload(from, to, Stream(0))?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes this rank's elements of the values of a unit's trainable run.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn place_values(&self, unit: usize, run: &[u8]) -> Result<()> {
+        let part = self.shard_layout.own_elements(unit) * self.dtypes.params.bytes();
+        let first = match self.shard_layout.is_cut(unit) {
+            true => part * u64::from(self.peers.shard().0),
+            false => 0,
+        };
+        self.place(
+            self.storage.kept(unit, StateKind::Values),
+            [first, part],
+            run,
+        )
+    }
+
+    /// Writes `part` bytes from byte `first` of a run on to their home, as far as there are so many.
+    fn place(&self, home: BufferRange, [first, part]: [u64; 2], run: &[u8]) -> Result<()> {
+        let run_bytes = run.len() as u64;
+        let bytes = first.min(run_bytes)..(first + part).min(run_bytes);
+        let to = storage::part(home, &(0..bytes.end - bytes.start), 1);
+        let from = &run[bytes.start as usize..bytes.end as usize];
+        self.device.upload(from, to, Stream(0))
+    }
+
+    /// The storage, beside which another one can be made.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Takes the bytes of frozen param number `param` from `from`, where it lies in the same layout.
+    ///
+    /// # Errors
+    /// What either backend reports.
+    pub fn adopt_frozen(&self, from: &Executor, param: usize) -> Result<()> {
+        if self
+            .storage
+            .shares_unit(&from.storage, self.params[param].unit)
+        {
+            return Ok(());
+        }
+        let ranges = from.storage.param(param).iter();
+        ranges
+            .zip(self.storage.param(param))
+            .try_for_each(|(&from_range, &to)| self.adopt(from, from_range, to))
+    }
+
+    /// Takes values and moments of all trained params from `from`.
+    ///
+    /// # Errors
+    /// What either backend reports.
+    pub fn adopt_state(&self, from: &Executor) -> Result<()> {
+        if self.storage.shares_state(&from.storage) {
+            return Ok(());
+        }
+        for param in self.trainable() {
+            for part in [
+                StatePart::Values,
+                StatePart::FirstMoment,
+                StatePart::SecondMoment,
+            ] {
+                let (old, new) = (from.state_range(param, part), self.state_range(param, part));
+                self.adopt(from, old, new)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves frozen params out of mapped files into the device's memory, unit by unit.
+    ///
+    /// # Errors
+    /// What the backend reports; a unit that could not be moved works on where it is.
+    pub fn leave_mapped_files(&mut self) -> Result<()> {
+        self.storage.leave_mapped_files(&self.device)
+    }
+
+    fn adopt(&self, from: &Executor, old: BufferRange, new: BufferRange) -> Result<()> {
+        if Arc::ptr_eq(&self.device, &from.device) {
+            return self.device.copy(old, new, Stream(0));
+        }
+        let mut bytes = vec![0; CHUNK_BYTES.min(old.bytes as usize)];
+        let mut done = 0;
+        while done < old.bytes {
+            let count = (bytes.len() as u64).min(old.bytes - done);
+            let part = |whole: BufferRange| BufferRange {
+                offset: whole.offset + done,
+                bytes: count,
+                ..whole
+            };
+            let chunk = &mut bytes[..count as usize];
+            from.device.download(part(old), chunk, Stream(0))?;
+            self.device.upload(chunk, part(new), Stream(0))?;
+            done += count;
+        }
+        Ok(())
+    }
+}

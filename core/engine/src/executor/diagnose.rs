@@ -1,0 +1,189 @@
+//! A loss that is not a number -> the first tensor of the step that is not.
+
+use espalier_compile::program::{OperandPlace, Region};
+use espalier_data::MicroBatch;
+use espalier_interface::graph::{Attributes, Dim};
+use espalier_interface::schedule::Act;
+use espalier_interface::{BufferRange, DType, KernelRequest, Operand, Stream, WeightLayout};
+use espalier_plan::step_plan::Task;
+use espalier_plan::storage_layout::StateKind;
+
+use super::lanes::walk;
+use super::launch::{Numbers, Window};
+use super::{Executor, Moment, Pass, StatePart, numbers};
+use crate::Error;
+use crate::error::{BackendCall, Result};
+
+/// A tensor with a number that is not finite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotFinite {
+    /// What it is: a param, a gradient or the output of an op.
+    pub tensor: String,
+    /// Index of its first such element.
+    pub index: u64,
+}
+
+impl std::fmt::Display for NotFinite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, element {}", self.tensor, self.index)
+    }
+}
+
+impl Executor {
+    /// The first trainable param or gradient that is not finite.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn trainable_not_finite(&self) -> Result<Option<NotFinite>> {
+        for (index, param) in self.params.iter().enumerate().filter(|(_, p)| p.trainable) {
+            let WeightLayout::Dense(dtype) = param.layout else {
+                continue;
+            };
+            let [values, gradient] =
+                [StateKind::Values, StateKind::Gradients].map(|kept| self.own_piece(index, kept).1);
+            for (what, range, dtype) in [
+                ("param", values, dtype),
+                ("gradient of", gradient, self.dtypes.reduce),
+            ] {
+                if let Some(at) = self.not_finite(range, dtype)? {
+                    let tensor = format!("{what} `{}`", param.name);
+                    return Ok(Some(NotFinite { tensor, index: at }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first of this rank's elements of trainable params and their moments that is not finite. They are looked at where
+    /// they are kept, as a checkpoint takes them.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn state_not_finite(&self) -> Result<Option<NotFinite>> {
+        for param in self.trainable() {
+            let name = &self.params[param].name;
+            let first = self.own_elements(param).start;
+            for (part, what) in [
+                (StatePart::Values, "param"),
+                (StatePart::FirstMoment, "first moment of"),
+                (StatePart::SecondMoment, "second moment of"),
+            ] {
+                let dtype = self.state_dtype(param, part);
+                let (mut done, mut found) = (first, None);
+                self.download_state(param, part, &mut |bytes| {
+                    let values = numbers(bytes, dtype);
+                    let at = values.iter().position(|value| !value.is_finite());
+                    found = found.or(at.map(|at| done + at as u64));
+                    done += values.len() as u64;
+                    Ok::<_, Error>(())
+                })?;
+                if let Some(index) = found {
+                    let tensor = format!("{what} `{name}`");
+                    return Ok(Some(NotFinite { tensor, index }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Runs a micro-batch forward again and looks at what every op makes.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn forward_not_finite(
+        &self,
+        micro: &MicroBatch,
+        moment: Moment,
+    ) -> Result<Option<NotFinite>> {
+        let numbers = self.begin(micro, Pass::Evaluate, moment)?;
+        let wanted = self.wanted(Pass::Evaluate, moment);
+        let mut found = None;
+        let mut compute = |task: &Task| match task.action.act {
+            // What moves bytes goes on: the other ranks wait for it.
+            Act::Forward if found.is_some() => Ok(()),
+            Act::Forward => {
+                found = self.unit_not_finite(task, &numbers)?;
+                Ok(())
+            }
+            _ => self.transfer(task, Some(&numbers)),
+        };
+        let tasks = &self.step_plan.micro_batch;
+        walk(tasks, &wanted, &mut compute, &|task| {
+            self.transfer(task, Some(&numbers))
+        })?;
+        Ok(found)
+    }
+
+    /// Runs a unit forward and looks at what every op makes.
+    fn unit_not_finite(&self, task: &Task, numbers: &Numbers) -> Result<Option<NotFinite>> {
+        let unit = task.action.unit;
+        let program = &self.program.units[unit];
+        for window in numbers.windows(program.max_tokens.min(numbers.tokens)) {
+            for (at, step) in program.forward.iter().enumerate() {
+                let launch = &self.prepared.units[unit].forward[at];
+                self.launch(launch, numbers, window, &task.regions)?;
+                let outputs = step.request.outputs.len();
+                let places = &step.operands[step.operands.len() - outputs..];
+                for (operand, place) in step.request.outputs.iter().zip(places) {
+                    let Some(range) = self.value_range(place, window, task) else {
+                        continue;
+                    };
+                    if !operand.dtype.is_float() {
+                        continue;
+                    }
+                    if let Some(index) = self.not_finite(range, operand.dtype)? {
+                        let site = step.site.as_deref().unwrap_or(&program.name);
+                        let tensor = format!("output of `{}` at `{site}`", step.request.op);
+                        return Ok(Some(NotFinite { tensor, index }));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn value_range(
+        &self,
+        place: &OperandPlace,
+        window: Window,
+        task: &Task,
+    ) -> Option<BufferRange> {
+        let OperandPlace::Value(place) = place else {
+            return None;
+        };
+        if matches!(place.region, Region::Batch(_)) || place.by_chunk {
+            return None;
+        }
+        let bytes = place.extent.bytes(window.tokens, 0);
+        Some(self.value(place.region, place.offset, bytes, &task.regions))
+    }
+
+    /// Index of the first element of a range that is not finite.
+    fn not_finite(&self, range: BufferRange, dtype: DType) -> Result<Option<u64>> {
+        let count = range.bytes / dtype.bytes();
+        if count == 0 {
+            return Ok(None);
+        }
+        let operand = |count, dtype| Operand {
+            shape: vec![Dim::Fixed(count)],
+            dtype,
+        };
+        let request = KernelRequest {
+            op: "first_not_finite".to_owned(),
+            version: 1,
+            attributes: Attributes::new(),
+            inputs: vec![operand(count, dtype)],
+            params: vec![],
+            outputs: vec![operand(1, DType::I64)],
+            max_tokens: 0,
+            max_sequences: 0,
+        };
+        let prepared = self.device.prepare(&request, &[]);
+        let prepared = prepared.during("prepare")?;
+        let result = self.storage.result();
+        self.launch_flat(&prepared.kernel, &[range, result], &[])?;
+        let mut bytes = [0u8; 8];
+        self.device.download(result, &mut bytes, Stream(0))?;
+        Ok(u64::try_from(i64::from_le_bytes(bytes)).ok())
+    }
+}

@@ -1,0 +1,55 @@
+//! A model with an adapter -> the model as if it had none, for as long as something is measured.
+
+use espalier_compile::params::Param;
+use espalier_interface::{Init, Stream, WeightLayout};
+
+use super::{Executor, write};
+use crate::error::{BackendCall, Result};
+
+/// The number that a param of an adapter begins with everywhere, where it does: what makes a fresh adapter change nothing.
+fn beginning(param: &Param) -> Option<f32> {
+    match (param.kind, param.init) {
+        (None, Init::Zeros) => Some(0.0),
+        (None, Init::Ones) => Some(1.0),
+        _ => None,
+    }
+}
+
+/// Bytes that [`Executor::without_adapter`] takes on the host, of a run with `params`: what it puts aside, and a param of
+/// fresh values.
+pub fn disabled_adapter_bytes(params: &[Param]) -> u64 {
+    let kept = || params.iter().filter(|param| beginning(param).is_some());
+    let fresh = kept().map(|param| 4 * param.elements()).max().unwrap_or(0);
+    kept().map(Param::bytes).sum::<u64>() + fresh
+}
+
+impl Executor {
+    /// Does `act` while the adapter has no effect, as if it were fresh: what begins with zeros or ones is set so, and put
+    /// back afterwards, to the bit.
+    ///
+    /// # Errors
+    /// What the backend or `act` reports.
+    pub fn without_adapter<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        let params = self.params.iter().enumerate();
+        let begins = params.filter_map(|(index, param)| Some((index, beginning(param)?)));
+        let mut aside = Vec::new();
+        for (index, value) in begins {
+            let WeightLayout::Dense(dtype) = self.params[index].layout else {
+                continue;
+            };
+            let range = self.storage.param(index)[0];
+            let mut bytes = vec![0; range.bytes as usize];
+            let read = self.device.download(range, &mut bytes, Stream(0));
+            read.during("download")?;
+            let fresh = vec![value; self.params[index].elements() as usize];
+            aside.push((range, bytes));
+            write(self.device.as_ref(), &fresh, dtype, range).during("upload")?;
+        }
+        let done = act();
+        for (range, bytes) in aside {
+            let written = self.device.upload(&bytes, range, Stream(0));
+            written.during("upload")?;
+        }
+        done
+    }
+}

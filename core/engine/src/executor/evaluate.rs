@@ -1,0 +1,141 @@
+//! A micro-batch without training -> each token's loss and hit, and windows of logits on the way.
+
+use std::ops::Range;
+
+use espalier_compile::program::Place;
+use espalier_data::MicroBatch;
+use espalier_interface::{DType, PluginError, Stream};
+
+use super::launch::{Numbers, Window};
+use super::{Executor, LossSum, Moment, Pass};
+use crate::error::{BackendCall, Result};
+
+/// What a pass made of each token, `[T]`; 0 and false where a token is not trained.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenLosses {
+    /// Losses, in nats.
+    pub losses: Vec<f64>,
+    /// Whether the likeliest prediction was right.
+    pub correct: Vec<bool>,
+}
+
+impl TokenLosses {
+    /// The sums over `tokens` of the micro-batch, in their order.
+    pub fn sum(&self, micro: &MicroBatch, tokens: Range<usize>) -> LossSum {
+        let labels = &micro.labels[tokens.clone()];
+        let correct = &self.correct[tokens.clone()];
+        LossSum {
+            loss: self.losses[tokens].iter().sum(),
+            correct: correct.iter().filter(|&&correct| correct).count() as u64,
+            trained: labels.iter().filter(|&&label| label >= 0).count() as u64,
+        }
+    }
+}
+
+/// The logits of some tokens of a micro-batch, on the device until the head takes the next ones.
+pub struct LogitsWindow<'a> {
+    executor: &'a Executor,
+    window: Window,
+}
+
+impl<'a> LogitsWindow<'a> {
+    /// What the head of `executor` has just left of `window`.
+    pub(super) fn new(executor: &'a Executor, window: Window) -> Self {
+        LogitsWindow { executor, window }
+    }
+
+    /// The tokens whose logits these are.
+    pub fn tokens(&self) -> Range<u64> {
+        self.window.first..self.window.first + self.window.tokens
+    }
+
+    /// Bytes of a token's logits, `[V]`.
+    ///
+    /// # Errors
+    /// `INVALID` where the head names no logits.
+    pub fn row_bytes(&self) -> Result<u64> {
+        self.executor.logits_row_bytes()
+    }
+
+    /// The dtype of the logits.
+    pub fn dtype(&self) -> DType {
+        self.executor.logits_dtype()
+    }
+
+    /// The logits of `tokens`, `[tokens, V]` row major, as they lie on the device: elements of
+    /// [`LogitsWindow::dtype`].
+    ///
+    /// # Panics
+    /// Where `tokens` leave the window, or `out` is not as long.
+    ///
+    /// # Errors
+    /// `INVALID` where the head names no logits; what the backend reports.
+    pub fn read(&self, tokens: Range<u64>, out: &mut [u8]) -> Result<()> {
+        let within = self.tokens();
+        assert!(within.start <= tokens.start && tokens.end <= within.end);
+        let row = self.row_bytes()?;
+        let place = self.executor.logits_place()?;
+        let offset = place.offset + (tokens.start - within.start) * row;
+        let bytes = (tokens.end - tokens.start) * row;
+        assert_eq!(out.len() as u64, bytes, "bytes of the logits asked for");
+        let range = self.executor.storage.arena_range(offset, bytes);
+        let read = self.executor.device.download(range, out, Stream(0));
+        read.during("download")
+    }
+}
+
+impl Executor {
+    /// Runs a micro-batch forward, without dropout, and shows the logits of every window of tokens to `look`.
+    ///
+    /// # Errors
+    /// What the backend or `look` reports.
+    pub fn evaluate(
+        &self,
+        micro: &MicroBatch,
+        moment: Moment,
+        look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
+    ) -> Result<TokenLosses> {
+        let numbers = self.pass(micro, Pass::Evaluate, moment, look)?;
+        self.token_losses(&numbers)
+    }
+
+    /// The dtype of logits on the device.
+    pub fn logits_dtype(&self) -> DType {
+        self.dtypes.compute
+    }
+
+    /// Bytes of a token's logits on the device, `[V]`.
+    ///
+    /// # Errors
+    /// `INVALID` where the head names no logits.
+    pub fn logits_row_bytes(&self) -> Result<u64> {
+        Ok(self.logits_place()?.extent.bytes(1, 0))
+    }
+
+    fn logits_place(&self) -> Result<Place> {
+        let head = self.program.units.last().expect("a model has a head");
+        let missing = || PluginError::invalid("the model's head names no output `logits`");
+        Ok(head.logits.ok_or_else(missing)?)
+    }
+
+    /// Reads the loss of each token of the pass that was run last, and its hit.
+    pub(super) fn token_losses(&self, numbers: &Numbers) -> Result<TokenLosses> {
+        let arena = &self.program.arena;
+        let (Some(loss), Some(correct)) = (arena.loss, arena.correct) else {
+            return Err(PluginError::invalid("the model's head names no output `loss`").into());
+        };
+        let range = self
+            .storage
+            .arena_range(loss.offset, loss.extent.bytes(numbers.tokens, 0));
+        let losses = self.read(range, self.dtypes.reduce)?;
+        let bytes = correct.extent.bytes(numbers.tokens, 0);
+        let mut hits = vec![0u8; bytes as usize];
+        let range = self.storage.arena_range(correct.offset, bytes);
+        self.device.download(range, &mut hits, Stream(0))?;
+        let hits = hits.chunks_exact(4);
+        Ok(TokenLosses {
+            losses,
+            correct: hits.map(|hit| hit.iter().any(|&byte| byte != 0)).collect(),
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! Tokens and a cache of those before them -> the logits of the tokens that were asked for.
+
+use espalier_compile::program::{Extent, Place, Program};
+use espalier_data::MicroBatch;
+use espalier_interface::{PluginError, Stream};
+use espalier_plan::plan::Generation;
+
+use super::launch::{Numbers, PreparedUnit, Window};
+use super::{Executor, Moment, Pass};
+use crate::error::{BackendCall, Result};
+
+impl Executor {
+    /// What the plan lets this executor generate at once.
+    pub fn generation(&self) -> Option<Generation> {
+        self.generation
+    }
+
+    /// Runs the next tokens of some sequences and passes the logits of the tokens `wanted`, by their place among
+    /// `wanted`: `[V]`, as f64 of the compute dtype's values. Nothing is computed of the head for other tokens.
+    ///
+    /// `micro.sequences` names the slot of each sequence, `micro.positions` where in it a token stands; labels are not
+    /// read. A slot keeps what it holds until its positions are written anew, or a step is run in between.
+    ///
+    /// # Panics
+    /// Where `wanted` does not rise, or leaves the tokens.
+    ///
+    /// # Errors
+    /// `INVALID` for tokens that leave their slot, and for a plan without a generation; what the backend reports.
+    pub fn infer(
+        &self,
+        micro: &MicroBatch,
+        wanted: &[u64],
+        take: &mut dyn FnMut(usize, &[f64]),
+    ) -> Result<()> {
+        assert!(wanted.is_sorted_by(|a, b| a < b), "tokens out of order");
+        assert!(
+            wanted
+                .last()
+                .is_none_or(|&last| last < micro.tokens.len() as u64)
+        );
+        let (program, units) = self.generating()?;
+        let moment = Moment {
+            seed: 0,
+            step: 0,
+            first: true,
+            last: true,
+        };
+        let numbers = self.begin(micro, Pass::Evaluate, moment)?;
+        let head = program.units.len() - 1;
+        for unit in &units[..head] {
+            for launch in &unit.forward {
+                self.launch(launch, &numbers, Window::whole(numbers.tokens), &[])?;
+            }
+        }
+        let hidden = program.units[head - 1]
+            .hidden
+            .ok_or_else(|| missing("hidden"))?;
+        self.gather_rows(hidden, wanted)?;
+        self.logits_of(program, &units[head], &numbers, wanted.len() as u64, take)
+    }
+
+    /// The program that generates, and its kernels.
+    fn generating(&self) -> Result<(&Program, &[PreparedUnit])> {
+        match (&self.generator, self.generation) {
+            (Some(program), _) => Ok((program, &self.prepared.generator)),
+            (None, Some(_)) => Ok((&self.program, &self.prepared.units)),
+            (None, None) => Err(PluginError::invalid("this plan generates nothing").into()),
+        }
+    }
+
+    /// Moves the rows `wanted` of a value to its first rows.
+    fn gather_rows(&self, place: Place, wanted: &[u64]) -> Result<()> {
+        let Extent::PerToken(bytes) = place.extent else {
+            return Err(missing("hidden").into());
+        };
+        let row = |index: u64| {
+            self.storage
+                .arena_range(place.offset + index * bytes, bytes)
+        };
+        // Rows rise, so none is overwritten before it has moved.
+        let mut moves = (0..).zip(wanted).filter(|(to, from)| to != *from);
+        let moved =
+            moves.try_for_each(|(to, &from)| self.device.copy(row(from), row(to), Stream(0)));
+        moved.during("copy")
+    }
+
+    /// Runs the head on the first `rows` hidden states.
+    fn logits_of(
+        &self,
+        program: &Program,
+        head: &PreparedUnit,
+        numbers: &Numbers,
+        rows: u64,
+        take: &mut dyn FnMut(usize, &[f64]),
+    ) -> Result<()> {
+        let unit = program.units.last().expect("a model has a head");
+        let place = unit.logits.ok_or_else(|| missing("logits"))?;
+        let numbers = Numbers {
+            tokens: rows,
+            ..*numbers
+        };
+        let mut row = 0;
+        for window in numbers.windows(unit.max_tokens) {
+            for launch in &head.forward {
+                self.launch(launch, &numbers, window, &[])?;
+            }
+            let bytes = place.extent.bytes(window.tokens, 0);
+            let range = self.storage.arena_range(place.offset, bytes);
+            let logits = self.read(range, self.dtypes.compute)?;
+            for logits in logits.chunks_exact(logits.len() / window.tokens as usize) {
+                take(row, logits);
+                row += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn missing(name: &str) -> PluginError {
+    PluginError::invalid(format!("the model names no output `{name}`"))
+}

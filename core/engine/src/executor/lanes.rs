@@ -1,0 +1,211 @@
+//! The two lanes of a rank: tasks in order, each after those of the other lane that it waits for.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use espalier_plan::step_plan::{Lane, Task};
+
+use crate::Error;
+
+/// How far each lane is.
+#[derive(Default)]
+struct Progress {
+    /// For each lane the tasks, done or not its own, before which nothing of it is left.
+    done: [usize; 2],
+    /// Whether a lane has given up.
+    broken: bool,
+}
+
+/// The state of a walk.
+#[derive(Default)]
+struct Walk {
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+/// Does every task that `wanted` names: those that compute on this thread, those that move bytes on another one beside it.
+///
+/// # Errors
+/// The first failure of a task; where both lanes fail, that of the one that moves bytes.
+pub(super) fn walk(
+    tasks: &[Task],
+    wanted: &dyn Fn(usize, &Task) -> bool,
+    compute: &mut dyn FnMut(&Task) -> Result<(), Error>,
+    transfer: &(dyn Fn(&Task) -> Result<(), Error> + Sync),
+) -> Result<(), Error> {
+    let mine =
+        |lane| move |(index, task): &(usize, &Task)| task.lane == lane && wanted(*index, task);
+    let moves: Vec<(usize, &Task)> = tasks.iter().enumerate().filter(mine(Lane::Move)).collect();
+    let computes: Vec<(usize, &Task)> = tasks
+        .iter()
+        .enumerate()
+        .filter(mine(Lane::Compute))
+        .collect();
+    if moves.is_empty() {
+        return computes.into_iter().try_for_each(|(_, task)| compute(task));
+    }
+    let walk = Walk::default();
+    std::thread::scope(|scope| {
+        let moving = scope.spawn(|| walk.along(Lane::Move, &moves, &mut |task| transfer(task)));
+        let computed = catch_unwind(AssertUnwindSafe(|| {
+            walk.along(Lane::Compute, &computes, compute)
+        }));
+        if computed.is_err() {
+            walk.break_off();
+        }
+        let moved = moving.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let computed = computed.unwrap_or_else(|panic| resume_unwind(panic));
+        match (moved, computed) {
+            (Ok(_), Ok(_)) => Ok(()),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        }
+    })
+}
+
+/// A lane that stopped because the other one did.
+struct Stopped;
+
+impl Walk {
+    /// Does the tasks of a lane; gives up where the other lane has.
+    fn along(
+        &self,
+        lane: Lane,
+        tasks: &[(usize, &Task)],
+        act: &mut dyn FnMut(&Task) -> Result<(), Error>,
+    ) -> Result<Option<Stopped>, Error> {
+        let _broken_by_panic = BreakOnPanic(self);
+        for &(index, task) in tasks {
+            self.reach(lane, index);
+            if let Some(awaited) = task.waits
+                && self.wait(lane, awaited).is_err()
+            {
+                return Ok(Some(Stopped));
+            }
+            if let Err(error) = act(task) {
+                self.break_off();
+                return Err(error);
+            }
+            self.reach(lane, index + 1);
+        }
+        self.reach(lane, usize::MAX);
+        Ok(None)
+    }
+
+    /// All tasks of the lane before `index` are done.
+    fn reach(&self, lane: Lane, index: usize) {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.done[lane as usize] = index;
+        drop(progress);
+        self.changed.notify_all();
+    }
+
+    /// Waits until the other lane is beyond task `index`.
+    fn wait(&self, lane: Lane, index: usize) -> Result<(), Stopped> {
+        let other = 1 - lane as usize;
+        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let progress = self
+            .changed
+            .wait_while(progress, |progress| {
+                !progress.broken && progress.done[other] <= index
+            })
+            .unwrap_or_else(PoisonError::into_inner);
+        match progress.broken {
+            true => Err(Stopped),
+            false => Ok(()),
+        }
+    }
+
+    fn break_off(&self) {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.broken = true;
+        drop(progress);
+        self.changed.notify_all();
+    }
+}
+
+/// Lets the other lane give up where this one panics.
+struct BreakOnPanic<'a>(&'a Walk);
+
+impl Drop for BreakOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.break_off();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use espalier_system::failure::UsageError;
+
+    use std::sync::Mutex;
+
+    use espalier_interface::schedule::{Act, Action};
+
+    use super::*;
+
+    fn task(unit: usize, stream: u32, waits: Option<usize>) -> Task {
+        Task {
+            action: Action::new(Act::Fetch, unit).on(stream),
+            lane: match stream {
+                0 => Lane::Compute,
+                _ => Lane::Move,
+            },
+            waits,
+            regions: Vec::new(),
+            begins: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn legs_wait_for_those_of_the_other_lane() {
+        // 0 moves, 1 computes after it, 2 moves after 1, 3 computes after 2.
+        let tasks = [
+            task(0, 1, None),
+            task(1, 0, Some(0)),
+            task(2, 1, Some(1)),
+            task(3, 0, Some(2)),
+        ];
+        for _ in 0..200 {
+            let order = Mutex::new(Vec::new());
+            let note = |task: &Task| {
+                order.lock().expect("no panic").push(task.action.unit);
+                Ok(())
+            };
+            walk(&tasks, &|_, _| true, &mut |task| note(task), &note).expect("nothing fails");
+            assert_eq!(order.into_inner().expect("no panic"), [0, 1, 2, 3]);
+        }
+    }
+
+    #[test]
+    fn a_leg_that_is_left_out_holds_up_nothing() {
+        let tasks = [task(0, 1, None), task(1, 0, Some(0)), task(2, 1, Some(1))];
+        let done = Mutex::new(Vec::new());
+        let note = |task: &Task| {
+            done.lock().expect("no panic").push(task.action.unit);
+            Ok(())
+        };
+        let wanted = |index: usize, _: &Task| index != 0;
+        walk(&tasks, &wanted, &mut |task| note(task), &note).expect("nothing fails");
+        assert_eq!(done.into_inner().expect("no panic"), [1, 2]);
+    }
+
+    #[test]
+    fn a_failure_ends_both_lanes() {
+        let tasks = [task(0, 1, None), task(1, 0, Some(0)), task(2, 0, None)];
+        let fail = |_: &Task| {
+            Err(Error::Usage(UsageError {
+                message: "no bytes".to_owned(),
+                next_step: String::new(),
+            }))
+        };
+        let mut computed = 0;
+        let mut compute = |_: &Task| {
+            computed += 1;
+            Ok(())
+        };
+        let error = walk(&tasks, &|_, _| true, &mut compute, &fail).expect_err("the move fails");
+        assert_eq!(error.to_string(), "no bytes");
+        assert_eq!(computed, 0);
+    }
+}

@@ -1,0 +1,285 @@
+//! The tasks that move bytes: between host and device, and between ranks.
+
+use espalier_interface::schedule::{Act, Part, Place};
+use espalier_interface::{BufferRange, DType, PluginError, Stream};
+use espalier_plan::step_plan::{Lane, RegionKind, Task};
+use espalier_plan::storage_layout::StateKind;
+
+use super::Executor;
+use super::launch::Numbers;
+use super::storage::part;
+use crate::error::{BackendCall, Result};
+use crate::ranks::{Among, Span};
+
+impl Executor {
+    /// Does a task that moves bytes.
+    pub(super) fn transfer(&self, task: &Task, numbers: Option<&Numbers>) -> Result<()> {
+        if task.action.parts.contains(&Part::Saved)
+            && let Some(numbers) = numbers
+        {
+            self.move_saved(task, numbers)?;
+        }
+        match task.action.act {
+            Act::Fetch => self.fetch(task),
+            Act::Gather => self.gather(task),
+            Act::Reduce => self.reduce(task),
+            Act::Offload => self.offload(task),
+            // A region ends when the step plan says so.
+            _ => Ok(()),
+        }
+    }
+
+    fn stream(&self, task: &Task) -> Stream {
+        match task.lane {
+            Lane::Compute => Stream(0),
+            Lane::Move => self.moving,
+        }
+    }
+
+    /// A task's region of its own unit; none where it has no bytes.
+    fn own_region(&self, task: &Task, held: RegionKind) -> Option<BufferRange> {
+        let region = task.region(task.action.unit, held)?;
+        Some(self.storage.region(region.offset, region.bytes))
+    }
+
+    fn copy(&self, from: BufferRange, to: BufferRange, task: &Task) -> Result<()> {
+        let stream = self.stream(task);
+        self.device.copy(from, to, stream).during("copy")
+    }
+
+    fn fetch(&self, task: &Task) -> Result<()> {
+        let unit = task.action.unit;
+        let updates = self.is_of_update(task);
+        for which in &task.action.parts {
+            match which {
+                Part::Frozen => {
+                    let region = self.own_region(task, RegionKind::Frozen);
+                    let home = self.storage.frozen_home(unit);
+                    if let (Some(region), Some(home)) = (region, home) {
+                        let to = match self.shard_layout.placements[unit].frozen {
+                            Place::Host => part(region, &(0..home.bytes), 1),
+                            _ => self.own_slot(region),
+                        };
+                        self.copy(home, to, task)?;
+                    }
+                }
+                Part::Trainable if updates => self.fetch_own(task, RegionKind::Values)?,
+                Part::Trainable => {
+                    if let Some(region) = self.own_region(task, RegionKind::Trainable) {
+                        let home = self.storage.kept(unit, StateKind::Values);
+                        self.copy(home, self.own_slot(region), task)?;
+                    }
+                }
+                Part::Gradients => self.fetch_own(task, RegionKind::Reduced)?,
+                Part::Optimizer => self.fetch_own(task, RegionKind::Moments)?,
+                Part::Saved => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves what a unit saved of a micro-batch to the host, or back.
+    fn move_saved(&self, task: &Task, numbers: &Numbers) -> Result<()> {
+        let unit = task.action.unit;
+        let region = self.own_region(task, RegionKind::Saved);
+        let (Some(region), Some(home)) = (region, self.storage.saved_home(unit)) else {
+            return Ok(());
+        };
+        for &(offset, extent) in &self.program.blocks[unit].values {
+            let bytes = extent.bytes(numbers.tokens, numbers.sequences);
+            let range = offset..offset + bytes;
+            let (device, host) = (part(region, &range, 1), part(home, &range, 1));
+            match task.action.act {
+                Act::Offload => self.copy(device, host, task)?,
+                Act::Fetch => self.copy(host, device, task)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a task belongs to the update.
+    fn is_of_update(&self, task: &Task) -> bool {
+        task.region(task.action.unit, RegionKind::Values).is_some()
+            || task.region(task.action.unit, RegionKind::Moments).is_some()
+    }
+
+    /// Brings this rank's part of what is trained from where it lies between steps.
+    fn fetch_own(&self, task: &Task, held: RegionKind) -> Result<()> {
+        let Some(region) = self.own_region(task, held) else {
+            return Ok(());
+        };
+        let homes = self.homes(task.action.unit, held);
+        for (home, at) in homes {
+            self.copy(home, part(region, &(at..at + home.bytes), 1), task)?;
+        }
+        Ok(())
+    }
+
+    /// Where the parts of what a region of the update holds lie between steps, with their places in it.
+    fn homes(&self, unit: usize, held: RegionKind) -> Vec<(BufferRange, u64)> {
+        let home = |kept| self.storage.kept(unit, kept);
+        match held {
+            RegionKind::Values => vec![(home(StateKind::Values), 0)],
+            RegionKind::Reduced => vec![(home(StateKind::Gradients), 0)],
+            RegionKind::Moments => {
+                let [first, second] = [home(StateKind::FirstMoment), home(StateKind::SecondMoment)];
+                vec![(first, 0), (second, first.bytes)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn offload(&self, task: &Task) -> Result<()> {
+        for which in &task.action.parts {
+            let held = match which {
+                Part::Trainable => RegionKind::Values,
+                Part::Gradients => RegionKind::Reduced,
+                Part::Optimizer => RegionKind::Moments,
+                Part::Frozen | Part::Saved => continue,
+            };
+            let Some(region) = self.own_region(task, held) else {
+                continue;
+            };
+            for (home, at) in self.homes(task.action.unit, held) {
+                self.copy(part(region, &(at..at + home.bytes), 1), home, task)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// This rank's slot of a region that holds all parts of a run.
+    fn own_slot(&self, region: BufferRange) -> BufferRange {
+        let (own, parts) = self.peers.shard();
+        let bytes = region.bytes / u64::from(parts);
+        let first = u64::from(own) * bytes;
+        part(region, &(first..first + bytes), 1)
+    }
+
+    fn gather(&self, task: &Task) -> Result<()> {
+        let unit = task.action.unit;
+        let place = self.shard_layout.placements[unit];
+        for (which, held, place, home) in [
+            (
+                Part::Frozen,
+                RegionKind::Frozen,
+                place.frozen,
+                self.storage.frozen_home(unit),
+            ),
+            (
+                Part::Trainable,
+                RegionKind::Trainable,
+                place.trainable,
+                Some(self.storage.kept(unit, StateKind::Values)),
+            ),
+        ] {
+            if !task.action.parts.contains(&which) {
+                continue;
+            }
+            let (Some(region), Some(home)) = (self.own_region(task, held), home) else {
+                continue;
+            };
+            let send = match place {
+                Place::ShardedOnHost => self.own_slot(region),
+                _ => home,
+            };
+            let label = self.label("gather", unit, held);
+            let (send, recv) = (self.span(send)?, self.span(region)?);
+            self.peers.all_gather(Among::Shards, &label, send, recv)?;
+        }
+        Ok(())
+    }
+
+    fn reduce(&self, task: &Task) -> Result<()> {
+        let unit = task.action.unit;
+        if self.shard_layout.runs[unit].elements == 0 {
+            return Ok(());
+        }
+        let label = self.label("reduce", unit, RegionKind::Gradients);
+        let wire = self.own_region(task, RegionKind::Wire);
+        let travels = match wire {
+            Some(_) => self.shard_layout.wire.unwrap_or(self.dtypes.reduce),
+            None => self.dtypes.reduce,
+        };
+        if !self.shard_layout.is_cut(unit) {
+            let own = self.storage.kept(unit, StateKind::Gradients);
+            let data = wire.unwrap_or(own);
+            self.cast(own, data, [self.dtypes.reduce, travels], task)?;
+            self.peers
+                .all_reduce(Among::World, &label, travels, self.span(data)?)?;
+            return self.cast(data, own, [travels, self.dtypes.reduce], task);
+        }
+        let own = match self.own_region(task, RegionKind::Reduced) {
+            Some(region) => region,
+            None => self.storage.kept(unit, StateKind::Gradients),
+        };
+        let all = self
+            .own_region(task, RegionKind::Gradients)
+            .ok_or_else(|| unsupported("a reduction of gradients that nothing has made"))?;
+        let (send, recv) = match wire {
+            None => (all, own),
+            Some(wire) => {
+                let parts = u64::from(self.peers.shard().1);
+                let bytes = wire.bytes / (parts + 1);
+                let split = [
+                    part(wire, &(0..parts * bytes), 1),
+                    part(wire, &(parts * bytes..wire.bytes), 1),
+                ];
+                self.cast(all, split[0], [self.dtypes.reduce, travels], task)?;
+                (split[0], split[1])
+            }
+        };
+        self.peers.reduce_scatter(
+            Among::Shards,
+            &label,
+            travels,
+            self.span(send)?,
+            self.span(recv)?,
+        )?;
+        if self.peers.world().ranks > self.peers.shard().1 {
+            self.peers
+                .all_reduce(Among::Replicas, &label, travels, self.span(recv)?)?;
+        }
+        self.cast(recv, own, [travels, self.dtypes.reduce], task)
+    }
+
+    /// Elements of one dtype as another's; nothing where both are the same bytes.
+    fn cast(
+        &self,
+        from: BufferRange,
+        to: BufferRange,
+        [from_dtype, to_dtype]: [DType; 2],
+        task: &Task,
+    ) -> Result<()> {
+        if from == to {
+            return Ok(());
+        }
+        let count = from.bytes / from_dtype.bytes();
+        let kernel = self.prepared.cast([from_dtype, to_dtype], count);
+        let kernel = kernel.ok_or_else(|| unsupported("a cast that was not prepared"))?;
+        self.launch_on(self.stream(task), &kernel, &[from, to], &[])
+    }
+
+    fn label(&self, what: &str, unit: usize, held: RegionKind) -> String {
+        let name = &self.program.units[unit].name;
+        format!("{what} {} of {name}", format!("{held:?}").to_lowercase())
+    }
+
+    /// The host's address of a range.
+    fn span(&self, range: BufferRange) -> Result<Span> {
+        let address = self.device.host_address(range).ok_or_else(|| {
+            unsupported(
+                "a device whose memory the host does not reach, with a collective of the host's",
+            )
+        })?;
+        Ok(Span {
+            address,
+            bytes: range.bytes,
+        })
+    }
+}
+
+fn unsupported(what: &str) -> crate::Error {
+    let message = format!("the schedule asks for {what}, which this executor does not serve");
+    PluginError::unsupported(message).into()
+}

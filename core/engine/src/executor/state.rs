@@ -1,0 +1,169 @@
+//! Trainable params and their moments as stored bytes: what lives from one step to the next.
+
+use std::ops::Range;
+
+use espalier_interface::{BufferRange, DType, PluginError, Result, Stream, WeightLayout};
+use espalier_plan::storage_layout::StateKind;
+
+use super::Executor;
+use super::storage;
+use super::transfer::CHUNK_BYTES;
+
+/// What a trainable param keeps from step to step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatePart {
+    /// Its values.
+    Values,
+    /// AdamW's mean of gradients.
+    FirstMoment,
+    /// AdamW's mean of squared gradients.
+    SecondMoment,
+}
+
+impl Executor {
+    /// Indices of the trainable params, in their order.
+    pub fn trainable(&self) -> Vec<usize> {
+        let params = self.params.iter().enumerate();
+        let trainable = params.filter(|(_, param)| param.trainable);
+        trainable.map(|(index, _)| index).collect()
+    }
+
+    /// The dtype in which a part of a trainable param lies on the device.
+    pub fn state_dtype(&self, param: usize, part: StatePart) -> DType {
+        match (&self.params[param].layout, part) {
+            (WeightLayout::Dense(dtype), StatePart::Values) => *dtype,
+            _ => self.dtypes.reduce,
+        }
+    }
+
+    /// The elements of a trainable param that this rank keeps: all, unless it is cut.
+    pub fn own_elements(&self, param: usize) -> Range<u64> {
+        self.own_piece(param, StateKind::Values).0
+    }
+
+    /// Passes the bytes of this rank's elements of a part of a trainable param, little-endian, at most 1 MiB at once.
+    ///
+    /// # Errors
+    /// What the backend or `take` reports.
+    pub fn download_state<E: From<PluginError>>(
+        &self,
+        param: usize,
+        part: StatePart,
+        take: &mut dyn FnMut(&[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let whole = self.state_range(param, part);
+        let mut bytes = vec![0; CHUNK_BYTES.min(whole.bytes as usize)];
+        let mut done = 0;
+        while done < whole.bytes {
+            let count = bytes.len().min((whole.bytes - done) as usize);
+            let range = BufferRange {
+                offset: whole.offset + done,
+                bytes: count as u64,
+                ..whole
+            };
+            self.device
+                .download(range, &mut bytes[..count], Stream(0))?;
+            take(&bytes[..count])?;
+            done += count as u64;
+        }
+        Ok(())
+    }
+
+    /// The bytes of some of this rank's elements of a part of a trainable param, little-endian.
+    ///
+    /// # Errors
+    /// `INVALID` for elements that this rank does not keep; what the backend reports.
+    pub fn state_bytes(
+        &self,
+        param: usize,
+        part: StatePart,
+        elements: Range<u64>,
+    ) -> Result<Vec<u8>> {
+        let (own, piece) = self.own_piece(param, part.kept());
+        if elements.start < own.start || elements.end > own.end {
+            return Err(PluginError::invalid(format!(
+                "elements {elements:?} of param `{}`, of which this rank keeps {own:?}",
+                self.params[param].name
+            )));
+        }
+        let within = elements.start - own.start..elements.end - own.start;
+        let range = storage::part(piece, &within, self.state_dtype(param, part).bytes());
+        let mut bytes = vec![0; range.bytes as usize];
+        self.device.download(range, &mut bytes, Stream(0))?;
+        Ok(bytes)
+    }
+
+    /// Writes `bytes`, little-endian, from byte `offset` of a part of a trainable param on; those that other ranks keep are
+    /// passed over.
+    ///
+    /// # Errors
+    /// `INVALID` for bytes beyond its end; what the backend reports.
+    pub fn upload_state(
+        &self,
+        param: usize,
+        part: StatePart,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let each = self.state_dtype(param, part).bytes();
+        let (elements, piece) = self.own_piece(param, part.kept());
+        let end = offset + bytes.len() as u64;
+        let all = self.params[param].elements() * each;
+        if end > all {
+            return Err(PluginError::invalid(format!(
+                "param `{}` has {all} bytes, {end} were given",
+                self.params[param].name
+            )));
+        }
+        let own = elements.start * each..elements.end * each;
+        let (first, last) = (offset.max(own.start), end.min(own.end));
+        if first >= last {
+            return Ok(());
+        }
+        let range = storage::part(piece, &(first - own.start..last - own.start), 1);
+        let bytes = &bytes[(first - offset) as usize..(last - offset) as usize];
+        self.device.upload(bytes, range, Stream(0))
+    }
+
+    /// Where this rank's elements of a part of a trainable param lie.
+    pub(super) fn state_range(&self, param: usize, part: StatePart) -> BufferRange {
+        self.own_piece(param, part.kept()).1
+    }
+
+    /// The elements of a trainable param that this rank keeps, and where what it keeps of them lies.
+    pub(super) fn own_piece(&self, param: usize, kept: StateKind) -> (Range<u64>, BufferRange) {
+        let unit = self.params[param].unit;
+        let of_run = self.shard_layout.runs[unit].elements_of(param);
+        let count = self.shard_layout.own_elements(unit);
+        let first = match self.shard_layout.is_cut(unit) {
+            true => count * u64::from(self.peers.shard().0),
+            false => 0,
+        };
+        let begin = first.clamp(of_run.start, of_run.end);
+        let end = (first + count).clamp(begin, of_run.end);
+        let [gradients, values, first_moment, second_moment] = self.storage.optimizer_ranges(unit);
+        let (run, dtype) = match kept {
+            StateKind::Gradients => (gradients, self.dtypes.reduce),
+            StateKind::FirstMoment => (first_moment, self.dtypes.reduce),
+            StateKind::SecondMoment => (second_moment, self.dtypes.reduce),
+            StateKind::Values | StateKind::Frozen | StateKind::Saved => {
+                (values, self.dtypes.params)
+            }
+        };
+        if begin == end {
+            return (0..0, storage::part(run, &(0..0), 1));
+        }
+        let piece = storage::part(run, &(begin - first..end - first), dtype.bytes());
+        (begin - of_run.start..end - of_run.start, piece)
+    }
+}
+
+impl StatePart {
+    fn kept(self) -> StateKind {
+        match self {
+            StatePart::Values => StateKind::Values,
+            StatePart::FirstMoment => StateKind::FirstMoment,
+            StatePart::SecondMoment => StateKind::SecondMoment,
+        }
+    }
+}

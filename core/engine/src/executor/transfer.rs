@@ -1,0 +1,160 @@
+//! Params, gradients and values between the device and plain numbers.
+
+use espalier_interface::{BufferRange, DType, Device, PluginError, Result, Stream, WeightLayout};
+use espalier_plan::storage_layout::StateKind;
+
+use super::Executor;
+
+/// Bytes moved at once, so that no whole weight is held twice.
+pub(super) const CHUNK_BYTES: usize = 1 << 20;
+
+/// Little-endian elements of `dtype` as f64.
+pub fn numbers(bytes: &[u8], dtype: DType) -> Vec<f64> {
+    let each = dtype.bytes() as usize;
+    let elements = bytes.chunks_exact(each);
+    match dtype {
+        DType::F64 => elements
+            .map(|x| f64::from_le_bytes(x.try_into().expect("8 bytes")))
+            .collect(),
+        DType::F32 => elements
+            .map(|x| f64::from(f32::from_le_bytes(x.try_into().expect("4 bytes"))))
+            .collect(),
+        DType::BF16 => elements
+            .map(|x| half::bf16::from_le_bytes(x.try_into().expect("2 bytes")).to_f64())
+            .collect(),
+        _ => elements
+            .map(|x| half::f16::from_le_bytes(x.try_into().expect("2 bytes")).to_f64())
+            .collect(),
+    }
+}
+
+/// f32 numbers as little-endian elements of `dtype`.
+pub fn encode(values: &[f32], dtype: DType, out: &mut Vec<u8>) {
+    out.clear();
+    match dtype {
+        DType::F64 => out.extend(values.iter().flat_map(|&x| f64::from(x).to_le_bytes())),
+        DType::F32 => out.extend(values.iter().flat_map(|x| x.to_le_bytes())),
+        DType::BF16 => {
+            out.extend(
+                values
+                    .iter()
+                    .flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()),
+            );
+        }
+        _ => out.extend(
+            values
+                .iter()
+                .flat_map(|&x| half::f16::from_f32(x).to_le_bytes()),
+        ),
+    }
+}
+
+/// Writes f32 numbers to a range of elements of `dtype`, a part at a time.
+pub fn write(device: &dyn Device, values: &[f32], dtype: DType, range: BufferRange) -> Result<()> {
+    let each = dtype.bytes();
+    let step = CHUNK_BYTES / each as usize;
+    let mut bytes = Vec::with_capacity(CHUNK_BYTES.min(values.len() * each as usize));
+    for (index, part) in values.chunks(step).enumerate() {
+        encode(part, dtype, &mut bytes);
+        let offset = range.offset + (index * step) as u64 * each;
+        device.upload(
+            &bytes,
+            BufferRange {
+                offset,
+                bytes: bytes.len() as u64,
+                ..range
+            },
+            Stream(0),
+        )?;
+    }
+    Ok(())
+}
+
+impl Executor {
+    /// Reads a range of elements of `dtype`.
+    pub(super) fn read(&self, range: BufferRange, dtype: DType) -> Result<Vec<f64>> {
+        let mut bytes = vec![0; range.bytes as usize];
+        self.device.download(range, &mut bytes, Stream(0))?;
+        Ok(numbers(&bytes, dtype))
+    }
+
+    /// The values of a dense param.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` for a packed param.
+    pub fn param_values(&self, param: usize) -> Result<Vec<f64>> {
+        let (range, dtype) = self.dense_range(param)?;
+        self.read(range, dtype)
+    }
+
+    /// Where a dense param lies between steps, and its dtype.
+    fn dense_range(&self, param: usize) -> Result<(BufferRange, DType)> {
+        let unsupported = |what: &str| {
+            let name = &self.params[param].name;
+            Err(PluginError::unsupported(format!("param `{name}` {what}")))
+        };
+        let WeightLayout::Dense(dtype) = self.params[param].layout else {
+            return unsupported("is packed");
+        };
+        if let Some(&range) = self.storage.param(param).first() {
+            return Ok((range, dtype));
+        }
+        if !self.params[param].trainable {
+            return unsupported("is not whole on the device");
+        }
+        let (elements, range) = self.own_piece(param, StateKind::Values);
+        match elements == (0..self.params[param].elements()) {
+            true => Ok((range, dtype)),
+            false => unsupported("is cut among ranks"),
+        }
+    }
+
+    /// Passes the values of a dense param as f32, a part at a time.
+    ///
+    /// # Errors
+    /// What the backend or `take` reports.
+    pub fn param_parts<E: From<PluginError>>(
+        &self,
+        param: usize,
+        take: &mut dyn FnMut(&[f32]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let (range, dtype) = self.dense_range(param)?;
+        let step = CHUNK_BYTES as u64;
+        let mut at = 0;
+        while at < range.bytes {
+            let bytes = step.min(range.bytes - at);
+            let part = BufferRange {
+                offset: range.offset + at,
+                bytes,
+                ..range
+            };
+            let values: Vec<f32> = self
+                .read(part, dtype)?
+                .into_iter()
+                .map(|x| x as f32)
+                .collect();
+            take(&values)?;
+            at += bytes;
+        }
+        Ok(())
+    }
+
+    /// This rank's elements of the gradient of a trainable param: of the last step's sum over micro-batches and ranks, or,
+    /// where it is not cut, of all since it was zeroed.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn gradient_values(&self, param: usize) -> Result<Vec<f64>> {
+        let (_, range) = self.own_piece(param, StateKind::Gradients);
+        self.read(range, self.dtypes.reduce)
+    }
+
+    /// Sets a dense param.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn set_param(&self, param: usize, values: &[f32]) -> Result<()> {
+        let (range, dtype) = self.dense_range(param)?;
+        write(self.device.as_ref(), values, dtype, range)
+    }
+}

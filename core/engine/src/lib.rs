@@ -1,0 +1,21 @@
+//! A planned run on its devices: ranks, weights in their places, and the steps.
+
+pub mod call_watch;
+pub mod decoder;
+pub mod document_loss;
+pub mod encoded;
+pub mod error;
+pub mod exact_match;
+pub mod executor;
+pub mod gather;
+pub mod last_word;
+pub mod load;
+pub mod measure;
+pub mod not_finite;
+pub mod observer;
+pub mod optim;
+pub mod ranks;
+pub mod step;
+pub mod team;
+
+pub use error::{Error, Result};

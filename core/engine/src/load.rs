@@ -1,0 +1,149 @@
+//! Checkpoints, adapters and random numbers -> params in their place.
+
+mod decode_check;
+mod host_region;
+mod inventory;
+mod loader;
+mod member;
+mod rank_loader;
+mod saved_weight;
+mod scratch;
+mod shared_file;
+mod staging;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use espalier_compile::params::Param;
+use espalier_interface::Quantizer;
+use espalier_interface::format::Format;
+use espalier_plan::packing::SavedParam;
+use espalier_registry::Chosen;
+use espalier_system::files::{TensorStore, WeightsError};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+pub use decode_check::DecodeCheck;
+pub use host_region::HostRegion;
+pub use inventory::check_origin;
+pub use loader::Loader;
+pub use member::Member;
+pub use member::{agree, together};
+pub use rank_loader::{LoadedRun, RankLoader};
+pub use saved_weight::SavedWeight;
+pub use saved_weight::stored_float;
+pub use scratch::Scratch;
+
+pub use staging::{Stage, Staging};
+
+/// Where a param's values come from.
+#[derive(Clone, Copy)]
+pub enum Origin<'a> {
+    /// The tensor of the param's name, or of one of its aliases, in these files.
+    Files(&'a TensorStore),
+    /// Random numbers, as the param's `init` says.
+    Random,
+}
+
+/// How a packed param comes by its segments.
+#[derive(Clone, Copy)]
+pub enum Packing<'a> {
+    /// The dense weight is read and encoded.
+    Encode(&'a Chosen<dyn Quantizer>),
+    /// The files hold it packed.
+    Saved(&'a SavedParam),
+}
+
+/// How param number `index` comes by its segments, if it is packed.
+pub fn packing<'a>(
+    quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
+    saved: &'a HashMap<usize, SavedParam>,
+    index: usize,
+) -> Option<Packing<'a>> {
+    match saved.get(&index) {
+        Some(saved) => Some(Packing::Saved(saved)),
+        None => quantizers.get(&index).map(Packing::Encode),
+    }
+}
+
+/// A weight that was just encoded, while it is at hand dense and packed.
+pub struct EncodedWeight<'a> {
+    /// The param.
+    pub param: &'a Param,
+    /// What packed it.
+    pub quantizer: &'a Chosen<dyn Quantizer>,
+    /// How it is packed.
+    pub format: &'a Format,
+    /// The numbers that were encoded, `[N, M]` row major.
+    pub dense: &'a [f32],
+    /// The packed weight, in the order of the format.
+    pub segments: &'a [&'a [u8]],
+}
+
+/// Looks at weights while they are loaded.
+pub trait Inspector: Sync {
+    /// Takes note of a weight that was encoded.
+    ///
+    /// # Errors
+    /// What keeps it from that: loading ends.
+    fn inspect(&self, weight: &EncodedWeight<'_>) -> Result<(), Error>;
+}
+
+/// What loading did; a weight is encoded exactly once, and not at all where the files hold it packed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadReport {
+    /// Weights packed.
+    pub encoded: u64,
+    /// Params placed, packed ones included.
+    pub placed: u64,
+    /// Nanoseconds spent in encoders and in checking their scales.
+    pub encode_nanos: u64,
+    /// Whether weights decode to what they were: one of each format.
+    pub decode_checks: Vec<DecodeCheck>,
+}
+
+impl std::ops::Add for LoadReport {
+    type Output = LoadReport;
+
+    fn add(self, other: LoadReport) -> LoadReport {
+        LoadReport {
+            encoded: self.encoded + other.encoded,
+            placed: self.placed + other.placed,
+            encode_nanos: self.encode_nanos + other.encode_nanos,
+            decode_checks: decode_check::merged(self.decode_checks, other.decode_checks),
+        }
+    }
+}
+
+/// The name under which the files hold a param of these names, its shape checked.
+pub fn stored_name(
+    store: &TensorStore,
+    name: &str,
+    aliases: &[String],
+    shape: &[u64],
+) -> Result<String, Error> {
+    let mut names = std::iter::once(name).chain(aliases.iter().map(String::as_str));
+    let found = names.find(|name| store.contains(name)).unwrap_or(name);
+    store.entry_of_shape(found, shape)?;
+    Ok(found.to_owned())
+}
+
+/// Reads all of tensor `name`, which must be finite.
+pub fn read_weight(store: &TensorStore, name: &str, out: &mut [f32]) -> Result<(), Error> {
+    store.read_tensor_f32(name, out)?;
+    match out.iter().position(|x| !x.is_finite()) {
+        Some(at) => Err(not_finite(name, store, at as u64)),
+        None => Ok(()),
+    }
+}
+
+pub fn not_finite(name: &str, store: &TensorStore, index: u64) -> Error {
+    let path = store
+        .entry(name)
+        .map(|entry| store.file_of(entry).to_owned());
+    Error::Weights(WeightsError {
+        path: path.unwrap_or_else(|_| PathBuf::new()),
+        message: format!("tensor `{name}`: element {index} is not a finite number"),
+    })
+}

@@ -1,0 +1,39 @@
+//! A param and the headers of its files -> whether loading will find it there, before a weight is read.
+
+use espalier_compile::params::Param;
+use espalier_interface::WeightLayout;
+use espalier_system::failure::UsageError;
+
+use super::SavedWeight;
+use super::{Origin, Packing, stored_name};
+use crate::Error;
+
+/// Refuses a param that its origin does not have as the plan has it. What the files hold is not looked at.
+///
+/// # Errors
+/// A tensor that is missing, or of another shape or dtype; a weight to be packed of which there are only random numbers.
+pub fn check_origin(
+    param: &Param,
+    origin: Origin<'_>,
+    packing: Option<Packing<'_>>,
+) -> Result<(), Error> {
+    match (origin, &param.layout) {
+        (Origin::Random, WeightLayout::Dense(_)) => Ok(()),
+        (Origin::Random, WeightLayout::Packed(format)) => Err(Error::Usage(UsageError {
+            message: format!(
+                "`{}` is to begin with random numbers and to be packed by `{}`",
+                param.name, format.quantizer
+            ),
+            next_step: "leave the quantizer out, or model.init = \"random\"".to_owned(),
+        })),
+        (Origin::Files(store), layout) => match (layout, packing) {
+            (WeightLayout::Packed(format), Some(Packing::Saved(saved))) => {
+                SavedWeight::new(saved, format).check_headers(store)
+            }
+            _ => {
+                let name = stored_name(store, &param.name, &param.aliases, &param.shape)?;
+                Ok(store.check_float(&name)?)
+            }
+        },
+    }
+}

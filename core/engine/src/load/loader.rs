@@ -1,0 +1,278 @@
+//! A param's origin -> its bytes in their place: one weight read, encoded and placed at a time.
+#![allow(unsafe_code)] // Ranges of a device's memory as slices.
+
+use std::time::Instant;
+
+use espalier_compile::params::Param;
+use espalier_interface::abi::call_site;
+use espalier_interface::format::Format;
+use espalier_interface::graph::{Attributes, Dim};
+use espalier_interface::{
+    BufferRange, DType, Device, Init, KernelRequest, Launch, Operand, PluginError, Quantizer,
+    Stream, WeightLayout,
+};
+use espalier_registry::{Chosen, PluginFailure, answer};
+use espalier_system::files::TensorStore;
+
+use super::decode_check::DecodeChecks;
+use super::{
+    EncodedWeight, Inspector, LoadReport, Origin, Packing, SavedWeight, Scratch, not_finite,
+    read_weight, stored_name,
+};
+use crate::Error;
+use crate::encoded::{check_decoded, pack};
+use crate::error::BackendCall;
+use crate::executor::write;
+
+/// Elements read at once where no whole weight is needed.
+const CHUNK_ELEMENTS: usize = 1 << 18;
+
+/// Loads params into their ranges of a device's memory.
+pub struct Loader<'a> {
+    device: &'a dyn Device,
+    seed: u64,
+    /// One weight in f32 and the encoder's workspace; grown when needed, given back with the loader.
+    scratch: Scratch,
+    workspace: Scratch,
+    report: LoadReport,
+    decode_checks: DecodeChecks,
+    inspector: Option<&'a dyn Inspector>,
+}
+
+impl<'a> Loader<'a> {
+    /// A loader; random params are drawn under `seed`.
+    pub fn new(device: &'a dyn Device, seed: u64) -> Self {
+        Loader {
+            device,
+            seed,
+            scratch: Scratch::default(),
+            workspace: Scratch::default(),
+            report: LoadReport::default(),
+            decode_checks: DecodeChecks::default(),
+            inspector: None,
+        }
+    }
+
+    /// Shows each weight that is encoded to `inspector`, where there is one.
+    pub fn shown_to(self, inspector: Option<&'a dyn Inspector>) -> Self {
+        Loader { inspector, ..self }
+    }
+
+    /// What has been done so far.
+    pub fn report(&self) -> LoadReport {
+        LoadReport {
+            decode_checks: self.decode_checks.made().to_vec(),
+            ..self.report.clone()
+        }
+    }
+
+    /// Loads param number `index` into `ranges`: one if it is dense, one a segment if it is packed.
+    ///
+    /// # Errors
+    /// A tensor that is missing, of another shape or not finite; what the encoder or the backend reports.
+    pub fn load(
+        &mut self,
+        (index, param): (usize, &Param),
+        ranges: &[BufferRange],
+        origin: Origin<'_>,
+        packing: Option<Packing<'_>>,
+    ) -> Result<(), Error> {
+        let _about = call_site::about_text(&param.name);
+        match (&param.layout, origin) {
+            (WeightLayout::Dense(dtype), Origin::Files(store)) => {
+                self.dense_from_files(param, ranges[0], *dtype, store)?;
+            }
+            (WeightLayout::Dense(dtype), Origin::Random) => {
+                self.random(index, param, ranges[0], *dtype)?;
+            }
+            (WeightLayout::Packed(format), origin) => {
+                match (packing.expect("a packed param has a packing"), origin) {
+                    (Packing::Saved(saved), Origin::Files(store)) => {
+                        self.saved(ranges, store, SavedWeight::new(saved, format))?;
+                        self.decode_checks.packed(param, format);
+                    }
+                    (Packing::Encode(quantizer), Origin::Files(store)) => {
+                        self.packed(ranges, (param, format), store, quantizer)?;
+                    }
+                    (_, Origin::Random) => {
+                        let what = format!(
+                            "param `{}` is random and packed: train from scratch without a quantizer",
+                            param.name
+                        );
+                        let error = PluginError::unsupported(what);
+                        return Err(Error::from(PluginFailure::new(
+                            &format.quantizer,
+                            "encode",
+                            error,
+                        )));
+                    }
+                }
+            }
+        }
+        self.report.placed += 1;
+        Ok(())
+    }
+
+    fn dense_from_files(
+        &mut self,
+        param: &Param,
+        range: BufferRange,
+        dtype: DType,
+        store: &TensorStore,
+    ) -> Result<(), Error> {
+        let name = stored_name(store, &param.name, &param.aliases, &param.shape)?;
+        let mut values = vec![0.0f32; CHUNK_ELEMENTS.min(param.elements() as usize)];
+        let mut first = 0;
+        while first < param.elements() {
+            let count = values.len().min((param.elements() - first) as usize);
+            let part = &mut values[..count];
+            store.read_elements_f32(&name, first, part)?;
+            if let Some(at) = part.iter().position(|x| !x.is_finite()) {
+                return Err(not_finite(&name, store, first + at as u64));
+            }
+            let offset = range.offset + first * dtype.bytes();
+            let bytes = count as u64 * dtype.bytes();
+            write(
+                self.device,
+                part,
+                dtype,
+                BufferRange {
+                    offset,
+                    bytes,
+                    ..range
+                },
+            )
+            .during("upload")?;
+            first += count as u64;
+        }
+        Ok(())
+    }
+
+    fn random(
+        &mut self,
+        index: usize,
+        param: &Param,
+        range: BufferRange,
+        dtype: DType,
+    ) -> Result<(), Error> {
+        let attributes = match param.init {
+            Init::Zeros => Attributes::new().with("kind", "zeros"),
+            Init::Ones => Attributes::new().with("kind", "ones"),
+            Init::Uniform { bound } => Attributes::new()
+                .with("kind", "uniform")
+                .with("bound", bound),
+            Init::Normal { std } => Attributes::new().with("kind", "normal").with("std", std),
+        };
+        let request = KernelRequest {
+            op: "init".to_owned(),
+            version: 1,
+            attributes,
+            inputs: vec![],
+            params: vec![],
+            outputs: vec![Operand {
+                shape: vec![Dim::Fixed(param.elements())],
+                dtype,
+            }],
+            max_tokens: 0,
+            max_sequences: 0,
+        };
+        let prepared = self.device.prepare(&request, &[]).during("prepare")?;
+        let launched = self.device.launch(&Launch {
+            kernel: prepared.kernel,
+            stream: Stream(0),
+            ranges: &[range],
+            workspace: BufferRange { bytes: 0, ..range },
+            tokens: 0,
+            sequences: 0,
+            scalars: &[
+                f64::from(self.seed as u32),
+                f64::from((self.seed >> 32) as u32),
+                index as f64,
+            ],
+        });
+        launched.during("launch")
+    }
+
+    /// Reads a weight whole, encodes it into its place and forgets it.
+    fn packed(
+        &mut self,
+        ranges: &[BufferRange],
+        (param, format): (&Param, &Format),
+        store: &TensorStore,
+        quantizer: &Chosen<dyn Quantizer>,
+    ) -> Result<(), Error> {
+        let elements = param.elements() as usize;
+        let name = stored_name(store, &param.name, &param.aliases, &param.shape)?;
+        let weight = self.scratch.floats(elements)?;
+        read_weight(store, &name, weight)?;
+        let workspace = answer::encode_workspace(quantizer, format.shape)?;
+        let workspace = self.workspace.bytes(workspace as usize)?;
+        in_place(self.device, ranges, |segments| {
+            let begin = Instant::now();
+            pack(quantizer, &param.name, format, weight, segments, workspace)?;
+            self.report.encode_nanos += begin.elapsed().as_nanos() as u64;
+            let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
+            let encoded = EncodedWeight {
+                param,
+                quantizer,
+                format,
+                dense: weight,
+                segments: &segments,
+            };
+            self.decode_checks.look(&encoded)?;
+            if let Some(inspector) = self.inspector {
+                inspector.inspect(&encoded)?;
+            }
+            check_decoded(quantizer, &param.name, format, weight, &segments)
+        })?;
+        self.report.encoded += 1;
+        Ok(())
+    }
+
+    /// Puts a weight that the files hold packed into its place, a part at a time.
+    fn saved(
+        &mut self,
+        ranges: &[BufferRange],
+        store: &TensorStore,
+        weight: SavedWeight<'_>,
+    ) -> Result<(), Error> {
+        weight.read(store, |segment, at, part| {
+            let range = BufferRange {
+                offset: ranges[segment].offset + at,
+                bytes: part.len() as u64,
+                ..ranges[segment]
+            };
+            self.device.upload(part, range, Stream(0)).during("upload")
+        })
+    }
+}
+
+/// Lets `fill` write straight into the device's memory where the host can write there, else into a copy that is uploaded.
+fn in_place(
+    device: &dyn Device,
+    ranges: &[BufferRange],
+    fill: impl FnOnce(&mut [&mut [u8]]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let addresses: Option<Vec<_>> = ranges
+        .iter()
+        .map(|&range| device.host_address(range))
+        .collect();
+    if let Some(addresses) = addresses {
+        let mut segments: Vec<&mut [u8]> = addresses
+            .iter()
+            .zip(ranges)
+            // SAFETY: the ranges of a param are disjoint, allocated, and used by nobody else while it is loaded.
+            .map(|(address, range)| unsafe {
+                std::slice::from_raw_parts_mut(address.as_ptr(), range.bytes as usize)
+            })
+            .collect();
+        return fill(&mut segments);
+    }
+    let mut copies: Vec<Vec<u8>> = ranges.iter().map(|r| vec![0; r.bytes as usize]).collect();
+    let mut segments: Vec<&mut [u8]> = copies.iter_mut().map(Vec::as_mut_slice).collect();
+    fill(&mut segments)?;
+    let mut copies = copies.iter().zip(ranges);
+    copies
+        .try_for_each(|(copy, &range)| device.upload(copy, range, Stream(0)))
+        .during("upload")
+}

@@ -1,0 +1,216 @@
+//! A device's own matrix product and its copies from the host, timed: what a step's speed is predicted from and held against.
+
+mod memory;
+mod peak;
+
+use std::time::Instant;
+
+use espalier_compile::arena::aligned;
+use espalier_interface::graph::{Attributes, Dim};
+use espalier_interface::{
+    BufferRange, DType, Device, KernelRequest, Launch, MemoryKind, Operand, ParamOperand, Prepared,
+    Stream, WeightLayout,
+};
+
+use crate::error::{BackendCall, Result};
+
+pub use memory::memory_rate;
+pub use peak::{Cause, PeakRate, Peaks};
+
+/// Extents of the square products that are timed, the largest that there is room for.
+const SIZES: [u64; 3] = [1024, 512, 256];
+/// Times it is run; the fastest counts.
+const REPEATS: usize = 4;
+/// The part of its rows that a short product has, and times it is run: a busy machine lets some of them through in one piece.
+const SHORT: (u64, usize) = (8, 16);
+/// How a rate is measured, in words.
+pub const HOW: &str =
+    "the best of 4 products of 1024 x 1024 matrices and 16 of an eighth of the rows";
+/// Bytes of a copy that is timed: more than caches hold.
+const COPY_BYTES: u64 = 64 << 20;
+/// Bytes that are set to 0 at once.
+const ZEROS: usize = 1 << 20;
+
+/// A square product that is prepared, and what it needs beside its kernel.
+struct Product {
+    size: u64,
+    prepared: Prepared,
+    bytes: u64,
+}
+
+impl Product {
+    fn new(device: &dyn Device, compute: DType, size: u64) -> Result<Self> {
+        let matrix = |dim| Operand {
+            shape: vec![dim, Dim::Fixed(size)],
+            dtype: compute,
+        };
+        let request = KernelRequest {
+            op: "linear".to_owned(),
+            version: 1,
+            attributes: Attributes::new(),
+            inputs: vec![matrix(Dim::Tokens)],
+            params: vec![ParamOperand {
+                shape: vec![size, size],
+                layout: WeightLayout::Dense(compute),
+            }],
+            outputs: vec![matrix(Dim::Tokens)],
+            max_tokens: size,
+            max_sequences: 1,
+        };
+        Ok(Product {
+            size,
+            prepared: device.prepare(&request, &[None]).during("prepare")?,
+            bytes: size * size * compute.bytes(),
+        })
+    }
+
+    /// Bytes of its three matrices and its workspace.
+    fn room(&self) -> u64 {
+        aligned(3 * self.bytes) + self.prepared.workspace_bytes.max(1)
+    }
+
+    /// Operations a second in `room`, the best of a few runs.
+    fn rate(&self, device: &dyn Device, room: BufferRange) -> Result<f64> {
+        let range = |offset: u64, bytes: u64| BufferRange {
+            offset: room.offset + offset,
+            bytes,
+            ..room
+        };
+        let matrices = range(0, 3 * self.bytes);
+        zero(device, matrices)?;
+        let workspace = range(
+            aligned(3 * self.bytes),
+            self.prepared.workspace_bytes.max(1),
+        );
+        let rate = |part: u64, times: usize| -> Result<f64> {
+            let (rows, bytes) = (self.size / part, self.bytes / part);
+            let ranges = [(0, bytes), (1, self.bytes), (2, bytes)];
+            let ranges = ranges.map(|(at, bytes)| range(at * self.bytes, bytes));
+            let fastest = fastest_of(times, || {
+                let launched = device.launch(&Launch {
+                    kernel: self.prepared.kernel,
+                    stream: Stream(0),
+                    ranges: &ranges,
+                    workspace,
+                    tokens: rows,
+                    sequences: 1,
+                    scalars: &[],
+                });
+                launched.during("launch")?;
+                device.synchronize(Stream(0)).during("synchronize")
+            })?;
+            Ok(2.0 * (rows * self.size * self.size) as f64 / fastest)
+        };
+        Ok(rate(1, REPEATS)?.max(rate(SHORT.0, SHORT.1)?))
+    }
+}
+
+/// Floating-point operations a second of a dense `linear` in `compute`, the best of a few of 2 SIZE^3 operations each.
+///
+/// # Errors
+/// What the backend reports.
+pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
+    let product = Product::new(device, compute, SIZES[0])?;
+    let bytes = product.room();
+    let buffer = device.alloc(bytes, MemoryKind::DEVICE).during("alloc")?;
+    let room = BufferRange {
+        buffer,
+        offset: 0,
+        bytes,
+    };
+    let rate = product.rate(device, room);
+    device.free(buffer).during("free")?;
+    rate
+}
+
+/// As [`gemm_rate`], of the largest product for which memory that is free has room; nothing where none has. What lies there
+/// is lost.
+///
+/// # Errors
+/// As [`gemm_rate`].
+pub fn gemm_rate_within(
+    device: &dyn Device,
+    compute: DType,
+    room: BufferRange,
+) -> Result<Option<f64>> {
+    for size in SIZES {
+        if 3 * size * size * compute.bytes() >= room.bytes {
+            continue;
+        }
+        let product = Product::new(device, compute, size)?;
+        if product.room() <= room.bytes {
+            return product.rate(device, room).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// What the devices of a process do together, all at once: the sum of their rates.
+///
+/// # Errors
+/// As [`gemm_rate`].
+pub fn gemm_rate_of_all(devices: &[&dyn Device], compute: DType) -> Result<f64> {
+    if let [one] = devices {
+        return gemm_rate(*one, compute);
+    }
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = devices
+            .iter()
+            .map(|device| scope.spawn(move || gemm_rate(*device, compute)))
+            .collect();
+        let joined = ranks.into_iter().map(|rank| match rank.join() {
+            Ok(rate) => rate,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        joined.sum()
+    })
+}
+
+fn zero(device: &dyn Device, range: BufferRange) -> Result<()> {
+    let zeros = vec![0; ZEROS];
+    for offset in (0..range.bytes).step_by(ZEROS) {
+        let bytes = (range.bytes - offset).min(ZEROS as u64);
+        let part = BufferRange {
+            offset: range.offset + offset,
+            bytes,
+            ..range
+        };
+        let uploaded = device.upload(&zeros[..bytes as usize], part, Stream(0));
+        uploaded.during("upload")?;
+    }
+    device.synchronize(Stream(0)).during("synchronize")
+}
+
+/// Bytes a second of a copy from host memory to the device's, the best of a few.
+///
+/// # Errors
+/// What the backend reports.
+pub fn upload_rate(device: &dyn Device) -> Result<f64> {
+    let bytes = vec![1; COPY_BYTES as usize];
+    let buffer = device
+        .alloc(COPY_BYTES, MemoryKind::DEVICE)
+        .during("alloc")?;
+    let range = BufferRange {
+        buffer,
+        offset: 0,
+        bytes: COPY_BYTES,
+    };
+    let fastest = fastest_of(REPEATS, || {
+        let uploaded = device.upload(&bytes, range, Stream(0));
+        uploaded.during("upload")?;
+        device.synchronize(Stream(0)).during("synchronize")
+    })?;
+    device.free(buffer).during("free")?;
+    Ok(COPY_BYTES as f64 / fastest)
+}
+
+/// The least seconds of so many calls.
+fn fastest_of(times: usize, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
+    let mut fastest = f64::INFINITY;
+    for _ in 0..times {
+        let begin = Instant::now();
+        call()?;
+        fastest = fastest.min(begin.elapsed().as_secs_f64());
+    }
+    Ok(fastest)
+}

@@ -1,0 +1,189 @@
+//! What a run tells whoever watches it: a progress bar, a log, a test.
+
+use std::path::Path;
+
+use espalier_interface::bytes::Bytes;
+use espalier_plan::plan::WorldMemory;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::exact_match::ExactMatch;
+
+/// Watches a run. Called from the thread that drives it, so an observer should be quick.
+pub trait Observer: Send + Sync {
+    /// Takes note of `event`.
+    fn observe(&self, event: &Event<'_>);
+}
+
+/// Watches nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn observe(&self, _: &Event<'_>) {}
+}
+
+impl<O: Observer + ?Sized> Observer for &O {
+    fn observe(&self, event: &Event<'_>) {
+        (**self).observe(event);
+    }
+}
+
+impl<O: Observer + ?Sized> Observer for Box<O> {
+    fn observe(&self, event: &Event<'_>) {
+        (**self).observe(event);
+    }
+}
+
+/// Passes every event on to all of these, in their order.
+#[derive(Clone, Copy)]
+pub struct All<'a>(pub &'a [&'a dyn Observer]);
+
+impl Observer for All<'_> {
+    fn observe(&self, event: &Event<'_>) {
+        for observer in self.0 {
+            observer.observe(event);
+        }
+    }
+}
+
+/// What has just happened.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// The plan stands; loading begins.
+    RunStarted(&'a PlanSummary),
+    /// Rows were read.
+    ReadProgress {
+        /// Rows so far.
+        rows: u64,
+        /// Bytes of the files so far.
+        bytes: u64,
+        /// Bytes of all files.
+        total_bytes: u64,
+    },
+    /// A weight is in its place.
+    LoadProgress {
+        /// The weight's name.
+        param: &'a str,
+        /// Weights placed so far.
+        done: u64,
+        /// Weights in all.
+        total: u64,
+        /// Bytes that they take, as they are stored.
+        bytes: u64,
+        /// Bytes that all will take.
+        total_bytes: u64,
+    },
+    /// A tensor of a new model directory is written.
+    WriteProgress {
+        /// The tensor's name.
+        tensor: &'a str,
+        /// Tensors written so far.
+        done: u64,
+        /// Tensors in all.
+        total: u64,
+    },
+    /// An optimizer step is done.
+    StepFinished(&'a StepMetrics),
+    /// An evaluation went on by a step.
+    EvalProgress {
+        /// Steps done.
+        done: u64,
+        /// Steps in all.
+        total: u64,
+    },
+    /// The held-out rows were evaluated.
+    Evaluated(&'a EvalMetrics),
+    /// Something was written completely.
+    Saved(&'a Path),
+    /// A run came to an end, whatever end: its output directory holds all that it writes.
+    RunEnded(&'a Path),
+    /// Something the user should know, in a line.
+    Note(&'a str),
+    /// Something the user should act on, in a line; told also where nothing else is.
+    Warning(&'a str),
+}
+
+/// The plan in a few numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlanSummary {
+    /// The model's directory or name.
+    pub model: String,
+    /// The components chosen, one a role.
+    pub plugins: Vec<String>,
+    /// Parameters in all.
+    pub num_params: u64,
+    /// Parameters that are trained.
+    pub num_trained_params: u64,
+    /// Optimizer steps of the run.
+    pub total_steps: u64,
+    /// Planned peak of a process's host memory, all its ranks together.
+    pub peak_host_bytes: Bytes,
+    /// Planned peak of each rank's device memory; 0 where the device is the host.
+    pub peak_device_bytes: Bytes,
+    /// What ranks, processes and machines hold.
+    pub memory: WorldMemory,
+}
+
+/// One step, as a line of `metrics.jsonl`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepMetrics {
+    /// The step, counted from 1.
+    pub step: u64,
+    /// Mean loss over the step's trained tokens.
+    pub loss: f64,
+    /// Norm of the whole gradient before clipping.
+    pub grad_norm: f64,
+    /// The learning rate of this step.
+    pub learning_rate: f64,
+    /// Tokens of the step that bear loss.
+    pub trained_tokens: u64,
+    /// Tokens of the step, trained or not, by its time.
+    pub tokens_per_sec: f64,
+    /// The step's time in seconds.
+    pub step_secs: f64,
+    /// Most host memory the process has held.
+    pub peak_host_bytes: u64,
+    /// Most device memory the process has held; 0 where the device is the host.
+    pub peak_device_bytes: u64,
+    /// The share of peak: the model's FLOPs, recompute not counted, over what the devices could have done in the
+    /// step's time at their measured GEMM rate; unset where that is not known.
+    pub speed_of_light: Option<f64>,
+}
+
+/// One evaluation, as a line of `metrics.jsonl`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EvalMetrics {
+    /// Steps done before it.
+    pub step: u64,
+    /// Mean loss over the held-out trained tokens.
+    #[serde(deserialize_with = "number_or_null")]
+    pub eval_loss: f64,
+    /// `exp(eval_loss)`.
+    #[serde(deserialize_with = "number_or_null")]
+    pub eval_perplexity: f64,
+    /// Share of those tokens that the model ranks first.
+    pub eval_token_accuracy: f64,
+    /// Share of the answered rows that were answered word for word; unset where none were asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval_exact_match: Option<f64>,
+    /// Rows that were asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval_answers: Option<u64>,
+}
+
+impl EvalMetrics {
+    /// Right answers and all, where any were asked.
+    pub fn exact_match(&self) -> Option<ExactMatch> {
+        let (share, asked) = (self.eval_exact_match?, self.eval_answers?);
+        Some(ExactMatch {
+            right: (share * asked as f64).round() as u64,
+            asked,
+        })
+    }
+}
+
+/// JSON has no number that is not finite; one is written as `null`.
+pub fn number_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}

@@ -1,0 +1,90 @@
+//! The course of the learning rate, and what clipping leaves of a gradient.
+
+use espalier_config::{OptimOptions, Schedule};
+
+/// The learning rate of step `step` (from 0) of a run of `total_steps`.
+///
+/// Warm-up rises linearly from 0 and reaches the peak at step `warmup`; then the schedule falls to `floor` times the peak
+/// at the end of the run.
+///
+/// # Source
+/// transformers' `get_{constant,linear,cosine}_schedule_with_warmup`.
+pub fn learning_rate(optim: &OptimOptions, step: u64, total_steps: u64) -> f64 {
+    let warmup = optim.warmup(total_steps);
+    let peak = optim.learning_rate;
+    if step < warmup {
+        return peak * step as f64 / warmup.max(1) as f64;
+    }
+    let left = total_steps.saturating_sub(warmup).max(1);
+    let progress = ((step - warmup) as f64 / left as f64).min(1.0);
+    let shape = match optim.schedule {
+        Schedule::Constant => 1.0,
+        Schedule::Linear => 1.0 - progress,
+        Schedule::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
+    };
+    let floor = if optim.schedule == Schedule::Constant {
+        0.0
+    } else {
+        optim.floor
+    };
+    peak * (floor + (1.0 - floor) * shape)
+}
+
+/// The factor that clips a gradient of norm `norm` to `clip_norm`; 0 clips nothing.
+///
+/// # Source
+/// `torch.nn.utils.clip_grad_norm_`: the norm is enlarged by 1e-6, the factor at most 1.
+pub fn clip_factor(norm: f64, clip_norm: f64) -> f64 {
+    if clip_norm > 0.0 {
+        (clip_norm / (norm + 1e-6)).min(1.0)
+    } else {
+        1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cosine(floor: f64) -> OptimOptions {
+        OptimOptions {
+            learning_rate: 2e-3,
+            schedule: Schedule::Cosine,
+            floor,
+            warmup_steps: 4,
+            ..OptimOptions::default()
+        }
+    }
+
+    #[test]
+    fn cosine_with_warmup_is_that_of_transformers() {
+        // get_cosine_schedule_with_warmup(opt, 4, 20) at a peak of 2e-3.
+        let optim = cosine(0.0);
+        for (step, expected) in [
+            (0, 0.0),
+            (1, 5e-4),
+            (4, 2e-3),
+            (12, 1e-3),
+            (16, 2.928_932_188e-4),
+        ] {
+            let found = learning_rate(&optim, step, 20);
+            assert!(
+                (found - expected).abs() < 1e-12,
+                "step {step}: {found}, expected {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_floor_is_where_the_run_ends() {
+        let found = learning_rate(&cosine(0.1), 20, 20);
+        assert!((found - 2e-4).abs() < 1e-15, "{found}");
+    }
+
+    #[test]
+    fn a_short_gradient_is_left_alone() {
+        assert_eq!(clip_factor(0.5, 1.0), 1.0);
+        assert_eq!(clip_factor(7.0, 0.0), 1.0);
+        assert!((clip_factor(2.0, 1.0) - 0.5).abs() < 1e-6);
+    }
+}

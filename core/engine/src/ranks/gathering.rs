@@ -1,0 +1,160 @@
+//! Processes of a launch that come to join -> a mark of each in the launcher's folder on this machine, so that one that does
+//! not come can be named.
+//!
+//! A process inside MPI's start knows nothing of the others yet. So each first leaves its process id in the folder that the
+//! launcher made for this launch and removes with it (PMIx: Open MPI, Slurm). Other launchers name none; then nobody is named.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use espalier_system::files::write_atomically;
+use espalier_system::world::World;
+
+/// The launcher's folder, and the name of the launch among those that share it.
+const FOLDER: &str = "PMIX_SERVER_TMPDIR";
+const LAUNCH: &str = "PMIX_NAMESPACE";
+
+/// The marks of the processes of this machine. Its own is there until this is dropped.
+pub(super) struct Gathering {
+    world: World,
+    /// Where the mark of a process lies, but for its number; none where the launcher names no folder.
+    marks: Option<PathBuf>,
+}
+
+impl Gathering {
+    /// This process has come.
+    pub fn enter(world: World) -> Self {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let marks = variable(FOLDER)
+            .zip(variable(LAUNCH))
+            .map(|(folder, launch)| {
+                let launch: String = launch
+                    .to_string_lossy()
+                    .chars()
+                    .map(|c| if c.is_alphanumeric() { c } else { '-' })
+                    .collect();
+                Path::new(&folder).join(format!("espalier-{launch}"))
+            });
+        Gathering::among(world, marks)
+    }
+
+    fn among(world: World, marks: Option<PathBuf>) -> Self {
+        let mut gathering = Gathering { world, marks };
+        if let Some(mark) = gathering.mark(world.process)
+            // A process may be stopped at any moment: a mark that is there names its process.
+            && let Err(error) = write_atomically(&mark, process::id().to_string().as_bytes())
+        {
+            tracing::debug!("{error}");
+            gathering.marks = None;
+        }
+        gathering
+    }
+
+    fn mark(&self, process: u32) -> Option<PathBuf> {
+        let marks = self.marks.as_ref()?;
+        let name = format!("{}-{process}", marks.file_name()?.to_string_lossy());
+        Some(marks.with_file_name(name))
+    }
+
+    /// What is known of the processes that hold this one up.
+    pub fn missing(&self) -> String {
+        let per_machine = self.world.processes_per_machine;
+        let first = self.world.process / per_machine * per_machine;
+        let others = (first..first + per_machine).filter(|&one| one != self.world.process);
+        let told: Vec<String> = others.filter_map(|one| self.told(one)).collect();
+        match (told.as_slice(), &self.marks) {
+            (_, None) => "who is missing cannot be told under this launcher".to_owned(),
+            ([], _) if self.world.machines() > 1 => {
+                "all processes of this machine have come, see to those of the others".to_owned()
+            }
+            ([], _) => "all have come, and not all go on".to_owned(),
+            (told, _) => told.join(", "),
+        }
+    }
+
+    /// What keeps a process of this machine, where that can be seen.
+    fn told(&self, process: u32) -> Option<String> {
+        let each = self.world.ranks_per_process();
+        let rank = process * each;
+        let ranks = match each {
+            1 => format!("rank {rank}"),
+            _ => format!("ranks {rank} to {}", rank + each - 1),
+        };
+        match fs::read_to_string(self.mark(process)?) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Some(format!("process {process} ({ranks}) has not come"))
+            }
+            Err(_) => None,
+            Ok(id) => {
+                let state = state(id.trim().parse().ok()?)?;
+                Some(format!(
+                    "process {process} ({ranks}, process id {}) {state}",
+                    id.trim()
+                ))
+            }
+        }
+    }
+}
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        if let Some(mark) = self.mark(self.world.process) {
+            // The launcher removes what is left.
+            let _ = fs::remove_file(mark);
+        }
+    }
+}
+
+/// Why a process does not go on; nothing of one that runs.
+fn state(id: u32) -> Option<&'static str> {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{id}/stat")) else {
+        return Some("is gone");
+    };
+    // `77 (host) T 1 ...`; the name may hold anything.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    match rest.chars().next()? {
+        'T' | 't' => Some("is stopped"),
+        'Z' | 'X' => Some("is gone"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_not_come_or_is_gone_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let marks = folder.path().join("espalier-7");
+        let world = World {
+            ranks: 16,
+            processes: 8,
+            processes_per_machine: 4,
+            process: 5,
+        };
+        let gathering = Gathering::among(world, Some(marks.clone()));
+        let put = |process: u32, id: u32| {
+            fs::write(
+                folder.path().join(format!("espalier-7-{process}")),
+                id.to_string(),
+            )
+            .expect("room");
+        };
+        put(4, process::id());
+        // Beyond any process's number.
+        put(6, 1 << 30);
+        let gone = format!("process 6 (ranks 12 to 13, process id {}) is gone", 1 << 30);
+        let expected = format!("{gone}, process 7 (ranks 14 to 15) has not come");
+        assert_eq!(gathering.missing(), expected);
+        put(6, process::id());
+        put(7, process::id());
+        assert!(gathering.missing().contains("those of the others"));
+        drop(gathering);
+        assert!(!folder.path().join("espalier-7-5").exists());
+        let nowhere = Gathering::among(world, None).missing();
+        assert!(nowhere.contains("cannot be told"), "{nowhere}");
+    }
+}

@@ -1,0 +1,373 @@
+//! The environment that a launcher gives its processes -> how many there are, and which of them this one is.
+
+use std::collections::BTreeMap;
+
+use espalier_config::RunOptions;
+use espalier_system::failure::UsageError;
+use espalier_system::world::World;
+
+use crate::Error;
+
+/// What a launcher says of its processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The launcher.
+    pub launcher: &'static str,
+    /// Processes all told.
+    pub processes: u32,
+    /// The number of this one.
+    pub process: u32,
+    /// Processes on each machine.
+    pub processes_per_machine: u32,
+}
+
+/// What the launcher of this process says, where one started it.
+///
+/// # Errors
+/// As [`launched`].
+pub fn launch() -> Result<Option<Launch>, Error> {
+    let vars = std::env::vars_os().filter_map(|(name, value)| {
+        let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+        Some((name, value))
+    });
+    launched(&vars.collect())
+}
+
+/// What the environment `vars` says of a launch by mpirun (Open MPI, MPICH), torchrun or srun; none without one.
+///
+/// The innermost launcher counts: mpirun within a job of Slurm, torchrun within a step.
+///
+/// # Errors
+/// A launcher that says half of it, launchers that contradict each other, machines with different numbers of processes, and
+/// processes that are not numbered machine by machine.
+pub fn launched(vars: &BTreeMap<String, String>) -> Result<Option<Launch>, Error> {
+    let vars = Vars(vars);
+    let told = [torchrun(&vars)?, open_mpi(&vars)?, hydra(&vars)?];
+    let mut told = told.into_iter().flatten();
+    let Some(first) = told.next() else {
+        return match slurm(&vars)? {
+            Some(launch) => Ok(Some(launch)),
+            None => without_machines(&vars),
+        };
+    };
+    match told.find(|other| (other.process, other.processes) != (first.process, first.processes)) {
+        None => Ok(Some(first)),
+        Some(other) => Err(refused(format!(
+            "{} says that this is process {} of {}, {} that it is process {} of {}",
+            first.launcher,
+            first.process,
+            first.processes,
+            other.launcher,
+            other.process,
+            other.processes
+        ))),
+    }
+}
+
+/// Rank threads of each process: as many as were asked for, or one for each device that is named.
+pub fn ranks_of_process(run: &RunOptions) -> u32 {
+    let devices = run.devices.len().max(1) as u64;
+    run.ranks.unwrap_or(devices) as u32
+}
+
+/// The world of a run with options `run`: the launcher's processes, each with its rank threads.
+///
+/// # Errors
+/// As [`launched`].
+pub fn world_of_run(run: &RunOptions) -> Result<World, Error> {
+    Ok(world_of(launch()?, ranks_of_process(run)))
+}
+
+/// The world of `launch` with `ranks` rank threads in each process.
+fn world_of(launch: Option<Launch>, ranks: u32) -> World {
+    match launch {
+        None => World::threads(ranks),
+        Some(launch) => World {
+            ranks: launch.processes * ranks,
+            processes: launch.processes,
+            processes_per_machine: launch.processes_per_machine,
+            process: launch.process,
+        },
+    }
+}
+
+fn torchrun(vars: &Vars) -> Result<Option<Launch>, Error> {
+    let names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"];
+    // Other programs set RANK and WORLD_SIZE, too; torchrun sets all of them.
+    if names.iter().any(|name| vars.text(name).is_none()) {
+        return Ok(None);
+    }
+    vars.launch("torchrun", names).map(Some)
+}
+
+fn open_mpi(vars: &Vars) -> Result<Option<Launch>, Error> {
+    vars.all_or_none(
+        "mpirun",
+        [
+            "OMPI_COMM_WORLD_RANK",
+            "OMPI_COMM_WORLD_SIZE",
+            "OMPI_COMM_WORLD_LOCAL_RANK",
+            "OMPI_COMM_WORLD_LOCAL_SIZE",
+        ],
+    )
+}
+
+/// mpiexec of MPICH and what descends from it.
+fn hydra(vars: &Vars) -> Result<Option<Launch>, Error> {
+    let names = ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"];
+    // srun sets the first two as well, and says the rest in names of its own.
+    if vars.text(names[2]).is_none() && vars.text(names[3]).is_none() {
+        return Ok(None);
+    }
+    vars.all_or_none("mpiexec", names)
+}
+
+fn slurm(vars: &Vars) -> Result<Option<Launch>, Error> {
+    // In a job's script there is no step: only srun makes one. Steps of the script and of a shell have ids near 2^32.
+    let step = vars.either("SLURM_STEP_ID", "SLURM_STEPID");
+    let step = step.and_then(|id| id.parse::<u64>().ok());
+    if step.is_none_or(|id| id >= 0xffff_fff0) {
+        return Ok(None);
+    }
+    let launch = |tasks: &str| -> Result<Launch, Error> {
+        let (process, local) = (vars.number("SLURM_PROCID")?, vars.number("SLURM_LOCALID")?);
+        let per_node = vars.either("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
+        let launch = Launch {
+            launcher: "srun",
+            processes: vars.number(tasks)?,
+            process,
+            processes_per_machine: tasks_per_node(per_node.unwrap_or_default())?,
+        };
+        launch.checked(local)
+    };
+    let counts = ["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"];
+    match counts.iter().find(|name| vars.text(name).is_some()) {
+        Some(tasks) => launch(tasks).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// A launcher that says how many processes there are and not where is of no use.
+fn without_machines(vars: &Vars) -> Result<Option<Launch>, Error> {
+    let told = |name: &str| vars.text(name).is_some();
+    let several = told("PMI_SIZE") && vars.number("PMI_SIZE")? > 1;
+    let unplaced = told("PMIX_RANK") && !told("PMIX_SIZE") && vars.number("PMIX_RANK")? > 0;
+    if !several && !unplaced {
+        return Ok(None);
+    }
+    Err(refused(
+        "a launcher numbers its processes (PMI_RANK or PMIX_RANK) and does not say which of them share a machine".into(),
+    ))
+}
+
+/// `2(x3)` of Slurm: three machines with two tasks each. Different numbers are refused.
+fn tasks_per_node(text: &str) -> Result<u32, Error> {
+    let wrong = || {
+        refused(format!(
+            "SLURM_TASKS_PER_NODE: expected `2(x3)` or `2`, found `{text}`"
+        ))
+    };
+    let counts = text.split(',').map(|part| {
+        let (count, times) = part.split_once("(x").unwrap_or((part, "1)"));
+        let times = times
+            .strip_suffix(')')
+            .and_then(|times| times.parse::<u32>().ok());
+        times.and_then(|_| count.parse::<u32>().ok())
+    });
+    let counts = counts.collect::<Option<Vec<u32>>>().ok_or_else(wrong)?;
+    match counts.iter().find(|&&count| count != counts[0]) {
+        None => Ok(counts[0]),
+        Some(other) => Err(refused(format!(
+            "the machines have different numbers of processes: {} and {other}",
+            counts[0]
+        ))),
+    }
+}
+
+impl Launch {
+    /// The same, where it makes sense together with `local`, the number of this process on its machine.
+    fn checked(self, local: u32) -> Result<Self, Error> {
+        let Launch {
+            launcher,
+            processes,
+            process,
+            processes_per_machine: per_machine,
+        } = self;
+        if process >= processes || local >= per_machine {
+            return Err(refused(format!(
+                "{launcher} says that this is process {process} of {processes}, and process {local} of {per_machine} on its \
+                 machine"
+            )));
+        }
+        if processes % per_machine != 0 {
+            return Err(refused(format!(
+                "the machines have different numbers of processes: {per_machine} on this one, {processes} all told"
+            )));
+        }
+        if process % per_machine != local {
+            return Err(Error::Usage(UsageError {
+                message: format!(
+                    "processes are not numbered machine by machine: process {process} is number {local} of {per_machine} on \
+                     its machine, expected number {}",
+                    process % per_machine
+                ),
+                next_step: "start them with `mpirun --map-by slot`, or `srun --distribution=block`"
+                    .into(),
+            }));
+        }
+        Ok(self)
+    }
+}
+
+/// Variables by name.
+struct Vars<'a>(&'a BTreeMap<String, String>);
+
+impl Vars<'_> {
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0
+            .get(name)
+            .map(|value| value.trim())
+            .filter(|value| !value.is_empty())
+    }
+
+    fn either(&self, name: &str, other: &str) -> Option<&str> {
+        self.text(name).or_else(|| self.text(other))
+    }
+
+    fn number(&self, name: &str) -> Result<u32, Error> {
+        let found = self.text(name);
+        let number = found.and_then(|text| text.parse().ok());
+        number.ok_or_else(|| {
+            let found = found.map_or_else(|| "nothing".to_owned(), |text| format!("`{text}`"));
+            refused(format!(
+                "the variable {name}: expected a whole number, found {found}"
+            ))
+        })
+    }
+
+    /// The launch that four variables describe: process, processes, process on its machine, processes on its machine.
+    fn launch(&self, launcher: &'static str, names: [&str; 4]) -> Result<Launch, Error> {
+        let launch = Launch {
+            launcher,
+            process: self.number(names[0])?,
+            processes: self.number(names[1])?,
+            processes_per_machine: self.number(names[3])?,
+        };
+        launch.checked(self.number(names[2])?)
+    }
+
+    fn all_or_none(
+        &self,
+        launcher: &'static str,
+        names: [&str; 4],
+    ) -> Result<Option<Launch>, Error> {
+        if names.iter().all(|name| self.text(name).is_none()) {
+            return Ok(None);
+        }
+        self.launch(launcher, names).map(Some)
+    }
+}
+
+fn refused(message: String) -> Error {
+    Error::Usage(UsageError {
+        message,
+        next_step: "start all processes with one mpirun, srun or torchrun, the same number on every machine; or clear its \
+                    variables to train in one process"
+            .into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(vars: &str) -> Result<Option<Launch>, String> {
+        let vars = vars.split_whitespace().map(|pair| {
+            let (name, value) = pair.split_once('=').expect("NAME=VALUE");
+            (name.to_owned(), value.to_owned())
+        });
+        launched(&vars.collect()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_launcher_says_the_same_in_its_own_words() {
+        let third_of_four = [
+            "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+            "PMI_RANK=2 PMI_SIZE=4 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2",
+            "RANK=2 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 GROUP_RANK=1",
+            "SLURM_STEP_ID=0 SLURM_PROCID=2 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=2(x2)",
+            "SLURM_STEPID=3 SLURM_PROCID=2 SLURM_NTASKS=9 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=0 \
+             SLURM_STEP_TASKS_PER_NODE=2,2 SLURM_TASKS_PER_NODE=5,4 PMI_RANK=2 PMI_SIZE=4 PMIX_RANK=2",
+        ];
+        for vars in third_of_four {
+            let launch = read(vars).expect(vars).expect(vars);
+            let world = world_of(Some(launch), 3);
+            assert_eq!(
+                (world.ranks, world.processes, world.process),
+                (12, 4, 2),
+                "{vars}"
+            );
+            assert_eq!((world.machines(), world.own_ranks()), (2, 6..9), "{vars}");
+        }
+        assert_eq!(world_of(None, 4), World::threads(4));
+    }
+
+    #[test]
+    fn the_innermost_launcher_counts_and_a_jobs_script_is_none() {
+        let script = "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=4";
+        assert_eq!(read(script), Ok(None));
+        assert_eq!(
+            read(&format!("{script} SLURM_STEP_ID=4294967291")),
+            Ok(None)
+        );
+        assert_eq!(read("RANK=1 WORLD_SIZE=2 PATH=/bin"), Ok(None));
+        let within = "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=1(x2) \
+                      OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 \
+                      OMPI_COMM_WORLD_LOCAL_SIZE=2";
+        let launch = read(within).expect("one counts").expect("there is one");
+        assert_eq!((launch.launcher, launch.process), ("mpirun", 3));
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        let cases = [
+            (
+                "OMPI_COMM_WORLD_RANK=0",
+                "OMPI_COMM_WORLD_SIZE: expected a whole number, found nothing",
+            ),
+            (
+                "RANK=x WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2",
+                "RANK: expected a whole number, found `x`",
+            ),
+            (
+                "RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2",
+                "process 2 of 2",
+            ),
+            (
+                "RANK=1 WORLD_SIZE=3 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2",
+                "2 on this one, 3 all told",
+            ),
+            (
+                "RANK=1 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2",
+                "not numbered machine by machine",
+            ),
+            (
+                "PMI_RANK=1 PMI_SIZE=2",
+                "does not say which of them share a machine",
+            ),
+            (
+                "SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=5 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=2(x2),1",
+                "different numbers of processes: 2 and 1",
+            ),
+            (
+                "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 \
+                 MPI_LOCALNRANKS=2",
+                "torchrun says that this is process 0 of 2, mpiexec that it is process 1 of 2",
+            ),
+        ];
+        for (vars, expected) in cases {
+            let message = read(vars).expect_err(vars);
+            assert!(message.contains(expected), "{vars}: {message}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Who knows of a rank's failure.
+
+use espalier_interface::ErrorCode;
+
+use crate::Error;
+
+/// An error that a rank can end with.
+pub trait RankFailure: From<Error> + std::error::Error + Send + 'static {
+    /// Who knows of it.
+    fn reach(&self) -> Reach;
+
+    /// The signal that asked to stop, where it is one.
+    fn signal(&self) -> Option<i32>;
+}
+
+/// Who knows of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// This rank alone: the others are to be told.
+    ThisRank,
+    /// This rank alone, in which a plugin panicked.
+    Panic,
+    /// All ranks come to the same failure.
+    AllRanks,
+    /// Another rank failed, and this one knows.
+    FromPeer,
+}
+
+impl RankFailure for Error {
+    fn reach(&self) -> Reach {
+        match self {
+            Error::NotFinite(_) | Error::Interrupted(_) => Reach::AllRanks,
+            Error::Peer(_) => Reach::FromPeer,
+            Error::Plugin(failure) if failure.source.code == ErrorCode::PANIC => Reach::Panic,
+            _ => Reach::ThisRank,
+        }
+    }
+
+    fn signal(&self) -> Option<i32> {
+        match self {
+            Error::Interrupted(interrupted) => Some(interrupted.signal),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! Who is alive: signs of life of the ranks -> the first one that is lost, told to all.
+//!
+//! A process has one watch. Its ranks tell it what they are at; a thread of its own judges that several times a second. The
+//! first loss is the verdict: the groups are aborted, so that calls that wait return, and every rank fails with it. Where a
+//! thread does not return for all that, the watch ends the process itself (see [`on_last_word`](crate::last_word::on_last_word)).
+
+mod diagnosis;
+mod link;
+mod mesh;
+mod message;
+mod monitor;
+mod rank_status;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use espalier_interface::PluginError;
+use espalier_system::failure::UsageError;
+use espalier_system::stop::StopFlag;
+use espalier_system::world::World;
+
+use self::link::{Link, State};
+use self::mesh::{Introduction, Post};
+use self::rank_status::{Call, RankStatus, Report};
+use super::gathering::Gathering;
+use super::lost::{Cause, Lost};
+use crate::Error;
+
+/// How long a failed call waits to hear who is at fault.
+const BLAME_WAIT: Duration = Duration::from_millis(1500);
+
+/// What ranks are busy with while none of their process acts.
+const RESTING: &str = "the work of its process";
+
+/// The watch of a process.
+pub struct Watch {
+    shared: Arc<Shared>,
+    monitor: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the watch's own thread sees, too.
+struct Shared {
+    world: World,
+    timeout: Duration,
+    start: Instant,
+    stop: StopFlag,
+    statuses: Vec<RankStatus>,
+    /// Milliseconds of its clock since when it sees without a gap: before, everybody seems silent.
+    since: AtomicU64,
+    /// Whether the processes have met; before, each waits for the others where nothing else can end it.
+    met: AtomicBool,
+    /// By when the processes have to have met.
+    meeting: Mutex<Option<Meeting>>,
+    /// The other processes.
+    links: Mutex<Vec<Link>>,
+    verdict: Mutex<Verdict>,
+    told: Condvar,
+}
+
+/// How long this process waits for the others to begin.
+struct Meeting {
+    within: Duration,
+    since: Instant,
+    gathering: Gathering,
+}
+
+#[derive(Default)]
+struct Verdict {
+    lost: Option<Lost>,
+    /// When it fell.
+    since: Option<Instant>,
+    on_abort: Vec<Box<dyn Fn() + Send + Sync>>,
+    /// The watch is dropped.
+    over: bool,
+}
+
+/// A rank is in a call until this is dropped.
+pub struct InCall<'a> {
+    watch: &'a Watch,
+    rank: u32,
+    id: u64,
+}
+
+/// A thread acts for a rank until this is dropped.
+pub struct Acting<'a> {
+    watch: &'a Watch,
+    rank: u32,
+}
+
+/// A rank is in a system call that may take long until this is dropped.
+pub struct Busy<'a> {
+    watch: &'a Watch,
+    rank: u32,
+    id: u64,
+}
+
+impl Watch {
+    /// Watches this process's ranks of `world`; a rank hangs that is silent for `timeout` while others wait. `stop` tells that
+    /// a signal asked the process to end: then it does not have long.
+    pub fn start(world: World, timeout: Duration, stop: &StopFlag) -> Arc<Watch> {
+        let statuses = world.own_ranks().map(|_| RankStatus::default());
+        let shared = Arc::new(Shared {
+            world,
+            timeout,
+            start: Instant::now(),
+            stop: stop.clone(),
+            statuses: statuses.collect(),
+            since: AtomicU64::new(0),
+            met: AtomicBool::new(world.processes == 1),
+            meeting: Mutex::default(),
+            links: Mutex::default(),
+            verdict: Mutex::default(),
+            told: Condvar::new(),
+        });
+        let monitor = (world.ranks > 1).then(|| monitor::start(Arc::clone(&shared)));
+        Arc::new(Watch {
+            shared,
+            monitor: Mutex::new(monitor),
+        })
+    }
+
+    /// A watch of one rank, that nobody can lose.
+    pub fn alone() -> Arc<Watch> {
+        Watch::start(World::ONE, Duration::MAX, &StopFlag::new())
+    }
+
+    /// From now on the processes have to meet `within` that time: it covers what a collective does before it begins, such as
+    /// MPI's start, and all until [`Watch::meet`] is done. Else this process is ended (see [`on_last_word`](crate::last_word::on_last_word)), and those that
+    /// did not come are named, where that can be known.
+    pub fn meet_within(&self, within: Duration) {
+        let world = self.shared.world;
+        if world.processes > 1 {
+            let meeting = Meeting {
+                within,
+                since: Instant::now(),
+                gathering: Gathering::enter(world),
+            };
+            *self.shared.meeting() = Some(meeting);
+        }
+    }
+
+    /// Connects this watch with those of the other processes. `exchange` passes what this process says to all and returns what
+    /// each says, by process. From then on a process that is gone, stopped or silent is lost, too.
+    ///
+    /// # Errors
+    /// What `exchange` gives; a process that cannot be reached.
+    pub fn meet(
+        &self,
+        exchange: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, Error>,
+    ) -> Result<(), Error> {
+        let world = self.shared.world;
+        if world.processes == 1 {
+            return Ok(());
+        }
+        let post = Post::open().map_err(|error| {
+            Error::Usage(UsageError {
+                message: format!("this process cannot watch the others: {error}"),
+                next_step: "see to its network and its open files".to_owned(),
+            })
+        })?;
+        let sent = serde_json::to_vec(&post.introduction).expect("an introduction is plain data");
+        let received = exchange(&sent)?;
+        let all: Option<Vec<Introduction>> = received
+            .iter()
+            .map(|sent| serde_json::from_slice(sent).ok())
+            .collect();
+        let all = all.filter(|all| all.len() == world.processes as usize);
+        let all = all.ok_or_else(|| {
+            let what = format!("{} processes, found {}", world.processes, received.len());
+            Error::Peer(Lost::of(
+                0,
+                Cause::Disagrees(format!("expected an introduction of each of {what}")),
+            ))
+        })?;
+        let now = self.shared.now();
+        let links = post.meet(world, &all, now)?;
+        self.shared.seeing_since(self.shared.now());
+        *self.shared.links() = links;
+        self.shared.met.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// A sign of life of `rank`, one of this process.
+    pub fn beat(&self, rank: u32) {
+        self.status(rank).beat(self.shared.now());
+    }
+
+    /// `rank` begins optimizer step `step`, counted from 1.
+    pub fn step(&self, rank: u32, step: u64) {
+        self.status(rank).step(step, self.shared.now());
+    }
+
+    /// A thread begins to act for `rank`, until what is returned is dropped. While no rank of a process acts, its main thread
+    /// is at work (it writes a checkpoint, or reads weights) and none of its ranks hangs.
+    pub fn acts(&self, rank: u32) -> Acting<'_> {
+        self.status(rank).begin(self.shared.now());
+        Acting { watch: self, rank }
+    }
+
+    /// `rank` makes call `seq` of `group`: ``all_gather `unit 3` 4096 bytes``. All members of a group number its calls alike.
+    /// It is left when what is returned is dropped.
+    pub fn enter(&self, rank: u32, group: &str, seq: u64, what: &str) -> InCall<'_> {
+        let call = Call {
+            group: group.to_owned(),
+            seq,
+            what: what.to_owned(),
+        };
+        let id = self.status(rank).enter(call, self.shared.now());
+        InCall {
+            watch: self,
+            rank,
+            id,
+        }
+    }
+
+    /// `rank` begins `what`, a call of the system that may take long: it does not hang until what is returned is dropped.
+    pub fn busy(&self, rank: u32, what: &str) -> Busy<'_> {
+        let id = self.status(rank).busy(what, self.shared.now());
+        Busy {
+            watch: self,
+            rank,
+            id,
+        }
+    }
+
+    /// `rank`, one of this process, fails: all others are told.
+    pub fn failed(&self, rank: u32, what: impl Into<String>) {
+        self.shared
+            .conclude(self.shared.placed(Lost::told(rank, what)));
+    }
+
+    /// Calls `abort` once a rank is lost; at once, where one is.
+    pub fn on_abort(&self, abort: impl Fn() + Send + Sync + 'static) {
+        let mut verdict = self.shared.verdict();
+        if verdict.lost.is_none() {
+            verdict.on_abort.push(Box::new(abort));
+            return;
+        }
+        drop(verdict);
+        abort();
+    }
+
+    /// The first loss, once there is one.
+    pub fn verdict(&self) -> Option<Error> {
+        self.shared.verdict().lost.clone().map(Error::Peer)
+    }
+
+    /// The error of a call among ranks that failed for `rank`: the loss that made it fail, or itself where none is heard of.
+    pub fn blame(&self, rank: u32, error: &PluginError) -> Error {
+        let verdict = self.shared.verdict();
+        let waited = self
+            .shared
+            .told
+            .wait_timeout_while(verdict, BLAME_WAIT, |v| v.lost.is_none());
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        if self.shared.verdict().lost.is_none() {
+            self.failed(rank, error.message.clone());
+        }
+        self.verdict().expect("one fell")
+    }
+
+    fn status(&self, rank: u32) -> &RankStatus {
+        let first = self.shared.world.own_ranks().start;
+        &self.shared.statuses[(rank - first) as usize]
+    }
+}
+
+impl Shared {
+    /// Milliseconds of the watch's clock.
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+
+    /// Nothing was seen before `now`.
+    fn seeing_since(&self, now: u64) {
+        self.since.store(now, Ordering::Relaxed);
+    }
+
+    fn seen_since(&self) -> u64 {
+        self.since.load(Ordering::Relaxed)
+    }
+
+    /// What the ranks of this process are at.
+    fn reports(&self) -> Vec<Report> {
+        let now = self.now();
+        let seen = now.saturating_sub(self.seen_since());
+        let ranks = self.world.own_ranks().zip(&self.statuses);
+        let reports = ranks.map(|(rank, status)| status.report(rank, now).capped(seen));
+        let mut reports: Vec<Report> = reports.collect();
+        if !self.statuses.iter().any(RankStatus::acts) {
+            for report in &mut reports {
+                report.busy.get_or_insert_with(|| RESTING.to_owned());
+            }
+        }
+        reports
+    }
+
+    /// What the ranks of all processes that run are at.
+    fn all_reports(&self, links: &[Link], now: u64) -> Vec<Report> {
+        let seen = now.saturating_sub(self.seen_since());
+        let open = links.iter().filter(|link| link.state == State::Open);
+        let others = open.flat_map(|link| link.reports(now));
+        let mut reports = self.reports();
+        reports.extend(others.map(|report| report.capped(seen)));
+        reports
+    }
+
+    /// The number of this process and the name of its machine, where there are several.
+    fn own_process(&self) -> Option<(u32, String)> {
+        (self.world.processes > 1).then(|| (self.world.process, mesh::host_name()))
+    }
+
+    fn meeting(&self) -> MutexGuard<'_, Option<Meeting>> {
+        self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn links(&self) -> MutexGuard<'_, Vec<Link>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `lost`, a rank of this process, with where it is.
+    fn placed(&self, lost: Lost) -> Lost {
+        let reports = self.reports();
+        let own = reports.iter().find(|report| report.rank == lost.rank);
+        Lost {
+            step: own.map_or(0, |report| report.step),
+            place: own.map(Report::place).unwrap_or_default(),
+            waiting: diagnosis::longest_waiting(&reports, lost.rank..lost.rank + 1),
+            process: self.own_process(),
+            ..lost
+        }
+    }
+
+    /// Makes `lost` the verdict, unless there is one, and aborts the groups.
+    fn conclude(&self, lost: Lost) {
+        let mut verdict = self.verdict();
+        if verdict.lost.is_some() {
+            return;
+        }
+        tracing::debug!("lost: {lost}");
+        verdict.lost = Some(lost);
+        verdict.since = Some(Instant::now());
+        let aborts = std::mem::take(&mut verdict.on_abort);
+        drop(verdict);
+        self.told.notify_all();
+        aborts.iter().for_each(|abort| abort());
+    }
+
+    fn verdict(&self) -> MutexGuard<'_, Verdict> {
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.failed(self.shared.world.own_ranks().start, "its process panicked");
+        }
+        self.shared.verdict().over = true;
+        self.shared.told.notify_all();
+        let monitor = self
+            .monitor
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(monitor) = monitor {
+            // It has nothing to say; that it panicked would have been printed.
+            let _ = monitor.join();
+        }
+    }
+}
+
+impl Drop for InCall<'_> {
+    fn drop(&mut self) {
+        let now = self.watch.shared.now();
+        self.watch.status(self.rank).leave(self.id, now);
+    }
+}
+
+impl Drop for Acting<'_> {
+    fn drop(&mut self) {
+        let now = self.watch.shared.now();
+        self.watch.status(self.rank).end(now);
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        let now = self.watch.shared.now();
+        self.watch.status(self.rank).free(self.id, now);
+    }
+}
+
+#[cfg(test)]
+mod tests;

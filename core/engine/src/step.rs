@@ -1,0 +1,330 @@
+//! One optimizer step: micro-batches in, gradients summed, clipped and spent.
+
+use espalier_config::OptimOptions;
+use espalier_data::{MicroBatch, Schedule, Step};
+use espalier_interface::{ErrorCode, PluginError};
+use espalier_registry::PluginFailure;
+
+use crate::document_loss::DocumentLoss;
+use crate::executor::{Executor, LogitsWindow, LossSum, Moment, Pass, TokenLosses, Update};
+use crate::not_finite::NotFinite;
+use crate::{Error, optim};
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepOutcome {
+    /// Mean loss over the step's trained tokens.
+    pub loss: f64,
+    /// Norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// The learning rate that was applied.
+    pub learning_rate: f64,
+    /// Trained tokens.
+    pub trained_tokens: u64,
+}
+
+/// The loss of held-out rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EvalOutcome {
+    /// Mean loss over the trained tokens.
+    pub loss: f64,
+    /// Share of them that the model ranked first.
+    pub token_accuracy: f64,
+    /// Tokens, trained or not.
+    pub tokens: u64,
+    /// Trained tokens.
+    pub trained_tokens: u64,
+    /// Each row's own loss, in the order of the files.
+    pub documents: Vec<DocumentLoss>,
+}
+
+impl EvalOutcome {
+    /// The outcome of an evaluation that found this of each row, over `tokens` tokens.
+    pub fn of(documents: Vec<DocumentLoss>, tokens: usize) -> Self {
+        let mut sum = LossSum::default();
+        for document in &documents {
+            sum.loss += document.loss;
+            sum.correct += document.correct;
+            sum.trained += document.trained;
+        }
+        let trained = sum.trained.max(1) as f64;
+        EvalOutcome {
+            loss: sum.loss / trained,
+            token_accuracy: sum.correct as f64 / trained,
+            tokens: tokens as u64,
+            trained_tokens: sum.trained,
+            documents,
+        }
+    }
+}
+
+/// The micro-batches of a rank: every so many of a step's. All ranks get the same number, so that they meet in what they do
+/// together; some may get empty ones in the last round.
+fn share<'a>(
+    step: &'a Step,
+    executor: &Executor,
+    empty: &'a MicroBatch,
+) -> impl ExactSizeIterator<Item = &'a MicroBatch> {
+    let peers = executor.peers();
+    let (rank, ranks) = (peers.rank() as usize, peers.world().ranks as usize);
+    let all = &step.micro_batches;
+    let rounds = all.len().div_ceil(ranks);
+    (0..rounds).map(move |round| all.get(round * ranks + rank).unwrap_or(empty))
+}
+
+/// Sums the gradients of a rank's micro-batches and returns its share of the step's mean loss.
+///
+/// # Errors
+/// What the backend reports; where ranks reduce gradients, a peer that is lost.
+pub fn gradients(executor: &Executor, step: &Step, index: u64, seed: u64) -> Result<f64, Error> {
+    executor.zero_gradients()?;
+    let pass = Pass::Train {
+        loss_factor: 1.0 / step.trained_tokens as f64,
+    };
+    let empty = MicroBatch::new();
+    let micro_batches = share(step, executor, &empty);
+    let last = micro_batches.len() - 1;
+    let mut loss = 0.0;
+    for (number, micro) in micro_batches.enumerate() {
+        let moment = Moment {
+            seed,
+            step: index,
+            first: number == 0,
+            last: number == last,
+        };
+        loss += executor.micro_batch(micro, pass, moment)?.loss;
+    }
+    Ok(loss / step.trained_tokens as f64)
+}
+
+/// Does a rank's part of step `index` (from 0) of a run. All ranks come to the same outcome.
+///
+/// # Errors
+/// [`Error::NotFinite`] for a loss or gradient that is not finite, before anything is updated; a peer that is lost.
+pub fn train(
+    executor: &Executor,
+    optim: &OptimOptions,
+    step: &Step,
+    [index, total_steps]: [u64; 2],
+    seed: u64,
+) -> Result<StepOutcome, Error> {
+    executor.peers().step(index + 1);
+    let own = gradients(executor, step, index, seed)?;
+    let mut own = vec![own];
+    own.extend(executor.gradient_squares()?);
+    let sent = exchange(executor, "loss and norm", &own)?;
+    let loss = sent.iter().map(|rank| rank[0]).sum::<f64>();
+    let squares: Vec<&[f64]> = sent.iter().map(|rank| &rank[1..]).collect();
+    let grad_norm = executor.gradient_norm(&squares);
+    if !loss.is_finite() || !grad_norm.is_finite() {
+        return Err(not_finite(executor, step, index, seed, loss));
+    }
+    let learning_rate = optim::learning_rate(optim, index, total_steps);
+    executor.update(&Update {
+        learning_rate,
+        betas: optim.betas,
+        eps: optim.eps,
+        weight_decay: optim.weight_decay,
+        step: index + 1,
+        factor: optim::clip_factor(grad_norm, optim.clip_norm),
+    })?;
+    Ok(StepOutcome {
+        loss,
+        grad_norm,
+        learning_rate,
+        trained_tokens: step.trained_tokens as u64,
+    })
+}
+
+/// Checks that all trainable params and their moments are finite after `step` steps. All ranks come to the same.
+///
+/// # Errors
+/// [`Error::NotFinite`], naming the first that is not; what the backend reports; a peer that is lost.
+pub fn check_state(executor: &Executor, step: u64) -> Result<(), Error> {
+    let found = executor.state_not_finite()?;
+    let found = found.map_or_else(String::new, |found| found.to_string());
+    let sent = (executor.peers()).exchange("state that is not finite", found.as_bytes())?;
+    match sent.into_iter().find(|sent| !sent.is_empty()) {
+        None => Ok(()),
+        Some(sent) => Err(Error::NotFinite(NotFinite {
+            step,
+            tensor: String::from_utf8_lossy(&sent).into_owned(),
+        })),
+    }
+}
+
+/// The mean loss over all rows of a schedule. `after` is called with the number of steps done, and may end it.
+///
+/// # Errors
+/// What the backend or `after` reports.
+pub fn evaluate(
+    executor: &Executor,
+    rows: &Schedule,
+    seed: u64,
+    after: &mut dyn FnMut(u64) -> Result<(), Error>,
+) -> Result<EvalOutcome, Error> {
+    evaluate_looking(executor, rows, seed, &mut |_, _, _| Ok(()), after)
+}
+
+/// Sees the logits of a window of a micro-batch, the first row of whose step is row number `first` of the files.
+pub type Look<'a> = &'a mut dyn FnMut(usize, &MicroBatch, &LogitsWindow<'_>) -> Result<(), Error>;
+
+/// As [`evaluate`]; `look` sees the logits of each window of a micro-batch on the way.
+///
+/// # Errors
+/// What the backend, `look` or `after` reports.
+pub fn evaluate_looking(
+    executor: &Executor,
+    rows: &Schedule,
+    seed: u64,
+    look: Look<'_>,
+    after: &mut dyn FnMut(u64) -> Result<(), Error>,
+) -> Result<EvalOutcome, Error> {
+    let mut tokens = 0;
+    let mut documents = Vec::with_capacity(rows.dataset().num_sequences());
+    for index in 0..rows.total_steps() {
+        let first = documents.len();
+        for micro in &rows.step(index)?.micro_batches {
+            let moment = alone(seed, index);
+            let losses =
+                executor.evaluate(micro, moment, &mut |window| look(first, micro, window))?;
+            tokens += micro.tokens.len();
+            put_documents(micro, &losses, first, &mut documents);
+        }
+        after(index + 1)?;
+    }
+    Ok(EvalOutcome::of(documents, tokens))
+}
+
+/// What all ranks together find of each row of step `index` of an evaluation.
+///
+/// # Errors
+/// What the backend reports; a peer that is lost.
+pub fn evaluate_together(
+    executor: &Executor,
+    step: &Step,
+    index: u64,
+    seed: u64,
+) -> Result<Vec<DocumentLoss>, Error> {
+    let mut own: Vec<(i32, DocumentLoss)> = Vec::new();
+    let empty = MicroBatch::new();
+    for micro in share(step, executor, &empty) {
+        let losses = executor.evaluate(micro, alone(seed, index), &mut |_| Ok(()))?;
+        let mut found = Vec::new();
+        put_documents(micro, &losses, 0, &mut found);
+        let numbers = micro.sequences.iter();
+        own.extend(numbers.map(|&number| (number, found[number as usize])));
+    }
+    let sent = serde_json::to_vec(&own).expect("losses are plain data");
+    let mut all: Vec<(i32, DocumentLoss)> = Vec::new();
+    for rank in executor.peers().exchange("held-out losses", &sent)? {
+        let received: Vec<(i32, DocumentLoss)> = serde_json::from_slice(&rank).map_err(garbled)?;
+        all.extend(received);
+    }
+    all.sort_by_key(|(number, _)| *number);
+    Ok(all.into_iter().map(|(_, document)| document).collect())
+}
+
+/// Numbers that every rank says, by rank.
+fn exchange(executor: &Executor, label: &str, own: &[f64]) -> Result<Vec<Vec<f64>>, Error> {
+    let sent: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let received = executor.peers().exchange(label, &sent)?;
+    let numbers = |bytes: Vec<u8>| {
+        let each = bytes.chunks_exact(8);
+        each.map(|number| f64::from_le_bytes(number.try_into().expect("8 bytes")))
+            .collect()
+    };
+    Ok(received.into_iter().map(numbers).collect())
+}
+
+/// The error for what a rank said and another cannot read.
+fn garbled(error: serde_json::Error) -> Error {
+    Error::Plugin(PluginFailure {
+        plugin: "collective".to_owned(),
+        callback: "exchange".to_owned(),
+        file: None,
+        source: PluginError::new(ErrorCode::PROTOCOL, error.to_string()),
+    })
+}
+
+/// Puts the rows of a micro-batch into their places; the first row of its step is number `first`.
+fn put_documents(
+    micro: &MicroBatch,
+    losses: &TokenLosses,
+    first: usize,
+    documents: &mut Vec<DocumentLoss>,
+) {
+    for (&number, ends) in micro.sequences.iter().zip(micro.cu_seqlens.windows(2)) {
+        let sum = losses.sum(micro, ends[0] as usize..ends[1] as usize);
+        let at = first + number as usize;
+        if documents.len() <= at {
+            documents.resize(at + 1, DocumentLoss::default());
+        }
+        documents[at] = DocumentLoss {
+            loss: sum.loss,
+            correct: sum.correct,
+            trained: sum.trained,
+        };
+    }
+}
+
+/// The error for an evaluation whose loss is not finite: the first step of it that has such a loss.
+pub fn evaluation_not_finite(executor: &Executor, rows: &Schedule, seed: u64) -> Error {
+    for index in 0..rows.total_steps() {
+        let step = match rows.step(index) {
+            Ok(step) => step,
+            Err(error) => return error.into(),
+        };
+        let found = step
+            .micro_batches
+            .iter()
+            .map(|micro| executor.forward_not_finite(micro, alone(seed, index)))
+            .find_map(|found| found.ok().flatten());
+        if let Some(found) = found {
+            let (step, tensor) = (index + 1, found.to_string());
+            return Error::NotFinite(NotFinite { step, tensor });
+        }
+    }
+    let (step, tensor) = (rows.total_steps(), "the loss".to_owned());
+    Error::NotFinite(NotFinite { step, tensor })
+}
+
+/// A micro-batch that stands by itself.
+fn alone(seed: u64, step: u64) -> Moment {
+    Moment {
+        seed,
+        step,
+        first: true,
+        last: true,
+    }
+}
+
+/// Looks for the first tensor of the step that is not finite; of several ranks, that of the first which finds one.
+fn not_finite(executor: &Executor, step: &Step, index: u64, seed: u64, loss: f64) -> Error {
+    let find = || -> Result<Option<String>, Error> {
+        let mut found = None;
+        let empty = MicroBatch::new();
+        for micro in share(step, executor, &empty) {
+            let here = executor.forward_not_finite(micro, alone(seed, index))?;
+            found = found.or(here);
+        }
+        if found.is_none() {
+            found = executor.trainable_not_finite()?;
+        }
+        let found = found.map_or_else(String::new, |found| found.to_string());
+        let received = executor
+            .peers()
+            .exchange("tensor that is not finite", found.as_bytes())?;
+        let sent = received.into_iter().find(|sent| !sent.is_empty());
+        Ok(sent.map(|sent| String::from_utf8_lossy(&sent).into_owned()))
+    };
+    let tensor = match find() {
+        Ok(Some(found)) => found,
+        _ if !loss.is_finite() => "the loss".to_owned(),
+        _ => "the norm of the gradient".to_owned(),
+    };
+    Error::NotFinite(NotFinite {
+        step: index + 1,
+        tensor,
+    })
+}

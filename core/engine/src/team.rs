@@ -1,0 +1,259 @@
+//! The ranks of this process, which act together: each on a thread and a device of its own.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use espalier_data::{Schedule, Step};
+use espalier_plan::resident;
+use espalier_system::failure::{UsageError, chain};
+use espalier_system::stop::StopFlag;
+use espalier_system::world::World;
+
+use crate::Error;
+use crate::executor::Executor;
+use crate::not_finite::NotFinite;
+use crate::ranks::{Lost, RankFailure, Reach};
+use crate::step::{self, EvalOutcome, StepOutcome};
+
+/// The executors of this process's ranks, in the order of the ranks.
+pub struct Team(Vec<Executor>);
+
+/// What signals ask a run for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// To stop, by this signal.
+    pub stop: Option<i32>,
+    /// To save a checkpoint and go on.
+    pub save: bool,
+    /// How often this process was asked for one, this time included.
+    pub saves_seen: usize,
+}
+
+impl Team {
+    /// A team of these ranks, in their order.
+    ///
+    /// # Panics
+    /// Without any.
+    pub fn new(executors: Vec<Executor>) -> Self {
+        assert!(!executors.is_empty(), "a process has a rank");
+        Team(executors)
+    }
+
+    /// The first rank of this process.
+    pub fn first(&self) -> &Executor {
+        &self.0[0]
+    }
+
+    /// As [`Team::first`].
+    pub fn first_mut(&mut self) -> &mut Executor {
+        &mut self.0[0]
+    }
+
+    /// All ranks of this process.
+    pub fn executors(&self) -> &[Executor] {
+        &self.0
+    }
+
+    /// As [`Team::executors`], for whoever is to change them.
+    pub fn into_executors(self) -> Vec<Executor> {
+        self.0
+    }
+
+    /// All ranks of the run.
+    pub fn world(&self) -> World {
+        self.first().peers().world()
+    }
+
+    /// The executor of a run that has one rank and all weights on its device.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for another, naming `what` needs it.
+    pub fn only(&self, what: &str) -> Result<&Executor, Error> {
+        let world = self.world();
+        if world.ranks == 1 && self.first().is_resident() {
+            return Ok(self.first());
+        }
+        Err(resident::refusal(what, world.ranks).into())
+    }
+
+    /// Does `act` on every rank of this process at once, and returns what each gives, in their order.
+    ///
+    /// # Errors
+    /// The first failure. A rank that fails, or panics, gives up its groups, so that no other one waits for it.
+    pub fn each<T: Send, E: RankFailure>(
+        &self,
+        act: impl Fn(&Executor) -> Result<T, E> + Sync,
+    ) -> Result<Vec<T>, E> {
+        if let ([one], 1) = (&self.0[..], self.world().ranks) {
+            return Ok(vec![act(one)?]);
+        }
+        let guarded = |executor: &Executor| {
+            let _acting = executor.peers().acts();
+            let done = catch_unwind(AssertUnwindSafe(|| act(executor)));
+            let done =
+                done.unwrap_or_else(|panic| Err(E::from(panicked(executor, panic.as_ref()))));
+            done.map_err(|error| told(executor, error))
+        };
+        let done: Vec<Result<T, E>> = std::thread::scope(|scope| {
+            let ranks: Vec<_> = self
+                .0
+                .iter()
+                .map(|executor| {
+                    let name = format!("rank-{}", executor.peers().rank());
+                    std::thread::Builder::new()
+                        .name(name)
+                        .spawn_scoped(scope, || guarded(executor))
+                })
+                .collect();
+            let join =
+                |spawned: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match spawned {
+                    Ok(rank) => rank.join().expect("panics are caught within"),
+                    Err(error) => Err(E::from(Error::Usage(UsageError {
+                        message: format!("no thread for a rank: {error}"),
+                        next_step: "lower --ranks".to_owned(),
+                    }))),
+                };
+            ranks.into_iter().map(join).collect()
+        });
+        let (given, failed): (Vec<_>, Vec<_>) = done.into_iter().partition(Result::is_ok);
+        // Who was waiting for a rank that failed says so; the cause is what that rank says.
+        let mut failed: Vec<E> = failed.into_iter().filter_map(Result::err).collect();
+        failed.sort_by_key(|error| error.reach() == Reach::FromPeer);
+        match failed.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(given.into_iter().filter_map(Result::ok).collect()),
+        }
+    }
+
+    /// Tells the other processes that this one ends with `error`, where they do not end alike.
+    pub fn give_up<E: RankFailure>(&self, error: &E) {
+        if let Reach::ThisRank | Reach::Panic = error.reach() {
+            self.first().peers().failed(&chain(error));
+        }
+    }
+
+    /// Whether a rank is lost.
+    pub fn has_lost(&self) -> bool {
+        self.first().peers().has_lost()
+    }
+
+    /// Does step `index` (from 0) of a run.
+    ///
+    /// # Errors
+    /// As [`step::train`].
+    pub fn train(
+        &self,
+        optim: &espalier_config::OptimOptions,
+        step: &Step,
+        at: [u64; 2],
+        seed: u64,
+    ) -> Result<StepOutcome, Error> {
+        let outcomes = self.each(|executor| step::train(executor, optim, step, at, seed))?;
+        Ok(outcomes[0])
+    }
+
+    /// Refuses to save or export numbers that are not finite, after `step` steps.
+    ///
+    /// # Errors
+    /// As [`step::check_state`].
+    pub fn check_finite(&self, step: u64) -> Result<(), Error> {
+        self.each(|executor| step::check_state(executor, step))?;
+        Ok(())
+    }
+
+    /// The mean loss over all rows of a schedule. `after` is called with the number of steps done, and may end it.
+    ///
+    /// # Errors
+    /// As [`step::evaluate`].
+    pub fn evaluate(
+        &self,
+        rows: &Schedule,
+        seed: u64,
+        after: &mut dyn FnMut(u64) -> Result<(), Error>,
+    ) -> Result<EvalOutcome, Error> {
+        if self.world().ranks == 1 {
+            return step::evaluate(self.first(), rows, seed, after);
+        }
+        let (mut documents, mut tokens) = (Vec::new(), 0);
+        for index in 0..rows.total_steps() {
+            let step = rows.step(index)?;
+            let mut found =
+                self.each(|executor| step::evaluate_together(executor, &step, index, seed))?;
+            documents.append(&mut found[0]);
+            tokens += step.tokens();
+            after(index + 1)?;
+        }
+        Ok(EvalOutcome::of(documents, tokens))
+    }
+
+    /// The error for an evaluation whose loss is not finite. One rank alone looks for the first step that has such a loss.
+    pub fn evaluation_not_finite(&self, rows: &Schedule, seed: u64) -> Error {
+        match self.world().ranks {
+            1 => step::evaluation_not_finite(self.first(), rows, seed),
+            _ => Error::NotFinite(NotFinite {
+                step: rows.total_steps(),
+                tensor: "the loss".to_owned(),
+            }),
+        }
+    }
+
+    /// What signals ask the run for, whichever of its processes got them; `saves_seen` of the checkpoints that this one was asked
+    /// for are done with.
+    ///
+    /// # Errors
+    /// Where a rank is lost.
+    pub fn asked(&self, stop: &StopFlag, saves_seen: usize) -> Result<Asked, Error> {
+        let saves_seen_now = stop.saves_requested();
+        let own = Asked {
+            stop: stop.requested(),
+            save: saves_seen_now > saves_seen,
+            saves_seen: saves_seen_now,
+        };
+        if self.world().processes == 1 {
+            return Ok(own);
+        }
+        let sent = [own.stop.unwrap_or(0), i32::from(own.save)].map(i32::to_le_bytes);
+        let received = self.exchange("what signals ask for", sent.as_flattened())?;
+        let sent = |at: usize| {
+            let numbers = received.iter().filter_map(move |sent| sent.get(at..at + 4));
+            let numbers = numbers.filter_map(|number| number.try_into().ok());
+            numbers.map(i32::from_le_bytes).find(|&number| number != 0)
+        };
+        Ok(Asked {
+            stop: sent(0),
+            save: sent(4).is_some(),
+            ..own
+        })
+    }
+
+    /// What every rank of the run says, by rank; all ranks of this process say the same.
+    ///
+    /// # Errors
+    /// Where a rank is lost.
+    pub fn exchange(&self, label: &str, sent: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let mut received = self.each(|executor| executor.peers().exchange(label, sent))?;
+        Ok(received.swap_remove(0))
+    }
+}
+
+/// The failure of a rank whose thread panicked.
+fn panicked(executor: &Executor, panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = format!("it panicked: {}", text.unwrap_or("without words"));
+    let peers = executor.peers();
+    let lost = peers.failed(&text);
+    lost.unwrap_or_else(|| Error::Peer(Lost::told(peers.rank(), text)))
+}
+
+/// The failure of a rank, of which the others are told where they do not fail alike.
+fn told<E: RankFailure>(executor: &Executor, error: E) -> E {
+    match error.reach() {
+        Reach::AllRanks | Reach::FromPeer => error,
+        reach => match (executor.peers().failed(&chain(&error)), reach) {
+            // A rank that panicked is lost, wherever it did.
+            (Some(lost), Reach::Panic) => E::from(lost),
+            _ => error,
+        },
+    }
+}

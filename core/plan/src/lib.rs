@@ -1,0 +1,13 @@
+//! What a run is, before a device: formats, shards, the tasks of a step, memory and time.
+
+mod error;
+pub mod packing;
+pub mod patterns;
+pub mod plan;
+pub mod resident;
+pub mod shard_layout;
+pub mod stage_layout;
+pub mod step_plan;
+pub mod storage_layout;
+
+pub use error::{Error, Result};

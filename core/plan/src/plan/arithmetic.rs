@@ -1,0 +1,147 @@
+//! A plan -> the few products and quotients that its memory and traffic come from, to be checked by hand.
+
+use std::fmt;
+
+use espalier_compile::params::Param;
+use espalier_interface::WeightLayout;
+use espalier_interface::model::UnitKind;
+use espalier_interface::schedule::{Act, When};
+use serde::Serialize;
+
+use super::{Mover, RunPlan};
+
+/// The numbers, in bytes where nothing else is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Arithmetic {
+    /// Frozen weights that are packed, and their bytes.
+    pub packed_weights: u64,
+    /// See `packed_weights`.
+    pub packed_bytes: u64,
+    /// Frozen weights that are dense: tables and norms; and their bytes.
+    pub dense_weights: u64,
+    /// See `dense_weights`.
+    pub dense_bytes: u64,
+    /// Frozen bytes of the largest layer: what is gathered at once.
+    pub layer_bytes: u64,
+    /// Frozen bytes of embedding and head.
+    pub ends_bytes: u64,
+    /// A rank's part of what is frozen, where it is cut.
+    pub part_bytes: u64,
+    /// Trained params.
+    pub trained_params: u64,
+    /// Params, gradients and moments of all of them, as they are kept.
+    pub trained_bytes: u64,
+    /// Saved from forward to backward, by each token.
+    pub saved_bytes_per_token: u64,
+    /// Frozen and trained bytes that a rank takes from others to compute a micro-batch.
+    pub gathered_bytes: u64,
+    /// Bytes that it takes from its host for it.
+    pub fetched_bytes: u64,
+}
+
+impl Arithmetic {
+    /// The numbers of a plan.
+    pub fn of(plan: &RunPlan) -> Self {
+        let mut found = Arithmetic::default();
+        for param in plan.params.iter().filter(|param| !param.trainable) {
+            let (count, bytes) = match param.layout {
+                WeightLayout::Packed(_) => (&mut found.packed_weights, &mut found.packed_bytes),
+                WeightLayout::Dense(_) => (&mut found.dense_weights, &mut found.dense_bytes),
+            };
+            *count += param.elements();
+            *bytes += param.bytes();
+        }
+        let units = plan.program.units.iter().zip(&plan.shard_layout.runs);
+        for (unit, runs) in units {
+            let bytes = runs.frozen_bytes;
+            match unit.kind {
+                UnitKind::Embedding | UnitKind::Head => found.ends_bytes += bytes,
+                UnitKind::Layer => found.layer_bytes = found.layer_bytes.max(bytes),
+            }
+        }
+        let units = 0..plan.shard_layout.runs.len();
+        found.part_bytes = units.map(|unit| plan.shard_layout.part_bytes(unit)).sum();
+        let trained = plan.params.iter().filter(|param| param.trainable);
+        found.trained_params = trained.map(Param::elements).sum();
+        let elements: u64 = plan
+            .shard_layout
+            .runs
+            .iter()
+            .map(|runs| runs.elements)
+            .sum();
+        let each = plan.dtypes.params.bytes() + 3 * plan.dtypes.reduce.bytes();
+        found.trained_bytes = elements * each;
+        let tokens = plan.demand.limits.max_tokens.max(1);
+        found.saved_bytes_per_token = plan.memory.saved_activations / tokens;
+        let mover = Mover::of(plan);
+        let tasks = plan.step_plan.micro_batch.iter().map(|task| &task.action);
+        for action in tasks.filter(|action| action.when == When::Every) {
+            let moved = mover.moved(action);
+            match action.act {
+                Act::Gather => found.gathered_bytes += moved.between_ranks + moved.between_machines,
+                Act::Fetch => found.fetched_bytes += moved.host_to_device,
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+impl fmt::Display for Arithmetic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bits = |bytes: u64, count: u64| 8.0 * bytes as f64 / count.max(1) as f64;
+        let row = |f: &mut fmt::Formatter<'_>, name: &str, text: String| {
+            writeln!(f, "  {name:<20} {text}")
+        };
+        writeln!(f, "\nthe arithmetic, in GB of 10^9 bytes")?;
+        for (name, count, bytes) in [
+            ("packed weights", self.packed_weights, self.packed_bytes),
+            ("dense weights", self.dense_weights, self.dense_bytes),
+        ] {
+            if count > 0 {
+                let bits = bits(bytes, count);
+                let text = format!("{count} x {bits:.3} bits = {} GB", gb(bytes));
+                row(f, name, text)?;
+            }
+        }
+        row(
+            f,
+            "base",
+            format!("{} GB", gb(self.packed_bytes + self.dense_bytes)),
+        )?;
+        row(f, "largest layer", format!("{} GB", gb(self.layer_bytes)))?;
+        row(
+            f,
+            "embedding and head",
+            format!("{} GB", gb(self.ends_bytes)),
+        )?;
+        row(f, "a rank's part", format!("{} GB", gb(self.part_bytes)))?;
+        if self.trained_params > 0 {
+            let each = self.trained_bytes as f64 / self.trained_params as f64;
+            let text = format!(
+                "{} x {each:.2} bytes = {} GB of params, gradients and moments",
+                self.trained_params,
+                gb(self.trained_bytes)
+            );
+            row(f, "trained", text)?;
+        }
+        row(
+            f,
+            "saved by a token",
+            format!("{} bytes", self.saved_bytes_per_token),
+        )?;
+        for (name, bytes) in [
+            ("taken from ranks", self.gathered_bytes),
+            ("taken from the host", self.fetched_bytes),
+        ] {
+            if bytes > 0 {
+                row(f, name, format!("{} GB a micro-batch", gb(bytes)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn gb(bytes: u64) -> String {
+    format!("{:.3}", bytes as f64 / 1e9)
+}

@@ -1,0 +1,198 @@
+//! `2x24GiB` and `64GiB` -> machines that are planned for in place of this one.
+
+use std::str::FromStr;
+
+use espalier_interface::DeviceInfo;
+use espalier_interface::bytes::Bytes;
+use espalier_system::failure::UsageError;
+use espalier_system::world::World;
+
+use super::{HostMemory, MemoryPlan, RunPlan};
+use crate::Error;
+
+/// Most ranks of an assumed world.
+const MOST_RANKS: u32 = 1 << 16;
+
+/// Devices with memory of their own: `24GiB`, or `2x24GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Devices {
+    /// How many.
+    pub count: u32,
+    /// Memory of each.
+    pub memory: Bytes,
+}
+
+impl FromStr for Devices {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (count, memory) = match text.split_once('x') {
+            None => (1, text),
+            Some((count, memory)) => match count.trim().parse() {
+                Ok(count) if (1..=MOST_RANKS).contains(&count) => (count, memory),
+                _ => return Err(format!("expected a number of devices, found `{count}`")),
+            },
+        };
+        Ok(Devices {
+            count,
+            memory: memory.trim().parse()?,
+        })
+    }
+}
+
+/// What is assumed of the machines; what is left out is this machine's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Assumed {
+    /// Devices of each machine, with memory of their own, a rank for each.
+    pub devices: Option<Devices>,
+    /// Host memory of each machine that a run can have.
+    pub host: Option<Bytes>,
+    /// Machines, with a process each.
+    pub machines: Option<u32>,
+}
+
+impl Assumed {
+    /// The ranks of the assumed machines in place of those that are `here`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for more ranks than any world has.
+    pub fn world(&self, here: World) -> Result<World, Error> {
+        if self.devices.is_none() && self.machines.is_none() {
+            return Ok(here);
+        }
+        let processes = self.machines.unwrap_or(1);
+        let asked = here.ranks_per_process();
+        let ranks = self.devices.map_or(asked, |devices| devices.count);
+        if asked > 1 && asked != ranks {
+            return Err(Error::Usage(UsageError {
+                message: format!(
+                    "{ranks} devices are assumed, and {asked} ranks are asked for: each device has a rank"
+                ),
+                next_step: format!(
+                    "leave --ranks out, or assume {asked} devices (--assume {asked}xSIZE)"
+                ),
+            }));
+        }
+        let all = ranks
+            .checked_mul(processes)
+            .filter(|&all| all <= MOST_RANKS);
+        let Some(ranks) = all else {
+            return Err(Error::Usage(UsageError {
+                message: format!(
+                    "{processes} machines of {ranks} ranks are more than {MOST_RANKS} ranks"
+                ),
+                next_step:
+                    "assume fewer machines (--machines), or fewer devices on each (--assume)"
+                        .to_owned(),
+            }));
+        };
+        Ok(World {
+            ranks,
+            processes,
+            processes_per_machine: 1,
+            process: 0,
+        })
+    }
+
+    /// Puts what is assumed into the place of what `info` says of the real device, the stand-in.
+    pub fn replace(&self, info: &mut DeviceInfo) {
+        let Some(Devices { memory, .. }) = self.devices else {
+            return;
+        };
+        info.name = format!("an assumed device of {memory}");
+        info.memory_bytes = memory.0;
+        info.free_bytes = memory.0;
+        info.shares_host_memory = false;
+        info.exact_memory = false;
+    }
+
+    /// Memory that a rank of the plan can have: its device's, or its machine's where that is the same.
+    pub fn available(&self, plan: &RunPlan) -> u64 {
+        match self.host {
+            Some(host) if plan.device_info.shares_host_memory => host.0,
+            _ => plan.available(),
+        }
+    }
+
+    /// A rank's part of a plan's memory and, unless one rank has all of its machine, the machine's.
+    pub fn divide(&self, plan: &RunPlan) -> (MemoryPlan, Option<HostMemory>) {
+        let shares = plan.device_info.shares_host_memory;
+        if shares && plan.is_alone() {
+            return (plan.memory, None);
+        }
+        let rank = MemoryPlan {
+            program: 0,
+            loading: 0,
+            ..plan.memory
+        };
+        (rank, Some(self.machine(plan)))
+    }
+
+    /// The memory of each machine of a plan, and what there is of it.
+    pub fn machine(&self, plan: &RunPlan) -> HostMemory {
+        let mut host = plan.host_memory();
+        host.available = match (self.host, plan.device_info.shares_host_memory) {
+            (Some(host), _) => Some(host.0),
+            // What the programs hold is not among what is available.
+            (None, true) => Some(plan.available().saturating_add(host.program)),
+            (None, false) => None,
+        };
+        host
+    }
+
+    /// Whether a plan fits each device and each machine.
+    pub fn fits(&self, plan: &RunPlan) -> bool {
+        let (rank, host) = self.divide(plan);
+        let on_device = match plan.device_info.shares_host_memory && self.host.is_some() {
+            true => true,
+            false => rank.on_device() <= plan.device_info.free_bytes,
+        };
+        on_device
+            && match host {
+                Some(host) => host.fits(),
+                None => plan.needed() <= self.available(plan),
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_with_and_without_a_number() {
+        let of = |text: &str| text.parse::<Devices>();
+        let one = Devices {
+            count: 1,
+            memory: Bytes(24 << 30),
+        };
+        assert_eq!(of("24GiB"), Ok(one));
+        assert_eq!(of("2 x 24 GiB"), Ok(Devices { count: 2, ..one }));
+        assert!(of("0x24GiB").expect_err("none").contains("`0`"));
+        assert!(of("2x24GB").expect_err("decimal").contains("GiB"));
+    }
+
+    #[test]
+    fn a_rank_for_each_device_and_a_process_for_each_machine() {
+        let assumed = Assumed {
+            devices: Some("2x24GiB".parse().expect("devices")),
+            machines: Some(3),
+            ..Assumed::default()
+        };
+        let world = assumed.world(World::ONE).expect("six ranks");
+        assert_eq!((world.ranks, world.processes), (6, 3));
+        assert_eq!((world.ranks_per_machine(), world.machines()), (2, 3));
+        assert_eq!(Assumed::default().world(world).expect("as it is"), world);
+        let many = Assumed {
+            machines: Some(u32::MAX),
+            ..assumed
+        };
+        let error = many.world(World::ONE).expect_err("too many");
+        assert!(error.to_string().contains("machines of 2 ranks"), "{error}");
+        let error = assumed.world(World::threads(4)).expect_err("two for four");
+        assert!(
+            error.to_string().contains("4 ranks are asked for"),
+            "{error}"
+        );
+    }
+}

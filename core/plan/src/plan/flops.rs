@@ -1,0 +1,96 @@
+//! A program -> the floating-point operations of a step, for its share of peak.
+
+use espalier_compile::program::{Program, Step};
+use espalier_data::MicroBatch;
+use espalier_interface::graph::Dim;
+use espalier_interface::model::UnitKind;
+use espalier_interface::{KernelRequest, Operand};
+
+/// Operations of matrix products, a multiply and an add being two. What is computed again is not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flops {
+    /// For each token, whatever stands beside it.
+    pub per_token: u64,
+    /// For each pair of a token and one it may attend to.
+    pub per_pair: u64,
+}
+
+impl Flops {
+    /// The operations of a training step's passes.
+    pub fn of(program: &Program) -> Self {
+        let mut flops = Flops::default();
+        for unit in &program.units {
+            let once = unit.backward.iter().skip(unit.recomputed);
+            for step in unit.forward.iter().chain(once) {
+                flops.add(step);
+            }
+        }
+        flops
+    }
+
+    /// The operations of each unit's forward and backward action; what is computed again is counted here. A head's forward
+    /// action is both.
+    pub fn of_units(program: &Program) -> Vec<[Self; 2]> {
+        let units = program.units.iter();
+        let of_unit = units.map(|unit| {
+            let [mut forward, mut backward] = [&unit.forward, &unit.backward].map(|steps| {
+                let mut flops = Flops::default();
+                steps.iter().for_each(|step| flops.add(step));
+                flops
+            });
+            if unit.kind == UnitKind::Head {
+                forward.per_token += backward.per_token;
+                forward.per_pair += backward.per_pair;
+                backward = Flops::default();
+            }
+            [forward, backward]
+        });
+        of_unit.collect()
+    }
+
+    /// Operations for a micro-batch of `tokens` tokens and `pairs` pairs of one and another that it may attend to.
+    pub fn times(&self, tokens: f64, pairs: f64) -> f64 {
+        self.per_token as f64 * tokens + self.per_pair as f64 * pairs
+    }
+
+    fn add(&mut self, step: &Step) {
+        let request = &step.request;
+        let weight = |request: &KernelRequest| request.params[0].shape.iter().product::<u64>();
+        match request.op.as_str() {
+            "linear" | "linear_input_backward" => self.per_token += 2 * weight(request),
+            "linear_weight_backward" => {
+                self.per_token += 2 * width(&request.inputs[0]) * width(&request.inputs[1]);
+            }
+            // Two products forward, four backward; the scores that the backward pass makes again are not counted.
+            "attention" => self.per_pair += 4 * width(&request.inputs[0]),
+            "attention_backward" => self.per_pair += 8 * width(&request.inputs[1]),
+            _ => {}
+        }
+    }
+
+    /// Operations for a micro-batch.
+    pub fn micro_batch(&self, micro: &MicroBatch) -> u64 {
+        self.per_token * micro.tokens.len() as u64 + self.per_pair * pairs_of(micro)
+    }
+}
+
+/// Pairs of a token and one that it may attend to.
+pub fn pairs_of(micro: &MicroBatch) -> u64 {
+    let ends = micro.cu_seqlens.windows(2);
+    ends.map(|ends| causal_pairs((ends[1] - ends[0]) as u64))
+        .sum()
+}
+
+/// As [`pairs_of`], of one sequence.
+pub fn causal_pairs(length: u64) -> u64 {
+    length * (length + 1) / 2
+}
+
+/// The fixed extents of an operand multiplied.
+fn width(operand: &Operand) -> u64 {
+    let fixed = operand
+        .shape
+        .iter()
+        .map(|dim| if let Dim::Fixed(n) = dim { *n } else { 1 });
+    fixed.product()
+}

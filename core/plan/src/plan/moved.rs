@@ -1,0 +1,172 @@
+//! An action of a schedule -> the bytes that a rank moves for it, by link.
+
+use std::ops::{Add, AddAssign, Mul};
+
+use espalier_interface::DType;
+use espalier_interface::schedule::{Act, Action, Part, Place};
+use espalier_system::world::World;
+use serde::Serialize;
+
+use super::RunPlan;
+use crate::shard_layout::ShardLayout;
+use crate::step_plan::RegionSizes;
+
+/// Bytes of one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Moved {
+    /// From host memory to its device.
+    pub host_to_device: u64,
+    /// From its device to host memory.
+    pub device_to_host: u64,
+    /// From other ranks of its machine.
+    pub between_ranks: u64,
+    /// From ranks of other machines.
+    pub between_machines: u64,
+}
+
+impl Moved {
+    /// Bytes in all.
+    pub fn total(&self) -> u64 {
+        self.host_to_device + self.device_to_host + self.between_ranks + self.between_machines
+    }
+}
+
+impl Moved {
+    /// What was moved beyond `before`.
+    pub(super) fn since(&self, before: Moved) -> Moved {
+        Moved {
+            host_to_device: self.host_to_device - before.host_to_device,
+            device_to_host: self.device_to_host - before.device_to_host,
+            between_ranks: self.between_ranks - before.between_ranks,
+            between_machines: self.between_machines - before.between_machines,
+        }
+    }
+}
+
+impl Add for Moved {
+    type Output = Moved;
+
+    fn add(self, other: Moved) -> Moved {
+        Moved {
+            host_to_device: self.host_to_device + other.host_to_device,
+            device_to_host: self.device_to_host + other.device_to_host,
+            between_ranks: self.between_ranks + other.between_ranks,
+            between_machines: self.between_machines + other.between_machines,
+        }
+    }
+}
+
+impl AddAssign for Moved {
+    fn add_assign(&mut self, other: Moved) {
+        *self = *self + other;
+    }
+}
+
+impl Mul<u64> for Moved {
+    type Output = Moved;
+
+    fn mul(self, times: u64) -> Moved {
+        Moved {
+            host_to_device: self.host_to_device * times,
+            device_to_host: self.device_to_host * times,
+            between_ranks: self.between_ranks * times,
+            between_machines: self.between_machines * times,
+        }
+    }
+}
+
+/// What the bytes of actions follow from.
+pub struct Mover {
+    shard_layout: ShardLayout,
+    sizes: Vec<RegionSizes>,
+    reduce: DType,
+    world: World,
+}
+
+impl Mover {
+    /// The actions of a run's schedule.
+    pub fn of(plan: &RunPlan) -> Self {
+        Mover {
+            shard_layout: plan.shard_layout.clone(),
+            sizes: plan.shard_layout.region_sizes(plan.dtypes),
+            reduce: plan.dtypes.reduce,
+            world: plan.demand.world,
+        }
+    }
+
+    /// The ranks of each machine.
+    pub fn ranks_per_machine(&self) -> u64 {
+        u64::from(self.world.ranks_per_machine())
+    }
+
+    /// The bytes of one run of an action.
+    pub fn moved(&self, action: &Action) -> Moved {
+        let (host_to_device, device_to_host) = match action.act {
+            Act::Fetch => (self.carried(action), 0),
+            Act::Offload => (0, self.carried(action)),
+            Act::Gather => return self.gathered(action),
+            Act::Reduce => return self.reduced(action.unit),
+            Act::Forward | Act::Backward | Act::Release | Act::Norm | Act::Optimize => (0, 0),
+        };
+        Moved {
+            host_to_device,
+            device_to_host,
+            ..Moved::default()
+        }
+    }
+
+    /// What goes between host and device: a rank's own part of what is cut.
+    fn carried(&self, action: &Action) -> u64 {
+        let sizes = &self.sizes[action.unit];
+        let frozen = match self.shard_layout.placements[action.unit].frozen {
+            Place::Host => sizes.frozen,
+            _ => sizes.frozen / self.shard_layout.parts,
+        };
+        let bytes = |part: &Part| match part {
+            Part::Frozen => frozen,
+            Part::Trainable => sizes.values,
+            Part::Gradients => sizes.reduced,
+            Part::Optimizer => sizes.moments,
+            Part::Saved => sizes.saved,
+        };
+        action.parts.iter().map(bytes).sum()
+    }
+
+    fn gathered(&self, action: &Action) -> Moved {
+        let sizes = &self.sizes[action.unit];
+        let bytes = |part: &Part| match part {
+            Part::Frozen => sizes.frozen,
+            Part::Trainable => sizes.trainable,
+            Part::Gradients | Part::Optimizer | Part::Saved => 0,
+        };
+        let whole: u64 = action.parts.iter().map(bytes).sum();
+        let parts = self.shard_layout.parts;
+        self.spread(whole / parts, parts, 1)
+    }
+
+    /// A sum over the ranks that share what is cut leaves each its part; one over those that hold the same part, or over all
+    /// where nothing is cut, is two such rounds.
+    fn reduced(&self, unit: usize) -> Moved {
+        let wire = self.shard_layout.wire.unwrap_or(self.reduce).bytes();
+        let own = self.shard_layout.own_elements(unit) * wire;
+        let (world, parts) = (u64::from(self.world.ranks), self.shard_layout.parts);
+        match self.shard_layout.is_cut(unit) {
+            false => self.spread(2 * own.div_ceil(world), world, 1),
+            true => {
+                let replicas = world / parts;
+                let among_replicas = self.spread(2 * own.div_ceil(replicas), replicas, parts);
+                self.spread(own, parts, 1) + among_replicas
+            }
+        }
+    }
+
+    /// A rank takes `part` from each of the others of its group: `ranks` ranks, every `stride`-th of them.
+    fn spread(&self, part: u64, ranks: u64, stride: u64) -> Moved {
+        let near = ranks.min(self.ranks_per_machine().div_ceil(stride));
+        Moved {
+            between_ranks: part * (near - 1),
+            between_machines: part * (ranks - near),
+            ..Moved::default()
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A program -> the bytes that its kernels read and write beside multiplying, for the time that they take.
+//!
+//! Products are counted by their operations (`flops.rs`). What is left is bound by memory, on a device whose caches hold no
+//! micro-batch: a kernel's operands, and weights, which every product reads, decodes where they are packed, and lays out anew.
+
+use espalier_compile::params::Dtypes;
+use espalier_compile::program::{Program, Step, UnitProgram};
+use espalier_interface::graph::Dim;
+use espalier_interface::model::UnitKind;
+use espalier_interface::{DType, Operand, WeightLayout};
+
+use crate::shard_layout::ShardLayout;
+
+/// Bytes that a unit's pass reads and writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// For each token.
+    pub per_token: u64,
+    /// For each launch, however many tokens there are.
+    pub per_launch: u64,
+    /// Most tokens of a launch.
+    pub max_tokens: u64,
+}
+
+impl Traffic {
+    /// The bytes of each unit's forward and backward action; a head's forward action is both.
+    pub fn of_units(program: &Program) -> Vec<[Self; 2]> {
+        let of_unit = |unit: &UnitProgram| {
+            let [forward, backward] = [&unit.forward, &unit.backward].map(|steps| {
+                let mut traffic = Traffic {
+                    max_tokens: unit.max_tokens.max(1),
+                    ..Traffic::default()
+                };
+                steps.iter().for_each(|step| traffic.add(step));
+                traffic
+            });
+            match unit.kind {
+                UnitKind::Head => [forward.and(backward), Traffic::default()],
+                _ => [forward, backward],
+            }
+        };
+        program.units.iter().map(of_unit).collect()
+    }
+
+    /// Bytes for `tokens` tokens.
+    pub fn of_tokens(&self, tokens: f64) -> f64 {
+        let launches = match self.max_tokens {
+            0 => 0.0,
+            most => (tokens / most as f64).ceil(),
+        };
+        self.per_token as f64 * tokens + self.per_launch as f64 * launches
+    }
+
+    fn add(&mut self, step: &Step) {
+        let request = &step.request;
+        let inputs = request.inputs.iter().map(|operand| (operand, 1));
+        // What is as large for any number of tokens is a gradient that is added to.
+        let outputs = request.outputs.iter().map(|operand| (operand, 2));
+        for (operand, times) in inputs.chain(outputs) {
+            match bytes(operand) {
+                (bytes, Extent::Tokens) => self.per_token += bytes,
+                (bytes, Extent::Fixed) => self.per_launch += times * bytes,
+            }
+        }
+        if !request.op.starts_with("linear") {
+            return;
+        }
+        for param in &request.params {
+            let elements: u64 = param.shape.iter().product();
+            let stored = match &param.layout {
+                WeightLayout::Dense(dtype) => elements * dtype.bytes(),
+                WeightLayout::Packed(format) => format.bytes(),
+            };
+            // Written where a product finds it in order, and read there.
+            let laid_out = 2 * elements * request.inputs[0].dtype.bytes();
+            self.per_launch += stored + laid_out;
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Traffic {
+            per_token: self.per_token + other.per_token,
+            per_launch: self.per_launch + other.per_launch,
+            max_tokens: self.max_tokens,
+        }
+    }
+}
+
+/// For each unit, the bytes of the squares of its gradients, and of its update: values and both moments are read and written,
+/// the gradient is read and set to zero.
+pub fn of_updates(shard_layout: &ShardLayout, dtypes: Dtypes) -> Vec<[u64; 2]> {
+    let [values, state] = [dtypes.params, dtypes.reduce].map(DType::bytes);
+    let units = (0..shard_layout.runs.len()).map(|unit| shard_layout.own_elements(unit));
+    units
+        .map(|elements| [elements * state, elements * (2 * values + 6 * state)])
+        .collect()
+}
+
+/// Whether an operand grows with the tokens.
+enum Extent {
+    Tokens,
+    Fixed,
+}
+
+/// An operand's bytes, for a token where it grows with them.
+fn bytes(operand: &Operand) -> (u64, Extent) {
+    let fixed = operand.shape.iter().map(|dim| match dim {
+        Dim::Fixed(extent) => *extent,
+        Dim::Tokens | Dim::Boundaries => 1,
+    });
+    let extent = match operand.shape.contains(&Dim::Tokens) {
+        true => Extent::Tokens,
+        false => Extent::Fixed,
+    };
+    (fixed.product::<u64>() * operand.dtype.bytes(), extent)
+}

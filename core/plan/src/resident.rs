@@ -1,0 +1,44 @@
+//! What needs all weights whole on one rank's device -> its refusal where ranks or a strategy spread them.
+
+use espalier_system::failure::UsageError;
+
+use crate::Error;
+use crate::plan::{Purpose, RunPlan};
+
+/// Refuses `what` in the run of a plan that has several ranks, or weights that do not stay on its device.
+///
+/// # Errors
+/// [`Error::Usage`], naming `what` and what was found.
+pub fn check(what: &str, plan: &RunPlan) -> Result<(), Error> {
+    let mut units = 0..plan.program.units.len();
+    let ranks = plan.demand.world.ranks;
+    match ranks == 1 && units.all(|unit| plan.shard_layout.is_resident(unit)) {
+        true => Ok(()),
+        false => Err(refusal(what, ranks)),
+    }
+}
+
+/// Refuses questions in the run of a plan that cannot answer them: only such a rank generates.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_answers(plan: &RunPlan) -> Result<(), Error> {
+    match (plan.demand.purpose, plan.demand.generation) {
+        (Purpose::Train | Purpose::Evaluate, Some(_)) => check("run.eval_answers", plan),
+        _ => Ok(()),
+    }
+}
+
+/// The refusal of `what` in a run of so many ranks.
+pub fn refusal(what: &str, ranks: u32) -> Error {
+    let found = match ranks {
+        1 => "rank that moves weights to it",
+        _ => "ranks",
+    };
+    Error::Usage(UsageError {
+        message: format!(
+            "{what} needs one rank with all weights on its device, found {ranks} {found}"
+        ),
+        next_step: "leave it out, or run on one rank with `--plugins single`".to_owned(),
+    })
+}

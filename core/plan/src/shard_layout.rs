@@ -1,0 +1,146 @@
+//! How the runs of every unit are cut among ranks, and what of them stays whole.
+
+use espalier_compile::params::{Dtypes, Param};
+use espalier_compile::program::SavedBlock;
+use espalier_compile::unit_runs::{UnitRuns, part_length};
+use espalier_interface::DType;
+use espalier_interface::schedule::{Act, Part, Place, Placement, Schedule};
+use espalier_system::world::World;
+
+use crate::step_plan::RegionSizes;
+
+/// What a schedule says of the runs of every unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShardLayout {
+    /// Where the bytes of each unit lie between steps.
+    pub placements: Vec<Placement>,
+    /// The runs of each unit.
+    pub runs: Vec<UnitRuns>,
+    /// Parts into which what is cut is cut.
+    pub parts: u64,
+    /// The dtype in which gradients travel; unset: their own.
+    pub wire: Option<DType>,
+    /// For each unit, its block of saved activations.
+    pub saved: Vec<Saved>,
+}
+
+/// Where a unit's block of saved activations lies between its passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its first byte behind the arena; none where it leaves for the host.
+    pub stays_at: Option<u64>,
+}
+
+impl ShardLayout {
+    /// The layout of `params` and of what `blocks` save under a schedule that is valid for `world`.
+    pub fn new(schedule: &Schedule, params: &[Param], blocks: &[SavedBlock], world: World) -> Self {
+        let leaves = |unit: usize| {
+            let mut actions = schedule.micro_batch.iter();
+            actions.any(|action| {
+                action.act == Act::Offload
+                    && action.unit == unit
+                    && action.parts.contains(&Part::Saved)
+            })
+        };
+        let mut stay = 0;
+        let saved = blocks.iter().enumerate().map(|(unit, block)| {
+            let stays_at = (!leaves(unit)).then_some(stay);
+            stay += stays_at.map_or(0, |_| block.bytes);
+            Saved {
+                bytes: block.bytes,
+                stays_at,
+            }
+        });
+        let parts = match schedule.shard_ranks {
+            0 => world.ranks,
+            ranks => ranks,
+        };
+        ShardLayout {
+            placements: schedule.placements.clone(),
+            runs: UnitRuns::of_all(params, schedule.placements.len()),
+            parts: u64::from(parts),
+            wire: schedule.reduce_dtype,
+            saved: saved.collect(),
+        }
+    }
+
+    /// Bytes of saved activations that stay on the device.
+    pub fn staying_bytes(&self) -> u64 {
+        let staying = self.saved.iter().filter(|saved| saved.stays_at.is_some());
+        staying.map(|saved| saved.bytes).sum()
+    }
+
+    /// Whether gradients and moments of a unit are cut, or lie apart from those of the units that are not.
+    pub fn is_cut(&self, unit: usize) -> bool {
+        self.placements[unit].optimizer != Place::Replicated
+    }
+
+    /// Whether all that a unit's kernels read lies whole on the device between steps.
+    pub fn is_resident(&self, unit: usize) -> bool {
+        let place = self.placements[unit];
+        place.frozen == Place::Replicated && place.trainable == Place::Replicated
+    }
+
+    /// Elements of a part of a unit's trainable run.
+    pub fn part_elements(&self, unit: usize) -> u64 {
+        part_length(self.runs[unit].elements, self.parts)
+    }
+
+    /// Bytes of a part of a unit's frozen run.
+    pub fn part_bytes(&self, unit: usize) -> u64 {
+        part_length(self.runs[unit].frozen_bytes, self.parts)
+    }
+
+    /// Elements of which this rank keeps values, gradients and moments: all of a unit's, or its part.
+    pub fn own_elements(&self, unit: usize) -> u64 {
+        match self.is_cut(unit) {
+            true => self.part_elements(unit),
+            false => self.runs[unit].elements,
+        }
+    }
+
+    /// Elements of the trainable runs whose gradients and moments stay whole, and of those whose values do.
+    pub fn whole_elements(&self) -> [u64; 2] {
+        let sum = |whole: &dyn Fn(&Placement) -> bool| {
+            let units = self.placements.iter().zip(&self.runs);
+            let units = units.filter(|(place, _)| whole(place));
+            units.map(|(_, runs)| runs.elements).sum()
+        };
+        [
+            sum(&|place| place.optimizer == Place::Replicated),
+            sum(&|place| place.trainable == Place::Replicated),
+        ]
+    }
+
+    /// The casts between the dtype of gradients and that in which they travel, with their elements.
+    pub fn casts(&self, dtypes: Dtypes) -> Vec<([DType; 2], u64)> {
+        let Some(wire) = self.wire.filter(|&wire| wire != dtypes.reduce) else {
+            return Vec::new();
+        };
+        let units = (0..self.runs.len()).filter(|&unit| self.runs[unit].elements > 0);
+        let of_unit = |unit| {
+            let own = self.own_elements(unit);
+            let sent = match self.is_cut(unit) {
+                true => own * self.parts,
+                false => own,
+            };
+            [([dtypes.reduce, wire], sent), ([wire, dtypes.reduce], own)]
+        };
+        units.flat_map(of_unit).collect()
+    }
+
+    /// The sizes of what a unit's regions hold.
+    pub fn region_sizes(&self, dtypes: Dtypes) -> Vec<RegionSizes> {
+        let units = self.runs.iter().zip(&self.placements).zip(&self.saved);
+        let of_unit = |((runs, &place), saved): ((&UnitRuns, &Placement), &Saved)| RegionSizes {
+            saved: match saved.stays_at {
+                Some(_) => 0,
+                None => saved.bytes,
+            },
+            ..RegionSizes::new(runs, dtypes, place, self.parts, self.wire)
+        };
+        units.map(of_unit).collect()
+    }
+}

@@ -1,0 +1,222 @@
+//! Params and where their units lie between steps -> a machine's memory while its ranks load.
+//!
+//! Frozen runs of units that stay in the machine's copy lie there for good, each from the beginning of a page on. All other
+//! runs pass through one place, as large as the largest unit: there they are loaded whole, and every rank takes its part.
+
+use std::ops::Range;
+
+use espalier_compile::params::Dtypes;
+use espalier_compile::unit_runs::{UnitRuns, part_length};
+use espalier_interface::schedule::{Part, Place};
+
+use crate::shard_layout::ShardLayout;
+
+/// Bytes of a page, or a multiple of it.
+const PAGE: u64 = 4096;
+
+/// In which memory of the machine a run lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StageRegion {
+    /// In the copy that stays.
+    Copy,
+    /// Where runs pass through.
+    Passing,
+}
+
+/// A run of a unit on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StagedRun {
+    /// What of the unit it is: `Frozen` or `Trainable`.
+    pub part: Part,
+    /// Where it lies.
+    pub region: StageRegion,
+    /// Its bytes there; of a run that is cut, padded to equal parts.
+    pub bytes: Range<u64>,
+    /// The params in it by their index, with the bytes of each of their segments there.
+    pub params: Vec<(usize, Vec<Range<u64>>)>,
+}
+
+/// Where everything lies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StageLayout {
+    /// For each unit, its runs; a run without params is left out.
+    pub units: Vec<Vec<StagedRun>>,
+    /// Bytes of the copy that stays.
+    pub copy_bytes: u64,
+    /// Bytes of the place where runs pass through.
+    pub passing_bytes: u64,
+}
+
+impl StageLayout {
+    /// The layout of runs that are cut so.
+    pub fn new(shard_layout: &ShardLayout, dtypes: Dtypes) -> Self {
+        let mut layout = StageLayout::default();
+        for (runs, placement) in shard_layout.runs.iter().zip(&shard_layout.placements) {
+            let staged = layout.unit(runs, placement.frozen, shard_layout.parts, dtypes);
+            layout.units.push(staged);
+        }
+        layout
+    }
+
+    /// The frozen run of a unit in the machine's copy, if it stays there.
+    pub fn copied(&self, unit: usize) -> Option<Range<u64>> {
+        let mut runs = self.units[unit].iter();
+        let run = runs.find(|run| run.region == StageRegion::Copy)?;
+        Some(run.bytes.clone())
+    }
+
+    /// The units whose frozen runs stay in the machine's copy, each with the first byte of its run there.
+    pub fn copies(&self) -> Vec<(usize, u64)> {
+        let units = 0..self.units.len();
+        units
+            .filter_map(|unit| Some((unit, self.copied(unit)?.start)))
+            .collect()
+    }
+
+    fn unit(
+        &mut self,
+        runs: &UnitRuns,
+        frozen: Place,
+        parts: u64,
+        dtypes: Dtypes,
+    ) -> Vec<StagedRun> {
+        let mut staged = Vec::new();
+        let mut passing = 0;
+        if !runs.frozen.is_empty() {
+            let (region, begin, bytes) = match frozen {
+                Place::Host => (StageRegion::Copy, self.copy_bytes, runs.frozen_bytes),
+                _ => {
+                    let padded = part_length(runs.frozen_bytes, parts) * parts;
+                    (StageRegion::Passing, passing, padded)
+                }
+            };
+            let end = begin + bytes;
+            match region {
+                StageRegion::Copy => self.copy_bytes = end.next_multiple_of(PAGE),
+                StageRegion::Passing => passing = end.next_multiple_of(PAGE),
+            }
+            staged.push(StagedRun {
+                part: Part::Frozen,
+                region,
+                bytes: begin..end,
+                params: places(&runs.frozen, begin),
+            });
+        }
+        if !runs.trainable.is_empty() {
+            let each = dtypes.params.bytes();
+            let end = passing + part_length(runs.elements, parts) * parts * each;
+            let elements = runs.trainable.iter();
+            let bytes = elements.map(|(index, elements)| {
+                let bytes = elements.start * each..elements.end * each;
+                (*index, Vec::from([bytes]))
+            });
+            staged.push(StagedRun {
+                part: Part::Trainable,
+                region: StageRegion::Passing,
+                bytes: passing..end,
+                params: places(&bytes.collect::<Vec<_>>(), passing),
+            });
+            passing = end.next_multiple_of(PAGE);
+        }
+        self.passing_bytes = self.passing_bytes.max(passing);
+        staged
+    }
+}
+
+impl StagedRun {
+    /// The bytes of the run that no param has.
+    pub fn gaps(&self) -> Vec<Range<u64>> {
+        let mut gaps = Vec::new();
+        let mut at = self.bytes.start;
+        for range in self.params.iter().flat_map(|(_, ranges)| ranges) {
+            gaps.push(at..range.start);
+            at = range.end;
+        }
+        gaps.push(at..self.bytes.end);
+        gaps.retain(|gap| !gap.is_empty());
+        gaps
+    }
+}
+
+/// Places in a run, counted from where the run begins.
+fn places(params: &[(usize, Vec<Range<u64>>)], begin: u64) -> Vec<(usize, Vec<Range<u64>>)> {
+    let moved = |range: &Range<u64>| range.start + begin..range.end + begin;
+    let params = params.iter();
+    params
+        .map(|(index, ranges)| (*index, ranges.iter().map(moved).collect()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use espalier_interface::schedule::Placement;
+    use espalier_interface::{DType, Init, WeightLayout};
+
+    use super::*;
+    use espalier_compile::params::Param;
+
+    fn param(unit: usize, elements: u64, trainable: bool) -> Param {
+        Param {
+            name: format!("{unit}.{elements}"),
+            aliases: Vec::new(),
+            shape: vec![elements],
+            kind: None,
+            trainable,
+            layout: WeightLayout::Dense(DType::F32),
+            init: Init::Zeros,
+            unit,
+        }
+    }
+
+    fn layout(frozen: Place) -> StageLayout {
+        let params = [
+            param(0, 10, false),
+            param(0, 100, true),
+            param(0, 3, false),
+            param(1, 2000, false),
+        ];
+        let placement = Placement {
+            frozen,
+            ..Placement::default()
+        };
+        let shard_layout = ShardLayout {
+            placements: vec![placement; 2],
+            runs: UnitRuns::of_all(&params, 2),
+            parts: 3,
+            wire: None,
+            ..ShardLayout::default()
+        };
+        let dtypes = Dtypes {
+            compute: DType::F32,
+            reduce: DType::F32,
+            params: DType::F32,
+        };
+        StageLayout::new(&shard_layout, dtypes)
+    }
+
+    #[test]
+    fn what_is_cut_passes_through_one_place_in_equal_parts() {
+        let layout = layout(Place::Sharded);
+        let [frozen, trained] = &layout.units[0][..] else {
+            panic!("two runs");
+        };
+        // 64 + 12 bytes in three parts of 64; 128 elements in three parts of 64.
+        assert_eq!(frozen.bytes, 0..192);
+        let one = |bytes: Range<u64>| vec![bytes];
+        assert_eq!(frozen.params, [(0, one(0..40)), (2, one(64..76))]);
+        assert_eq!(frozen.gaps(), [40..64, 76..192]);
+        assert_eq!(trained.bytes, 4096..4096 + 768);
+        assert_eq!(trained.params, [(1, one(4096..4496))]);
+        assert_eq!(layout.units[1][0].bytes, 0..3 * 2688);
+        assert_eq!((layout.copy_bytes, layout.passing_bytes), (0, 8192));
+        assert_eq!(layout.copied(0), None);
+    }
+
+    #[test]
+    fn the_machines_copy_has_whole_runs_one_after_the_other() {
+        let layout = layout(Place::Host);
+        assert_eq!(layout.copied(0), Some(0..128));
+        assert_eq!(layout.copied(1), Some(4096..12096));
+        assert_eq!((layout.copy_bytes, layout.passing_bytes), (12288, 4096));
+    }
+}

@@ -1,0 +1,209 @@
+//! Params and the sizes of passes -> the buffers of a run, each with its bytes.
+
+use espalier_compile::arena::aligned;
+use espalier_compile::params::{Dtypes, Param};
+use espalier_interface::MemoryKind;
+use espalier_interface::schedule::Place;
+
+use crate::shard_layout::ShardLayout;
+
+/// What a buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The frozen params of a unit, whole.
+    Frozen(usize),
+    /// Those of trainable params that are not cut.
+    Values,
+    Gradients,
+    FirstMoment,
+    SecondMoment,
+    /// This rank's parts of what is cut.
+    Own(StateKind, Side),
+    /// What the schedule brings.
+    Regions,
+    Arena,
+    Batch,
+    Workspace,
+}
+
+/// What of a unit is kept from step to step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StateKind {
+    Frozen,
+    Values,
+    Gradients,
+    FirstMoment,
+    SecondMoment,
+    /// Activations, from a unit's forward to its backward pass.
+    Saved,
+}
+
+impl StateKind {
+    pub const ALL: [StateKind; 6] = [
+        StateKind::Frozen,
+        StateKind::Values,
+        StateKind::Gradients,
+        StateKind::FirstMoment,
+        StateKind::SecondMoment,
+        StateKind::Saved,
+    ];
+}
+
+/// On which side of the bus parts are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    Device,
+    Host,
+}
+
+impl Part {
+    /// The memory that it lies in.
+    pub fn kind(self) -> MemoryKind {
+        match self {
+            Part::Own(_, Side::Host) => MemoryKind::PINNED,
+            _ => MemoryKind::DEVICE,
+        }
+    }
+}
+
+/// Sizes of a run's buffers in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Frozen params on the device.
+    pub frozen: u64,
+    /// Trainable params on the device.
+    pub trainable: u64,
+    /// Gradients on the device.
+    pub gradients: u64,
+    /// First and second moments on the device.
+    pub optimizer: u64,
+    /// What the schedule brings to the device.
+    pub regions: u64,
+    /// Blocks of saved activations that stay on the device.
+    pub saved: u64,
+    /// A micro-batch's tensors.
+    pub batch: u64,
+    /// Of the host's memory: this rank's part of frozen params.
+    pub frozen_on_host: u64,
+    /// Of the host's memory: this rank's part of trainable params, gradients and moments.
+    pub trained_on_host: u64,
+    /// Of the host's memory: saved activations.
+    pub saved_on_host: u64,
+    /// Of the host's memory: the machine's one copy of frozen params.
+    pub machine_copy: u64,
+}
+
+/// What a run's buffers follow from.
+#[derive(Clone, Copy)]
+pub struct StorageLayout<'a> {
+    /// Units.
+    pub units: usize,
+    /// All params.
+    pub params: &'a [Param],
+    /// Dtypes.
+    pub dtypes: Dtypes,
+    /// How units' runs are cut.
+    pub shard_layout: &'a ShardLayout,
+    /// Bytes of all that the schedule brings at once.
+    pub region_bytes: u64,
+    /// Most tokens and sequences of a pass.
+    pub batch: [u64; 2],
+    /// Bytes of the arena and of the kernels' workspace.
+    pub scratch: [u64; 2],
+}
+
+impl StorageLayout<'_> {
+    /// The frozen params of a unit, with their indices.
+    pub fn frozen(&self, unit: usize) -> impl Iterator<Item = (usize, &Param)> {
+        let params = self.params.iter().enumerate();
+        params.filter(move |(_, param)| !param.trainable && param.unit == unit)
+    }
+
+    /// Where a rank's part of what a unit keeps lies, and its bytes; none for what is whole, and for what is in the
+    /// machine's copy.
+    pub fn own(&self, unit: usize, kept: StateKind) -> Option<(Side, u64)> {
+        if kept == StateKind::Saved {
+            let saved = self.shard_layout.saved.get(unit);
+            let leaves = saved.filter(|saved| saved.stays_at.is_none());
+            return leaves.map(|saved| (Side::Host, saved.bytes));
+        }
+        let place = self.shard_layout.placements[unit];
+        let elements = self.shard_layout.part_elements(unit);
+        let (place, bytes) = match kept {
+            StateKind::Frozen => (place.frozen, self.shard_layout.part_bytes(unit)),
+            StateKind::Values => (place.trainable, elements * self.dtypes.params.bytes()),
+            _ => (place.optimizer, elements * self.dtypes.reduce.bytes()),
+        };
+        match place {
+            Place::Sharded => Some((Side::Device, bytes)),
+            Place::ShardedOnHost => Some((Side::Host, bytes)),
+            Place::Replicated | Place::Host => None,
+        }
+    }
+
+    /// The buffers with their bytes.
+    pub fn parts(&self) -> Vec<(Part, u64)> {
+        let [state, values] = self.shard_layout.whole_elements();
+        let reduced = state * self.dtypes.reduce.bytes();
+        let whole = |unit: &usize| self.shard_layout.placements[*unit].frozen == Place::Replicated;
+        let frozen = (0..self.units).filter(whole).map(|unit| {
+            let bytes = self.frozen(unit).map(|(_, param)| param.bytes()).sum();
+            (Part::Frozen(unit), bytes)
+        });
+        let own = StateKind::ALL.into_iter().flat_map(|kept| {
+            [Side::Device, Side::Host].map(|side| {
+                let units = (0..self.units).filter_map(|unit| self.own(unit, kept));
+                let bytes = units.filter(|(on, _)| *on == side).map(|(_, bytes)| bytes);
+                (Part::Own(kept, side), bytes.sum())
+            })
+        });
+        let [arena, workspace] = self.scratch;
+        let others = [
+            (Part::Values, values * self.dtypes.params.bytes()),
+            (Part::Gradients, reduced),
+            (Part::FirstMoment, reduced),
+            (Part::SecondMoment, reduced),
+            (Part::Arena, arena),
+            (Part::Batch, batch_bytes(self.batch, self.units)),
+            (Part::Workspace, workspace),
+        ];
+        let optional = frozen
+            .chain(own)
+            .chain([(Part::Regions, self.region_bytes)]);
+        let optional = optional.filter(|(_, bytes)| *bytes > 0);
+        optional.chain(others).collect()
+    }
+
+    /// The bytes of the buffers by what they hold, beside arena and workspace.
+    pub fn sizes(&self) -> Sizes {
+        let mut sizes = Sizes::default();
+        for (part, bytes) in self.parts() {
+            let host = part.kind() == MemoryKind::PINNED;
+            let size = match part {
+                Part::Own(StateKind::Frozen, _) if host => &mut sizes.frozen_on_host,
+                Part::Own(StateKind::Saved, _) => &mut sizes.saved_on_host,
+                Part::Own(_, Side::Host) => &mut sizes.trained_on_host,
+                Part::Frozen(_) | Part::Own(StateKind::Frozen, _) => &mut sizes.frozen,
+                Part::Values | Part::Own(StateKind::Values, _) => &mut sizes.trainable,
+                Part::Gradients | Part::Own(StateKind::Gradients, _) => &mut sizes.gradients,
+                Part::FirstMoment | Part::SecondMoment | Part::Own(..) => &mut sizes.optimizer,
+                Part::Regions => &mut sizes.regions,
+                Part::Batch => &mut sizes.batch,
+                Part::Arena | Part::Workspace => continue,
+            };
+            *size += bytes;
+        }
+        sizes.saved = self.shard_layout.staying_bytes();
+        let copied = |unit: &usize| self.shard_layout.placements[*unit].frozen == Place::Host;
+        let copied = (0..self.units).filter(copied);
+        sizes.machine_copy = copied
+            .map(|unit| self.shard_layout.runs[unit].frozen_bytes)
+            .sum();
+        sizes
+    }
+}
+
+/// Bytes of a micro-batch's tensors and of the numbers that a step reads back: one, and one for each unit.
+pub fn batch_bytes([max_tokens, max_sequences]: [u64; 2], units: usize) -> u64 {
+    4 * aligned(4 * max_tokens) + aligned(4 * (max_sequences + 1)) + aligned(8) * (1 + units as u64)
+}

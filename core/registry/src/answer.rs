@@ -1,0 +1,121 @@
+//! What plugins answer -> what the core can go on with: a size, an index or a name is checked before it is believed.
+
+mod adaptation;
+mod model;
+
+use espalier_interface::adaptation::Site;
+use espalier_interface::format::Format;
+use espalier_interface::schedule::{Schedule, ShardingRequest};
+use espalier_interface::{
+    Adapter, ErrorCode, PluginError, Quantizer, Result as PluginResult, Sharding,
+};
+use espalier_system::failure::UsageError;
+use serde_json::Value as Json;
+
+use crate::Error;
+use crate::chosen::Chosen;
+
+pub use adaptation::adaptation;
+pub use model::model;
+
+/// Most bytes that one answer may ask for: what a process can address. Below it, what is too much for the machine is told
+/// from what is no size at all.
+pub const MOST_BYTES: u64 = 1 << 47;
+/// Most elements of all params of a plugin together, which leaves room for their bytes, gradients and moments.
+const MOST_ELEMENTS: u64 = MOST_BYTES / 8;
+
+/// How `quantizer` packs a weight of `shape`. The format bears the component's name.
+///
+/// # Errors
+/// What the quantizer reports; a format that contradicts itself, or is of another shape.
+pub fn format(quantizer: &Chosen<dyn Quantizer>, shape: [u64; 2]) -> Result<Format, Error> {
+    let answer = || -> PluginResult<Format> {
+        let mut format = quantizer.plugin.format(shape)?;
+        format.quantizer.clone_from(&quantizer.identity.component);
+        if format.shape != shape {
+            return Err(lie(format!(
+                "a format of shape {:?}, expected {shape:?}",
+                format.shape
+            )));
+        }
+        match format.validate() {
+            Ok(()) => Ok(format),
+            Err(error) => Err(lie(error.message)),
+        }
+    };
+    answer().map_err(|error| quantizer.failed("format", error))
+}
+
+/// Bytes of workspace that `quantizer` wants for a weight of `shape`.
+///
+/// # Errors
+/// What the quantizer reports; more than a process can address.
+pub fn encode_workspace(quantizer: &Chosen<dyn Quantizer>, shape: [u64; 2]) -> Result<u64, Error> {
+    let wanted = quantizer.plugin.encode_workspace(shape);
+    let wanted = wanted.and_then(|bytes| match bytes <= MOST_BYTES {
+        true => Ok(bytes),
+        false => Err(lie(format!(
+            "{bytes} bytes of workspace for a weight {shape:?}, expected at most {MOST_BYTES}"
+        ))),
+    });
+    wanted.map_err(|error| quantizer.failed("encode_workspace", error))
+}
+
+/// The text of `adapter_config.json` for an adapter on `base_model`.
+///
+/// # Errors
+/// What the adapter reports; what is no object.
+pub fn saved_config(
+    adapter: &Chosen<dyn Adapter>,
+    sites: &[Site],
+    base_model: &str,
+) -> Result<Json, Error> {
+    let config = adapter.plugin.saved_config(sites, base_model);
+    let config = config.and_then(|config| match config.is_object() {
+        true => Ok(config),
+        false => Err(lie(format!("expected an object, found {config}"))),
+    });
+    config.map_err(|error| adapter.failed("saved_config", error))
+}
+
+/// The schedule that `sharding` makes for `request`.
+///
+/// # Errors
+/// [`Error::Usage`] for a world that the strategy refuses; what else it reports; a schedule that is not valid.
+pub fn schedule(
+    sharding: &Chosen<dyn Sharding>,
+    request: &ShardingRequest,
+) -> Result<Schedule, Error> {
+    let schedule = match sharding.plugin.schedule(request) {
+        Err(error) if error.code == ErrorCode::INVALID => {
+            return Err(Error::Usage(UsageError {
+                message: error.message,
+                next_step: format!(
+                    "change that, or name another strategy in --plugins (`ddp`, `fsdp`); `host plugins inspect {}` tells of \
+                     this one",
+                    sharding.identity.component
+                ),
+            }));
+        }
+        answer => answer.map_err(|error| sharding.failed("schedule", error))?,
+    };
+    let valid = schedule.validate(request);
+    valid.map_err(|error| sharding.failed("schedule", error))?;
+    Ok(schedule)
+}
+
+/// An answer that cannot be.
+fn lie(message: String) -> PluginError {
+    PluginError::new(ErrorCode::PROTOCOL, message)
+}
+
+/// Elements of a shape, added to `before`.
+fn elements(name: &str, shape: &[u64], before: u64) -> PluginResult<u64> {
+    let product = shape.iter().try_fold(1u64, |n, &size| n.checked_mul(size));
+    match product.and_then(|elements| elements.checked_add(before)) {
+        Some(sum) if sum <= MOST_ELEMENTS && sum > before => Ok(sum),
+        _ => Err(lie(format!(
+            "param `{name}` of shape {shape:?} has no elements, or more than can be addressed"
+        ))),
+    }
+}

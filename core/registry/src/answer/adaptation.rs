@@ -1,0 +1,157 @@
+//! An adapter's params and fragments: each at a site that is there, of its width, bound to params that are there.
+
+use std::collections::HashSet;
+
+use espalier_interface::adaptation::{Adaptation, Join, Site, SiteKind};
+use espalier_interface::graph::{Dim, Graph, Source, ValueId};
+use espalier_interface::{Adapter, ErrorCode, Result as PluginResult};
+use espalier_system::failure::UsageError;
+
+use super::model::values;
+use super::{elements, lie};
+use crate::Error;
+use crate::chosen::Chosen;
+
+/// What `adapter` adds to a model with these sites.
+///
+/// # Errors
+/// [`Error::Usage`] for options that fit no site; what else the adapter reports; a param or fragment that fits nothing, named.
+pub fn adaptation(adapter: &Chosen<dyn Adapter>, sites: &[Site]) -> Result<Adaptation, Error> {
+    let failed = |error| adapter.failed("adapt", error);
+    let name = &adapter.identity.component;
+    let adaptation = adapter.plugin.adapt(sites);
+    let adaptation = adaptation.map_err(|error| match error.code {
+        ErrorCode::INVALID => Error::Usage(UsageError {
+            message: format!("adapter `{name}`: {}", error.message),
+            next_step: format!("see `host plugins inspect {name}`"),
+        }),
+        _ => failed(error),
+    })?;
+    check(&adaptation, sites).map_err(failed)?;
+    Ok(adaptation)
+}
+
+fn check(adaptation: &Adaptation, sites: &[Site]) -> PluginResult<()> {
+    let (mut names, mut sum) = (HashSet::new(), 0);
+    for param in &adaptation.params {
+        sum = elements(&param.name, &param.shape, sum)?;
+        if !names.insert(param.name.as_str()) {
+            return Err(lie(format!("two params are called `{}`", param.name)));
+        }
+    }
+    let mut joined = HashSet::new();
+    let mut read: HashSet<usize> = HashSet::new();
+    for join in &adaptation.joins {
+        let Some(site) = sites.get(join.site) else {
+            return Err(lie(format!(
+                "a fragment joins site {}, the model has {} sites",
+                join.site,
+                sites.len()
+            )));
+        };
+        if !joined.insert(join.site) {
+            return Err(lie(format!("two fragments join site `{}`", site.name)));
+        }
+        join.fragment.validate()?;
+        values(&join.fragment)?;
+        fits(join, site)?;
+        binds(join, adaptation, &site.name)?;
+        read.extend(&join.params);
+    }
+    match (0..adaptation.params.len()).find(|param| !read.contains(param)) {
+        None => Ok(()),
+        Some(idle) => Err(lie(format!(
+            "no fragment reads param `{}`",
+            adaptation.params[idle].name
+        ))),
+    }
+}
+
+/// Checks that the fragment takes what its site takes, and gives what it gives.
+fn fits(join: &Join, site: &Site) -> PluginResult<()> {
+    let fragment = &join.fragment;
+    let [rows, cols] = site.shape;
+    let tokens = vec![Dim::Tokens];
+    let wide = |width: u64| vec![Dim::Tokens, Dim::Fixed(width)];
+    let (takes, gives) = match site.kind {
+        SiteKind::Embedding => (tokens, wide(cols)),
+        SiteKind::Linear | SiteKind::Head => (wide(cols), wide(rows)),
+    };
+    let first = fragment.inputs.first();
+    let first = first.filter(|input| matches!(input.source, Source::Previous(_)));
+    let input = first.map(|input| input.value);
+    let output = fragment.outputs.first().map(|output| output.value);
+    expect(fragment, site, "first input", input, &takes)?;
+    expect(fragment, site, "first output", output, &gives)?;
+    for node in fragment.nodes.iter().filter(|node| node.op == "base") {
+        expect(
+            fragment,
+            site,
+            "input of `base`",
+            Some(node.inputs[0]),
+            &takes,
+        )?;
+        expect(
+            fragment,
+            site,
+            "output of `base`",
+            Some(node.outputs[0]),
+            &gives,
+        )?;
+    }
+    Ok(())
+}
+
+fn expect(
+    fragment: &Graph,
+    site: &Site,
+    what: &str,
+    value: Option<ValueId>,
+    expected: &[Dim],
+) -> PluginResult<()> {
+    let found = value.map(|value| fragment.values[value].shape.as_slice());
+    if found == Some(expected) {
+        return Ok(());
+    }
+    let found = found.map_or("nothing".to_owned(), |shape| format!("{shape:?}"));
+    Err(lie(format!(
+        "fragment `{}` at site `{}`: its {what} is {found}, expected {expected:?}",
+        fragment.name, site.name
+    )))
+}
+
+/// Checks that the fragment's params are the adapter's, of the same shapes.
+fn binds(join: &Join, adaptation: &Adaptation, site: &str) -> PluginResult<()> {
+    let fragment = &join.fragment;
+    let fail = |what: String| {
+        Err(lie(format!(
+            "fragment `{}` at site `{site}`: {what}",
+            fragment.name
+        )))
+    };
+    if fragment.params.len() != join.params.len() {
+        return fail(format!(
+            "it reads {} params and binds {}",
+            fragment.params.len(),
+            join.params.len()
+        ));
+    }
+    for (local, &bound) in fragment.params.iter().zip(&join.params) {
+        match adaptation.params.get(bound) {
+            Some(param) if param.shape == local.shape => {}
+            Some(param) => {
+                return fail(format!(
+                    "it reads `{}` as {:?}, param `{}` is {:?}",
+                    local.name, local.shape, param.name, param.shape
+                ));
+            }
+            None => {
+                return fail(format!(
+                    "it binds param {bound} of {}",
+                    adaptation.params.len()
+                ));
+            }
+        }
+    }
+    Ok(())
+}

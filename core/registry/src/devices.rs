@@ -1,0 +1,45 @@
+//! Every backend that can be chosen -> the devices it finds on this machine.
+
+use espalier_config::{Config, Section};
+use espalier_interface::{DeviceInfo, Role, Services};
+
+use crate::Error;
+use crate::registry::{Registry, Status};
+
+/// A backend and what it finds.
+#[derive(Debug)]
+pub struct BackendDevices {
+    /// The backend's name.
+    pub backend: String,
+    /// Its devices, or why it cannot be used: a driver or a library that is missing.
+    pub devices: Result<Vec<DeviceInfo>, Error>,
+}
+
+/// Asks every backend of `registry` that can be chosen, with its options from `config`.
+pub fn devices(
+    config: &Config,
+    registry: &Registry,
+    services: &'static dyn Services,
+) -> Vec<BackendDevices> {
+    let mut found = Vec::new();
+    for listing in registry.list() {
+        if listing.role != Role::BACKEND.0 || listing.status != Status::Available {
+            continue;
+        }
+        let name = listing.component;
+        let none = Section::new();
+        let options = config.section(Role::BACKEND.0, &name).unwrap_or(&none);
+        let devices = registry
+            .create_backend(&name, options, services)
+            .map_err(Error::from)
+            .and_then(|(backend, identity)| {
+                let devices = backend.devices();
+                devices.map_err(|error| Error::from(identity.failed("devices", error)))
+            });
+        found.push(BackendDevices {
+            backend: name,
+            devices,
+        });
+    }
+    found
+}

@@ -1,0 +1,24 @@
+//! The plugins that there are, and the components that a run is made of.
+
+pub mod answer;
+mod chosen;
+mod data_dir;
+pub mod devices;
+mod error;
+pub mod library;
+pub mod preset;
+pub mod probe;
+mod registry;
+mod search_path;
+pub mod sections;
+pub mod select;
+mod trial;
+
+pub use chosen::Chosen;
+pub use error::{Error, Result};
+pub use registry::{
+    Created, Listing, NOT_FINITE_NEXT_STEP, Place, Places, PluginFailure, PluginIdentity, Probe,
+    Registry, RegistryError, Status, Unusable,
+};
+pub use search_path::{SearchDir, SearchPath};
+pub use trial::answer as answer_probe;

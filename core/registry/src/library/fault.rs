@@ -1,0 +1,264 @@
+//! Why a library cannot be used, with what was expected and what was found.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use espalier_interface::abi::{ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MINOR};
+use espalier_system::signal;
+use serde::{Deserialize, Serialize};
+
+use super::doing::Doing;
+
+/// What lets libraries be opened that others may replace.
+const ALLOWING: &str = "run.allow_world_writable_plugins = true";
+
+/// A library that cannot be used.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}: {fault}", path.display())]
+pub struct LibraryError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub fault: LibraryFault,
+}
+
+/// What is wrong with a library.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum LibraryFault {
+    /// The operating system does not give it.
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
+    /// It is no ELF file.
+    #[error("expected an ELF shared library, found a file that begins with {found}")]
+    NotElf {
+        /// Its first bytes.
+        found: String,
+    },
+    /// It is an ELF file of another kind.
+    #[error("expected a shared library, found an ELF file of type {found}")]
+    NotShared {
+        /// `e_type`.
+        found: u16,
+    },
+    /// It was built for another processor.
+    #[error("expected a library for {expected}, found one for {found}")]
+    OtherMachine {
+        /// This host's.
+        expected: String,
+        /// The library's.
+        found: String,
+    },
+    /// It ends before it should, or its headers make no sense.
+    #[error("truncated or damaged: {reason} (the file has {bytes} bytes)")]
+    Truncated {
+        /// Its length.
+        bytes: usize,
+        /// What is missing or wrong.
+        reason: String,
+    },
+    /// It is a library, but no plugin.
+    #[error("no section `.espalier`, so it is no plugin made with declare_plugin!")]
+    NoSection,
+    /// Its description does not make sense.
+    #[error("{0}")]
+    Descriptor(String),
+    /// It was built with another version of the interface.
+    #[error("built for plugin interface {}.{}, this host has {}", found[0], found[1], served())]
+    Abi {
+        /// The library's major and minor version.
+        found: [u32; 2],
+    },
+    /// Others may write to it, or to a folder that leads to it.
+    #[error("{who} may write to {} (mode {mode:o})", place(folder))]
+    Writable {
+        /// Who.
+        who: Writers,
+        /// The folder; none where the file itself is meant.
+        folder: Option<PathBuf>,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// Somebody else may replace it.
+    #[error(
+        "{} belongs to user {uid}, expected user {user} or root",
+        place(folder)
+    )]
+    Foreign {
+        /// The folder; none where the file itself is meant.
+        folder: Option<PathBuf>,
+        /// Its owner.
+        uid: u32,
+        /// Who runs this.
+        user: u32,
+    },
+    /// It is not what was inspected.
+    #[error("changed since it was found: sha256 {expected} then, {found} now")]
+    Changed {
+        /// Hash when it was inspected.
+        expected: String,
+        /// Hash when it was opened.
+        found: String,
+    },
+    /// It is not what was hashed.
+    #[error("another file took its place, or it was written to, while it was opened")]
+    Exchanged,
+    /// The dynamic linker refuses it.
+    #[error("cannot be opened: {0}")]
+    Open(String),
+    /// It has no root.
+    #[error("no symbol `{symbol}`, although its section names that plugin")]
+    NoRoot {
+        /// The symbol.
+        symbol: String,
+    },
+    /// It does not offer what its components need.
+    #[error("has no table `{table}` in version {version}")]
+    NoTable {
+        /// Name.
+        table: String,
+        /// Version.
+        version: u32,
+    },
+    /// A table is laid out otherwise.
+    #[error(
+        "table `{table}` is laid out otherwise than in this host ({summary}; in full in {details})"
+    )]
+    Layout {
+        /// Name.
+        table: String,
+        /// The difference in one line.
+        summary: String,
+        /// The file with all differences, or why it could not be written.
+        details: String,
+    },
+    /// It ended the process in which it was tried, by a signal.
+    #[error("crashed with signal {signal} ({}) {doing}{}", signal::name(*signal), quoted(said))]
+    Crashed {
+        /// The signal's number.
+        signal: i32,
+        /// What it was at.
+        doing: Doing,
+        /// What it wrote to standard error.
+        said: String,
+    },
+    /// It ended the process in which it was tried, by its own will.
+    #[error("ended the process with code {code} {doing}{}", quoted(said))]
+    Exited {
+        /// The exit code.
+        code: i32,
+        /// What it was at.
+        doing: Doing,
+        /// What it wrote to standard error.
+        said: String,
+    },
+    /// It did not end in the time it was given.
+    #[error("did not return within {secs} s {doing}")]
+    Hung {
+        /// The time in seconds.
+        secs: u64,
+        /// What it was at.
+        doing: Doing,
+    },
+    /// It crashed, exited or hung when it was tried before, and is not opened again.
+    #[error("quarantined, not opened again: {fault}")]
+    Quarantined {
+        /// What it did then.
+        fault: Box<LibraryFault>,
+    },
+    /// It could not be tried in a process of its own.
+    #[error("cannot be tried in a process of its own: {0}")]
+    Untried(String),
+}
+
+/// Who may write where others may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Writers {
+    /// Any user.
+    Any,
+    /// The members of the group of this number.
+    Group(u32),
+}
+
+impl fmt::Display for Writers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Writers::Any => f.write_str("any user"),
+            Writers::Group(gid) => write!(f, "members of group {gid}"),
+        }
+    }
+}
+
+/// The folder that is meant, or the file itself.
+fn place(folder: &Option<PathBuf>) -> String {
+    match folder {
+        None => "it".to_owned(),
+        Some(folder) => format!("its folder {}", folder.display()),
+    }
+}
+
+/// What a library wrote last, in parentheses.
+fn quoted(said: &str) -> String {
+    match said {
+        "" => String::new(),
+        _ => format!(" (it said: {said})"),
+    }
+}
+
+impl LibraryError {
+    /// What the user can do next; lower case, no full stop.
+    pub fn next_step(&self) -> String {
+        let file = self.path.display();
+        match &self.fault {
+            LibraryFault::Crashed { .. }
+            | LibraryFault::Exited { .. }
+            | LibraryFault::Hung { .. }
+            | LibraryFault::Quarantined { .. } => format!(
+                "report it to the plugin's author and put a mended library in its place, \
+                 or try this one again with `host plugins inspect {file} --retry`"
+            ),
+            LibraryFault::Writable { who, folder, .. } => {
+                let letter = match who {
+                    Writers::Any => 'o',
+                    Writers::Group(_) => 'g',
+                };
+                let place = folder.as_deref().unwrap_or(&self.path).display();
+                format!("run `chmod {letter}-w {place}`, or set {ALLOWING}")
+            }
+            LibraryFault::Foreign { .. } => {
+                format!("copy it to a folder of your own, or set {ALLOWING}")
+            }
+            fault => fault.next_step().to_owned(),
+        }
+    }
+}
+
+/// The versions of the interface that this host talks to.
+fn served() -> String {
+    let newest = format!("{ABI_MAJOR}.{ABI_MINOR}");
+    match ABI_OLDEST_MINOR {
+        ABI_MINOR => newest,
+        oldest => format!("{newest} and takes plugins from {ABI_MAJOR}.{oldest} on"),
+    }
+}
+
+impl LibraryFault {
+    fn next_step(&self) -> &'static str {
+        match self {
+            LibraryFault::Unreadable(_) => "check the file and its permissions",
+            LibraryFault::Changed { .. } | LibraryFault::Exchanged => {
+                "start again when nothing writes to it any more"
+            }
+            LibraryFault::Untried(_) => "see to that, then start again",
+            LibraryFault::Open(_) => "install what it needs, or remove it",
+            LibraryFault::OtherMachine { .. } | LibraryFault::Truncated { .. } => {
+                "build or copy it again, or remove it"
+            }
+            LibraryFault::Abi { found } if *found > [ABI_MAJOR, ABI_MINOR] => {
+                "update this host, or build it against this host's espalier-interface"
+            }
+            _ => "rebuild it against this host's espalier-interface, or remove it",
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! A library's bytes -> the path to open it by, behind which lie those bytes and no others.
+//!
+//! What is hashed is what runs: the bytes go into a private copy that nobody can change, one for each hash, so that nothing is
+//! loaded twice. The dynamic linker knows a library by its path; a copy has one that no other build ever had. A library that
+//! looks for others beside itself (`$ORIGIN`) is opened where it lies, and the mapping is held against the file that was hashed.
+#![allow(unsafe_code)] // A mapping of the file that was hashed.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use espalier_system::files::{FileKind, Unopened, hash_bytes, open_regular};
+use memmap2::{Mmap, MmapOptions};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+use super::descriptor;
+use super::fault::LibraryFault;
+use super::mapping::file_at;
+
+/// Most bytes of the name of a file in memory.
+const NAME: usize = 200;
+
+/// What was opened so far.
+static OPENED: LazyLock<Mutex<Opened>> = LazyLock::new(Mutex::default);
+
+#[derive(Default)]
+struct Opened {
+    /// Paths of private copies, by hash.
+    copies: HashMap<String, PathBuf>,
+    /// Libraries that were opened where they lie.
+    originals: Vec<Original>,
+}
+
+/// A library that was opened where it lies.
+struct Original {
+    path: PathBuf,
+    sha256: String,
+    /// Kept open, so that its inode is not given to another.
+    file: File,
+}
+
+/// A library's file as it was read once: all that is said of it is of these bytes.
+pub(super) struct Content {
+    pub file: File,
+    pub bytes: Mmap,
+    pub sha256: String,
+}
+
+/// Where a library is opened.
+pub(super) struct Place {
+    /// What the dynamic linker is given.
+    pub path: PathBuf,
+    /// The file that was hashed, where another could stand behind the path.
+    original: Option<(File, String)>,
+}
+
+impl Content {
+    /// Reads the library at `path`.
+    ///
+    /// # Errors
+    /// As [`open_regular`], and where the file's length changes meanwhile.
+    pub fn read(path: &Path) -> Result<Self, Unopened> {
+        let (mut file, size) = open_regular(path, FileKind::Library)?;
+        let bytes = read_mapped(&mut file, size as usize)?;
+        let sha256 = hash_bytes(&bytes);
+        Ok(Content {
+            file,
+            bytes,
+            sha256,
+        })
+    }
+
+    /// Where these bytes, which were read from `path`, can be opened.
+    ///
+    /// # Errors
+    /// Where a copy cannot be made, or a library that needs its own place was rewritten there.
+    pub fn place(self, path: &Path) -> Result<Place, LibraryFault> {
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |error: io::Error| LibraryFault::Open(error.to_string());
+        if descriptor::names_origin(&self.bytes) {
+            return opened.original(path, self);
+        }
+        let path = match opened.copies.get(&self.sha256) {
+            Some(copy) => copy.clone(),
+            None => match copy(path, &self.bytes) {
+                Ok(copy) => {
+                    opened.copies.insert(self.sha256, copy.clone());
+                    copy
+                }
+                // Under a limit on the size of files, which holds for files in memory, too.
+                Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                    return opened.original(path, self);
+                }
+                Err(error) => return Err(failed(error)),
+            },
+        };
+        Ok(Place {
+            path,
+            original: None,
+        })
+    }
+}
+
+impl Opened {
+    /// The library in its own folder. Where another build was opened by the path, the path is written otherwise, so that the
+    /// linker does not take it for that one.
+    fn original(&mut self, path: &Path, content: Content) -> Result<Place, LibraryFault> {
+        let failed = |error: io::Error| LibraryFault::Open(error.to_string());
+        let id = |file: &File| file.metadata().map(|found| (found.dev(), found.ino()));
+        let own = id(&content.file).map_err(failed)?;
+        let is_same = |one: &Original| id(&one.file).is_ok_and(|other| other == own);
+        let rewritten = |one: &Original| is_same(one) && one.sha256 != content.sha256;
+        if self.originals.iter().any(rewritten) {
+            let message = "it was rewritten in place after this process opened it, expected a new file under its name";
+            return Err(LibraryFault::Open(message.to_owned()));
+        }
+        let of_path: Vec<&Original> = self
+            .originals
+            .iter()
+            .filter(|one| one.path == path)
+            .collect();
+        let known = of_path.iter().position(|one| is_same(one));
+        let index = known.unwrap_or(of_path.len());
+        if known.is_none() {
+            self.originals.push(Original {
+                path: path.to_owned(),
+                sha256: content.sha256.clone(),
+                file: content.file.try_clone().map_err(failed)?,
+            });
+        }
+        let (folder, name) = (path.parent(), path.file_name().unwrap_or_default());
+        let folder = folder.unwrap_or(Path::new("/")).as_os_str().to_owned();
+        let mut written = folder;
+        for _ in 0..index {
+            written.push("/.");
+        }
+        written.push("/");
+        written.push(name);
+        Ok(Place {
+            path: written.into(),
+            original: Some((content.file, content.sha256)),
+        })
+    }
+}
+
+impl Place {
+    /// Makes sure that the library with code at `address`, which was opened here, is the file that was hashed.
+    ///
+    /// # Errors
+    /// Where another took its place, or it was written to.
+    pub fn check(self, address: usize) -> Result<(), LibraryFault> {
+        let Some((mut file, sha256)) = self.original else {
+            return Ok(());
+        };
+        let failed = |error: io::Error| LibraryFault::Open(error.to_string());
+        // SAFETY: one page that is only looked up, never read, so it may change.
+        let own = unsafe { MmapOptions::new().len(1).map(&file) }.map_err(failed)?;
+        let found = file_at(address).map_err(failed)?;
+        let expected = file_at(own.as_ptr() as usize).map_err(failed)?;
+        let mut bytes = Vec::new();
+        file.rewind().map_err(failed)?;
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        match found.is_some() && found == expected && hash_bytes(&bytes) == sha256 {
+            true => Ok(()),
+            false => Err(LibraryFault::Exchanged),
+        }
+    }
+}
+
+/// All of `file`, which has `size` bytes, in memory that the system has back once it is dropped. The heap would keep some of
+/// it, beyond what a plan counts.
+fn read_mapped(file: &mut File, size: usize) -> io::Result<Mmap> {
+    let mut bytes = MmapOptions::new().len(size).map_anon()?;
+    let filled = file.read_exact(&mut bytes);
+    let changed = || io::Error::other("it changed while it was read, expected a whole library");
+    match filled {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(changed()),
+        filled => filled?,
+    }
+    match file.read(&mut [0])? {
+        0 => bytes.make_read_only(),
+        _ => Err(changed()),
+    }
+}
+
+/// A file in memory with `bytes`, which is never closed and cannot be changed; `path` gives its name in the table of mappings.
+fn copy(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let name = String::from_utf8_lossy(&name[..name.len().min(NAME)]).into_owned();
+    let file = in_memory(&name)?;
+    let mut file = File::from(file);
+    file.write_all(bytes)?;
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals)?;
+    Ok(PathBuf::from(format!(
+        "/proc/self/fd/{}",
+        file.into_raw_fd()
+    )))
+}
+
+/// Without leave to be run as a program, which systems may refuse and a library does not need.
+fn in_memory(name: &str) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let made = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Systems before Linux 6.3 do not know the flag.
+        Err(rustix::io::Errno::INVAL) => memfd_create(name, flags),
+        made => made,
+    };
+    Ok(made?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn content(bytes: &[u8]) -> Content {
+        let mut file = tempfile::tempfile().expect("room");
+        file.write_all(bytes).expect("room");
+        file.rewind().expect("a file");
+        let bytes = read_mapped(&mut file, bytes.len()).expect("memory");
+        let sha256 = hash_bytes(&bytes);
+        Content {
+            file,
+            bytes,
+            sha256,
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_length_is_not_read() {
+        let mut file = tempfile::tempfile().expect("room");
+        file.write_all(b"three").expect("room");
+        for size in [4, 6] {
+            file.rewind().expect("a file");
+            let error = read_mapped(&mut file, size).expect_err("five bytes");
+            assert!(error.to_string().contains("changed"), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_hash_has_one_copy_that_cannot_be_changed() {
+        let path = Path::new("/no/such/place.so");
+        let placed = |bytes: &[u8]| content(bytes).place(path).expect("memory").path;
+        let (first, second) = (placed(b"one"), placed(b"two"));
+        assert_ne!(first, second);
+        assert_eq!(placed(b"one"), first);
+        let elsewhere = content(b"two").place(Path::new("/other.so"));
+        assert_eq!(elsewhere.expect("memory").path, second);
+        assert_eq!(fs::read(&second).expect("a copy"), b"two");
+        fs::write(&second, "three").expect_err("sealed");
+        assert_eq!(fs::read(&second).expect("a copy"), b"two");
+    }
+
+    #[test]
+    fn builds_of_one_path_are_opened_by_different_spellings_and_rewritten_ones_not_at_all() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("lib.so");
+        let mut opened = Opened::default();
+        let mut put = |bytes: &[u8], is_new: bool| {
+            if is_new {
+                fs::write(path.with_extension("new"), bytes).expect("room");
+                fs::rename(path.with_extension("new"), &path).expect("the same folder");
+            } else {
+                fs::write(&path, bytes).expect("room");
+            }
+            let content = Content::read(&path).expect("just written");
+            opened.original(&path, content).map(|place| place.path)
+        };
+        let first = put(b"one", true).expect("new");
+        let second = put(b"two", true).expect("new");
+        assert_eq!(first.as_os_str(), path.as_os_str());
+        assert_ne!(first.as_os_str(), second.as_os_str());
+        assert_eq!(
+            fs::canonicalize(&second).ok(),
+            fs::canonicalize(&first).ok()
+        );
+        let rewritten = put(b"three", false).expect_err("in place").to_string();
+        assert!(rewritten.contains("rewritten in place"), "{rewritten}");
+    }
+
+    #[test]
+    fn code_of_another_file_is_refused() {
+        let file = tempfile::tempfile().expect("room");
+        file.set_len(10).expect("room");
+        let place = Place {
+            path: PathBuf::new(),
+            original: Some((file, "another".to_owned())),
+        };
+        let here = code_of_another_file_is_refused as *const () as usize;
+        assert_eq!(place.check(here), Err(LibraryFault::Exchanged));
+    }
+}

@@ -1,0 +1,131 @@
+//! A process that tries a library -> its report, or how it ended instead.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::report::{Line, Report, Trial};
+use crate::library::{Doing, LibraryFault, LibraryFile};
+
+/// Between two looks at whether it has ended.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Bytes read of what it wrote, and characters of it that are shown.
+const READ_BYTES: u64 = 1 << 20;
+const SHOWN: usize = 300;
+
+/// Lets `program` try `library`, for at most `time_limit`. Another file that has taken its place is not opened.
+///
+/// # Errors
+/// How the process ended, if not by its report.
+pub(super) fn run(
+    program: &Path,
+    time_limit: Duration,
+    library: &LibraryFile,
+    trial: Option<&Trial>,
+) -> Result<Report, LibraryFault> {
+    let untried = |error: io::Error| LibraryFault::Untried(error.to_string());
+    // Files, not pipes: they are never full, and nobody has to read them while it runs.
+    let mut out = tempfile::tempfile().map_err(untried)?;
+    let mut err = tempfile::tempfile().map_err(untried)?;
+    let mut command = Command::new(program);
+    command.args(["plugins", "probe"]).arg(&library.path);
+    command.args(["--sha256", &library.sha256]);
+    if let Some(trial) = trial {
+        let trial = serde_json::to_string(trial).expect("a trial is plain data");
+        command.arg("--trial").arg(trial);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(out.try_clone().map_err(untried)?)
+        .stderr(err.try_clone().map_err(untried)?)
+        // Of its own, so that what the library starts can be ended with it.
+        .process_group(0);
+    let mut child = command.spawn().map_err(untried)?;
+    let ended = wait(&mut child, time_limit).map_err(untried)?;
+    let (doing, report) = said(&mut out);
+    let Some(status) = ended else {
+        let secs = time_limit.as_secs();
+        return Err(LibraryFault::Hung { secs, doing });
+    };
+    let said = complaint(&mut err);
+    match (status.signal(), report) {
+        (Some(signal), _) => Err(LibraryFault::Crashed {
+            signal,
+            doing,
+            said,
+        }),
+        (None, Some(report)) if status.success() => Ok(report),
+        (None, _) => Err(LibraryFault::Exited {
+            code: status.code().unwrap_or(-1),
+            doing,
+            said,
+        }),
+    }
+}
+
+/// How it ended; nothing where it had to be killed.
+fn wait(child: &mut Child, time_limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if begin.elapsed() >= time_limit {
+            // It leads its group and was not waited for, so the group is its own.
+            if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn text(file: &mut File) -> String {
+    let mut bytes = Vec::new();
+    let read = file
+        .rewind()
+        .and_then(|()| file.take(READ_BYTES).read_to_end(&mut bytes));
+    // What cannot be read was not said.
+    let _ = read;
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What it was at last, and its report.
+fn said(out: &mut File) -> (Doing, Option<Report>) {
+    let mut last = Doing::new("open", None);
+    let mut report = None;
+    for line in text(out).lines() {
+        match serde_json::from_str(line) {
+            Ok(Line::Doing(doing)) => last = doing,
+            Ok(Line::Report(found)) => report = Some(found),
+            Err(_) => {}
+        }
+    }
+    (last, report)
+}
+
+/// What it wrote to standard error, in one short line.
+fn complaint(err: &mut File) -> String {
+    let text = text(err);
+    let lines = text.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("note: "));
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    let line: String = lines
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .map(printable)
+        .collect();
+    match line.char_indices().nth(SHOWN) {
+        None => line,
+        Some((end, _)) => format!("{} ...", &line[..end]),
+    }
+}

@@ -1,0 +1,153 @@
+//! Libraries that were probed -> a file in the user's data directory, so that none is tried twice and none that crashed is
+//! opened again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use espalier_system::files::{FileKind, read_regular, wait_for};
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+use super::report::Tried;
+use crate::library::LibraryFault;
+
+/// How long a change waits for another one.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The libraries that were probed, by the hash of their bytes.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Record {
+    libraries: BTreeMap<String, Entry>,
+}
+
+/// A library as it was probed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// Where it lay.
+    pub file: PathBuf,
+    /// The host that probed it.
+    pub host: String,
+    /// What came of it.
+    pub verdict: Verdict,
+}
+
+/// What came of a probe.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    /// Every component was made, or said why it cannot be.
+    Passed(Vec<Tried>),
+    /// It ended its process, or did not end.
+    Quarantined(LibraryFault),
+}
+
+impl Record {
+    /// The record at `path`. One that cannot be read counts as empty: what it knew is found out again.
+    pub fn read(path: &Path) -> Self {
+        let text = match read_regular(path, FileKind::Record) {
+            Ok(text) => text,
+            Err(error) if error.is_not_found() => return Record::default(),
+            Err(error) => return Record::anew(path, &error),
+        };
+        serde_json::from_slice(&text).unwrap_or_else(|error| Record::anew(path, &error))
+    }
+
+    fn anew(path: &Path, error: &dyn std::error::Error) -> Self {
+        let path = path.display();
+        tracing::warn!("{path}, the record of probed plugins, cannot be read: {error}; begun anew");
+        Record::default()
+    }
+
+    /// The entry of the library of this hash.
+    pub fn get(&self, sha256: &str) -> Option<&Entry> {
+        self.libraries.get(sha256)
+    }
+
+    /// Puts `entry` into the record at `path`, in the place of what lay in the same file before. Threads and processes that
+    /// do so at once wait for each other, for a while; where the file system has no locks, one may lose its entry, and probes again.
+    pub fn put(path: &Path, sha256: &str, entry: Entry) {
+        if let Err(error) = Record::change(path, sha256, entry) {
+            let path = path.display();
+            tracing::warn!("{path}, the record of probed plugins, cannot be written: {error}");
+        }
+    }
+
+    fn change(path: &Path, sha256: &str, entry: Entry) -> io::Result<()> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder)?;
+        let _held = wait_for(&path.with_extension("lock"), PATIENCE)?;
+        let mut record = Record::read(path);
+        record.libraries.retain(|_, other| other.file != entry.file);
+        record.libraries.insert(sha256.to_owned(), entry);
+        record.write(path, folder)
+    }
+
+    /// Whole or not at all, under a name of its own until then: others may read it at the same time.
+    fn write(&self, path: &Path, folder: &Path) -> io::Result<()> {
+        let mut file = NamedTempFile::new_in(folder)?;
+        file.write_all(format!("{}\n", serde_json::to_string_pretty(self)?).as_bytes())?;
+        file.persist(path)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(file: &str, signal: i32) -> Entry {
+        let (doing, said) = (crate::library::Doing::new("open", None), String::new());
+        Entry {
+            file: file.into(),
+            host: "a".to_owned(),
+            verdict: Verdict::Quarantined(LibraryFault::Crashed {
+                signal,
+                doing,
+                said,
+            }),
+        }
+    }
+
+    #[test]
+    fn what_is_put_is_read_and_a_damaged_record_is_empty() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("espalier/probed.json");
+        assert!(Record::read(&path).get("aa").is_none());
+        Record::put(&path, "aa", entry("x.so", 11));
+        Record::put(&path, "bb", entry("y.so", 6));
+        // Rebuilt: what lay there before is forgotten.
+        Record::put(&path, "cc", entry("x.so", 4));
+        let record = Record::read(&path);
+        assert!(record.get("aa").is_none());
+        let verdict = |hash: &str| record.get(hash).expect("put").verdict.clone();
+        assert_eq!(verdict("bb"), entry("y.so", 6).verdict);
+        assert_eq!(verdict("cc"), entry("x.so", 4).verdict);
+        for damaged in ["", "[]", "{\"libraries\": 3}"] {
+            fs::write(&path, damaged).expect("our own file");
+            assert!(Record::read(&path).get("bb").is_none(), "{damaged}");
+        }
+        Record::put(&path, "dd", entry("z.so", 8));
+        assert!(Record::read(&path).get("dd").is_some());
+    }
+
+    #[test]
+    fn threads_that_put_at_once_lose_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("probed.json");
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let path = &path;
+                scope.spawn(move || {
+                    for number in 0..25 {
+                        let name = format!("{thread}-{number}");
+                        Record::put(path, &name, entry(&name, 11));
+                    }
+                });
+            }
+        });
+        assert_eq!(Record::read(&path).libraries.len(), 100);
+    }
+}

@@ -1,0 +1,82 @@
+//! What a probing process says on its standard output, one JSON object a line.
+
+use std::fmt;
+
+use espalier_interface::{ErrorCode, PluginError};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use crate::library::{Doing, LibraryFault};
+
+/// A line of a probing process.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Line {
+    /// What it does next: the last of these tells what it was at when it ended.
+    Doing(Doing),
+    /// What it found; the last line but that of its end.
+    Report(Report),
+}
+
+/// What a probing process found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// Hash of the file that it opened.
+    pub sha256: String,
+    /// Why the library cannot be used at all.
+    pub fault: Option<LibraryFault>,
+    /// Each component that it made, or could not make.
+    pub components: Vec<Tried>,
+}
+
+/// A component that was made, called and unmade.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// Its name.
+    pub component: String,
+    /// What it answered, where that was an error.
+    pub failure: Option<Failure>,
+}
+
+/// An error that a component answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The call.
+    pub callback: String,
+    /// [`ErrorCode`].
+    pub code: u32,
+    /// Its words.
+    pub message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(callback: &str, error: PluginError) -> Self {
+        Failure {
+            callback: callback.to_owned(),
+            code: error.code.0,
+            message: error.message,
+        }
+    }
+
+    /// The error as the component gave it.
+    pub fn error(&self) -> PluginError {
+        PluginError::new(ErrorCode(self.code), self.message.clone())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "failed in {}: {}", self.callback, self.error())
+    }
+}
+
+/// A component to be called, not only made, and its options.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Trial {
+    /// Its role, by name.
+    pub role: String,
+    /// Its name.
+    pub component: String,
+    /// Its options as the user wrote them.
+    pub options: Map<String, Json>,
+}

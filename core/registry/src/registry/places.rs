@@ -1,0 +1,125 @@
+//! The components of a run -> where each came from, what else has its name, and the libraries that could not be used.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use espalier_system::notice;
+use serde::Serialize;
+
+use super::listing::location;
+use super::{PluginIdentity, Registry};
+
+/// Where the components of a run came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Places {
+    /// One for each component that is used.
+    pub used: Vec<Place>,
+    /// Libraries in searched folders that cannot be used, and that nothing of this run needs.
+    pub unusable: Vec<Unusable>,
+}
+
+/// Where a component that is used came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The component's name.
+    pub component: String,
+    /// Its role, by name.
+    pub role: String,
+    /// The library, or `linked`.
+    pub from: String,
+    /// What put the library's folder into the search; none where it is linked.
+    pub folder: Option<String>,
+    /// Whether that was a config file.
+    #[serde(skip)]
+    pub by_config_file: bool,
+    /// Where else a component of the name was found, in the order of the search.
+    pub also_found: Vec<String>,
+}
+
+/// A library that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unusable {
+    /// The file.
+    pub file: PathBuf,
+    /// Why.
+    pub reason: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place {
+            component, from, ..
+        } = self;
+        write!(f, "{component} {from}")?;
+        if let Some(folder) = &self.folder {
+            write!(f, " ({folder})")?;
+        }
+        match self.also_found.as_slice() {
+            [] => Ok(()),
+            others => write!(f, "; not used: {}", others.join(", ")),
+        }
+    }
+}
+
+impl Registry {
+    /// Where the components `used` came from.
+    pub fn places<'a>(&self, used: impl IntoIterator<Item = &'a PluginIdentity>) -> Places {
+        let unusable = self.broken().into_iter().map(|error| Unusable {
+            file: error.path,
+            reason: error.fault.to_string(),
+        });
+        Places {
+            used: used.into_iter().map(|one| self.place(one)).collect(),
+            unusable: unusable.collect(),
+        }
+    }
+
+    fn place(&self, used: &PluginIdentity) -> Place {
+        let having = self
+            .plugins
+            .iter()
+            .filter(|plugin| plugin.has(&used.component));
+        let (mut first, mut others) = (None, Vec::new());
+        for plugin in having {
+            match first.is_none() && plugin.file() == used.file {
+                true => first = Some(plugin),
+                false => others.push(plugin.location()),
+            }
+        }
+        let dir = first.and_then(|plugin| plugin.dir.as_ref());
+        Place {
+            component: used.component.clone(),
+            role: used.role.clone(),
+            from: location(used.file.as_deref()),
+            folder: dir.map(|dir| dir.reason.clone()),
+            by_config_file: dir.is_some_and(|dir| dir.by_config_file),
+            also_found: others,
+        }
+    }
+}
+
+impl Places {
+    /// Says, once in a process, which of several of one name is used, what comes from a folder that a config file names,
+    /// and which libraries cannot be used.
+    pub fn tell(&self) {
+        for place in &self.used {
+            let (component, from) = (&place.component, &place.from);
+            if !place.also_found.is_empty() {
+                let others = place.also_found.join(", ");
+                notice::once(&format!(
+                    "`{component}` is found {} times: the one from {from} is used; not used: {others}",
+                    place.also_found.len() + 1,
+                ));
+            }
+            if let (true, Some(folder)) = (place.by_config_file, &place.folder) {
+                notice::once(&format!(
+                    "`{component}` is the library {from}, from a folder that a config file names ({folder})"
+                ));
+            }
+        }
+        for Unusable { file, reason } in &self.unusable {
+            let file = file.display();
+            notice::once(&format!("plugin library {file} is left out: {reason}"));
+        }
+    }
+}

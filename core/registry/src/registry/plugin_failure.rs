@@ -1,0 +1,103 @@
+//! A call of a plugin that failed.
+
+use std::path::PathBuf;
+
+use espalier_interface::{ErrorCode, PluginError};
+use espalier_system::failure::{ExitClass, Failure};
+use espalier_system::memory::OutOfMemory;
+
+use super::PluginIdentity;
+
+/// What the user can do where a run comes to numbers that are not finite.
+pub const NOT_FINITE_NEXT_STEP: &str =
+    "lower optim.learning_rate, raise the warm-up, or try model.compute = \"f32\"";
+
+/// A plugin failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("plugin `{plugin}` failed in {callback}{}", in_file(.file))]
+pub struct PluginFailure {
+    /// The component's name.
+    pub plugin: String,
+    /// The call that failed: `encode`, `launch`.
+    pub callback: String,
+    /// The library; none where the plugin is linked into the host.
+    pub file: Option<PathBuf>,
+    /// What the plugin said.
+    pub source: PluginError,
+}
+
+impl PluginFailure {
+    /// The call `callback` of `plugin` failed; its library is not known yet.
+    pub fn new(plugin: &str, callback: &str, source: PluginError) -> Self {
+        PluginFailure {
+            plugin: plugin.to_owned(),
+            callback: callback.to_owned(),
+            file: None,
+            source,
+        }
+    }
+
+    /// The same failure, naming the component that plays `role` where only the role was known.
+    pub fn naming(mut self, role: &str, identity: &PluginIdentity) -> Self {
+        if self.plugin == role {
+            self.plugin.clone_from(&identity.component);
+            self.file.clone_from(&identity.file);
+        }
+        self
+    }
+}
+
+impl Failure for PluginFailure {
+    /// A plugin's own code decides what kind of failure it is.
+    fn exit_class(&self) -> ExitClass {
+        match self.source.code {
+            ErrorCode::NOT_FINITE => ExitClass::Numbers,
+            ErrorCode::OUT_OF_MEMORY => ExitClass::Resources,
+            _ => ExitClass::Plugin,
+        }
+    }
+
+    fn next_step(&self) -> String {
+        let plugin = &self.plugin;
+        match self.source.code {
+            ErrorCode::INVALID => format!("see `host plugins inspect {plugin}`"),
+            ErrorCode::UNSUPPORTED => "choose another plugin or another option".to_owned(),
+            ErrorCode::OUT_OF_MEMORY => OutOfMemory::NEXT_STEP.to_owned(),
+            // The weight is the model's own: nothing was trained yet.
+            ErrorCode::NOT_FINITE if self.callback == "encode" => {
+                "see to that weight in the model's files, or keep it dense by [[sites]] with quantizer = \"none\"".to_owned()
+            }
+            ErrorCode::NOT_FINITE => NOT_FINITE_NEXT_STEP.to_owned(),
+            _ => format!("report it to the author of `{plugin}`, with this message"),
+        }
+    }
+}
+
+fn in_file(file: &Option<PathBuf>) -> String {
+    match file {
+        Some(path) => format!(" ({})", path.display()),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(code: ErrorCode) -> PluginFailure {
+        PluginFailure {
+            file: Some("/plugins/libnf4.so".into()),
+            ..PluginFailure::new("nf4", "encode", PluginError::new(code, "not finite"))
+        }
+    }
+
+    #[test]
+    fn a_plugins_own_code_decides_what_kind_of_failure_it_is() {
+        assert_eq!(failure(ErrorCode::PANIC).exit_class().code(), 5);
+        assert_eq!(failure(ErrorCode::INVALID).exit_class().code(), 5);
+        assert_eq!(failure(ErrorCode::NOT_FINITE).exit_class().code(), 7);
+        assert_eq!(failure(ErrorCode::OUT_OF_MEMORY).exit_class().code(), 8);
+        let shown = failure(ErrorCode::PANIC).to_string();
+        assert_eq!(shown, "plugin `nf4` failed in encode (/plugins/libnf4.so)");
+    }
+}

@@ -1,0 +1,296 @@
+//! The folders in which plugin libraries are looked for, in order.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{env, fmt, fs};
+
+use espalier_config::{Origin, ResolvedConfig};
+use espalier_interface::abi::call_site::{Limit, Limits};
+
+use crate::data_dir::data_dir;
+use crate::library::WorldWritable;
+use crate::probe::Prober;
+
+/// What is known of libraries that were probed, in the user's data directory.
+const RECORD: &str = "probed.json";
+
+/// The variable with further folders, separated as in `PATH`.
+const VARIABLE: &str = "HOST_PLUGIN_PATH";
+
+/// The key of the folders that are searched first.
+const KEY: &str = "run.plugin_dirs";
+
+/// A folder that is searched, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchDir {
+    /// What put it into the list, such as `--plugin-dir`.
+    pub reason: String,
+    /// The folder; it need not exist.
+    pub path: PathBuf,
+    /// Whether a config file names it, which may be another's work.
+    pub by_config_file: bool,
+}
+
+/// A library file, as the folder that it was found in has it.
+pub(crate) struct FoundFile<'a> {
+    /// Its path there, links not followed.
+    pub path: PathBuf,
+    /// The folder; none where the file itself was named.
+    pub dir: Option<&'a SearchDir>,
+}
+
+/// Where plugins come from. The first that has a component of the asked name serves.
+#[derive(Clone, Debug)]
+pub struct SearchPath {
+    /// Folders in the order in which they are searched.
+    pub dirs: Vec<SearchDir>,
+    /// Whether libraries that any user may write are used.
+    pub world_writable: WorldWritable,
+    /// True where the plugins linked into this program follow the folders.
+    pub linked: bool,
+    /// Tries each library before it is opened in this process.
+    pub prober: Option<Prober>,
+    /// How long calls of plugins may show no sign of progress.
+    pub limits: Limits,
+    /// The one library that is looked at, where it was named by its path.
+    file: Option<PathBuf>,
+}
+
+impl SearchPath {
+    /// The folders `(reason, path)` in their order, then the linked plugins. A folder that stands twice keeps its first
+    /// place.
+    pub fn new<R: Into<String>>(dirs: impl IntoIterator<Item = (R, PathBuf)>) -> Self {
+        let dir = |(reason, path): (R, PathBuf)| SearchDir {
+            reason: reason.into(),
+            path,
+            by_config_file: false,
+        };
+        SearchPath::through(dirs.into_iter().map(dir))
+    }
+
+    fn through(dirs: impl IntoIterator<Item = SearchDir>) -> Self {
+        let mut kept: Vec<SearchDir> = Vec::new();
+        for dir in dirs {
+            let is_new = kept.iter().all(|other| !is_same(&other.path, &dir.path));
+            if is_new && !dir.path.as_os_str().is_empty() {
+                kept.push(dir);
+            }
+        }
+        SearchPath {
+            dirs: kept,
+            world_writable: WorldWritable::Refused,
+            linked: true,
+            prober: None,
+            limits: Limits::default(),
+            file: None,
+        }
+    }
+
+    /// The path of a run: `--plugin-dir` or `run.plugin_dirs`, `HOST_PLUGIN_PATH`, the user's data directory, the executable's
+    /// `plugins/`, then the linked plugins. Libraries are tried by the program that `resolved` names, and what comes of it is
+    /// kept in the user's data directory.
+    pub fn of(resolved: &ResolvedConfig) -> Self {
+        SearchPath::through(search_order(resolved)).ruled_by(resolved)
+    }
+
+    /// This path's rules for the library at `file` alone.
+    pub fn only(mut self, file: &Path) -> Self {
+        self.dirs.clear();
+        self.file = Some(file.to_owned());
+        self.without_linked()
+    }
+
+    fn ruled_by(mut self, resolved: &ResolvedConfig) -> Self {
+        let run = &resolved.config().run;
+        if run.allow_world_writable_plugins {
+            self.world_writable = WorldWritable::Allowed;
+        }
+        let limit = Duration::from_secs(run.probe_timeout_secs);
+        self.limits = Limits {
+            create: Limit::After(limit),
+            call: match run.plugin_timeout_secs {
+                0 => Limit::None,
+                secs => Limit::After(Duration::from_secs(secs)),
+            },
+        };
+        let prober = resolved
+            .prober()
+            .map(|program| Prober::new(program.to_owned(), limit));
+        self.prober = prober.map(|prober| match data_dir() {
+            Some(dir) => prober.remembering(dir.join(RECORD)),
+            None => prober,
+        });
+        self
+    }
+
+    /// This path without the plugins linked into this program.
+    pub fn without_linked(mut self) -> Self {
+        self.linked = false;
+        self
+    }
+
+    /// This path with the rule `world_writable`.
+    pub fn with(mut self, world_writable: WorldWritable) -> Self {
+        self.world_writable = world_writable;
+        self
+    }
+
+    /// A line for each place.
+    pub fn shown(&self) -> Vec<String> {
+        let dirs = self.dirs.iter().map(|dir| {
+            let missing = if dir.path.is_dir() { "" } else { ", not there" };
+            format!("{} ({}{missing})", dir.path.display(), dir.reason)
+        });
+        let linked = self.linked.then(|| "linked into this program".to_owned());
+        let file = self.file.iter().map(|file| file.display().to_string());
+        file.chain(dirs).chain(linked).collect()
+    }
+
+    /// The file that was named, or the files `*.so` of all folders, those of a folder by name.
+    pub(crate) fn libraries(&self) -> Vec<FoundFile<'_>> {
+        let named = self.file.iter().cloned();
+        let mut libraries: Vec<FoundFile<'_>> =
+            named.map(|path| FoundFile { path, dir: None }).collect();
+        for dir in &self.dirs {
+            let entries = fs::read_dir(&dir.path).into_iter().flatten().flatten();
+            let mut files: Vec<PathBuf> = entries
+                .map(|entry| entry.path())
+                .filter(|path| path.extension().is_some_and(|extension| extension == "so"))
+                .filter(|path| path.is_file())
+                .collect();
+            files.sort();
+            let dir = Some(dir);
+            libraries.extend(files.into_iter().map(|path| FoundFile { path, dir }));
+        }
+        libraries
+    }
+}
+
+impl fmt::Display for SearchPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in self.shown() {
+            writeln!(f, "{line}")?;
+        }
+        Ok(())
+    }
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    a == b || matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+/// The folders in the order in which they are searched: `--plugin-dir` or `run.plugin_dirs`, `HOST_PLUGIN_PATH`, the user's
+/// data directory, the executable's `plugins/`. The folder that a config file lies in is none of them: a config that was
+/// downloaded brings no code.
+fn search_order(resolved: &ResolvedConfig) -> Vec<SearchDir> {
+    let environment = env::var_os(VARIABLE).unwrap_or_default();
+    let data_dir = data_dir();
+    let executable = env::current_exe().ok();
+    Folders {
+        named: &resolved.config().run.plugin_dirs,
+        by: resolved.origin(KEY),
+        environment: env::split_paths(&environment).collect(),
+        data_dir: data_dir.as_deref(),
+        executable_dir: executable.as_deref().and_then(Path::parent),
+    }
+    .order()
+}
+
+struct Folders<'a> {
+    /// `run.plugin_dirs`, and what gave it.
+    named: &'a [PathBuf],
+    by: Origin,
+    environment: Vec<PathBuf>,
+    data_dir: Option<&'a Path>,
+    executable_dir: Option<&'a Path>,
+}
+
+impl Folders<'_> {
+    fn order(self) -> Vec<SearchDir> {
+        let mut folders: Vec<SearchDir> = Vec::new();
+        let mut add = |reason: &str, path: PathBuf, by_config_file: bool| {
+            let is_new = folders.iter().all(|place| place.path != path);
+            if is_new && !path.as_os_str().is_empty() {
+                folders.push(SearchDir {
+                    reason: reason.to_owned(),
+                    path,
+                    by_config_file,
+                });
+            }
+        };
+        let (reason, by_file) = match &self.by {
+            Origin::File(..) => (format!("{KEY} of {}", self.by), true),
+            Origin::Default => (KEY.to_owned(), false),
+            by => (by.to_string(), false),
+        };
+        for path in self.named {
+            add(&reason, path.clone(), by_file);
+        }
+        for path in self.environment {
+            add(VARIABLE, path, false);
+        }
+        if let Some(path) = self.data_dir {
+            add("the user's data directory", path.join("plugins"), false);
+        }
+        if let Some(path) = self.executable_dir {
+            add("beside the executable", path.join("plugins"), false);
+        }
+        folders
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_is_kept_and_repetitions_are_not() {
+        let dirs = [
+            ("--plugin-dir", "/b"),
+            ("HOST_PLUGIN_PATH", "/a"),
+            ("HOST_PLUGIN_PATH", "/b"),
+        ];
+        let path = SearchPath::new(dirs.map(|(reason, dir)| (reason, PathBuf::from(dir))));
+        let expected = [
+            "/b (--plugin-dir, not there)",
+            "/a (HOST_PLUGIN_PATH, not there)",
+            "linked into this program",
+        ];
+        assert_eq!(path.shown(), expected);
+        assert_eq!(path.without_linked().shown().len(), 2);
+    }
+
+    #[test]
+    fn the_order_is_fixed_and_a_folder_stands_once() {
+        let folders = Folders {
+            named: &["a".into()],
+            by: Origin::Flag("--plugin-dir".to_owned()),
+            environment: vec!["b".into(), "".into(), "a".into()],
+            data_dir: Some(Path::new("/user/share/espalier")),
+            executable_dir: Some(Path::new("/opt/bin")),
+        };
+        let order: Vec<PathBuf> = folders
+            .order()
+            .into_iter()
+            .map(|folder| folder.path)
+            .collect();
+        let expected = ["a", "b", "/user/share/espalier/plugins", "/opt/bin/plugins"];
+        assert_eq!(order, expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_folder_that_a_config_file_names_is_told_by_its_line() {
+        let folders = Folders {
+            named: &["a".into()],
+            by: Origin::File("x/run.toml".into(), 3),
+            environment: Vec::new(),
+            data_dir: None,
+            executable_dir: None,
+        };
+        let [folder] = &folders.order()[..] else {
+            panic!("one folder was named")
+        };
+        let expected = ("run.plugin_dirs of x/run.toml:3", true);
+        assert_eq!((folder.reason.as_str(), folder.by_config_file), expected);
+    }
+}

@@ -1,0 +1,130 @@
+//! Every `[role.NAME]` of a config -> checked against the component that it names, chosen or not.
+//!
+//! A mistyped name would otherwise leave the component that was meant with its defaults, unnoticed.
+
+use espalier_config::{ConfigError, ResolvedConfig, check_options, nearest};
+use espalier_interface::abi::descriptor::ComponentDescriptor;
+
+use crate::registry::{Listing, Registry, Status};
+
+/// Checks all plugin sections of `resolved` against the components of `registry`.
+///
+/// # Errors
+/// A name that no component of the role has; an option that it does not take; each with where it was written.
+pub fn check(resolved: &ResolvedConfig, registry: &Registry) -> Result<(), ConfigError> {
+    check_against(resolved, &registry.list())
+}
+
+fn check_against(resolved: &ResolvedConfig, listings: &[Listing]) -> Result<(), ConfigError> {
+    for (role, sections) in resolved.config().sections() {
+        for (name, options) in sections {
+            let key = format!("{role}.{name}");
+            let of_role = || listings.iter().filter(|listing| listing.role == role);
+            let found = of_role().find(|listing| &listing.component == name);
+            let Some(found) = found else {
+                let known = || of_role().map(|listing| listing.component.as_str());
+                return Err(ConfigError::UnknownKey {
+                    key: name.clone(),
+                    section: format!("[{role}]"),
+                    origin: Box::new(resolved.origin(&key)),
+                    nearest: nearest(name, known()).map(str::to_owned),
+                    known: known().map(str::to_owned).collect(),
+                });
+            };
+            if matches!(found.status, Status::Broken { .. }) {
+                // Only a run that names it is told so.
+                continue;
+            }
+            let component = ComponentDescriptor {
+                name: found.component.clone(),
+                role: found.role.clone(),
+                doc: found.doc.clone(),
+                options: found.options.clone(),
+                capabilities: found.capabilities.clone(),
+            };
+            if let Err(problem) = check_options(&component, options) {
+                let key = format!("{key}.{}", problem.option());
+                return Err(ConfigError::PluginOption {
+                    origin: Box::new(resolved.origin(&key)),
+                    problem: Box::new(problem),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use espalier_interface::abi::descriptor::OptionDescriptor;
+
+    use super::*;
+    use crate::registry::Probe;
+    use espalier_config::{Sources, resolve};
+
+    fn refused(assignments: &[&str]) -> Option<String> {
+        let block_size = OptionDescriptor {
+            name: "block_size".into(),
+            kind: "integer".into(),
+            default: 64.into(),
+            range: "32..=4096".into(),
+            doc: String::new(),
+        };
+        let listing = |component: &str, status: Status| Listing {
+            component: component.into(),
+            role: "quantizer".into(),
+            doc: String::new(),
+            plugin: "sample".into(),
+            version: "1.0.0".into(),
+            abi: None,
+            file: None,
+            sha256: None,
+            options: vec![block_size.clone()],
+            capabilities: BTreeMap::new(),
+            status,
+            probe: Probe::Linked,
+        };
+        let reason = "damaged".to_owned();
+        let listings = [
+            listing("nf4", Status::Available),
+            listing("hqq", Status::Broken { reason }),
+        ];
+        let none = Sources::default();
+        let sources = assignments
+            .iter()
+            .fold(none, |sources, text| sources.set(*text));
+        let resolved = resolve(&sources).expect("the core has no objection");
+        let error = check_against(&resolved, &listings).err()?;
+        Some(error.to_string())
+    }
+
+    #[test]
+    fn sections_of_components_that_exist_pass() {
+        assert_eq!(refused(&[]), None);
+        assert_eq!(refused(&["quantizer.nf4.block_size=128"]), None);
+        assert_eq!(refused(&["quantizer.hqq.anything=1"]), None);
+    }
+
+    #[test]
+    fn unknown_names_and_options_are_refused_with_their_origin() {
+        let cases = [
+            (
+                "quantizer.nf44.block_size=64",
+                "the nearest known key is `nf4`",
+            ),
+            (
+                "adapter.nf4.block_size=64",
+                "unknown key `nf4` in [adapter]",
+            ),
+            ("quantizer.nf4.block_sise=64", "the nearest is `block_size`"),
+            ("quantizer.nf4.block_size=16", "found 16"),
+        ];
+        for (assignment, expected) in cases {
+            let error = refused(&[assignment]).expect(assignment);
+            assert!(error.contains(expected), "{assignment}: {error}");
+            assert!(error.contains("--set"), "{assignment}: {error}");
+        }
+    }
+}

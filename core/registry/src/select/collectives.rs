@@ -1,0 +1,96 @@
+//! Config and world -> the collectives that join its ranks.
+
+use espalier_config::Config;
+use espalier_interface::{Collective, Members, Role, Services};
+use espalier_system::failure::UsageError;
+use espalier_system::world::World;
+
+use super::Selection;
+use crate::Error;
+use crate::chosen::Chosen;
+use crate::registry::{PluginIdentity, Registry, RegistryError};
+
+/// What joins threads unless the config names another.
+const THREADS: &str = "threads";
+/// What joins processes unless the config names another.
+const PROCESSES: &str = "mpi";
+
+/// What joins the ranks of a world; nothing where there is nobody to join.
+#[derive(Clone, Default)]
+pub struct Collectives {
+    /// Joins the threads of a process.
+    pub threads: Option<Chosen<dyn Collective>>,
+    /// Joins processes.
+    pub processes: Option<Chosen<dyn Collective>>,
+}
+
+impl Collectives {
+    /// The collective that the config names, and those that `world` needs beside it.
+    ///
+    /// # Errors
+    /// A name that is not known, options that are not the collective's own, a library below it that is missing.
+    pub fn select(
+        config: &Config,
+        world: &World,
+        registry: &Registry,
+        services: &'static dyn Services,
+    ) -> Result<Self, Error> {
+        let selection = Selection::new(config, registry, services)?;
+        let mut chosen = Collectives::default();
+        if let Some(name) = selection.named(Role::COLLECTIVE) {
+            let collective = selection.collective(name)?;
+            let info = collective.plugin.describe();
+            let info = info.map_err(|error| collective.failed("describe", error))?;
+            match info.members {
+                Members::Threads => chosen.threads = Some(collective),
+                Members::Processes => chosen.processes = Some(collective),
+            }
+        }
+        if world.ranks_per_process() > 1 && chosen.threads.is_none() {
+            chosen.threads = Some(selection.collective(THREADS)?);
+        }
+        if world.processes > 1 && chosen.processes.is_none() {
+            let made = selection.collective(PROCESSES);
+            chosen.processes = Some(made.map_err(|error| missing(world, error))?);
+        }
+        Ok(chosen)
+    }
+
+    /// Where they came from.
+    pub fn identities(&self) -> impl Iterator<Item = &PluginIdentity> {
+        let all = self.threads.iter().chain(&self.processes);
+        all.map(|chosen| &chosen.identity)
+    }
+}
+
+impl Selection<'_> {
+    fn collective(&self, name: &str) -> Result<Chosen<dyn Collective>, Error> {
+        let options = self.options(Role::COLLECTIVE, name);
+        let made = self
+            .registry
+            .create_collective(name, &options, self.services)?;
+        Ok(Chosen::of(made))
+    }
+}
+
+/// The error for a world of processes where nothing joins them.
+fn missing(world: &World, error: Error) -> Error {
+    match error {
+        Error::Registry(RegistryError::UnknownComponent { searched, .. }) => {
+            Error::Usage(UsageError {
+                message: format!(
+                    "{} processes were started, and no collective that joins processes is there: `{PROCESSES}` was looked \
+                 for in {}",
+                    world.processes,
+                    searched.join(", ")
+                ),
+                next_step: format!(
+                    "build plugins/collective-mpi and name its folder with --plugin-dir; or start one process, with \
+                 `--ranks {}`",
+                    world.ranks
+                ),
+            })
+        }
+        other => other,
+    }
+}

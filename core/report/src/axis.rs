@@ -1,0 +1,289 @@
+//! A range of values -> round numbers along it.
+
+use espalier_system::number::significant;
+use serde::Serialize;
+
+use super::series::quantile;
+
+/// A signed axis is linear up to this many times what the eye should still tell apart.
+const LINEAR: f64 = 30.0;
+
+/// How values lie along an axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Scale {
+    Linear,
+    Logarithmic,
+    /// Linear well within this distance from 0, logarithmic well beyond it.
+    Signed(f64),
+}
+
+impl Scale {
+    fn of(self, value: f64) -> f64 {
+        match self {
+            Scale::Linear => value,
+            Scale::Logarithmic => value.ln(),
+            Scale::Signed(near) => (value / near).asinh(),
+        }
+    }
+}
+
+/// A number beside an axis, so many percent along it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Tick {
+    /// Its place.
+    pub percent: f64,
+    /// The number.
+    pub text: String,
+}
+
+/// A range and the round numbers in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    scale: Scale,
+    /// The value at its beginning.
+    pub low: f64,
+    /// The value at its end; greater.
+    pub high: f64,
+    /// Round numbers in between.
+    pub ticks: Vec<f64>,
+}
+
+impl Axis {
+    /// From `low` to `high` as they are, with about `count` ticks.
+    pub fn exact(low: f64, high: f64, count: usize) -> Self {
+        let high = if high > low { high } else { low + 1.0 };
+        let step = round_step((high - low) / count as f64);
+        let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
+        let ticks = (first..=last).map(|i| i as f64 * step).collect();
+        let scale = Scale::Linear;
+        Axis {
+            scale,
+            low,
+            high,
+            ticks,
+        }
+    }
+
+    /// As [`Axis::exact`], of whole numbers.
+    pub fn whole(low: f64, high: f64, count: usize) -> Self {
+        let mut axis = Axis::exact(low, high, count);
+        axis.ticks.retain(|tick| (tick - tick.round()).abs() < 1e-6);
+        axis
+    }
+
+    /// Logarithmic, from a round number at or below `low` to one at or above `high`; `low` is above 0.
+    pub fn logarithmic(low: f64, high: f64) -> Self {
+        let around = |value: f64| {
+            let power = 10f64.powf(value.log10().floor());
+            [0.5, 1.0, 2.0, 5.0, 10.0, 20.0].map(|factor| factor * power)
+        };
+        // A value on a round number lies on it, whatever its last bits say.
+        let slack = 1.0 + 1e-9;
+        let below = around(low)
+            .into_iter()
+            .rev()
+            .find(|round| *round < low * slack);
+        let above = around(high).into_iter().find(|round| *round > high / slack);
+        let (low, high) = (below.unwrap_or(low), above.unwrap_or(high));
+        let (low, high) = if high > low * 1.5 {
+            (low, high)
+        } else {
+            (low / 2.0, high * 2.0)
+        };
+        let factors: &[f64] = if high / low > 300.0 {
+            &[1.0]
+        } else {
+            &[1.0, 2.0, 5.0]
+        };
+        Axis::spread(Scale::Logarithmic, [low, high], factors)
+    }
+
+    /// Logarithmic, with a tick at each power of 2.
+    pub fn doubling(low: f64, high: f64) -> Self {
+        let powers = (low.log2().ceil() as i32)..=(high.log2().floor() as i32);
+        Axis {
+            scale: Scale::Logarithmic,
+            low,
+            high,
+            ticks: powers.map(|power| 2f64.powi(power)).collect(),
+        }
+    }
+
+    /// Of values around 0, which it holds. Where some of `widths`, what the eye should tell apart, would
+    /// vanish beside the largest of `values`, it is logarithmic away from 0.
+    pub fn signed(values: &[f64], widths: &[f64]) -> Self {
+        let finite = || values.iter().copied().filter(|value| value.is_finite());
+        let (low, high) =
+            finite().fold((0.0f64, 0.0f64), |(low, high), x| (low.min(x), high.max(x)));
+        let most = high.max(-low);
+        let near = quantile(widths.iter().copied(), 0.25)
+            .unwrap_or(most)
+            .max(most * 1e-4);
+        if most <= LINEAR * near {
+            return Axis::rounded(low, high, 5);
+        }
+        // Room beyond the last value, as much on either side.
+        let scale = Scale::Signed(near);
+        let room = 0.04 * (scale.of(high) - scale.of(low));
+        let beyond = |value: f64, room: f64| (scale.of(value) + room).sinh() * near;
+        Axis::spread(scale, [beyond(low, -room), beyond(high, room)], &[1.0])
+    }
+
+    /// With ticks at `factors` times the powers of 10 in it.
+    fn spread(scale: Scale, [low, high]: [f64; 2], factors: &[f64]) -> Self {
+        let most = high.abs().max(low.abs());
+        let least = match scale {
+            Scale::Signed(near) => near,
+            _ => low,
+        };
+        let powers = least.log10().floor() as i32..=most.log10().ceil() as i32;
+        let sizes =
+            powers.flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)));
+        let sizes: Vec<f64> = sizes.filter(|size| *size >= least * (1.0 - 1e-9)).collect();
+        let negative = sizes.iter().rev().map(|size| -size);
+        let ticks = negative.chain([0.0]).chain(sizes.iter().copied());
+        let within = |tick: &f64| {
+            *tick >= low * (1.0 - 1e-9 * low.signum())
+                && *tick <= high * (1.0 + 1e-9 * high.signum())
+        };
+        Axis {
+            scale,
+            low,
+            high,
+            ticks: ticks.filter(within).collect(),
+        }
+    }
+
+    /// A tick where it lies.
+    pub fn tick(&self, value: f64) -> Tick {
+        Tick {
+            percent: self.percent(value),
+            text: self.label(value),
+        }
+    }
+
+    /// Where `value` lies in percent, to two digits.
+    pub fn percent(&self, value: f64) -> f64 {
+        (self.at(value) * 1e4).round() / 1e2
+    }
+
+    /// From a round number at or below `low` to one at or above `high`.
+    pub fn rounded(low: f64, high: f64, count: usize) -> Self {
+        let wide = high - low > low.abs().max(high.abs()) * 1e-9;
+        // A flat curve runs through the middle.
+        let margin = if wide { 0.0 } else { low.abs().max(1.0) * 0.5 };
+        let (low, high) = (low - margin, high + margin);
+        let step = round_step((high - low) / count as f64);
+        let (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
+        Axis::exact(low, high, count)
+    }
+
+    /// Where `value` lies: 0 at the beginning, 1 at the end.
+    pub fn at(&self, value: f64) -> f64 {
+        let [value, low, high] = [value, self.low, self.high].map(|value| self.scale.of(value));
+        (value - low) / (high - low)
+    }
+
+    /// A tick as text, as exact as the distance to the next one asks.
+    pub fn label(&self, tick: f64) -> String {
+        let most = self.low.abs().max(self.high.abs());
+        let step = match self.ticks[..] {
+            [first, second, ..] => second - first,
+            _ => most,
+        };
+        if tick.abs() < step * 1e-6 || tick == 0.0 {
+            return "0".to_owned();
+        }
+        if self.scale != Scale::Linear {
+            return significant(tick, 2);
+        }
+        if most < 1e-2 {
+            return format!("{:e}", significant(tick, 3).parse().unwrap_or(tick));
+        }
+        if most >= 1e4 {
+            return format!("{}k", significant(tick / 1e3, 4));
+        }
+        let decimals = (2.0 - step.log10()).clamp(0.0, 6.0) as usize;
+        significant((tick * 1e6).round() / 1e6, 6 + decimals)
+    }
+}
+
+/// The least of 1, 2, 2.5 or 5 times a power of ten that is not below `least`.
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    let factors = [1.0, 2.0, 2.5, 5.0, 10.0];
+    let enough = |factor: &f64| factor * power >= least * (1.0 - 1e-9);
+    factors.into_iter().find(enough).unwrap_or(10.0) * power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(axis: &Axis) -> Vec<String> {
+        axis.ticks.iter().map(|tick| axis.label(*tick)).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_cover_the_range() {
+        let axis = Axis::rounded(4.26, 5.91, 4);
+        assert_eq!(labels(&axis), ["4", "4.5", "5", "5.5", "6"]);
+        assert_eq!(
+            labels(&Axis::rounded(0.0, 0.003, 3)),
+            ["0", "1e-3", "2e-3", "3e-3"]
+        );
+        assert_eq!(
+            labels(&Axis::exact(1.0, 120.0, 5)),
+            ["25", "50", "75", "100"]
+        );
+        assert_eq!(
+            labels(&Axis::exact(1.0, 100_000.0, 4)),
+            ["25k", "50k", "75k", "100k"]
+        );
+    }
+
+    #[test]
+    fn logarithmic_axes_begin_and_end_at_round_numbers() {
+        let axis = Axis::logarithmic(0.0031, 0.24);
+        assert_eq!((axis.low, axis.high), (0.002, 0.5));
+        assert_eq!(
+            labels(&axis),
+            [
+                "0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5"
+            ]
+        );
+        assert_eq!(
+            labels(&Axis::logarithmic(1e-4, 0.9)),
+            ["0.0001", "0.001", "0.01", "0.1", "1"]
+        );
+        assert_eq!(
+            labels(&Axis::logarithmic(0.01, 0.01)),
+            ["0.005", "0.01", "0.02"]
+        );
+        assert_eq!(labels(&Axis::doubling(2.1, 19.0)), ["4", "8", "16"]);
+        assert!((Axis::doubling(1.0, 16.0).at(4.0) - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_signed_axis_shows_the_small_beside_the_large() {
+        let narrow = Axis::signed(&[-0.1, 0.3], &[0.1, 0.2]);
+        assert_eq!(narrow, Axis::rounded(-0.1, 0.3, 5));
+        let wide = Axis::signed(&[-0.002, 2.0], &[0.004, 0.01, 0.5]);
+        let shown = labels(&wide);
+        assert!(
+            shown.contains(&"0".to_owned()) && shown.contains(&"1".to_owned()),
+            "{shown:?}"
+        );
+        assert!(wide.at(0.01) - wide.at(0.0) > 0.05);
+        assert!(wide.low < -0.002 && wide.high > 2.0);
+        let nothing = Axis::signed(&[0.0, f64::NAN], &[]);
+        assert_eq!(nothing.at(0.0), 0.5);
+    }
+
+    #[test]
+    fn a_flat_curve_runs_through_the_middle() {
+        let axis = Axis::rounded(3.0, 3.0, 4);
+        assert_eq!(axis.at(3.0), 0.5);
+        assert_eq!(Axis::exact(1.0, 1.0, 5).at(1.0), 0.0);
+    }
+}

@@ -1,0 +1,68 @@
+//! A run's course -> the charts of its report.
+
+use espalier_engine::observer::StepMetrics;
+
+use super::chart::{Chart, Style, Upward};
+use super::course::{Course, EvalPoint};
+use super::peak::SharesOfPeak;
+use super::series::Point;
+
+/// The charts that have something to show; `planned_bytes` is the planned peak of memory, where it is known.
+pub fn charts(course: &Course, peak: &SharesOfPeak, planned_bytes: Option<u64>) -> Vec<Chart> {
+    let steps = |of: &dyn Fn(&StepMetrics) -> f64| -> Vec<Point> {
+        let points = course.steps.iter().map(|step| (step.step as f64, of(step)));
+        points.collect()
+    };
+    let evals = |of: fn(&EvalPoint) -> Option<f64>| -> Vec<Point> {
+        let value = |eval: &EvalPoint| Some((eval.step as f64, of(eval)?));
+        course.evals.iter().filter_map(value).collect()
+    };
+    let mut loss = Chart::new("Loss", "")
+        .with_noisy("training, ", &steps(&|step| step.loss))
+        .with("held out", Style::Points, &evals(|eval| eval.loss));
+    (loss.upward, loss.wide) = (Upward::Free, true);
+    let answers = Chart::new("Held-out accuracy", "%")
+        .with(
+            "token accuracy",
+            Style::Points,
+            &evals(|eval| eval.token_accuracy.map(|share| share * 100.0)),
+        )
+        .with(
+            "exact match",
+            Style::Others,
+            &evals(|eval| eval.exact_match.map(|share| share * 100.0)),
+        );
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let held = |step: &StepMetrics| match step.peak_device_bytes {
+        0 => mebibytes(step.peak_host_bytes),
+        device => mebibytes(device),
+    };
+    let planned = planned_bytes.map(|bytes| steps(&|_| mebibytes(bytes)));
+    let planned = planned.unwrap_or_default();
+    let shares: Vec<Point> = peak
+        .by_step
+        .iter()
+        .map(|(step, share)| (*step, share * 100.0))
+        .collect();
+    let memory = Chart::new("Memory held at most", "MiB")
+        .with("planned", Style::Raw, &planned)
+        .with("held so far", Style::Line, &steps(&held));
+    let charts = [
+        loss,
+        answers,
+        Chart::new("Learning rate", "").with(
+            "learning rate",
+            Style::Line,
+            &steps(&|step| step.learning_rate),
+        ),
+        Chart::new("Throughput", "tokens/s").with_noisy("", &steps(&|step| step.tokens_per_sec)),
+        Chart::new("Share of peak", "%").with_noisy("", &shares),
+        Chart::new("Gradient norm before clipping", "")
+            .with_noisy("", &steps(&|step| step.grad_norm)),
+        memory,
+    ];
+    charts
+        .into_iter()
+        .filter(|chart| !chart.curves.is_empty())
+        .collect()
+}

@@ -1,0 +1,228 @@
+//! The file `metrics.jsonl` -> the course of a run: its steps and its evaluations.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use espalier_engine::observer::StepMetrics;
+use espalier_system::files::{FileError, FileKind, open_regular};
+use espalier_trainer::swap::SwapRecord;
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use crate::Error;
+
+/// What happened, in the order of steps; numbers that were not written are not a number.
+#[derive(Clone, Debug, Default)]
+pub struct Course {
+    /// One entry a step.
+    pub steps: Vec<StepMetrics>,
+    /// One entry an evaluation.
+    pub evals: Vec<EvalPoint>,
+    /// Swaps of plugins, those refused too.
+    pub swaps: Vec<SwapRecord>,
+    /// Lines that are no metrics, such as the last one of a process that was killed.
+    pub unreadable: u64,
+}
+
+/// What was found on the held-out rows after `step` steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct EvalPoint {
+    /// Steps done before it.
+    pub step: u64,
+    /// Mean loss over the trained tokens; not a number where it was written as none.
+    pub loss: Option<f64>,
+    /// `exp(loss)`.
+    pub perplexity: Option<f64>,
+    /// Share of the trained tokens that the model ranks first.
+    pub token_accuracy: Option<f64>,
+    /// Share of the answers that were generated exactly as they are in the rows.
+    pub exact_match: Option<f64>,
+}
+
+impl Course {
+    /// Reads `path`, line by line; a file that is not there holds nothing.
+    ///
+    /// # Errors
+    /// [`FileError::Read`] where the operating system refuses.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let fail = |source| {
+            let path = path.to_owned();
+            Error::from(FileError::Read { path, source })
+        };
+        let file = match open_regular(path, FileKind::Measurements) {
+            Ok((file, _)) => file,
+            Err(error) if error.is_not_found() => return Ok(Course::default()),
+            Err(error) => return Err(fail(error.into())),
+        };
+        let mut course = Course::default();
+        for line in BufReader::new(file).split(b'\n') {
+            course.take(&line.map_err(fail)?);
+        }
+        Ok(course)
+    }
+
+    fn take(&mut self, line: &[u8]) {
+        if line.trim_ascii().is_empty() {
+            return;
+        }
+        let parsed = parse(line);
+        let step = parsed.as_ref().and_then(|line| line.get("step")?.as_u64());
+        match (parsed, step) {
+            (Some(line), Some(step)) if line.get("loss").is_some() => self.take_step(step, &line),
+            (Some(mut line), Some(_)) if line.get("swap").is_some() => {
+                match serde_json::from_value(line["swap"].take()) {
+                    Ok(swap) => self.swaps.push(swap),
+                    Err(_) => self.unreadable += 1,
+                }
+            }
+            (Some(line), Some(step)) => self.take_eval(step, &line),
+            _ => self.unreadable += 1,
+        }
+    }
+
+    /// A step that comes again is a run that went on from before it: what followed is void.
+    fn take_step(&mut self, step: u64, line: &Json) {
+        if self.steps.last().is_some_and(|last| last.step >= step) {
+            self.steps.retain(|done| done.step < step);
+            self.evals.retain(|eval| eval.step < step);
+            self.swaps.retain(|swap| swap.step < step);
+        }
+        let number = |key: &str| number(line, key).unwrap_or(f64::NAN);
+        let count = |key: &str| line.get(key).and_then(Json::as_u64).unwrap_or_default();
+        self.steps.push(StepMetrics {
+            step,
+            loss: number("loss"),
+            grad_norm: number("grad_norm"),
+            learning_rate: number("learning_rate"),
+            trained_tokens: count("trained_tokens"),
+            tokens_per_sec: number("tokens_per_sec"),
+            step_secs: number("step_secs"),
+            peak_host_bytes: count("peak_host_bytes"),
+            peak_device_bytes: count("peak_device_bytes"),
+            speed_of_light: line.get("speed_of_light").and_then(Json::as_f64),
+        });
+    }
+
+    /// Lines of one step complete each other.
+    fn take_eval(&mut self, step: u64, line: &Json) {
+        let last = self.evals.last().filter(|last| last.step == step).copied();
+        if last.is_some() {
+            self.evals.pop();
+        }
+        let last = last.unwrap_or_default();
+        let loss = line.get("eval_loss");
+        let loss = loss.map(|_| number(line, "eval_loss").unwrap_or(f64::NAN));
+        self.evals.push(EvalPoint {
+            step,
+            loss: loss.or(last.loss),
+            perplexity: number(line, "eval_perplexity").or(last.perplexity),
+            token_accuracy: number(line, "eval_token_accuracy").or(last.token_accuracy),
+            exact_match: number(line, "eval_exact_match").or(last.exact_match),
+        });
+    }
+
+    /// Tokens that bore loss, over all steps.
+    pub fn trained_tokens(&self) -> u64 {
+        self.steps.iter().map(|step| step.trained_tokens).sum()
+    }
+
+    /// Tokens of all steps, trained or not.
+    pub fn tokens(&self) -> u64 {
+        let tokens = |step: &StepMetrics| (step.tokens_per_sec * step.step_secs).round() as u64;
+        self.steps.iter().map(tokens).sum()
+    }
+
+    /// The time of all steps together, in seconds.
+    pub fn secs(&self) -> f64 {
+        let secs = self.steps.iter().map(|step| step.step_secs);
+        secs.filter(|secs| secs.is_finite()).sum()
+    }
+
+    /// Most memory held, in bytes: the host's, the device's.
+    pub fn peak_bytes(&self) -> [u64; 2] {
+        let peak = |of: fn(&StepMetrics) -> u64| self.steps.iter().map(of).max().unwrap_or(0);
+        [peak(|s| s.peak_host_bytes), peak(|s| s.peak_device_bytes)]
+    }
+}
+
+/// A line as an object. Python writes `NaN` and `Infinity`, which are not JSON: they count as unset.
+fn parse(line: &[u8]) -> Option<Json> {
+    let text = std::str::from_utf8(line).ok()?;
+    let parsed: Json = serde_json::from_str(text)
+        .or_else(|_| {
+            let text = text.replace("-Infinity", "null");
+            serde_json::from_str(&text.replace("Infinity", "null").replace("NaN", "null"))
+        })
+        .ok()?;
+    parsed.is_object().then_some(parsed)
+}
+
+/// A number that is finite.
+fn number(line: &Json, key: &str) -> Option<f64> {
+    let value = line.get(key)?.as_f64()?;
+    value.is_finite().then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn course(lines: &[&str]) -> Course {
+        let mut course = Course::default();
+        for line in lines {
+            course.take(line.as_bytes());
+        }
+        course
+    }
+
+    #[test]
+    fn a_torn_line_is_counted_and_a_missing_number_is_none() {
+        let course = course(&[
+            r#"{"step":1,"loss":2.5,"tokens_per_sec":100.0,"step_secs":0.5}"#,
+            r#"{"step":2,"loss":null,"grad_norm":1}"#,
+            r#"{"step":3,"loss":NaN,"grad_norm":-Infinity}"#,
+            "",
+            r#"{"step":4,"lo"#,
+            "[1]",
+        ]);
+        assert_eq!((course.steps.len(), course.unreadable), (3, 2));
+        assert_eq!(course.tokens(), 50);
+        assert!(course.steps[1].loss.is_nan() && course.steps[2].grad_norm.is_nan());
+        assert_eq!(course.secs(), 0.5);
+    }
+
+    #[test]
+    fn steps_that_come_again_replace_what_followed() {
+        let course = course(&[
+            r#"{"step":1,"loss":3}"#,
+            r#"{"step":2,"loss":2}"#,
+            r#"{"step":2,"eval_loss":2}"#,
+            r#"{"step":2,"swap":{"step":2,"asked":"quantizer=nf4","outcome":"taken"}}"#,
+            r#"{"step":3,"loss":1}"#,
+            r#"{"step":2,"loss":5}"#,
+            r#"{"step":2,"swap":{"step":2,"asked":"quantizer=fp4"}}"#,
+            r#"{"step":2,"swap":"torn"}"#,
+        ]);
+        let losses: Vec<f64> = course.steps.iter().map(|step| step.loss).collect();
+        assert_eq!(losses, [3.0, 5.0]);
+        assert!(course.evals.is_empty());
+        let asked: Vec<&str> = course
+            .swaps
+            .iter()
+            .map(|swap| swap.asked.as_str())
+            .collect();
+        assert_eq!((asked, course.unreadable), (vec!["quantizer=fp4"], 1));
+    }
+
+    #[test]
+    fn evaluations_of_one_step_are_one() {
+        let course = course(&[
+            r#"{"step":0,"eval_loss":3,"eval_token_accuracy":0.5}"#,
+            r#"{"step":0,"eval_exact_match":0.25}"#,
+        ]);
+        let [eval] = course.evals[..] else {
+            panic!("one evaluation")
+        };
+        assert_eq!((eval.loss, eval.exact_match), (Some(3.0), Some(0.25)));
+    }
+}

@@ -1,0 +1,364 @@
+//! A run's course and record -> what is decided of it, once: verdict, sentences and figures all follow from this.
+
+use espalier_engine::document_loss::DocumentLoss;
+use espalier_plan::plan::IdleRanks;
+use serde::Serialize;
+
+use super::change::{Change, RowOrder, Told};
+use super::course::{Course, EvalPoint};
+use super::record::Record;
+
+/// A training loss that surely rose, by this part of itself, runs away.
+pub(super) const DIVERGED: f64 = 0.10;
+/// A gradient that is clipped in more than this share of the steps is worth a sentence.
+const OFTEN_CLIPPED: f64 = 0.25;
+
+/// What became of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The loss that counts fell.
+    Learned,
+    /// The held-out loss rose while the training loss did not.
+    Overfits,
+    /// The loss that counts hardly moved.
+    NothingLearned,
+    /// The loss that counts rose.
+    GotWorse,
+    /// A loss is not a number, or the training loss ran away.
+    Diverged,
+    /// The loss that counts may have fallen, risen or neither.
+    CannotTell,
+    /// There are too few steps to tell.
+    TooShort,
+}
+
+/// A number of the held-out rows at the first evaluation that has it, and at the last, if that is another.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ends {
+    /// At the first.
+    pub before: f64,
+    /// At the last.
+    pub after: Option<f64>,
+}
+
+/// Where a loss is not a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotFinite {
+    /// In a step.
+    Step(u64),
+    /// On the held-out rows after so many steps.
+    HeldOut(u64),
+}
+
+/// A held-out loss that fell and rose again.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Turn {
+    /// The held-out loss of the first evaluation.
+    pub first: f64,
+    /// The step after which it was lowest.
+    pub best_step: u64,
+    /// From there to the last evaluation.
+    pub change: Change,
+    /// The training loss in the same steps.
+    pub training: Option<Change>,
+}
+
+/// How often gradients were clipped.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Clipping {
+    /// The norm that they were clipped to.
+    pub norm: f64,
+    /// The share of the steps.
+    pub share: f64,
+}
+
+/// What is decided of a run; what is not known is unset.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Facts {
+    /// What became of it.
+    pub verdict: Verdict,
+    /// The last step that was done.
+    pub done: u64,
+    /// Steps of the whole run, where they are not all done.
+    pub planned: Option<u64>,
+    /// The first loss that is not a number.
+    pub not_finite: Option<NotFinite>,
+    /// The training loss.
+    pub training: Option<Change>,
+    /// The held-out loss, where it was found twice.
+    pub held_out: Option<Change>,
+    /// Where the held-out loss rose from its lowest point.
+    pub turn: Option<Turn>,
+    /// Held-out loss.
+    pub loss: Option<Ends>,
+    /// Its perplexity.
+    pub perplexity: Option<Ends>,
+    /// Share of held-out tokens that the model ranks first.
+    pub token_accuracy: Option<Ends>,
+    /// Share of held-out answers that are exactly those of the rows.
+    pub exact_match: Option<Ends>,
+    /// Clipping, where that was often.
+    pub clipping: Option<Clipping>,
+    /// Plugins that were swapped on the way.
+    pub swaps: usize,
+    /// Lines of the metrics that could not be read.
+    pub unreadable: u64,
+    /// Ranks that had nothing to do.
+    pub idle_ranks: Option<IdleRanks>,
+}
+
+/// Each held-out row's loss after so many steps, where that is on record.
+pub type Rows<'a> = &'a dyn Fn(u64) -> Option<Vec<DocumentLoss>>;
+
+impl Facts {
+    /// What is decided of `course` under `record`, with the losses of held-out rows that `rows` gives.
+    pub fn of(course: &Course, record: &Record, rows: Rows<'_>) -> Self {
+        let order = match record.value("data.shuffle").and_then(|v| v.as_bool()) {
+            Some(false) => RowOrder::File(record.data.steps_per_epoch),
+            _ => RowOrder::Shuffled,
+        };
+        let done = course.steps.last().map_or(0, |last| last.step);
+        let clip_norm = record.value("optim.clip_norm").and_then(|v| v.as_f64());
+        let not_finite = not_finite(course);
+        let finite = not_finite.is_none();
+        let held_out = Some(losses(&course.evals)).filter(|_| finite);
+        let ends = |of: fn(&EvalPoint) -> Option<f64>| ends(course.evals.iter().filter_map(of));
+        let mut facts = Facts {
+            verdict: Verdict::TooShort,
+            done,
+            planned: record.data.total_steps.filter(|planned| done < *planned),
+            not_finite,
+            training: Change::of_steps(&course.steps, order).filter(|_| finite),
+            held_out: held_out.as_deref().and_then(|losses| match *losses {
+                [first, .., last] => Some(between([first, last], rows, 1)),
+                _ => None,
+            }),
+            turn: held_out
+                .as_deref()
+                .and_then(|losses| turn(losses, course, order, rows)),
+            loss: ends(|eval| eval.loss),
+            perplexity: ends(|eval| eval.perplexity),
+            token_accuracy: ends(|eval| eval.token_accuracy),
+            exact_match: ends(|eval| eval.exact_match),
+            clipping: clipping(course, clip_norm.unwrap_or_default()),
+            swaps: course.swaps.iter().filter(|swap| swap.is_taken()).count(),
+            unreadable: course.unreadable,
+            idle_ranks: record.idle_ranks.clone(),
+        };
+        facts.verdict = facts.judge(course.steps.len());
+        facts
+    }
+
+    fn judge(&self, steps: usize) -> Verdict {
+        if self.not_finite.is_some() {
+            return Verdict::Diverged;
+        }
+        if steps == 0 {
+            return Verdict::TooShort;
+        }
+        let ran_away = |training: &Change| {
+            training.told == Told::Rose && training.after >= training.before * (1.0 + DIVERGED)
+        };
+        if self.training.as_ref().is_some_and(ran_away) {
+            return Verdict::Diverged;
+        }
+        if self.turn.is_some() {
+            return Verdict::Overfits;
+        }
+        match self.held_out.or(self.training) {
+            Some(change) => change.verdict(),
+            None => Verdict::TooShort,
+        }
+    }
+}
+
+fn not_finite(course: &Course) -> Option<NotFinite> {
+    let step = course.steps.iter().find(|step| !step.loss.is_finite());
+    let eval = |eval: &&EvalPoint| eval.loss.is_some_and(|loss| !loss.is_finite());
+    let eval = course.evals.iter().find(eval);
+    let of_step = step.map(|step| NotFinite::Step(step.step));
+    of_step.or(eval.map(|eval| NotFinite::HeldOut(eval.step)))
+}
+
+/// The held-out losses by step.
+fn losses(evals: &[EvalPoint]) -> Vec<(u64, f64)> {
+    let loss = |eval: &EvalPoint| Some((eval.step, eval.loss?));
+    evals.iter().filter_map(loss).collect()
+}
+
+fn ends(values: impl Iterator<Item = f64>) -> Option<Ends> {
+    let values: Vec<f64> = values.collect();
+    let after = values.get(1..)?.last().copied();
+    values.first().map(|&before| Ends { before, after })
+}
+
+/// The change from one evaluation to another one, one of `comparisons`; by row where that is on record.
+fn between(evals: [(u64, f64); 2], rows: Rows<'_>, comparisons: usize) -> Change {
+    let [before, after] = evals.map(|(_, loss)| loss);
+    let found = evals.map(|(step, loss)| rows(step).filter(|rows| are_of(rows, loss)));
+    let by_row = match &found {
+        [Some(one), Some(other)] => Change::of_rows([one, other], comparisons),
+        _ => None,
+    };
+    by_row.map_or_else(
+        || Change::of_means([before, after]),
+        |change| Change {
+            before,
+            after,
+            ..change
+        },
+    )
+}
+
+/// Whether these rows are those of the evaluation that came to `loss`: a run that was begun anew may leave others.
+fn are_of(rows: &[DocumentLoss], loss: f64) -> bool {
+    let sum: f64 = rows.iter().map(|row| row.loss).sum();
+    let trained: u64 = rows.iter().map(|row| row.trained).sum();
+    let mean = sum / trained as f64;
+    (mean - loss).abs() <= 1e-9 * loss.abs()
+}
+
+/// Where the held-out loss fell and surely rose again, by what counts, while the training loss did not rise.
+fn turn(losses: &[(u64, f64)], course: &Course, order: RowOrder, rows: Rows<'_>) -> Option<Turn> {
+    let (first, last) = (*losses.first()?, *losses.last()?);
+    let best = *losses.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    if best.0 == first.0 || best.0 == last.0 {
+        return None;
+    }
+    // The lowest of several lies below its own truth: each that it was chosen from takes its share of the risk.
+    let chosen_from = losses.len() - 1;
+    let fell = between([first, best], rows, chosen_from);
+    let change = between([best, last], rows, chosen_from);
+    let rose = change.told == Told::Rose && change.counts();
+    let since = course
+        .steps
+        .iter()
+        .filter(|step| step.step > best.0 && step.step <= last.0);
+    let since: Vec<_> = since.cloned().collect();
+    let training = Change::of_steps(&since, order);
+    let together = training.is_some_and(|training| training.told == Told::Rose);
+    (fell.told == Told::Fell && rose && !together).then_some(Turn {
+        first: first.1,
+        best_step: best.0,
+        change,
+        training,
+    })
+}
+
+fn clipping(course: &Course, norm: f64) -> Option<Clipping> {
+    let clipped = course.steps.iter().filter(|step| step.grad_norm > norm);
+    let share = clipped.count() as f64 / course.steps.len().max(1) as f64;
+    (norm > 0.0 && share > OFTEN_CLIPPED).then_some(Clipping { norm, share })
+}
+
+impl Change {
+    /// What the loss that counts comes to.
+    fn verdict(&self) -> Verdict {
+        match self.told {
+            Told::Fell => Verdict::Learned,
+            Told::Rose => Verdict::GotWorse,
+            Told::Still => Verdict::NothingLearned,
+            Told::Unknown if self.is_of_few_steps() => Verdict::TooShort,
+            Told::Unknown => Verdict::CannotTell,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use espalier_engine::observer::StepMetrics;
+
+    /// Steps with these losses and evaluations spread evenly over them.
+    fn course(losses: &[f64], evals: &[f64]) -> Course {
+        let step = |(index, loss): (usize, &f64)| StepMetrics {
+            step: index as u64 + 1,
+            loss: *loss,
+            ..StepMetrics::default()
+        };
+        let every = losses.len() / evals.len().saturating_sub(1).max(1);
+        let eval = |(index, loss): (usize, &f64)| EvalPoint {
+            step: (index * every) as u64,
+            loss: Some(*loss),
+            ..EvalPoint::default()
+        };
+        Course {
+            steps: losses.iter().enumerate().map(step).collect(),
+            evals: evals.iter().enumerate().map(eval).collect(),
+            ..Course::default()
+        }
+    }
+
+    fn verdict(losses: &[f64], evals: &[f64]) -> Verdict {
+        let course = course(losses, evals);
+        Facts::of(&course, &Record::default(), &|_| None).verdict
+    }
+
+    #[test]
+    fn the_verdict_follows_from_the_losses() {
+        let falls: Vec<f64> = (0..20).map(|i| 4.0 - f64::from(i) * 0.1).collect();
+        let rises: Vec<f64> = (0..20).map(|i| 4.0 + f64::from(i) * 0.1).collect();
+        let noise: Vec<f64> = (0..20).map(|i| 4.0 + f64::from(i * i % 7)).collect();
+        let flat = [3.0; 20];
+        assert_eq!(verdict(&falls, &[4.0, 3.0]), Verdict::Learned);
+        assert_eq!(verdict(&falls, &[]), Verdict::Learned);
+        assert_eq!(verdict(&falls, &[4.0, 3.95]), Verdict::NothingLearned);
+        assert_eq!(verdict(&falls, &[4.0, 4.2]), Verdict::GotWorse);
+        assert_eq!(verdict(&falls, &[4.0, 3.0, 3.5]), Verdict::Overfits);
+        assert_eq!(verdict(&falls, &[4.0, 3.0, 3.01]), Verdict::Learned);
+        assert_eq!(verdict(&flat, &[]), Verdict::NothingLearned);
+        assert_eq!(verdict(&noise, &[]), Verdict::CannotTell);
+        assert_eq!(verdict(&rises, &[4.0, 3.0]), Verdict::Diverged);
+        assert_eq!(verdict(&falls[..4], &[]), Verdict::TooShort);
+        assert_eq!(verdict(&falls[..4], &[4.0, 3.0]), Verdict::Learned);
+        assert_eq!(verdict(&[], &[]), Verdict::TooShort);
+        assert_eq!(verdict(&[4.0, f64::NAN], &[]), Verdict::Diverged);
+        assert_eq!(verdict(&falls, &[4.0, f64::NAN]), Verdict::Diverged);
+    }
+
+    /// The first and the last of sorted rows differ, whatever was trained.
+    #[test]
+    fn the_order_of_the_files_is_told_from_learning() {
+        let sorted: Vec<f64> = (0..20).map(|i| 4.0 - f64::from(i % 10) * 0.1).collect();
+        let mut record = Record {
+            config: serde_json::json!({"data": {"shuffle": false}}),
+            ..Record::default()
+        };
+        let judge = |record: &Record, losses: &[f64]| {
+            Facts::of(&course(losses, &[]), record, &|_| None).verdict
+        };
+        assert_eq!(judge(&record, &sorted), Verdict::CannotTell);
+        record.data.steps_per_epoch = Some(10);
+        assert_eq!(judge(&record, &sorted), Verdict::NothingLearned);
+        assert_eq!(judge(&record, &sorted[..19]), Verdict::CannotTell);
+        let lower = sorted.iter().enumerate();
+        let lower: Vec<f64> = lower.map(|(i, x)| x - 0.2 * (i / 10) as f64).collect();
+        assert_eq!(judge(&record, &lower), Verdict::Learned);
+    }
+
+    /// One row of a hundred carries all of the difference: other rows need not show it.
+    #[test]
+    fn held_out_rows_are_paired() {
+        let row = |loss: f64| DocumentLoss {
+            loss,
+            correct: 0,
+            trained: 1,
+        };
+        let before = vec![row(4.0); 100];
+        let all: Vec<DocumentLoss> = before.iter().map(|one| row(one.loss - 0.2)).collect();
+        let mut one = before.clone();
+        one[7] = row(24.0);
+        let judge = |after: &[DocumentLoss]| {
+            let mean = after.iter().map(|row| row.loss).sum::<f64>() / 100.0;
+            let course = course(&[4.0; 20], &[4.0, mean]);
+            let rows = |step: u64| Some([&before[..], after][(step / 20) as usize].to_vec());
+            let facts = Facts::of(&course, &Record::default(), &rows);
+            (facts.verdict, facts.held_out.map(|held_out| held_out.count))
+        };
+        assert_eq!(judge(&all), (Verdict::Learned, Some(100)));
+        assert_eq!(judge(&one), (Verdict::CannotTell, Some(100)));
+        assert_eq!(judge(&before), (Verdict::NothingLearned, Some(100)));
+    }
+}

@@ -1,0 +1,223 @@
+//! A run's output directory -> `report.html` and `report.json`: whether it learned, how it went, and
+//! what to do with the result.
+//!
+//! A report is a function of the directory's path and content alone, so that it can be made again at
+//! any time, of a run that goes on too.
+
+pub mod axis;
+mod change;
+pub mod chart;
+mod charts;
+pub mod course;
+pub mod error;
+mod facts;
+mod headline;
+pub mod memory;
+pub mod page;
+mod peak;
+mod reading;
+pub mod record;
+mod rows;
+pub mod series;
+pub mod tensorboard;
+mod usage;
+
+use std::path::{Component, Path, PathBuf};
+
+use espalier_engine::document_loss::DocumentLoss;
+use espalier_engine::observer::{Event, Observer};
+use espalier_system::files::{FileKind, read_regular, write_atomically};
+use espalier_trainer::swap::SwapRecord;
+use espalier_trainer::train::{HeldOut, held_out_file};
+use serde::Serialize;
+
+use chart::Chart;
+use course::Course;
+use record::Record;
+
+pub use change::{Basis, Change, RowOrder, Told};
+pub use course::EvalPoint;
+pub use error::{Error, Result};
+pub use facts::{Clipping, Ends, Facts, NotFinite, Turn, Verdict};
+pub use headline::Headline;
+pub use memory::Memory;
+pub use peak::SharesOfPeak;
+pub use reading::Reading;
+pub use rows::{Part, Rows};
+pub use usage::Usage;
+
+/// The page's name in an output directory.
+const PAGE: &str = "report.html";
+/// The same numbers for programs.
+const NUMBERS: &str = "report.json";
+
+/// What can be said of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Model and components.
+    pub title: String,
+    /// Names what the result is a function of; see `run.json`.
+    pub identity: String,
+    /// The run in words.
+    pub reading: Reading,
+    /// What the words follow from.
+    pub facts: Facts,
+    /// Its headline numbers.
+    pub headline: Headline,
+    /// All evaluations.
+    pub evals: Vec<EvalPoint>,
+    /// Swaps of plugins, those refused too.
+    pub swaps: Vec<SwapRecord>,
+    /// What became of the rows.
+    pub rows: Rows,
+    /// Shares of the devices' peak, and how that is known.
+    pub peak: SharesOfPeak,
+    /// Memory as planned and as observed.
+    pub memory: Memory,
+    /// Curves by step, thinned to what a screen can show.
+    charts: Vec<Chart>,
+    /// Command lines that use the result.
+    pub usages: Vec<Usage>,
+    /// The first and the last step of the charts.
+    #[serde(skip)]
+    span: [u64; 2],
+    #[serde(skip)]
+    record: Record,
+}
+
+impl Report {
+    /// Reads the output directory of a run that has ended or goes on.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where `directory` holds no run; a file that cannot be read.
+    pub fn of(directory: &Path) -> Result<Self> {
+        let record = Record::read(directory)?;
+        let course = Course::read(&directory.join("metrics.jsonl"))?;
+        let facts = Facts::of(&course, &record, &|step| held_out(directory, step));
+        let first = course.evals.first().map(|eval| eval.step);
+        let first = first.or(course.steps.first().map(|step| step.step));
+        let last = course.steps.last().map_or(0, |step| step.step);
+        let peak = SharesOfPeak::of(&course, &record.machine);
+        let memory = Memory::new(&record, course.peak_bytes());
+        // One rank's plan is no measure of what several hold.
+        let planned = match memory.unplanned_ranks {
+            None => Some(memory.planned_peak_bytes),
+            Some(_) => None,
+        };
+        Ok(Report {
+            title: title(&record),
+            identity: record.identity(),
+            reading: reading::read(&facts),
+            headline: Headline::new(&course, &record, &facts, &peak),
+            facts,
+            charts: charts::charts(&course, &peak, planned),
+            peak,
+            memory,
+            usages: usage::usages(directory, &record),
+            rows: Rows::of(&record.data),
+            span: [first.unwrap_or(0), last],
+            evals: course.evals,
+            swaps: course.swaps,
+            record,
+        })
+    }
+
+    /// The report as a page that needs nothing beside it.
+    pub fn to_html(&self) -> String {
+        page::render(self)
+    }
+
+    /// Writes `report.html` and `report.json` into `directory` and returns the page's path.
+    ///
+    /// # Errors
+    /// What keeps them from being written; older ones are then untouched.
+    pub fn write(&self, directory: &Path) -> Result<PathBuf> {
+        write(self, &self.to_html(), directory)
+    }
+}
+
+/// Each held-out row's loss after `step` steps, where the run left it.
+fn held_out(run: &Path, step: u64) -> Option<Vec<DocumentLoss>> {
+    let bytes = read_regular(&held_out_file(run, step), FileKind::Measurements).ok()?;
+    let held_out: HeldOut = serde_json::from_slice(&bytes).ok()?;
+    (held_out.step == step).then_some(held_out.documents)
+}
+
+/// Writes a report's numbers and its page into `directory` and returns the page's path.
+pub fn write(numbers: &impl Serialize, html: &str, directory: &Path) -> Result<PathBuf> {
+    let numbers = serde_json::to_string_pretty(numbers).expect("a report is plain data");
+    write_atomically(&directory.join(NUMBERS), format!("{numbers}\n").as_bytes())?;
+    let page = directory.join(PAGE);
+    write_atomically(&page, html.as_bytes())?;
+    Ok(page)
+}
+
+/// Says that a report was written, or why it was not.
+pub fn announce(written: Result<PathBuf>, observer: &dyn Observer) {
+    match written {
+        Ok(page) => observer.observe(&Event::Saved(&page)),
+        Err(error) => observer.observe(&Event::Note(&format!("no report was written: {error}"))),
+    }
+}
+
+/// Passes every event on, and writes the report of each run that comes to an end, whatever end. That
+/// a report cannot be written is said and spoils nothing else; a run that recorded nothing has none.
+#[derive(Clone, Copy, Debug)]
+pub struct Reporting<O>(pub O);
+
+impl<O: Observer> Observer for Reporting<O> {
+    fn observe(&self, event: &Event<'_>) {
+        self.0.observe(event);
+        if let Event::RunEnded(directory) = event
+            && directory.join("run.json").is_file()
+        {
+            let written = Report::of(directory).and_then(|report| report.write(directory));
+            announce(written, &self.0);
+        }
+    }
+}
+
+/// `quickstart/model, nf4 + lora`.
+fn title(record: &Record) -> String {
+    let parts = ["quantizer", "adapter"].map(|role| record.plugin(role));
+    let parts = parts.into_iter().flatten();
+    let parts: Vec<&str> = parts.map(|plugin| plugin.component.as_str()).collect();
+    let method = match parts[..] {
+        [] => "all weights".to_owned(),
+        _ => parts.join(" + "),
+    };
+    format!("{}, {method}", model_name(&record.model.path))
+}
+
+/// A model's name: of a directory of the Hugging Face cache its repository's, else the path's end.
+pub fn model_name(path: &Path) -> String {
+    let parts: Vec<String> = path
+        .components()
+        .filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+            _ => None,
+        })
+        .collect();
+    let repository = parts
+        .iter()
+        .rev()
+        .find_map(|part| part.strip_prefix("models--"));
+    match repository {
+        Some(repository) => repository.replace("--", "/"),
+        None => parts[parts.len().saturating_sub(2)..].join("/"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_named_as_its_repository_or_by_its_paths_end() {
+        let name = |path: &str| model_name(Path::new(path));
+        let cached = "/home/u/hub/models--meta-llama--Llama-2-7b-hf/snapshots/0a1b";
+        assert_eq!(name(cached), "meta-llama/Llama-2-7b-hf");
+        assert_eq!(name("configs/quickstart/model"), "quickstart/model");
+        assert_eq!(name("llama"), "llama");
+    }
+}

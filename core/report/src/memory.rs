@@ -1,0 +1,262 @@
+//! A plan's bytes by category and what was held -> a bar and its legend.
+
+use espalier_interface::bytes::Bytes;
+use espalier_plan::plan::{MemoryPlan, WorldMemory};
+use espalier_system::number::percent;
+use serde::Serialize;
+
+use super::record::Record;
+
+/// Memory as planned and as observed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Memory {
+    /// Planned bytes of a rank by category.
+    pub planned: MemoryPlan,
+    /// Planned peak of the run: of all ranks of the process that was observed, where that is known.
+    pub planned_peak_bytes: u64,
+    /// Most bytes that the process held; 0 where no step says.
+    pub observed_peak_bytes: u64,
+    /// Planned bytes of ranks, processes and machines; unset in older records.
+    pub world: Option<WorldMemory>,
+    /// Ranks of which the record has the plan of one alone.
+    pub unplanned_ranks: Option<u64>,
+    /// Whether the observed bytes are those of devices with memory of their own.
+    #[serde(skip)]
+    on_device: bool,
+}
+
+/// The bar.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bar {
+    parts: Vec<BarPart>,
+    /// The planned peak of loading, where that exceeds a step's.
+    loading: Option<String>,
+    planned: String,
+    /// What each of several ranks takes.
+    ranks: Option<String>,
+    observed: Option<Observed>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct BarPart {
+    name: String,
+    size: String,
+    share: String,
+    /// Its part of the bar's length.
+    width_percent: f64,
+    /// Its place in the plan's order, which gives its colour.
+    index: usize,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Observed {
+    size: String,
+    /// Beside the plan, with what leads over to it.
+    compared: String,
+    at_percent: f64,
+}
+
+impl Memory {
+    /// The plan on record beside the bytes held on host and device: the plan is of the devices where they have memory of
+    /// their own.
+    pub fn new(record: &Record, [host_bytes, device_bytes]: [u64; 2]) -> Self {
+        let on_device = device_bytes > 0;
+        let mut memory = Memory {
+            planned: record.memory,
+            planned_peak_bytes: record.memory.peak(),
+            observed_peak_bytes: if on_device { device_bytes } else { host_bytes },
+            world: record.world_memory,
+            unplanned_ranks: Some(record.world)
+                .filter(|ranks| *ranks > 1 && record.world_memory.is_none()),
+            on_device,
+        };
+        if let Some(world) = &record.world_memory {
+            memory.planned_peak_bytes = match on_device {
+                true => memory.step_bytes(),
+                false => world.process.needed(),
+            };
+        }
+        memory
+    }
+
+    /// The bar, as long as the greater of plan and observation.
+    pub fn bar(&self) -> Option<Bar> {
+        self.bar_of(self.extent())
+    }
+
+    /// The greater of what a step was planned to take and of what was held, in bytes.
+    pub fn extent(&self) -> u64 {
+        self.step_bytes().max(self.observed_peak_bytes)
+    }
+
+    /// The bar, whose whole length stands for `longest` bytes.
+    pub fn bar_of(&self, longest: u64) -> Option<Bar> {
+        let step = self.step_bytes();
+        if step == 0 {
+            return None;
+        }
+        let along = |bytes: u64| 100.0 * bytes as f64 / longest as f64;
+        let parts = self.parts().into_iter().filter(|(_, _, bytes)| *bytes > 0);
+        let observed = self.observed_peak_bytes;
+        let loading = self.loading_bytes();
+        Some(Bar {
+            parts: parts
+                .map(|(index, name, bytes)| BarPart {
+                    name,
+                    size: Bytes(bytes).to_string(),
+                    share: percent(bytes as f64 / step as f64),
+                    width_percent: along(bytes),
+                    index,
+                })
+                .collect(),
+            loading: (loading > step).then(|| Bytes(loading).to_string()),
+            planned: Bytes(step).to_string(),
+            ranks: self.ranks_in_words(),
+            observed: (observed > 0).then(|| Observed {
+                size: Bytes(observed).to_string(),
+                compared: match self.unplanned_ranks {
+                    None => format!(", {}", compared(self.planned_peak_bytes, observed)),
+                    Some(_) => String::new(),
+                },
+                at_percent: along(observed),
+            }),
+        })
+    }
+
+    /// How many times a rank's bytes are held by the process.
+    fn ranks(&self) -> u64 {
+        self.world
+            .map_or(1, |world| u64::from(world.ranks_per_process.max(1)))
+    }
+
+    /// The categories of a step of the process, each with its place in the order of a rank's plan.
+    fn parts(&self) -> Vec<(usize, String, u64)> {
+        let ranks = self.ranks();
+        let categories = self.planned.categories().into_iter().enumerate();
+        let (mut parts, mut program) = (Vec::new(), Vec::new());
+        for (index, (name, bytes)) in categories {
+            match name {
+                // Once a process, and not on a device.
+                "program" if self.on_device => {}
+                "program" => program.push((index, name.to_owned(), bytes)),
+                _ => parts.push((index, name.to_owned(), ranks * bytes)),
+            }
+        }
+        if let Some(WorldMemory { process, .. }) = self.world.filter(|_| !self.on_device) {
+            parts.extend([
+                (0, "weights on the host".to_owned(), process.weights),
+                (3, "trained, on the host".to_owned(), process.trained),
+                (4, "saved on the host".to_owned(), process.saved_activations),
+            ]);
+        }
+        parts.extend(program);
+        parts
+    }
+
+    fn step_bytes(&self) -> u64 {
+        self.parts().iter().map(|(_, _, bytes)| bytes).sum()
+    }
+
+    fn loading_bytes(&self) -> u64 {
+        match self.world {
+            Some(world) => world.process.loading_peak,
+            None => self.planned.loading_peak(),
+        }
+    }
+
+    fn ranks_in_words(&self) -> Option<String> {
+        if let Some(ranks) = self.unplanned_ranks {
+            return Some(format!(
+                "That is the plan of one of {ranks} ranks: this record has none of all together."
+            ));
+        }
+        let world = self.world.filter(|world| world.ranks_per_machine() > 1)?;
+        let rank = Bytes(world.rank_bytes);
+        let own = match world.ranks_per_process {
+            1 => format!("That is one process, its rank {rank} of it"),
+            ranks => format!("Each of the {ranks} ranks of the process takes {rank} of it"),
+        };
+        let machine = Bytes(world.machine.needed());
+        Some(match world.processes_per_machine {
+            1 => format!("{own}."),
+            processes => format!("{own}; the machine's {processes} processes take {machine}."),
+        })
+    }
+}
+
+/// How far an observation lies from the plan.
+fn compared(planned: u64, observed: u64) -> String {
+    let off = observed as f64 / planned.max(1) as f64 - 1.0;
+    let side = if off < 0.0 { "below" } else { "above" };
+    format!("{} {side} the plan", percent(off.abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use espalier_plan::plan::HostMemory;
+
+    fn record() -> Record {
+        Record {
+            memory: MemoryPlan {
+                weights: 50,
+                arena: 20,
+                program: 10,
+                ..MemoryPlan::default()
+            },
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn the_bar_holds_plan_and_observation() {
+        let bar = Memory::new(&record(), [100, 0]).bar().expect("a bar");
+        let widths: Vec<f64> = bar.parts.iter().map(|part| part.width_percent).collect();
+        assert_eq!(widths, [50.0, 20.0, 10.0]);
+        let observed = bar.observed.expect("an observation");
+        assert_eq!(
+            (observed.at_percent, observed.compared.as_str()),
+            (100.0, ", 25.0 % above the plan")
+        );
+        assert!(Memory::new(&Record::default(), [0, 0]).bar().is_none());
+    }
+
+    /// Two ranks hold twice a rank's bytes, the program once, and what lies on the host.
+    #[test]
+    fn all_ranks_of_a_process_are_in_the_bar() {
+        let mut record = record();
+        record.world = 2;
+        record.world_memory = Some(WorldMemory {
+            ranks_per_process: 2,
+            processes_per_machine: 1,
+            rank_bytes: 70,
+            process: HostMemory {
+                weights: 50,
+                devices: 140,
+                program: 10,
+                ..HostMemory::default()
+            },
+            ..WorldMemory::default()
+        });
+        let memory = Memory::new(&record, [200, 0]);
+        assert_eq!((memory.planned_peak_bytes, memory.step_bytes()), (200, 200));
+        let bar = memory.bar().expect("a bar");
+        let names: Vec<&str> = bar.parts.iter().map(|part| part.name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["weights", "arena", "weights on the host", "program"]
+        );
+        assert!(bar.ranks.expect("ranks").contains("Each of the 2 ranks"));
+        let compared = bar.observed.expect("an observation").compared;
+        assert_eq!(compared, ", 0.0 % above the plan");
+    }
+
+    #[test]
+    fn one_ranks_plan_is_not_held_against_what_several_hold() {
+        let mut record = record();
+        record.world = 2;
+        let bar = Memory::new(&record, [200, 0]).bar().expect("a bar");
+        assert!(bar.ranks.expect("said").contains("one of 2 ranks"));
+        assert_eq!(bar.observed.expect("an observation").compared, "");
+    }
+}

@@ -1,0 +1,237 @@
+//! Shares of peak as they were recorded and the peaks as they came to be known -> shares of the highest, and how that is known.
+//!
+//! A peak that a step beats was measured too low, and so were the shares of the steps before: all shares are of the highest
+//! peak that the same devices have shown. None exceeds 100 %.
+
+use espalier_engine::measure::{self, Cause, PeakRate};
+use espalier_system::number::{percent, significant};
+use serde::Serialize;
+
+use super::course::Course;
+use super::record::MachineRecord;
+use super::series::{Point, quantile};
+
+/// The shares of a run's steps.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SharesOfPeak {
+    /// The median over the steps.
+    pub median: Option<f64>,
+    /// The peak of the last steps, operations a second of all ranks.
+    pub flops_per_sec: Option<f64>,
+    /// How it is known, and when it was measured.
+    pub how: Option<String>,
+    /// By step; not a number where a step has none.
+    #[serde(skip)]
+    pub by_step: Vec<Point>,
+}
+
+/// Peaks of the same devices.
+struct Stretch {
+    peaks: Vec<PeakRate>,
+    /// The greatest share of its steps, each of the peak in its time, brought to the highest.
+    most: f64,
+}
+
+impl Stretch {
+    fn highest(&self) -> f64 {
+        let rates = self.peaks.iter().map(|peak| peak.flops_per_sec);
+        rates.fold(0.0, |most, rate| if rate > most { rate } else { most })
+    }
+}
+
+impl SharesOfPeak {
+    /// The shares of the steps of `course` on `machine`.
+    pub fn of(course: &Course, machine: &MachineRecord) -> Self {
+        let mut stretches = stretches(machine);
+        let recorded: Vec<(u64, f64, usize)> = course
+            .steps
+            .iter()
+            .map(|step| {
+                let (place, factor) = in_force(&stretches, step.step);
+                let share = step.speed_of_light.unwrap_or(f64::NAN) * factor;
+                (step.step, share, place)
+            })
+            .collect();
+        for (_, share, place) in &recorded {
+            if let Some(stretch) = stretches.get_mut(*place)
+                && *share > stretch.most
+            {
+                stretch.most = *share;
+            }
+        }
+        let by_step: Vec<Point> = recorded
+            .iter()
+            .map(|(step, share, place)| {
+                // What is off by rounding alone is not beaten.
+                let most = stretches.get(*place).map_or(1.0, |stretch| stretch.most);
+                (*step as f64, share / most.max(1.0))
+            })
+            .collect();
+        let last = stretches.last().filter(|_| !by_step.is_empty());
+        SharesOfPeak {
+            median: quantile(by_step.iter().map(|(_, share)| *share), 0.5),
+            flops_per_sec: last.map(|stretch| stretch.highest() * stretch.most.max(1.0)),
+            how: last.map(how),
+            by_step,
+        }
+    }
+}
+
+/// The peaks on record by the devices that they are of; of an older record the only one.
+fn stretches(machine: &MachineRecord) -> Vec<Stretch> {
+    let mut peaks = machine.peak_rates.0.clone();
+    if peaks.is_empty() && machine.gemm_flops_per_sec > 0.0 {
+        peaks.push(PeakRate {
+            from_step: 1,
+            flops_per_sec: machine.gemm_flops_per_sec,
+            cause: Cause::Start,
+        });
+    }
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for peak in peaks {
+        match stretches.last_mut() {
+            Some(stretch) if matches!(peak.cause, Cause::Again | Cause::Step) => {
+                stretch.peaks.push(peak);
+            }
+            _ => stretches.push(Stretch {
+                peaks: vec![peak],
+                most: 0.0,
+            }),
+        }
+    }
+    if stretches.is_empty() {
+        // Shares of a peak of which nothing is known.
+        stretches.push(Stretch {
+            peaks: Vec::new(),
+            most: 0.0,
+        });
+    }
+    stretches
+}
+
+/// Where the peak of a step stands, and what part of the highest of the same devices it is.
+fn in_force(stretches: &[Stretch], step: u64) -> (usize, f64) {
+    let begun = |stretch: &Stretch| stretch.peaks.first().is_some_and(|p| p.from_step <= step);
+    let place = stretches.iter().rposition(begun).unwrap_or(0);
+    let Some(stretch) = stretches.get(place) else {
+        return (place, 1.0);
+    };
+    let mut peaks = stretch.peaks.iter();
+    let last = peaks.rfind(|peak| peak.from_step <= step);
+    let rate = last.map(|peak| peak.flops_per_sec);
+    (place, rate.map_or(1.0, |rate| rate / stretch.highest()))
+}
+
+/// How a peak is known, as a sentence.
+fn how(stretch: &Stretch) -> String {
+    let giga = |rate: f64| format!("{} GFLOP/s", significant(rate / 1e9, 3));
+    let mut parts: Vec<String> = stretch
+        .peaks
+        .iter()
+        .map(|peak| {
+            let (rate, step) = (giga(peak.flops_per_sec), peak.from_step);
+            match peak.cause {
+                Cause::Start => format!("{rate} before step {step} ({})", measure::HOW),
+                Cause::Swap => {
+                    format!(
+                        "{rate} on the new backend before step {step} ({})",
+                        measure::HOW
+                    )
+                }
+                Cause::Again => format!("{rate} measured again after step {step} had beaten that"),
+                Cause::Step => format!("{rate} in step {step} itself, which was faster still"),
+            }
+        })
+        .collect();
+    // A little more is rounding.
+    if stretch.most > 1.0 + 1e-9 {
+        let rate = match stretch.peaks.is_empty() {
+            true => String::new(),
+            false => format!("{} in ", giga(stretch.highest() * stretch.most)),
+        };
+        parts.push(format!(
+            "{rate}the fastest step, which reached {} of what had been measured: the machine was \
+             busy then",
+            percent(stretch.most)
+        ));
+    }
+    match parts.is_empty() {
+        true => "The peak is not on record.".to_owned(),
+        false => format!(
+            "Shares are of the highest rate known: {}.",
+            parts.join("; ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use espalier_engine::measure::Peaks;
+    use espalier_engine::observer::StepMetrics;
+
+    fn course(shares: &[f64]) -> Course {
+        let step = |(index, share): (usize, &f64)| StepMetrics {
+            step: index as u64 + 1,
+            speed_of_light: Some(*share),
+            ..StepMetrics::default()
+        };
+        Course {
+            steps: shares.iter().enumerate().map(step).collect(),
+            ..Course::default()
+        }
+    }
+
+    fn shares(found: &SharesOfPeak) -> Vec<f64> {
+        found.by_step.iter().map(|(_, share)| *share).collect()
+    }
+
+    #[test]
+    fn shares_are_of_the_highest_peak_and_say_how_it_is_known() {
+        let mut machine = MachineRecord::default();
+        machine.peak_rates.push(1, 100e9, Cause::Start);
+        machine.peak_rates.push(3, 120e9, Cause::Again);
+        machine.peak_rates.push(3, 125e9, Cause::Step);
+        let found = SharesOfPeak::of(&course(&[0.5, 1.0, 1.0, 0.8]), &machine);
+        assert_eq!(shares(&found), [0.4, 0.8, 1.0, 0.8]);
+        let how = found.how.expect("it is known");
+        for words in [
+            "100 GFLOP/s before step 1",
+            "120 GFLOP/s measured again after step 3",
+            "125 GFLOP/s in step 3 itself",
+        ] {
+            assert!(how.contains(words), "{how}");
+        }
+    }
+
+    #[test]
+    fn another_process_has_a_peak_of_its_own() {
+        let mut machine = MachineRecord::default();
+        machine.peak_rates.push(1, 100e9, Cause::Start);
+        machine.peak_rates.push(3, 50e9, Cause::Start);
+        let found = SharesOfPeak::of(&course(&[0.5, 0.5, 0.5]), &machine);
+        assert_eq!(shares(&found), [0.5, 0.5, 0.5]);
+        assert_eq!(found.flops_per_sec, Some(50e9));
+    }
+
+    #[test]
+    fn an_older_record_whose_peak_was_beaten_says_so() {
+        let machine = MachineRecord {
+            gemm_flops_per_sec: 100e9,
+            peak_rates: Peaks::default(),
+            ..MachineRecord::default()
+        };
+        let found = SharesOfPeak::of(&course(&[1.34, 0.67]), &machine);
+        assert_eq!(shares(&found), [1.0, 0.5]);
+        let peak = found.flops_per_sec.expect("it is known");
+        assert!((peak / 134e9 - 1.0).abs() < 1e-12, "{peak}");
+        assert!(
+            found
+                .how
+                .expect("it is known")
+                .contains("134.0 % of what had been measured")
+        );
+        let unknown = SharesOfPeak::of(&course(&[1.5]), &MachineRecord::default());
+        assert_eq!(shares(&unknown), [1.0]);
+    }
+}

@@ -1,0 +1,208 @@
+//! The file `run.json` -> what a report says of a run's circumstances.
+
+use std::path::{Path, PathBuf};
+
+use espalier_data::{Counts, SplitToken};
+use espalier_engine::load::DecodeCheck;
+use espalier_engine::measure::Peaks;
+use espalier_plan::plan::{IdleRanks, MemoryPlan, WorldMemory};
+use espalier_registry::PluginIdentity;
+use espalier_system::failure::UsageError;
+use espalier_system::files::{FileKind, read_regular_text};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use sha2::{Digest, Sha256};
+
+use crate::Error;
+
+/// Digits of a hash that are shown.
+const SHOWN_DIGITS: usize = 12;
+
+/// A run's circumstances; what the file does not say is empty.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// The program's version.
+    pub espalier: String,
+    /// The resolved config.
+    pub config: Json,
+    /// The components, one a role.
+    pub plugins: Vec<PluginIdentity>,
+    /// The model.
+    pub model: ModelRecord,
+    /// The rows.
+    pub data: DataRecord,
+    /// What all random numbers follow from.
+    pub seed: u64,
+    /// Ranks.
+    pub world: u64,
+    /// The vector instructions that the kernels used.
+    pub instruction_set: String,
+    /// The machine.
+    pub machine: MachineRecord,
+    /// Planned bytes of a rank by category.
+    pub memory: MemoryPlan,
+    /// Planned bytes of ranks, processes and machines; not of older runs.
+    pub world_memory: Option<WorldMemory>,
+    /// Ranks that had nothing to do.
+    pub idle_ranks: Option<IdleRanks>,
+    /// Whether packed weights decode to what they were: one of each format.
+    pub decode_checks: Vec<DecodeCheck>,
+    /// Swaps of plugins that were made.
+    pub swaps: Vec<Json>,
+}
+
+/// The model that was trained.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ModelRecord {
+    /// Its directory.
+    pub path: PathBuf,
+    /// Its files with their hashes.
+    pub files: Json,
+    /// Parameters in all.
+    pub num_params: u64,
+    /// Parameters that are trained.
+    pub num_trained_params: u64,
+}
+
+/// The rows that it was trained on.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DataRecord {
+    /// Files that were trained on.
+    pub files: Option<Vec<DataFile>>,
+    /// Files that were held out.
+    pub eval_files: Option<Vec<DataFile>>,
+    /// What became of the rows of the files that were trained on.
+    pub counts: Option<Counts>,
+    /// The same of the held-out files, where they are files of their own.
+    pub eval_counts: Option<Counts>,
+    /// Special tokens that the chat template writes and the tokenizer splits.
+    pub split_tokens: Option<Vec<SplitToken>>,
+    /// Steps of the whole run.
+    pub total_steps: Option<u64>,
+    /// Steps that see every row once.
+    pub steps_per_epoch: Option<u64>,
+}
+
+/// A file of rows.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DataFile {
+    /// Where it was.
+    pub path: PathBuf,
+    /// Hash of its bytes, hexadecimal.
+    pub sha256: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its rows.
+    pub rows: u64,
+    /// What its rows are.
+    pub format: String,
+}
+
+/// The machine that it ran on.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct MachineRecord {
+    /// The device's name.
+    pub device: String,
+    /// The device in words.
+    pub description: String,
+    /// Its memory.
+    pub memory_bytes: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Its measured matrix-product rate, operations a second.
+    pub gemm_flops_per_sec: f64,
+    /// The same with what was measured later, of all ranks; not of older runs.
+    pub peak_rates: Peaks,
+}
+
+impl Record {
+    /// Reads `run.json` of an output directory.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where there is none, or where it is none.
+    pub fn read(directory: &Path) -> Result<Self, Error> {
+        let path = directory.join("run.json");
+        let refuse = |why: String| {
+            Error::Usage(UsageError {
+                message: format!("{}: {why}", path.display()),
+                next_step: "name the output directory of a run (--out of `host train`)".to_owned(),
+            })
+        };
+        let text = read_regular_text(&path, FileKind::Record)
+            .map_err(|error| refuse(format!("cannot be read: {error}")))?;
+        serde_json::from_str(&text)
+            .map_err(|error| refuse(format!("is no record of a run: {error}")))
+    }
+
+    /// Names what the result is a function of, the clock and places aside: runs with one identity
+    /// give the same bytes.
+    pub fn identity(&self) -> String {
+        let mut config = self.config.clone();
+        if let Some(run) = config.get_mut("run").and_then(Json::as_object_mut) {
+            for key in [
+                "out",
+                "threads",
+                "plugin_dirs",
+                "allow_world_writable_plugins",
+                "probe_timeout_secs",
+                "plugin_timeout_secs",
+                "peer_timeout_secs",
+                "join_timeout_secs",
+                "save_every",
+                "keep_last",
+            ] {
+                run.shift_remove(key);
+            }
+        }
+        let plugins: Vec<Json> = self
+            .plugins
+            .iter()
+            .map(|plugin| json!([plugin.component, plugin.version, plugin.sha256]))
+            .collect();
+        let hashes = |files: &Option<Vec<DataFile>>| -> Vec<String> {
+            let files = files.iter().flatten();
+            files.map(|file| file.sha256.clone()).collect()
+        };
+        let mut whole = json!([
+            self.espalier,
+            config,
+            plugins,
+            self.model.files,
+            hashes(&self.data.files),
+            hashes(&self.data.eval_files),
+            self.seed,
+            self.world,
+            self.instruction_set,
+        ]);
+        if let (Some(whole), false) = (whole.as_array_mut(), self.swaps.is_empty()) {
+            let swap = |swap: &Json| {
+                let to = &swap["to"];
+                let named = [&to["component"], &to["version"], &to["sha256"]];
+                json!([swap["step"], swap["asked"], swap["changed"], named])
+            };
+            whole.push(self.swaps.iter().map(swap).collect());
+        }
+        shown_hash(&format!("{:x}", Sha256::digest(whole.to_string()))).to_owned()
+    }
+
+    /// The component that plays `role`.
+    pub fn plugin(&self, role: &str) -> Option<&PluginIdentity> {
+        self.plugins.iter().find(|plugin| plugin.role == role)
+    }
+
+    /// A value of the config by its path, such as `optim.clip_norm`.
+    pub fn value(&self, key: &str) -> Option<&Json> {
+        key.split('.')
+            .try_fold(&self.config, |table, key| table.get(key))
+    }
+}
+
+/// The beginning of a hash.
+pub fn shown_hash(sha256: &str) -> &str {
+    sha256.get(..SHOWN_DIGITS).unwrap_or(sha256)
+}

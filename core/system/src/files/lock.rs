@@ -1,0 +1,103 @@
+//! An open file or directory -> held by this process alone until it is closed, however the process ends.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+/// Between two attempts to hold a file.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What came of an attempt to hold a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// It is held until it is closed.
+    Held,
+    /// Another process holds it, or another part of this one.
+    Taken,
+    /// Its file system has no locks.
+    NoLocks,
+}
+
+/// Tries to hold `file`.
+///
+/// # Errors
+/// What the file system says, other than that it has no locks.
+pub(super) fn hold(file: &File) -> io::Result<Hold> {
+    loop {
+        return match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Hold::Held),
+            Err(Errno::WOULDBLOCK) => Ok(Hold::Taken),
+            Err(Errno::INTR) => continue,
+            // NFS has none for what is not open to be written, as no directory is: BADF.
+            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::BADF) => Ok(Hold::NoLocks),
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+/// As [`hold`], waiting for at most `patience` for another one that holds it.
+///
+/// # Errors
+/// As [`hold`].
+pub(super) fn hold_within(file: &File, patience: Duration) -> io::Result<Hold> {
+    let begun = Instant::now();
+    loop {
+        match hold(file)? {
+            Hold::Taken if begun.elapsed() < patience => thread::sleep(PAUSE),
+            found => return Ok(found),
+        }
+    }
+}
+
+/// Whether `path` still leads to `file`: whoever held it before may have removed or renamed it.
+pub(super) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let held = file.metadata()?;
+    let same = |named: fs::Metadata| (named.dev(), named.ino()) == (held.dev(), held.ino());
+    Ok(path.symlink_metadata().is_ok_and(same))
+}
+
+/// Makes the empty file `path` if need be and waits until no other process holds it, for at most `patience`. `None` where
+/// another one holds it longer, or its file system has no locks.
+///
+/// # Errors
+/// A file that cannot be made or opened; something else in its place.
+pub fn wait_for(path: &Path, patience: Duration) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    // A pipe in its place is opened at once, and refused.
+    options.custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        let problem = format!("{} is no regular file", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
+    let held = hold_within(&file, patience)? == Hold::Held;
+    Ok(held.then_some(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_or_no_file_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("lock");
+        let short = Duration::from_millis(20);
+        let first = wait_for(&path, short).expect("a file");
+        assert!(first.is_some());
+        assert!(wait_for(&path, short).expect("a file").is_none());
+        drop(first);
+        assert!(wait_for(&path, short).expect("a file").is_some());
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("mkfifo starts").success());
+        assert!(wait_for(&pipe, short).is_err());
+    }
+}

@@ -1,0 +1,53 @@
+//! Model, adapter and run directories into named tensors, and back, whole or not at all.
+//!
+//! Reading never maps or buffers a whole file: a header is parsed and checked once, and a tensor is
+//! read by position in bounded chunks. Writing goes to a `.partial` beside the target, is synced
+//! and then renamed, so that a crash or a full disk leaves what was there before.
+
+mod adapter_directory;
+mod atomic_file;
+mod directory_content;
+mod directory_member;
+mod error;
+mod file_hash;
+mod file_kind;
+mod hub_cache;
+mod json_file;
+mod lock;
+mod model_directory;
+mod model_export;
+mod pending_directory;
+mod regular_file;
+mod run_directory;
+mod run_state;
+mod safetensors_header;
+mod safetensors_writer;
+mod shard_index;
+mod tensor_store;
+mod weights_error;
+
+pub use adapter_directory::{ADAPTER_FILES, AdapterDirectory, write_adapter};
+pub use atomic_file::write_error;
+pub use atomic_file::{PartialFile, copy_file, write_atomically, write_json};
+pub use directory_content::{Damage, check_file, check_size, files_below, hash_member};
+pub use error::FileError;
+pub use file_hash::{FileHash, hash_bytes, hash_file, hash_json};
+pub use file_kind::FileKind;
+pub use hub_cache::{HubCache, RepoKind};
+pub use json_file::read_object;
+pub use lock::wait_for;
+pub use model_directory::ModelDirectory;
+pub use model_export::{
+    Existing, GroupSink, MAX_SHARD_BYTES, NewModel, refuse_existing, write_model,
+    write_model_groups,
+};
+pub use pending_directory::{PendingDirectory, remove_committed, sweep_leftover};
+pub use regular_file::{Unopened, open_regular, read_regular, read_regular_text};
+pub use run_directory::{
+    COMPARISON, Continue, MadeDirectories, RunDirectory, holder_of, this_process,
+};
+pub use run_state::RunState;
+pub use safetensors::Dtype as StoredDtype;
+pub use safetensors_writer::{TensorSink, TensorSpec, interface_dtype, write_safetensors};
+pub use tensor_store::{TensorEntry, TensorStore};
+pub use weights_error::WeightsError;

@@ -1,0 +1,13 @@
+//! What the trainer knows of its machine: files that are whole or not there, memory, threads, signals, ranks.
+
+pub mod failure;
+pub mod files;
+pub mod machine;
+pub mod memory;
+pub mod notice;
+pub mod number;
+pub mod shell;
+pub mod signal;
+pub mod stop;
+pub mod threads;
+pub mod world;
