@@ -17,9 +17,9 @@ use espalier_plan::plan::Purpose;
 use espalier_system::memory::Meter;
 use espalier_system::stop::StopFlag;
 use espalier_tests::{golden_path, interval_coverage};
-use espalier_trainer::Error;
 use espalier_trainer::session::{ProcessContext, Session};
-use espalier_trainer::train::{self, HeldOut};
+use espalier_trainer::train::HeldOut;
+use espalier_trainer::{Error, weights};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
@@ -165,7 +165,7 @@ fn train_one(
     )?;
     let config = resolved.config();
     let data = session.data.expect("rows were named");
-    let (executor, _) = train::load(
+    let (executor, _) = weights::load(
         config,
         &session.directory,
         &session.components,

@@ -13,7 +13,7 @@ use espalier_interface::adaptation::Site;
 use espalier_plan::plan::MemoryPlan;
 use espalier_registry::select::Components;
 use espalier_trainer::session::Session;
-use espalier_trainer::{Error, train};
+use espalier_trainer::{Error, weights};
 
 /// A loaded model.
 pub struct Rig {
@@ -56,7 +56,7 @@ impl Rig {
         } = session;
         let (sites, memory) = (run.plan.sites.clone(), run.plan.memory);
         let config = resolved.config().clone();
-        let (executor, loaded) = train::load(&config, &directory, &components, run, &Unobserved)?;
+        let (executor, loaded) = weights::load(&config, &directory, &components, run, &Unobserved)?;
         let names = executor.params().iter().enumerate();
         let names = names
             .map(|(index, param)| (param.name.clone(), index))

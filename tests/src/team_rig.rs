@@ -16,7 +16,7 @@ use espalier_plan::plan::Purpose;
 use espalier_system::memory::Meter;
 use espalier_system::stop::StopFlag;
 use espalier_trainer::session::{ProcessContext, Session};
-use espalier_trainer::{Error, train};
+use espalier_trainer::{Error, weights};
 
 use crate::rig::sources;
 
@@ -70,7 +70,7 @@ impl TeamRig {
         let runs = std::iter::once(run).chain(others).collect();
         let ranks = (runs, &collectives);
         let (team, loaded) =
-            train::load_team(&config, &directory, &components, ranks, &Unobserved)?;
+            weights::load_team(&config, &directory, &components, ranks, &Unobserved)?;
         Ok(TeamRig {
             config,
             team,

@@ -21,7 +21,7 @@ use espalier_interface::{
 use espalier_registry::{Registry, SearchPath};
 use espalier_tests::{micro_batch, step_of};
 use espalier_trainer::session::Session;
-use espalier_trainer::train;
+use espalier_trainer::weights;
 
 /// A device that counts the calls to another.
 struct Counted {
@@ -111,7 +111,7 @@ fn step_of_the_quickstart() -> (u64, f64) {
     });
     let config = resolved.config();
     let (directory, components) = (&session.directory, &session.components);
-    let loaded = train::load(config, directory, components, run, &Unobserved);
+    let loaded = weights::load(config, directory, components, run, &Unobserved);
     let (executor, _) = loaded.expect("the model loads");
     let row = |row: i32| (0..64).map(|at| 3 + (7 * row + at) % 200).collect();
     let rows: Vec<Vec<i32>> = (0..8).map(row).collect();

@@ -11,7 +11,7 @@ use espalier_tests::rows::golden_rows;
 use espalier_tests::{Golden, golden_path};
 use espalier_trainer::evaluate::{self, Evaluation};
 use espalier_trainer::session::Session;
-use espalier_trainer::train;
+use espalier_trainer::weights;
 
 fn config(data: &PathBuf, keys: &[(&str, &str)]) -> ResolvedConfig {
     let model = golden_path("llama/tiny-trained");
@@ -40,7 +40,7 @@ fn loss_in_training(resolved: &ResolvedConfig) -> (f64, u64) {
         ..
     } = session;
     let config = resolved.config();
-    let loaded = train::load(config, &directory, &components, run, &Unobserved);
+    let loaded = weights::load(config, &directory, &components, run, &Unobserved);
     let (executor, _) = loaded.expect("a model");
     let rows = data.expect("rows").train;
     let outcome = step::evaluate(&executor, &rows, 42, &mut |_| Ok(()));

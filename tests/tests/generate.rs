@@ -14,7 +14,7 @@ use espalier_system::stop::StopFlag;
 use espalier_tests::{Golden, Rig, golden_path, largest_difference, micro_batch};
 use espalier_trainer::generate::{Answer, End, Flow, Generator, Request, Sampling};
 use espalier_trainer::session::Session;
-use espalier_trainer::{Error, train};
+use espalier_trainer::{Error, weights};
 
 /// The tiny models' end token.
 const END: i32 = 1;
@@ -39,7 +39,7 @@ fn load(model: &Path, keys: &[(&str, &str)], generation: Generation) -> (Executo
         run,
         ..
     } = session;
-    let loaded = train::load(resolved.config(), &directory, &components, run, &Unobserved);
+    let loaded = weights::load(resolved.config(), &directory, &components, run, &Unobserved);
     (loaded.expect("a model").0, memory)
 }
 

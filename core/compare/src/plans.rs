@@ -14,7 +14,7 @@ use espalier_system::memory::{self, Meter};
 use espalier_system::stop::StopFlag;
 use espalier_trainer::Error as TrainerError;
 use espalier_trainer::session::{OpenedModel, ProcessContext, Rows, Session};
-use espalier_trainer::train::Loading;
+use espalier_trainer::weights::Loading;
 use serde_json::{Map, Value as Json};
 
 use super::arms::ArmConfig;

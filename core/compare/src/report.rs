@@ -5,11 +5,13 @@
 
 mod contest;
 mod curves;
+mod enumeration;
 mod errors;
 mod facts;
 mod findings;
 mod page;
 mod pair;
+mod quality;
 mod reading;
 mod row;
 mod scatter;
@@ -30,8 +32,9 @@ use super::statistics::{DRAWS, Noise};
 pub use facts::{Facts, Measure, Obstacle, Standing, Verdict};
 pub use findings::{ArmFindings, Findings, RunFindings};
 pub use pair::Pair;
+pub use quality::Quality;
 pub use reading::Reading;
-pub use row::{ArmRow, Quality};
+pub use row::ArmRow;
 pub use table::Table;
 
 /// What can be said of a comparison.
@@ -216,7 +219,7 @@ fn title(findings: &Findings) -> String {
     let others: Vec<String> = names
         .filter(|name| Some(name.as_str()) != dense_baseline)
         .collect();
-    let others = reading::listed(&others);
+    let others = enumeration::listed(&others);
     let arms = match dense_baseline {
         Some(dense_baseline) => format!("{others} beside {dense_baseline}"),
         None => others,

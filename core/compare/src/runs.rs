@@ -14,7 +14,8 @@ use espalier_system::stop::StopFlag;
 use espalier_trainer::Error as TrainerError;
 use espalier_trainer::checkpoint::ResumeFrom;
 use espalier_trainer::session::{ProcessContext, Session};
-use espalier_trainer::train::{BaseMeasure, Left, LoadedBase, Loading, Opened, Opening, Run};
+use espalier_trainer::train::{BaseMeasure, Left, LoadedBase, Opened, Opening, Run};
+use espalier_trainer::weights::Loading;
 use serde_json::{Map, Value as Json};
 
 use super::base;

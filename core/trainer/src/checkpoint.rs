@@ -3,10 +3,12 @@
 //! Random numbers and batches are functions of the seed and the step's number, so a checkpoint holds
 //! no state of either: trained params, both moments of the optimizer and the step suffice.
 
+mod comparison;
 mod difference;
 mod directory;
 mod earlier_values;
 mod error;
+mod horizon;
 mod manifest;
 mod piece;
 mod restore;
@@ -14,11 +16,11 @@ mod save;
 mod seal;
 mod verify;
 
-pub use difference::{Difference, leaves, tree_differences};
-pub(crate) use difference::{
+pub(crate) use comparison::{
     config_differences, differences, hashes as file_hashes, plugin_differences,
     plugins as plugin_leaves, stated_differences,
 };
+pub use difference::{Difference, leaves, tree_differences};
 pub use directory::{Checkpoint, Checkpoints, ResumeFrom};
 pub(crate) use earlier_values::completed_config;
 pub use earlier_values::{CONFIG_VERSION, as_begun, config_version, earlier_values};

@@ -14,7 +14,7 @@ use espalier_system::stop::StopFlag;
 use serde::Serialize;
 
 use crate::session::{RunData, Session};
-use crate::{Error, train};
+use crate::{Error, weights};
 
 /// What an evaluation found; as JSON the answer of `host eval --json`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -100,7 +100,7 @@ fn evaluate(
     let packed = packed(&run.plan.params);
     let runs = std::iter::once(run).chain(others).collect();
     let ranks = (runs, &collectives);
-    let (team, _) = train::load_team(config, &directory, &components, ranks, observer)?;
+    let (team, _) = weights::load_team(config, &directory, &components, ranks, observer)?;
     let total = rows.total_steps();
     let begin = Instant::now();
     let outcome = team.evaluate(&rows, config.run.seed, &mut |done| {

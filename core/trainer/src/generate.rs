@@ -3,7 +3,6 @@
 
 mod answers;
 mod generator;
-mod load;
 mod not_finite;
 mod recorded;
 mod reply;
@@ -13,7 +12,6 @@ mod text;
 
 pub use answers::Questions;
 pub use generator::{Answer, End, Flow, Generator, Request, Speed};
-pub use load::{Loaded, load};
 pub use not_finite::LogitsNotFinite;
 pub use recorded::recorded;
 pub use reply::Reply;

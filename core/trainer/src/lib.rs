@@ -12,6 +12,7 @@ mod record;
 pub mod session;
 pub mod swap;
 pub mod train;
+pub mod weights;
 
 pub use error::{Error, Result};
 pub use espalier_interface::abi::call_site;

@@ -1,9 +1,11 @@
 //! What is asked of `host plan` -> a session that is opened for it, and its plan in numbers and as text.
 
+mod asked;
 mod auto;
-mod report;
+mod plan_report;
 mod speeds;
 mod text;
 
+pub use asked::Asked;
 pub use auto::{Auto, Search};
-pub use report::{Asked, PlanReport};
+pub use plan_report::PlanReport;

@@ -1,5 +1,6 @@
 //! A resolved config -> everything of a run that stands before its first weight is read.
 
+mod loaded;
 mod rows;
 mod telling;
 
@@ -30,6 +31,7 @@ use crate::Error;
 use crate::bytes::Bytes;
 use crate::generate::Questions;
 
+pub use loaded::{Loaded, load};
 pub use rows::{Rows, RunData};
 
 /// What the sessions of one process have in common.

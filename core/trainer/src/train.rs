@@ -4,15 +4,12 @@ mod base_measure;
 mod beginning;
 mod finished;
 mod held_out_log;
-mod join_ranks;
 mod metrics;
 mod peak;
-mod roll_call;
 mod run;
 mod runner;
 mod stopped;
 mod swaps;
-mod weights;
 
 use std::path::PathBuf;
 
@@ -33,8 +30,6 @@ pub use held_out_log::{HeldOut, HeldOutLog, held_out_file};
 pub use run::{Opened, Opening, Run};
 pub use runner::Left;
 pub use stopped::Stopped;
-pub(crate) use weights::check_saved_adapter;
-pub use weights::{Loading, load, load_inspected, load_team};
 
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq)]

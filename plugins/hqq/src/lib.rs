@@ -5,6 +5,7 @@
 
 mod code;
 mod component;
+mod encode;
 mod grouping;
 mod meta;
 mod pack;

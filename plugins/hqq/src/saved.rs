@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use espalier_interface::saved_form::{
     SavedConstant, SavedContent, SavedDescription, SavedForm, SavedModel, SavedTensor,
 };
-use espalier_interface::{DType, Options, PluginError, Quantizer, Result};
+use espalier_interface::{DType, Options, PluginError, Result};
 use serde_json::{Map, Value as Json, json};
 
 use crate::grouping::Axis;

@@ -1,20 +1,16 @@
-//! `nf4` and `fp4`: a weight -> codes and absmax, the absmax plain or quantized again.
+//! The options of `nf4` and `fp4` -> how they store a weight: codes and absmax, the absmax plain or quantized again.
 
 use std::sync::Arc;
 
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
 };
-use espalier_interface::saved_form::{SavedDescription, SavedForm, SavedModel};
-use espalier_interface::{DType, Options, Quantizer, Result, Services};
-use serde_json::Value as Json;
+use espalier_interface::{DType, Result, Services};
 
 use crate::dynamic_map::DYNAMIC_SIGNED;
 use crate::four_bit::FourBit;
-use crate::nested::{NESTED_BLOCK_SIZE, Nested, encode_absmax};
-use crate::saved;
+use crate::nested::NESTED_BLOCK_SIZE;
 use crate::shape::count_elements;
-use crate::span::encode_blocks;
 
 /// How a weight's absmax is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +34,11 @@ pub struct FourBitQuantizer {
 }
 
 impl FourBitQuantizer {
-    fn count_blocks(&self, shape: [u64; 2]) -> Result<u64> {
-        Ok(count_elements(shape)?.div_ceil(self.encoder.block_size as u64))
-    }
-}
-
-impl Quantizer for FourBitQuantizer {
-    fn format(&self, shape: [u64; 2]) -> Result<Format> {
+    /// How a weight of `shape`, `[out, in]`, is stored.
+    ///
+    /// # Errors
+    /// `INVALID` for more elements than 64 bits count.
+    pub fn format(&self, shape: [u64; 2]) -> Result<Format> {
         let num_blocks = self.count_blocks(shape)?;
         let mut segments = vec![SegmentSpec::new(
             "codes",
@@ -92,50 +86,7 @@ impl Quantizer for FourBitQuantizer {
         })
     }
 
-    fn encode(
-        &self,
-        weight: &[f32],
-        shape: [u64; 2],
-        segments: &mut [&mut [u8]],
-        workspace: &mut [u8],
-    ) -> Result<()> {
-        let block_size = self.encoder.block_size;
-        let services = self.services.as_ref();
-        match segments {
-            [codes, absmax] => {
-                encode_blocks(&self.encoder, weight, block_size, codes, absmax, services)
-            }
-            [codes, absmax_codes, nested_absmax, offset] => {
-                let absmax = &mut workspace[..self.encode_workspace(shape)? as usize];
-                encode_blocks(&self.encoder, weight, block_size, codes, absmax, services)?;
-                let nested = Nested {
-                    codes: absmax_codes,
-                    absmax: nested_absmax,
-                    offset,
-                };
-                encode_absmax(absmax, nested, services)
-            }
-            _ => panic!("{} segments are not of this format", segments.len()),
-        }
-    }
-
-    /// The plain absmax, before it is quantized.
-    fn encode_workspace(&self, shape: [u64; 2]) -> Result<u64> {
-        match self.absmax {
-            AbsmaxStore::Plain => Ok(0),
-            AbsmaxStore::Nested => Ok(4 * self.count_blocks(shape)?),
-        }
-    }
-
-    fn saved_form(&self, shape: [u64; 2], dtype: DType) -> Result<SavedForm> {
-        saved::form(self, shape, dtype)
-    }
-
-    fn quantization_config(&self, model: &SavedModel) -> Result<Json> {
-        Ok(saved::config(self, model))
-    }
-
-    fn options_from_saved(&self, saved: &SavedDescription) -> Result<Options> {
-        saved::options(self, saved)
+    pub(super) fn count_blocks(&self, shape: [u64; 2]) -> Result<u64> {
+        Ok(count_elements(shape)?.div_ceil(self.encoder.block_size as u64))
     }
 }

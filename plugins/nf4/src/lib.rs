@@ -6,6 +6,7 @@ mod dynamic_map;
 mod eight_bit;
 mod eight_bit_quantizer;
 mod four_bit;
+mod four_bit_encode;
 mod four_bit_quantizer;
 mod mean;
 mod nested;

@@ -21,7 +21,7 @@ const STORAGE: [DType; 5] = [DType::BF16, DType::F16, DType::F32, DType::F64, DT
 /// # Source
 /// bitsandbytes 0.50.2 `functional.py`, `QuantState.as_dict(packed=True)`; `nn/modules.py`, `Linear4bit`.
 pub fn form(quantizer: &FourBitQuantizer, shape: [u64; 2], dtype: DType) -> Result<SavedForm> {
-    let format = espalier_interface::Quantizer::format(quantizer, shape)?;
+    let format = quantizer.format(shape)?;
     let segment = |index: usize, name: &str| {
         let spec = &format.segments[index];
         let content = SavedContent::Segment(index);

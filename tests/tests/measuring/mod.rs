@@ -16,9 +16,9 @@ use espalier_registry::select::Components;
 use espalier_system::stop::StopFlag;
 use espalier_system::threads::HostServices;
 use espalier_tests::{Golden, golden_path, largest};
-use espalier_trainer::Error;
 use espalier_trainer::session::Session;
-use espalier_trainer::train::{self, LoadedBase};
+use espalier_trainer::train::LoadedBase;
+use espalier_trainer::{Error, weights};
 use tempfile::TempDir;
 
 const MOMENT: Moment = Moment {
@@ -93,7 +93,7 @@ pub fn arm(data: &Path, keys: &[(&str, &str)]) -> Arm {
     } = session.expect("a session");
     let errors = WeightErrors::new(&run.plan, services);
     let config = resolved.config();
-    let loaded = train::load_inspected(
+    let loaded = weights::load_inspected(
         config,
         &directory,
         &components,

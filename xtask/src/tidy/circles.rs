@@ -41,7 +41,7 @@ fn report(name: &str, of: &RustCrate, findings: &mut Findings) {
             .iter()
             .map(|(user, used)| format!("{} uses {}", shown(user), shown(used)))
             .collect();
-        findings.note(format!(
+        findings.problem(format!(
             "{name}: {} use each other ({}); move what they share into a module below them, or make them one",
             siblings.join(", "),
             files.join(", ")

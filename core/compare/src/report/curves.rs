@@ -8,7 +8,7 @@ use espalier_report::series::{Point, mean, smoothed, smoothed_steps};
 
 use super::contest::Contest;
 use super::findings::{ArmFindings, Findings, RunFindings};
-use super::row::Quality;
+use super::quality::Quality;
 use crate::statistics::{Basis, FEWEST_SEEDS, Family};
 
 /// Draws of an interval that is only drawn: its ends are then known to a fiftieth of its width.

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::contest::Contest;
 use super::findings::Findings;
-use super::row::Quality;
+use super::quality::Quality;
 use crate::statistics::{Basis, Comparison, Difference, FEWEST_SEEDS, Family};
 
 /// What a comparison comes to.

@@ -7,6 +7,7 @@ use std::fmt;
 use espalier_system::number::{signed, significant};
 use serde::Serialize;
 
+use super::enumeration::listed;
 use super::facts::{Facts, Measure, Obstacle, Standing, Verdict};
 use super::findings::Findings;
 use super::pair::{Pair, shown, shown_width};
@@ -352,15 +353,6 @@ fn floor(numbers: Numbers<'_>) -> Option<String> {
         counted(numbers.facts.seeds.len(), "seed"),
         significant(noise.range, 2)
     ))
-}
-
-/// `a`, `a and b`, `a, b and c`.
-pub fn listed(names: &[String]) -> String {
-    match names {
-        [] => String::new(),
-        [only] => only.clone(),
-        [most @ .., last] => format!("{} and {last}", most.join(", ")),
-    }
 }
 
 /// `3 seeds (42, 43, 44)`, `600 seeds`.

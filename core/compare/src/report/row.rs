@@ -1,12 +1,12 @@
 //! What was found of an arm -> its line in the table.
 
-use espalier_engine::document_loss::DocumentLoss;
 use espalier_report::Memory;
 use espalier_report::series::mean;
 use serde::Serialize;
 
 use super::facts::{Facts, Standing};
 use super::findings::{Findings, RunFindings};
+use super::quality::Quality;
 use crate::record::{Base, Failure, WeightError};
 use crate::statistics::{Difference, Noise};
 
@@ -51,30 +51,6 @@ pub struct ArmRow {
     pub seeds: Vec<u64>,
     /// What went wrong.
     pub failures: Vec<Failure>,
-}
-
-/// How well held-out documents are predicted.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Quality {
-    /// Mean loss, nats a trained token.
-    pub loss: f64,
-    /// `exp(loss)`.
-    pub perplexity: f64,
-    /// Share of trained tokens ranked first.
-    pub token_accuracy: f64,
-}
-
-impl Quality {
-    /// Of the sums over documents; nothing where no token is trained or the loss is not finite.
-    pub fn of(total: DocumentLoss) -> Option<Self> {
-        let tokens = total.trained as f64;
-        let loss = total.loss / tokens;
-        loss.is_finite().then(|| Quality {
-            loss,
-            perplexity: loss.exp(),
-            token_accuracy: total.correct as f64 / tokens,
-        })
-    }
 }
 
 impl ArmRow {
@@ -166,19 +142,6 @@ fn memory(runs: &[RunFindings]) -> Option<Memory> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn documents_without_a_trained_token_have_no_quality() {
-        assert_eq!(Quality::of(DocumentLoss::default()), None);
-        let of = |loss| DocumentLoss {
-            loss,
-            correct: 1,
-            trained: 4,
-        };
-        assert_eq!(Quality::of(of(f64::NAN)), None);
-        let quality = Quality::of(of(0.0)).expect("a loss");
-        assert_eq!((quality.perplexity, quality.token_accuracy), (1.0, 0.25));
-    }
 
     #[test]
     fn bits_are_of_packed_weights_or_else_of_frozen_ones() {

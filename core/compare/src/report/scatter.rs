@@ -6,7 +6,8 @@ use espalier_system::number::significant;
 use serde::Serialize;
 
 use super::findings::Findings;
-use super::row::{ArmRow, Quality};
+use super::quality::Quality;
+use super::row::ArmRow;
 
 /// Percent of the height that a name takes.
 const NAME_ROOM: f64 = 7.0;

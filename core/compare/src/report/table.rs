@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::facts::Standing;
 use super::pair::{shown, shown_width};
-use super::row::{ArmRow, Quality};
+use super::quality::Quality;
+use super::row::ArmRow;
 
 /// Columns of cells, a line an arm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

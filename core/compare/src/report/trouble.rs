@@ -1,8 +1,8 @@
 //! What failed, what takes no part and what could not be read -> a sentence each.
 
+use super::enumeration::listed;
 use super::facts::{Facts, Obstacle};
 use super::findings::Findings;
-use super::reading::listed;
 
 /// The sentences, none where all went well.
 pub fn sentences(findings: &Findings, facts: &Facts) -> Vec<String> {

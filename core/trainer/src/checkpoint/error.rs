@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use espalier_system::failure::{ExitClass, Failure};
 
-use super::Difference;
+use super::difference::Difference;
 
 /// A checkpoint that cannot be taken.
 #[derive(Debug, thiserror::Error)]

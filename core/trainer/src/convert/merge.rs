@@ -22,7 +22,7 @@ use super::fragment::{self, Kernels};
 use super::joined::Joined;
 use super::{Base, Converted, Source, copy, new_directory};
 use crate::Error;
-use crate::train::check_saved_adapter;
+use crate::weights::check_saved_adapter;
 
 /// How an adapter is merged.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,7 +7,9 @@ mod candidate;
 mod choice;
 mod ladder;
 mod passes;
+mod step;
 mod text;
+mod tried;
 
 use espalier_config::ResolvedConfig;
 use espalier_engine::measure;
@@ -19,7 +21,7 @@ use espalier_system::stop::StopFlag;
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
-use super::Asked;
+use super::asked::Asked;
 use super::speeds::measured;
 use crate::Error;
 use crate::session::{ProcessContext, Session};
@@ -27,8 +29,9 @@ use crate::session::{ProcessContext, Session};
 use candidate::Candidate;
 use passes::Passes;
 
-pub use choice::{Choice, Tried};
+pub use choice::Choice;
 pub use ladder::Ladder;
+pub use tried::Tried;
 
 /// What a search came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -105,7 +108,7 @@ impl Search<'_> {
                 }
             }
         }
-        let Some(chosen) = choice::best(&tried).cloned() else {
+        let Some(chosen) = tried::best(&tried).cloned() else {
             return Err(refusals.into_iter().flatten().next().expect("one refused"));
         };
         let overlay = self.overlay(&chosen.choice);
@@ -122,7 +125,7 @@ impl Search<'_> {
             ladder: Ladder::of(&tried),
             refused,
             config: lines,
-            advice: (fitting == 0).then(|| choice::advice(&chosen, trains_all)),
+            advice: (fitting == 0).then(|| tried::advice(&chosen, trains_all)),
             chosen,
         };
         Ok((found, self.resolved.overlaid("--auto", overlay, &[])?))

@@ -30,7 +30,7 @@ use super::{Request, Stage, Staging, Swap, SwapRecord, change, trial};
 use crate::bytes::Bytes;
 use crate::checkpoint::{AdapterParts, plugin_differences};
 use crate::session::{describe, open_device};
-use crate::train::Loading;
+use crate::weights::Loading;
 use crate::{Error, record};
 
 /// What stays as it is while a run lasts.

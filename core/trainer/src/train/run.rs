@@ -22,16 +22,15 @@ use serde_json::{Value as Json, json};
 use super::base_measure::{BaseMeasure, LoadedBase};
 use super::beginning::Beginning;
 use super::held_out_log::HeldOutLog;
-use super::join_ranks::join_ranks;
 use super::metrics::Metrics;
 use super::runner::{Left, Runner};
-use super::weights::Loading;
 use super::{RunMemory, RunSummary, stored_dtype};
 use crate::checkpoint::{self, Checkpoint, Checkpoints, ResumeFrom};
 use crate::export::Export;
 use crate::session::{ProcessContext, Session};
 use crate::swap::{Facts, Live, Mailbox, RunContext};
 use crate::train::Stopped;
+use crate::weights::{Loading, join_ranks};
 use crate::{Error, export, record};
 
 /// What a run is opened with.

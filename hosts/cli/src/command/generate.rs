@@ -15,7 +15,8 @@ use espalier_system::failure::UsageError;
 use espalier_system::files::ModelDirectory;
 use espalier_system::stop::StopFlag;
 use espalier_trainer::error::Error;
-use espalier_trainer::generate::{End, Generator, Loaded, Reply, Request, Speed, load};
+use espalier_trainer::generate::{End, Generator, Reply, Request, Speed};
+use espalier_trainer::session::{Loaded, load};
 
 use self::chat::Chat;
 use self::lines::Lines;

@@ -1,74 +1,9 @@
-//! Plans that were tried -> the best of each step of the guide by which such runs are tuned by hand.
-//!
-//! # Source
-//! Answer.AI, "You can now train a 70b language model at home", 2024: a copy on every device, then gradient checkpointing,
-//! sharded gradients, full sharding, offload, offload of activations; each where the one before does not fit.
+//! Plans that were tried -> the best of each step of the guide.
 
-use espalier_compile::recompute::Recompute;
 use serde::Serialize;
 
-use super::choice::{Choice, Tried, best};
-
-/// A step of the guide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Step {
-    /// Every rank holds everything.
-    Replicate,
-    /// So it does, and computes activations again.
-    Recompute,
-    /// Gradients and optimizer state are cut; weights are together through a step.
-    ShardGradOp,
-    /// Weights are cut, too.
-    FullShard,
-    /// They wait in host memory.
-    Offload,
-    /// Activations do, too.
-    OffloadActivations,
-}
-
-impl Step {
-    /// All, in order.
-    pub const ALL: [Step; 6] = [
-        Step::Replicate,
-        Step::Recompute,
-        Step::ShardGradOp,
-        Step::FullShard,
-        Step::Offload,
-        Step::OffloadActivations,
-    ];
-
-    /// The step that a choice belongs to.
-    pub fn of(choice: &Choice) -> Self {
-        let is = |name: &str, value: &str| choice.option(name) == Some(value);
-        let activations = choice.options.get("offload_activations");
-        if activations.is_some_and(|value| value == true) {
-            return Step::OffloadActivations;
-        }
-        let offloads = choice.option("offload").is_some_and(|to| to != "none");
-        if offloads || is("gather", "host-direct") {
-            return Step::Offload;
-        }
-        match choice.option("strategy") {
-            Some("shard_grad_op") => Step::ShardGradOp,
-            Some(_) => Step::FullShard,
-            None if choice.recompute == Recompute::None => Step::Replicate,
-            None => Step::Recompute,
-        }
-    }
-
-    /// It in words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Step::Replicate => "a copy on every rank",
-            Step::Recompute => "recompute activations",
-            Step::ShardGradOp => "shard gradients and state",
-            Step::FullShard => "shard weights, too",
-            Step::Offload => "offload to the host",
-            Step::OffloadActivations => "offload activations",
-        }
-    }
-}
+use super::step::Step;
+use super::tried::{Tried, best};
 
 /// A step, and the best plan of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Auto;
-use super::choice::Tried;
+use super::tried::Tried;
 
 impl fmt::Display for Auto {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

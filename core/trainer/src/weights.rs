@@ -1,4 +1,7 @@
-//! A plan -> its storage on the device with every param in its place.
+//! Plans of this process's ranks -> their storage on the devices with every param in its place.
+
+mod join_ranks;
+mod roll_call;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,8 +23,9 @@ use espalier_system::files::{AdapterDirectory, ModelDirectory, TensorStore, Weig
 use espalier_system::stop::StopFlag;
 use serde_json::Value as Json;
 
-use super::join_ranks::join_ranks;
 use crate::Error;
+
+pub(crate) use join_ranks::join_ranks;
 
 /// Allocates a run's storage, loads every param and returns the executor.
 ///

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use espalier_config::Config;
 use espalier_engine::measure;
-use espalier_plan::plan::{
-    Arithmetic, Assumed, GivenSpeeds, HostMemory, IdleRanks, MemoryPlan, Speeds, StepTime, Work,
-};
+use espalier_plan::plan::{Arithmetic, HostMemory, IdleRanks, MemoryPlan, Speeds, StepTime, Work};
 use espalier_registry::Places;
 use espalier_system::world::World;
 use serde::Serialize;
 
-use super::Auto;
+use super::asked::Asked;
+use super::auto::Auto;
 use super::speeds::measured;
 use crate::Error;
 use crate::session::Session;
@@ -88,17 +87,6 @@ pub struct PlanReport {
     pub gemm_flops_per_sec: Option<f64>,
     /// The first step's time if all ranks ran at that rate.
     pub light_step_secs: Option<f64>,
-}
-
-/// What a plan is made for beside a config.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Asked {
-    /// The machines.
-    pub assumed: Assumed,
-    /// How fast they are.
-    pub speeds: GivenSpeeds,
-    /// Whether the text shows the arithmetic.
-    pub explains: bool,
 }
 
 impl PlanReport {

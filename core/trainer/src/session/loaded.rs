@@ -11,9 +11,9 @@ use espalier_system::failure::UsageError;
 use espalier_system::files::ModelDirectory;
 use espalier_system::stop::StopFlag;
 
-use super::stop::end_tokens;
-use crate::session::Session;
-use crate::{Error, train};
+use super::Session;
+use crate::generate::end_tokens;
+use crate::{Error, weights};
 
 /// A model that generates.
 pub struct Loaded {
@@ -71,7 +71,7 @@ pub fn load(
         ..
     } = session;
     let backend = components.backend.identity.clone();
-    let loaded = train::load(resolved.config(), &directory, &components, run, observer);
+    let loaded = weights::load(resolved.config(), &directory, &components, run, observer);
     let (executor, _) = loaded.map_err(|error| error.naming(Role::BACKEND.0, &backend))?;
     Ok(Loaded {
         executor,

@@ -1,0 +1,31 @@
+//! Two numbers of steps -> whether the run of more does its first steps as the run of fewer did.
+
+use espalier_config::OptimOptions;
+use espalier_engine::optim;
+use serde_json::Value as Json;
+
+/// Whether a run of more steps would have done the first `step` steps as the shorter one did.
+pub(super) fn longer_is_the_same(old: &Json, new: &Json, step: u64) -> Result<(), String> {
+    let total = |run: &Json| run["data"]["total_steps"].as_u64();
+    let before = total(old).ok_or("the number of its steps is not known")?;
+    if step >= before {
+        return Err(format!("the run of {before} steps had come to its end"));
+    }
+    let after = total(new).ok_or("the number of steps is not known")?;
+    if after < before {
+        return Err(format!(
+            "a run of {before} steps cannot become one of {after}"
+        ));
+    }
+    let optim: OptimOptions = serde_json::from_value(old["config"]["optim"].clone())
+        .map_err(|error| format!("its optimizer is not known: {error}"))?;
+    let rate = |step, total| optim::learning_rate(&optim, step, total);
+    match (0..step).find(|&done| rate(done, before) != rate(done, after)) {
+        None => Ok(()),
+        Some(done) => Err(format!(
+            "the learning rate of step {} follows from the number of steps, which would be {after} \
+             instead of {before}",
+            done + 1
+        )),
+    }
+}
