@@ -57,10 +57,11 @@ impl Pages {
             return None;
         }
         let held = layout.size().next_multiple_of(Self::SIZE);
-        let gap = match is_before() {
-            true => 0,
+        let gap = if is_before() {
+            0
+        } else {
             // What alignment leaves behind the end is not watched.
-            false => (held - layout.size()) & !(layout.align() - 1),
+            (held - layout.size()) & !(layout.align() - 1)
         };
         Some(Pages {
             bytes: held + 2 * Self::SIZE,

@@ -48,12 +48,11 @@ fn main() -> ExitCode {
         judged.deviation, judged.largest, judged.width
     );
     show_power(&runs[..seeds]);
-    match judged.is_as_it_should() {
-        true => ExitCode::SUCCESS,
-        false => {
-            eprintln!("expected 90 to 99 of 100");
-            ExitCode::FAILURE
-        }
+    if judged.is_as_it_should() {
+        ExitCode::SUCCESS
+    } else {
+        eprintln!("expected 90 to 99 of 100");
+        ExitCode::FAILURE
     }
 }
 

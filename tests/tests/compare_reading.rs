@@ -406,15 +406,21 @@ fn turned(summary: &Summary) -> Vec<Reading> {
     }
     let headline = summary.reading.headline.as_str();
     if headline.contains(" is best") || headline.contains(" is closest") {
-        turn(&|text| match text == headline {
-            true => "No difference was found".to_owned(),
-            false => text.to_owned(),
+        turn(&|text| {
+            if text == headline {
+                "No difference was found".to_owned()
+            } else {
+                text.to_owned()
+            }
         });
     }
     if let [lowest] = lines.all("lowest").as_slice() {
-        turn(&|text| match text == headline {
-            true => format!("{lowest} is best"),
-            false => text.to_owned(),
+        turn(&|text| {
+            if text == headline {
+                format!("{lowest} is best")
+            } else {
+                text.to_owned()
+            }
         });
     }
     // What lies above the lowest is said of all, or of none.

@@ -65,12 +65,11 @@ impl Around {
         let behind = graph.param("behind", [rows, rows]);
         let dropped = op::dropout(&mut graph, x, 0.5);
         let inner = op::linear(&mut graph, dropped, before, None);
-        let inner = match self.square {
-            true => {
-                let ty = graph.type_of(inner).clone();
-                graph.node("mul", &[inner, inner], &[], vec![ty], Attributes::new())
-            }
-            false => inner,
+        let inner = if self.square {
+            let ty = graph.type_of(inner).clone();
+            graph.node("mul", &[inner, inner], &[], vec![ty], Attributes::new())
+        } else {
+            inner
         };
         let base = op::base(&mut graph, inner, rows);
         let out = op::linear(&mut graph, base, behind, None);
@@ -157,9 +156,10 @@ fn merged_weights_are_pefts() {
         let mut changed = 0;
         for tensor in dense.names() {
             let theirs = format!("{name}.{tensor}");
-            let theirs = match golden.names().any(|known| known == theirs) {
-                true => golden.numbers(&theirs),
-                false => dense.numbers(tensor),
+            let theirs = if golden.names().any(|known| known == theirs) {
+                golden.numbers(&theirs)
+            } else {
+                dense.numbers(tensor)
             };
             let difference = largest_difference(ours.numbers(tensor), theirs);
             assert!(difference <= 1e-6, "{name} {tensor}: {difference}");

@@ -54,9 +54,12 @@ fn weight_bytes(folder: &Path) -> u64 {
     let entries = folder.read_dir().expect("a folder");
     let paths = entries.map(|entry| entry.expect("an entry").path());
     paths
-        .map(|path| match path.is_dir() {
-            true => weight_bytes(&path),
-            false => path.metadata().expect("a file").len(),
+        .map(|path| {
+            if path.is_dir() {
+                weight_bytes(&path)
+            } else {
+                path.metadata().expect("a file").len()
+            }
         })
         .sum()
 }

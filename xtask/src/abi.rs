@@ -112,9 +112,10 @@ fn difference(old: &str, new: &str) -> String {
         lines.map(|line| format!("{sign} {line}")).collect()
     };
     let lines = [only('-', old, new), only('+', new, old)].concat();
-    match lines.is_empty() {
-        true => "  the same lines in another order".to_owned(),
-        false => lines.join("\n"),
+    if lines.is_empty() {
+        "  the same lines in another order".to_owned()
+    } else {
+        lines.join("\n")
     }
 }
 

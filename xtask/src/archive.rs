@@ -46,9 +46,10 @@ fn names(root: &Path, inside: &Path) -> Result<Vec<PathBuf>> {
     for entry in fs::read_dir(root.join(inside))? {
         let entry = entry?;
         let name = inside.join(entry.file_name());
-        match entry.file_type()?.is_dir() {
-            true => found.extend(names(root, &name)?),
-            false => found.push(name),
+        if entry.file_type()?.is_dir() {
+            found.extend(names(root, &name)?)
+        } else {
+            found.push(name)
         }
     }
     found.sort();

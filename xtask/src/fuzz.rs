@@ -102,9 +102,10 @@ impl Place {
     fn make(workspace: &Workspace) -> Result<Self> {
         // Every input is a file: in memory, where there is such a place.
         let memory = Path::new("/dev/shm");
-        let above = match memory.is_dir() {
-            true => memory.to_owned(),
-            false => env::temp_dir(),
+        let above = if memory.is_dir() {
+            memory.to_owned()
+        } else {
+            env::temp_dir()
         };
         let scratch = above.join(format!("espalier-fuzz-{}", std::process::id()));
         fs::create_dir_all(&scratch)

@@ -63,9 +63,10 @@ pub fn gather(workspace: &Workspace, options: &Options) -> Result<()> {
             .join(format!("release/{DLL_PREFIX}{stem}{DLL_SUFFIX}"));
         put(&built, &out, plugin.plugin_name())?;
     }
-    match options.mpi {
-        true => put(&build_mpi(workspace)?, &out, "collective-mpi"),
-        false => Ok(()),
+    if options.mpi {
+        put(&build_mpi(workspace)?, &out, "collective-mpi")
+    } else {
+        Ok(())
     }
 }
 

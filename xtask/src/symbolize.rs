@@ -155,12 +155,13 @@ fn file_of(name: &str, build_id: &str, folders: &[PathBuf]) -> Result<PathBuf> {
         }
         others.push(format!("{} has the build id {found}", path.display()));
     }
-    match others.is_empty() {
-        true => bail!("it lies in none of the folders; name its own with --in"),
-        false => bail!(
+    if others.is_empty() {
+        bail!("it lies in none of the folders; name its own with --in")
+    } else {
+        bail!(
             "{}, expected {build_id}: build that version, or name its folder with --in",
             others.join(", ")
-        ),
+        )
     }
 }
 

@@ -189,9 +189,10 @@ fn evaluate(subject: &LoadedBase<'_>, look: step::Look<'_>) -> Result<EvalOutcom
     };
     let evaluated = executor.without_adapter(|| {
         let outcome = step::evaluate_looking(executor, rows, seed, look, &mut after)?;
-        match outcome.loss.is_finite() {
-            true => Ok(outcome),
-            false => Err(step::evaluation_not_finite(executor, rows, seed)),
+        if outcome.loss.is_finite() {
+            Ok(outcome)
+        } else {
+            Err(step::evaluation_not_finite(executor, rows, seed))
         }
     })?;
     Ok(evaluated)

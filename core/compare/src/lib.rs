@@ -111,9 +111,10 @@ pub fn run(
             runs.fail(arm, None, 0, error)?;
         }
     }
-    let ended = match ready.eval_only {
-        true => runs.measure(),
-        false => runs.train(ready.turns),
+    let ended = if ready.eval_only {
+        runs.measure()
+    } else {
+        runs.train(ready.turns)
     };
     report::conclude(out, watch.whole());
     ended?;
@@ -188,9 +189,12 @@ impl Comparison {
     /// [`Error::ArmsFailed`].
     pub fn check_failures(&self) -> Result<(), Error> {
         let seeds = if self.eval_only { 1 } else { self.seeds.len() };
-        let of = |arm: &Arm| match arm.failures.iter().any(|failure| failure.seed.is_none()) {
-            true => seeds,
-            false => arm.failures.len(),
+        let of = |arm: &Arm| {
+            if arm.failures.iter().any(|failure| failure.seed.is_none()) {
+                seeds
+            } else {
+                arm.failures.len()
+            }
         };
         let first = self
             .arms
@@ -221,9 +225,10 @@ impl fmt::Display for Preview {
             }
         }
         let count = self.arms.len();
-        match self.eval_only {
-            true => writeln!(f, "{count} arms are measured, nothing is trained"),
-            false => writeln!(
+        if self.eval_only {
+            writeln!(f, "{count} arms are measured, nothing is trained")
+        } else {
+            writeln!(
                 f,
                 "{} runs, {}: {count} arms under the seeds {}",
                 count * self.seeds.len(),
@@ -233,7 +238,7 @@ impl fmt::Display for Preview {
                     .map(u64::to_string)
                     .collect::<Vec<_>>()
                     .join(", ")
-            ),
+            )
         }
     }
 }
@@ -274,9 +279,10 @@ impl Ready {
             ..process_context.clone()
         };
         process_context.rows = Some(rows);
-        let (purpose, shared) = match compare.eval_only {
-            true => (Purpose::Evaluate, &held_out),
-            false => (Purpose::Train, &process_context),
+        let (purpose, shared) = if compare.eval_only {
+            (Purpose::Evaluate, &held_out)
+        } else {
+            (Purpose::Train, &process_context)
         };
         let asked = (purpose, existing);
         let planned = plans::plan_all(arms, (&registry, shared), asked, observer, stop)?;
@@ -358,8 +364,9 @@ fn refuse_another(out: &Path, record: &Comparison) -> Result<(), Error> {
     };
     let kept = &record.seeds[..old.seeds.len().min(record.seeds.len())];
     let differences = tree_differences(&tree(&old, &old.seeds), &tree(record, kept));
-    match differences.is_empty() {
-        true => Ok(()),
-        false => Err(CheckpointError::Changed { path, differences }.into()),
+    if differences.is_empty() {
+        Ok(())
+    } else {
+        Err(CheckpointError::Changed { path, differences }.into())
     }
 }

@@ -68,9 +68,10 @@ fn without_roles(
     let kept = named.iter().filter(|(role, _)| !roles.contains(role));
     let kept: Vec<Json> = kept.map(|(_, name)| Json::from(name.clone())).collect();
     let plugins = Map::from_iter([("plugins".to_owned(), Json::Array(kept))]);
-    let bare = match roles.contains(&Role::QUANTIZER) {
-        true => resolved.without(&["model.adapter", "sites"])?,
-        false => resolved.without(&["model.adapter"])?,
+    let bare = if roles.contains(&Role::QUANTIZER) {
+        resolved.without(&["model.adapter", "sites"])?
+    } else {
+        resolved.without(&["model.adapter"])?
     };
     Ok(bare.overlaid("the comparison", plugins, &[])?)
 }

@@ -161,9 +161,10 @@ pub fn run_directory(out: &Path, arm: &str, seed: u64) -> PathBuf {
 impl WeightError {
     /// Squared error by squared norm: 0 is exact, that of zeros too, 1 as bad as zeros.
     pub fn relative(&self) -> f64 {
-        match self.squared_error == 0.0 {
-            true => 0.0,
-            false => self.squared_error / self.squared_norm,
+        if self.squared_error == 0.0 {
+            0.0
+        } else {
+            self.squared_error / self.squared_norm
         }
     }
 }

@@ -61,9 +61,10 @@ impl Runs<'_> {
     /// All runs: under each seed in turn, every arm.
     pub fn total(&self) -> usize {
         let record = self.record.borrow();
-        match record.eval_only {
-            true => record.arms.len(),
-            false => record.arms.len() * record.seeds.len(),
+        if record.eval_only {
+            record.arms.len()
+        } else {
+            record.arms.len() * record.seeds.len()
         }
     }
 
@@ -279,9 +280,10 @@ impl Runs<'_> {
         };
         let arms = std::iter::once(self.name(arm));
         let needed = base::needs_dense_baseline(&dense_baseline.borrow(), self.out, arms);
-        match arm != 0 && needed && self.goes_on(0) {
-            true => self.measure_alone(0),
-            false => Ok(()),
+        if arm != 0 && needed && self.goes_on(0) {
+            self.measure_alone(0)
+        } else {
+            Ok(())
         }
     }
 

@@ -241,9 +241,10 @@ fn broadcast(member: &Member<'_>) -> Verdict {
 
 fn sums(member: &Member<'_>) -> Verdict {
     sum_as(member, DType::F32, |x| x as f32)?;
-    match member.info.dtypes.contains(&DType::F64) {
-        true => sum_as(member, DType::F64, |x| x),
-        false => Ok(()),
+    if member.info.dtypes.contains(&DType::F64) {
+        sum_as(member, DType::F64, |x| x)
+    } else {
+        Ok(())
     }
 }
 

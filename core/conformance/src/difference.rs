@@ -20,9 +20,10 @@ where
     assert_eq!(found.len(), expected.len(), "lengths");
     let difference = |(&found, &expected): (&A, &B)| {
         let (found, expected): (f64, f64) = (found.into(), expected.into());
-        match found == expected {
-            true => 0.0,
-            false => (found - expected).abs(),
+        if found == expected {
+            0.0
+        } else {
+            (found - expected).abs()
         }
     };
     let differences = found.iter().zip(expected).map(difference);

@@ -36,9 +36,10 @@ impl Guarded {
         let end = self.start + self.len;
         let mut outside = (end..self.memory.len()).chain((0..self.start).rev());
         let at = outside.find(|&at| self.memory[at] != canary(at))?;
-        Some(match at < self.start {
-            true => at as i64 - self.start as i64,
-            false => (at - end) as i64 + 1,
+        Some(if at < self.start {
+            at as i64 - self.start as i64
+        } else {
+            (at - end) as i64 + 1
         })
     }
 }

@@ -24,9 +24,10 @@ pub fn option_sets(component: &ComponentDescriptor, given: &Map<String, Json>) -
             base.0.insert(option.name.clone(), value.clone());
         }
     }
-    let label = match given.is_empty() {
-        true => "defaults".to_owned(),
-        false => labelled(given),
+    let label = if given.is_empty() {
+        "defaults".to_owned()
+    } else {
+        labelled(given)
     };
     let mut sets = vec![OptionSet {
         label,

@@ -121,9 +121,10 @@ fn request(trainable: &[u64], world: u32) -> ShardingRequest {
             gradients: trainable,
             optimizer: 2 * trainable,
             saved: 64,
-            forward_reads: match index == head && tied {
-                true => vec![0, head],
-                false => itself.clone(),
+            forward_reads: if index == head && tied {
+                vec![0, head]
+            } else {
+                itself.clone()
             },
             // Nothing flows back through a token table that is frozen.
             backward_reads: match index {

@@ -41,9 +41,10 @@ impl From<PluginError> for Fault {
 
 /// A failed check unless `holds`.
 pub fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Verdict {
-    match holds {
-        true => Ok(()),
-        false => Err(Fault::Failed(reason())),
+    if holds {
+        Ok(())
+    } else {
+        Err(Fault::Failed(reason()))
     }
 }
 

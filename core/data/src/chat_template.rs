@@ -88,9 +88,10 @@ impl Message {
 
     /// Bytes of what a template reads of it.
     fn bytes(&self) -> usize {
-        let other = match self.other.is_empty() {
-            true => 0,
-            false => json_bytes(&self.other),
+        let other = if self.other.is_empty() {
+            0
+        } else {
+            json_bytes(&self.other)
         };
         self.role.len() + self.content.len() + other
     }
@@ -195,9 +196,10 @@ impl ChatTemplate {
         turns: Turns<'_>,
         add_generation_prompt: bool,
     ) -> Result<String, Fault> {
-        let job = match add_generation_prompt {
-            true => Job::text(turns.messages.len()).with_prompt(),
-            false => Job::text(turns.messages.len()),
+        let job = if add_generation_prompt {
+            Job::text(turns.messages.len()).with_prompt()
+        } else {
+            Job::text(turns.messages.len())
         };
         Ok(self.answers(turns, &[job])?.remove(0).text())
     }

@@ -86,9 +86,10 @@ impl Fields<'_> {
 
     fn chat(&self, row: &Map<String, Value>, place: &Place) -> Result<Example, DataError> {
         let (messages, conversations) = (self.name("messages"), self.name("conversations"));
-        let field = match row.contains_key(conversations) && !row.contains_key(messages) {
-            true => conversations,
-            false => messages,
+        let field = if row.contains_key(conversations) && !row.contains_key(messages) {
+            conversations
+        } else {
+            messages
         };
         let messages = self.messages(required(row, field, place)?, field, place)?;
         let last = messages.iter().rposition(|m| m.role == ASSISTANT);
@@ -180,13 +181,14 @@ impl Fields<'_> {
         place: &Place,
     ) -> Result<&'a str, DataError> {
         let text = self.text(row, field, place)?;
-        match text.trim().is_empty() && self.options.on_empty == OnEmpty::Bad {
-            true => Err(DataError::Empty {
+        if text.trim().is_empty() && self.options.on_empty == OnEmpty::Bad {
+            Err(DataError::Empty {
                 place: place.clone(),
                 field: self.name(field).to_owned(),
                 expected,
-            }),
-            false => Ok(text),
+            })
+        } else {
+            Ok(text)
         }
     }
 
@@ -230,9 +232,10 @@ impl Fields<'_> {
     ) -> Result<Message, DataError> {
         let sharegpt =
             !turn.contains_key(self.name("role")) && turn.contains_key(self.name("from"));
-        let [role, content] = match sharegpt {
-            true => ["from", "value"],
-            false => ["role", "content"],
+        let [role, content] = if sharegpt {
+            ["from", "value"]
+        } else {
+            ["role", "content"]
         };
         let role = self.name(role);
         let named = |key: &str| format!("field {what}.{key}");
@@ -272,9 +275,12 @@ impl Fields<'_> {
 
 /// A string, or the texts of a list of text parts one after the other.
 fn text_of(content: &Value) -> Option<String> {
-    let part = |part: &Value| match part["type"] == "text" {
-        true => part["text"].as_str().map(str::to_owned),
-        false => None,
+    let part = |part: &Value| {
+        if part["type"] == "text" {
+            part["text"].as_str().map(str::to_owned)
+        } else {
+            None
+        }
     };
     match content {
         Value::String(text) => Some(text.clone()),

@@ -129,9 +129,10 @@ fn rules_of<'a>(
     };
     let labelled =
         format == Format::InputIds && row.contains_key(fields::renamed(&options.fields, "labels"));
-    let template = match has_turns(format, &row, options) {
-        true => Some(open_template(path, options, vocabulary)?),
-        false => None,
+    let template = if has_turns(format, &row, options) {
+        Some(open_template(path, options, vocabulary)?)
+    } else {
+        None
     };
     if options.train_on == TrainOn::Assistant && !labelled && template.is_none() {
         return Err(DataError::TrainOn {

@@ -70,9 +70,10 @@ impl Numbers {
             Some(_) => BUFFERED,
             None => self.limit,
         };
-        match self.held.len() > most {
-            true => self.write(),
-            false => Ok(()),
+        if self.held.len() > most {
+            self.write()
+        } else {
+            Ok(())
         }
     }
 

@@ -173,14 +173,17 @@ impl RowRules<'_> {
         let name = |field| renamed(&self.options.fields, field);
         let ids = name("input_ids");
         let tokens = self.ids(required(row, ids, place)?, ids, Ids::Tokens, place)?;
-        let same_length = |field, found| match found == tokens.len() {
-            true => Ok(()),
-            false => Err(DataError::Length {
-                place: place.clone(),
-                field,
-                expected: tokens.len(),
-                found,
-            }),
+        let same_length = |field, found| {
+            if found == tokens.len() {
+                Ok(())
+            } else {
+                Err(DataError::Length {
+                    place: place.clone(),
+                    field,
+                    expected: tokens.len(),
+                    found,
+                })
+            }
         };
         let mask = row.get(name("attention_mask")).filter(|v| !v.is_null());
         if let Some(mask) = mask {

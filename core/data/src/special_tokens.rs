@@ -100,9 +100,10 @@ pub fn told(split: &[SplitToken]) -> Option<String> {
         format!("{} ({} pieces, {times} times)", one.token, one.pieces)
     });
     let tokens: Vec<String> = tokens.collect();
-    let end = match split.iter().any(|one| one.ends_answers) {
-        true => ", and no token ends an answer",
-        false => "",
+    let end = if split.iter().any(|one| one.ends_answers) {
+        ", and no token ends an answer"
+    } else {
+        ""
     };
     Some(format!(
         "the chat template {template} writes {}, which the tokenizer has no token for: they are trained as \

@@ -58,16 +58,17 @@ pub(super) fn calls(turn: &Map<String, Value>) -> bool {
 /// # Errors
 /// [`DataError::Unused`] where there are any.
 pub(super) fn check_plain(tools: Option<&Value>, place: &Place) -> Result<(), DataError> {
-    match tools.is_some_and(is_there) {
-        true => Err(DataError::Unused {
+    if tools.is_some_and(is_there) {
+        Err(DataError::Unused {
             place: place.clone(),
             what: "its tools".to_owned(),
             why: format!(
                 "the row is read as plain text; set data.chat_template to one that writes tools, {}",
                 without_tools()
             ),
-        }),
-        false => Ok(()),
+        })
+    } else {
+        Ok(())
     }
 }
 

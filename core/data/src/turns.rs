@@ -42,9 +42,10 @@ pub(super) fn render(
             trained: None,
         });
     };
-    match template.marks_generation() {
-        true => marked(template, turns, first),
-        false => answered(template, tokenizer, turns, first),
+    if template.marks_generation() {
+        marked(template, turns, first)
+    } else {
+        answered(template, tokenizer, turns, first)
     }
 }
 
@@ -98,9 +99,10 @@ fn answered(
     let mut trained = Vec::with_capacity(said.len());
     for turn in said {
         let prompt = next().beginning();
-        let until = match turn + 1 == all {
-            true => Some(text.len()),
-            false => next().beginning(),
+        let until = if turn + 1 == all {
+            Some(text.len())
+        } else {
+            next().beginning()
         };
         trained.push(answer(tokenizer, &text, turn, prompt, until)?);
     }
@@ -132,9 +134,10 @@ fn answer(
         return Err(format!("message {} is not rendered", turn + 1));
     }
     let said = text[prompt..until].trim_end();
-    let end = match tokenizer.ends_with_special(said) {
-        true => prompt + said.len(),
-        false => until,
+    let end = if tokenizer.ends_with_special(said) {
+        prompt + said.len()
+    } else {
+        until
     };
     Ok(prompt..end)
 }

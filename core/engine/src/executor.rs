@@ -133,9 +133,10 @@ impl Executor {
             device,
             kernels,
         } = run;
-        let moving = match plan.step_plan.moves() {
-            true => device.stream().during("stream")?,
-            false => Stream(0),
+        let moving = if plan.step_plan.moves() {
+            device.stream().during("stream")?
+        } else {
+            Stream(0)
         };
         Ok(Executor {
             device,
@@ -416,9 +417,10 @@ impl Executor {
     pub fn gradient_norm(&self, squares: &[&[f64]]) -> f64 {
         let parts = self.shard_layout.parts as usize;
         let of_unit = |unit: usize| -> f64 {
-            match self.shard_layout.is_cut(unit) {
-                true => squares.iter().take(parts).map(|rank| rank[unit]).sum(),
-                false => squares[0][unit],
+            if self.shard_layout.is_cut(unit) {
+                squares.iter().take(parts).map(|rank| rank[unit]).sum()
+            } else {
+                squares[0][unit]
             }
         };
         let units = 0..self.program.units.len();

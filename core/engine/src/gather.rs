@@ -76,9 +76,10 @@ fn floats(bytes: &[u8], dtype: DType) -> Vec<f32> {
 /// The elements in both ranges; none at the first one's beginning where there are none.
 fn common(own: &Range<u64>, wanted: &Range<u64>) -> Range<u64> {
     let (start, end) = (own.start.max(wanted.start), own.end.min(wanted.end));
-    match start < end {
-        true => start..end,
-        false => own.start..own.start,
+    if start < end {
+        start..end
+    } else {
+        own.start..own.start
     }
 }
 

@@ -31,9 +31,10 @@ pub fn check(
     let patterns = written(resolved, key, &resolved.config().model.keep_f32);
     patterns.iter().try_for_each(|pattern| {
         let matched = || matching(&plan.params, pattern);
-        match matched().any(stays_wide) {
-            true => Ok(()),
-            false => Err(powerless(resolved, pattern, matched())),
+        if matched().any(stays_wide) {
+            Ok(())
+        } else {
+            Err(powerless(resolved, pattern, matched()))
         }
     })
 }
@@ -52,13 +53,12 @@ pub fn check_matches(
     let names = || plan.params.iter().map(|param| param.name.as_str());
     let patterns = written(resolved, key, &resolved.config().model.keep_f32);
     patterns.iter().try_for_each(|pattern| {
-        match names().any(|name| pattern_matches(pattern, name)) {
-            true => Ok(()),
-            false => {
-                // A weight's name ends in what it is of its module: `q_proj.weight`.
-                let near = Near::of(pattern, names(), 2);
-                Err(nothing(resolved, key, key, pattern, "parameter", &near))
-            }
+        if names().any(|name| pattern_matches(pattern, name)) {
+            Ok(())
+        } else {
+            // A weight's name ends in what it is of its module: `q_proj.weight`.
+            let near = Near::of(pattern, names(), 2);
+            Err(nothing(resolved, key, key, pattern, "parameter", &near))
         }
     })
 }

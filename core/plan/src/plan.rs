@@ -305,25 +305,25 @@ impl RunPlan {
     pub fn check(&self, available: u64) -> Result<(), Error> {
         self.check_needed(self.needed(), available)?;
         let (device, free) = (self.memory.on_device(), self.device_info.free_bytes);
-        match device <= free {
-            true => Ok(()),
-            false => Err(Error::OutOfMemory(OutOfMemory {
+        if device <= free {
+            Ok(())
+        } else {
+            Err(Error::OutOfMemory(OutOfMemory {
                 kind: self.device_info.name.clone(),
                 needed: espalier_interface::bytes::Bytes(device),
                 available: espalier_interface::bytes::Bytes(free),
-            })),
+            }))
         }
     }
 
     /// What the run needs of the memory that is [`RunPlan::available`]: of a machine's all its ranks together, of a device's
     /// one rank. What the program holds already is not among it.
     pub fn needed(&self) -> u64 {
-        match self.device_info.shares_host_memory {
-            true => {
-                let host = self.host_memory();
-                host.needed() - host.program
-            }
-            false => self.memory.on_device(),
+        if self.device_info.shares_host_memory {
+            let host = self.host_memory();
+            host.needed() - host.program
+        } else {
+            self.memory.on_device()
         }
     }
 

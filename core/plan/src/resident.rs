@@ -12,9 +12,10 @@ use crate::plan::{Purpose, RunPlan};
 pub fn check(what: &str, plan: &RunPlan) -> Result<(), Error> {
     let mut units = 0..plan.program.units.len();
     let ranks = plan.demand.world.ranks;
-    match ranks == 1 && units.all(|unit| plan.shard_layout.is_resident(unit)) {
-        true => Ok(()),
-        false => Err(refusal(what, ranks)),
+    if ranks == 1 && units.all(|unit| plan.shard_layout.is_resident(unit)) {
+        Ok(())
+    } else {
+        Err(refusal(what, ranks))
     }
 }
 

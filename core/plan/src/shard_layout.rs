@@ -95,9 +95,10 @@ impl ShardLayout {
 
     /// Elements of which this rank keeps values, gradients and moments: all of a unit's, or its part.
     pub fn own_elements(&self, unit: usize) -> u64 {
-        match self.is_cut(unit) {
-            true => self.part_elements(unit),
-            false => self.runs[unit].elements,
+        if self.is_cut(unit) {
+            self.part_elements(unit)
+        } else {
+            self.runs[unit].elements
         }
     }
 
@@ -122,9 +123,10 @@ impl ShardLayout {
         let units = (0..self.runs.len()).filter(|&unit| self.runs[unit].elements > 0);
         let of_unit = |unit| {
             let own = self.own_elements(unit);
-            let sent = match self.is_cut(unit) {
-                true => own * self.parts,
-                false => own,
+            let sent = if self.is_cut(unit) {
+                own * self.parts
+            } else {
+                own
             };
             [([dtypes.reduce, wire], sent), ([wire, dtypes.reduce], own)]
         };

@@ -52,11 +52,14 @@ pub fn format(quantizer: &Chosen<dyn Quantizer>, shape: [u64; 2]) -> Result<Form
 /// What the quantizer reports; more than a process can address.
 pub fn encode_workspace(quantizer: &Chosen<dyn Quantizer>, shape: [u64; 2]) -> Result<u64, Error> {
     let wanted = quantizer.plugin.encode_workspace(shape);
-    let wanted = wanted.and_then(|bytes| match bytes <= MOST_BYTES {
-        true => Ok(bytes),
-        false => Err(lie(format!(
-            "{bytes} bytes of workspace for a weight {shape:?}, expected at most {MOST_BYTES}"
-        ))),
+    let wanted = wanted.and_then(|bytes| {
+        if bytes <= MOST_BYTES {
+            Ok(bytes)
+        } else {
+            Err(lie(format!(
+                "{bytes} bytes of workspace for a weight {shape:?}, expected at most {MOST_BYTES}"
+            )))
+        }
     });
     wanted.map_err(|error| quantizer.failed("encode_workspace", error))
 }
@@ -71,9 +74,12 @@ pub fn saved_config(
     base_model: &str,
 ) -> Result<Json, Error> {
     let config = adapter.plugin.saved_config(sites, base_model);
-    let config = config.and_then(|config| match config.is_object() {
-        true => Ok(config),
-        false => Err(lie(format!("expected an object, found {config}"))),
+    let config = config.and_then(|config| {
+        if config.is_object() {
+            Ok(config)
+        } else {
+            Err(lie(format!("expected an object, found {config}")))
+        }
     });
     config.map_err(|error| adapter.failed("saved_config", error))
 }

@@ -160,15 +160,16 @@ impl Change {
     /// `-12.3 %, 95 % interval -15.0 % to -9.6 %`, of the loss before; in nats where that was 0.
     pub fn shown(&self) -> String {
         let moved = self.after - self.before;
-        let scale = match self.before > 0.0 {
-            true => Scale {
+        let scale = if self.before > 0.0 {
+            Scale {
                 nats: self.before / 100.0,
                 name: " %",
-            },
-            false => Scale {
+            }
+        } else {
+            Scale {
                 nats: 1.0,
                 name: " nats",
-            },
+            }
         };
         match self.interval {
             None => scale.shown(moved, scale.decimals(0.0)),
@@ -209,18 +210,20 @@ struct Scale {
 impl Scale {
     /// Decimals that show a width of so many nats with two digits, one to three.
     fn decimals(&self, width: f64) -> usize {
-        match width > 0.0 {
-            true => decimals(width / self.nats).clamp(1, 3),
-            false => 1,
+        if width > 0.0 {
+            decimals(width / self.nats).clamp(1, 3)
+        } else {
+            1
         }
     }
 
     fn shown(&self, nats: f64, decimals: usize) -> String {
         let text = format!("{:+.decimals$}", nats / self.nats);
         let zero = !text.contains(|c: char| ('1'..='9').contains(&c));
-        let text = match zero {
-            true => text.trim_start_matches(['+', '-']).to_owned(),
-            false => text.replace('-', "\u{2212}"),
+        let text = if zero {
+            text.trim_start_matches(['+', '-']).to_owned()
+        } else {
+            text.replace('-', "\u{2212}")
         };
         format!("{text}{}", self.name)
     }

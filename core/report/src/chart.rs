@@ -203,9 +203,10 @@ impl Chart {
             low
         };
         let usual = quantile(values(), USUAL).unwrap_or(high);
-        let top = match high - low > OUTLIER * (usual - low) && usual > low {
-            true => usual + (usual - low) * 0.25,
-            false => high,
+        let top = if high - low > OUTLIER * (usual - low) && usual > low {
+            usual + (usual - low) * 0.25
+        } else {
+            high
         };
         let axis = Axis::rounded(low, top, 4);
         let cut_off = values().filter(|y| *y > axis.high).count();

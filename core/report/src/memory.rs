@@ -71,9 +71,10 @@ impl Memory {
             on_device,
         };
         if let Some(world) = &record.world_memory {
-            memory.planned_peak_bytes = match on_device {
-                true => memory.step_bytes(),
-                false => world.process.needed(),
+            memory.planned_peak_bytes = if on_device {
+                memory.step_bytes()
+            } else {
+                world.process.needed()
             };
         }
         memory

@@ -165,9 +165,10 @@ pub fn plugin_row(plugin: &PluginIdentity) -> Row {
 fn packing(record: &Record) -> Vec<Row> {
     let row = |check: &DecodeCheck| {
         let error = check.error.map(|error| significant(error, 3));
-        let told = match check.is_wrong() {
-            true => check.to_string(),
-            false => check.not_checkable.clone().unwrap_or_default(),
+        let told = if check.is_wrong() {
+            check.to_string()
+        } else {
+            check.not_checkable.clone().unwrap_or_default()
         };
         Row(vec![
             check.quantizer.clone(),

@@ -145,9 +145,10 @@ fn how(stretch: &Stretch) -> String {
         .collect();
     // A little more is rounding.
     if stretch.most > 1.0 + 1e-9 {
-        let rate = match stretch.peaks.is_empty() {
-            true => String::new(),
-            false => format!("{} in ", giga(stretch.highest() * stretch.most)),
+        let rate = if stretch.peaks.is_empty() {
+            String::new()
+        } else {
+            format!("{} in ", giga(stretch.highest() * stretch.most))
         };
         parts.push(format!(
             "{rate}the fastest step, which reached {} of what had been measured: the machine was \
@@ -155,12 +156,13 @@ fn how(stretch: &Stretch) -> String {
             percent(stretch.most)
         ));
     }
-    match parts.is_empty() {
-        true => "The peak is not on record.".to_owned(),
-        false => format!(
+    if parts.is_empty() {
+        "The peak is not on record.".to_owned()
+    } else {
+        format!(
             "Shares are of the highest rate known: {}.",
             parts.join("; ")
-        ),
+        )
     }
 }
 

@@ -176,9 +176,10 @@ pub fn one_line(text: &str) -> String {
     let line = lines.collect::<Vec<_>>().join(" ");
     let mut shown = String::with_capacity(line.len());
     for c in line.chars() {
-        match c.is_control() && c != '\t' {
-            true => shown.extend(c.escape_default()),
-            false => shown.push(c),
+        if c.is_control() && c != '\t' {
+            shown.extend(c.escape_default())
+        } else {
+            shown.push(c)
         }
     }
     shown

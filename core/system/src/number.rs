@@ -18,9 +18,10 @@ pub fn significant(value: f64, digits: usize) -> String {
 
 /// Without the zeros that end a decimal fraction.
 fn trimmed(text: String) -> String {
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
     }
 }
 

@@ -100,12 +100,13 @@ impl Subject<'_> {
     fn quantizer(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) {
         let quantizer = subject::quantizer(self.registry, self.name).given(options.clone());
         espalier_conformance::quantizer(&quantizer, suite);
-        let sound = match suite.failed(BOUNDS) {
+        let sound = if suite.failed(BOUNDS) {
             // Here its bytes lie beside the process's own.
-            true => Err(Fault::Skipped(format!(
+            Err(Fault::Skipped(format!(
                 "it would write over other memory: {BOUNDS}"
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         };
         let bench = sound.clone().and_then(|()| self.bench(options));
         linear::check(&bench, suite);

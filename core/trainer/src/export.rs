@@ -47,10 +47,11 @@ impl Export {
         };
         let below = |path: &Path| files::files_below(path, "");
         let written = below(pending.path())?;
-        let replaced = match self.target.is_dir() {
-            true => below(&self.target)?,
+        let replaced = if self.target.is_dir() {
+            below(&self.target)?
+        } else {
             // A file of that name is none of a run's.
-            false => BTreeSet::new(),
+            BTreeSet::new()
         };
         if let Some(other) = replaced.difference(&written).next() {
             return Err(Error::Usage(UsageError {

@@ -93,9 +93,10 @@ pub(crate) fn complete(run: &mut Json, session: &Session, gemm_rate: f64) -> Res
 fn model_files(session: &Session) -> Result<Vec<FileHash>, Error> {
     let directory = &session.directory;
     let has = |name: &str| Ok::<_, Error>(directory.file(name)?.is_some());
-    let tensors = match has("model.safetensors")? || has("model.safetensors.index.json")? {
-        true => Some(directory.tensors()?),
-        false => None,
+    let tensors = if has("model.safetensors")? || has("model.safetensors.index.json")? {
+        Some(directory.tensors()?)
+    } else {
+        None
     };
     Ok(directory.hashes(tensors.as_ref())?)
 }

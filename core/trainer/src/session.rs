@@ -223,9 +223,10 @@ impl Session {
     pub fn summary(&self) -> PlanSummary {
         let (num_params, num_trained_params) = self.run.plan.num_params();
         let memory = WorldMemory::of(&self.run.plan);
-        let on_device = match self.run.plan.device_info.shares_host_memory {
-            true => 0,
-            false => self.run.plan.memory.on_device(),
+        let on_device = if self.run.plan.device_info.shares_host_memory {
+            0
+        } else {
+            self.run.plan.memory.on_device()
         };
         PlanSummary {
             model: self.directory.path().display().to_string(),

@@ -61,9 +61,10 @@ fn sources(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        match path.is_dir() {
-            true => found.extend(sources(&path)?),
-            false => found.push(path),
+        if path.is_dir() {
+            found.extend(sources(&path)?)
+        } else {
+            found.push(path)
         }
     }
     found.sort();

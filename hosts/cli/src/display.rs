@@ -37,9 +37,10 @@ const WAITED: Timespec = Timespec {
 };
 
 static BARS: LazyLock<MultiProgress> = LazyLock::new(|| {
-    let target = match ProgressDrawTarget::stderr().is_hidden() {
-        true => ProgressDrawTarget::hidden(),
-        false => ProgressDrawTarget::term_like_with_hz(Box::new(Screen::new()), DRAWN_PER_SEC),
+    let target = if ProgressDrawTarget::stderr().is_hidden() {
+        ProgressDrawTarget::hidden()
+    } else {
+        ProgressDrawTarget::term_like_with_hz(Box::new(Screen::new()), DRAWN_PER_SEC)
     };
     MultiProgress::with_draw_target(target)
 });

@@ -68,9 +68,10 @@ fn split_usage(shown: &str) -> (String, String) {
 /// clap's text, in colours where standard output shows them.
 fn styled(error: &clap::Error) -> String {
     let text = error.render();
-    match has_colours() {
-        true => text.ansi().to_string(),
-        false => text.to_string(),
+    if has_colours() {
+        text.ansi().to_string()
+    } else {
+        text.to_string()
     }
 }
 

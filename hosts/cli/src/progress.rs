@@ -68,9 +68,10 @@ struct Work {
 impl Progress {
     /// Shows on standard error.
     pub fn shown() -> Self {
-        Progress::told(match display::draws() {
-            true => Teller::Bars,
-            false => Teller::Lines,
+        Progress::told(if display::draws() {
+            Teller::Bars
+        } else {
+            Teller::Lines
         })
     }
 

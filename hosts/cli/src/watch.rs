@@ -24,9 +24,10 @@ pub enum Showing {
 impl Showing {
     /// What `--quiet`, if given, leaves of it.
     pub fn unless_quiet(quiet: bool) -> Self {
-        match quiet {
-            true => Showing::Warnings,
-            false => Showing::Progress,
+        if quiet {
+            Showing::Warnings
+        } else {
+            Showing::Progress
         }
     }
 }

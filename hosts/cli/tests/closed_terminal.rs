@@ -58,9 +58,10 @@ fn on_a_terminal(mut command: Command) -> (Child, File) {
     // SAFETY: both calls are allowed between fork and exec and touch no memory.
     unsafe {
         command.pre_exec(|| {
-            match libc::setsid() >= 0 && libc::ioctl(libc::STDIN_FILENO, libc::TIOCSCTTY, 0) == 0 {
-                true => Ok(()),
-                false => Err(io::Error::last_os_error()),
+            if libc::setsid() >= 0 && libc::ioctl(libc::STDIN_FILENO, libc::TIOCSCTTY, 0) == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
             }
         });
     }

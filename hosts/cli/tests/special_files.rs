@@ -255,9 +255,10 @@ fn copy_tree(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).expect("a directory") {
         let entry = entry.expect("an entry");
         let to = to.join(entry.file_name());
-        match entry.file_type().expect("a type").is_dir() {
-            true => copy_tree(&entry.path(), &to),
-            false => drop(fs::copy(entry.path(), to).expect("copied")),
+        if entry.file_type().expect("a type").is_dir() {
+            copy_tree(&entry.path(), &to)
+        } else {
+            fs::copy(entry.path(), to).expect("copied");
         }
     }
 }

@@ -75,9 +75,10 @@ fn unpack_bits<const BITS: usize, const PER: usize, const HIGH_FIRST: bool>(
     out: &mut [u8],
 ) {
     let code = |byte: u8, slot: usize| {
-        let shift = match HIGH_FIRST {
-            true => 8 - BITS * (slot + 1),
-            false => BITS * slot,
+        let shift = if HIGH_FIRST {
+            8 - BITS * (slot + 1)
+        } else {
+            BITS * slot
         };
         (byte >> shift) & ((1u16 << BITS) - 1) as u8
     };

@@ -67,12 +67,13 @@ impl CpuDevice {
     }
 
     fn check_stream(&self, stream: Stream) -> Result<()> {
-        match stream.0 < self.streams.load(Ordering::Acquire) {
-            true => Ok(()),
-            false => Err(PluginError::invalid(format!(
+        if stream.0 < self.streams.load(Ordering::Acquire) {
+            Ok(())
+        } else {
+            Err(PluginError::invalid(format!(
                 "stream {} does not exist",
                 stream.0
-            ))),
+            )))
         }
     }
 }
@@ -127,11 +128,12 @@ impl Memory for CpuDevice {
 }
 
 fn check_lengths(from: usize, to: usize) -> Result<()> {
-    match from == to {
-        true => Ok(()),
-        false => Err(PluginError::invalid(format!(
+    if from == to {
+        Ok(())
+    } else {
+        Err(PluginError::invalid(format!(
             "{from} bytes copied to a range of {to}"
-        ))),
+        )))
     }
 }
 
@@ -147,12 +149,13 @@ impl Streams for CpuDevice {
 
     fn wait(&self, stream: Stream, event: Event) -> Result<()> {
         self.check_stream(stream)?;
-        match event.0 < self.events.load(Ordering::Acquire) {
-            true => Ok(()),
-            false => Err(PluginError::invalid(format!(
+        if event.0 < self.events.load(Ordering::Acquire) {
+            Ok(())
+        } else {
+            Err(PluginError::invalid(format!(
                 "event {} does not exist",
                 event.0
-            ))),
+            )))
         }
     }
 

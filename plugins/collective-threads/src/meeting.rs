@@ -116,11 +116,12 @@ impl Meetings {
 fn check(request: &JoinRequest) -> Result<()> {
     let fits = (request.member as usize) < request.members.len()
         && request.members.iter().all(|&one| one < request.size);
-    match fits {
-        true => Ok(()),
-        false => Err(PluginError::invalid(format!(
+    if fits {
+        Ok(())
+    } else {
+        Err(PluginError::invalid(format!(
             "group `{}`: expected one of its members and numbers below {}, found member {} of {:?}",
             request.group, request.size, request.member, request.members
-        ))),
+        )))
     }
 }

@@ -55,9 +55,12 @@ fn bring_weights(
         .flat_map(|unit| stays(settings, micro_batch.passes(), unit))
         .collect();
     stays.sort();
-    let moving = |act, unit, parts: &[Part]| match parts.is_empty() {
-        true => None,
-        false => Some(Action::moving(act, unit, parts).on(settings.moves())),
+    let moving = |act, unit, parts: &[Part]| {
+        if parts.is_empty() {
+            None
+        } else {
+            Some(Action::moving(act, unit, parts).on(settings.moves()))
+        }
     };
     for Stay {
         first, last, unit, ..

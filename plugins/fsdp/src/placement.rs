@@ -39,9 +39,10 @@ pub fn of_units(settings: &Settings, shard_ranks: u32) -> Placement {
             (Gather::Shards, true) => Place::ShardedOnHost,
             (Gather::Shards, false) => on_device,
         },
-        trainable: match offloads_params {
-            true => Place::ShardedOnHost,
-            false => on_device,
+        trainable: if offloads_params {
+            Place::ShardedOnHost
+        } else {
+            on_device
         },
         optimizer: match settings.offload {
             Offload::ParamsAndOptimizer => Place::ShardedOnHost,

@@ -77,9 +77,10 @@ fn create(options: &Options, services: Arc<dyn Services>) -> Result<Instance> {
             other => return Err(expected("axis", "0 or 1", other)),
         },
         profile,
-        zeros: match options.flag("optimize")? {
-            true => Zeros::Solved,
-            false => Zeros::Kept,
+        zeros: if options.flag("optimize")? {
+            Zeros::Solved
+        } else {
+            Zeros::Kept
         },
         meta: meta(options, profile)?,
         services,

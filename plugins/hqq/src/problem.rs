@@ -38,12 +38,13 @@ impl Problem<'_> {
     /// # Errors
     /// `CANCELLED` when the user stopped the run.
     pub fn heed_cancel(&self) -> Result<()> {
-        match self.services.cancelled() {
-            true => Err(PluginError::new(
+        if self.services.cancelled() {
+            Err(PluginError::new(
                 ErrorCode::CANCELLED,
                 "encoding was cancelled",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }

@@ -54,9 +54,10 @@ pub fn start(
         }
     });
     problem.heed_cancel()?;
-    match finite.into_inner() {
-        true => Ok(()),
-        false => Err(not_finite(problem.weight)),
+    if finite.into_inner() {
+        Ok(())
+    } else {
+        Err(not_finite(problem.weight))
     }
 }
 

@@ -84,9 +84,10 @@ fn four_bit(
             codebook,
             block_size: block_size(options, 32)?,
         },
-        absmax: match options.flag("double_quant")? {
-            true => AbsmaxStore::Nested,
-            false => AbsmaxStore::Plain,
+        absmax: if options.flag("double_quant")? {
+            AbsmaxStore::Nested
+        } else {
+            AbsmaxStore::Plain
         },
         services,
     })))

@@ -200,9 +200,10 @@ pub unsafe extern "C" fn write(file: c_int, bytes: *const c_void, count: size_t)
     type Real = unsafe extern "C" fn(c_int, *const c_void, size_t) -> ssize_t;
     // SAFETY: the next definition of this name is the C library's, which has this type.
     let real: Real = unsafe { std::mem::transmute(next(&REAL, c"write")) };
-    let verdict = match is_on() {
-        true => judge(c"write", &path_of(file), true),
-        false => Verdict::Pass,
+    let verdict = if is_on() {
+        judge(c"write", &path_of(file), true)
+    } else {
+        Verdict::Pass
     };
     let count = match verdict {
         Verdict::Pass => count,
@@ -228,9 +229,10 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
     // SAFETY: the next definition of this name is the C library's, which has this type.
     let real: unsafe extern "C" fn(c_int) -> c_int =
         unsafe { std::mem::transmute(next(&REAL, c"close")) };
-    let verdict = match is_on() {
-        true => judge(c"close", &path_of(file), false),
-        false => Verdict::Pass,
+    let verdict = if is_on() {
+        judge(c"close", &path_of(file), false)
+    } else {
+        Verdict::Pass
     };
     // SAFETY: the caller's own argument.
     let closed = unsafe { real(file) };

@@ -109,9 +109,10 @@ fn copy_tree(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).expect("a folder of the repository") {
         let entry = entry.expect("an entry");
         let (from, to) = (entry.path(), to.join(entry.file_name()));
-        match from.is_dir() {
-            true => copy_tree(&from, &to),
-            false => drop(fs::copy(from, to).expect("room for a copy")),
+        if from.is_dir() {
+            copy_tree(&from, &to)
+        } else {
+            fs::copy(from, to).expect("room for a copy");
         }
     }
 }

@@ -63,12 +63,13 @@ impl Facility {
     /// Where it does not: what to do.
     pub fn missing(self, why: &str, without: &str) -> Result<String, String> {
         let name = self.name();
-        match without.split(',').any(|named| named.trim() == name) {
-            true => Ok(format!("{why}; {WITHOUT} names {name}")),
-            false => Err(format!(
+        if without.split(',').any(|named| named.trim() == name) {
+            Ok(format!("{why}; {WITHOUT} names {name}"))
+        } else {
+            Err(format!(
                 "the test needs {name}, and {why}: {}; where this machine cannot have it, say so with {WITHOUT}={name}",
                 self.remedy()
-            )),
+            ))
         }
     }
 }

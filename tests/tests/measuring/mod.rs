@@ -78,9 +78,10 @@ fn config(data: &Path, keys: &[(&str, &str)]) -> ResolvedConfig {
 /// Loads an arm that nothing trains, unless it has an adapter that was never trained.
 pub fn arm(data: &Path, keys: &[(&str, &str)]) -> Arm {
     let resolved = config(data, keys);
-    let purpose = match keys.iter().any(|(_, value)| value.contains("lora")) {
-        true => Purpose::Train,
-        false => Purpose::Evaluate,
+    let purpose = if keys.iter().any(|(_, value)| value.contains("lora")) {
+        Purpose::Train
+    } else {
+        Purpose::Evaluate
     };
     let session = Session::open_for(&resolved, purpose, &Unobserved, &StopFlag::new());
     let Session {

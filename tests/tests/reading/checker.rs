@@ -89,9 +89,10 @@ fn verdicts(outcome: &Outcome, verdict: &str, first: &str) -> Checked {
         ("nothing_learned", Verb::HardlyMoved) | ("cannot_tell", Verb::CannotBeTold) => {}
         (_, verb) => return Err(format!("{verdict} where it is said: {verb:?}")),
     }
-    let means = match claim.held_out {
-        true => [first_of(&outcome.evals).loss, last_of(&outcome.evals).loss],
-        false => training_ends(outcome, claim.interval.is_some())?,
+    let means = if claim.held_out {
+        [first_of(&outcome.evals).loss, last_of(&outcome.evals).loss]
+    } else {
+        training_ends(outcome, claim.interval.is_some())?
     };
     numbers(&claim, means)?;
     if verdict == "diverged" {
@@ -100,12 +101,13 @@ fn verdicts(outcome: &Outcome, verdict: &str, first: &str) -> Checked {
             "diverged by less than a tenth",
         )?;
     }
-    match claim.held_out {
-        true => held_out(outcome, &claim, first),
-        false => ensure(
+    if claim.held_out {
+        held_out(outcome, &claim, first)
+    } else {
+        ensure(
             claim.interval.is_some() != first.contains("the order of the files"),
             "an interval, or the order of the files",
-        ),
+        )
     }
 }
 
@@ -407,9 +409,10 @@ fn claim(first: &str) -> Result<Claim<'_>, String> {
         None => (Some(percent(change)?), None),
     };
     // In nats an interval is one, too.
-    let interval = match change.contains("nats") && change.contains("interval") {
-        true => Some([0.0, 0.0]),
-        false => interval,
+    let interval = if change.contains("nats") && change.contains("interval") {
+        Some([0.0, 0.0])
+    } else {
+        interval
     };
     Ok(Claim {
         held_out,
@@ -447,8 +450,5 @@ fn text(value: &Json) -> Result<&str, String> {
 }
 
 fn ensure(holds: bool, why: impl Into<String>) -> Checked {
-    match holds {
-        true => Ok(()),
-        false => Err(why.into()),
-    }
+    if holds { Ok(()) } else { Err(why.into()) }
 }

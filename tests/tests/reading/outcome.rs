@@ -159,9 +159,10 @@ impl Eval {
 
 /// JSON has no number that is not finite.
 fn written(value: f64) -> Json {
-    match value.is_finite() {
-        true => json!(value),
-        false => Json::Null,
+    if value.is_finite() {
+        json!(value)
+    } else {
+        Json::Null
     }
 }
 

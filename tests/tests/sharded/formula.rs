@@ -86,10 +86,7 @@ pub fn expected(units: &[Unit], variant: &Variant, rounds: u64) -> Vec<(Among, C
             }
         }
     }
-    let whole = match cut {
-        false => Among::World,
-        true => Among::Replicas,
-    };
+    let whole = if !cut { Among::World } else { Among::Replicas };
     vec![
         (Among::Shards, CallKind::AllGather, gathered),
         (Among::Shards, CallKind::ReduceScatter, scattered),

@@ -223,9 +223,10 @@ pub fn copy(from: &Path, to: &Path) {
         let (path, name) = entry
             .map(|one| (one.path(), one.file_name()))
             .expect("an entry");
-        match path.is_dir() {
-            true => copy(&path, &to.join(name)),
-            false => drop(fs::copy(&path, to.join(name)).expect("copied")),
+        if path.is_dir() {
+            copy(&path, &to.join(name))
+        } else {
+            fs::copy(&path, to.join(name)).expect("copied");
         }
     }
 }

@@ -80,8 +80,9 @@ fn main() -> ExitCode {
         );
     });
     println!("\n{}", table(&rows));
-    match rows.iter().all(|row| row.failures.is_empty()) {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    if rows.iter().all(|row| row.failures.is_empty()) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }

@@ -151,9 +151,10 @@ fn shown(layout: &'static TypeLayout) -> String {
         .filter(|inner| inner.name() != "PhantomData")
         .map(shown)
         .collect();
-    match parts.is_empty() || layout.name().contains("c_void") {
-        true => layout.full_type().to_string().trim_end().to_owned(),
-        false => format!("{}({})", layout.name(), parts.join(", ")),
+    if parts.is_empty() || layout.name().contains("c_void") {
+        layout.full_type().to_string().trim_end().to_owned()
+    } else {
+        format!("{}({})", layout.name(), parts.join(", "))
     }
 }
 

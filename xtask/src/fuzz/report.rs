@@ -64,13 +64,14 @@ fn what(text: &str) -> String {
         return last.unwrap_or("it said nothing").trim().to_owned();
     };
     // A panic's message stands below its place.
-    match line.contains("panicked at") {
-        true => format!(
+    if line.contains("panicked at") {
+        format!(
             "{} {}",
             line.trim(),
             lines.next().unwrap_or_default().trim()
-        ),
-        false => line.trim().to_owned(),
+        )
+    } else {
+        line.trim().to_owned()
     }
 }
 

@@ -50,9 +50,10 @@ fn report(name: &str, of: &RustCrate, findings: &mut Findings) {
 }
 
 fn shown(module: &[String]) -> String {
-    match module.is_empty() {
-        true => "the root".to_owned(),
-        false => module.join("::"),
+    if module.is_empty() {
+        "the root".to_owned()
+    } else {
+        module.join("::")
     }
 }
 
@@ -174,10 +175,10 @@ impl<'a> Names<'a> {
         if let Some(imported) = self.imported.get(&(module, name.clone())) {
             // `use self::a` and `use a` of another crate: what is not ours ends here.
             let whole: Vec<String> = imported.iter().chain(rest).cloned().collect();
-            return match imported.first().is_some_and(|first| first == name) && imported.len() == 1
-            {
-                true => None,
-                false => self.file_of(module, &whole, hops),
+            return if imported.first().is_some_and(|first| first == name) && imported.len() == 1 {
+                None
+            } else {
+                self.file_of(module, &whole, hops)
             };
         }
         let globs = self.globs.get(module).into_iter().flatten();
@@ -205,9 +206,10 @@ fn entries(tree: &UseTree) -> Vec<(String, Vec<String>)> {
                 found.push((name.clone(), with(name)));
             }
             UseTree::Rename(renamed) => {
-                let whole = match renamed.ident == "self" {
-                    true => before.to_vec(),
-                    false => with(renamed.ident.to_string()),
+                let whole = if renamed.ident == "self" {
+                    before.to_vec()
+                } else {
+                    with(renamed.ident.to_string())
                 };
                 found.push((renamed.rename.to_string(), whole));
             }

@@ -75,14 +75,16 @@ fn read(path: &Path, module: ModulePath, files: &mut BTreeMap<ModulePath, RustFi
 fn file_of(path: &Path, module: &[String], name: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default();
     let folder = path.parent().unwrap_or(Path::new(""));
-    let folder = match module.is_empty() || stem == "mod" {
-        true => folder.to_owned(),
-        false => folder.join(stem),
+    let folder = if module.is_empty() || stem == "mod" {
+        folder.to_owned()
+    } else {
+        folder.join(stem)
     };
     let flat = folder.join(format!("{name}.rs"));
-    match flat.exists() {
-        true => flat,
-        false => folder.join(name).join("mod.rs"),
+    if flat.exists() {
+        flat
+    } else {
+        folder.join(name).join("mod.rs")
     }
 }
 

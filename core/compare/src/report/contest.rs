@@ -39,9 +39,10 @@ impl<'a> Contest<'a> {
                 .filter(|(_, run)| is_usable(run))
                 .map(|(seed, run)| (seed, Cow::Borrowed(run)))
                 .collect();
-            match runs.is_empty() {
-                true => contest.leave_out(place, arm, "has not been evaluated after training"),
-                false => entrants.push((place, runs)),
+            if runs.is_empty() {
+                contest.leave_out(place, arm, "has not been evaluated after training")
+            } else {
+                entrants.push((place, runs))
             }
         }
         let entrants = contest.of_the_same_documents(findings, entrants);

@@ -125,9 +125,10 @@ impl Facts {
             Measure::HeldOutLoss => Basis::of_seeds(contest.seeds.len()),
             Measure::Divergence => Basis::Documents,
         };
-        let family = match contest.places.is_empty() {
-            true => None,
-            false => Family::judge(&contest.runs(), basis, draws).ok(),
+        let family = if contest.places.is_empty() {
+            None
+        } else {
+            Family::judge(&contest.runs(), basis, draws).ok()
         };
         if let Some(family) = &family {
             facts.take(family, &contest.places);
@@ -168,9 +169,12 @@ impl Facts {
         let untold = |place: &usize| self.standings[*place] == Standing::NotToldApart;
         let told = self.comparisons.iter().filter(|comparison| comparison.told);
         let beside = told.filter(|comparison| comparison.places.iter().all(untold));
-        let ordered = |comparison: &Comparison| match comparison.difference.estimate > 0.0 {
-            true => comparison.places,
-            false => [comparison.places[1], comparison.places[0]],
+        let ordered = |comparison: &Comparison| {
+            if comparison.difference.estimate > 0.0 {
+                comparison.places
+            } else {
+                [comparison.places[1], comparison.places[0]]
+            }
         };
         beside.map(ordered).collect()
     }
@@ -225,9 +229,10 @@ impl Facts {
             .filter(|comparison| comparison.places[1] == leader);
         for comparison in with_leader {
             told += usize::from(comparison.told);
-            self.standings[comparison.places[0]] = match comparison.told {
-                true => Standing::Worse,
-                false => Standing::NotToldApart,
+            self.standings[comparison.places[0]] = if comparison.told {
+                Standing::Worse
+            } else {
+                Standing::NotToldApart
             };
         }
         let (verdict, standing) = match told {

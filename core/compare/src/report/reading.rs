@@ -126,9 +126,10 @@ fn headline(numbers: Numbers<'_>) -> String {
     match (facts.verdict, facts.obstacle) {
         (Verdict::OneIsBest, _) => {
             let of = of_those(numbers, "of");
-            match numbers.is_trained() {
-                true => format!("{leader} is best{of}"),
-                false => format!("{leader} is closest to the dense base{of}"),
+            if numbers.is_trained() {
+                format!("{leader} is best{of}")
+            } else {
+                format!("{leader} is closest to the dense base{of}")
             }
         }
         (Verdict::SeveralAreBest, _) => format!(
@@ -146,10 +147,13 @@ fn headline(numbers: Numbers<'_>) -> String {
         (_, Some(Obstacle::WorseThanGuessing { .. })) => {
             "No winner: worse than guessing".to_owned()
         }
-        (Verdict::NoVerdict | Verdict::NothingToCompare, None) => match numbers.is_trained() {
-            true => "Nothing to compare yet".to_owned(),
-            false => "Nothing to rank".to_owned(),
-        },
+        (Verdict::NoVerdict | Verdict::NothingToCompare, None) => {
+            if numbers.is_trained() {
+                "Nothing to compare yet".to_owned()
+            } else {
+                "Nothing to rank".to_owned()
+            }
+        }
     }
 }
 
@@ -163,9 +167,10 @@ fn of_those(numbers: Numbers<'_>, of: &str) -> String {
     let places = 0..numbers.rows.len();
     let judged = places.filter(takes_part).count();
     let others = numbers.rows.len() - facts.those(Standing::DenseBaseline).len();
-    match judged < others {
-        true => format!(" {of} the {} that can be judged", counted(judged, "arm")),
-        false => String::new(),
+    if judged < others {
+        format!(" {of} the {} that can be judged", counted(judged, "arm"))
+    } else {
+        String::new()
     }
 }
 
@@ -174,9 +179,10 @@ fn finding(numbers: Numbers<'_>) -> String {
     let facts = numbers.facts;
     let when = circumstances(numbers);
     let lead = |leader: usize| {
-        let what = match numbers.is_trained() {
-            true => "the lowest held-out loss",
-            false => "the lowest divergence from the dense base",
+        let what = if numbers.is_trained() {
+            "the lowest held-out loss"
+        } else {
+            "the lowest divergence from the dense base"
         };
         format!(
             "{when} {} has {what}{}, {} nats a token {}",
@@ -211,10 +217,13 @@ fn finding(numbers: Numbers<'_>) -> String {
             format!("{}, which says nothing of others.", lead(leader))
         }
         (None, Some(leader)) => format!("{}; {}.", lead(leader), told(numbers)),
-        (_, None) => match numbers.is_trained() {
-            true => format!("{when} there are no two arms with held-out losses of the same rows."),
-            false => format!("{when} there are no two arms whose divergences can be ranked."),
-        },
+        (_, None) => {
+            if numbers.is_trained() {
+                format!("{when} there are no two arms with held-out losses of the same rows.")
+            } else {
+                format!("{when} there are no two arms whose divergences can be ranked.")
+            }
+        }
     }
 }
 
@@ -231,9 +240,10 @@ fn told(numbers: Numbers<'_>) -> String {
         )
     });
     let beside: Vec<String> = beside.collect();
-    let beside = match beside.is_empty() {
-        true => String::new(),
-        false => format!(", but {}", listed(&beside)),
+    let beside = if beside.is_empty() {
+        String::new()
+    } else {
+        format!(", but {}", listed(&beside))
     };
     match (facts.verdict, worse.first()) {
         (Verdict::OneIsBest, Some(next)) if worse.len() == 1 => {
@@ -273,9 +283,10 @@ fn circumstances(numbers: Numbers<'_>) -> String {
         (Some(step), _) => format!("After {}", counted(step as usize, "step")),
         (None, _) => return "So far".to_owned(),
     };
-    match facts.seeds.is_empty() {
-        true => steps,
-        false => format!("{steps} under {}", seeds(&facts.seeds)),
+    if facts.seeds.is_empty() {
+        steps
+    } else {
+        format!("{steps} under {}", seeds(&facts.seeds))
     }
 }
 

@@ -83,9 +83,10 @@ impl ArmRow {
             weight_error: base.and_then(|base| relative_error(&base.weights)),
             divergence: base.and_then(|base| Some(base.divergence.as_ref()?.mean)),
             same_top: base.and_then(|base| Some(base.divergence.as_ref()?.same_top)),
-            quality: match findings.comparison.eval_only {
-                true => before,
-                false => mean_quality(&after),
+            quality: if findings.comparison.eval_only {
+                before
+            } else {
+                mean_quality(&after)
             },
             before,
             after: mean_quality(&after),

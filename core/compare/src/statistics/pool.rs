@@ -94,9 +94,10 @@ pub fn satterthwaite(parts: &[(f64, f64)], fallback: f64) -> f64 {
         .filter(|(variance, freedom)| *variance > 0.0 && *freedom > 0.0);
     let squares = known.map(|(variance, freedom)| (variance / whole).powi(2) / freedom);
     let freedom = 1.0 / squares.sum::<f64>();
-    match freedom.is_finite() {
-        true => freedom,
-        false => fallback,
+    if freedom.is_finite() {
+        freedom
+    } else {
+        fallback
     }
 }
 

@@ -65,9 +65,10 @@ fn quantile(arms: usize, freedom: f64) -> f64 {
     // To a part in a million of where it is looked for.
     for _ in 0..20 {
         let middle = f64::midpoint(low, high);
-        match below(middle) < CONFIDENCE {
-            true => low = middle,
-            false => high = middle,
+        if below(middle) < CONFIDENCE {
+            low = middle
+        } else {
+            high = middle
         }
     }
     f64::midpoint(low, high)

@@ -145,10 +145,11 @@ pub(super) fn place(
     for (index, draft) in drafts.iter().enumerate() {
         let hidden = grad::output(&draft.unit.graph, "hidden");
         for &value in &draft.retention.saved {
-            let place = match hidden == Some(value) {
+            let place = if hidden == Some(value) {
                 // The next unit reads it, too.
-                true => lasting(draft, value, dtypes, limits, &mut end)?,
-                false => blocks[index].put(index, extent_of(draft, value, dtypes)?, limits),
+                lasting(draft, value, dtypes, limits, &mut end)?
+            } else {
+                blocks[index].put(index, extent_of(draft, value, dtypes)?, limits)
             };
             kept[index].insert(value, place);
         }

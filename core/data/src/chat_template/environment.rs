@@ -48,9 +48,10 @@ pub(super) fn has_generation_tags(source: &str) -> bool {
 /// `{% generation %}` is a tag of transformers; a filter block has the same rules of white space.
 fn without_generation_tags(source: &str) -> String {
     let replaced = generation_tag().replace_all(source, |tag: &regex::Captures<'_>| {
-        let inner = match tag[2].is_empty() {
-            true => "filter espalier_generation",
-            false => "endfilter",
+        let inner = if tag[2].is_empty() {
+            "filter espalier_generation"
+        } else {
+            "endfilter"
         };
         format!("{{%{} {inner} {}%}}", &tag[1], &tag[3])
     });
@@ -64,12 +65,13 @@ fn generation_tag() -> &'static Regex {
 }
 
 fn mark(state: &State<'_, '_>, body: &str) -> String {
-    match state
+    if state
         .lookup(MARKING)
         .is_some_and(|marking| marking.is_true())
     {
-        true => format!("{BEGIN}{body}{END}"),
-        false => body.to_owned(),
+        format!("{BEGIN}{body}{END}")
+    } else {
+        body.to_owned()
     }
 }
 

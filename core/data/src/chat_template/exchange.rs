@@ -70,8 +70,9 @@ pub(super) fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Opti
     let length = u64::from_le_bytes(length);
     let mut bytes = Vec::new();
     from.take(length).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 == length {
-        true => Ok(Some(serde_json::from_slice(&bytes)?)),
-        false => Ok(None),
+    if bytes.len() as u64 == length {
+        Ok(Some(serde_json::from_slice(&bytes)?))
+    } else {
+        Ok(None)
     }
 }

@@ -256,13 +256,14 @@ fn raised(error: minijinja::Error) -> Fault {
 
 /// The standard library panics where a text would have more bytes than there are addresses.
 fn panicked(message: String) -> Fault {
-    match message.contains("capacity overflow") {
-        true => Fault::Met(Met {
+    if message.contains("capacity overflow") {
+        Fault::Met(Met {
             bound: Bound::Memory {
                 bytes: bounds::memory_bytes(0),
             },
             line: None,
-        }),
-        false => Fault::Raised(message),
+        })
+    } else {
+        Fault::Raised(message)
     }
 }

@@ -103,9 +103,10 @@ fn bound(status: io::Result<ExitStatus>, said: &str, memory_bytes: u64) -> Bound
         Err(error) => error.to_string(),
     };
     let said = said.lines().last().unwrap_or_default();
-    let how = match said.is_empty() {
-        true => how,
-        false => format!("{how}: {said}"),
+    let how = if said.is_empty() {
+        how
+    } else {
+        format!("{how}: {said}")
     };
     Bound::Ended { how }
 }

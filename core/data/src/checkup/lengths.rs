@@ -163,10 +163,9 @@ mod tests {
         // The prompt takes 90 tokens of 150, then 70 of 80; the third is all trained.
         for (prompt, length) in [(90, 150), (70, 80), (0, 41)] {
             let tokens: Vec<i32> = (0..length).collect();
-            let labels = tokens.iter().map(|&token| match token < prompt {
-                true => -100,
-                false => token,
-            });
+            let labels = tokens
+                .iter()
+                .map(|&token| if token < prompt { -100 } else { token });
             let labels = labels.collect();
             lengths.add(&Row::new(tokens, Some(labels), Kind::default()));
         }

@@ -102,9 +102,10 @@ impl Judge {
             }
             let seen = self.threads.get_mut(&one.thread).expect("it is known");
             seen.lasted += passed;
-            match seen.beats == one.beats {
-                true => seen.silent += passed,
-                false => seen.silent = Duration::ZERO,
+            if seen.beats == one.beats {
+                seen.silent += passed
+            } else {
+                seen.silent = Duration::ZERO
             }
             seen.beats = one.beats;
             (one, seen.lasted, seen.silent)
@@ -238,9 +239,10 @@ fn ended_by(waits: &[Wait<'_>]) -> Option<(LateCall, &'static str)> {
     }
     // What it calls itself was entered a moment later.
     let wait = deepest(waits, |wait| over(wait, LATE))?;
-    let limited_by = match wait.pending.call.is_create() {
-        true => "run.probe_timeout_secs",
-        false => "run.plugin_timeout_secs",
+    let limited_by = if wait.pending.call.is_create() {
+        "run.probe_timeout_secs"
+    } else {
+        "run.plugin_timeout_secs"
     };
     Some((wait.late(), limited_by))
 }

@@ -42,9 +42,10 @@ impl Executor {
     /// What the backend reports.
     pub fn place_values(&self, unit: usize, run: &[u8]) -> Result<()> {
         let part = self.shard_layout.own_elements(unit) * self.dtypes.params.bytes();
-        let first = match self.shard_layout.is_cut(unit) {
-            true => part * u64::from(self.peers.shard().0),
-            false => 0,
+        let first = if self.shard_layout.is_cut(unit) {
+            part * u64::from(self.peers.shard().0)
+        } else {
+            0
         };
         self.place(
             self.storage.kept(unit, StateKind::Values),

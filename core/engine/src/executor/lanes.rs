@@ -109,9 +109,10 @@ impl Walk {
                 !progress.broken && progress.done[other] <= index
             })
             .unwrap_or_else(PoisonError::into_inner);
-        match progress.broken {
-            true => Err(Stopped),
-            false => Ok(()),
+        if progress.broken {
+            Err(Stopped)
+        } else {
+            Ok(())
         }
     }
 

@@ -211,9 +211,10 @@ impl Maker<'_> {
         dtypes: Dtypes,
     ) -> Result<TrainedKernels> {
         let own = shard_layout.own_elements(unit);
-        let all = match shard_layout.is_cut(unit) {
-            true => own * shard_layout.parts,
-            false => own,
+        let all = if shard_layout.is_cut(unit) {
+            own * shard_layout.parts
+        } else {
+            own
         };
         let state = flat(own, dtypes.reduce);
         let updated = vec![flat(own, dtypes.params), state.clone(), state.clone()];

@@ -135,9 +135,10 @@ impl Executor {
         let unit = self.params[param].unit;
         let of_run = self.shard_layout.runs[unit].elements_of(param);
         let count = self.shard_layout.own_elements(unit);
-        let first = match self.shard_layout.is_cut(unit) {
-            true => count * u64::from(self.peers.shard().0),
-            false => 0,
+        let first = if self.shard_layout.is_cut(unit) {
+            count * u64::from(self.peers.shard().0)
+        } else {
+            0
         };
         let begin = first.clamp(of_run.start, of_run.end);
         let end = (first + count).clamp(begin, of_run.end);

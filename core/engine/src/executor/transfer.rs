@@ -103,9 +103,10 @@ impl Executor {
             return unsupported("is not whole on the device");
         }
         let (elements, range) = self.own_piece(param, StateKind::Values);
-        match elements == (0..self.params[param].elements()) {
-            true => Ok((range, dtype)),
-            false => unsupported("is cut among ranks"),
+        if elements == (0..self.params[param].elements()) {
+            Ok((range, dtype))
+        } else {
+            unsupported("is cut among ranks")
         }
     }
 

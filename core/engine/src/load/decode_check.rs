@@ -240,9 +240,10 @@ fn check(weight: &EncodedWeight<'_>) -> Result<DecodeCheck, Error> {
             found.difference = Some((distance(&by_call, &decoded) / size).sqrt());
         }
     }
-    match size > 0.0 {
-        true => found.error = Some((distance(&decoded, &dense) / size).sqrt()),
-        false => found.not_checkable = Some("its first rows are all 0".to_owned()),
+    if size > 0.0 {
+        found.error = Some((distance(&decoded, &dense) / size).sqrt())
+    } else {
+        found.not_checkable = Some("its first rows are all 0".to_owned())
     }
     Ok(found)
 }

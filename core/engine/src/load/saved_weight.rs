@@ -168,12 +168,11 @@ fn check_constant(
     constant: &SavedConstant,
 ) -> Result<(), Error> {
     let found = read_constant(store, &entry.name)?;
-    match constant.free || found == constant.value {
-        true => Ok(()),
-        false => {
-            let what = format!("expected {}, found {found}", constant.value);
-            Err(damage(store, entry, what))
-        }
+    if constant.free || found == constant.value {
+        Ok(())
+    } else {
+        let what = format!("expected {}, found {found}", constant.value);
+        Err(damage(store, entry, what))
     }
 }
 

@@ -73,11 +73,12 @@ impl SharedFile {
 pub(super) fn open(path: &Path, bytes: u64) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let found = file.metadata()?.len();
-    match found == bytes {
-        true => Ok(file),
-        false => Err(io::Error::other(format!(
+    if found == bytes {
+        Ok(file)
+    } else {
+        Err(io::Error::other(format!(
             "it has {found} bytes, expected {bytes}"
-        ))),
+        )))
     }
 }
 

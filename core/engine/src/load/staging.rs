@@ -69,14 +69,16 @@ impl Staging {
         let (rank, world) = (member.rank(), member.world());
         let first = rank - rank % world.ranks_per_machine();
         let shared = world.processes_per_machine > 1;
-        let paths = match shared && rank == first {
-            true => self.create(home).map(Some),
-            false => Ok(None),
+        let paths = if shared && rank == first {
+            self.create(home).map(Some)
+        } else {
+            Ok(None)
         };
         let mut sent = together(member, "making the machine's memory", paths)?;
-        let mapped = match rank == world.own_ranks().start {
-            true => self.map(sent.swap_remove(first as usize)),
-            false => Ok(()),
+        let mapped = if rank == world.own_ranks().start {
+            self.map(sent.swap_remove(first as usize))
+        } else {
+            Ok(())
         };
         together(member, "mapping the machine's memory", mapped)?;
         let mut made = self.made();

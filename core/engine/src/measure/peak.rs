@@ -60,9 +60,10 @@ impl Peaks {
     ) -> f64 {
         if flops_per_sec > self.rate() {
             let times = self.0.iter().filter(|peak| peak.cause == Cause::Again);
-            let measured = match times.count() < MOST_AGAIN {
-                true => again(),
-                false => None,
+            let measured = if times.count() < MOST_AGAIN {
+                again()
+            } else {
+                None
             };
             if let Some(rate) = measured.filter(|rate| *rate > self.rate()) {
                 self.push(step, rate, Cause::Again);

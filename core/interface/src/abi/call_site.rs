@@ -125,9 +125,10 @@ impl Call {
 
     /// How long it may go on without a sign of progress.
     pub fn limit(self) -> Limit {
-        match self.is_create() {
-            true => self.site.limits.create,
-            false => self.site.limits.call,
+        if self.is_create() {
+            self.site.limits.create
+        } else {
+            self.site.limits.call
         }
     }
 

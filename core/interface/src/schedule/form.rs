@@ -148,12 +148,13 @@ fn when(list: List, action: &Action, request: &ShardingRequest) -> std::result::
             "every",
         ),
     };
-    match fits {
-        true => Ok(()),
-        false => Err(format!(
+    if fits {
+        Ok(())
+    } else {
+        Err(format!(
             "takes place in {:?} micro-batch: expected `{expected}`",
             action.when
-        )),
+        ))
     }
 }
 

@@ -56,15 +56,16 @@ impl Schedule {
         }
         let is_pass = |act| matches!(act, Act::Forward | Act::Backward);
         let mut passes = self.micro_batch.iter().filter(|one| is_pass(one.act));
-        match passes
+        if passes
             .by_ref()
             .take(units)
             .any(|one| one.act == Act::Backward)
         {
-            true => Err(wrong(
+            Err(wrong(
                 "a backward pass before the head's: expected it later",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }

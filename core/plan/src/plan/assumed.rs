@@ -143,9 +143,10 @@ impl Assumed {
     /// Whether a plan fits each device and each machine.
     pub fn fits(&self, plan: &RunPlan) -> bool {
         let (rank, host) = self.divide(plan);
-        let on_device = match plan.device_info.shares_host_memory && self.host.is_some() {
-            true => true,
-            false => rank.on_device() <= plan.device_info.free_bytes,
+        let on_device = if plan.device_info.shares_host_memory && self.host.is_some() {
+            true
+        } else {
+            rank.on_device() <= plan.device_info.free_bytes
         };
         on_device
             && match host {

@@ -94,8 +94,9 @@ fn on_the_way(plan: &RunPlan) -> u64 {
     }
     let packed = plan.quantizers.keys();
     let packed = packed.map(|&index| plan.params[index].bytes());
-    match plan.device_info.shares_host_memory {
-        true => 0,
-        false => packed.max().unwrap_or(0),
+    if plan.device_info.shares_host_memory {
+        0
+    } else {
+        packed.max().unwrap_or(0)
     }
 }

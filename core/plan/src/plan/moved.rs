@@ -150,13 +150,12 @@ impl Mover {
         let wire = self.shard_layout.wire.unwrap_or(self.reduce).bytes();
         let own = self.shard_layout.own_elements(unit) * wire;
         let (world, parts) = (u64::from(self.world.ranks), self.shard_layout.parts);
-        match self.shard_layout.is_cut(unit) {
-            false => self.spread(2 * own.div_ceil(world), world, 1),
-            true => {
-                let replicas = world / parts;
-                let among_replicas = self.spread(2 * own.div_ceil(replicas), replicas, parts);
-                self.spread(own, parts, 1) + among_replicas
-            }
+        if !self.shard_layout.is_cut(unit) {
+            self.spread(2 * own.div_ceil(world), world, 1)
+        } else {
+            let replicas = world / parts;
+            let among_replicas = self.spread(2 * own.div_ceil(replicas), replicas, parts);
+            self.spread(own, parts, 1) + among_replicas
         }
     }
 

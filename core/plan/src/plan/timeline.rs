@@ -106,9 +106,10 @@ impl Timeline<'_> {
         time.secs = clock.end();
         let busy = time.compute_secs + time.other_secs + time.moving_secs;
         time.hidden_secs = (busy - time.secs).max(0.0);
-        time.tokens_per_sec = match time.secs > 0.0 {
-            true => self.work.step_tokens as f64 / time.secs,
-            false => 0.0,
+        time.tokens_per_sec = if time.secs > 0.0 {
+            self.work.step_tokens as f64 / time.secs
+        } else {
+            0.0
         };
         time
     }

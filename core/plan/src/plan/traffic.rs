@@ -108,9 +108,10 @@ fn bytes(operand: &Operand) -> (u64, Extent) {
         Dim::Fixed(extent) => *extent,
         Dim::Tokens | Dim::Boundaries => 1,
     });
-    let extent = match operand.shape.contains(&Dim::Tokens) {
-        true => Extent::Tokens,
-        false => Extent::Fixed,
+    let extent = if operand.shape.contains(&Dim::Tokens) {
+        Extent::Tokens
+    } else {
+        Extent::Fixed
     };
     (fixed.product::<u64>() * operand.dtype.bytes(), extent)
 }

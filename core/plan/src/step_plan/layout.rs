@@ -270,9 +270,10 @@ impl<'a> Layout<'a> {
     fn compute(&mut self, task: usize, action: &Action) -> Result<()> {
         let forward = action.act == Act::Forward;
         let of_unit = &self.request.units[action.unit];
-        let reads = match forward {
-            true => of_unit.forward_reads.clone(),
-            false => of_unit.backward_reads.clone(),
+        let reads = if forward {
+            of_unit.forward_reads.clone()
+        } else {
+            of_unit.backward_reads.clone()
         };
         self.saved(task, action)?;
         let has_gradients = !forward || action.unit + 1 == self.request.units.len();
@@ -285,13 +286,12 @@ impl<'a> Layout<'a> {
                 self.work_on(task, unit, RegionKind::Trainable, false)?;
             }
             if has_gradients && self.trains(unit) && self.is_cut(unit) {
-                match self.open.contains_key(&(unit, RegionKind::Gradients)) {
-                    true => self.work_on(task, unit, RegionKind::Gradients, true)?,
-                    false => {
-                        self.open(task, unit, RegionKind::Gradients);
-                        let when = self.gradients_begin();
-                        self.tasks[task].begins.push((unit, when));
-                    }
+                if self.open.contains_key(&(unit, RegionKind::Gradients)) {
+                    self.work_on(task, unit, RegionKind::Gradients, true)?
+                } else {
+                    self.open(task, unit, RegionKind::Gradients);
+                    let when = self.gradients_begin();
+                    self.tasks[task].begins.push((unit, when));
                 }
             }
         }
@@ -309,9 +309,10 @@ impl<'a> Layout<'a> {
             if self.sizes[unit].saved == 0 {
                 continue;
             }
-            match forward && !self.open.contains_key(&(unit, RegionKind::Saved)) {
-                true => self.open(task, unit, RegionKind::Saved),
-                false => self.work_on(task, unit, RegionKind::Saved, true)?,
+            if forward && !self.open.contains_key(&(unit, RegionKind::Saved)) {
+                self.open(task, unit, RegionKind::Saved)
+            } else {
+                self.work_on(task, unit, RegionKind::Saved, true)?
             }
         }
         Ok(())
@@ -425,12 +426,13 @@ impl<'a> Layout<'a> {
             .filter(|action| matches!(action.act, Act::Gather | Act::Reduce))
             .map(lane_of)
             .collect();
-        match lanes.len() > 1 {
-            true => Err(PluginError::invalid(
+        if lanes.len() > 1 {
+            Err(PluginError::invalid(
                 "schedule: some gathers and reductions are on stream 0, others are not: all ranks must make them in one \
-                 order, so all belong on one side",
-            )),
-            false => Ok(()),
+             order, so all belong on one side",
+            ))
+        } else {
+            Ok(())
         }
     }
 

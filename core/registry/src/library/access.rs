@@ -64,12 +64,11 @@ fn folders(path: &Path, user: u32) -> Result<(), LibraryFault> {
             of.map_err(|error| LibraryFault::Unreadable(error.to_string()))
         };
         let found = metadata(fs::metadata(folder))?;
-        let who = match entry == path {
-            true => {
-                owned(&found, user, Some(folder))?;
-                writers(&found, user)
-            }
-            false => by_any(&found),
+        let who = if entry == path {
+            owned(&found, user, Some(folder))?;
+            writers(&found, user)
+        } else {
+            by_any(&found)
         };
         if let Some(who) = who {
             let inside = metadata(fs::symlink_metadata(entry))?;
@@ -88,13 +87,14 @@ fn folders(path: &Path, user: u32) -> Result<(), LibraryFault> {
 }
 
 fn owned(found: &Metadata, user: u32, folder: Option<&Path>) -> Result<(), LibraryFault> {
-    match [user, 0].contains(&found.uid()) {
-        true => Ok(()),
-        false => Err(LibraryFault::Foreign {
+    if [user, 0].contains(&found.uid()) {
+        Ok(())
+    } else {
+        Err(LibraryFault::Foreign {
             folder: folder.map(Path::to_owned),
             uid: found.uid(),
             user,
-        }),
+        })
     }
 }
 

@@ -164,9 +164,10 @@ impl Place {
         let mut bytes = Vec::new();
         file.rewind().map_err(failed)?;
         file.read_to_end(&mut bytes).map_err(failed)?;
-        match found.is_some() && found == expected && hash_bytes(&bytes) == sha256 {
-            true => Ok(()),
-            false => Err(LibraryFault::Exchanged),
+        if found.is_some() && found == expected && hash_bytes(&bytes) == sha256 {
+            Ok(())
+        } else {
+            Err(LibraryFault::Exchanged)
         }
     }
 }

@@ -81,9 +81,10 @@ impl Registry {
             .filter(|plugin| plugin.has(&used.component));
         let (mut first, mut others) = (None, Vec::new());
         for plugin in having {
-            match first.is_none() && plugin.file() == used.file {
-                true => first = Some(plugin),
-                false => others.push(plugin.location()),
+            if first.is_none() && plugin.file() == used.file {
+                first = Some(plugin)
+            } else {
+                others.push(plugin.location())
             }
         }
         let dir = first.and_then(|plugin| plugin.dir.as_ref());

@@ -50,9 +50,10 @@ pub fn refuse_others(
         other.as_ref() == Some(&adapted)
     };
     differing.retain(|key, [value, _]| !comes_to_the_same(key, value));
-    match differing.is_empty() {
-        true => Ok(()),
-        false => Err(refusal(resolved, name, saved, &differing)),
+    if differing.is_empty() {
+        Ok(())
+    } else {
+        Err(refusal(resolved, name, saved, &differing))
     }
 }
 

@@ -192,12 +192,15 @@ impl Exercise<'_> {
             device.download(range, &mut back, Stream(0))?;
             device.free(buffer)
         })?;
-        self.call("download", || match back == bytes {
-            true => Ok(()),
-            false => Err(PluginError::new(
-                ErrorCode::PROTOCOL,
-                "256 bytes do not come back as they were uploaded",
-            )),
+        self.call("download", || {
+            if back == bytes {
+                Ok(())
+            } else {
+                Err(PluginError::new(
+                    ErrorCode::PROTOCOL,
+                    "256 bytes do not come back as they were uploaded",
+                ))
+            }
         })
     }
 }

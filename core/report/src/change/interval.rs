@@ -113,9 +113,12 @@ impl Found {
 /// Weights of steps by their trained tokens; equal ones where a step's are not on record.
 pub fn weights(steps: &[StepMetrics]) -> Vec<f64> {
     let known = steps.iter().all(|step| step.trained_tokens > 0);
-    let weight = |step: &StepMetrics| match known {
-        true => step.trained_tokens as f64,
-        false => 1.0,
+    let weight = |step: &StepMetrics| {
+        if known {
+            step.trained_tokens as f64
+        } else {
+            1.0
+        }
     };
     steps.iter().map(weight).collect()
 }

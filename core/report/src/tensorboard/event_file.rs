@@ -36,9 +36,10 @@ impl EventFile {
         let fail = |path: &Path, error| write_error(path, 0, error);
         fs::create_dir_all(directory).map_err(|error| fail(directory, error))?;
         for (path, follows) in earlier(directory).map_err(|error| fail(directory, error))? {
-            match follows < step {
-                true => cut(&path, step)?,
-                false => fs::remove_file(&path).map_err(|error| fail(&path, error))?,
+            if follows < step {
+                cut(&path, step)?
+            } else {
+                fs::remove_file(&path).map_err(|error| fail(&path, error))?
             }
         }
         let path = directory.join(format!("{PREFIX}{step:010}{SUFFIX}"));
@@ -118,8 +119,9 @@ fn cut(path: &Path, step: u64) -> Result<(), Error> {
         .map(|(_, end)| end)
         .last()
         .unwrap_or(0);
-    match kept == bytes.len() {
-        true => Ok(()),
-        false => Ok(write_atomically(path, &bytes[..kept])?),
+    if kept == bytes.len() {
+        Ok(())
+    } else {
+        Ok(write_atomically(path, &bytes[..kept])?)
     }
 }

@@ -66,9 +66,10 @@ impl PartialFile {
     /// Writes `bytes` at `offset` from the start of the file.
     pub(super) fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
         let writer = self.writer.as_mut().expect("present until the commit");
-        let moved = match offset == self.position {
-            true => Ok(offset),
-            false => writer.seek(SeekFrom::Start(offset)),
+        let moved = if offset == self.position {
+            Ok(offset)
+        } else {
+            writer.seek(SeekFrom::Start(offset))
         };
         moved
             .and_then(|_| writer.write_all(bytes))

@@ -114,20 +114,22 @@ pub fn read_regular_text(path: &Path, kind: FileKind) -> Result<String, Unopened
 
 /// The size of what may be read as a `kind`.
 fn fit(metadata: &Metadata, kind: FileKind) -> Result<u64, Unopened> {
-    match metadata.is_file() {
-        true => within(metadata.len(), kind),
-        false => Err(Unopened::NotRegular {
+    if metadata.is_file() {
+        within(metadata.len(), kind)
+    } else {
+        Err(Unopened::NotRegular {
             kind,
             found: described(metadata.file_type()),
-        }),
+        })
     }
 }
 
 fn within(found: u64, kind: FileKind) -> Result<u64, Unopened> {
     let limit = Bytes(kind.max_bytes());
-    match found <= limit.0 {
-        true => Ok(found),
-        false => Err(Unopened::TooLarge { kind, limit, found }),
+    if found <= limit.0 {
+        Ok(found)
+    } else {
+        Err(Unopened::TooLarge { kind, limit, found })
     }
 }
 

@@ -199,9 +199,10 @@ impl<'a> SafetensorsFile<'a> {
     /// Refuses a tensor of which not all elements were written.
     fn check_whole(&self, index: usize) -> Result<(), FileError> {
         let place = self.places[index];
-        match place.found_bytes == place.expected_bytes {
-            true => Ok(()),
-            false => Err(announced(&self.file, &self.specs[index], place)),
+        if place.found_bytes == place.expected_bytes {
+            Ok(())
+        } else {
+            Err(announced(&self.file, &self.specs[index], place))
         }
     }
 

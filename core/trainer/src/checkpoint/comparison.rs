@@ -85,12 +85,13 @@ pub(crate) fn plugin_differences(
     let [old, new] = [old, new].map(|identity| json!(Vec::from_iter(identity)));
     let mut differences = compare(&plugins(&old), &plugins(&new), Part::Other, "plugin ");
     differences.retain(|one| !is_of_the_program(one, &old, &new));
-    match differences.is_empty() {
-        true => Ok(()),
-        false => Err(Error::Resume(CheckpointError::Changed {
+    if differences.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Resume(CheckpointError::Changed {
             path: "the swap on record".into(),
             differences,
-        })),
+        }))
     }
 }
 
@@ -137,9 +138,10 @@ impl AdapterSection {
         let swaps = run["swaps"].as_array().into_iter().flatten();
         let mut roles = swaps.map(|swap| &swap["request"]["role"]);
         let began_saved = run["model"]["adapter_files"].is_array();
-        match began_saved && roles.all(|role| role != Role::ADAPTER.0) {
-            true => AdapterSection::Idle,
-            false => AdapterSection::Decides,
+        if began_saved && roles.all(|role| role != Role::ADAPTER.0) {
+            AdapterSection::Idle
+        } else {
+            AdapterSection::Decides
         }
     }
 }

@@ -95,15 +95,16 @@ impl<'a> Saved<'a> {
                 stream(store, entry, executor, (index, part), start)?;
             }
         }
-        match end == param.elements() {
-            true => Ok(()),
-            false => Err(Error::Weights(WeightsError {
+        if end == param.elements() {
+            Ok(())
+        } else {
+            Err(Error::Weights(WeightsError {
                 path: self.checkpoint.path.clone(),
                 message: format!(
                     "the files of its ranks hold elements 0..{end} of `{name}`, expected 0..{}",
                     param.elements()
                 ),
-            })),
+            }))
         }
     }
 }

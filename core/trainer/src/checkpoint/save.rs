@@ -55,9 +55,10 @@ const FILES: [(&str, &[StatePart]); 2] = [
 pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBuf, Error> {
     let team = snapshot.team;
     let target = home.path(snapshot.progress.step);
-    let begun = match team.world().writes() {
-        true => PendingDirectory::begin(&target).map(Some),
-        false => Ok(None),
+    let begun = if team.world().writes() {
+        PendingDirectory::begin(&target).map(Some)
+    } else {
+        Ok(None)
     };
     let (pending, sent) = match begun {
         Ok(pending) => {
@@ -69,9 +70,10 @@ pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBu
     let mut sent: Vec<Option<PathBuf>> = together(team, "beginning a checkpoint", sent)?;
     let path = sent.swap_remove(0).expect("the first process writes");
     let ranks = parts(team.first());
-    let seen = match ranks.is_none() || path.is_dir() {
-        true => Ok(()),
-        false => Err(not_shared(&path)),
+    let seen = if ranks.is_none() || path.is_dir() {
+        Ok(())
+    } else {
+        Err(not_shared(&path))
     };
     // Before any of them writes: all of them go on without the checkpoint, or none does.
     agree(team, "seeing a checkpoint's directory", seen)?;

@@ -30,9 +30,12 @@ pub(super) fn verify(path: &Path, step: u64) -> Result<Manifest, Damage> {
 fn read_manifest(path: &Path, step: u64) -> Result<Manifest, Damage> {
     let fail = |problem: &str| Damage::of(MANIFEST, problem);
     let read = read_regular(&path.join(MANIFEST), FileKind::Record);
-    let text = read.map_err(|error| match error.is_not_found() {
-        true => fail("it is missing"),
-        false => fail(&format!("it cannot be read: {error}")),
+    let text = read.map_err(|error| {
+        if error.is_not_found() {
+            fail("it is missing")
+        } else {
+            fail(&format!("it cannot be read: {error}"))
+        }
     })?;
     let content = seal::open(&text)
         .ok_or_else(|| fail("its content does not have the sha256 that it begins with"))?;

@@ -96,12 +96,13 @@ pub fn write_rounded(sink: &mut TensorSink<'_>, values: &[f32]) -> Result<(), Er
         DType::BF16 => f32::from_bits(0x7f7f_7fff),
         _ => f32::MAX,
     };
-    match values.iter().all(|x| x.abs() <= largest) {
-        true => Ok(sink.write_f32(values)?),
-        false => Err(Error::Unwritable(Unwritable {
+    if values.iter().all(|x| x.abs() <= largest) {
+        Ok(sink.write_f32(values)?)
+    } else {
+        Err(Error::Unwritable(Unwritable {
             tensor: sink.spec().name.clone(),
             dtype: sink.spec().dtype,
-        })),
+        }))
     }
 }
 

@@ -156,9 +156,10 @@ impl<'a> Fragment<'a> {
 
     fn base(&self, node: &Node, own: ValueId, count: u64, base: &Base<'_>) -> Result<()> {
         let input = self.same_as[node.inputs[0]];
-        let out = match input == own {
-            true => base(BaseInput::Own),
-            false => base(BaseInput::Computed(&self.download(input, count)?)),
+        let out = if input == own {
+            base(BaseInput::Own)
+        } else {
+            base(BaseInput::Computed(&self.download(input, count)?))
         };
         let bytes: Vec<u8> = out.iter().flat_map(|x| x.to_le_bytes()).collect();
         let range = self.range(node.outputs[0], count)?;

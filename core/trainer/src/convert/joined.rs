@@ -135,9 +135,10 @@ impl Joined<'_> {
             BaseInput::Computed(vectors) => self.product(weight, vectors, bias),
         };
         let made = fragment.run(&Rows::Vectors(&zero), 1, &base)?;
-        match bias.is_none() && made.iter().any(|&x| x != 0.0) {
-            true => Err(self.refusal("it adds a constant, and the site has no bias to hold it")),
-            false => Ok(made),
+        if bias.is_none() && made.iter().any(|&x| x != 0.0) {
+            Err(self.refusal("it adds a constant, and the site has no bias to hold it"))
+        } else {
+            Ok(made)
         }
     }
 
@@ -165,9 +166,10 @@ impl Joined<'_> {
             let near = (f - e).abs() <= TOLERANCE * largest;
             !near
         };
-        match found.iter().zip(&expected).any(apart) {
-            true => Err(self.refusal("it is not linear in its input")),
-            false => Ok(()),
+        if found.iter().zip(&expected).any(apart) {
+            Err(self.refusal("it is not linear in its input"))
+        } else {
+            Ok(())
         }
     }
 

@@ -114,9 +114,10 @@ mod tests {
         let damage = exported.check(out.path()).expect_err("changed");
         assert!(damage.file == "more/b" && damage.problem.starts_with("its sha256 is "));
         for (name, problem) in [("a", "it has 0 bytes, expected 1"), ("a", "it is missing")] {
-            match problem.contains("missing") {
-                true => std::fs::remove_file(path(name)).expect("removed"),
-                false => std::fs::write(path(name), "").expect("written"),
+            if problem.contains("missing") {
+                std::fs::remove_file(path(name)).expect("removed")
+            } else {
+                std::fs::write(path(name), "").expect("written")
             }
             let damage = Damage::of(name, problem);
             assert_eq!(exported.look(out.path()), Err(damage.clone()));

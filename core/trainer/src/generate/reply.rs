@@ -41,9 +41,10 @@ impl<'a> Reply<'a> {
         let piece = self.cut.push(&piece);
         self.stopped = piece.stopped;
         self.give(&piece.text, show);
-        Ok(match piece.stopped {
-            true => Flow::Stop,
-            false => Flow::Continue,
+        Ok(if piece.stopped {
+            Flow::Stop
+        } else {
+            Flow::Continue
         })
     }
 

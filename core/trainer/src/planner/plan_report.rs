@@ -116,9 +116,10 @@ impl PlanReport {
             Some(rows) => Work::of_rows(rows, ranks)?,
             None => Work::of_config(&config.data, ranks),
         };
-        let step_flops = match rows.is_some() {
-            true => work.flops(plan.flops),
-            false => 0,
+        let step_flops = if rows.is_some() {
+            work.flops(plan.flops)
+        } else {
+            0
         };
         let time = plan.step_time(work, speeds);
         let available = assumed.available(plan);

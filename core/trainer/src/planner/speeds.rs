@@ -17,9 +17,10 @@ pub(super) fn measured(run: &PreparedRun, given: GivenSpeeds, gemm_rate: f64) ->
     let (plan, device) = (&run.plan, run.device.as_ref());
     let ranks = f64::from(plan.demand.world.ranks_per_machine());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let (waiting, sharing) = match plan.device_info.shares_host_memory {
-        true => ((ranks / cores as f64).max(1.0), ranks),
-        false => (1.0, 1.0),
+    let (waiting, sharing) = if plan.device_info.shares_host_memory {
+        ((ranks / cores as f64).max(1.0), ranks)
+    } else {
+        (1.0, 1.0)
     };
     let flops = given
         .compute_tflops

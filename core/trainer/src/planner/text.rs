@@ -56,9 +56,10 @@ impl PlanReport {
         writeln!(
             f,
             "run        {}; at most {} tokens of {} sequences at once",
-            match self.rows_read {
-                true => format!("{} steps", self.total_steps),
-                false => "no rows were read".to_owned(),
+            if self.rows_read {
+                format!("{} steps", self.total_steps)
+            } else {
+                "no rows were read".to_owned()
             },
             self.max_tokens,
             self.max_sequences

@@ -17,16 +17,18 @@ pub(super) fn tell(rows: &Dataset, which: &str, observer: &dyn Observer) {
             ),
         };
         let text = format!("of {} {which} rows {}; {lost}", counts.rows, counts.told());
-        match counts.tells() {
-            true => observer.observe(&Event::Warning(&text)),
-            false => observer.observe(&Event::Note(&text)),
+        if counts.tells() {
+            observer.observe(&Event::Warning(&text))
+        } else {
+            observer.observe(&Event::Note(&text))
         }
     }
     if let Some(text) = split_told(rows.split_tokens()) {
-        match rows.split_tokens().iter().any(|one| one.ends_answers) {
-            true => observer.observe(&Event::Warning(&text)),
+        if rows.split_tokens().iter().any(|one| one.ends_answers) {
+            observer.observe(&Event::Warning(&text))
+        } else {
             // Some models are made so: zephyr's turns begin with plain text.
-            false => observer.observe(&Event::Note(&text)),
+            observer.observe(&Event::Note(&text))
         }
     }
     let trains = counts.trains;
@@ -44,9 +46,10 @@ pub(super) fn tell(rows: &Dataset, which: &str, observer: &dyn Observer) {
             grouped(trains.empty_answers)
         );
         let answers = (trains.answers + trains.completions).max(1);
-        match trains.empty_answers as f64 / answers as f64 > TOLD_LOST {
-            true => observer.observe(&Event::Warning(&text)),
-            false => observer.observe(&Event::Note(&text)),
+        if trains.empty_answers as f64 / answers as f64 > TOLD_LOST {
+            observer.observe(&Event::Warning(&text))
+        } else {
+            observer.observe(&Event::Note(&text))
         }
     }
     let bytes = rows.file_bytes();
@@ -60,9 +63,10 @@ pub(super) fn tell(rows: &Dataset, which: &str, observer: &dyn Observer) {
 pub(super) fn trained(rows: &Dataset, chosen: TrainOn) -> String {
     let counts = rows.counts();
     let trains = counts.trains;
-    let other = match chosen == TrainOn::Auto && trains.answers > trains.conversations {
-        true => " (data.train_on = \"completion\" trains the last answer alone)",
-        false => "",
+    let other = if chosen == TrainOn::Auto && trains.answers > trains.conversations {
+        " (data.train_on = \"completion\" trains the last answer alone)"
+    } else {
+        ""
     };
     format!(
         "trains {trains}: {} of {} tokens{other}",

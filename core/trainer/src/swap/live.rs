@@ -313,9 +313,10 @@ impl Live<'_> {
         let going = going.filter(|param| !param.trainable && !keeps(param.unit));
         Needs {
             frozen,
-            freed: match same_memory {
-                true => going.map(Param::bytes).sum(),
-                false => 0,
+            freed: if same_memory {
+                going.map(Param::bytes).sum()
+            } else {
+                0
             },
             others,
             loading: if loads { plan.memory.loading } else { 0 },
@@ -335,14 +336,15 @@ impl Live<'_> {
             let no_files = error.code == ErrorCode::UNSUPPORTED
                 && beside.kind == MemoryKind::MAPPED
                 && attempt.request.staging == Staging::Auto;
-            match no_files {
+            if no_files {
                 // It was the memory that did not suffice.
-                true => Error::OutOfMemory(OutOfMemory {
+                Error::OutOfMemory(OutOfMemory {
                     kind: memory_name(plan),
                     needed: Bytes(needs.beside()),
                     available: Bytes(plan.available()),
-                }),
-                false => Error::from(PluginFailure::new(Role::BACKEND.0, "alloc", error)),
+                })
+            } else {
+                Error::from(PluginFailure::new(Role::BACKEND.0, "alloc", error))
             }
         })
     }
@@ -350,9 +352,10 @@ impl Live<'_> {
 
 /// The memory that a plan's weights lie in, in a word.
 fn memory_name(plan: &RunPlan) -> String {
-    match plan.device_info.shares_host_memory {
-        true => "host".to_owned(),
-        false => plan.device_info.name.clone(),
+    if plan.device_info.shares_host_memory {
+        "host".to_owned()
+    } else {
+        plan.device_info.name.clone()
     }
 }
 

@@ -67,9 +67,10 @@ impl Mailbox {
     /// An answer that cannot be read.
     pub fn answer(&self, number: u64) -> Result<Option<Answer>, Error> {
         let path = self.path(Kind::Answer, number);
-        match path.exists() {
-            true => read(&path).map(Some),
-            false => Ok(None),
+        if path.exists() {
+            read(&path).map(Some)
+        } else {
+            Ok(None)
         }
     }
 

@@ -282,9 +282,10 @@ impl Beginning {
 
 /// The directory for this process: one of several writes what all of them have made.
 fn claimed(out: &Path, world: World, existing: Continue) -> Result<RunDirectory, Error> {
-    Ok(match world.writes() {
-        true => RunDirectory::claim(out, existing)?,
-        false => RunDirectory::beside(out)?,
+    Ok(if world.writes() {
+        RunDirectory::claim(out, existing)?
+    } else {
+        RunDirectory::beside(out)?
     })
 }
 

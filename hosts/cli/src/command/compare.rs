@@ -33,9 +33,10 @@ pub fn run(arguments: &CompareArguments, out: &mut Output) -> Result<()> {
     let needs = [Need::Model, Need::Data, Need::Out];
     resolved.require(&needs).map_err(Error::from)?;
     let directory = resolved.config().run.out.as_deref();
-    let existing = match arguments.resume {
-        true => Continue::Resume,
-        false => Continue::Refuse,
+    let existing = if arguments.resume {
+        Continue::Resume
+    } else {
+        Continue::Refuse
     };
     let compared = watched(
         Showing::unless_quiet(arguments.quiet),

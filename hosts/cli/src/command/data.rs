@@ -47,9 +47,10 @@ fn show(arguments: &ShowArguments, out: &mut dyn Write) -> Result<()> {
         writeln!(out)?;
         return Ok(());
     }
-    let marks = match has_colours() {
-        true => Marks::COLOURS,
-        false => Marks::PLAIN,
+    let marks = if has_colours() {
+        Marks::COLOURS
+    } else {
+        Marks::PLAIN
     };
     for row in &rows {
         print(row, &marks, out)?;
@@ -103,9 +104,10 @@ impl Marks {
 }
 
 fn print(row: &Preview, marks: &Marks, out: &mut dyn Write) -> io::Result<()> {
-    let cut = match row.full_length > row.length {
-        true => format!(", cut from {}", row.full_length),
-        false => String::new(),
+    let cut = if row.full_length > row.length {
+        format!(", cut from {}", row.full_length)
+    } else {
+        String::new()
     };
     writeln!(
         out,
@@ -117,9 +119,10 @@ fn print(row: &Preview, marks: &Marks, out: &mut dyn Write) -> io::Result<()> {
         format_args!("{}{}", marks.end, marks.trained.render_reset()),
     )?;
     for run in row.tokens.chunk_by(|a, b| a.trained == b.trained) {
-        let (style, begin, end) = match run[0].trained {
-            true => (marks.trained, marks.begin, marks.end),
-            false => (Style::new(), "", ""),
+        let (style, begin, end) = if run[0].trained {
+            (marks.trained, marks.begin, marks.end)
+        } else {
+            (Style::new(), "", "")
         };
         write!(out, "{begin}")?;
         for token in run {
@@ -144,9 +147,10 @@ fn print_token(
     special: Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let style = match token.special {
-        true => style | special.get_effects(),
-        false => style,
+    let style = if token.special {
+        style | special.get_effects()
+    } else {
+        style
     };
     // A line end inside a style would colour the rest of a terminal's line.
     for (number, line) in token.text.split('\n').enumerate() {

@@ -47,9 +47,10 @@ pub fn run(arguments: &DoctorArguments, out: &mut dyn Write) -> Result<()> {
 
 fn machine(machine: &Machine, out: &mut dyn Write) -> io::Result<()> {
     let processor = machine.processor.as_deref().unwrap_or("unknown");
-    let found = match machine.instruction_set.is_empty() {
-        true => "baseline".to_owned(),
-        false => machine.instruction_set.join(" "),
+    let found = if machine.instruction_set.is_empty() {
+        "baseline".to_owned()
+    } else {
+        machine.instruction_set.join(" ")
     };
     writeln!(out, "host          {}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "system        {} {}", machine.os, machine.arch)?;

@@ -23,9 +23,10 @@ pub fn run(arguments: &EvalArguments, out: &mut Output) -> Result<()> {
         None,
         |observer, stop| evaluate::run(&resolved, observer, stop),
     )?;
-    let text = match arguments.json {
-        true => serde_json::to_string_pretty(&found)? + "\n",
-        false => lines(&found)?,
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&found)? + "\n"
+    } else {
+        lines(&found)?
     };
     Ok(out.print_result(&text)?)
 }

@@ -96,9 +96,10 @@ fn demand(
             message: format!(
                 "the prompt has {longest} tokens, and the context {most}: nothing is left for an answer"
             ),
-            next_step: match most < positions {
-                true => "shorten the prompt, or raise --context".to_owned(),
-                false => "shorten the prompt".to_owned(),
+            next_step: if most < positions {
+                "shorten the prompt, or raise --context".to_owned()
+            } else {
+                "shorten the prompt".to_owned()
             },
         }));
     }

@@ -26,9 +26,10 @@ pub fn run(arguments: &SwapArguments, out: &mut Output) -> Result<()> {
     let request = Request {
         plugin_dirs: absolute(&arguments.plugin_dir)?,
         before_step: arguments.before_step,
-        staging: match arguments.mapped {
-            true => Staging::Mapped,
-            false => Staging::Auto,
+        staging: if arguments.mapped {
+            Staging::Mapped
+        } else {
+            Staging::Auto
         },
         asked_by: this_process(),
         ..Request::new(&arguments.assignment, &arguments.set)?
@@ -117,15 +118,16 @@ fn absolute(dirs: &[PathBuf]) -> Result<Vec<PathBuf>> {
 
 fn nothing_runs(run: &Path) -> Error {
     let quoted = shell::quoted(&run.display().to_string());
-    let (what, next_step) = match run.join("run.json").is_file() {
-        true => (
+    let (what, next_step) = if run.join("run.json").is_file() {
+        (
             "no job is running there, the run in it has ended",
             format!("go on with it first: host train ... --out {quoted} --resume"),
-        ),
-        false => (
+        )
+    } else {
+        (
             "no job is running there",
             "name the --out directory of a running `host train`".to_owned(),
-        ),
+        )
     };
     Error::Usage(UsageError {
         message: format!("{}: {what}", run.display()),
@@ -135,9 +137,10 @@ fn nothing_runs(run: &Path) -> Error {
 
 /// A spinner where somebody looks.
 fn bar(text: &str) -> ProgressBar {
-    let bar = match display::draws() {
-        true => display::add(ProgressBar::new_spinner()),
-        false => ProgressBar::hidden(),
+    let bar = if display::draws() {
+        display::add(ProgressBar::new_spinner())
+    } else {
+        ProgressBar::hidden()
     };
     bar.set_message(text.to_owned());
     bar

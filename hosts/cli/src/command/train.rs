@@ -45,9 +45,10 @@ pub fn run(arguments: &TrainArguments, out: &mut Output) -> Result<()> {
     let out_directory = resolved.config().run.out.as_deref().filter(|_| speaks);
     let board = out_directory.map(|out| TensorBoard::new(&out.join("tensorboard")));
     let board = board.as_ref().map(|board| board as &dyn Observer);
-    let shown = match speaks {
-        true => Showing::unless_quiet(arguments.quiet),
-        false => Showing::Nothing,
+    let shown = if speaks {
+        Showing::unless_quiet(arguments.quiet)
+    } else {
+        Showing::Nothing
     };
     let summary = watched(shown, out_directory, |shown, stop| {
         let observers = [shown, board.unwrap_or(&Unobserved)];

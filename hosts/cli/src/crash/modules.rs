@@ -80,10 +80,11 @@ unsafe extern "C" fn take(info: *mut dl_phdr_info, _: size_t, found: *mut c_void
 
 /// The last part of the path of a module's file.
 fn file_name(info: &dl_phdr_info) -> Vec<u8> {
-    let path = match info.dlpi_name.is_null() {
-        true => &[],
+    let path = if info.dlpi_name.is_null() {
+        &[]
+    } else {
         // SAFETY: a text of the linker's that ends in NUL.
-        false => unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes(),
+        unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes()
     };
     let path = Path::new(std::ffi::OsStr::from_bytes(path));
     let path = match path.as_os_str().is_empty() {

@@ -107,9 +107,10 @@ extern "C" fn frame(context: *mut c_void, _: *mut c_void) -> c_int {
     if is_exact != 0 && !FRAMES.interrupted.swap(true, Ordering::Relaxed) {
         FRAMES.count.store(0, Ordering::Relaxed);
     }
-    match FRAMES.push(address) < MOST {
-        true => GO_ON,
-        false => END_OF_STACK,
+    if FRAMES.push(address) < MOST {
+        GO_ON
+    } else {
+        END_OF_STACK
     }
 }
 
@@ -117,9 +118,10 @@ impl Frames {
     /// Takes a frame down and returns how many there were.
     fn push(&self, address: usize) -> usize {
         let number = self.count.load(Ordering::Relaxed);
-        let slot = match number < KEPT {
-            true => &self.first[number],
-            false => &self.last[number % KEPT],
+        let slot = if number < KEPT {
+            &self.first[number]
+        } else {
+            &self.last[number % KEPT]
         };
         slot.store(address, Ordering::Relaxed);
         self.count.store(number + 1, Ordering::Relaxed);

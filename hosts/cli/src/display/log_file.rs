@@ -160,9 +160,10 @@ fn opened(path: &Path) -> io::Result<File> {
     options.append(true).create(true);
     options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     let file = options.open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("expected a regular file")),
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("expected a regular file"))
     }
 }
 

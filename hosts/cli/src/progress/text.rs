@@ -87,9 +87,10 @@ pub fn eval(eval: &EvalMetrics) -> String {
 
 /// So many bytes a second, behind two spaces; nothing before there is enough to tell.
 pub fn rate(bytes: u64, secs: f64) -> String {
-    match bytes > 0 && secs >= LEAST_SECS {
-        true => format!("  {}/s", Bytes((bytes as f64 / secs) as u64)),
-        false => String::new(),
+    if bytes > 0 && secs >= LEAST_SECS {
+        format!("  {}/s", Bytes((bytes as f64 / secs) as u64))
+    } else {
+        String::new()
     }
 }
 

@@ -99,11 +99,12 @@ impl Drop for TwoHosts {
 fn ip(words: &str) -> Result<(), String> {
     let output = Command::new("ip").args(words.split_whitespace()).output();
     let output = output.map_err(|error| format!("`ip` (iproute2) does not start: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!(
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(format!(
             "ip {words}: {}",
             String::from_utf8_lossy(&output.stderr).trim()
-        )),
+        ))
     }
 }

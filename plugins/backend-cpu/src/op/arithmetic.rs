@@ -32,10 +32,7 @@ fn add(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     compute!(asked, a.dtype, E => {
         let run = Made::new(move |call| {
             let (b, y) = (call.input::<E>(1), call.output(0));
-            match call.in_place() {
-                true => kernel::accumulate::<E, E>(call.services, b, alpha, y),
-                false => kernel::add(call.services, call.input::<E>(0), b, alpha, y),
-            }
+            if call.in_place() { kernel::accumulate::<E, E>(call.services, b, alpha, y) } else { kernel::add(call.services, call.input::<E>(0), b, alpha, y) }
             Ok(())
         });
         Ok(run.in_place())
@@ -62,10 +59,7 @@ fn scale(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     compute!(asked, x.dtype, E => {
         let run = Made::new(move |call| {
             let y = call.output::<E>(0);
-            match call.in_place() {
-                true => kernel::scale_in_place(call.services, alpha, y),
-                false => kernel::scale(call.services, call.input(0), alpha, y),
-            }
+            if call.in_place() { kernel::scale_in_place(call.services, alpha, y) } else { kernel::scale(call.services, call.input(0), alpha, y) }
             Ok(())
         });
         Ok(run.in_place())

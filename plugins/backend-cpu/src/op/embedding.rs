@@ -22,9 +22,10 @@ pub const OPS: &[Op] = &[
 
 /// The table's layout and its vocabulary, given its shape.
 fn table(asked: &Asked<'_>, shape: &[u64], width: usize) -> Result<(Table, usize)> {
-    let table = match asked.attributes().flag("transposed") {
-        true => Table::Columns,
-        false => Table::Rows,
+    let table = if asked.attributes().flag("transposed") {
+        Table::Columns
+    } else {
+        Table::Rows
     };
     match (table, shape) {
         (Table::Rows, &[vocab, w]) | (Table::Columns, &[w, vocab]) if w == width as u64 => {

@@ -59,10 +59,11 @@ fn weight(asked: &Asked<'_>, x: &Operand) -> Result<DType> {
 
 fn expect_channels(asked: &Asked<'_>, x: &Operand, name: &str, elements: usize) -> Result<()> {
     let width = asked.width(x, "x")?;
-    match elements == width {
-        true => Ok(()),
-        false => Err(asked.invalid(format!(
+    if elements == width {
+        Ok(())
+    } else {
+        Err(asked.invalid(format!(
             "{name} has {elements} elements, expected one for each of {width} channels"
-        ))),
+        )))
     }
 }

@@ -140,9 +140,10 @@ fn chosen(directory: &Path, random: &mut Random) -> String {
     while let Some(folder) = folders.pop() {
         for name in names(&directory.join(&folder)) {
             let path = folder.join(name);
-            match directory.join(&path).is_dir() {
-                true => folders.push(path),
-                false => files.push(path.to_string_lossy().into_owned()),
+            if directory.join(&path).is_dir() {
+                folders.push(path)
+            } else {
+                files.push(path.to_string_lossy().into_owned())
             }
         }
     }

@@ -125,9 +125,10 @@ impl Mutants {
             let name = entry.file_name();
             if name == top {
                 let (from, to) = (entry.path(), folder.join(&name));
-                match from.is_dir() {
-                    true => copy(&from, &to),
-                    false => drop(fs::copy(from, to).expect("copied")),
+                if from.is_dir() {
+                    copy(&from, &to)
+                } else {
+                    fs::copy(from, to).expect("copied");
                 }
             } else if NAMES.iter().any(|known| name == *known) {
                 std::os::unix::fs::symlink(entry.path(), folder.join(name)).expect("a link");
@@ -202,9 +203,10 @@ impl Attack for Mutants {
         let case = format!("a mutant of {file}");
         ended.as_documented(&case);
         // Of the processor, since the machine may have other things to do.
-        let limit = match file.ends_with(".jinja") {
-            true => IN_TIME + RENDERING,
-            false => IN_TIME,
+        let limit = if file.ends_with(".jinja") {
+            IN_TIME + RENDERING
+        } else {
+            IN_TIME
         };
         assert!(
             ended.worked <= limit,

@@ -64,9 +64,10 @@ impl Recorded {
         };
         let mut command = of.faulty("recorded/out", "", 0, "eio");
         watch(&mut command);
-        match swaps {
-            true => swaps::asked_of(&of, command, "recorded/out", watch).as_success(name),
-            false => Ended::of(&mut command, PATIENCE).as_success(name),
+        if swaps {
+            swaps::asked_of(&of, command, "recorded/out", watch).as_success(name)
+        } else {
+            Ended::of(&mut command, PATIENCE).as_success(name)
         }
         let changes = power::read(&fs::read(record).expect("a record"), &folder);
         Recorded { name, of, changes }

@@ -122,12 +122,11 @@ impl Disk {
             }
             Kind::Rename => {
                 let node = self.find(path).expect("what is renamed is there");
-                match path.parent() == to.parent() {
-                    true => self.step(to, vec![node], &[path]),
-                    false => {
-                        self.step(to, vec![node], &[]);
-                        self.step(path, Vec::new(), &[path]);
-                    }
+                if path.parent() == to.parent() {
+                    self.step(to, vec![node], &[path])
+                } else {
+                    self.step(to, vec![node], &[]);
+                    self.step(path, Vec::new(), &[path]);
                 }
             }
         }

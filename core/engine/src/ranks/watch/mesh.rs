@@ -222,9 +222,10 @@ fn greet(address: &SocketAddr, process: u32, other: u32, token: &str) -> io::Res
     let mut stream = TcpStream::connect_timeout(address, ANSWER)?;
     stream.write_all(&hello(process, token))?;
     let found = received(&mut stream, token)?;
-    match found == other {
-        true => Ok(stream),
-        false => Err(strange("another process answers there")),
+    if found == other {
+        Ok(stream)
+    } else {
+        Err(strange("another process answers there"))
     }
 }
 

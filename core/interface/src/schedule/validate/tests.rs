@@ -41,9 +41,10 @@ fn offloaded(request: &ShardingRequest) -> Schedule {
         .collect();
     for (pass, reads) in passes.iter().enumerate() {
         for &unit in reads {
-            let parts: &[Part] = match request.trains(unit) {
-                true => &[Part::Frozen, Part::Trainable],
-                false => &[Part::Frozen],
+            let parts: &[Part] = if request.trains(unit) {
+                &[Part::Frozen, Part::Trainable]
+            } else {
+                &[Part::Frozen]
             };
             micro_batch.before(pass, moving(Act::Fetch, unit, parts));
             micro_batch.before(pass, moving(Act::Gather, unit, parts));

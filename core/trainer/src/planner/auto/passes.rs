@@ -17,9 +17,10 @@ pub(super) struct Passes {
 pub(super) fn all(resolved: &ResolvedConfig, world: World) -> Vec<Passes> {
     let config = resolved.config();
     let set = |key: &str| resolved.origin(key) != Origin::Default;
-    let recomputes = match set("model.recompute") {
-        true => vec![config.model.recompute],
-        false => vec![Recompute::None, Recompute::Selective, Recompute::Layer],
+    let recomputes = if set("model.recompute") {
+        vec![config.model.recompute]
+    } else {
+        vec![Recompute::None, Recompute::Selective, Recompute::Layer]
     };
     let data = &config.data;
     let micro_batches = match (data.pack_tokens, set("data.micro_batch")) {

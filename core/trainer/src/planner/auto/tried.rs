@@ -73,9 +73,10 @@ impl Tried {
         speeds: Speeds,
     ) -> Self {
         let (host, info) = (assumed.machine(plan), &plan.device_info);
-        let reserve = match info.exact_memory {
-            true => 0,
-            false => info.free_bytes / RESERVE,
+        let reserve = if info.exact_memory {
+            0
+        } else {
+            info.free_bytes / RESERVE
         };
         let device = Room {
             needed: plan.memory.on_device(),
@@ -139,9 +140,10 @@ pub(super) fn best<'a>(tried: impl IntoIterator<Item = &'a Tried>) -> Option<&'a
 /// What would help where nothing fits.
 pub(super) fn advice(nearest: &Tried, trains_all: bool) -> String {
     let lacks = nearest.lacks().unwrap_or_default();
-    let way_out = match trains_all {
-        true => "train an adapter on packed weights (--plugins nf4,lora)",
-        false => "shorten data.max_seq_len, pack more weights, or add ranks or memory",
+    let way_out = if trains_all {
+        "train an adapter on packed weights (--plugins nf4,lora)"
+    } else {
+        "shorten data.max_seq_len, pack more weights, or add ranks or memory"
     };
     format!("nothing fits; of what comes nearest, {lacks}: {way_out}")
 }

@@ -27,20 +27,18 @@ pub fn run(arguments: &RowDoctorArguments, out: &mut dyn Write) -> Result<()> {
     };
     let check = || Checkup::of(&config.data, &vocabulary, too_long);
     let found = services.install(check);
-    match arguments.json {
-        true => {
-            serde_json::to_writer_pretty(&mut *out, &found)?;
-            writeln!(out)?;
-        }
-        false => print(&found, arguments.rows, config.data.max_seq_len, out)?,
+    if arguments.json {
+        serde_json::to_writer_pretty(&mut *out, &found)?;
+        writeln!(out)?;
+    } else {
+        print(&found, arguments.rows, config.data.max_seq_len, out)?
     }
-    match found.stops.is_empty() {
-        true => Ok(()),
-        false => {
-            out.flush()?;
-            let faults = found.stops.join("; ");
-            Err(Error::from(DataError::Checked { faults }).into())
-        }
+    if found.stops.is_empty() {
+        Ok(())
+    } else {
+        out.flush()?;
+        let faults = found.stops.join("; ");
+        Err(Error::from(DataError::Checked { faults }).into())
     }
 }
 
@@ -60,15 +58,14 @@ fn print(
             "{both} held-out rows are also trained on: what is measured on them is remembered"
         )?;
     }
-    match found.stops.is_empty() {
-        true => writeln!(out, "nothing would stop a run"),
-        false => {
-            writeln!(out, "what would stop a run:")?;
-            found
-                .stops
-                .iter()
-                .try_for_each(|stop| writeln!(out, "  {stop}"))
-        }
+    if found.stops.is_empty() {
+        writeln!(out, "nothing would stop a run")
+    } else {
+        writeln!(out, "what would stop a run:")?;
+        found
+            .stops
+            .iter()
+            .try_for_each(|stop| writeln!(out, "  {stop}"))
     }
 }
 
@@ -199,9 +196,10 @@ fn print_lengths(lengths: &Lengths, max_seq_len: usize, out: &mut dyn Write) -> 
         "  max_seq_len  longer rows  prompt fills it  lost if cut  lost if left out"
     )?;
     for at in &lengths.at {
-        let own = match at.max_seq_len == max_seq_len {
-            true => "  <- data.max_seq_len",
-            false => "",
+        let own = if at.max_seq_len == max_seq_len {
+            "  <- data.max_seq_len"
+        } else {
+            ""
         };
         writeln!(
             out,

@@ -77,22 +77,26 @@ fn from_file(path: &Path) -> Result<Vec<String>, Error> {
     let lines = text.lines().enumerate();
     let lines = lines.filter(|(_, line)| !line.trim().is_empty());
     let prompts: Vec<String> = lines
-        .map(|(index, line)| match json {
-            false => Ok(line.to_owned()),
-            true => of_json(line).ok_or_else(|| {
-                let place = format!("{}:{}", path.display(), index + 1);
-                let message =
-                    format!("{place}: expected a JSON text, or an object with a text `prompt`");
-                wrong(message, "correct that line")
-            }),
+        .map(|(index, line)| {
+            if !json {
+                Ok(line.to_owned())
+            } else {
+                of_json(line).ok_or_else(|| {
+                    let place = format!("{}:{}", path.display(), index + 1);
+                    let message =
+                        format!("{place}: expected a JSON text, or an object with a text `prompt`");
+                    wrong(message, "correct that line")
+                })
+            }
         })
         .collect::<Result<_, Error>>()?;
-    match prompts.is_empty() {
-        false => Ok(prompts),
-        true => Err(wrong(
+    if !prompts.is_empty() {
+        Ok(prompts)
+    } else {
+        Err(wrong(
             format!("{} has no prompt", path.display()),
             "write one a line",
-        )),
+        ))
     }
 }
 

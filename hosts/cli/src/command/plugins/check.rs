@@ -77,9 +77,10 @@ fn write_check(check: &Check, out: &mut dyn Write) -> io::Result<()> {
         Outcome::Skipped(why) => ("skipped", AnsiColor::Yellow, why.as_str()),
         Outcome::Failed(_) => ("FAILED", AnsiColor::Red, check.asserts),
     };
-    let style = match has_colours() {
-        true => Style::new().fg_color(Some(colour.into())),
-        false => Style::new(),
+    let style = if has_colours() {
+        Style::new().fg_color(Some(colour.into()))
+    } else {
+        Style::new()
     };
     let name = check.name;
     writeln!(out, "  {style}{word:<8}{style:#} {name:<22} {text}")?;

@@ -88,9 +88,10 @@ fn show(listing: &Listing, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\noptions, in [{}.{name}]:", listing.role)?;
     let mut rows = vec![["NAME", "TYPE", "DEFAULT", "ALLOWED", ""].map(str::to_owned)];
     for option in &listing.options {
-        let default = match option.default.is_null() {
-            true => "unset".to_owned(),
-            false => option.default.to_string(),
+        let default = if option.default.is_null() {
+            "unset".to_owned()
+        } else {
+            option.default.to_string()
         };
         let (kind, range) = (option.kind.clone(), option.range.clone());
         rows.push([

@@ -36,9 +36,10 @@ fn probe(registry: &mut Registry) {
     registry.probe_all(&|done, total| {
         let style = ProgressStyle::with_template("trying libraries {bar:24} {pos}/{len}");
         let bar = bar.get_or_init(|| {
-            let bar = match display::draws() {
-                true => display::add(ProgressBar::new(total as u64)),
-                false => ProgressBar::hidden(),
+            let bar = if display::draws() {
+                display::add(ProgressBar::new(total as u64))
+            } else {
+                ProgressBar::hidden()
             };
             style.map_or(bar.clone(), |style| bar.with_style(style))
         });

@@ -72,9 +72,10 @@ fn share<E: Element>() -> usize
 where
     E::Acc: Scalar,
 {
-    let tile = match E::DTYPE == E::Acc::DTYPE {
-        true => 0,
-        false => TILE_ROWS * block::columns::<E::Acc>(),
+    let tile = if E::DTYPE == E::Acc::DTYPE {
+        0
+    } else {
+        TILE_ROWS * block::columns::<E::Acc>()
     };
     space::<E::Acc>() + tile
 }
