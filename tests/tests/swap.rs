@@ -7,7 +7,7 @@ use std::fs;
 
 use espalier_registry::PluginIdentity;
 use espalier_trainer::error::Error;
-use espalier_trainer::swap::{Answer, Outcome, Request, Staging};
+use espalier_trainer::swap::{Outcome, Staging, SwapAnswer, SwapRequest};
 use espalier_trainer::train::{self, Stopped};
 use serde_json::{Value as Json, json};
 
@@ -20,7 +20,9 @@ fn a_quantizer_swapped_for_itself_changes_no_bit_wherever_the_new_weights_are_ma
     let twice = [ask("quantizer=nf4", 3, &[]), ask("quantizer=nf4", 6, &[])];
     for staging in [Staging::Auto, Staging::Mapped] {
         let out = format!("{staging:?}");
-        let requests = twice.clone().map(|request| Request { staging, ..request });
+        let requests = twice
+            .clone()
+            .map(|request| SwapRequest { staging, ..request });
         let swapped = job.run(&out, &requests);
         swapped.same_training(&plain, &out);
         let place = match staging {
@@ -42,7 +44,7 @@ fn a_quantizer_swapped_for_itself_changes_no_bit_wherever_the_new_weights_are_ma
 fn a_third_partys_quantizer_takes_over_and_a_resumed_run_goes_on_behind_it() {
     let job = Job::new(&["plugins=\"nf4,lora\""]);
     let folder = plugin_folder(&job, "linear4");
-    let theirs = Request {
+    let theirs = SwapRequest {
         plugin_dirs: vec![folder.clone()],
         ..ask("quantizer=linear4", 4, &[])
     };
@@ -59,7 +61,7 @@ fn a_third_partys_quantizer_takes_over_and_a_resumed_run_goes_on_behind_it() {
     let [there, back] = &swapped.answers[..] else {
         panic!("two answers")
     };
-    let sha256 = |answer: &Answer| answer.record.to.as_ref().and_then(|to| to.sha256.clone());
+    let sha256 = |answer: &SwapAnswer| answer.record.to.as_ref().and_then(|to| to.sha256.clone());
     assert!(sha256(there).is_some_and(|hash| hash.len() == 64));
     assert_eq!(back.record.from, there.record.to);
     assert_eq!(back.record.changed, ["quantizer.nf4.block_size=32"]);
@@ -120,7 +122,7 @@ fn what_cannot_be_is_refused_and_leaves_no_trace() {
         (ask("sharding=zero", 2, &[]), 5, "unknown sharding `zero`"),
         (ask("quantizer=nf4", STEPS + 1, &[]), 2, "the run ended"),
     ];
-    let requests: Vec<Request> = cases.iter().map(|(request, ..)| request.clone()).collect();
+    let requests: Vec<SwapRequest> = cases.iter().map(|(request, ..)| request.clone()).collect();
     let refused = job.run("refused", &requests);
     refused.same_training(&plain, "refused");
     for (answer, (request, code, words)) in refused.answers.iter().zip(cases) {

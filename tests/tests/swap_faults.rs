@@ -7,7 +7,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use espalier_trainer::swap::{Outcome, Request};
+use espalier_trainer::swap::{Outcome, SwapRequest};
 use espalier_trainer::train;
 use serde_json::{Value as Json, json};
 use swapping::{Job, Outcomes, ask, plugin_folder};
@@ -25,13 +25,13 @@ fn child() {
     let text = |key: &str| told[key].as_str().expect("a text").to_owned();
     let keys = serde_json::from_value(told["keys"].clone()).expect("texts");
     let job = Job::there(PathBuf::from(text("folder")), keys);
-    let request: Request = serde_json::from_value(told["request"].clone()).expect("a request");
+    let request: SwapRequest = serde_json::from_value(told["request"].clone()).expect("a request");
     let asking = job.asking(&text("out"), &[request]);
     train::run(&job.config(&text("out")), &asking, &asking.stop).expect("a run");
 }
 
 /// Runs `job` in a process whose plugins show `fault`, asked for one swap.
-fn run(job: &Job, out: &str, request: &Request, fault: &str) -> Outcomes {
+fn run(job: &Job, out: &str, request: &SwapRequest, fault: &str) -> Outcomes {
     let told = json!({"folder": job.folder, "keys": job.keys, "out": out, "request": request});
     let program = env::current_exe().expect("a test is a file");
     let output = Command::new(&program)
@@ -57,8 +57,8 @@ fn cpu(program: &Path) -> PathBuf {
 }
 
 /// A request for a component of the faulty library.
-fn theirs(job: &Job, assignment: &str, set: &[&str]) -> Request {
-    Request {
+fn theirs(job: &Job, assignment: &str, set: &[&str]) -> SwapRequest {
+    SwapRequest {
         plugin_dirs: vec![plugin_folder(job, "faulty-run")],
         ..ask(assignment, 4, set)
     }

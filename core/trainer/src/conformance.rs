@@ -22,7 +22,7 @@ use serde_json::{Map, Value as Json};
 use crate::Error;
 
 use linear::Bench;
-use training::{OpenedModel, Start};
+use training::{KitModel, Start};
 
 pub use espalier_conformance::{Check, Outcome};
 pub use target::Target;
@@ -198,7 +198,7 @@ impl Subject<'_> {
     /// The run to compare with, which needs other components.
     fn other(
         &self,
-        opened_model: &Verdict<OpenedModel>,
+        opened_model: &Verdict<KitModel>,
         trained: &Option<Vec<StepMetrics>>,
         needed: &[&str],
         keys: &[String],
@@ -210,9 +210,9 @@ impl Subject<'_> {
     }
 
     /// Where runs are made, if the components that they need beside the one under test are there.
-    fn opened_model(&self, needed: &[&str]) -> Verdict<OpenedModel> {
+    fn opened_model(&self, needed: &[&str]) -> Verdict<KitModel> {
         self.found(needed)?;
-        OpenedModel::new(self.sources)
+        KitModel::new(self.sources)
     }
 
     fn found(&self, needed: &[&str]) -> Verdict {

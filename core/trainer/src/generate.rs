@@ -16,7 +16,7 @@ pub use not_finite::LogitsNotFinite;
 pub use recorded::recorded;
 pub use reply::Reply;
 pub use sampling::{Draw, Sampling};
-pub use stop::{Cut, Piece, end_tokens};
+pub use stop::{Cut, TextPiece, end_tokens};
 pub use text::TextStream;
 
 use espalier_system::failure::UsageError;

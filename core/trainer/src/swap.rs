@@ -14,10 +14,10 @@ mod request;
 mod room;
 mod trial;
 
-pub use answer::{Answer, Stage};
+pub use answer::{Stage, SwapAnswer};
 pub(crate) use live::{Attempt, Facts, Live, RunContext};
 pub use mailbox::Mailbox;
 pub use record::{Outcome, SwapRecord};
 pub(crate) use record::{Swap, Swaps};
 pub use refused::SwapRefused;
-pub use request::{Request, Staging};
+pub use request::{Staging, SwapRequest};

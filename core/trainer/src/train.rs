@@ -1,11 +1,13 @@
 //! A session -> a trained adapter or model, with every step on record.
 
 mod base_measure;
+mod begin;
 mod beginning;
 mod finished;
 mod held_out_log;
 mod metrics;
 mod peak;
+mod ready;
 mod run;
 mod runner;
 mod stopped;

@@ -11,7 +11,7 @@ use espalier_system::stop::StopFlag;
 use espalier_tests::golden_path;
 use espalier_trainer::checkpoint::ResumeFrom;
 use espalier_trainer::error::Error;
-use espalier_trainer::swap::{Answer, Mailbox, Request};
+use espalier_trainer::swap::{Mailbox, SwapAnswer, SwapRequest};
 use espalier_trainer::train::{self, RunSummary};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
@@ -29,7 +29,7 @@ pub struct Job {
 /// Asks a run for swaps after its first step.
 pub struct Asking {
     pub mailbox: Mailbox,
-    pub requests: Vec<Request>,
+    pub requests: Vec<SwapRequest>,
     pub notes: Mutex<Vec<String>>,
     pub stop: StopFlag,
     /// Step after which the run is stopped.
@@ -44,7 +44,7 @@ pub struct Outcomes {
     pub metrics: Vec<Json>,
     /// Files of the adapter and of the last checkpoint's state.
     pub state: Vec<Vec<u8>>,
-    pub answers: Vec<Answer>,
+    pub answers: Vec<SwapAnswer>,
     pub run: Json,
     /// What the run said at its end, where this process did it.
     pub summary: Option<RunSummary>,
@@ -126,7 +126,7 @@ impl Job {
         resolve(&sources.fold(Sources::default(), Sources::set)).expect("a config")
     }
 
-    pub fn asking(&self, out: &str, requests: &[Request]) -> Asking {
+    pub fn asking(&self, out: &str, requests: &[SwapRequest]) -> Asking {
         Asking {
             mailbox: Mailbox::of(&self.path(out)),
             requests: requests.to_vec(),
@@ -146,7 +146,7 @@ impl Job {
     }
 
     /// Trains in `out`, asked for swaps after its first step.
-    pub fn run(&self, out: &str, requests: &[Request]) -> Outcomes {
+    pub fn run(&self, out: &str, requests: &[SwapRequest]) -> Outcomes {
         let asking = self.asking(out, requests);
         let trained = train::run(&self.config(out), &asking, &asking.stop);
         let summary = Some(trained.expect("a run"));
@@ -232,12 +232,12 @@ pub fn copy(from: &Path, to: &Path) {
 }
 
 /// A request that is due before step `step`.
-pub fn ask(assignment: &str, step: u64, set: &[&str]) -> Request {
+pub fn ask(assignment: &str, step: u64, set: &[&str]) -> SwapRequest {
     let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
-    Request {
+    SwapRequest {
         before_step: Some(step),
         asked_by: "a test".to_owned(),
-        ..Request::new(assignment, &set).expect("a swap")
+        ..SwapRequest::new(assignment, &set).expect("a swap")
     }
 }
 

@@ -22,7 +22,7 @@ const TOKENS: u64 = 24;
 const PERIOD: u64 = 5;
 
 /// A model, its rows, and the config that every run starts from.
-pub struct OpenedModel {
+pub struct KitModel {
     place: TempDir,
     sources: Sources,
     runs: Mutex<u32>,
@@ -49,14 +49,14 @@ pub fn tiny_llama() -> Json {
     })
 }
 
-impl OpenedModel {
+impl KitModel {
     /// A place for runs under `sources`, which say where plugins are found and what their options are.
     ///
     /// # Errors
     /// A temporary directory that cannot be written.
     pub fn new(sources: &Sources) -> Verdict<Self> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
-        Ok(OpenedModel {
+        Ok(KitModel {
             place,
             sources: sources.clone(),
             runs: Mutex::new(0),
@@ -186,7 +186,7 @@ impl Observer for Steps {
 
 /// Runs the checks of a run with `keys`. `fall` is the share of the first loss that the last may be.
 pub fn check(
-    opened_model: &Verdict<OpenedModel>,
+    opened_model: &Verdict<KitModel>,
     start: Start<'_>,
     keys: &[String],
     fall: f64,

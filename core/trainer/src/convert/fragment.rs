@@ -17,7 +17,7 @@ use espalier_interface::{
 pub struct Kernels(RefCell<HashMap<String, Prepared>>);
 
 /// What a fragment reads in one run.
-pub enum Rows<'a> {
+pub enum InputRows<'a> {
     /// `[T, M]`, row major.
     Vectors(&'a [f32]),
     /// Token ids, `[T]`.
@@ -25,7 +25,7 @@ pub enum Rows<'a> {
 }
 
 /// Computes the site's own operation: from its input to `[T, N]`, row major.
-pub type Base<'a> = dyn Fn(BaseInput<'_>) -> Vec<f32> + 'a;
+pub type ComputeBase<'a> = dyn Fn(BaseInput<'_>) -> Vec<f32> + 'a;
 
 /// What the site's own operation is asked for.
 pub enum BaseInput<'a> {
@@ -135,11 +135,16 @@ impl<'a> Fragment<'a> {
     ///
     /// # Errors
     /// What the device reports.
-    pub fn run(&mut self, rows: &Rows<'_>, count: u64, base: &Base<'_>) -> Result<Vec<f32>> {
+    pub fn run(
+        &mut self,
+        rows: &InputRows<'_>,
+        count: u64,
+        base: &ComputeBase<'_>,
+    ) -> Result<Vec<f32>> {
         let own = self.graph.inputs[0].value;
         let bytes: Vec<u8> = match rows {
-            Rows::Vectors(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            Rows::Tokens(tokens) => tokens.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            InputRows::Vectors(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            InputRows::Tokens(tokens) => tokens.iter().flat_map(|x| x.to_le_bytes()).collect(),
         };
         if let Some(range) = self.values[own] {
             let range = part(range, bytes.len() as u64);
@@ -154,7 +159,7 @@ impl<'a> Fragment<'a> {
         self.download(self.graph.outputs[0].value, count)
     }
 
-    fn base(&self, node: &Node, own: ValueId, count: u64, base: &Base<'_>) -> Result<()> {
+    fn base(&self, node: &Node, own: ValueId, count: u64, base: &ComputeBase<'_>) -> Result<()> {
         let input = self.same_as[node.inputs[0]];
         let out = if input == own {
             base(BaseInput::Own)

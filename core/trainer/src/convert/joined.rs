@@ -13,7 +13,7 @@ use espalier_interface::graph::Graph;
 use espalier_interface::random::{Purpose, key, philox, uniform};
 use espalier_interface::{Device, PluginError, Result, Services};
 
-use super::fragment::{BaseInput, Fragment, Kernels, Rows};
+use super::fragment::{BaseInput, Fragment, InputRows, Kernels};
 
 /// Most unit vectors at once, and the most numbers that one value of a fragment then has.
 const MAX_ROWS: u64 = 256;
@@ -80,7 +80,7 @@ impl Joined<'_> {
                 }
                 weight.to_vec()
             };
-            let made = fragment.run(&Rows::Tokens(&tokens), count as u64, &base)?;
+            let made = fragment.run(&InputRows::Tokens(&tokens), count as u64, &base)?;
             if *refused.lock().expect("one thread") {
                 return Err(self.refusal("it looks up other tokens than its own"));
             }
@@ -113,7 +113,7 @@ impl Joined<'_> {
                 }
                 BaseInput::Computed(vectors) => self.product(weight, vectors, None),
             };
-            let made = fragment.run(&Rows::Vectors(&units), count as u64, &base)?;
+            let made = fragment.run(&InputRows::Vectors(&units), count as u64, &base)?;
             for (n, row) in out.chunks_exact_mut(cols).enumerate() {
                 (0..count).for_each(|t| row[first + t] = made[t * rows + n]);
             }
@@ -134,7 +134,7 @@ impl Joined<'_> {
             BaseInput::Own => self.product(weight, &zero, bias),
             BaseInput::Computed(vectors) => self.product(weight, vectors, bias),
         };
-        let made = fragment.run(&Rows::Vectors(&zero), 1, &base)?;
+        let made = fragment.run(&InputRows::Vectors(&zero), 1, &base)?;
         if bias.is_none() && made.iter().any(|&x| x != 0.0) {
             Err(self.refusal("it adds a constant, and the site has no bias to hold it"))
         } else {
@@ -159,7 +159,7 @@ impl Joined<'_> {
             BaseInput::Own => self.product(weight, &probes, bias),
             BaseInput::Computed(vectors) => self.product(weight, vectors, bias),
         };
-        let expected = fragment.run(&Rows::Vectors(&probes), PROBES as u64, &base)?;
+        let expected = fragment.run(&InputRows::Vectors(&probes), PROBES as u64, &base)?;
         let found = self.product(merged, &probes, Some(merged_bias));
         let largest = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
         let apart = |(f, e): (&f32, &f32)| {

@@ -61,7 +61,7 @@ pub struct Cut {
 
 /// A piece of text, and whether a stop text followed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct TextPiece {
     /// Text to show.
     pub text: String,
     /// Whether the answer ends with it.
@@ -79,13 +79,13 @@ impl Cut {
     }
 
     /// Takes the next piece and returns what no stop text can begin in any more.
-    pub fn push(&mut self, piece: &str) -> Piece {
+    pub fn push(&mut self, piece: &str) -> TextPiece {
         self.held.push_str(piece);
         let found = self.stops.iter().filter_map(|stop| self.held.find(stop));
         if let Some(at) = found.min() {
             let text = self.held[..at].to_owned();
             self.held.clear();
-            return Piece {
+            return TextPiece {
                 text,
                 stopped: true,
             };
@@ -93,7 +93,7 @@ impl Cut {
         let overlaps = self.stops.iter().map(|stop| overlap(&self.held, stop));
         let keep = overlaps.max().unwrap_or(0);
         let rest = self.held.split_off(self.held.len() - keep);
-        Piece {
+        TextPiece {
             text: std::mem::replace(&mut self.held, rest),
             stopped: false,
         }

@@ -9,7 +9,7 @@ use crate::Error;
 /// The end of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Answer {
+pub struct SwapAnswer {
     /// What became of it.
     #[serde(flatten)]
     pub record: SwapRecord,
@@ -19,18 +19,18 @@ pub struct Answer {
     pub next_step: String,
 }
 
-impl Answer {
+impl SwapAnswer {
     /// The swap was made.
     pub(crate) fn taken(record: SwapRecord) -> Self {
-        Answer {
+        SwapAnswer {
             record,
-            ..Answer::default()
+            ..SwapAnswer::default()
         }
     }
 
     /// The run goes on as it was, because of `error`.
     pub(crate) fn refused(record: SwapRecord, error: &Error) -> Self {
-        Answer {
+        SwapAnswer {
             record: SwapRecord {
                 outcome: Outcome::Refused,
                 reason: Some(chain(error)),

@@ -6,7 +6,7 @@ use espalier_registry::select::{Components, saved_options};
 use espalier_system::failure::UsageError;
 use serde_json::{Map, Value as Json};
 
-use super::Request;
+use super::SwapRequest;
 use crate::Error;
 
 /// The config under `request`, of a run with `components` under `current`.
@@ -16,7 +16,7 @@ use crate::Error;
 pub(super) fn of(
     current: &ResolvedConfig,
     components: &Components,
-    request: &Request,
+    request: &SwapRequest,
 ) -> Result<ResolvedConfig, Error> {
     request.check()?;
     let role = request.role()?;
@@ -59,7 +59,7 @@ fn refuse(
     current: &ResolvedConfig,
     components: &Components,
     role: Role,
-    request: &Request,
+    request: &SwapRequest,
 ) -> Result<(), Error> {
     let refused = |message: String, next_step: &str| {
         let next_step = next_step.to_owned();

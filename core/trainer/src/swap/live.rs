@@ -26,7 +26,7 @@ use espalier_system::threads::HostServices;
 
 use super::record::choices;
 use super::room::{self, Needs};
-use super::{Request, Stage, Staging, Swap, SwapRecord, change, trial};
+use super::{Stage, Staging, Swap, SwapRecord, SwapRequest, change, trial};
 use crate::bytes::Bytes;
 use crate::checkpoint::{AdapterParts, plugin_differences};
 use crate::session::{describe, open_device};
@@ -63,7 +63,7 @@ pub(crate) struct Facts {
 
 /// A swap to be tried between two steps.
 pub(crate) struct Attempt<'a> {
-    pub request: &'a Request,
+    pub request: &'a SwapRequest,
     /// Steps done, and the run's seed.
     pub at: [u64; 2],
     /// The next step's rows.
@@ -111,7 +111,7 @@ impl Live<'_> {
     }
 
     /// A swap that was made as it stands in `run.json`.
-    pub fn on_record(&self, request: &Request, record: &SwapRecord) -> Swap {
+    pub fn on_record(&self, request: &SwapRequest, record: &SwapRecord) -> Swap {
         let identities = self.components.identities().into_iter();
         Swap {
             record: record.clone(),

@@ -9,7 +9,7 @@ use espalier_system::files::{FileError, FileKind, read_regular, write_error, wri
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Answer, Request, Stage};
+use super::{Stage, SwapAnswer, SwapRequest};
 use crate::Error;
 
 /// The requests of a run.
@@ -21,13 +21,13 @@ pub struct Mailbox {
 /// The kinds of files, by the beginning of their names.
 #[derive(Clone, Copy)]
 enum Kind {
-    Request,
+    SwapRequest,
     Progress,
-    Answer,
+    SwapAnswer,
 }
 
 /// A request that waits, with its number; or why it cannot be read.
-pub(crate) type Waiting = (u64, Result<Request, Error>);
+pub(crate) type Waiting = (u64, Result<SwapRequest, Error>);
 
 impl Mailbox {
     /// That of the run in `out`.
@@ -41,7 +41,7 @@ impl Mailbox {
     ///
     /// # Errors
     /// What keeps it from being written.
-    pub fn ask(&self, request: &Request) -> Result<u64, Error> {
+    pub fn ask(&self, request: &SwapRequest) -> Result<u64, Error> {
         let fail = |error| Error::from(write_error(&self.home, 0, error));
         fs::create_dir_all(&self.home).map_err(fail)?;
         // A name of its own; the link then fails where another asker was faster.
@@ -49,9 +49,9 @@ impl Mailbox {
         let value = serde_json::to_value(request).expect("a request is plain data");
         write_json(&draft, &value)?;
         let linked = loop {
-            let taken = [Kind::Request, Kind::Answer].map(|kind| self.numbers(kind));
+            let taken = [Kind::SwapRequest, Kind::SwapAnswer].map(|kind| self.numbers(kind));
             let number = taken.into_iter().flatten().max().unwrap_or(0) + 1;
-            match fs::hard_link(&draft, self.path(Kind::Request, number)) {
+            match fs::hard_link(&draft, self.path(Kind::SwapRequest, number)) {
                 Ok(()) => break Ok(number),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => break Err(fail(error)),
@@ -65,8 +65,8 @@ impl Mailbox {
     ///
     /// # Errors
     /// An answer that cannot be read.
-    pub fn answer(&self, number: u64) -> Result<Option<Answer>, Error> {
-        let path = self.path(Kind::Answer, number);
+    pub fn answer(&self, number: u64) -> Result<Option<SwapAnswer>, Error> {
+        let path = self.path(Kind::SwapAnswer, number);
         if path.exists() {
             read(&path).map(Some)
         } else {
@@ -81,12 +81,12 @@ impl Mailbox {
 
     /// Whether request `number` is still there.
     pub fn holds(&self, number: u64) -> bool {
-        self.path(Kind::Request, number).exists()
+        self.path(Kind::SwapRequest, number).exists()
     }
 
     /// Withdraws request `number`; one that the run works at is answered all the same.
     pub fn withdraw(&self, number: u64) {
-        let _ = fs::remove_file(self.path(Kind::Request, number));
+        let _ = fs::remove_file(self.path(Kind::SwapRequest, number));
     }
 
     /// Removes all requests and answers: they were another process's.
@@ -102,7 +102,7 @@ impl Mailbox {
     /// The first request without an answer that is due before step `step`, counted from 1.
     pub(crate) fn next(&self, step: u64) -> Option<Waiting> {
         let waiting = self.waiting().into_iter();
-        let mut read = waiting.map(|number| (number, read(&self.path(Kind::Request, number))));
+        let mut read = waiting.map(|number| (number, read(&self.path(Kind::SwapRequest, number))));
         read.find(|(_, request): &Waiting| match request {
             Ok(request) => request.before_step.is_none_or(|wanted| wanted <= step),
             Err(_) => true,
@@ -111,9 +111,9 @@ impl Mailbox {
 
     /// Numbers of the requests without an answer, in order.
     pub(crate) fn waiting(&self) -> Vec<u64> {
-        let mut requests = self.numbers(Kind::Request);
+        let mut requests = self.numbers(Kind::SwapRequest);
         if !requests.is_empty() {
-            let answered = self.numbers(Kind::Answer);
+            let answered = self.numbers(Kind::SwapAnswer);
             requests.retain(|number| !answered.contains(number));
             requests.sort_unstable();
         }
@@ -121,8 +121,8 @@ impl Mailbox {
     }
 
     /// Answers request `number`.
-    pub(crate) fn respond(&self, number: u64, answer: &Answer) -> Result<(), FileError> {
-        self.write(Kind::Answer, number, answer)
+    pub(crate) fn respond(&self, number: u64, answer: &SwapAnswer) -> Result<(), FileError> {
+        self.write(Kind::SwapAnswer, number, answer)
     }
 
     /// Says how far the run is with request `number`.
@@ -155,9 +155,9 @@ impl Mailbox {
 impl Kind {
     fn prefix(self) -> &'static str {
         match self {
-            Kind::Request => "request-",
+            Kind::SwapRequest => "request-",
             Kind::Progress => "progress-",
-            Kind::Answer => "answer-",
+            Kind::SwapAnswer => "answer-",
         }
     }
 }
@@ -178,11 +178,11 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
 mod tests {
     use super::*;
 
-    fn asked(name: &str, before_step: Option<u64>) -> Request {
-        Request {
+    fn asked(name: &str, before_step: Option<u64>) -> SwapRequest {
+        SwapRequest {
             name: name.to_owned(),
             before_step,
-            ..Request::default()
+            ..SwapRequest::default()
         }
     }
 
@@ -200,13 +200,15 @@ mod tests {
         for step in [5, 6, 6, 7] {
             if let Some((number, request)) = mailbox.next(step) {
                 names.push((step, request.expect("whole").name));
-                mailbox.respond(number, &Answer::default()).expect("room");
+                mailbox
+                    .respond(number, &SwapAnswer::default())
+                    .expect("room");
             }
         }
         let expected = [(5, "first"), (6, "second"), (7, "late")];
         assert_eq!(names, expected.map(|(step, name)| (step, name.to_owned())));
         let answer = mailbox.answer(2).expect("whole");
-        assert_eq!(answer, Some(Answer::default()));
+        assert_eq!(answer, Some(SwapAnswer::default()));
         assert_eq!(mailbox.ask(&asked("next", None)).expect("written"), 4);
         mailbox.withdraw(4);
         assert!(!mailbox.holds(4) && mailbox.next(9).is_none());
@@ -228,7 +230,7 @@ mod tests {
             number == 0 && message.contains("makes no sense"),
             "{message}"
         );
-        mailbox.respond(0, &Answer::default()).expect("room");
+        mailbox.respond(0, &SwapAnswer::default()).expect("room");
         assert_eq!(mailbox.next(1).expect("the other").0, 1);
     }
 }

@@ -8,7 +8,7 @@ use espalier_system::files::WeightsError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::Request;
+use super::SwapRequest;
 use crate::Error;
 
 /// Sections of the config that a swap can change.
@@ -70,7 +70,7 @@ pub(crate) struct Swap {
     #[serde(flatten)]
     pub record: SwapRecord,
     /// What was asked.
-    pub request: Request,
+    pub request: SwapRequest,
     /// The sections that choose plugins and their options, as they are from then on.
     pub config: Map<String, Json>,
     /// All components from then on.
@@ -209,9 +209,9 @@ mod tests {
             .expect("a config");
         let swap = Swap {
             record: SwapRecord::default(),
-            request: Request {
+            request: SwapRequest {
                 plugin_dirs: vec!["/theirs".into()],
-                ..Request::default()
+                ..SwapRequest::default()
             },
             config: choices(&changed),
             plugins: Vec::new(),

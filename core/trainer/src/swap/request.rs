@@ -23,7 +23,7 @@ const NONE: &str = "none";
 /// A request to swap a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Request {
+pub struct SwapRequest {
     /// The role, by name.
     pub role: String,
     /// The component that is to play it; `none` for no quantizer.
@@ -51,7 +51,7 @@ pub enum Staging {
     Mapped,
 }
 
-impl Request {
+impl SwapRequest {
     /// The request that `ROLE=NAME` and the changes `set` make.
     ///
     /// # Errors
@@ -60,11 +60,11 @@ impl Request {
         let (role, name) = assignment
             .split_once('=')
             .ok_or_else(|| usage(format!("expected ROLE=NAME, found `{assignment}`")))?;
-        let request = Request {
+        let request = SwapRequest {
             role: role.trim().to_owned(),
             name: name.trim().to_owned(),
             set: set.to_vec(),
-            ..Request::default()
+            ..SwapRequest::default()
         };
         request.check()?;
         Ok(request)
@@ -96,7 +96,7 @@ impl Request {
     /// Refuses what no run can do.
     ///
     /// # Errors
-    /// As [`Request::new`].
+    /// As [`SwapRequest::new`].
     pub fn check(&self) -> Result<(), Error> {
         let role = self.role()?;
         if self.name.is_empty() {
@@ -144,7 +144,7 @@ mod tests {
 
     fn refused(assignment: &str, set: &[&str]) -> String {
         let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
-        let error = Request::new(assignment, &set).expect_err(assignment);
+        let error = SwapRequest::new(assignment, &set).expect_err(assignment);
         assert_eq!(error.exit_code(), 2, "{assignment}");
         error.to_string()
     }
@@ -152,10 +152,10 @@ mod tests {
     #[test]
     fn only_what_a_run_can_change_is_asked() {
         let set = ["quantizer.hqq.bits=3".to_owned()];
-        let request = Request::new("quantizer = hqq", &set).expect("a swap");
+        let request = SwapRequest::new("quantizer = hqq", &set).expect("a swap");
         assert_eq!(request.assignment(), "quantizer=hqq");
         assert_eq!(request.component(), Some("hqq"));
-        let none = Request::new("quantizer=none", &[]).expect("a swap");
+        let none = SwapRequest::new("quantizer=none", &[]).expect("a swap");
         assert_eq!(none.component(), None);
         assert!(refused("nf4", &[]).contains("expected ROLE=NAME"));
         assert!(refused("quantiser=nf4", &[]).contains("the nearest is `quantizer`"));

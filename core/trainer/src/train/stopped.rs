@@ -2,7 +2,13 @@
 
 use std::path::PathBuf;
 
+use espalier_interface::ErrorCode;
+use espalier_registry::PluginFailure;
 use espalier_system::failure::{ExitClass, Failure};
+use espalier_system::stop::StopFlag;
+
+use crate::Error;
+use crate::checkpoint::Checkpoints;
 
 /// A signal ended the run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +34,31 @@ impl Failure for Stopped {
                 path.display()
             ),
             None => "nothing was trained yet: start again with --resume".to_owned(),
+        }
+    }
+}
+
+impl Stopped {
+    /// `error`, or that the run was stopped where a plugin or the loading of weights gave up because of that.
+    pub(super) fn explaining(error: Error, stop: &StopFlag, checkpoints: &Checkpoints) -> Error {
+        let cancelled = match &error {
+            Error::Interrupted(_) => true,
+            Error::Plugin(PluginFailure { source, .. }) => source.code == ErrorCode::CANCELLED,
+            _ => false,
+        };
+        let newest = || {
+            checkpoints
+                .steps()
+                .ok()
+                .and_then(|steps| steps.last().copied())
+        };
+        match stop.requested().filter(|_| cancelled) {
+            Some(signal) => Error::Stopped(Stopped {
+                signal,
+                step: newest().unwrap_or(0),
+                saved: newest().map(|step| checkpoints.path(step)),
+            }),
+            None => error,
         }
     }
 }

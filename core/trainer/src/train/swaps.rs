@@ -14,7 +14,7 @@ use espalier_system::files::{self, WeightsError};
 use super::runner::Runner;
 use crate::Error;
 use crate::export::EXPORTED;
-use crate::swap::{Answer, Attempt, Mailbox, Outcome, Request, Stage, Swap, SwapRecord};
+use crate::swap::{Attempt, Mailbox, Outcome, Stage, Swap, SwapAnswer, SwapRecord, SwapRequest};
 
 /// Time between two words on how far a swap is.
 const WORD: Duration = Duration::from_millis(500);
@@ -78,7 +78,7 @@ impl Runner<'_> {
                 step,
                 ..SwapRecord::default()
             };
-            self.respond(number, &Answer::refused(record, &error));
+            self.respond(number, &SwapAnswer::refused(record, &error));
         }
     }
 
@@ -116,7 +116,7 @@ impl Runner<'_> {
     }
 
     /// Does what request `number` asks, or says why not.
-    fn serve(&mut self, number: u64, request: &Request) -> Result<(), Error> {
+    fn serve(&mut self, number: u64, request: &SwapRequest) -> Result<(), Error> {
         let asked = request.assignment();
         self.note(&format!("swap {asked}, asked by {}", request.asked_by));
         let mailbox: Mailbox = self.mailbox.clone();
@@ -126,7 +126,7 @@ impl Runner<'_> {
         match made {
             Ok(()) => {
                 let record = self.taken(request, record)?;
-                self.respond(number, &Answer::taken(record));
+                self.respond(number, &SwapAnswer::taken(record));
                 Ok(())
             }
             Err(_) if self.stop.requested().is_some() => Ok(()),
@@ -137,7 +137,7 @@ impl Runner<'_> {
     /// Tries a swap. The outer error is the run's own.
     fn attempt(
         &mut self,
-        request: &Request,
+        request: &SwapRequest,
         expected: Option<&PluginIdentity>,
         tell: &(dyn Fn(Stage) + Sync),
     ) -> Result<(SwapRecord, Result<(), Error>), Error> {
@@ -168,7 +168,7 @@ impl Runner<'_> {
     }
 
     /// Puts a swap that was made on record.
-    fn taken(&mut self, request: &Request, record: SwapRecord) -> Result<SwapRecord, Error> {
+    fn taken(&mut self, request: &SwapRequest, record: SwapRecord) -> Result<SwapRecord, Error> {
         if request.role == Role::BACKEND.0 {
             let (device, _) = self.live.team.first().device();
             let compute = plan::dtypes(&self.config).compute;
@@ -185,7 +185,7 @@ impl Runner<'_> {
     }
 
     fn refuse(&mut self, number: u64, record: SwapRecord, error: &Error) -> Result<(), Error> {
-        let answer = Answer::refused(record, error);
+        let answer = SwapAnswer::refused(record, error);
         self.note(&answer.record.shown());
         self.line(&answer.record)?;
         self.respond(number, &answer);
@@ -199,7 +199,7 @@ impl Runner<'_> {
         })
     }
 
-    fn respond(&self, number: u64, answer: &Answer) {
+    fn respond(&self, number: u64, answer: &SwapAnswer) {
         if let Err(error) = self.mailbox.respond(number, answer) {
             self.note(&format!(
                 "request {number} stays without an answer: {error}"

@@ -11,7 +11,9 @@ use espalier_system::files::{holder_of, this_process};
 use espalier_system::shell;
 use espalier_trainer::bytes::Bytes;
 use espalier_trainer::error::Error;
-use espalier_trainer::swap::{Answer, Mailbox, Outcome, Request, Stage, Staging, SwapRefused};
+use espalier_trainer::swap::{
+    Mailbox, Outcome, Stage, Staging, SwapAnswer, SwapRefused, SwapRequest,
+};
 use indicatif::ProgressBar;
 
 use crate::arguments::SwapArguments;
@@ -23,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Asks, and prints the answer.
 pub fn run(arguments: &SwapArguments, out: &mut Output) -> Result<()> {
-    let request = Request {
+    let request = SwapRequest {
         plugin_dirs: absolute(&arguments.plugin_dir)?,
         before_step: arguments.before_step,
         staging: if arguments.mapped {
@@ -32,7 +34,7 @@ pub fn run(arguments: &SwapArguments, out: &mut Output) -> Result<()> {
             Staging::Auto
         },
         asked_by: this_process(),
-        ..Request::new(&arguments.assignment, &arguments.set)?
+        ..SwapRequest::new(&arguments.assignment, &arguments.set)?
     };
     let Some(holder) = holder_of(&arguments.run) else {
         return Err(nothing_runs(&arguments.run).into());
@@ -70,7 +72,7 @@ struct Waiting<'a> {
 
 impl Waiting<'_> {
     /// Looks until there is an answer, the run is gone or the time is over.
-    fn answer(&self) -> Result<Answer, Error> {
+    fn answer(&self) -> Result<SwapAnswer, Error> {
         let begin = Instant::now();
         let timeout = self.arguments.timeout.map(Duration::from_secs);
         loop {
@@ -156,7 +158,7 @@ fn shown(stage: &Stage) -> String {
 }
 
 /// What a swap came to.
-fn lines(answer: &Answer) -> String {
+fn lines(answer: &SwapAnswer) -> String {
     let record = &answer.record;
     let beside = match (record.bytes_beside, &record.staged_in) {
         (0, _) | (_, None) => "nothing beside the old weights".to_owned(),
@@ -174,7 +176,7 @@ fn lines(answer: &Answer) -> String {
     lines
 }
 
-fn refused(asked: &str, answer: Answer) -> Error {
+fn refused(asked: &str, answer: SwapAnswer) -> Error {
     let reason = answer.record.reason.unwrap_or_default();
     Error::SwapRefused(SwapRefused {
         asked: asked.to_owned(),

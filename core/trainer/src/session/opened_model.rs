@@ -1,0 +1,275 @@
+//! A config -> the model, the plugins and the devices of a run, open, before its rows are read.
+
+use std::sync::Arc;
+
+use espalier_compile::splice;
+use espalier_config::{Config, ResolvedConfig};
+use espalier_engine::executor::PreparedRun;
+use espalier_engine::observer::Observer;
+use espalier_engine::ranks::{ranks_of_process, world_of_run};
+use espalier_interface::model::Model;
+use espalier_interface::{Device, DeviceInfo, ErrorCode};
+use espalier_plan::plan::{self, Demand, Purpose};
+use espalier_plan::resident;
+use espalier_registry::select::{self, Collectives, Components};
+use espalier_registry::{Places, Registry, SearchPath, answer, sections};
+use espalier_system::failure::UsageError;
+use espalier_system::files::{ModelDirectory, WeightsError};
+use espalier_system::memory::Meter;
+use espalier_system::stop::StopFlag;
+use espalier_system::threads::HostServices;
+use espalier_system::world::World;
+
+use super::Session;
+use super::device::open_device;
+use super::limits::{limits, limits_without_rows, micro_batches_without_rows};
+use super::process_context::ProcessContext;
+use super::rows::{Rows, RunData};
+use crate::Error;
+use crate::generate::Questions;
+
+/// What stands of a session before its rows are read.
+pub struct OpenedModel<'a> {
+    pub(super) resolved: &'a ResolvedConfig,
+    pub config: &'a Config,
+    pub directory: ModelDirectory,
+    pub components: Components,
+    pub(super) places: Places,
+    pub model: Model,
+    /// The device of each rank of this process.
+    pub(super) devices: Vec<(Arc<dyn Device>, DeviceInfo)>,
+    pub(super) world: World,
+    pub collectives: Collectives,
+    pub services: &'static HostServices,
+}
+
+impl<'a> OpenedModel<'a> {
+    /// Opens the model, makes the plugins and opens the device.
+    ///
+    /// # Errors
+    /// Whatever of it is wrong; where nothing is trained, also an adapter that was never trained.
+    pub fn open(
+        resolved: &'a ResolvedConfig,
+        purpose: Purpose,
+        process_context: &ProcessContext,
+    ) -> Result<Self, Error> {
+        let directory = model_directory(resolved.config())?;
+        OpenedModel::of(resolved, directory, purpose, process_context)
+    }
+
+    /// As [`OpenedModel::open`], with the model in `directory`.
+    ///
+    /// # Errors
+    /// As [`OpenedModel::open`].
+    pub(super) fn of(
+        resolved: &'a ResolvedConfig,
+        directory: ModelDirectory,
+        purpose: Purpose,
+        process_context: &ProcessContext,
+    ) -> Result<Self, Error> {
+        let config = resolved.config();
+        refuse_later_versions(config)?;
+        let services = process_context.services;
+        let registry = Registry::discover(&SearchPath::of(resolved));
+        sections::check(resolved, &registry)?;
+        let mut components = select::select(resolved, &directory, &registry, services)?;
+        refuse_untrained_adapter(purpose, &components)?;
+        let model = describe(&directory, &components)?;
+        if components.saved_adapter.is_some() {
+            answer::model(&components.family, &model)?;
+            let sites = splice::sites(&model);
+            select::refuse_other_adapter_options(
+                resolved,
+                &components,
+                &sites,
+                &registry,
+                services,
+            )?;
+        }
+        let world = match purpose {
+            Purpose::Train => world_of_run(&config.run)?,
+            Purpose::Evaluate | Purpose::Generate => World::threads(ranks_of_process(&config.run)),
+        };
+        let ranks = world.ranks_per_process() as usize;
+        let mut devices = Vec::with_capacity(ranks);
+        for rank in 0..ranks {
+            if ranks > 1 {
+                // A rank computes on its share of the threads.
+                let share = services.share(ranks)?;
+                components.backend = select::backend(config, &registry, share)?;
+            }
+            devices.push(open_device(config, &components, rank)?);
+        }
+        let collectives = Collectives::select(config, &world, &registry, services)?;
+        let used = components.identities().into_iter();
+        let places = registry.places(used.chain(collectives.identities()));
+        // Of several processes one speaks for all.
+        if world_of_run(&config.run)?.writes() {
+            places.tell();
+        }
+        Ok(OpenedModel {
+            resolved,
+            config,
+            directory,
+            components,
+            places,
+            model,
+            devices,
+            collectives,
+            world,
+            services,
+        })
+    }
+
+    /// The device of the first rank.
+    pub fn device(&self) -> &dyn Device {
+        self.devices[0].0.as_ref()
+    }
+
+    /// The rows, where the config names any.
+    ///
+    /// # Errors
+    /// The first fault of the files.
+    pub fn read_rows(
+        &self,
+        purpose: Purpose,
+        observer: &dyn Observer,
+        stop: &StopFlag,
+    ) -> Result<Option<Rows>, Error> {
+        if self.config.data.files.is_empty() {
+            return Ok(None);
+        }
+        let read = || Rows::read(self, purpose, observer);
+        let rows = self.services.install(read)?;
+        stop.check()?;
+        Ok(Some(rows))
+    }
+
+    /// The session of rows, or of none.
+    ///
+    /// # Errors
+    /// What makes the plan impossible: a shape, an option, a plugin that refuses.
+    pub(super) fn plan_rows(
+        self,
+        purpose: Purpose,
+        data: Option<RunData>,
+        meter: &Meter,
+    ) -> Result<Session, Error> {
+        let without_rows = || limits_without_rows(self.config);
+        let of_a_step = data.as_ref().map_or_else(
+            || micro_batches_without_rows(self.config),
+            |data| data.train.extent().max_micro_batches as u64,
+        );
+        let demand = Demand {
+            purpose,
+            limits: data.as_ref().map_or_else(without_rows, limits),
+            generation: data
+                .as_ref()
+                .and_then(|data| data.questions.as_ref())
+                .map(Questions::demand),
+            world: self.world,
+            micro_batches: of_a_step.div_ceil(u64::from(self.world.ranks)),
+        };
+        self.plan(demand, data, meter)
+    }
+
+    /// The session of `demand`.
+    ///
+    /// # Errors
+    /// As [`OpenedModel::plan_rows`].
+    pub(super) fn plan(
+        self,
+        demand: Demand,
+        data: Option<RunData>,
+        meter: &Meter,
+    ) -> Result<Session, Error> {
+        let program_bytes = meter.now();
+        let mut runs = Vec::with_capacity(self.devices.len());
+        for (device, device_info) in self.devices {
+            let plan = plan::make(
+                self.config,
+                demand,
+                self.model.clone(),
+                &self.components,
+                device_info,
+                program_bytes,
+            )?;
+            runs.push(PreparedRun::new(plan, device, &self.components.backend)?);
+        }
+        let others = runs.split_off(1);
+        let run = runs.remove(0);
+        resident::check_answers(&run.plan)?;
+        Ok(Session {
+            directory: self.directory,
+            components: self.components,
+            places: self.places,
+            data,
+            run,
+            others,
+            collectives: self.collectives,
+            services: self.services,
+        })
+    }
+}
+
+/// Keys that the contract names and this version does not serve yet.
+fn refuse_later_versions(config: &Config) -> Result<(), Error> {
+    let refuse = |message: &str, next_step: &str| {
+        Err(Error::Usage(UsageError {
+            message: message.to_owned(),
+            next_step: next_step.to_owned(),
+        }))
+    };
+    if config.optim.name != "adamw" {
+        return refuse(
+            &format!(
+                "optim.name: expected \"adamw\", found \"{}\"",
+                config.optim.name
+            ),
+            "set optim.name = \"adamw\"",
+        );
+    }
+    Ok(())
+}
+
+/// Without training, an adapter must have been trained before.
+fn refuse_untrained_adapter(purpose: Purpose, components: &Components) -> Result<(), Error> {
+    match (&components.adapter, &components.saved_adapter) {
+        (Some(adapter), None) if purpose != Purpose::Train => Err(Error::Usage(UsageError {
+            message: format!(
+                "adapter `{}` was chosen, and no directory of a trained one",
+                adapter.identity.component
+            ),
+            next_step: "name its directory with --adapter DIR, or leave the adapter out".to_owned(),
+        })),
+        _ => Ok(()),
+    }
+}
+
+/// The model's directory.
+fn model_directory(config: &Config) -> Result<ModelDirectory, Error> {
+    let path = config.model.path.as_deref().ok_or_else(|| {
+        Error::Usage(UsageError {
+            message: "no model was given".to_owned(),
+            next_step: "name its directory with --model DIR".to_owned(),
+        })
+    })?;
+    Ok(ModelDirectory::open(path)?)
+}
+
+/// The model that `config.json` describes.
+pub(crate) fn describe(
+    directory: &ModelDirectory,
+    components: &Components,
+) -> Result<Model, Error> {
+    let family = &components.family;
+    let described = family.plugin.describe(directory.config());
+    described.map_err(|error| match error.code {
+        // What the file says is at fault, not the plugin that reads it.
+        ErrorCode::INVALID => Error::Weights(WeightsError {
+            path: directory.path().to_owned(),
+            message: error.message,
+        }),
+        _ => family.failed("describe", error).into(),
+    })
+}

@@ -1,0 +1,81 @@
+//! A session that fits -> whether its run can begin, before anything is written or a weight is read.
+
+use espalier_compile::params::Param;
+use espalier_config::ResolvedConfig;
+use espalier_engine::observer::Observer;
+use espalier_registry::answer;
+use espalier_system::failure::UsageError;
+use espalier_system::stop::StopFlag;
+use serde_json::Value as Json;
+
+use crate::Error;
+use crate::checkpoint::Checkpoint;
+use crate::session::Session;
+use crate::weights::Loading;
+
+/// A session that fits, before anything of it is written or a weight is read.
+pub(super) struct Ready {
+    pub session: Session,
+    /// What `run.json` will hold, as far as it is known.
+    pub outline: Json,
+    /// What is read of the model's and the adapter's files.
+    pub wanted: Wanted,
+}
+
+/// The params that a run loads from a model's and an adapter's files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// All of them.
+    All,
+    /// Those that a checkpoint does not hold.
+    Frozen,
+}
+
+impl Wanted {
+    /// What a run that goes on from `checkpoint` reads.
+    pub fn after(checkpoint: Option<&Checkpoint>) -> Self {
+        match checkpoint {
+            None => Wanted::All,
+            Some(_) => Wanted::Frozen,
+        }
+    }
+
+    /// Whether `param` is one of them.
+    pub fn holds(self, param: &Param) -> bool {
+        self == Wanted::All || !param.trainable
+    }
+}
+
+impl Ready {
+    /// Refuses a run that would come upon something that it cannot do once its weights are loaded.
+    ///
+    /// # Errors
+    /// No rows; files without what is to be read of them; an adapter that cannot say how it is to be saved.
+    pub fn check(
+        &self,
+        config: &ResolvedConfig,
+        observer: &dyn Observer,
+        stop: &StopFlag,
+    ) -> Result<(), Error> {
+        let Session {
+            directory,
+            components,
+            data,
+            run,
+            ..
+        } = &self.session;
+        if data.is_none() {
+            return Err(Error::Usage(UsageError {
+                message: "no rows were given".to_owned(),
+                next_step: "name their files with --data FILE".to_owned(),
+            }));
+        }
+        let loading = Loading::of(config.config(), (directory, components), observer, stop);
+        loading.check(&run.plan, &|param| self.wanted.holds(param))?;
+        if let Some(adapter) = &components.adapter {
+            let base = directory.path().display().to_string();
+            answer::saved_config(adapter, &run.plan.sites, &base)?;
+        }
+        Ok(())
+    }
+}
