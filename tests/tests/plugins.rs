@@ -9,18 +9,13 @@ use espalier_interface::abi::{ABI_MAJOR, ABI_MINOR};
 use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::schedule::{ShardingRequest, UnitBytes};
 use espalier_interface::{ErrorCode, Role, Serial, Services};
-use espalier_nf4 as _;
 use espalier_registry::library::{LibraryFault, WorldWritable};
 use espalier_registry::{Registry, RegistryError, SearchPath, Status};
 use espalier_samples::patched;
+use espalier_shipped as _;
 use espalier_system::failure::Failure;
 use serde_json::{Map, Value as Json, json};
 use tempfile::TempDir;
-#[cfg(feature = "embedded")]
-use {
-    espalier_fsdp as _, espalier_llama as _, espalier_lora as _, espalier_mistral as _,
-    espalier_qwen2 as _, espalier_qwen3 as _, espalier_single as _,
-};
 
 /// A library with another interface's version in its descriptor.
 fn of_another_abi(library: &[u8]) -> Vec<u8> {

@@ -20,6 +20,7 @@ pub mod range;
 mod role;
 pub mod saved_form;
 pub mod schedule;
+pub mod search;
 mod services;
 
 pub use declaration::{Component, Create, Declaration, Instance};

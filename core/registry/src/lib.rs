@@ -3,6 +3,7 @@
 pub mod answer;
 mod chosen;
 mod data_dir;
+mod defaults;
 pub mod devices;
 mod error;
 pub mod library;
@@ -15,6 +16,7 @@ pub mod select;
 mod trial;
 
 pub use chosen::Chosen;
+pub use defaults::Defaults;
 pub use error::{Error, Result};
 pub use registry::{
     Created, Listing, NOT_FINITE_NEXT_STEP, Place, Places, PluginFailure, PluginIdentity, Probe,

@@ -20,6 +20,7 @@ use serde_json::Value as Json;
 
 use crate::Error;
 use crate::chosen::Chosen;
+use crate::defaults::Defaults;
 use crate::registry::{PluginIdentity, Registry};
 
 pub use adapter_options::refuse_others as refuse_other_adapter_options;
@@ -185,7 +186,10 @@ impl<'a> Selection<'a> {
     /// # Errors
     /// An unknown name, an option that is not known or not allowed.
     pub fn sharding(&self) -> Result<Chosen<dyn Sharding>, Error> {
-        let name = self.named(Role::SHARDING).unwrap_or("single");
+        let name = match self.named(Role::SHARDING) {
+            Some(name) => name,
+            None => Defaults::of_program()?.sharding,
+        };
         let options = self.options(Role::SHARDING, name);
         Ok(Chosen::sharding(
             self.registry,
@@ -201,7 +205,10 @@ impl<'a> Selection<'a> {
     /// An unknown name, an option that is not known or not allowed.
     pub fn backend(&self) -> Result<Chosen<dyn Backend>, Error> {
         let given = self.config.run.backend.as_deref();
-        let name = given.or(self.named(Role::BACKEND)).unwrap_or("cpu");
+        let name = match given.or(self.named(Role::BACKEND)) {
+            Some(name) => name,
+            None => Defaults::of_program()?.backend,
+        };
         let options = self.options(Role::BACKEND, name);
         let made = self
             .registry

@@ -14,8 +14,9 @@ pub use espalier_conformance::Report;
 use espalier_conformance::{BOUNDS, Company, Fault, Suite, Verdict};
 use espalier_engine::observer::StepMetrics;
 use espalier_engine::ranks::launch;
+use espalier_interface::search::{SEARCH, SearchSpec};
 use espalier_interface::{ErrorCode, PluginError};
-use espalier_registry::{Chosen, PluginFailure, Registry, RegistryError};
+use espalier_registry::{Chosen, Defaults, PluginFailure, Registry, RegistryError};
 use espalier_system::threads::HostServices;
 use serde_json::{Map, Value as Json};
 
@@ -56,13 +57,14 @@ pub fn check(subject: &Subject<'_>, watch: impl FnMut(&Check)) -> Result<Report,
     let resolved = resolve(subject.sources)?;
     let section = resolved.config().section(&component.role, subject.name);
     let options = section.cloned().unwrap_or_default();
+    let defaults = Defaults::of_program()?;
     let mut suite = Suite::watched(subject.name, watch);
     match component.role.as_str() {
-        "quantizer" => subject.quantizer(&options, &mut suite),
+        "quantizer" => subject.quantizer(&options, defaults, &mut suite),
         "adapter" => subject.adapter(&options, &mut suite),
         "family" => subject.family(&options, &mut suite),
-        "sharding" => subject.sharding(&options, &mut suite),
-        "backend" => subject.backend(&options, &mut suite),
+        "sharding" => subject.sharding(&options, defaults, &mut suite),
+        "backend" => subject.backend(&options, defaults, &mut suite),
         "collective" => subject.collective(&options, &mut suite)?,
         role => suite.check("role", "the kit knows the role", || {
             Err(Fault::Failed(format!("no checks for a {role}")))
@@ -97,7 +99,7 @@ pub fn failure(report: &Report, registry: &Registry) -> Error {
 }
 
 impl Subject<'_> {
-    fn quantizer(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) {
+    fn quantizer(&self, options: &Map<String, Json>, defaults: Defaults, suite: &mut Suite<'_>) {
         let quantizer = subject::quantizer(self.registry, self.name).given(options.clone());
         espalier_conformance::quantizer(&quantizer, suite);
         let sound = if suite.failed(BOUNDS) {
@@ -108,10 +110,10 @@ impl Subject<'_> {
         } else {
             Ok(())
         };
-        let bench = sound.clone().and_then(|()| self.bench(options));
+        let bench = sound.clone().and_then(|()| self.bench(options, defaults));
         linear::check(&bench, suite);
-        let plugins = plugins(&[self.name, "lora"]);
-        let opened_model = sound.and_then(|()| self.opened_model(&["lora"]));
+        let plugins = plugins(&[self.name, defaults.adapter]);
+        let opened_model = sound.and_then(|()| self.opened_model(&[defaults.adapter]));
         training::check(&opened_model, Start::Adapter, &[plugins], FALL, suite);
     }
 
@@ -158,38 +160,50 @@ impl Subject<'_> {
         Ok(())
     }
 
-    fn sharding(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) {
+    fn sharding(&self, options: &Map<String, Json>, defaults: Defaults, suite: &mut Suite<'_>) {
         let sharding = subject::sharding(self.registry, self.name).given(options.clone());
         espalier_conformance::sharding(&sharding, suite);
-        let keys = [plugins(&[self.name, "lora"])];
-        let opened_model = self.opened_model(&["lora"]);
+        suite.check(
+            "search",
+            "the capability `search`, where it is declared, names declared options and values",
+            || {
+                let component = self.registry.component(self.name);
+                let component = component.map_err(|error| error.to_string())?;
+                let text = component.capabilities.get(SEARCH);
+                let read = text.map(|text| SearchSpec::read(text, &component.options));
+                read.transpose()?;
+                Ok(())
+            },
+        );
+        let keys = [plugins(&[self.name, defaults.adapter])];
+        let opened_model = self.opened_model(&[defaults.adapter]);
         let trained = training::check(&opened_model, Start::Adapter, &keys, FALL, suite);
         suite.check(
             "train.single",
-            "one rank trains as under the strategy `single`, bit for bit",
+            "one rank trains as under the default strategy, bit for bit",
             || {
-                let keys = [plugins(&["single", "lora"])];
-                let expected = self.other(&opened_model, &trained, &["single"], &keys)?;
+                let keys = [plugins(&[defaults.sharding, defaults.adapter])];
+                let expected = self.other(&opened_model, &trained, &[defaults.sharding], &keys)?;
                 training::same(&trained.unwrap_or_default(), &expected)
             },
         );
     }
 
-    fn backend(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) {
+    fn backend(&self, options: &Map<String, Json>, defaults: Defaults, suite: &mut Suite<'_>) {
         let backend = subject::backend(self.registry, self.name).given(options.clone());
         espalier_conformance::backend(&backend, suite);
         let backend = format!("run.backend={:?}", self.name);
-        let keys = [plugins(&["lora"]), backend];
-        let opened_model = self.opened_model(&["lora"]);
+        let keys = [plugins(&[defaults.adapter]), backend];
+        let opened_model = self.opened_model(&[defaults.adapter]);
         let trained = training::check(&opened_model, Start::Adapter, &keys, FALL, suite);
         suite.check(
             "train.reference",
-            "ten steps in f32 have the losses of the `cpu` backend's f64, to a thousandth",
+            "ten steps in f32 have the losses of the reference backend's f64, to a thousandth",
             || {
-                let keys = ["model.compute=\"f64\"", "run.backend=\"cpu\""];
-                let mut keys: Vec<String> = keys.map(str::to_owned).to_vec();
-                keys.push(plugins(&["lora"]));
-                let expected = self.other(&opened_model, &trained, &["cpu"], &keys)?;
+                let reference = format!("run.backend={:?}", defaults.backend);
+                let mut keys = vec!["model.compute=\"f64\"".to_owned(), reference];
+                keys.push(plugins(&[defaults.adapter]));
+                let expected = self.other(&opened_model, &trained, &[defaults.backend], &keys)?;
                 training::close(&trained.unwrap_or_default(), &expected, BACKENDS_APART)
             },
         );
@@ -226,12 +240,14 @@ impl Subject<'_> {
         Ok(())
     }
 
-    /// The quantizer, and the reference device: the first of the backend `cpu`.
-    fn bench(&self, options: &Map<String, Json>) -> Verdict<Bench> {
-        self.found(&["cpu"])?;
+    /// The quantizer, and the reference device: the first of the default backend.
+    fn bench(&self, options: &Map<String, Json>, defaults: Defaults) -> Verdict<Bench> {
+        self.found(&[defaults.backend])?;
         let services = HostServices::start(None).map_err(|error| error.to_string())?;
         let failed = |error: RegistryError| Fault::Failed(error.to_string());
-        let created = self.registry.create_backend("cpu", &Map::new(), services);
+        let created = self
+            .registry
+            .create_backend(defaults.backend, &Map::new(), services);
         // A backend outlives its devices.
         let backend = Box::leak(created.map_err(failed)?.0);
         let created = self.registry.create_quantizer(self.name, options, services);

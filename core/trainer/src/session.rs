@@ -114,7 +114,7 @@ impl Session {
             Some(rows) => Some(rows.clone()),
             None => opened_model.read_rows(purpose, observer, stop)?,
         };
-        let data = rows.map(|rows| rows.into_data(&opened_model, purpose));
+        let data = rows.map(|rows| rows.into_data(&opened_model.rows_model(), purpose));
         opened_model.plan_rows(purpose, data.transpose()?, meter)
     }
 
@@ -146,7 +146,7 @@ impl Session {
             (None, Some(rows)) => Some(rows.clone()),
             (None, None) => opened_model.read_rows(purpose, observer, &StopFlag::new())?,
         };
-        let data = rows.map(|rows| rows.into_data(&opened_model, purpose));
+        let data = rows.map(|rows| rows.into_data(&opened_model.rows_model(), purpose));
         let session =
             opened_model.plan_rows(purpose, data.transpose()?, &Meter::whole_process())?;
         session.check_patterns(resolved)?;

@@ -24,14 +24,8 @@ use espalier_system::notice::on_notice;
 use arguments::{Arguments, Command, THIS_PROGRAM};
 use output::Output;
 
-// Linked in, so that their declarations register themselves.
-#[cfg(feature = "embedded")]
-use {
-    espalier_backend_cpu as _, espalier_collective_threads as _, espalier_ddp as _,
-    espalier_fsdp as _, espalier_hqq as _, espalier_llama as _, espalier_lora as _,
-    espalier_mistral as _, espalier_nf4 as _, espalier_qwen2 as _, espalier_qwen3 as _,
-    espalier_single as _,
-};
+// Linked in, so that its plugins and defaults register themselves.
+use espalier_shipped as _;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {

@@ -133,3 +133,48 @@ fn another_order_of_the_same_step_gives_the_same_bits() {
     let output = samples.0.run("ranks", "--plugins lora,two-pass --ranks 2");
     assert_eq!(output.status.code(), Some(2), "{}", last_line(&output));
 }
+
+/// A strategy that says which of its options may be searched, and what each does for memory: the search takes the one that
+/// leaves weights on the device where they fit, and streams them where they do not.
+#[test]
+fn the_planner_searches_the_options_that_a_strategy_declares() {
+    let samples = Samples::new(&["streamed"]);
+    let plan = |device: &str| -> Json {
+        let words = format!(
+            "plan --auto --json --plugin-dir plugins --plugins nf4,lora,streamed --preset llama3.2-1b \
+             --assume 1x{device} --host-memory 64GiB --set data.micro_batch=1 --set model.recompute=\"layer\""
+        );
+        serde_json::from_str(&samples.host(&words)).expect("JSON")
+    };
+    let large = plan("80GiB");
+    assert_eq!(large["auto"]["tried"], 2, "{large}");
+    assert_eq!(
+        large["auto"]["chosen"]["choice"]["options"]["weights"],
+        "device"
+    );
+    let needed = |step: &str| {
+        let steps = large["auto"]["ladder"].as_array().expect("steps");
+        let step = steps.iter().find(|one| one["step"] == step).expect(step);
+        step["best"]["device"]["needed"].as_u64().expect("bytes")
+    };
+    let (whole, streamed) = (needed("recompute"), needed("offload"));
+    assert!(
+        streamed < whole,
+        "{streamed}, {whole} with all weights on the device"
+    );
+    // A twentieth of a device is left free.
+    let between = (whole + streamed) / 2 * 20 / 19 / (1 << 20);
+    let small = plan(&format!("{between}MiB"));
+    let chosen = &small["auto"]["chosen"];
+    assert_eq!(
+        (&chosen["step"], &small["fits"]),
+        (&"offload".into(), &true.into()),
+        "{small}"
+    );
+    assert_eq!(chosen["choice"]["options"]["weights"], "host");
+    let config = small["auto"]["config"].as_str().expect("lines");
+    assert!(
+        config.contains("[sharding.streamed]\nweights = \"host\""),
+        "{config}"
+    );
+}

@@ -57,7 +57,7 @@ const DDP: Component = Component {
         range: "\"\" | f32 | bf16 | f64",
         doc: "dtype in which gradients travel; empty: their own",
     }],
-    capabilities: &[],
+    capabilities: &[("search", r#"{"world": "ranks"}"#)],
     create: |options, _| Ok(Instance::Sharding(Box::new(Ddp::new(options)?))),
 };
 

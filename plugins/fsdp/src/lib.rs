@@ -59,7 +59,7 @@ const FSDP: Component = Component {
     role: Role::SHARDING,
     doc: "weights, gradients and optimizer state cut over the ranks, put together unit by unit; offload to host memory",
     options: settings::OPTIONS,
-    capabilities: &[],
+    capabilities: &[("search", settings::SEARCH)],
     create: |options, _| Ok(Instance::Sharding(Box::new(Fsdp::new(options)?))),
 };
 

@@ -96,6 +96,20 @@ impl Settings {
     }
 }
 
+/// What `host plan --auto` tries of the options: those that change no bit of the result.
+pub const SEARCH: &str = concat!(
+    r#"{"options": {"#,
+    r#""strategy": {"full_shard": {"stage": "shard_weights"}, "#,
+    r#""shard_grad_op": {"stage": "shard_state", "world": "ranks"}, "#,
+    r#""hybrid": {"stage": "shard_weights", "world": "machines"}}, "#,
+    r#""offload": {"none": {"world": "ranks"}, "params": {"stage": "offload_weights"}, "#,
+    r#""params+optimizer": {"stage": "offload_weights"}}, "#,
+    r#""gather": {"shards": {}, "host-direct": {"stage": "offload_weights", "world": "ranks"}}, "#,
+    r#""offload_activations": {"false": {}, "#,
+    r#""true": {"stage": "offload_activations", "after": "offload_weights"}}"#,
+    r#"}}"#,
+);
+
 /// The options as they are declared.
 pub const OPTIONS: &[OptionSpec] = &[
     OptionSpec {

@@ -44,7 +44,7 @@ const SINGLE: Component = Component {
     role: Role::SHARDING,
     doc: "one rank holds all weights, gradients and optimizer state",
     options: &[],
-    capabilities: &[],
+    capabilities: &[("search", r#"{"world": "one_rank"}"#)],
     create: |_, _| Ok(Instance::Sharding(Box::new(Single))),
 };
 

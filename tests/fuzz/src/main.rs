@@ -14,16 +14,7 @@ use std::env;
 use std::process;
 use std::sync::OnceLock;
 
-use espalier_backend_cpu as _;
-use espalier_collective_threads as _;
-use espalier_hqq as _;
-use espalier_llama as _;
-use espalier_lora as _;
-use espalier_mistral as _;
-use espalier_nf4 as _;
-use espalier_qwen2 as _;
-use espalier_qwen3 as _;
-use espalier_single as _;
+use espalier_shipped as _;
 use libfuzzer_sys::fuzz_target;
 
 /// What is done with an input.

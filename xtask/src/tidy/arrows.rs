@@ -99,7 +99,7 @@ fn allowed(folder: &Path, name: &str, dependency: &str) -> bool {
         Some("core") => false,
         Some("kernels") => dependency == INTERFACE,
         Some("plugins") => [INTERFACE, KERNELS, DECODER].contains(&dependency),
-        // The embedded default links the shipped plugins in.
+        // `hosts/shipped` links the shipped plugins in.
         Some("hosts") => ![KERNELS, DECODER, CONFORMANCE].contains(&dependency),
         Some("tests") => true,
         _ => false,

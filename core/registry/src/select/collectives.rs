@@ -8,12 +8,8 @@ use espalier_system::world::World;
 use super::Selection;
 use crate::Error;
 use crate::chosen::Chosen;
+use crate::defaults::Defaults;
 use crate::registry::{PluginIdentity, Registry, RegistryError};
-
-/// What joins threads unless the config names another.
-const THREADS: &str = "threads";
-/// What joins processes unless the config names another.
-const PROCESSES: &str = "mpi";
 
 /// What joins the ranks of a world; nothing where there is nobody to join.
 #[derive(Clone, Default)]
@@ -47,11 +43,12 @@ impl Collectives {
             }
         }
         if world.ranks_per_process() > 1 && chosen.threads.is_none() {
-            chosen.threads = Some(selection.collective(THREADS)?);
+            chosen.threads = Some(selection.collective(Defaults::of_program()?.threads)?);
         }
         if world.processes > 1 && chosen.processes.is_none() {
-            let made = selection.collective(PROCESSES);
-            chosen.processes = Some(made.map_err(|error| missing(world, error))?);
+            let name = Defaults::of_program()?.processes;
+            let made = selection.collective(name);
+            chosen.processes = Some(made.map_err(|error| missing(name, world, error))?);
         }
         Ok(chosen)
     }
@@ -74,18 +71,18 @@ impl Selection<'_> {
 }
 
 /// The error for a world of processes where nothing joins them.
-fn missing(world: &World, error: Error) -> Error {
+fn missing(name: &str, world: &World, error: Error) -> Error {
     match error {
         Error::Registry(RegistryError::UnknownComponent { searched, .. }) => {
             Error::Usage(UsageError {
                 message: format!(
-                    "{} processes were started, and no collective that joins processes is there: `{PROCESSES}` was looked \
+                    "{} processes were started, and no collective that joins processes is there: `{name}` was looked \
                  for in {}",
                     world.processes,
                     searched.join(", ")
                 ),
                 next_step: format!(
-                    "build plugins/collective-mpi and name its folder with --plugin-dir; or start one process, with \
+                    "build plugins/collective-{name} and name its folder with --plugin-dir; or start one process, with \
                  `--ranks {}`",
                     world.ranks
                 ),

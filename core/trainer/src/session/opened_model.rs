@@ -24,7 +24,7 @@ use super::Session;
 use super::device::open_device;
 use super::limits::{limits, limits_without_rows, micro_batches_without_rows};
 use super::process_context::ProcessContext;
-use super::rows::{Rows, RunData};
+use super::rows::{Rows, RowsModel, RunData};
 use crate::Error;
 use crate::generate::Questions;
 
@@ -126,6 +126,15 @@ impl<'a> OpenedModel<'a> {
         self.devices[0].0.as_ref()
     }
 
+    /// What rows are read for.
+    pub(super) fn rows_model(&self) -> RowsModel<'_> {
+        RowsModel {
+            resolved: self.resolved,
+            directory: &self.directory,
+            model: &self.model,
+        }
+    }
+
     /// The rows, where the config names any.
     ///
     /// # Errors
@@ -139,7 +148,7 @@ impl<'a> OpenedModel<'a> {
         if self.config.data.files.is_empty() {
             return Ok(None);
         }
-        let read = || Rows::read(self, purpose, observer);
+        let read = || Rows::read(&self.rows_model(), purpose, observer);
         let rows = self.services.install(read)?;
         stop.check()?;
         Ok(Some(rows))

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use espalier_config::Origin;
+use espalier_config::{Origin, ResolvedConfig};
 use espalier_data::{Dataset, Horizon, Progress, Schedule, TooLongIs, Vocabulary};
 use espalier_engine::observer::{Event, Observer};
+use espalier_interface::model::Model;
 use espalier_plan::plan::Purpose;
 use espalier_system::failure::UsageError;
+use espalier_system::files::ModelDirectory;
 
-use super::{OpenedModel, telling};
+use super::telling;
 use crate::Error;
 use crate::generate::Questions;
 
@@ -21,6 +23,17 @@ pub struct Rows {
     pub eval: Option<Dataset>,
     /// With the tokenizer, where a row of text asked for it.
     vocabulary: Arc<Vocabulary>,
+}
+
+/// The model that rows are read for.
+#[derive(Clone, Copy)]
+pub(super) struct RowsModel<'a> {
+    /// The config that names the files.
+    pub resolved: &'a ResolvedConfig,
+    /// The model's directory: its tokenizer and its template.
+    pub directory: &'a ModelDirectory,
+    /// What the family describes.
+    pub model: &'a Model,
 }
 
 /// A run's rows.
@@ -41,16 +54,13 @@ impl Rows {
     /// # Errors
     /// The first fault in the order of the files and rows; more of them lost than `data.max_lost` allows.
     pub(super) fn read(
-        opened_model: &OpenedModel<'_>,
+        model: &RowsModel<'_>,
         purpose: Purpose,
         observer: &dyn Observer,
     ) -> Result<Self, Error> {
-        let (data, directory, model) = (
-            &opened_model.config.data,
-            &opened_model.directory,
-            &opened_model.model,
-        );
-        let vocabulary = Vocabulary::new(directory.path(), model.vocab_size as usize);
+        let config = model.resolved.config();
+        let (data, directory) = (&config.data, model.directory);
+        let vocabulary = Vocabulary::new(directory.path(), model.model.vocab_size as usize);
         let mut progress = |read: Progress<'_>| {
             observer.observe(&Event::ReadProgress {
                 rows: read.rows,
@@ -60,7 +70,7 @@ impl Rows {
         };
         let (train, eval) = match purpose {
             Purpose::Train => {
-                let seed = data.split_seed.unwrap_or(opened_model.config.run.seed);
+                let seed = data.split_seed.unwrap_or(config.run.seed);
                 Dataset::open(data, &vocabulary, seed, &mut progress)?
             }
             Purpose::Evaluate | Purpose::Generate => {
@@ -70,17 +80,17 @@ impl Rows {
             }
         };
         let longest = data.max_seq_len as u64;
-        if longest > model.max_positions {
+        if longest > model.model.max_positions {
             observer.observe(&Event::Note(&format!(
                 "data.max_seq_len is {longest}, the model was made for {} positions",
-                model.max_positions
+                model.model.max_positions
             )));
         }
         let which = match purpose {
             Purpose::Train => "training",
             Purpose::Evaluate | Purpose::Generate => "evaluation",
         };
-        let too_long = match opened_model.resolved.origin("data.too_long") {
+        let too_long = match model.resolved.origin("data.too_long") {
             Origin::Default => TooLongIs::Default,
             _ => TooLongIs::Chosen,
         };
@@ -118,10 +128,10 @@ impl Rows {
     /// A sequence that no micro-batch holds; questions without rows to ask.
     pub(super) fn into_data(
         self,
-        opened_model: &OpenedModel<'_>,
+        model: &RowsModel<'_>,
         purpose: Purpose,
     ) -> Result<RunData, Error> {
-        let config = opened_model.config;
+        let config = model.resolved.config();
         let horizon = Horizon {
             epochs: config.run.epochs,
             max_steps: config.run.max_steps,
@@ -146,7 +156,7 @@ impl Rows {
         let questions = match (config.run.eval_answers, asked) {
             (None, _) => None,
             (Some(count), Some(rows)) => {
-                let (rows, directory) = (rows.dataset(), &opened_model.directory);
+                let (rows, directory) = (rows.dataset(), model.directory);
                 Some(Questions::of(rows, count, directory, self.vocabulary)?)
             }
             (Some(_), None) => {

@@ -1,10 +1,11 @@
-//! Strategies and the options that they declare -> those to be tried.
+//! Strategies and what they declare -> those to be tried, with their options.
 
 use espalier_config::{ResolvedConfig, Section};
-use espalier_interface::abi::descriptor::OptionDescriptor;
+use espalier_interface::abi::descriptor::{ComponentDescriptor, OptionDescriptor};
 use espalier_interface::range::{Clause, clauses};
-use espalier_interface::{OptionKind, Role, Services, Sharding};
-use espalier_registry::{Chosen, Registry, Status};
+use espalier_interface::search::{MemoryStage, SEARCH, SearchSpec, ValueSpec, key_of, value_of};
+use espalier_interface::{Role, Services, Sharding};
+use espalier_registry::{Chosen, PluginFailure, Registry, Status};
 use espalier_system::world::World;
 use serde_json::Value as Json;
 
@@ -12,15 +13,21 @@ use super::choice::Choice;
 use super::passes::Passes;
 use crate::Error;
 
-/// Options whose values are searched, where a strategy declares them: they change no bit of the result.
-const SEARCHED: [&str; 4] = ["strategy", "offload", "gather", "offload_activations"];
-
 /// A strategy with options.
 pub(super) struct Candidate {
     /// The component, made with its options.
     pub sharding: Chosen<dyn Sharding>,
     /// What of its options is searched.
-    options: Section,
+    set: OptionSet,
+    /// The defaults of its options.
+    defaults: Section,
+}
+
+/// Values of the options that are searched.
+#[derive(Clone, Debug, PartialEq)]
+struct OptionSet {
+    values: Section,
+    stage: MemoryStage,
 }
 
 impl Candidate {
@@ -28,9 +35,11 @@ impl Candidate {
     pub fn choice(&self, passes: Passes) -> Choice {
         Choice {
             strategy: self.sharding.identity.component.clone(),
-            options: self.options.clone(),
+            options: self.set.values.clone(),
             recompute: passes.recompute,
             micro_batch: passes.micro_batch,
+            stage: self.set.stage,
+            defaults: self.defaults.clone(),
         }
     }
 }
@@ -38,7 +47,7 @@ impl Candidate {
 /// The strategies to be tried in `world`: the one that the user named, else all.
 ///
 /// # Errors
-/// A name that is unknown, options that are not a strategy's own.
+/// A name that is unknown, options that are not a strategy's own, a capability `search` that cannot be read.
 pub(super) fn all(
     resolved: &ResolvedConfig,
     registry: &Registry,
@@ -47,101 +56,152 @@ pub(super) fn all(
 ) -> Result<Vec<Candidate>, Error> {
     let config = resolved.config();
     let named = registry.roles_of(&config.plugins)?;
-    let names = match named.get(&Role::SHARDING) {
-        Some(name) => vec![name.clone()],
-        None => {
-            let listed = registry.list().into_iter();
-            let usable = listed
-                .filter(|one| one.role == Role::SHARDING.0 && one.status == Status::Available);
-            usable.map(|one| one.component).collect()
-        }
-    };
+    let named = named.get(&Role::SHARDING);
+    let names = named.map_or_else(|| available(registry), |name| vec![name.clone()]);
     let mut candidates = Vec::new();
-    let names = names
-        .into_iter()
-        .filter(|name| named.contains_key(&Role::SHARDING) || serves(name, world));
     for name in names {
         let given = config.section(Role::SHARDING.0, &name).cloned();
         let given = given.unwrap_or_default();
-        let declared = registry.component(&name)?.options;
-        for options in option_sets(&declared, &given, world) {
+        let component = registry.component(&name)?;
+        let spec = spec(&component).map_err(|error| PluginFailure::new(&name, SEARCH, error))?;
+        let is_named = named.is_some();
+        if !is_named && !spec.world.holds(world.ranks, world.machines()) {
+            continue;
+        }
+        let mut sets = option_sets(&component.options, &spec, &given, world);
+        if sets.is_empty() && is_named {
+            sets.push(OptionSet {
+                values: Section::new(),
+                stage: stage_of(&spec, &given),
+            });
+        }
+        for set in sets {
             let mut all = given.clone();
-            all.extend(options.clone());
-            let sharding = Chosen::sharding(registry, &name, &all, services)?;
-            candidates.push(Candidate { sharding, options });
+            all.extend(set.values.clone());
+            candidates.push(Candidate {
+                sharding: Chosen::sharding(registry, &name, &all, services)?,
+                set,
+                defaults: defaults(&component.options),
+            });
         }
     }
     Ok(candidates)
 }
 
-/// Whether a strategy says something of its own in `world`: one for a rank alone needs one, copies need several.
-fn serves(name: &str, world: World) -> bool {
-    match name {
-        "single" => world.ranks == 1,
-        "ddp" => world.ranks > 1,
-        _ => true,
+/// The strategies that there are, by name.
+fn available(registry: &Registry) -> Vec<String> {
+    let listed = registry.list().into_iter();
+    let usable =
+        listed.filter(|one| one.role == Role::SHARDING.0 && one.status == Status::Available);
+    usable.map(|one| one.component).collect()
+}
+
+/// What a strategy declares to be searched; nothing where it declares nothing.
+fn spec(component: &ComponentDescriptor) -> espalier_interface::Result<SearchSpec> {
+    match component.capabilities.get(SEARCH) {
+        Some(text) => SearchSpec::read(text, &component.options),
+        None => Ok(SearchSpec::default()),
     }
 }
 
-/// The values of searched options in all combinations that differ from each other in this world.
-fn option_sets(declared: &[OptionDescriptor], given: &Section, world: World) -> Vec<Section> {
+fn defaults(declared: &[OptionDescriptor]) -> Section {
+    let options = declared.iter();
+    options
+        .map(|option| (option.name.clone(), option.default.clone()))
+        .collect()
+}
+
+/// The values of searched options in all combinations that the strategy declares for this world. What the user gave
+/// stays, whatever the world.
+fn option_sets(
+    declared: &[OptionDescriptor],
+    spec: &SearchSpec,
+    given: &Section,
+    world: World,
+) -> Vec<OptionSet> {
     let mut sets = vec![Section::new()];
     for option in declared {
-        let name = option.name.as_str();
-        if !SEARCHED.contains(&name) || given.contains_key(name) {
+        let Some(values) = spec.options.get(&option.name) else {
+            continue;
+        };
+        if given.contains_key(&option.name) {
             continue;
         }
-        let values = values_of(option);
+        let holds = |key: &String| values[key].world.holds(world.ranks, world.machines());
+        let tried = in_order(option, values.keys()).into_iter().filter(holds);
+        let tried: Vec<Json> = tried.filter_map(|key| value_of(option, &key)).collect();
         let with = |set: &Section| -> Vec<Section> {
-            let set = set.clone();
-            let values = values.iter().map(|value| {
+            let values = tried.iter().map(|value| {
                 let mut set = set.clone();
-                set.insert(name.to_owned(), value.clone());
+                set.insert(option.name.clone(), value.clone());
                 set
             });
             values.collect()
         };
         sets = sets.iter().flat_map(with).collect();
     }
-    sets.retain(|set| differs(set, world));
-    sets
+    let whole = |values: &Section| -> Section {
+        let given = given.clone().into_iter();
+        given.chain(values.clone()).collect()
+    };
+    let sets = sets
+        .into_iter()
+        .filter(|set| is_told_apart(spec, &whole(set)));
+    let sets = sets.map(|values| OptionSet {
+        stage: stage_of(spec, &whole(&values)),
+        values,
+    });
+    sets.collect()
 }
 
-/// All values that an option declares.
-fn values_of(option: &OptionDescriptor) -> Vec<Json> {
-    if option.kind == OptionKind::BOOL.0 {
-        return vec![false.into(), true.into()];
-    }
-    let words = clauses(&option.range)
+/// Keys as the option's range lists them; numbers, which a range does not list, by their size.
+fn in_order<'k>(option: &OptionDescriptor, keys: impl Iterator<Item = &'k String>) -> Vec<String> {
+    let words: Vec<String> = clauses(&option.range)
         .into_iter()
-        .map(|clause| match clause {
+        .flat_map(|clause| match clause {
             Clause::OneOf(words) => words,
             Clause::Bounds { .. } | Clause::PowerOfTwo => Vec::new(),
-        });
-    words.flatten().map(Json::from).collect()
+        })
+        .collect();
+    let mut keys: Vec<String> = keys.cloned().collect();
+    keys.sort_by(|one, other| {
+        let place = |key: &String| words.iter().position(|word| word == key);
+        let number = |key: &String| key.parse().unwrap_or(0.0_f64);
+        let by_word = place(one).cmp(&place(other));
+        by_word.then_with(|| number(one).total_cmp(&number(other)))
+    });
+    keys
 }
 
-/// Whether a set says something that no simpler one does: groups inside machines need machines, a rank alone shares nothing,
-/// and activations leave a device after its weights have.
-fn differs(set: &Section, world: World) -> bool {
-    let is = |name: &str, value: &str| set.get(name).and_then(Json::as_str) == Some(value);
-    if is("strategy", "hybrid") && world.machines() == 1 {
-        return false;
-    }
-    let offloads = set.get("offload").is_some_and(|to| to != "none");
-    let stays = !offloads && !is("gather", "host-direct");
-    if stays
-        && set
-            .get("offload_activations")
-            .is_some_and(|value| value == true)
-    {
-        return false;
-    }
-    if world.ranks > 1 {
-        return true;
-    }
-    let shares = is("strategy", "shard_grad_op") || is("gather", "host-direct");
-    !shares && !is("offload", "none")
+/// The values of a set whose meaning the strategy declares, each with its option.
+fn meanings<'s>(
+    spec: &'s SearchSpec,
+    set: &Section,
+) -> impl Iterator<Item = (&'s str, &'s ValueSpec)> {
+    let of = |(name, values): (
+        &'s String,
+        &'s std::collections::BTreeMap<String, ValueSpec>,
+    )| {
+        let value = values.get(&key_of(set.get(name)?))?;
+        Some((name.as_str(), value))
+    };
+    let found: Vec<_> = spec.options.iter().filter_map(of).collect();
+    found.into_iter()
+}
+
+/// Whether each value of a set saves something that the set without it would not.
+fn is_told_apart(spec: &SearchSpec, set: &Section) -> bool {
+    meanings(spec, set).all(|(name, value)| {
+        let others = meanings(spec, set).filter(|(other, _)| *other != name);
+        let reached = others.map(|(_, other)| other.stage).max();
+        reached.unwrap_or_default().max(spec.stage) >= value.after
+    })
+}
+
+/// What a set does for memory.
+fn stage_of(spec: &SearchSpec, set: &Section) -> MemoryStage {
+    let stages = meanings(spec, set).map(|(_, value)| value.stage);
+    stages.max().unwrap_or_default().max(spec.stage)
 }
 
 #[cfg(test)]
@@ -149,58 +209,85 @@ mod tests {
     use super::*;
 
     fn declared() -> Vec<OptionDescriptor> {
-        let option = |name: &str, range: &str| OptionDescriptor {
+        let option = |name: &str, kind: &str, range: &str| OptionDescriptor {
             name: name.to_owned(),
-            kind: "text".to_owned(),
+            kind: kind.to_owned(),
             default: Json::Null,
             range: range.to_owned(),
             doc: String::new(),
         };
         vec![
-            option("strategy", "full_shard | shard_grad_op | hybrid"),
-            option("offload", "none | params"),
-            option("gather", "shards | host-direct"),
-            option("reduce_dtype", "f32 | bf16"),
+            option("cut", "text", "weights | state | groups"),
+            option("keep", "text", "device | host"),
+            option("late", "bool", ""),
+            option("reduce_dtype", "text", "f32 | bf16"),
         ]
     }
 
-    #[test]
-    fn what_changes_the_numbers_or_nothing_is_not_searched() {
-        let none = Section::new();
-        let four = option_sets(&declared(), &none, World::threads(4));
-        assert_eq!(four.len(), 2 * 2 * 2);
-        assert!(four.iter().all(|set| !set.contains_key("reduce_dtype")));
-        let one = option_sets(&declared(), &none, World::ONE);
-        assert_eq!(one.len(), 1, "{one:?}");
-        assert_eq!(one[0]["offload"], "params");
+    fn spec() -> SearchSpec {
+        let text = r#"{"options": {
+            "cut": {"weights": {"stage": "shard_weights"}, "state": {"stage": "shard_state", "world": "ranks"},
+                    "groups": {"stage": "shard_weights", "world": "machines"}},
+            "keep": {"device": {"world": "ranks"}, "host": {"stage": "offload_weights"}},
+            "late": {"false": {}, "true": {"stage": "offload_activations", "after": "offload_weights"}}}}"#;
+        SearchSpec::read(text, &declared()).expect("a spec")
+    }
+
+    fn sets(given: &[(&str, &str)], world: World) -> Vec<OptionSet> {
+        let given = given.iter();
+        let given = given.map(|(name, value)| ((*name).to_owned(), Json::from(*value)));
+        option_sets(&declared(), &spec(), &given.collect(), world)
     }
 
     #[test]
-    fn activations_leave_a_device_after_its_weights() {
-        let mut options = declared();
-        options.push(OptionDescriptor {
-            name: "offload_activations".to_owned(),
-            kind: "bool".to_owned(),
-            default: Json::from(false),
-            range: String::new(),
-            doc: String::new(),
-        });
-        let sets = option_sets(&options, &Section::new(), World::threads(2));
-        assert_eq!(sets.len(), 8 + 2 * 3);
-        let offloads = |set: &&Section| set["offload_activations"] == true;
+    fn what_is_not_declared_is_not_searched() {
+        let four = sets(&[], World::threads(4));
+        // Two ways to cut, on the device or (with activations or without) on the host.
+        assert_eq!(four.len(), 2 * 3);
         assert!(
-            sets.iter()
-                .filter(offloads)
-                .all(|set| set["offload"] == "params" || set["gather"] == "host-direct")
+            four.iter()
+                .all(|set| !set.values.contains_key("reduce_dtype"))
         );
+        let one = sets(&[], World::ONE);
+        assert_eq!(one.len(), 2, "{one:?}");
+        assert!(one.iter().all(|set| set.values["keep"] == "host"));
+        let none = option_sets(
+            &declared(),
+            &SearchSpec::default(),
+            &Section::new(),
+            World::ONE,
+        );
+        assert_eq!(none.len(), 1);
+        assert_eq!(none[0].values, Section::new());
     }
 
     #[test]
-    fn what_the_user_set_stays() {
-        let given = Section::from_iter([("offload".to_owned(), Json::from("params"))]);
-        let sets = option_sets(&declared(), &given, World::threads(2));
-        assert_eq!(sets.len(), 2 * 2);
-        assert!(sets.iter().all(|set| !set.contains_key("offload")));
-        assert_eq!(option_sets(&[], &given, World::ONE).len(), 1);
+    fn a_set_is_of_the_last_stage_of_its_values() {
+        let stages: Vec<MemoryStage> = sets(&[], World::threads(2))
+            .iter()
+            .map(|set| set.stage)
+            .collect();
+        let expected = [
+            MemoryStage::ShardWeights,
+            MemoryStage::OffloadWeights,
+            MemoryStage::OffloadActivations,
+            MemoryStage::ShardState,
+            MemoryStage::OffloadWeights,
+            MemoryStage::OffloadActivations,
+        ];
+        assert_eq!(stages, expected);
+    }
+
+    #[test]
+    fn what_the_user_set_stays_and_counts() {
+        let host = sets(&[("keep", "host")], World::threads(2));
+        assert_eq!(host.len(), 2 * 2);
+        assert!(host.iter().all(|set| !set.values.contains_key("keep")));
+        assert!(
+            host.iter()
+                .all(|set| set.stage >= MemoryStage::OffloadWeights)
+        );
+        // The user may ask for what a search of this world leaves out.
+        assert_eq!(sets(&[("keep", "device")], World::ONE).len(), 1);
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use espalier_compile::recompute::Recompute;
 use espalier_config::Section;
+use espalier_interface::search::{MemoryStage, key_of};
 use serde::Serialize;
 
 /// What a search decides.
@@ -17,26 +18,20 @@ pub struct Choice {
     pub recompute: Recompute,
     /// Sequences at once on a rank; unset where `data.pack_tokens` decides.
     pub micro_batch: Option<u64>,
-}
-
-impl Choice {
-    /// The text of an option, where it was searched.
-    pub(super) fn option(&self, name: &str) -> Option<&str> {
-        self.options.get(name)?.as_str()
-    }
+    /// What the strategy with its options does for memory.
+    #[serde(skip)]
+    pub stage: MemoryStage,
+    /// The defaults of the strategy's options: the text leaves them out.
+    #[serde(skip)]
+    pub defaults: Section,
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.strategy)?;
-        for (name, value) in &self.options {
-            match (name.as_str(), value.as_str()) {
-                ("strategy", Some(value)) => write!(f, " {value}")?,
-                ("offload", Some("none")) | ("gather", Some("shards")) => {}
-                (name, Some(value)) => write!(f, ", {name} {value}")?,
-                (_, None) if value == false => {}
-                (name, None) => write!(f, ", {name} {value}")?,
-            }
+        let set = self.options.iter();
+        for (name, value) in set.filter(|(name, value)| self.defaults.get(*name) != Some(*value)) {
+            write!(f, ", {name} {}", key_of(value))?;
         }
         let recompute = serde_json::to_value(self.recompute).expect("a name");
         write!(f, "; recompute {}", recompute.as_str().unwrap_or("none"))?;

@@ -5,6 +5,7 @@
 //! sharded gradients, full sharding, offload, offload of activations; each where the one before does not fit.
 
 use espalier_compile::recompute::Recompute;
+use espalier_interface::search::MemoryStage;
 use serde::Serialize;
 
 use super::choice::Choice;
@@ -40,20 +41,13 @@ impl Step {
 
     /// The step that a choice belongs to.
     pub fn of(choice: &Choice) -> Self {
-        let is = |name: &str, value: &str| choice.option(name) == Some(value);
-        let activations = choice.options.get("offload_activations");
-        if activations.is_some_and(|value| value == true) {
-            return Step::OffloadActivations;
-        }
-        let offloads = choice.option("offload").is_some_and(|to| to != "none");
-        if offloads || is("gather", "host-direct") {
-            return Step::Offload;
-        }
-        match choice.option("strategy") {
-            Some("shard_grad_op") => Step::ShardGradOp,
-            Some(_) => Step::FullShard,
-            None if choice.recompute == Recompute::None => Step::Replicate,
-            None => Step::Recompute,
+        match choice.stage {
+            MemoryStage::Replicate if choice.recompute == Recompute::None => Step::Replicate,
+            MemoryStage::Replicate => Step::Recompute,
+            MemoryStage::ShardState => Step::ShardGradOp,
+            MemoryStage::ShardWeights => Step::FullShard,
+            MemoryStage::OffloadWeights => Step::Offload,
+            MemoryStage::OffloadActivations => Step::OffloadActivations,
         }
     }
 

@@ -152,6 +152,7 @@ pub(super) fn advice(nearest: &Tried, trains_all: bool) -> String {
 mod tests {
     use espalier_compile::recompute::Recompute;
     use espalier_config::Section;
+    use espalier_interface::search::MemoryStage;
 
     use super::*;
 
@@ -163,6 +164,12 @@ mod tests {
             options: Section::from_iter(options),
             recompute: Recompute::Layer,
             micro_batch: Some(2),
+            stage: match (strategy, offload) {
+                (_, "params") => MemoryStage::OffloadWeights,
+                ("shard_grad_op", _) => MemoryStage::ShardState,
+                _ => MemoryStage::ShardWeights,
+            },
+            defaults: Section::from_iter([("offload".to_owned(), "none".into())]),
         };
         Tried {
             step: Step::of(&choice),
@@ -195,7 +202,7 @@ mod tests {
         assert!(chosen.fits() && !all[0].fits());
         assert_eq!(
             chosen.choice.to_string(),
-            "fsdp full_shard; recompute layer, micro_batch 2"
+            "fsdp, strategy full_shard; recompute layer, micro_batch 2"
         );
     }
 

@@ -1,0 +1,23 @@
+//! The plugins that ship with the program, and the components that serve a role by default. A program links this crate;
+//! the declarations register themselves.
+
+use espalier_interface::inventory;
+use espalier_registry::Defaults;
+
+#[cfg(feature = "embedded")]
+use {
+    espalier_backend_cpu as _, espalier_collective_threads as _, espalier_ddp as _,
+    espalier_fsdp as _, espalier_hqq as _, espalier_llama as _, espalier_lora as _,
+    espalier_mistral as _, espalier_nf4 as _, espalier_qwen2 as _, espalier_qwen3 as _,
+    espalier_single as _,
+};
+
+inventory::submit! {
+    Defaults {
+        backend: "cpu",
+        sharding: "single",
+        threads: "threads",
+        processes: "mpi",
+        adapter: "lora",
+    }
+}
