@@ -1,5 +1,5 @@
-//! Packed checkpoints that are damaged, that no quantizer reads or that a config contradicts -> what is
-//! refused, and with which words.
+//! Packed checkpoints that are damaged, that no quantizer reads or that a config contradicts ->
+//! what is refused, and with which words.
 
 mod place;
 
@@ -11,7 +11,7 @@ const UP: &str = "model.layers.0.mlp.up_proj.weight";
 /// The tensor of its quantizer's state.
 const STATE: &str = ".quant_state.bitsandbytes__nf4";
 
-/// What is wrong with a tensor of the packed weight; it is called by what follows the weight's name.
+/// What is wrong with a tensor of the packed weight. Its name here is what follows the weight's.
 enum Damage {
     /// The tensor has another name.
     Lost(&'static str),

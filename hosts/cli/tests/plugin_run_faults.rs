@@ -95,8 +95,8 @@ fn a_failure_amid_training_leaves_the_checkpoint_and_names_the_guilty() {
     );
 }
 
-/// What a plugin claims and cannot be: its plugins, callback and kind of fault, and the words of the
-/// last line.
+/// What a plugin claims and cannot be: its plugins, callback and kind of fault, and the words of
+/// the last line.
 const LIES: [(&str, &str, &str, &str); 30] = [
     (
         QUANTIZER,

@@ -1,5 +1,5 @@
-//! What is refused before a run begins -> refused before its first weight is read, and its directory
-//! stays free.
+//! What is refused before a run begins -> refused before its first weight is read, and its
+//! directory stays free.
 #![cfg(target_os = "linux")]
 
 mod calls;

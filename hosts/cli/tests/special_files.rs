@@ -84,8 +84,8 @@ const TRAIN: &str = "train --quiet --threads 1 --set model.compute=f32 --set run
 /// A conversation, for which a template is read.
 const CHAT: &str = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n";
 
-/// Commands that read files, one for every kind: the file, the command, its exit code and what it was
-/// read as. What follows `train` follows [`TRAIN`].
+/// Commands that read files, one for every kind: the file, the command, its exit code and what it
+/// was read as. What follows `train` follows [`TRAIN`].
 const READERS: [(&str, &str, i32, &str); 15] = [
     (
         "model/tokenizer.json",

@@ -1,4 +1,4 @@
-//! Runs with a plugin that fails in a callback -> how they end, whom they blame, and what they leave.
+//! Runs with a plugin that fails in a callback -> how they end, whom they blame, what they leave.
 
 use std::fs;
 use std::path::PathBuf;
@@ -78,8 +78,8 @@ impl Faulty {
         }
     }
 
-    /// Wants a run that fails once `checkpoints/step-2` is there to keep that checkpoint whole. Once
-    /// the plugin is mended, it goes on from it to the bits of a run that never failed.
+    /// Wants a run that fails once `checkpoints/step-2` is there to keep that checkpoint whole.
+    /// Once the plugin is mended, it goes on from it to the bits of a run that never failed.
     pub fn goes_on(&self, case: &Case<'_>, more: &str) {
         let more = format!("--plugins {} --threads 2 {more}", case.plugins);
         let whole = format!("whole-{}", case.callback);

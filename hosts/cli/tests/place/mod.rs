@@ -54,7 +54,7 @@ impl Place {
         copy_directory("tiny-trained", &self.path(name));
     }
 
-    /// Copies what lies beside the golden packed checkpoints: one of them, the dense one, an adapter.
+    /// Copies a golden packed checkpoint, the dense one that it was packed from, or an adapter.
     pub fn packed(&self, variant: &str, name: &str) {
         copy_directory(&format!("../packed/{variant}"), &self.path(name));
     }
