@@ -3,13 +3,11 @@
 mod place;
 
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use serde_json::{Value as Json, json};
 
-use place::{Outcome, Place, Weights, contents, copy_directory};
+use place::{Place, Weights, contents, copy_directory};
 
 /// The weight that the cases damage, `[176, 64]`.
 const WEIGHT: &str = "model.layers.1.mlp.up_proj.weight";
@@ -225,60 +223,6 @@ fn a_tokenizer_must_fit_the_model() {
 }
 
 #[test]
-fn names_and_numbers_that_cannot_be_are_refused_before_anything_is_written() {
-    let cases = [
-        (
-            5,
-            "--plugins nf5,lora",
-            "`nf5`, the nearest is `nf4` | write `nf4`",
-        ),
-        (
-            5,
-            "--plugins lora --backend cuba",
-            "backend `cuba` | known: cpu",
-        ),
-        (
-            2,
-            "--set optim.learning_rte=1",
-            "`learning_rte` | write `learning_rate`",
-        ),
-        (
-            2,
-            "--plugins nf4,lora --set quantizer.nf4.blok_size=64",
-            "`blok_size` | write `block_size`",
-        ),
-        (
-            2,
-            "--plugins nf4,fp4,lora",
-            "`nf4` and `fp4` | quantizer | leave out",
-        ),
-        (
-            2,
-            "--plugins nf4",
-            "no adapter | add an adapter (--plugins nf4,lora)",
-        ),
-        (2, "--plugins lora --ranks 0", "from 1 to 1024, found 0"),
-        (
-            2,
-            "--plugins lora --adapter nowhere",
-            "no directory `nowhere`",
-        ),
-        (
-            2,
-            "--plugins lora --set optim.learning_rate=-1",
-            "above 0, found -1",
-        ),
-    ];
-    let place = Place::new();
-    place.model("model");
-    for (code, arguments, words) in cases {
-        let outcome = place.train("model", &format!("{arguments} --out out"));
-        outcome.refused(arguments, code, words);
-        assert!(!place.path("out").exists(), "{arguments}");
-    }
-}
-
-#[test]
 fn a_run_that_cannot_fit_is_refused_before_it_loads() {
     let place = Place::new();
     place.model("giant");
@@ -296,34 +240,6 @@ fn a_run_that_cannot_fit_is_refused_before_it_loads() {
         outcome.refused(init, 8, "not enough host memory | TiB needed | available");
         assert!(!place.path("out").exists(), "{init}");
     }
-}
-
-#[test]
-fn numbers_that_run_away_stop_the_run_and_are_traced_to_a_step_and_a_tensor() {
-    let place = Place::new();
-    place.model("model");
-    let fast = "--plugins nf4,lora --set optim.learning_rate=1e30 --out fast";
-    let outcome = place.train("model", fast);
-    outcome.refused(
-        "fast",
-        7,
-        "step 2: | at `model.layers.0 | lower optim.learning_rate",
-    );
-    // The steps before stay on record, and no adapter of broken numbers is written.
-    let left = "log.txt metrics.jsonl report.html report.json run.json tensorboard";
-    assert_eq!(place.names("fast"), left);
-    assert_eq!(place.read("fast/metrics.jsonl").lines().count(), 1);
-
-    place.model("huge");
-    Weights::edit(&place.path("huge/model.safetensors"), |weights| {
-        for value in weights.data(WEIGHT).chunks_exact_mut(4) {
-            value.copy_from_slice(&1e38f32.to_le_bytes());
-        }
-    });
-    let outcome = place.train("huge", "--plugins lora --out far");
-    outcome.refused("huge", 7, "step 1: | `model.layers.1 | is not finite");
-    let left = "log.txt metrics.jsonl report.html report.json run.json";
-    assert_eq!(place.names("far"), left);
 }
 
 #[test]
@@ -425,57 +341,6 @@ fn an_adapter_of_another_model_is_refused() {
         let outcome = place.train("model", &format!("--adapter {adapter} --out out"));
         outcome.refused(adapter, code, words);
         assert_eq!(place.names("out"), "", "{adapter}");
-    }
-}
-
-#[test]
-fn a_signal_ends_the_run_after_its_step_with_a_checkpoint_saved() {
-    let place = Place::new();
-    place.model("model");
-    for (signal, code) in [("INT", 130), ("TERM", 143)] {
-        let endless = "--set run.epochs=100000 --set run.max_steps=100000 --plugins nf4,lora";
-        let mut command = place.command();
-        command
-            .args(Place::words("model", endless))
-            .args(["--out", signal]);
-        let mut child = command.spawn().expect("the host starts");
-        wait_for_steps(&mut child, &place.path(signal).join("metrics.jsonl"));
-        // Meanwhile the directory is taken.
-        let second = place.train("model", &format!("--plugins lora --out {signal}"));
-        second.refused("second", 2, "is in use by process");
-        let kill = format!("kill -{signal} {}", child.id());
-        let sent = Command::new("sh").args(["-c", &kill]).status();
-        assert!(sent.expect("a shell").success());
-        let outcome = Outcome::new(&child.wait_with_output().expect("it ends"));
-        outcome.refused(signal, code, "stopped by signal | after step | --resume");
-        assert!(!place.path(signal).join("adapter").exists(), "{signal}");
-        // Its adapter is whole: the next run starts from it.
-        let saved = format!("{signal}/checkpoints");
-        let saved = format!("{saved}/{}", place.names(&saved));
-        let next = format!("--adapter {saved}/adapter --out next-{signal}");
-        place.train("model", &next).succeeded();
-    }
-}
-
-/// Waits until a run has written the lines of two steps.
-fn wait_for_steps(child: &mut Child, metrics: &Path) {
-    let begin = Instant::now();
-    let steps = || {
-        fs::read_to_string(metrics)
-            .unwrap_or_default()
-            .lines()
-            .count()
-    };
-    while steps() < 2 {
-        assert!(
-            child.try_wait().expect("a child").is_none(),
-            "it ended by itself"
-        );
-        assert!(
-            begin.elapsed() < Duration::from_secs(120),
-            "no step in two minutes"
-        );
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -1,84 +1,17 @@
-//! A comparison's runs are those of `host train`, whatever the schedule and whatever stops it; what cannot be compared is
+//! A comparison's runs are those of `host train`, whatever the schedule; what cannot be compared is
 //! refused in words.
 
+mod comparing;
 use espalier_torture::training;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
-use serde_json::Value as Json;
-use training::{Trained, Training, files, last_line, names, refused, trained};
-
-/// Two arms beside the dense one, under two seeds.
-const ARMS: &str = "--arms nf4,nf4:block_size=128 --seeds 2";
-/// Their folders.
-const FOLDERS: [&str; 3] = ["dense", "nf4", "nf4-block_size=128"];
-const SEEDS: [u64; 2] = [42, 43];
-
-fn training(more: &str) -> Training {
-    let more = format!("--plugins lora --set adapter.lora.dropout=0.1 {more}");
-    Training::new(&more)
-}
-
-fn compare(training: &Training, out: &str, more: &str) -> Output {
-    let mut command = training.command_of("compare", out, more);
-    command.output().expect("the host starts")
-}
-
-fn succeed(training: &Training, out: &str, more: &str) -> Json {
-    let output = compare(training, out, more);
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{more}: {words}");
-    comparison(training, out)
-}
-
-fn json(path: &Path) -> Json {
-    let text = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_json::from_slice(&text).expect("JSON")
-}
-
-fn comparison(training: &Training, out: &str) -> Json {
-    json(&training.path(out).join("compare.json"))
-}
-
-/// What of a run must be the same however it came about: what it learned, and each document's loss.
-fn run_of(
-    training: &Training,
-    out: &str,
-    arm: &str,
-    seed: u64,
-) -> (Trained, Vec<(String, Vec<u8>)>) {
-    let run = training.path(out).join(format!("arms/{arm}/seed-{seed}"));
-    let documents = files(&run.join("held_out")).into_iter().collect();
-    (trained(&run), documents)
-}
-
-/// An arm's base, but for the time it took.
-fn base_of(training: &Training, out: &str, arm: &str) -> Json {
-    let mut base = json(&training.path(out).join(format!("arms/{arm}/base.json")));
-    base["encode_secs"] = Json::Null;
-    base
-}
-
-fn same(training: &Training, out: &str, whole: &str) {
-    for arm in FOLDERS {
-        assert_eq!(
-            base_of(training, out, arm),
-            base_of(training, whole, arm),
-            "{arm}"
-        );
-        for seed in SEEDS {
-            let (found, expected) = (
-                run_of(training, out, arm, seed),
-                run_of(training, whole, arm, seed),
-            );
-            assert_eq!(found.0.metrics, expected.0.metrics, "{out}: {arm} {seed}");
-            assert!(found == expected, "{out}: {arm} {seed}");
-        }
-    }
-}
+use comparing::{
+    ARMS, FOLDERS, SEEDS, base_of, compare, comparison, json, run_of, same, succeed, training,
+};
+use training::{Training, last_line, names, refused, trained};
 
 #[test]
 fn every_run_is_what_train_does_with_the_arms_config_under_both_schedules() {
@@ -128,84 +61,6 @@ fn every_run_is_what_train_does_with_the_arms_config_under_both_schedules() {
     assert_eq!(
         base["weights"].as_array().map(Vec::len),
         base["encoded"].as_u64().map(|n| n as usize)
-    );
-}
-
-/// Starts a comparison and stops it, by `signal`, once `file` is there.
-fn stop(training: &Training, out: &str, more: &str, signal: &str, file: &str) -> Output {
-    let mut command = training.command_of("compare", out, more);
-    let child = command
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the host starts");
-    let wanted = training.path(out).join(file);
-    for _ in 0..60_000 {
-        if wanted.exists() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let kill = format!("kill -{signal} {}", child.id());
-    let killed = Command::new("sh")
-        .args(["-c", &kill])
-        .status()
-        .expect("a shell");
-    assert!(
-        killed.success(),
-        "the comparison had ended before {file} was seen"
-    );
-    child.wait_with_output().expect("a child")
-}
-
-#[test]
-fn a_comparison_that_was_stopped_goes_on_to_the_same_bits() {
-    let training = training("--set run.epochs=40 --set run.eval_every=50 --set run.save_every=20");
-    succeed(&training, "whole", ARMS);
-    for (schedule, file) in [
-        ("interleaved", "arms/nf4/seed-43/checkpoints/step-40"),
-        ("sequential", "arms/dense/seed-43/checkpoints/step-20"),
-    ] {
-        let more = format!("{ARMS} --schedule {schedule}");
-        for signal in ["KILL", "INT"] {
-            let out = format!("{schedule}-{signal}-{}", file.replace('/', "-"));
-            let stopped = stop(&training, &out, &more, signal, file);
-            if signal == "INT" {
-                assert_eq!(stopped.status.code(), Some(130), "{}", last_line(&stopped));
-                let line = last_line(&stopped);
-                assert!(
-                    line.contains("compare") && line.ends_with("--resume"),
-                    "{line}"
-                );
-            }
-            let other = format!("--arms nf4 --seeds 2 --schedule {schedule} --resume");
-            let line = refused(
-                &compare(&training, &out, &other),
-                2,
-                "arms.nf4-block_size=128",
-                &other,
-            );
-            assert!(line.contains("-> unset"), "{line}");
-            succeed(&training, &out, &format!("{more} --resume"));
-            same(&training, &out, "whole");
-        }
-    }
-    // A finished one is left as it is; more seeds may follow.
-    let before = files(&training.path("whole/arms/nf4/seed-42"));
-    let record = succeed(
-        &training,
-        "whole",
-        "--arms nf4,nf4:block_size=128 --seeds 3 --resume",
-    );
-    assert_eq!(record["seeds"], serde_json::json!([42, 43, 44]));
-    assert_eq!(files(&training.path("whole/arms/nf4/seed-42")), before);
-    assert!(training.path("whole/arms/nf4/seed-44/adapter").is_dir());
-    let changed = format!("{ARMS} --seeds 3 --resume --set optim.learning_rate=1e-3");
-    let words = "optim.learning_rate: 0.0002 -> 0.001";
-    refused(
-        &compare(&training, "whole", &changed),
-        2,
-        words,
-        "learning rate",
     );
 }
 
@@ -365,46 +220,42 @@ fn a_dry_run_shows_the_arms_and_writes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_refused_in_words() {
+fn arms_of_the_command_line_that_cannot_be_compared_are_refused_in_words() {
     let training = training("");
-    let arms = |text: &str| {
-        fs::write(training.path("arms.toml"), text).expect("written");
-        "--config arms.toml".to_owned()
-    };
-    let arm = |text: &str| arms(&format!("[[arms]]\nname = \"a\"\n{text}"));
-    let cases = [
-        ("".to_owned(), 2, "no arms were given"),
+    for (more, code, words) in [
+        ("", 2, "no arms were given"),
         (
-            "--arms nf4 --no-dense --seeds 1".to_owned(),
+            "--arms nf4 --no-dense --seeds 1",
             2,
             "`nf4` is the only arm",
         ),
-        ("--arms nf4,nf4".to_owned(), 2, "two arms are called `nf4`"),
-        ("--arms nf5".to_owned(), 5, "arm `nf5` | nf4"),
+        ("--arms nf4,nf4", 2, "two arms are called `nf4`"),
+        ("--arms nf5", 5, "arm `nf5` | nf4"),
+        ("--arms nf4 --seeds 0", 2, "compare.seeds | 1 or more"),
         (
-            "--arms nf4 --seeds 0".to_owned(),
-            2,
-            "compare.seeds | 1 or more",
-        ),
-        (
-            "--arms nf4:block_sise=32".to_owned(),
+            "--arms nf4:block_sise=32",
             2,
             "arm `nf4-block_sise=32` | `block_size`",
         ),
         (
-            "--arms nf4:block_size".to_owned(),
+            "--arms nf4:block_size",
             2,
             "expected option=value | `block_size`",
         ),
         (
-            "--arms nf4:block_size=33".to_owned(),
+            "--arms nf4:block_size=33",
             2,
             "arm `nf4-block_size=33` | block_size",
         ),
-    ];
-    for (more, code, words) in &cases {
-        refused(&compare(&training, "out", more), *code, words, more);
+    ] {
+        refused(&compare(&training, "out", more), code, words, more);
     }
+    nothing_is_written(&training);
+}
+
+#[test]
+fn arms_of_a_config_that_cannot_be_compared_are_refused_in_words() {
+    let training = training("");
     for (text, words) in [
         (
             "plugins = [\"nf4\"]\n[arms.data]\nmax_seq_len = 3\n",
@@ -431,13 +282,24 @@ fn what_cannot_be_compared_is_refused_in_words() {
         ("[[arms]]\nname = \"b/c\"\n", "`b/c` is no name for an arm"),
         ("[[arms]]\nplugins = [\"nf4\"]\n", "arms.1.name"),
     ] {
-        let more = arm(text);
-        refused(&compare(&training, "out", &more), 2, words, text);
+        let config = format!("[[arms]]\nname = \"a\"\n{text}");
+        fs::write(training.path("arms.toml"), config).expect("written");
+        let output = compare(&training, "out", "--config arms.toml");
+        refused(&output, 2, words, text);
     }
+    nothing_is_written(&training);
+}
+
+fn nothing_is_written(training: &Training) {
     assert!(
         !training.path("out").exists(),
         "nothing is written for what is refused"
     );
+}
+
+#[test]
+fn rows_and_directories_that_do_for_no_comparison_are_refused_in_words() {
+    let training = training("");
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny");
     let line = "compare --plugins lora --arms nf4 --data rows.jsonl --out none --model";
     let mut none = Command::new(env!("CARGO_BIN_EXE_host"));

@@ -1,11 +1,16 @@
-//! The same comparison made twice -> the same numbers, but for those that the documents name as measured of the machine.
+//! The same comparison made twice, or stopped and resumed -> the same numbers, but for those that
+//! the documents name as measured of the machine.
 
+mod comparing;
 use espalier_torture::training;
 
 use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
+use comparing::{ARMS, compare, same, succeed};
 use serde_json::Value as Json;
-use training::{Training, last_line};
+use training::{Training, files, last_line, refused};
 
 /// What is measured, by its place in an arm of `report.json`: times, and the memory that the program itself takes.
 const MEASURED: [&str; 11] = [
@@ -57,4 +62,83 @@ fn what_is_measured_is_named_in_the_documents() {
         let name = place.rsplit('/').next().expect("a name");
         assert!(page.contains(&format!("`{name}`")), "no `{name}`");
     }
+}
+
+/// Starts a comparison and stops it, by `signal`, once `file` is there.
+fn stop(training: &Training, out: &str, more: &str, signal: &str, file: &str) -> Output {
+    let mut command = training.command_of("compare", out, more);
+    let child = command
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the host starts");
+    let wanted = training.path(out).join(file);
+    for _ in 0..60_000 {
+        if wanted.exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let kill = format!("kill -{signal} {}", child.id());
+    let killed = Command::new("sh")
+        .args(["-c", &kill])
+        .status()
+        .expect("a shell");
+    assert!(
+        killed.success(),
+        "the comparison had ended before {file} was seen"
+    );
+    child.wait_with_output().expect("a child")
+}
+
+#[test]
+fn a_comparison_that_was_stopped_goes_on_to_the_same_bits() {
+    let training =
+        comparing::training("--set run.epochs=40 --set run.eval_every=50 --set run.save_every=20");
+    succeed(&training, "whole", ARMS);
+    for (schedule, file) in [
+        ("interleaved", "arms/nf4/seed-43/checkpoints/step-40"),
+        ("sequential", "arms/dense/seed-43/checkpoints/step-20"),
+    ] {
+        let more = format!("{ARMS} --schedule {schedule}");
+        for signal in ["KILL", "INT"] {
+            let out = format!("{schedule}-{signal}-{}", file.replace('/', "-"));
+            let stopped = stop(&training, &out, &more, signal, file);
+            if signal == "INT" {
+                assert_eq!(stopped.status.code(), Some(130), "{}", last_line(&stopped));
+                let line = last_line(&stopped);
+                assert!(
+                    line.contains("compare") && line.ends_with("--resume"),
+                    "{line}"
+                );
+            }
+            let other = format!("--arms nf4 --seeds 2 --schedule {schedule} --resume");
+            let line = refused(
+                &compare(&training, &out, &other),
+                2,
+                "arms.nf4-block_size=128",
+                &other,
+            );
+            assert!(line.contains("-> unset"), "{line}");
+            succeed(&training, &out, &format!("{more} --resume"));
+            same(&training, &out, "whole");
+        }
+    }
+    // A finished one is left as it is; more seeds may follow.
+    let before = files(&training.path("whole/arms/nf4/seed-42"));
+    let record = succeed(
+        &training,
+        "whole",
+        "--arms nf4,nf4:block_size=128 --seeds 3 --resume",
+    );
+    assert_eq!(record["seeds"], serde_json::json!([42, 43, 44]));
+    assert_eq!(files(&training.path("whole/arms/nf4/seed-42")), before);
+    assert!(training.path("whole/arms/nf4/seed-44/adapter").is_dir());
+    let changed = format!("{ARMS} --seeds 3 --resume --set optim.learning_rate=1e-3");
+    let words = "optim.learning_rate: 0.0002 -> 0.001";
+    refused(
+        &compare(&training, "whole", &changed),
+        2,
+        words,
+        "learning rate",
+    );
 }

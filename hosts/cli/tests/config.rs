@@ -1,8 +1,12 @@
 //! The program's config, errors and exit codes, as a script sees them.
 
+mod place;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+
+use place::Place;
 
 /// Runs `host` with `arguments` in `dir` and with no config variable but those of `environment`.
 fn host(dir: &Path, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
@@ -253,5 +257,59 @@ fn a_mistyped_plugin_section_is_refused_before_anything_is_written() {
             "{set}: {line}"
         );
         assert!(!dir.path().join("out").exists(), "{set}");
+    }
+}
+
+#[test]
+fn names_and_numbers_that_cannot_be_are_refused_before_anything_is_written() {
+    let cases = [
+        (
+            5,
+            "--plugins nf5,lora",
+            "`nf5`, the nearest is `nf4` | write `nf4`",
+        ),
+        (
+            5,
+            "--plugins lora --backend cuba",
+            "backend `cuba` | known: cpu",
+        ),
+        (
+            2,
+            "--set optim.learning_rte=1",
+            "`learning_rte` | write `learning_rate`",
+        ),
+        (
+            2,
+            "--plugins nf4,lora --set quantizer.nf4.blok_size=64",
+            "`blok_size` | write `block_size`",
+        ),
+        (
+            2,
+            "--plugins nf4,fp4,lora",
+            "`nf4` and `fp4` | quantizer | leave out",
+        ),
+        (
+            2,
+            "--plugins nf4",
+            "no adapter | add an adapter (--plugins nf4,lora)",
+        ),
+        (2, "--plugins lora --ranks 0", "from 1 to 1024, found 0"),
+        (
+            2,
+            "--plugins lora --adapter nowhere",
+            "no directory `nowhere`",
+        ),
+        (
+            2,
+            "--plugins lora --set optim.learning_rate=-1",
+            "above 0, found -1",
+        ),
+    ];
+    let place = Place::new();
+    place.model("model");
+    for (code, arguments, words) in cases {
+        let outcome = place.train("model", &format!("{arguments} --out out"));
+        outcome.refused(arguments, code, words);
+        assert!(!place.path("out").exists(), "{arguments}");
     }
 }

@@ -36,8 +36,22 @@ fn chat(turns: &[&str]) -> String {
     format!("{}\n", json!({"messages": turns.collect::<Vec<_>>()}))
 }
 
-#[test]
-fn all_faults_of_all_files_are_told_at_once() {
+/// The arguments for the rows of [`faulty`]; they name a file that does not exist.
+const FAULTY: [&str; 10] = [
+    "--data",
+    "chats.jsonl",
+    "broken.json",
+    "nowhere.jsonl",
+    "--chat-template",
+    "chatml",
+    "--set",
+    "data.max_seq_len=100",
+    "--set",
+    "data.eval_files=[\"held.jsonl\"]",
+];
+
+/// A folder with rows and files that are at fault in all ways.
+fn faulty() -> (tempfile::TempDir, PathBuf) {
     let long = "In the beginning God created the heaven and the earth. ".repeat(20);
     let first = [
         chat(&["a", "b"]),
@@ -47,24 +61,17 @@ fn all_faults_of_all_files_are_told_at_once() {
         chat(&[&long, "b"]),
         "{\"messages\": 3}\n".to_owned(),
     ];
-    let (_kept, path) = folder(&[
+    folder(&[
         ("chats.jsonl", &first.concat()),
         ("broken.json", "[{\"text\": \"a\"}, {\"text"),
         ("held.jsonl", &chat(&["a", "b"])),
-    ]);
-    let arguments = [
-        "--data",
-        "chats.jsonl",
-        "broken.json",
-        "nowhere.jsonl",
-        "--chat-template",
-        "chatml",
-        "--set",
-        "data.max_seq_len=100",
-        "--set",
-        "data.eval_files=[\"held.jsonl\"]",
-    ];
-    let found = doctor(&path, &arguments);
+    ])
+}
+
+#[test]
+fn all_faults_of_all_files_are_told_at_once() {
+    let (_kept, path) = faulty();
+    let found = doctor(&path, &FAULTY);
     let (out, error) = (text(&found.stdout), text(&found.stderr));
     assert_eq!(found.status.code(), Some(3), "{out}{error}");
     for part in [
@@ -91,7 +98,7 @@ fn all_faults_of_all_files_are_told_at_once() {
         error.contains("2 training rows are bad") && error.contains("would stop a run"),
         "{error}"
     );
-    let listed = doctor(&path, &[&arguments[..], &["--rows", "1"]].concat());
+    let listed = doctor(&path, &[&FAULTY[..], &["--rows", "1"]].concat());
     assert!(
         text(&listed.stdout).contains("and 3 more"),
         "{}",
@@ -99,14 +106,19 @@ fn all_faults_of_all_files_are_told_at_once() {
     );
     let last = doctor(
         &path,
-        &[&arguments[..], &["--set", "data.train_on=completion"]].concat(),
+        &[&FAULTY[..], &["--set", "data.train_on=completion"]].concat(),
     );
     assert!(
         text(&last.stdout).contains("untrained: 1 earlier answers of conversations"),
         "{}",
         text(&last.stdout)
     );
-    let found = doctor(&path, &[&arguments[..], &["--json"]].concat());
+}
+
+#[test]
+fn all_faults_of_all_files_are_counted_in_json() {
+    let (_kept, path) = faulty();
+    let found = doctor(&path, &[&FAULTY[..], &["--json"]].concat());
     assert_eq!(found.status.code(), Some(3));
     let found: Json = serde_json::from_slice(&found.stdout).expect("JSON");
     let training = &found["training"];

@@ -1,8 +1,12 @@
-//! An update that leaves numbers which are not finite: exit code 7 before it is saved or exported; the last good checkpoint stays.
+//! Numbers that are not finite, from an update or from a weight: exit code 7 before they are saved
+//! or exported; the last good checkpoint stays.
+
+mod place;
 
 use std::path::Path;
 
 use espalier_torture::training;
+use place::{Place, Weights};
 use training::{Training, names, refused};
 
 /// Updates that overflow in the first step.
@@ -81,4 +85,35 @@ fn the_last_good_checkpoint_stays_on_any_number_of_ranks() {
             assert_eq!(left(&training.path(out)), expected, "{case}");
         }
     }
+}
+
+#[test]
+fn numbers_that_run_away_stop_the_run_and_are_traced_to_a_step_and_a_tensor() {
+    let place = Place::new();
+    place.model("model");
+    let fast = "--plugins nf4,lora --set optim.learning_rate=1e30 --out fast";
+    let outcome = place.train("model", fast);
+    outcome.refused(
+        "fast",
+        7,
+        "step 2: | at `model.layers.0 | lower optim.learning_rate",
+    );
+    // The steps before stay on record, and no adapter of broken numbers is written.
+    let left = "log.txt metrics.jsonl report.html report.json run.json tensorboard";
+    assert_eq!(place.names("fast"), left);
+    assert_eq!(place.read("fast/metrics.jsonl").lines().count(), 1);
+
+    place.model("huge");
+    Weights::edit(&place.path("huge/model.safetensors"), |weights| {
+        for value in weights
+            .data("model.layers.1.mlp.up_proj.weight")
+            .chunks_exact_mut(4)
+        {
+            value.copy_from_slice(&1e38f32.to_le_bytes());
+        }
+    });
+    let outcome = place.train("huge", "--plugins lora --out far");
+    outcome.refused("huge", 7, "step 1: | `model.layers.1 | is not finite");
+    let left = "log.txt metrics.jsonl report.html report.json run.json";
+    assert_eq!(place.names("far"), left);
 }

@@ -1,70 +1,16 @@
-//! Libraries that are no plugin, or at fault when they are opened or made -> what the program makes of them.
+//! Libraries that are no plugin, or at fault when they are opened or made -> what the program makes
+//! of them.
 
+mod libraries;
 use espalier_torture::training;
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
-use espalier_samples::{Patch, library, library_against, patched};
-use espalier_samples::{faulty, put};
+use espalier_samples::{Patch, faulty, library, library_against, patched};
+use libraries::{Libraries, golden};
 use serde_json::Value as Json;
 use training::{last_line, refused};
-
-/// A folder of libraries and a user's data directory.
-struct Place(tempfile::TempDir);
-
-impl Place {
-    fn new() -> Self {
-        Place(tempfile::tempdir().expect("a folder"))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Puts a library into the folder `folder`.
-    fn put(&self, folder: &str, name: &str, bytes: &[u8]) -> PathBuf {
-        fs::create_dir_all(self.path(folder)).expect("a folder");
-        let path = self.path(folder).join(format!("lib{name}.so"));
-        put(&path, bytes);
-        path
-    }
-
-    /// The program with `arguments`, and the libraries of `folder`.
-    fn host(&self, folder: &str, arguments: &str) -> Output {
-        let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
-        host.env("XDG_DATA_HOME", self.path("data"))
-            .current_dir(self.0.path())
-            .args(arguments.split_whitespace())
-            .arg("--plugin-dir")
-            .arg(self.path(folder));
-        host.output().expect("the host starts")
-    }
-
-    /// Generates with the quantizer `name`: the least that names it.
-    fn names(&self, folder: &str, name: &str, more: &str) -> Output {
-        let model = golden();
-        let words = format!(
-            "generate --threads 1 --plugins {name} --model {} --prompt a --max-tokens 1 {more}",
-            model.display()
-        );
-        self.host(folder, &words)
-    }
-
-    /// What `plugins list` says, as JSON: each library's file name and its components' entries.
-    fn listed(&self, folder: &str, more: &str) -> Vec<Json> {
-        let output = self.host(folder, &format!("plugins list --json {more}"));
-        assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
-        let value: Json = serde_json::from_slice(&output.stdout).expect("JSON");
-        value["components"].as_array().expect("a list").clone()
-    }
-}
-
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny-trained")
-}
 
 /// The entry of a component of the library `name`.
 fn of_library<'a>(listed: &'a [Json], name: &str) -> &'a Json {
@@ -134,7 +80,7 @@ const CODE: [(&str, &str); 14] = [
 
 #[test]
 fn code_that_ends_or_holds_up_its_process_is_quarantined_and_hurts_nobody_else() {
-    let place = Place::new();
+    let place = Libraries::new();
     let limit = "--set run.probe_timeout_secs=5";
     for (number, (fault, _)) in CODE.iter().enumerate() {
         place.put("all", &format!("f{number}"), &faulty(fault));
@@ -192,7 +138,7 @@ fn a_run_that_names_a_library_tries_it_first() {
         ),
     ];
     for (fault, words) in cases {
-        let place = Place::new();
+        let place = Libraries::new();
         place.put("one", "case", &faulty(fault));
         let output = place.names("one", "faulty", "--set run.probe_timeout_secs=5");
         let all = String::from_utf8_lossy(&output.stderr).replace("panicked at", "");
@@ -210,7 +156,7 @@ fn a_run_that_names_a_library_tries_it_first() {
 
 #[test]
 fn a_mended_or_retried_library_leaves_quarantine() {
-    let place = Place::new();
+    let place = Libraries::new();
     let file = place.put("one", "case", &faulty("create:segfault"));
     let inspect = format!("plugins inspect {}", file.display());
     for more in ["", "", "--retry"] {
@@ -247,7 +193,7 @@ fn a_mended_or_retried_library_leaves_quarantine() {
 /// A library built against an interface whose table is laid out otherwise.
 #[test]
 fn what_differs_in_a_layout_has_one_file_that_is_not_in_the_temporary_folder() {
-    let place = Place::new();
+    let place = Libraries::new();
     place.put("plugins", "other", &of_another_layout());
     fs::create_dir(place.path("tmp")).expect("a folder");
     let mut told = None;
@@ -342,7 +288,7 @@ fn files_that_are_no_plugin_of_this_host_are_named() {
             "table `quantizer` is laid out otherwise than in this host",
         ),
     ];
-    let place = Place::new();
+    let place = Libraries::new();
     for (name, bytes, words) in &cases {
         place.put("all", name, bytes);
         place.put(name, name, bytes);
@@ -363,7 +309,7 @@ fn files_that_are_no_plugin_of_this_host_are_named() {
 
 #[test]
 fn names_that_stand_twice_are_told() {
-    let place = Place::new();
+    let place = Libraries::new();
     let good = fs::read(library("linear4")).expect("just built");
     place.put("two", "a", &good);
     place.put("two", "b", &good);
@@ -383,42 +329,4 @@ fn names_that_stand_twice_are_told() {
         "libtwice.so | two of its components are called `faulty-backend`",
         "",
     );
-}
-
-#[test]
-fn a_library_that_others_may_write_or_replace_needs_leave() {
-    let place = Place::new();
-    let file = place.put(
-        "open",
-        "linear4",
-        &fs::read(library("linear4")).expect("just built"),
-    );
-    let folder = place.path("open");
-    let allowed = "--set run.allow_world_writable_plugins=true";
-    let set = |path: &Path, mode: u32| {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("our own");
-    };
-    let refuses = |words: &str| {
-        let words = format!("liblinear4.so | {words} | allow_world");
-        refused(&place.names("open", "linear4", ""), 5, &words, &words);
-        let output = place.names("open", "linear4", allowed);
-        assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
-    };
-    set(&file, 0o777);
-    refuses("any user may write to it (mode 777) | chmod o-w");
-    set(&file, 0o755);
-    set(&folder, 0o777);
-    refuses("any user may write to its folder | /open (mode 777) | chmod o-w");
-    // As under /tmp.
-    set(&folder, 0o1777);
-    let output = place.names("open", "linear4", "");
-    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
-    set(&folder, 0o755);
-    if fs::metadata(&file).expect("ours").uid() == 0 {
-        chown(&file, Some(7), None).expect("root may");
-        refuses("it belongs to user 7, expected user 0 or root | copy it to a folder of your own");
-        chown(&file, Some(0), Some(7)).expect("root may");
-        set(&file, 0o775);
-        refuses("members of group 7 may write to it (mode 775) | chmod g-w");
-    }
 }

@@ -1,13 +1,16 @@
 //! Folders with libraries, broken ones too -> which library serves a run, which one stops it, and what is said of it.
 
+mod libraries;
 use espalier_torture::built;
 use espalier_torture::training;
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use espalier_samples::{faulty, put};
+use libraries::Libraries;
 use serde_json::Value as Json;
 use training::{Training, last_line, refused};
 
@@ -208,4 +211,42 @@ fn a_config_brings_no_library_but_from_folders_that_it_names() {
     );
     let used = folder.places("named")["used"].to_string();
     assert!(used.contains("/downloaded/libnf4.so"), "{used}");
+}
+
+#[test]
+fn a_library_that_others_may_write_or_replace_needs_leave() {
+    let place = Libraries::new();
+    let file = place.put(
+        "open",
+        "linear4",
+        &fs::read(espalier_samples::library("linear4")).expect("just built"),
+    );
+    let folder = place.path("open");
+    let allowed = "--set run.allow_world_writable_plugins=true";
+    let set = |path: &Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("our own");
+    };
+    let refuses = |words: &str| {
+        let words = format!("liblinear4.so | {words} | allow_world");
+        refused(&place.names("open", "linear4", ""), 5, &words, &words);
+        let output = place.names("open", "linear4", allowed);
+        assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+    };
+    set(&file, 0o777);
+    refuses("any user may write to it (mode 777) | chmod o-w");
+    set(&file, 0o755);
+    set(&folder, 0o777);
+    refuses("any user may write to its folder | /open (mode 777) | chmod o-w");
+    // As under /tmp.
+    set(&folder, 0o1777);
+    let output = place.names("open", "linear4", "");
+    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+    set(&folder, 0o755);
+    if fs::metadata(&file).expect("ours").uid() == 0 {
+        chown(&file, Some(7), None).expect("root may");
+        refuses("it belongs to user 7, expected user 0 or root | copy it to a folder of your own");
+        chown(&file, Some(0), Some(7)).expect("root may");
+        set(&file, 0o775);
+        refuses("members of group 7 may write to it (mode 775) | chmod g-w");
+    }
 }

@@ -1,108 +1,17 @@
-//! Plugins that fail while a run goes on, in every callback and in every way: the run ends with the plugin's exit code, a
-//! line that names component, file and callback, and its checkpoints whole.
+//! Plugins that fail while a run goes on, in every callback and in every way: the run ends with the
+//! plugin's exit code, a line that names component, file and callback, and its checkpoints whole.
 #![cfg(feature = "embedded")]
 
+mod faulty_run;
 use espalier_torture::built;
 use espalier_torture::training;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
-use espalier_trainer::checkpoint::{Checkpoints, ResumeFrom};
-use training::{Training, files, last_line};
-
-/// A run of six steps with a checkpoint every two, whose plugin folder holds the faulty library.
-struct Faulty {
-    training: Training,
-    library: PathBuf,
-}
-
-/// What fails, and the words of the last line.
-struct Case<'a> {
-    plugins: &'a str,
-    callback: &'a str,
-    kind: &'a str,
-    words: &'a str,
-}
-
-impl Faulty {
-    fn new() -> Self {
-        let training = Training::new("--plugin-dir plugins");
-        let folder = training.path("plugins");
-        fs::create_dir(&folder).expect("a folder");
-        let library = folder.join("libfaulty_run.so");
-        fs::copy(espalier_samples::library("faulty-run"), &library).expect("a copy");
-        Faulty { training, library }
-    }
-
-    /// The program with `CALLBACK:KIND` as its plugin's fault.
-    fn command(&self, out: &str, more: &str, fault: &str) -> Command {
-        let mut command = self.training.command(out, more);
-        // What a probe found under another fault is forgotten.
-        let _ = fs::remove_dir_all(self.training.path("data"));
-        command.env("FAULTY_RUN", fault).env("RUST_BACKTRACE", "0");
-        command.env("FAULTY_RUN_CPU", built::library("backend_cpu"));
-        command
-    }
-
-    fn run(&self, out: &str, more: &str, fault: &str) -> Output {
-        let mut command = self.command(out, more, fault);
-        command.output().expect("the host starts")
-    }
-
-    /// Wants a run of `case` refused before anything is learned, naming the plugin, its file and the callback.
-    fn refuses(&self, case: &Case<'_>) {
-        let fault = format!("{}:{}", case.callback, case.kind);
-        let output = self.run("refused", &format!("--plugins {}", case.plugins), &fault);
-        self.blamed(&output, case);
-        let _ = fs::remove_dir_all(self.training.path("refused"));
-    }
-
-    fn blamed(&self, output: &Output, case: &Case<'_>) {
-        let component = case.plugins.split([',', ' ']).next().unwrap_or_default();
-        let file = fs::canonicalize(&self.library).expect("it was put there");
-        let file = format!("({})", file.display());
-        let callback = format!("failed in {}", case.callback);
-        let name = format!("{} {}:{}", case.plugins, case.callback, case.kind);
-        let all = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(5), "{name}: {all}");
-        // The plugin's own panics are told where they happen; the host has none.
-        assert!(!all.contains("panicked at core"), "{name}: {all}");
-        let line = last_line(output);
-        let shaped = line.starts_with("error: plugin `") && line.contains("; next: ");
-        assert!(shaped, "{name}: {all}");
-        let named = [component, &file, &callback];
-        for word in named.into_iter().chain(case.words.split(" | ")) {
-            assert!(line.contains(word), "{name}: no {word:?} in {line}");
-        }
-    }
-
-    /// Wants a run that fails once `checkpoints/step-2` is there to keep that checkpoint whole, and to go on from it
-    /// to the bits of a run that never failed, once the plugin is mended.
-    fn goes_on(&self, case: &Case<'_>, more: &str) {
-        let more = format!("--plugins {} --threads 2 {more}", case.plugins);
-        let whole = format!("whole-{}", case.callback);
-        if !self.training.path(&whole).exists() {
-            let output = self.run(&whole, &more, "none:none");
-            assert!(output.status.success(), "{}", last_line(&output));
-        }
-        let out = format!("{}-{}", case.callback, case.kind);
-        let first = self.training.path(&out).join("checkpoints/step-2");
-        let fault = format!("{}:{}", case.callback, case.kind);
-        let mut command = self.command(&out, &more, &fault);
-        command.env("FAULTY_RUN_AFTER", first);
-        self.blamed(&command.output().expect("the host starts"), case);
-        let checkpoints = Checkpoints::of(&self.training.path(&out));
-        checkpoints
-            .choose(ResumeFrom::Step(2))
-            .expect("it is whole");
-        let output = self.run(&out, &format!("{more} --resume"), "none:none");
-        assert!(output.status.success(), "{}", last_line(&output));
-        let trained = |out: &str| training::trained(&self.training.path(out));
-        assert!(trained(&out) == trained(&whole), "{fault}: other bits");
-    }
-}
+use faulty_run::{Case, Faulty};
+use training::{files, last_line};
 
 const QUANTIZER: &str = "faulty-quantizer,lora";
 const DESCRIBED: &str = "faulty-quantizer,lora --set quantizer.faulty-quantizer.described=true";
@@ -186,127 +95,130 @@ fn a_failure_amid_training_leaves_the_checkpoint_and_names_the_guilty() {
     );
 }
 
+/// What a plugin claims and cannot be: its plugins, callback and kind of fault, and the words of
+/// the last line.
+const LIES: [(&str, &str, &str, &str); 30] = [
+    (
+        QUANTIZER,
+        "format",
+        "shape",
+        "of shape [65, 64], expected [64, 64]",
+    ),
+    (
+        DESCRIBED,
+        "format",
+        "short",
+        "`scale` holds 1 f32, expected at least 64",
+    ),
+    (DESCRIBED, "format", "absent", "segment 1 does not exist"),
+    (QUANTIZER, "format", "overflow", "expected at most"),
+    (QUANTIZER, "format", "absurd", "expected at most"),
+    (
+        QUANTIZER,
+        "encode_workspace",
+        "huge",
+        "18446744073709551615 bytes of workspace",
+    ),
+    (
+        DESCRIBED,
+        "encode",
+        "nan",
+        "scale of block 0 is NaN | param `model.layers.0",
+    ),
+    (
+        QUANTIZER,
+        "decode",
+        "nan",
+        "element [0, 0] is NaN | param `model.layers.0",
+    ),
+    (
+        QUANTIZER,
+        "decode",
+        "silent",
+        "element [0, 0] | was not written",
+    ),
+    (
+        QUANTIZER,
+        "format",
+        "reply=no JSON",
+        "plugin boundary cannot be read",
+    ),
+    (QUANTIZER, "format", "reply={}", "missing field"),
+    ("faulty-adapter", "adapt", "site", "joins site 999"),
+    (
+        "faulty-adapter",
+        "adapt",
+        "twice",
+        "two fragments join site",
+    ),
+    ("faulty-adapter", "adapt", "param", "binds param 999 of 2"),
+    (
+        "faulty-adapter",
+        "adapt",
+        "unbound",
+        "reads 1 params and binds 0",
+    ),
+    ("faulty-adapter", "adapt", "idle", "no fragment reads param"),
+    (
+        "faulty-adapter",
+        "adapt",
+        "absurd",
+        "more than can be addressed",
+    ),
+    ("faulty-adapter", "adapt", "name", "two params are called"),
+    (
+        "faulty-adapter",
+        "adapt",
+        "width",
+        "first output is [Tokens, Fixed(7)]",
+    ),
+    ("faulty-adapter", "adapt", "operands", "node 2 (add)"),
+    (
+        "faulty-adapter",
+        "adapt",
+        "value",
+        "larger than can be addressed",
+    ),
+    ("faulty-adapter", "adapt", "reply=[]", "cannot be read"),
+    (
+        "faulty-adapter",
+        "saved_config",
+        "reply=7",
+        "expected an object, found 7",
+    ),
+    (
+        "faulty-sharding,lora",
+        "schedule",
+        "unit",
+        "there are 4 units",
+    ),
+    (
+        "faulty-sharding,lora",
+        "schedule",
+        "update",
+        "update action",
+    ),
+    (
+        "faulty-sharding,lora",
+        "schedule",
+        "placements",
+        "3 placements for 4 units",
+    ),
+    (
+        "faulty-sharding,lora",
+        "schedule",
+        "later",
+        "waits for action 5",
+    ),
+    ("faulty-sharding,lora", "schedule", "order", "forward order"),
+    (BACKEND, "prepare", "huge", "bytes of workspace"),
+    (BACKEND, "devices", "reply=[1]", "cannot be read"),
+];
+
 #[test]
 fn lies_are_refused_before_anything_is_allocated() {
     let faulty = Faulty::new();
-    let cases = [
-        (
-            QUANTIZER,
-            "format",
-            "shape",
-            "of shape [65, 64], expected [64, 64]",
-        ),
-        (
-            DESCRIBED,
-            "format",
-            "short",
-            "`scale` holds 1 f32, expected at least 64",
-        ),
-        (DESCRIBED, "format", "absent", "segment 1 does not exist"),
-        (QUANTIZER, "format", "overflow", "expected at most"),
-        (QUANTIZER, "format", "absurd", "expected at most"),
-        (
-            QUANTIZER,
-            "encode_workspace",
-            "huge",
-            "18446744073709551615 bytes of workspace",
-        ),
-        (
-            DESCRIBED,
-            "encode",
-            "nan",
-            "scale of block 0 is NaN | param `model.layers.0",
-        ),
-        (
-            QUANTIZER,
-            "decode",
-            "nan",
-            "element [0, 0] is NaN | param `model.layers.0",
-        ),
-        (
-            QUANTIZER,
-            "decode",
-            "silent",
-            "element [0, 0] | was not written",
-        ),
-        (
-            QUANTIZER,
-            "format",
-            "reply=no JSON",
-            "plugin boundary cannot be read",
-        ),
-        (QUANTIZER, "format", "reply={}", "missing field"),
-        ("faulty-adapter", "adapt", "site", "joins site 999"),
-        (
-            "faulty-adapter",
-            "adapt",
-            "twice",
-            "two fragments join site",
-        ),
-        ("faulty-adapter", "adapt", "param", "binds param 999 of 2"),
-        (
-            "faulty-adapter",
-            "adapt",
-            "unbound",
-            "reads 1 params and binds 0",
-        ),
-        ("faulty-adapter", "adapt", "idle", "no fragment reads param"),
-        (
-            "faulty-adapter",
-            "adapt",
-            "absurd",
-            "more than can be addressed",
-        ),
-        ("faulty-adapter", "adapt", "name", "two params are called"),
-        (
-            "faulty-adapter",
-            "adapt",
-            "width",
-            "first output is [Tokens, Fixed(7)]",
-        ),
-        ("faulty-adapter", "adapt", "operands", "node 2 (add)"),
-        (
-            "faulty-adapter",
-            "adapt",
-            "value",
-            "larger than can be addressed",
-        ),
-        ("faulty-adapter", "adapt", "reply=[]", "cannot be read"),
-        (
-            "faulty-adapter",
-            "saved_config",
-            "reply=7",
-            "expected an object, found 7",
-        ),
-        (
-            "faulty-sharding,lora",
-            "schedule",
-            "unit",
-            "there are 4 units",
-        ),
-        (
-            "faulty-sharding,lora",
-            "schedule",
-            "update",
-            "update action",
-        ),
-        (
-            "faulty-sharding,lora",
-            "schedule",
-            "placements",
-            "3 placements for 4 units",
-        ),
-        (
-            "faulty-sharding,lora",
-            "schedule",
-            "later",
-            "waits for action 5",
-        ),
-        ("faulty-sharding,lora", "schedule", "order", "forward order"),
-        (BACKEND, "prepare", "huge", "bytes of workspace"),
-        (BACKEND, "devices", "reply=[1]", "cannot be read"),
-    ];
-    for (plugins, callback, kind, words) in cases {
+    for (plugins, callback, kind, words) in LIES {
         faulty.refuses(&Case {
             plugins,
             callback,

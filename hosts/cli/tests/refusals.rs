@@ -1,15 +1,17 @@
-//! What is refused before a run begins -> refused before its first weight is read, and its directory stays free.
+//! What is refused before a run begins -> refused before its first weight is read, and its
+//! directory stays free.
 #![cfg(target_os = "linux")]
 
+mod calls;
 mod place;
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::{Value as Json, json};
 
+use calls::{header_end, read_end, watched};
 use place::{Outcome, Place, Weights, contents, copy_directory};
 
 /// A command line in a folder with models, adapters and rows -> how it is refused. Words stand between ` | `.
@@ -389,29 +391,4 @@ fn refused_unread(place: &Place, (line, code, words): (&str, i32, &str)) {
             assert!(end <= header_end(Path::new(file)), "{line}: {call}");
         }
     }
-}
-
-/// The end of what a call reads by position.
-fn read_end(call: &str) -> Option<u64> {
-    let (_, end) = call.strip_prefix("pread64 ")?.split_once('@')?;
-    end.parse().ok()
-}
-
-/// Where the header of a safetensors file ends.
-fn header_end(path: &Path) -> u64 {
-    let bytes = fs::read(path).expect("weights");
-    8 + u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
-}
-
-/// `command` with every call on a file below `prefix` written to `log`.
-fn watched<'a>(command: &'a mut Command, prefix: &Path, log: &Path) -> &'a mut Command {
-    let release = Path::new(env!("CARGO_BIN_EXE_host")).parent();
-    let release = release.expect("the target directory");
-    let name = "libespalier_faults.so";
-    let mut built = [release.join("deps").join(name), release.join(name)].into_iter();
-    let built = built.find(|path| path.is_file());
-    command
-        .env("LD_PRELOAD", built.expect("`cargo test` builds it"))
-        .env("FAULT_PREFIX", prefix)
-        .env("FAULT_LOG", log)
 }

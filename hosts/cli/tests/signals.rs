@@ -1,6 +1,7 @@
 //! A signal ends a run after the step it is in: a checkpoint is saved, the exit code says so, and the run can go on. SIGUSR1
 //! saves one and ends nothing.
 
+mod place;
 use espalier_torture::training;
 
 use std::fs;
@@ -10,6 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use espalier_samples::{mpi_folder, mpirun};
+use place::{Outcome, Place};
 use training::{Training, names, refused, trained};
 
 /// Longest wait for a run's first steps on a busy machine.
@@ -91,6 +93,32 @@ fn a_signal_ends_the_run_after_its_step_and_the_run_goes_on_to_the_same_bits() {
             went_on == training.succeed("whole", ""),
             "{name}: other bits"
         );
+    }
+}
+
+#[test]
+fn a_signal_ends_the_run_after_its_step_with_a_checkpoint_saved() {
+    let place = Place::new();
+    place.model("model");
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let endless = "--set run.epochs=100000 --set run.max_steps=100000 --plugins nf4,lora";
+        let mut command = place.command();
+        command
+            .args(Place::words("model", endless))
+            .args(["--out", signal]);
+        let run = under_way(command, &place.path(signal));
+        // Meanwhile the directory is taken.
+        let second = place.train("model", &format!("--plugins lora --out {signal}"));
+        second.refused("second", 2, "is in use by process");
+        send(signal, &run);
+        let outcome = Outcome::new(&ended(run));
+        outcome.refused(signal, code, "stopped by signal | after step | --resume");
+        assert!(!place.path(signal).join("adapter").exists(), "{signal}");
+        // Its adapter is whole: the next run starts from it.
+        let saved = format!("{signal}/checkpoints");
+        let saved = format!("{saved}/{}", place.names(&saved));
+        let next = format!("--adapter {saved}/adapter --out next-{signal}");
+        place.train("model", &next).succeeded();
     }
 }
 

@@ -1,4 +1,5 @@
-//! Pipes, devices and endless numbers where files and threads are expected -> a refusal at once, within little memory.
+//! Pipes, devices and endless numbers where files and threads are expected -> a refusal at once,
+//! within little memory.
 
 mod place;
 
@@ -83,96 +84,104 @@ const TRAIN: &str = "train --quiet --threads 1 --set model.compute=f32 --set run
 /// A conversation, for which a template is read.
 const CHAT: &str = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n";
 
+/// Commands that read files, one for every kind: the file, the command, its exit code and what it
+/// was read as. What follows `train` follows [`TRAIN`].
+const READERS: [(&str, &str, i32, &str); 15] = [
+    (
+        "model/tokenizer.json",
+        "train --model model --data text.jsonl",
+        3,
+        "a tokenizer",
+    ),
+    (
+        "model/tokenizer_config.json",
+        "train --model model --data text.jsonl",
+        3,
+        "a JSON config",
+    ),
+    (
+        "model/chat_template.jinja",
+        "data show --model model --data chat.jsonl",
+        3,
+        "a chat template",
+    ),
+    (
+        "own.jinja",
+        "train --model model --data chat.jsonl --set data.chat_template=./own.jinja",
+        3,
+        "a chat template",
+    ),
+    (
+        "own.jsonl",
+        "train --model model --data own.jsonl",
+        3,
+        "a file of rows",
+    ),
+    (
+        "own.json",
+        "train --model model --data own.json",
+        3,
+        "a file of rows",
+    ),
+    (
+        "own.parquet",
+        "train --model model --data own.parquet",
+        3,
+        "a file of rows",
+    ),
+    (
+        "own.jsonl",
+        "train --model model --data rows.jsonl --set data.eval_files=own.jsonl",
+        3,
+        "a file of rows",
+    ),
+    (
+        "own.jsonl",
+        "eval --model model --data own.jsonl",
+        3,
+        "a file of rows",
+    ),
+    (
+        "own.toml",
+        "train --model model --data rows.jsonl --config own.toml",
+        2,
+        "a config file",
+    ),
+    (
+        "own.txt",
+        "generate --model model --prompts own.txt",
+        2,
+        "a file of prompts",
+    ),
+    (
+        "own.json",
+        "plugins check own.so --model-config own.json",
+        2,
+        "a JSON config",
+    ),
+    ("own/run.json", "report own", 2, "a record of a run"),
+    (
+        "own/run.json",
+        "generate --run own --prompt a",
+        4,
+        "a record of a run",
+    ),
+    (
+        "own/metrics.jsonl",
+        "report own",
+        2,
+        "a file of measurements",
+    ),
+];
+
 #[test]
 fn a_pipe_or_a_device_in_the_place_of_a_file_is_refused_by_kind_and_path() {
-    let train = |more: &str| format!("{TRAIN} {more}");
-    let model = train("--model model --data rows.jsonl");
-    let text = train("--model model --data text.jsonl");
-    // The file, the command, its exit code and what it was read as.
-    let cases = [
-        ("model/tokenizer.json", text.clone(), 3, "a tokenizer"),
-        (
-            "model/tokenizer_config.json",
-            text.clone(),
-            3,
-            "a JSON config",
-        ),
-        (
-            "model/chat_template.jinja",
-            "data show --model model --data chat.jsonl".into(),
-            3,
-            "a chat template",
-        ),
-        (
-            "own.jinja",
-            train("--model model --data chat.jsonl --set data.chat_template=./own.jinja"),
-            3,
-            "a chat template",
-        ),
-        (
-            "own.jsonl",
-            train("--model model --data own.jsonl"),
-            3,
-            "a file of rows",
-        ),
-        (
-            "own.json",
-            train("--model model --data own.json"),
-            3,
-            "a file of rows",
-        ),
-        (
-            "own.parquet",
-            train("--model model --data own.parquet"),
-            3,
-            "a file of rows",
-        ),
-        (
-            "own.jsonl",
-            train("--model model --data rows.jsonl --set data.eval_files=own.jsonl"),
-            3,
-            "a file of rows",
-        ),
-        (
-            "own.jsonl",
-            "eval --model model --data own.jsonl".into(),
-            3,
-            "a file of rows",
-        ),
-        (
-            "own.toml",
-            train("--model model --data rows.jsonl --config own.toml"),
-            2,
-            "a config file",
-        ),
-        (
-            "own.txt",
-            "generate --model model --prompts own.txt".into(),
-            2,
-            "a file of prompts",
-        ),
-        (
-            "own.json",
-            "plugins check own.so --model-config own.json".into(),
-            2,
-            "a JSON config",
-        ),
-        ("own/run.json", "report own".into(), 2, "a record of a run"),
-        (
-            "own/run.json",
-            "generate --run own --prompt a".into(),
-            4,
-            "a record of a run",
-        ),
-        (
-            "own/metrics.jsonl",
-            "report own".into(),
-            2,
-            "a file of measurements",
-        ),
-    ];
     for thing in [Thing::Pipe, Thing::Zero] {
-        for (file, line, code, kind) in &cases {
+        for (file, line, code, kind) in READERS {
+            let line = match line.strip_prefix("train ") {
+                Some(more) => format!("{TRAIN} {more}"),
+                None => line.to_owned(),
+            };
             let place = Place::new();
             place.model("model");
             place.write("text.jsonl", "{\"text\": \"in the beginning\"}\n");
@@ -183,10 +192,17 @@ fn a_pipe_or_a_device_in_the_place_of_a_file_is_refused_by_kind_and_path() {
             thing.stand_at(&place.path(file));
             let case = format!("{} as {file}: {line}", thing.found());
             let words = format!("{file} | {kind} | {}", thing.found());
-            ended(&place, &case, line).refused(&case, *code, &words);
+            ended(&place, &case, &line).refused(&case, code, &words);
             assert_eq!(place.names("out"), "", "{case}");
         }
-        // A link of a model's or an adapter's directory may not lead out of it, whatever stands there.
+    }
+}
+
+/// A link of a model's or an adapter's directory may not lead out of it, whatever stands there.
+#[test]
+fn a_pipe_or_a_device_in_the_place_of_a_models_or_an_adapters_file_is_refused() {
+    let line = format!("{TRAIN} --model model --data rows.jsonl --adapter adapter");
+    for thing in [Thing::Pipe, Thing::Zero] {
         for file in [
             "model/config.json",
             "model/model.safetensors",
@@ -201,7 +217,6 @@ fn a_pipe_or_a_device_in_the_place_of_a_file_is_refused_by_kind_and_path() {
                 Thing::Zero => "is a link to /dev/zero",
             };
             let case = format!("{} as {file}", thing.found());
-            let line = format!("{model} --adapter adapter");
             ended(&place, &case, &line).refused(&case, 4, &format!("{file} | {words}"));
         }
     }

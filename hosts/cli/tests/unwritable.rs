@@ -1,5 +1,5 @@
-//! Standard error or standard output that cannot be written: the work ends as if they could, and what was said stands in the
-//! output directory's log.
+//! Standard error or standard output that cannot be written: the work ends as if they could, and
+//! what was said stands in the output directory's log.
 #![cfg(target_os = "linux")]
 
 mod place;
@@ -194,26 +194,6 @@ fn what_nobody_reads_stands_in_the_log() {
 }
 
 #[test]
-fn a_resumed_run_writes_behind_what_the_log_holds() {
-    let place = Place::new();
-    place.model("m");
-    let saved = "--plugins lora --out out --set run.save_every=1 --set run.keep_last=2";
-    let steps = |more: &str| format!("{saved} {more}");
-    // Afterwards as if it had been killed in its last step.
-    place.train("m", &steps("")).succeeded();
-    fs::remove_dir_all(place.path("out/adapter")).expect("removed");
-    fs::remove_dir_all(place.path("out/checkpoints/step-2")).expect("removed");
-    place.train("m", &steps("--resume --quiet")).succeeded();
-    let log = place.read("out/log.txt");
-    let headers = log.lines().filter(|line| line.contains(" === process "));
-    assert_eq!(headers.count(), 2, "{log}");
-    assert_eq!(log.matches("step 2/2").count(), 2, "{log}");
-    assert!(log.contains("note: going on from "), "{log}");
-    let resumed = log.lines().position(|line| line.contains("--resume"));
-    assert!(resumed.is_some_and(|line| line > 3), "{log}");
-}
-
-#[test]
 fn what_ends_a_run_stands_in_its_log() {
     let place = Place::new();
     place.model("m");
@@ -258,28 +238,6 @@ fn what_ends_a_run_while_it_loads_is_shown_or_stands_in_its_log() {
     // Nor does the log take it.
     place.model("whole");
     place.train("whole", "--plugins lora --out out").succeeded();
-}
-
-#[test]
-fn a_log_that_is_no_file_is_told_and_does_without() {
-    let place = Place::new();
-    place.model("m");
-    fs::create_dir(place.path("out")).expect("created");
-    let made = Command::new("mkfifo")
-        .arg(place.path("out/log.txt"))
-        .status();
-    assert!(made.expect("a tool of every system").success());
-    let mut command = place.command();
-    let output = command
-        .args(Place::words("m", "--plugins lora --out out"))
-        .output();
-    let output = output.expect("it starts");
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    let told = said
-        .lines()
-        .filter(|line| line.contains("warning: no log in out/log.txt: "));
-    assert_eq!(told.count(), 1, "{said}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! What a run shows and leaves for people: lines, a summary, a report, TensorBoard's files.
+//! What a run shows and leaves for people: lines, a log, a summary, a report, TensorBoard's files.
 
 mod place;
 
 use std::fs;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use place::Place;
 use serde_json::Value as Json;
@@ -125,6 +125,48 @@ fn a_run_that_goes_on_has_no_step_twice() {
     let resumed = train(&place, &format!("{more} --resume=step-2"));
     assert!(resumed.status.success(), "{}", text(&resumed.stderr));
     assert_eq!(events(&place), whole);
+}
+
+#[test]
+fn a_resumed_run_writes_behind_what_the_log_holds() {
+    let place = Place::new();
+    place.model("m");
+    let saved = "--plugins lora --out out --set run.save_every=1 --set run.keep_last=2";
+    let steps = |more: &str| format!("{saved} {more}");
+    // Afterwards as if it had been killed in its last step.
+    place.train("m", &steps("")).succeeded();
+    fs::remove_dir_all(place.path("out/adapter")).expect("removed");
+    fs::remove_dir_all(place.path("out/checkpoints/step-2")).expect("removed");
+    place.train("m", &steps("--resume --quiet")).succeeded();
+    let log = place.read("out/log.txt");
+    let headers = log.lines().filter(|line| line.contains(" === process "));
+    assert_eq!(headers.count(), 2, "{log}");
+    assert_eq!(log.matches("step 2/2").count(), 2, "{log}");
+    assert!(log.contains("note: going on from "), "{log}");
+    let resumed = log.lines().position(|line| line.contains("--resume"));
+    assert!(resumed.is_some_and(|line| line > 3), "{log}");
+}
+
+#[test]
+fn a_log_that_is_no_file_is_told_and_does_without() {
+    let place = Place::new();
+    place.model("m");
+    fs::create_dir(place.path("out")).expect("created");
+    let made = Command::new("mkfifo")
+        .arg(place.path("out/log.txt"))
+        .status();
+    assert!(made.expect("a tool of every system").success());
+    let mut command = place.command();
+    let output = command
+        .args(Place::words("m", "--plugins lora --out out"))
+        .output();
+    let output = output.expect("it starts");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let told = said
+        .lines()
+        .filter(|line| line.contains("warning: no log in out/log.txt: "));
+    assert_eq!(told.count(), 1, "{said}");
 }
 
 #[test]

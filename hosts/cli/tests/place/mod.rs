@@ -54,6 +54,11 @@ impl Place {
         copy_directory("tiny-trained", &self.path(name));
     }
 
+    /// Copies a golden packed checkpoint, the dense one that it was packed from, or an adapter.
+    pub fn packed(&self, variant: &str, name: &str) {
+        copy_directory(&format!("../packed/{variant}"), &self.path(name));
+    }
+
     /// The names in a directory, in order; nothing where there is no such directory.
     pub fn names(&self, directory: &str) -> String {
         let Ok(entries) = fs::read_dir(self.path(directory)) else {
