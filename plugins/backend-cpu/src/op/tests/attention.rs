@@ -93,7 +93,7 @@ where
         let rig = rig
             .input(boundaries(cu_seqlens))
             .output(rows(&self.q, WIDE));
-        with_attributes(rig.output(rows(&vec![E::Acc::default(); T * HEADS], HEADS)))
+        with_attributes(rig.output(rows(&[E::Acc::default(); T * HEADS], HEADS)))
     }
 
     fn check_forward(&self) {
