@@ -38,8 +38,8 @@ pub fn assert_divergence(found: &Divergence, mut each: Vec<f64>, same_top: f64) 
     assert_eq!(found.same_top, same_top);
 }
 
-/// The share by which each number of `found` is off: the sums of squares of `decoded - dense` and of `dense`, and the
-/// largest difference.
+/// The share by which each number of `found` is off: the sums of squares of `decoded - dense`
+/// and of `dense`, and the largest difference.
 pub fn off_weight_error(found: &WeightError, dense: &[f64], decoded: &[f64]) -> [f64; 3] {
     assert_eq!(dense.len(), decoded.len());
     let each = || dense.iter().zip(decoded).map(|(x, y)| (y - x).abs());

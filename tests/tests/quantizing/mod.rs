@@ -1,4 +1,4 @@
-//! Weights that a quantizer of the plugin `nf4` encodes and decodes, and the peer's bytes and numbers of them.
+//! A quantizer of the plugin `nf4` -> weights that it encodes and decodes.
 
 mod golden;
 mod threads;

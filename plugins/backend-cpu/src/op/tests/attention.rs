@@ -18,7 +18,8 @@ const WIDE: usize = HEADS * HEAD_DIM;
 const NARROW: usize = KV_HEADS * HEAD_DIM;
 const CU_SEQLENS: [i32; 3] = [0, 3, 5];
 
-/// Two packed sequences, four query heads on two key/value heads, and what the kernels make of them.
+/// Two packed sequences, four query heads on two key/value heads, and what the kernels make of
+/// them.
 struct Sample<E: Element> {
     q: Vec<E>,
     k: Vec<E>,
