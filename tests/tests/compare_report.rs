@@ -1,57 +1,19 @@
 //! A comparison's report: what it says follows from the numbers, whatever the directory holds.
-#![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 mod comparison;
 
 use std::fs;
 use std::path::Path;
 
-use espalier_compare::record::{self, Comparison, Failure};
+use espalier_compare::record::{self, Failure};
 use espalier_compare::report::{Report, Verdict};
-use espalier_compare::statistics::{Basis, Family};
 use espalier_system::files::COMPARISON;
-use espalier_tests::{Golden, interval_coverage};
 use espalier_trainer::train;
 use serde_json::{Value as Json, json};
 
-use comparison::{SAMPLES, STEPS, Sample, Scene, save};
-
-/// A comparison in a folder of its own, changed by `edit`.
-fn folder(scene: &Scene, edit: impl FnOnce(&Path)) -> tempfile::TempDir {
-    let place = tempfile::tempdir().expect("a folder");
-    scene.write(place.path());
-    edit(place.path());
-    place
-}
-
-fn report(scene: &Scene, edit: impl FnOnce(&Path)) -> Report {
-    let place = folder(scene, edit);
-    let report = Report::of(place.path()).expect("a report");
-    let page = report.write(place.path()).expect("written");
-    let page = fs::read_to_string(page).expect("a page");
-    assert!(!page.contains("NaN") && !page.contains("undefined"));
-    report
-}
-
-fn text(report: &Report) -> String {
-    report.reading.to_string()
-}
-
-fn edit_comparison(out: &Path, edit: impl FnOnce(&mut Comparison)) {
-    let path = out.join(COMPARISON);
-    let bytes = fs::read(&path).expect("there");
-    let mut comparison = serde_json::from_slice(&bytes).expect("a comparison");
-    edit(&mut comparison);
-    save(&path, &comparison);
-}
-
-/// The pair of these arms: the loss of the second is taken from the first's.
-fn pair<'a>(numbers: &'a Json, first: &str, second: &str) -> &'a Json {
-    let mut pairs = numbers["pairs"].as_array().expect("pairs").iter();
-    pairs
-        .find(|pair| pair["arms"] == json!([first, second]))
-        .expect("this pair")
-}
+use comparison::{
+    SAMPLES, STEPS, Sample, Scene, edit_base, edit_comparison, folder, pair, report, save, text,
+};
 
 #[test]
 fn differences_that_were_put_in_are_found_and_no_others() {
@@ -127,14 +89,6 @@ fn fewer_than_three_seeds_or_no_training_is_said() {
     assert!(text(&untrained).contains(words), "{}", text(&untrained));
     assert!(untrained.pairs.iter().any(|pair| pair.is_real));
     assert!(untrained.noise.is_none() && untrained.arms.iter().all(|arm| arm.after.is_none()));
-}
-
-fn edit_base(out: &Path, arm: &str, edit: impl FnOnce(&mut record::Base)) {
-    let path = record::base_file(out, arm);
-    let bytes = fs::read(&path).expect("there");
-    let mut base = serde_json::from_slice(&bytes).expect("a base");
-    edit(&mut base);
-    save(&path, &base);
 }
 
 #[test]
@@ -260,52 +214,6 @@ fn what_failed_is_named_and_the_rest_is_compared() {
     assert_eq!(seeds("nf4", "dense"), (vec![42, 44], true));
     assert_eq!(seeds("hqq-3", "dense"), (vec![42, 43, 44], true));
     assert_eq!(seeds("hqq-2", "dense"), (vec![], false));
-}
-
-/// 600 runs of the tiny model as `cargo xtask interval-coverage --record` left them: nf4 under LoRA, with nothing
-/// different but the seeds.
-#[test]
-fn real_runs_that_differ_in_their_seeds_alone_do_not_look_different() {
-    let file = Golden::open("compare/null_pairs.safetensors");
-    let judged = interval_coverage::judge(&interval_coverage::recorded(&file), 3);
-    assert_eq!(judged.pairs, 100);
-    assert!(judged.is_as_it_should(), "{judged:?}");
-    // Intervals are as wide as they must be, but not wider: 2 x 4.3 standard errors of 2 degrees of freedom.
-    assert!(judged.width < 12.0 * judged.deviation, "{judged:?}");
-}
-
-/// The same runs as families of four arms that do not differ: some arm is told in about one of twenty.
-#[test]
-fn real_runs_that_differ_in_their_seeds_alone_have_no_best_arm() {
-    let file = Golden::open("compare/null_pairs.safetensors");
-    let runs = interval_coverage::recorded(&file);
-    let families = runs.chunks_exact(12).map(|runs| {
-        let arms: Vec<Vec<&train::HeldOut>> = runs
-            .chunks_exact(3)
-            .map(|arm| arm.iter().collect())
-            .collect();
-        Family::judge(&arms, Basis::DocumentsAndSeeds, 2000).expect("the same documents")
-    });
-    let told = families.map(|family| {
-        let told = family
-            .comparisons
-            .iter()
-            .filter(|comparison| comparison.told)
-            .count();
-        [
-            told > 0,
-            (0..4)
-                .filter(|at| family.with_leader(*at).is_some_and(|one| one.told))
-                .count()
-                == 3,
-        ]
-    });
-    let told: Vec<[bool; 2]> = told.collect();
-    let count = |what: usize| told.iter().filter(|told| told[what]).count();
-    assert_eq!(told.len(), 50);
-    println!("any {} winner {}", count(0), count(1));
-    // 5 of 100 in truth: more than 6 of 50 would be seen in 1 case of 30.
-    assert!(count(0) <= 6 && count(1) <= 2, "{} {}", count(0), count(1));
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! Rows that cannot be trained on -> the error that names file and line.
 
+mod row_damage;
+
 use std::fs;
 use std::path::Path;
 
 use espalier_data::{DataOptions, Dataset, Format, OnBadRow, TooLong, TrainOn, Vocabulary};
 use espalier_tests::rows::{VOCAB_SIZE, load, options, read, refused};
+
+use row_damage::{damaged, draws};
 
 #[test]
 fn bad_rows_name_file_and_line() {
@@ -81,7 +85,10 @@ fn bad_rows_name_file_and_line() {
         message.starts_with("f.jsonl:1: byte 1 of the row is not valid UTF-8"),
         "{message}"
     );
+}
 
+#[test]
+fn bad_token_ids_name_file_and_line() {
     let ids = "{\"input_ids\": [1, 2]}\n";
     for (bad, expected) in [
         (
@@ -359,31 +366,12 @@ fn damaged_rows_never_panic() {
     let sound = r#"[{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]},
  {"input_ids": [4, 5], "note": "\u00e9 \\ \" [{"},
  {"input_ids": [6, 7, 8, 9], "attention_mask": [1, 1, 1, 1]}]"#;
-    let mut state = 1u64;
-    let mut random = |below: usize| {
-        // Knuth's MMIX generator; its high bits are good enough here.
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
+    let mut random = draws();
     let directory = tempfile::tempdir().unwrap();
     let vocabulary = Vocabulary::new(directory.path(), VOCAB_SIZE);
     let mut refusals = 0;
     for round in 0..400 {
-        let mut bytes = sound.as_bytes().to_vec();
-        for _ in 0..=random(3) {
-            let at = random(bytes.len());
-            match random(4) {
-                0 => bytes[at] ^= 1 << random(8),
-                1 => bytes[at] = b"[]{},:\"\\0-9e\n "[random(14)],
-                2 => bytes.truncate(at.max(1)),
-                _ => drop(bytes.drain(at..(at + random(9)).min(bytes.len().max(at + 1)))),
-            }
-            if bytes.is_empty() {
-                break;
-            }
-        }
+        let bytes = damaged(sound, &mut random);
         let path = directory.path().join(["f.json", "f.jsonl"][round % 2]);
         fs::write(&path, bytes).unwrap();
         if let Err(error) = Dataset::load(

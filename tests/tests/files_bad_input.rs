@@ -1,69 +1,17 @@
 //! Model files that are truncated, lying or hostile: each a clear error, never a panic.
 
+mod small_model;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use espalier_interface::DType;
 use espalier_system::failure::Failure;
-use espalier_system::files::{
-    AdapterDirectory, FileError, HubCache, ModelDirectory, TensorSpec, TensorStore,
-    write_safetensors,
-};
+use espalier_system::files::{AdapterDirectory, FileError, HubCache, ModelDirectory, TensorStore};
 use safetensors::SafeTensors;
 use serde_json::json;
 
-const SHARDS: [&str; 2] = [
-    "model-00001-of-00002.safetensors",
-    "model-00002-of-00002.safetensors",
-];
-const INDEX: &str = "model.safetensors.index.json";
-
-/// A small model of two shards: `a` and `b` in the first, `c` in the second.
-fn write_small_model(directory: &Path) {
-    fs::create_dir_all(directory).unwrap();
-    fs::write(
-        directory.join("config.json"),
-        r#"{"model_type": "llama", "hidden_size": 4}"#,
-    )
-    .unwrap();
-    let first = [
-        TensorSpec::new("a", DType::F32, [4, 3]),
-        TensorSpec::new("b", DType::BF16, [5]),
-    ];
-    let second = [TensorSpec::new("c", DType::F16, [2, 2])];
-    for (name, specs) in [(SHARDS[0], &first[..]), (SHARDS[1], &second[..])] {
-        write_safetensors::<FileError>(
-            &directory.join(name),
-            &[("format", "pt")],
-            specs,
-            |i, sink| {
-                let elements: u64 = specs[i].shape.iter().product();
-                sink.write_f32(&vec![0.5; elements as usize])
-            },
-        )
-        .unwrap();
-    }
-    write_index(
-        directory,
-        json!({"a": SHARDS[0], "b": SHARDS[0], "c": SHARDS[1]}),
-    );
-}
-
-fn write_index(directory: &Path, weight_map: serde_json::Value) {
-    let index = json!({"metadata": {"total_size": 66}, "weight_map": weight_map});
-    fs::write(directory.join(INDEX), index.to_string()).unwrap();
-}
-
-fn open(directory: &Path) -> Result<TensorStore, FileError> {
-    ModelDirectory::open_with(&HubCache::at("no-cache"), directory)?.tensors()
-}
-
-fn message(directory: &Path) -> String {
-    let error = open(directory).expect_err("bad input");
-    assert_eq!(error.exit_class().code(), 4, "{error}");
-    error.to_string()
-}
+use small_model::{Dice, INDEX, SHARDS, damaged, message, open, write_index, write_small_model};
 
 #[test]
 fn an_index_names_only_files_of_its_directory() {
@@ -286,98 +234,6 @@ fn a_repository_id_is_found_in_the_cache_or_said_how_to_get() {
             error.contains(expected) && error.contains("hf download org/name"),
             "{error}"
         );
-    }
-}
-
-/// splitmix64 (Steele, Lea, Flood 2014): enough to choose where to damage a file.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
-}
-
-const EXTREME_LENGTHS: [u64; 10] = [
-    0,
-    1,
-    7,
-    8,
-    1 << 16,
-    99_999_999,
-    100_000_001,
-    1 << 32,
-    1 << 63,
-    u64::MAX,
-];
-const EXTREME_NUMBERS: [&str; 9] = [
-    "0",
-    "1",
-    "-1",
-    "1e3",
-    "2.5",
-    "4294967296",
-    "9223372036854775808",
-    "18446744073709551615",
-    "99999999999999999999999999",
-];
-
-/// `bytes` with one kind of damage.
-fn damaged(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    let (from, to) = (dice.below(bytes.len()), dice.below(bytes.len()));
-    match dice.below(6) {
-        0 => {
-            for _ in 0..=dice.below(4) {
-                let at = dice.below(bytes.len());
-                bytes[at] ^= 1 << dice.below(8);
-            }
-        }
-        1 => bytes.truncate(from),
-        2 => {
-            let piece = bytes[from.min(to)..from.max(to)].to_vec();
-            let at = dice.below(bytes.len());
-            bytes.splice(at..at, piece);
-        }
-        3 => drop(bytes.drain(from.min(to)..from.max(to))),
-        4 if bytes.len() >= 8 => {
-            let length = match dice.below(3) {
-                0 => (bytes.len() as u64).wrapping_sub(dice.below(17) as u64),
-                _ => EXTREME_LENGTHS[dice.below(EXTREME_LENGTHS.len())],
-            };
-            bytes[..8].copy_from_slice(&length.to_le_bytes());
-        }
-        _ => replace_number(&mut bytes, dice),
-    }
-    bytes
-}
-
-/// Puts an extreme number in the place of one that stands in the JSON, and keeps the length field
-/// right, so that the lie is found where the numbers are checked.
-fn replace_number(bytes: &mut Vec<u8>, dice: &mut Dice) {
-    let digit = |byte: &u8| byte.is_ascii_digit();
-    let starts: Vec<usize> = (9..bytes.len())
-        .filter(|&at| digit(&bytes[at]) && matches!(bytes[at - 1], b'[' | b',' | b' ' | b':'))
-        .collect();
-    if starts.is_empty() {
-        return;
-    }
-    let start = starts[dice.below(starts.len())];
-    let end = start + bytes[start..].iter().take_while(|byte| digit(byte)).count();
-    let number = EXTREME_NUMBERS[dice.below(EXTREME_NUMBERS.len())].as_bytes();
-    let grown = number.len() as u64;
-    let shrunk = (end - start) as u64;
-    bytes.splice(start..end, number.iter().copied());
-    if bytes[0] != b'{' {
-        let length = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-        bytes[..8].copy_from_slice(&(length + grown - shrunk).to_le_bytes());
     }
 }
 

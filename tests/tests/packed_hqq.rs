@@ -223,64 +223,80 @@ fn damaged(change: impl Fn(&mut Tensors, &mut Json)) -> TempDir {
     place
 }
 
+const Q: &str = "model.layers.0.self_attn.q_proj";
+
+type Change = Box<dyn Fn(&mut Tensors, &mut Json)>;
+
+/// Puts `bytes` in the place of a part of `Q`.
+fn set(part: &'static str, bytes: Vec<u8>) -> Change {
+    Box::new(move |tensors, _| {
+        tensors
+            .get_mut(&format!("{Q}.{part}"))
+            .expect("a tensor")
+            .2
+            .clone_from(&bytes);
+    })
+}
+
+fn remove(part: &'static str) -> Change {
+    Box::new(move |tensors, _| {
+        tensors.remove(&format!("{Q}.{part}")).expect("a tensor");
+    })
+}
+
+/// Holds that each change is refused in words that hold these.
+fn assert_named(cases: Vec<(Change, Vec<&str>)>) {
+    for (index, (change, words)) in cases.into_iter().enumerate() {
+        let place = damaged(change);
+        let Err(error) = Rig::try_new(place.path(), &keys(&[LORA])) else {
+            panic!("case {index} {words:?} is taken");
+        };
+        let error = error.to_string();
+        for word in words {
+            assert!(error.contains(word), "case {index}: `{word}` in {error}");
+        }
+    }
+}
+
 #[test]
 fn damage_is_named() {
-    const Q: &str = "model.layers.0.self_attn.q_proj";
-    let set = |part: &'static str, bytes: Vec<u8>| {
-        move |tensors: &mut Tensors, _: &mut Json| {
-            tensors
-                .get_mut(&format!("{Q}.{part}"))
-                .expect("a tensor")
-                .2
-                .clone_from(&bytes);
-        }
-    };
     let int = |number: i32| number.to_le_bytes().to_vec();
-    let remove = |part: &'static str| {
-        move |tensors: &mut Tensors, _: &mut Json| {
-            tensors.remove(&format!("{Q}.{part}")).expect("a tensor");
-        }
-    };
     let numbers = |number: f32| number.to_le_bytes().repeat(64);
-    type Change = Box<dyn Fn(&mut Tensors, &mut Json)>;
-    let cases: Vec<(Change, Vec<&str>)> = vec![
-        (Box::new(set("nbits", int(7))), vec![Q, "bits", "7"]),
-        (Box::new(set("nbits", int(-1))), vec![Q, "`nbits`", "-1"]),
+    assert_named(vec![
+        (set("nbits", int(7)), vec![Q, "bits", "7"]),
+        (set("nbits", int(-1)), vec![Q, "`nbits`", "-1"]),
+        (set("nbits", int(3)), vec!["q_proj.W_q", "expected"]),
+        (set("axis", int(0)), vec!["q_proj.scale", "[1, 64]"]),
+        (set("group_size", int(128)), vec!["q_proj.", "32"]),
+        (set("optimize", vec![2]), vec![Q, "`optimize`", "2"]),
         (
-            Box::new(set("nbits", int(3))),
-            vec!["q_proj.W_q", "expected"],
-        ),
-        (
-            Box::new(set("axis", int(0))),
-            vec!["q_proj.scale", "[1, 64]"],
-        ),
-        (Box::new(set("group_size", int(128))), vec!["q_proj.", "32"]),
-        (
-            Box::new(set("optimize", vec![2])),
-            vec![Q, "`optimize`", "2"],
-        ),
-        (
-            Box::new(set("packing", b"3bit_u8".to_vec())),
+            set("packing", b"3bit_u8".to_vec()),
             vec!["q_proj.packing", "4bit_u8", "3bit_u8"],
         ),
         (
-            Box::new(set("quant_zero", vec![1])),
+            set("quant_zero", vec![1]),
             vec!["q_proj.quant_zero", "expected 0, found 1"],
         ),
         (
-            Box::new(set(
+            set(
                 "shape",
                 [[64i64, 32].map(i64::to_le_bytes).concat()].concat(),
-            )),
+            ),
             vec!["q_proj.shape", "[64,64]", "[64,32]"],
         ),
         (
-            Box::new(set("scale", numbers(f32::NAN))),
+            set("scale", numbers(f32::NAN)),
             vec!["q_proj.scale", "element 0 is not a finite number"],
         ),
-        (Box::new(remove("zero")), vec![Q, "zero"]),
-        (Box::new(remove("W_q")), vec!["q_proj.W_q"]),
-        (Box::new(remove("axis")), vec!["q_proj.axis"]),
+    ]);
+}
+
+#[test]
+fn tensors_that_are_missing_or_of_another_form_are_named() {
+    assert_named(vec![
+        (remove("zero"), vec![Q, "zero"]),
+        (remove("W_q"), vec!["q_proj.W_q"]),
+        (remove("axis"), vec!["q_proj.axis"]),
         (
             Box::new(|tensors, _| {
                 let zero = tensors.get_mut(&format!("{Q}.zero")).expect("a tensor");
@@ -295,6 +311,12 @@ fn damage_is_named() {
             }),
             vec!["q_proj.W_q", "[32, 64]", "[31, 64]"],
         ),
+    ]);
+}
+
+#[test]
+fn a_config_that_is_not_known_is_named() {
+    assert_named(vec![
         (
             Box::new(|_, config| {
                 config["quantization_config"]["solver_profile"] = json!("2023");
@@ -307,15 +329,5 @@ fn damage_is_named() {
             }),
             vec!["hqq2"],
         ),
-    ];
-    for (index, (change, words)) in cases.into_iter().enumerate() {
-        let place = damaged(change);
-        let Err(error) = Rig::try_new(place.path(), &keys(&[LORA])) else {
-            panic!("case {index} {words:?} is taken");
-        };
-        let error = error.to_string();
-        for word in words {
-            assert!(error.contains(word), "case {index}: `{word}` in {error}");
-        }
-    }
+    ]);
 }

@@ -1,187 +1,25 @@
 //! The shipped plugins in both ways to load, and libraries that are broken in every way.
 
+mod shipped;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use espalier_interface::abi::{ABI_MAJOR, ABI_MINOR};
-#[cfg(feature = "embedded")]
-use espalier_interface::adaptation::{Site, SiteKind};
-use espalier_interface::schedule::{ShardingRequest, UnitBytes};
-use espalier_interface::{ErrorCode, Role, Serial, Services};
+use espalier_interface::{ErrorCode, Role};
 use espalier_registry::library::{LibraryFault, WorldWritable};
-use espalier_registry::{Registry, RegistryError, SearchPath, Status};
+use espalier_registry::{Registry, RegistryError, Status};
 use espalier_samples::patched;
 use espalier_shipped as _;
 use espalier_system::failure::Failure;
 use serde_json::{Map, Value as Json, json};
-use tempfile::TempDir;
-
-/// A library with another interface's version in its descriptor.
-fn of_another_abi(library: &[u8]) -> Vec<u8> {
-    let ours = format!("\"abi\":[{ABI_MAJOR},{ABI_MINOR}]");
-    patched(library, ours.as_bytes(), b"\"abi\":[0,9]")
-}
-
-static SERVICES: &dyn Services = &Serial;
-
-/// The library of a shipped plugin: gathered where `HOST_PLUGIN_PATH` says, else built by Cargo beside this test.
-fn shipped(plugin: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test is a file");
-    let deps = test.parent().expect("it lies in a folder");
-    let built = format!("libespalier_{plugin}.so");
-    let gathered = gathered()
-        .into_iter()
-        .map(|dir| dir.join(format!("lib{plugin}.so")));
-    let beside = [deps, deps.parent().expect("target/release")].map(|dir| dir.join(&built));
-    let found = gathered.chain(beside).find(|path| path.is_file());
-    found.unwrap_or_else(|| panic!("{built} is not in {}", deps.display()))
-}
-
-fn gathered() -> Vec<PathBuf> {
-    let path = std::env::var_os("HOST_PLUGIN_PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .filter(|dir| dir.is_dir())
-        .collect()
-}
-
-/// A folder with the named plugins' libraries, each with the permissions that a build gives it.
-fn folder(plugins: &[&str]) -> TempDir {
-    let dir = tempfile::tempdir().expect("a temporary folder");
-    for plugin in plugins {
-        put(
-            dir.path(),
-            plugin,
-            &fs::read(shipped(plugin)).expect("built"),
-        );
-    }
-    dir
-}
-
-fn put(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
-    let path = dir.join(format!("lib{name}.so"));
-    espalier_samples::put(&path, bytes);
-    path
-}
-
-fn search(dirs: &[&Path]) -> SearchPath {
-    SearchPath::new(dirs.iter().map(|dir| ("--plugin-dir", dir.to_path_buf())))
-}
-
-/// The shipped plugins as this build has them: linked, or gathered.
-fn ours() -> Registry {
-    let gathered = if cfg!(feature = "embedded") {
-        Vec::new()
-    } else {
-        gathered()
-    };
-    let dirs: Vec<&Path> = gathered.iter().map(PathBuf::as_path).collect();
-    Registry::discover(&search(&dirs))
-}
-
-fn loaded(dir: &TempDir) -> Registry {
-    Registry::discover(&search(&[dir.path()]).without_linked())
-}
-
-fn options(json: Json) -> Map<String, Json> {
-    json.as_object().expect("an object").clone()
-}
 
 #[cfg(feature = "embedded")]
-fn config() -> Json {
-    json!({
-        "model_type": "llama", "vocab_size": 512, "hidden_size": 64, "intermediate_size": 176,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "rms_norm_eps": 1e-5, "max_position_embeddings": 512,
-        "rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
-    })
-}
-
-#[cfg(feature = "embedded")]
-fn sites() -> Vec<Site> {
-    let site = |name: &str, kind| Site {
-        name: name.to_owned(),
-        kind,
-        shape: [32, 64],
-        tied_to: None,
-    };
-    vec![
-        site("model.layers.0.self_attn.q_proj", SiteKind::Linear),
-        site("lm_head", SiteKind::Head),
-    ]
-}
-
-fn request(world: u32) -> ShardingRequest {
-    let unit = |(index, name): (usize, &str)| UnitBytes {
-        name: name.to_owned(),
-        frozen: 8,
-        trainable: 4,
-        gradients: 4,
-        optimizer: 8,
-        saved: 16,
-        forward_reads: vec![index],
-        backward_reads: vec![index],
-    };
-    let names = ["embedding", "layer", "head"];
-    ShardingRequest {
-        units: names.into_iter().enumerate().map(unit).collect(),
-        world,
-        ranks_per_machine: world,
-        ..ShardingRequest::default()
-    }
-}
-
-/// What each role answers, as JSON: both ways must give the same.
-#[cfg(feature = "embedded")]
-fn answers(registry: &Registry) -> Json {
-    let (family, _) = registry
-        .create_family("llama", &Map::new(), SERVICES)
-        .expect("llama");
-    let given = options(json!({"rank": 4, "dropout": 0.1, "targets": ["q_proj", "lm_head"]}));
-    let (adapter, _) = registry
-        .create_adapter("lora", &given, SERVICES)
-        .expect("lora");
-    let (sharding, _) = registry
-        .create_sharding("single", &Map::new(), SERVICES)
-        .expect("single");
-    let given = options(json!({"offload": "params+optimizer", "reduce_dtype": "bf16"}));
-    let (fsdp, _) = registry
-        .create_sharding("fsdp", &given, SERVICES)
-        .expect("fsdp");
-    let given = options(json!({"block_size": 32}));
-    let (quantizer, _) = registry
-        .create_quantizer("nf4", &given, SERVICES)
-        .expect("nf4");
-    let format = quantizer.format([8, 48]).expect("a shape that fits");
-    let weight: Vec<f32> = (0..8 * 48)
-        .map(|i| ((i * 37) % 101) as f32 / 50.0 - 1.0)
-        .collect();
-    let sizes = format
-        .segments
-        .iter()
-        .map(|segment| segment.bytes() as usize);
-    let mut segments: Vec<Vec<u8>> = sizes.map(|bytes| vec![0; bytes]).collect();
-    let mut views: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
-    let mut workspace = vec![0; quantizer.encode_workspace([8, 48]).expect("bytes") as usize];
-    quantizer
-        .encode(&weight, [8, 48], &mut views, &mut workspace)
-        .expect("finite weights");
-    let mut decoded = vec![0.0f32; 3 * 7];
-    let views: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
-    quantizer
-        .decode(&views, [8, 48], 2..5, 40..47, &mut decoded)
-        .expect("its own bytes");
-    json!({
-        "model": family.describe(&config()).expect("a whole config"),
-        "adaptation": adapter.adapt(&sites()).expect("both sites exist"),
-        "saved": adapter.saved_config(&sites(), "models/tiny").expect("both sites exist"),
-        "schedule": sharding.schedule(&request(1)).expect("one rank"),
-        "sharded": fsdp.schedule(&request(4)).expect("four ranks"),
-        "format": format,
-        "segments": segments,
-        "decoded": decoded,
-    })
-}
+use shipped::answers;
+use shipped::{
+    SERVICES, folder, loaded, of_another_abi, options, ours, put, request, search, shipped,
+};
 
 #[cfg(feature = "embedded")]
 const PLUGINS: [&str; 5] = ["llama", "lora", "nf4", "single", "fsdp"];

@@ -1,25 +1,34 @@
 //! An arm as a comparison has it in hand, its rows, and what is to be found, the long way.
 
+mod notes;
+mod oracle;
+
+pub use notes::Notes;
+pub use oracle::{assert_divergence, divergence, golden_predictions, off_weight_error, top};
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use espalier_compare::base::{self, Against, Loaded};
 use espalier_compare::dense_baseline::DenseBaseline;
-use espalier_compare::record::{Base, Divergence};
+use espalier_compare::record::Base;
 use espalier_compare::weights::WeightErrors;
 use espalier_config::{ResolvedConfig, Sources, resolve};
 use espalier_data::{MicroBatch, Schedule};
+use espalier_engine::document_loss::DocumentLoss;
 use espalier_engine::executor::{Executor, Moment};
 use espalier_engine::observer::Unobserved;
 use espalier_plan::plan::Purpose;
 use espalier_registry::select::Components;
 use espalier_system::stop::StopFlag;
 use espalier_system::threads::HostServices;
-use espalier_tests::{Golden, golden_path, largest};
+use espalier_tests::{Golden, golden_path};
 use espalier_trainer::session::Session;
 use espalier_trainer::train::LoadedBase;
 use espalier_trainer::{Error, weights};
 use tempfile::TempDir;
+
+use oracle::log_softmax;
 
 const MOMENT: Moment = Moment {
     seed: 42,
@@ -145,6 +154,22 @@ impl Arm {
         steps.flat_map(|step| step.micro_batches).collect()
     }
 
+    /// The loss of each document, where each is a micro-batch of its own.
+    pub fn losses(&self) -> Vec<DocumentLoss> {
+        let predictions = self.predictions();
+        let mut next = predictions.iter();
+        let loss = |micro: &MicroBatch| {
+            let mut loss = DocumentLoss::default();
+            for (predicted, label) in next.by_ref().take(micro.num_trained) {
+                loss.loss -= predicted[*label];
+                loss.correct += u64::from(top(predicted) == *label);
+                loss.trained += 1;
+            }
+            loss
+        };
+        self.micro_batches().iter().map(loss).collect()
+    }
+
     /// The log-probabilities of every trained token, and the token that was to come.
     pub fn predictions(&self) -> Vec<(Vec<f64>, usize)> {
         let mut predictions = Vec::new();
@@ -166,39 +191,4 @@ pub fn dense_baseline(dense: &Arm, most_bytes: u64) -> (TempDir, DenseBaseline, 
     let mut dense_baseline = DenseBaseline::within(directory.path(), most_bytes);
     let base = dense.base(Against::Itself(&mut dense_baseline));
     (directory, dense_baseline, base)
-}
-
-pub fn log_softmax(logits: &[f64]) -> Vec<f64> {
-    let most = largest(logits.iter().copied());
-    let sum: f64 = logits.iter().map(|x| (x - most).exp()).sum();
-    logits.iter().map(|x| x - most - sum.ln()).collect()
-}
-
-/// `KL(p || q)` of two log-probabilities.
-pub fn divergence(p: &[f64], q: &[f64]) -> f64 {
-    let terms = p.iter().zip(q).map(|(p, q)| p.exp() * (p - q));
-    terms.sum()
-}
-
-pub fn top(logits: &[f64]) -> usize {
-    // The first of equal ones.
-    let larger = |a: &usize, b: &usize| logits[*a].total_cmp(&logits[*b]).then(b.cmp(a));
-    (0..logits.len()).max_by(larger).expect("a prediction")
-}
-
-/// Holds a divergence against those of all its tokens.
-pub fn assert_divergence(found: &Divergence, mut each: Vec<f64>, same_top: f64) {
-    let mean = each.iter().sum::<f64>() / each.len() as f64;
-    each.sort_by(f64::total_cmp);
-    let rank = |share: f64| each[(share * each.len() as f64).ceil() as usize - 1];
-    assert_eq!(found.tokens, each.len() as u64);
-    let expected = [mean, rank(0.5), rank(0.99), each[each.len() - 1]];
-    let numbers = [found.mean, found.median, found.p99, found.largest];
-    for (found, expected) in numbers.into_iter().zip(expected) {
-        assert!(
-            (found - expected).abs() <= 1e-12 * (1.0 + expected),
-            "{found} {expected}"
-        );
-    }
-    assert_eq!(found.same_top, same_top);
 }

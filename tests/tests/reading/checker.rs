@@ -3,29 +3,9 @@
 
 use serde_json::Value as Json;
 
+use super::claim::{Claim, Verb, claim};
 use super::outcome::{Eval, Outcome, Step};
-
-type Checked = Result<(), String>;
-
-/// What a sentence says of a loss.
-struct Claim<'a> {
-    held_out: bool,
-    verb: Verb,
-    /// As they are written.
-    ends: [&'a str; 2],
-    /// In percent: the estimate, and the ends of the interval.
-    moved: Option<f64>,
-    interval: Option<[f64; 2]>,
-    rows: Option<usize>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Verb {
-    Fell,
-    Rose,
-    HardlyMoved,
-    CannotBeTold,
-}
+use super::words::{Checked, between, ensure, number, text};
 
 /// The first contradiction between `report` and `outcome`.
 pub fn check(outcome: &Outcome, report: &Json, page: Option<&str>) -> Checked {
@@ -369,86 +349,10 @@ fn training_ends(outcome: &Outcome, has_interval: bool) -> Result<[f64; 2], Stri
     ])
 }
 
-/// `The training loss fell from 4 to 3 (-25.0 %, 95 % interval -30.0 % to -20.0 % over 9 rows).`
-fn claim(first: &str) -> Result<Claim<'_>, String> {
-    let (whether, rest) = match first.strip_prefix("Whether the ") {
-        Some(rest) => (true, rest),
-        None => (false, first.strip_prefix("The ").ok_or("no claim")?),
-    };
-    let held_out = rest.starts_with("loss on rows that were not trained on ");
-    ensure(
-        held_out || rest.starts_with("training loss "),
-        "of which loss?",
-    )?;
-    let verbs = [
-        (" fell from ", Verb::Fell),
-        (" rose from ", Verb::Rose),
-        (" hardly moved, from ", Verb::HardlyMoved),
-        (" changed cannot be told: it went from ", Verb::CannotBeTold),
-    ];
-    let at = verbs
-        .iter()
-        .filter_map(|(words, verb)| Some((rest.find(words)?, words, *verb)));
-    let (at, words, verb) = at.min_by_key(|(at, ..)| *at).ok_or("no verb")?;
-    ensure(whether == (verb == Verb::CannotBeTold), "whether")?;
-    let rest = &rest[at + words.len()..];
-    let (ends, rest) = rest.split_once(" (").ok_or("no change")?;
-    let (before, after) = ends.split_once(" to ").ok_or("no ends")?;
-    let (change, _) = rest.split_once(")").ok_or("no end")?;
-    let (change, rows) = match change.split_once(" over ") {
-        Some((change, rows)) => (change, rows.trim_end_matches(" rows").parse().ok()),
-        None => (change, None),
-    };
-    let percent = |text: &str| number(text.trim_end_matches(" %"));
-    let (moved, interval) = match change.split_once(", 95 % interval ") {
-        _ if !change.contains('%') || change.contains("nats") => (None, None),
-        Some((moved, interval)) => {
-            let (low, high) = interval.split_once(" to ").ok_or("no interval")?;
-            (Some(percent(moved)?), Some([percent(low)?, percent(high)?]))
-        }
-        None => (Some(percent(change)?), None),
-    };
-    // In nats an interval is one, too.
-    let interval = if change.contains("nats") && change.contains("interval") {
-        Some([0.0, 0.0])
-    } else {
-        interval
-    };
-    Ok(Claim {
-        held_out,
-        verb,
-        ends: [before, after],
-        moved,
-        interval,
-        rows,
-    })
-}
-
 fn first_of(evals: &[Eval]) -> &Eval {
     &evals[0]
 }
 
 fn last_of(evals: &[Eval]) -> &Eval {
     &evals[evals.len() - 1]
-}
-
-fn number(text: &str) -> Result<f64, String> {
-    let plain = text.replace('\u{2212}', "-");
-    plain.parse().map_err(|_| format!("{text:?} is no number"))
-}
-
-fn between<'a>(text: &'a str, begin: &str, end: &str) -> Result<&'a str, String> {
-    let (_, rest) = text
-        .split_once(begin)
-        .ok_or_else(|| format!("no {begin:?}"))?;
-    let (found, _) = rest.split_once(end).ok_or_else(|| format!("no {end:?}"))?;
-    Ok(found)
-}
-
-fn text(value: &Json) -> Result<&str, String> {
-    value.as_str().ok_or_else(|| "no text".to_owned())
-}
-
-fn ensure(holds: bool, why: impl Into<String>) -> Checked {
-    if holds { Ok(()) } else { Err(why.into()) }
 }

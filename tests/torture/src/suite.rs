@@ -1,5 +1,8 @@
 //! Attacks, a seed and minutes -> one table, and for every failure the command that repeats it.
 
+mod entry;
+mod row;
+
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -7,96 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::random::Random;
-
-/// One try of an attack: all that happens in it follows from it.
-pub struct Try {
-    /// Its number, from 0.
-    pub number: u64,
-    /// Its draws.
-    pub random: Random,
-    /// Where it is to happen: what another try of that number said.
-    pub at: Option<u64>,
-    /// Where it happened, as a number that says so whenever the try is repeated; 0 where its draws say all.
-    pub happened: AtomicU64,
-}
-
-impl Try {
-    /// Try `number` of the attack `name` under `seed`.
-    pub fn of(seed: u64, name: &str, number: u64, at: Option<u64>) -> Self {
-        let happened = AtomicU64::new(0);
-        Try {
-            number,
-            random: Random::of(seed, name, number),
-            at,
-            happened,
-        }
-    }
-
-    /// A name that no other try has.
-    pub fn name(&self) -> String {
-        format!("try-{}", self.number)
-    }
-}
-
-/// What an attack is made of once its references are there.
-pub trait Attack: Sync {
-    /// How many tries there are; none where there is no end of them.
-    fn tries(&self) -> Option<u64> {
-        None
-    }
-
-    /// Makes one. A panic is a failure and says what was wrong.
-    fn attempt(&self, a_try: &Try);
-}
-
-/// An attack of the suite.
-pub struct Entry {
-    /// What `--only` calls it.
-    pub name: &'static str,
-    /// How many tries an hour of the suite makes.
-    pub an_hour: u64,
-    /// How many are made at once.
-    pub at_once: usize,
-    /// Whether the time that is left behind all attacks is spent on more of its tries.
-    pub fills: bool,
-    /// Makes its references under a seed; an error says why it is left out.
-    pub prepare: Prepare,
-}
-
-/// Makes an attack's references under a seed; an error says why it is left out.
-pub type Prepare = fn(u64) -> Result<Box<dyn Attack>, String>;
-
-impl Entry {
-    /// An attack of which two tries are made at once.
-    pub const fn new(name: &'static str, an_hour: u64, prepare: Prepare) -> Self {
-        Entry {
-            name,
-            an_hour,
-            at_once: 2,
-            fills: false,
-            prepare,
-        }
-    }
-
-    /// An attack whose tries disturb each other.
-    pub const fn alone(name: &'static str, an_hour: u64, prepare: Prepare) -> Self {
-        let at_once = 1;
-        Entry {
-            at_once,
-            ..Entry::new(name, an_hour, prepare)
-        }
-    }
-
-    /// An attack that also takes the time that is left behind all others.
-    pub const fn filling(name: &'static str, an_hour: u64, prepare: Prepare) -> Self {
-        let fills = true;
-        Entry {
-            fills,
-            ..Entry::new(name, an_hour, prepare)
-        }
-    }
-}
+pub use entry::{Attack, Entry, Prepare, Try};
+pub use row::{Failure, Row, repeat, table};
 
 /// What is asked of the suite.
 #[derive(Clone, Debug)]
@@ -111,42 +26,6 @@ pub struct Asked {
     pub tries: Option<Range<u64>>,
     /// Where the first of them is to happen.
     pub at: Option<u64>,
-}
-
-/// What came of an attack.
-pub struct Row {
-    /// Its name.
-    pub name: &'static str,
-    /// Tries made.
-    pub tries: u64,
-    /// Those that failed.
-    pub failures: Vec<Failure>,
-    /// Why it was left out, or ended before its time.
-    pub left_out: Option<String>,
-    /// How long it took.
-    pub took: Duration,
-}
-
-impl Row {
-    fn of(name: &'static str) -> Self {
-        Row {
-            name,
-            tries: 0,
-            failures: Vec::new(),
-            left_out: None,
-            took: Duration::ZERO,
-        }
-    }
-}
-
-/// A try that failed.
-pub struct Failure {
-    /// Its number.
-    pub number: u64,
-    /// Where it happened, as [`Try::happened`].
-    pub happened: u64,
-    /// What was wrong.
-    pub problem: String,
 }
 
 /// Failures of one attack above which the rest of its tries is left out.
@@ -274,45 +153,6 @@ fn words(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
     text.unwrap_or_else(|| "a panic without words".to_owned())
-}
-
-/// The rows as a table.
-pub fn table(rows: &[Row]) -> String {
-    let mut text = format!(
-        "{:<24}{:>8}{:>10}{:>8}{:>9}  left out\n",
-        "attack", "tries", "survived", "failed", "seconds"
-    );
-    for row in rows {
-        let failed = row.failures.len() as u64;
-        let left_out = row.left_out.as_deref().unwrap_or("");
-        let survived = row.tries.saturating_sub(failed);
-        let line = format!(
-            "{:<24}{:>8}{survived:>10}{failed:>8}{:>9.0}  {left_out}",
-            row.name,
-            row.tries,
-            row.took.as_secs_f64()
-        );
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
-}
-
-/// A failure with the command that repeats it.
-pub fn repeat(row: &Row, failure: &Failure, seed: u64) -> String {
-    let at = match failure.happened {
-        0 => String::new(),
-        call => format!(" --at {call}"),
-    };
-    let problem: Vec<&str> = failure.problem.lines().collect();
-    format!(
-        "failed: {} {}: {}\nrepeat: cargo xtask torture --only {} --seed {seed} --try {}{at}\n",
-        row.name,
-        failure.number,
-        problem.join("\n        "),
-        row.name,
-        failure.number
-    )
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! What crosses the boundary as JSON -> one sample of each kind with every field and every variant.
 
+mod constants;
+mod saved_form;
+
 use std::fmt::Write;
 
 use espalier_interface::abi::METHODS;
@@ -10,19 +13,18 @@ use espalier_interface::format::{
 };
 use espalier_interface::graph::{Attributes, Dim, Graph, Source};
 use espalier_interface::model::{Model, ParamKind, ParamSpec, Unit, UnitKind};
-use espalier_interface::saved_form::{
-    SavedConstant, SavedContent, SavedDescription, SavedForm, SavedModel, SavedObject, SavedTensor,
-    StoredTensor,
-};
 use espalier_interface::schedule::{
     Act, Action, Part, Place, Placement, Schedule, ShardingRequest, UnitBytes, When,
 };
 use espalier_interface::{
-    CollectiveInfo, CollectiveOp, DType, DeviceInfo, ErrorCode, Init, JoinRequest, KernelRequest,
-    LogLevel, Members, MemoryKind, Operand, OptionKind, ParamOperand, Role, WeightLayout, op,
+    CollectiveInfo, DType, DeviceInfo, Init, JoinRequest, KernelRequest, Members, Operand,
+    OptionKind, ParamOperand, Role, WeightLayout, op,
 };
 use serde::Serialize;
-use serde_json::{Map, json};
+use serde_json::json;
+
+use self::constants::{codes, dtypes, option_kinds};
+use self::saved_form::{saved_description, saved_form, saved_model};
 
 /// The methods of every role, then a sample of every description.
 pub fn describe() -> String {
@@ -43,80 +45,6 @@ pub fn describe() -> String {
 
 fn line(text: &mut String, line: &str) {
     writeln!(text, "{line}").expect("a String takes everything");
-}
-
-fn option_kinds() -> String {
-    let kinds = [
-        OptionKind::BOOL,
-        OptionKind::INTEGER,
-        OptionKind::NUMBER,
-        OptionKind::TEXT,
-        OptionKind::TEXTS,
-    ];
-    kinds.map(|kind| kind.0).join(" ")
-}
-
-/// Every id that has a name.
-fn dtypes() -> String {
-    let known = (0..1024)
-        .map(DType)
-        .filter(|dtype| DType::from_name(&dtype.name()).is_some());
-    let shown: Vec<String> = known
-        .map(|dtype| format!("{}={}", dtype.name(), dtype.0))
-        .collect();
-    shown.join(" ")
-}
-
-fn codes() -> String {
-    let codes = [
-        ("invalid", ErrorCode::INVALID),
-        ("unsupported", ErrorCode::UNSUPPORTED),
-        ("out_of_memory", ErrorCode::OUT_OF_MEMORY),
-        ("cancelled", ErrorCode::CANCELLED),
-        ("not_finite", ErrorCode::NOT_FINITE),
-        ("panic", ErrorCode::PANIC),
-        ("device", ErrorCode::DEVICE),
-        ("protocol", ErrorCode::PROTOCOL),
-        ("peer", ErrorCode::PEER),
-    ];
-    let levels = [
-        ("error", LogLevel::ERROR),
-        ("warn", LogLevel::WARN),
-        ("info", LogLevel::INFO),
-        ("debug", LogLevel::DEBUG),
-    ];
-    let kinds = [
-        ("device", MemoryKind::DEVICE),
-        ("pinned", MemoryKind::PINNED),
-        ("mapped", MemoryKind::MAPPED),
-    ];
-    let shown = |name: &str, id: u32| format!("{name}={id}");
-    let codes: Vec<_> = codes
-        .iter()
-        .map(|(name, code)| shown(name, code.0))
-        .collect();
-    let levels: Vec<_> = levels
-        .iter()
-        .map(|(name, level)| shown(name, level.0))
-        .collect();
-    let kinds: Vec<_> = kinds
-        .iter()
-        .map(|(name, kind)| shown(name, kind.0))
-        .collect();
-    let ops = [
-        ("all_gather", CollectiveOp::ALL_GATHER),
-        ("reduce_scatter", CollectiveOp::REDUCE_SCATTER),
-        ("all_reduce", CollectiveOp::ALL_REDUCE),
-        ("broadcast", CollectiveOp::BROADCAST),
-    ];
-    let ops: Vec<_> = ops.iter().map(|(name, op)| shown(name, op.0)).collect();
-    format!(
-        "{}; log levels: {}; memory kinds: {}; collective ops: {}",
-        codes.join(" "),
-        levels.join(" "),
-        kinds.join(" "),
-        ops.join(" ")
-    )
 }
 
 fn samples() -> Vec<(&'static str, String)> {
@@ -355,57 +283,6 @@ fn schedule() -> Schedule {
         micro_batch: actions.clone(),
         update: actions,
     }
-}
-
-fn saved_form() -> SavedForm {
-    let object = SavedObject {
-        fields: fields(),
-        scalars: vec![("offset".to_owned(), 0)],
-        free: vec!["note".to_owned()],
-    };
-    let contents = [
-        SavedContent::Segment(0),
-        SavedContent::Values(vec![0.5]),
-        SavedContent::Json(object),
-        SavedContent::Constant(SavedConstant {
-            value: json!([64]),
-            free: true,
-        }),
-    ];
-    let tensor = |content| SavedTensor {
-        name: "weight".to_owned(),
-        dtype: DType::U8,
-        shape: vec![3, 1],
-        content,
-        also_stored_as: vec![DType::BF16],
-    };
-    SavedForm {
-        tensors: contents.map(tensor).to_vec(),
-    }
-}
-
-fn saved_model() -> SavedModel {
-    SavedModel {
-        dtype: DType::F16,
-        dense_modules: vec!["lm_head".to_owned()],
-        configs: [("layer.proj".to_owned(), json!({"quant_method": "sample"}))].into(),
-    }
-}
-
-fn saved_description() -> SavedDescription {
-    let stored = StoredTensor {
-        dtype: DType::U8,
-        shape: vec![3, 1],
-    };
-    SavedDescription {
-        config: json!({"quant_method": "sample"}),
-        objects: fields(),
-        stored: [("weight".to_owned(), stored)].into(),
-    }
-}
-
-fn fields() -> Map<String, serde_json::Value> {
-    Map::from_iter([("blocksize".to_owned(), json!(64))])
 }
 
 fn device() -> DeviceInfo {

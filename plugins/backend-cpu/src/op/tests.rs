@@ -1,6 +1,8 @@
 //! Every op launched through the device gives what its kernel gives.
 
-use espalier_interface::graph::Dim::{Boundaries, Fixed, Tokens};
+mod attention;
+
+use espalier_interface::graph::Dim::{Fixed, Tokens};
 use espalier_interface::random::{self, Purpose};
 use espalier_interface::{DType, Serial};
 use espalier_kernels as kernels;
@@ -211,114 +213,6 @@ fn dropout_draws_by_seed_step_and_site() {
         .with("p", 0.5);
     let rig = rig.scalars(&[7.0, 9.0, 12.0, 3.0]);
     assert_eq!(numbers::<f32>(&rig.run().unwrap()[0]), y);
-}
-
-/// Both passes over two packed sequences, four query heads on two key/value heads.
-fn attentions<E: Element>()
-where
-    E::Acc: kernels::matmul::Scalar,
-{
-    use kernels::attention as kernel;
-    let (t, [heads, kv_heads, head_dim], cu_seqlens) = (5, [4, 2, 8], [0, 3, 5]);
-    let (wide, narrow) = (heads * head_dim, kv_heads * head_dim);
-    let [q, dout]: [Vec<E>; 2] = [1, 2].map(|stream| normal(t * wide, stream));
-    let [k, v]: [Vec<E>; 2] = [3, 4].map(|stream| normal(t * narrow, stream));
-    let shape = kernel::AttentionShape {
-        heads,
-        kv_heads,
-        head_dim,
-        scale: 0.3,
-        future: kernel::Future::Hidden,
-        window: Some(2),
-        softcap: Some(20.0),
-    };
-    let inputs = kernel::Inputs {
-        q: &q,
-        k: &k,
-        v: &v,
-        cu_seqlens: &cu_seqlens,
-    };
-    let (mut out, mut lse) = (q.clone(), vec![E::Acc::default(); t * heads]);
-    let mut space = vec![0; kernel::forward_workspace_bytes::<E>(&shape, 1)];
-    kernel::forward(&Serial, &shape, inputs, (&mut out, &mut lse), &mut space);
-    let (mut dq, mut dk, mut dv) = (q.clone(), k.clone(), v.clone());
-    let gradients = kernel::Gradients {
-        dout: &dout,
-        out: &out,
-        lse: &lse,
-        dq: &mut dq,
-        dk: &mut dk,
-        dv: &mut dv,
-    };
-    let mut space = vec![0; kernel::backward_workspace_bytes::<E>(&shape, t, 1)];
-    kernel::backward(&Serial, &shape, inputs, gradients, &mut space);
-
-    let attributes = |rig: Rig| {
-        let rig = rig
-            .with("heads", heads)
-            .with("kv_heads", kv_heads)
-            .with("head_dim", head_dim);
-        rig.with("scale", 0.3)
-            .with("causal", true)
-            .with("window", 2)
-            .with("softcap", 20.0)
-    };
-    let boundaries = |values: &[i32]| {
-        let mut array = integers(values);
-        array.operand.shape = vec![Boundaries];
-        array
-    };
-    let rig = |cu_seqlens: &[i32]| {
-        let rig = Rig {
-            sequences: 2,
-            ..Rig::new("attention", t)
-        };
-        let rig = rig
-            .input(rows(&q, wide))
-            .input(rows(&k, narrow))
-            .input(rows(&v, narrow));
-        let rig = rig.input(boundaries(cu_seqlens)).output(rows(&q, wide));
-        attributes(rig.output(rows(&vec![E::Acc::default(); t * heads], heads)))
-    };
-    let error = rig(&cu_seqlens).with("softcap", 0.0).run().unwrap_err();
-    let message = error.message;
-    assert!(message.contains("`softcap` is 0, expected"), "{message}");
-    let made = rig(&cu_seqlens).run().unwrap();
-    assert_eq!(
-        (numbers::<E>(&made[0]), numbers::<E::Acc>(&made[1])),
-        (out.clone(), lse.clone())
-    );
-    for lying in [[0, 4, 3], [0, 3, 6], [1, 3, 5]] {
-        let error = rig(&lying).run().unwrap_err();
-        assert!(error.message.contains("cu_seqlens"), "{error}");
-    }
-
-    let rig = Rig {
-        sequences: 2,
-        ..Rig::new("attention_backward", t)
-    };
-    let rig = rig
-        .input(rows(&dout, wide))
-        .input(rows(&q, wide))
-        .input(rows(&k, narrow));
-    let rig = rig
-        .input(rows(&v, narrow))
-        .input(rows(&out, wide))
-        .input(rows(&lse, heads));
-    let rig = rig.input(boundaries(&cu_seqlens)).output(rows(&q, wide));
-    let made = attributes(rig.output(rows(&k, narrow)).output(rows(&v, narrow)))
-        .run()
-        .unwrap();
-    assert_eq!(numbers::<E>(&made[0]), dq);
-    assert_eq!(numbers::<E>(&made[1]), dk);
-    assert_eq!(numbers::<E>(&made[2]), dv);
-}
-
-#[test]
-fn attentions_in_every_dtype() {
-    attentions::<f32>();
-    attentions::<bf16>();
-    attentions::<f64>();
 }
 
 fn losses<E: Element>() {

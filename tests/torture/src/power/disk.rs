@@ -4,31 +4,14 @@
 //! its own last sync may be there or not. A rename within a directory is one step.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Component, Path};
 
-use sha2::{Digest, Sha256};
-
-use super::{Change, Kind};
+use super::data::{DataStep, Loss, content};
+use super::record::{Change, Kind};
+use super::state::{State, digest};
 
 /// `RENAME_EXCHANGE` of `renameat2`.
 const EXCHANGE: i64 = 2;
-
-/// What becomes of data that was not synced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
-    /// It is there.
-    Kept,
-    /// It is missing, the file as long as it was.
-    Missing,
-    /// Its room is there and holds zeros.
-    Zero,
-    /// The half of it is there.
-    Cut,
-}
-
-/// What a disk holds: bytes of files by path, nothing for directories.
-pub type State = BTreeMap<String, Option<Vec<u8>>>;
 
 /// Names of a directory, with the numbers of what they name.
 type Names = BTreeMap<String, usize>;
@@ -51,14 +34,6 @@ enum Node {
         synced: Names,
         steps: Vec<Step>,
     },
-}
-
-#[derive(Clone, Debug)]
-enum DataStep {
-    Write(usize, Vec<u8>),
-    Length(usize),
-    /// The length is at least that.
-    Extend(usize),
 }
 
 /// A disk, with what is known to be on it for good.
@@ -306,69 +281,6 @@ impl Step {
             names.remove(name);
         }
         names.extend(self.set.iter().cloned());
-    }
-}
-
-/// What a file holds of `data`, of which the first `synced` steps are there for good.
-fn content(data: &[DataStep], synced: usize, loss: Loss) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for step in &data[..synced] {
-        step.apply(&mut bytes, |bytes| bytes.to_vec());
-    }
-    let open = &data[synced..];
-    let last = open.len().saturating_sub(1);
-    for (number, step) in open.iter().enumerate() {
-        match loss {
-            Loss::Missing => {}
-            Loss::Kept => step.apply(&mut bytes, |bytes| bytes.to_vec()),
-            Loss::Zero => step.apply(&mut bytes, |bytes| vec![0; bytes.len()]),
-            Loss::Cut if number < last => step.apply(&mut bytes, |bytes| bytes.to_vec()),
-            Loss::Cut => step.apply(&mut bytes, |bytes| bytes[..bytes.len() / 2].to_vec()),
-        }
-    }
-    bytes
-}
-
-impl DataStep {
-    fn apply(&self, to: &mut Vec<u8>, as_lost: impl Fn(&[u8]) -> Vec<u8>) {
-        match self {
-            DataStep::Write(at, bytes) => {
-                let bytes = as_lost(bytes);
-                let end = at + bytes.len();
-                to.resize(to.len().max(end), 0);
-                to[*at..end].copy_from_slice(&bytes);
-            }
-            DataStep::Length(length) => to.resize(*length, 0),
-            DataStep::Extend(length) => to.resize(to.len().max(*length), 0),
-        }
-    }
-}
-
-/// A state in a few bytes.
-pub fn digest(state: &State) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    for (path, content) in state {
-        hash.update(path);
-        hash.update(match content {
-            Some(bytes) => [b"\0file\0".as_slice(), &bytes.len().to_le_bytes()].concat(),
-            None => b"\0directory\0".to_vec(),
-        });
-        hash.update(content.as_deref().unwrap_or_default());
-    }
-    hash.finalize().into()
-}
-
-/// Puts `state` on a real disk, below `folder`.
-///
-/// # Panics
-/// Where there is no room.
-pub fn put(state: &State, folder: &Path) {
-    fs::create_dir_all(folder).expect("created");
-    for (path, content) in state {
-        match content {
-            None => fs::create_dir_all(folder.join(path)).expect("created"),
-            Some(bytes) => fs::write(folder.join(path), bytes).expect("written"),
-        }
     }
 }
 

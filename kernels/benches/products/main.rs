@@ -6,54 +6,23 @@
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 #![allow(unsafe_code)] // Calls of the gemm crate and of the clock.
 
+mod clock;
+mod formats;
+mod numbers;
+
 use std::hint::black_box;
 
-use espalier_interface::Serial;
-use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
-};
-use espalier_interface::{DType, Services};
+use espalier_interface::{Serial, Services};
 use espalier_kernels::attention::{self, AttentionShape, Future, Gradients, Inputs};
 use espalier_kernels::decode::{FormatDecoder, Packed, TileDecoder};
-use espalier_kernels::element::{Element, Real};
+use espalier_kernels::element::Element;
 use espalier_kernels::linear;
 use espalier_kernels::matmul::{self, Dense, Isa, Scalar, Update};
 use half::bf16;
 
-/// Seconds that this thread has computed.
-fn thread_secs() -> f64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
-}
-
-/// This thread's seconds in the fastest of several turns of each body.
-fn best<const N: usize>(mut bodies: [&mut dyn FnMut(); N]) -> [f64; N] {
-    let turn = |body: &mut dyn FnMut(), times: usize| {
-        let start = thread_secs();
-        (0..times).for_each(|_| body());
-        (thread_secs() - start) / times as f64
-    };
-    let times = bodies
-        .each_mut()
-        .map(|body| (1e-3 / turn(body, 1)).ceil() as usize);
-    let mut least = [f64::INFINITY; N];
-    for _ in 0..12 {
-        for ((body, least), &times) in bodies.iter_mut().zip(&mut least).zip(&times) {
-            *least = least.min(turn(body, times));
-        }
-    }
-    least
-}
-
-fn numbers<E: Element>(len: usize) -> Vec<E> {
-    let value = |i: usize| E::Acc::from_f64(((i * 7919) % 1009) as f64 / 1009.0 - 0.5);
-    (0..len).map(|i| E::store(value(i))).collect()
-}
+use crate::clock::best;
+use crate::formats::{four_bit, hqq};
+use crate::numbers::numbers;
 
 /// GFLOP/s of fused multiply-adds that never leave the registers; not a number without AVX-512.
 fn peak() -> f64 {
@@ -80,48 +49,6 @@ fn peak() -> f64 {
         return (2 * STEPS * 16 * 16) as f64 / best([&mut body])[0] * 1e-9;
     }
     f64::NAN
-}
-
-/// An NF4-like format, blocks of 64, double quantization, and its bytes.
-fn four_bit(rows: usize, cols: usize) -> (Format, Vec<Vec<u8>>) {
-    let (elements, blocks) = (rows * cols, rows * cols / 64);
-    let spec = |name, dtype, len: usize| SegmentSpec::new(name, dtype, len as u64);
-    let segments = vec![
-        spec("codes", DType::U8, elements / 2),
-        spec("nested", DType::U8, blocks),
-        spec("scales", DType::F32, blocks.div_ceil(256)),
-        spec("offset", DType::F32, 1),
-    ];
-    let bytes = |spec: &SegmentSpec| match spec.dtype {
-        DType::U8 => (0..spec.len).map(|i| (i * 37 % 251) as u8).collect(),
-        _ => (0..spec.len).flat_map(|_| 0.02f32.to_le_bytes()).collect(),
-    };
-    let data = segments.iter().map(bytes).collect();
-    let scale = BlockValues::Nested {
-        codes: 1,
-        table: numbers(256),
-        scales: 2,
-        size: 256,
-        offset: 3,
-    };
-    let codes = Codes {
-        segment: 0,
-        bits: 4,
-        order: BitOrder::HighFirst,
-    };
-    let decoding = Decoding::Codebook {
-        codes,
-        table: numbers(16),
-        blocks: BlockMap::Flat { size: 64 },
-        scale,
-    };
-    let format = Format {
-        quantizer: "bench".to_owned(),
-        shape: [rows as u64, cols as u64],
-        segments,
-        decoding,
-    };
-    (format, data)
 }
 
 /// Calls the gemm crate: `c [m, n] = a b`, with the (depth, other) strides of `a` and `b`.
@@ -240,56 +167,6 @@ fn layer(peak: f64, [t, n, m]: [usize; 3]) {
         },
     ]);
     report("dW = dy' x", &secs);
-}
-
-/// An HQQ-like format, groups of 64 with f32 scales and zeros, and its bytes.
-fn hqq(bits: u32, axis: usize, rows: usize, cols: usize) -> (Format, Vec<Vec<u8>>) {
-    let (elements, groups) = (rows * cols, rows * cols / 64);
-    let (lines, width) = match axis {
-        0 => (64, groups),
-        _ => (groups, 64),
-    };
-    let mut codes = Codes {
-        segment: 0,
-        bits,
-        order: BitOrder::Split { words: 1 },
-    };
-    let words = (lines as u64).div_ceil(codes.per_word()) * width as u64;
-    codes.order = BitOrder::Split { words };
-    let numbers: Vec<u8> = (0..groups)
-        .flat_map(|group| (0.01 + group as f32 * 1e-6).to_le_bytes())
-        .collect();
-    let packed: Vec<u8> = (0..words * codes.dtype().bytes())
-        .map(|i| (i * 37 % 251) as u8 & 0x3f)
-        .collect();
-    let segments = vec![
-        SegmentSpec::new("codes", codes.dtype(), words),
-        SegmentSpec::new("scale", DType::F32, groups as u64),
-        SegmentSpec::new("zero", DType::F32, groups as u64),
-    ];
-    let blocks = match axis {
-        0 => BlockMap::Strided {
-            count: groups as u64,
-        },
-        _ => BlockMap::Flat { size: 64 },
-    };
-    assert!(
-        codes.words(elements as u64) == words,
-        "the bench's own format"
-    );
-    let decoding = Decoding::Affine {
-        codes,
-        blocks,
-        scale: BlockValues::Stored { segment: 1 },
-        zero: BlockValues::Stored { segment: 2 },
-    };
-    let format = Format {
-        quantizer: "bench".to_owned(),
-        shape: [rows as u64, cols as u64],
-        segments,
-        decoding,
-    };
-    (format, vec![packed, numbers.clone(), numbers])
 }
 
 /// Decoding alone, in strips as products ask for them, and a product of one token; NF4's beside HQQ's in turns.

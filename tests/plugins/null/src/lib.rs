@@ -1,0 +1,79 @@
+//! The backend `null`: it counts memory, checks every call, and computes nothing. Whatever is read from it is zeros.
+//!
+//! Plans and schedules of models of any size run on it, in no time and in no memory.
+
+mod device;
+mod kernels;
+mod memory;
+mod streams;
+
+use espalier_interface::{
+    Backend, Component, Device, DeviceInfo, Instance, OptionKind, OptionSpec, PluginError, Result,
+    Role,
+};
+
+use device::NullDevice;
+
+/// The backend.
+struct Null {
+    /// Bytes of its device.
+    memory: u64,
+    /// Ops that it has; all where the list is empty.
+    ops: Vec<String>,
+}
+
+impl Backend for Null {
+    fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        Ok(vec![DeviceInfo {
+            name: "null:0".to_owned(),
+            description: "a device that computes nothing".to_owned(),
+            memory_bytes: self.memory,
+            free_bytes: self.memory,
+            instruction_set: "none".to_owned(),
+            shares_host_memory: false,
+            exact_memory: true,
+        }])
+    }
+
+    fn open(&self, index: u32) -> Result<Box<dyn Device>> {
+        match index {
+            0 => Ok(Box::new(NullDevice::new(self.memory, self.ops.clone()))),
+            _ => Err(PluginError::invalid(format!(
+                "backend `null` has one device, device {index} was asked for"
+            ))),
+        }
+    }
+}
+
+const NULL: Component = Component {
+    name: "null",
+    role: Role::BACKEND,
+    doc: "counts memory and checks every call, computes nothing",
+    options: &[
+        OptionSpec {
+            name: "memory",
+            kind: OptionKind::INTEGER,
+            default: "1099511627776",
+            range: "1..",
+            doc: "bytes of the device",
+        },
+        OptionSpec {
+            name: "ops",
+            kind: OptionKind::TEXT,
+            default: "\"\"",
+            range: "",
+            doc: "names of the ops that it has, joined by commas; empty: all",
+        },
+    ],
+    capabilities: &[],
+    create: |options, _| {
+        let names = options.text("ops")?;
+        let names = names.split(',').map(|name| name.trim().to_owned());
+        Ok(Instance::Backend(Box::new(Null {
+            memory: options.integer("memory")? as u64,
+            ops: names.filter(|name| !name.is_empty()).collect(),
+        })))
+    },
+};
+
+espalier_interface::declare_plugin! { name: "null", components: &[NULL] }

@@ -1,0 +1,9 @@
+//! The shipped plugins as libraries, and what they answer.
+
+mod answers;
+mod libraries;
+
+#[cfg(feature = "embedded")]
+pub use answers::answers;
+pub use answers::{SERVICES, options, request};
+pub use libraries::{folder, loaded, of_another_abi, ours, put, search, shipped};
