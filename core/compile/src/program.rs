@@ -1,22 +1,27 @@
 //! A model, an adapter and a recompute policy -> each unit's kernels in order, with a place for every value.
 
 mod cached;
+mod draft;
 mod layout;
+mod memory;
+mod place;
 
 use std::collections::HashMap;
 
 use espalier_interface::adaptation::{Adaptation, Join, Site};
-use espalier_interface::graph::{Dim, ValueId};
 use espalier_interface::model::{Model, UnitKind};
-use espalier_interface::{DType, KernelRequest, Operand, ParamOperand, Result};
+use espalier_interface::{KernelRequest, Result};
 
-use crate::grad::{self, Backward, InputGradient, Target};
+use self::draft::Draft;
+use self::layout::Layout;
+use crate::grad::{self, InputGradient};
 use crate::params::{Dtypes, Param};
 use crate::recompute::{self, Recompute, Retention};
-use crate::splice::{self, UnitGraph};
+use crate::splice;
 
 pub use cached::CacheShape;
-pub use layout::{ArenaLayout, Extent, Place, Region, SavedBlock};
+pub use memory::{ArenaLayout, SavedBlock};
+pub use place::{BATCH, Extent, Place, Region};
 
 /// Sizes and policies that a program is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,17 +103,6 @@ pub struct Program {
     pub blocks: Vec<SavedBlock>,
 }
 
-/// A unit before its values have places.
-struct Draft {
-    unit: UnitGraph,
-    backward: Backward,
-    retention: Retention,
-    /// Values that last from launch to launch.
-    caches: Vec<ValueId>,
-    kind: UnitKind,
-    name: String,
-}
-
 /// Makes the program. `params` gives every adapter param its unit.
 ///
 /// # Errors
@@ -164,127 +158,5 @@ pub fn compile(
             name,
         });
     }
-    layout::place(&drafts, params, dtypes, limits)
-}
-
-/// The request for one op of a unit.
-fn request(
-    draft: &Draft,
-    params: &[Param],
-    dtypes: Dtypes,
-    limits: Limits,
-    call: &Call<'_>,
-) -> KernelRequest {
-    let operand = |value: ValueId| {
-        let ty = &draft.unit.graph.values[value];
-        Operand {
-            shape: ty.shape.clone(),
-            dtype: dtypes.resolve(ty.dtype),
-        }
-    };
-    let gradient = |local: usize| Operand {
-        shape: draft.unit.graph.params[local]
-            .shape
-            .iter()
-            .map(|&n| Dim::Fixed(n))
-            .collect(),
-        dtype: dtypes.resolve(grad::GRADIENT_DTYPE),
-    };
-    let bound = |&local: &usize| {
-        let param = &params[draft.unit.params[local]];
-        ParamOperand {
-            shape: param.shape.clone(),
-            layout: param.layout.clone(),
-        }
-    };
-    KernelRequest {
-        op: call.op.to_owned(),
-        version: call.version,
-        attributes: call.attributes.clone(),
-        inputs: call.inputs.iter().map(|&value| operand(value)).collect(),
-        params: call.params.iter().map(bound).collect(),
-        outputs: call
-            .outputs
-            .iter()
-            .map(|&target| match target {
-                Target::Value(value) => operand(value),
-                Target::Gradient(local) => gradient(local),
-            })
-            .collect(),
-        max_tokens: limits.max_tokens,
-        max_sequences: limits.max_sequences,
-    }
-}
-
-/// A forward or backward node, seen alike.
-struct Call<'a> {
-    op: &'a str,
-    version: u32,
-    attributes: &'a espalier_interface::graph::Attributes,
-    inputs: &'a [ValueId],
-    params: &'a [usize],
-    outputs: Vec<Target>,
-    dropout: Option<u64>,
-    site: Option<&'a String>,
-}
-
-impl Draft {
-    /// Forward node `index`.
-    fn forward_call(&self, index: usize) -> Call<'_> {
-        let placed = &self.unit.nodes[index];
-        Call {
-            op: &placed.node.op,
-            version: placed.node.version,
-            attributes: &placed.node.attributes,
-            inputs: &placed.node.inputs,
-            params: &placed.node.params,
-            outputs: placed
-                .node
-                .outputs
-                .iter()
-                .map(|&value| Target::Value(value))
-                .collect(),
-            dropout: placed.dropout,
-            site: placed.site.as_ref(),
-        }
-    }
-
-    /// Backward node `index`.
-    fn backward_call(&self, index: usize) -> Call<'_> {
-        let node = &self.backward.nodes[index];
-        Call {
-            op: node.op,
-            version: 1,
-            attributes: &node.attributes,
-            inputs: &node.inputs,
-            params: &node.params,
-            outputs: node.outputs.clone(),
-            dropout: node.dropout,
-            site: node.site.as_ref(),
-        }
-    }
-
-    /// The calls of the forward pass.
-    fn forward_calls(&self) -> Vec<Call<'_>> {
-        (0..self.unit.nodes.len())
-            .map(|index| self.forward_call(index))
-            .collect()
-    }
-
-    /// The calls of the backward pass: what is computed again, then the gradients.
-    fn backward_calls(&self) -> Vec<Call<'_>> {
-        let again = self
-            .retention
-            .again
-            .iter()
-            .map(|&index| self.forward_call(index));
-        again
-            .chain((0..self.backward.nodes.len()).map(|i| self.backward_call(i)))
-            .collect()
-    }
-
-    /// Dtype of `value` in this run.
-    fn dtype(&self, value: ValueId, dtypes: Dtypes) -> DType {
-        dtypes.resolve(self.unit.graph.values[value].dtype)
-    }
+    Layout::new(&drafts, params, dtypes, limits).program()
 }
