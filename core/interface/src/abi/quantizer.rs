@@ -21,7 +21,7 @@ pub const QUANTIZER_VERSION: u32 = 1;
 /// A read-only run of bytes.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
-pub struct Bytes {
+struct Bytes {
     start: *const u8,
     len: usize,
 }
@@ -29,7 +29,7 @@ pub struct Bytes {
 /// A writable run of bytes.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
-pub struct BytesMut {
+struct BytesMut {
     start: *mut u8,
     len: usize,
 }

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use abi_stable::StableAbi;
 
-use super::device;
+use super::plugin_side::device;
 use crate::abi::Opaque;
 use crate::abi::reply::{Reply, guard, plain};
 use crate::role::{Buffer, HostMemory};
