@@ -1,4 +1,5 @@
-//! A model, an adapter and a recompute policy -> each unit's kernels in order, with a place for every value.
+//! A model, an adapter and a recompute policy -> each unit's kernels in order, with a place for
+//! every value.
 
 mod cached;
 mod draft;
@@ -23,25 +24,26 @@ pub use cached::CacheShape;
 pub use memory::{ArenaLayout, SavedBlock};
 pub use place::{BATCH, Extent, Place, Region};
 
-/// Sizes and policies that a program is made for.
+/// Sizes and policies of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most tokens of a micro-batch.
     pub max_tokens: u64,
     /// Most sequences of a micro-batch.
     pub max_sequences: u64,
-    /// What layers save.
+    /// Which activations layers save and which they compute again.
     pub recompute: Recompute,
-    /// The cache that attention reads, where the program generates: it then has no backward pass and no loss.
+    /// The cache that attention reads, where the program generates text. Such a program has no
+    /// backward pass and no loss.
     pub cache: Option<CacheShape>,
 }
 
-/// Numbers that a launch takes beside its buffers.
+/// Scalar arguments of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalars {
     /// None.
     None,
-    /// Seed, step and the dropout's number.
+    /// Seed, step and the number of the dropout.
     Dropout(u64),
     /// One over the step's trained tokens.
     LossFactor,
@@ -67,46 +69,48 @@ pub struct Step {
     pub operands: Vec<OperandPlace>,
     /// Numbers at launch.
     pub scalars: Scalars,
-    /// The site, for messages.
+    /// The site it belongs to, for error messages.
     pub site: Option<String>,
 }
 
 /// The kernels of a unit.
 #[derive(Clone, Debug)]
 pub struct UnitProgram {
-    /// Its name.
+    /// Name of the unit.
     pub name: String,
-    /// What it is.
+    /// Kind of the unit.
     pub kind: UnitKind,
     /// Forward pass.
     pub forward: Vec<Step>,
-    /// Backward pass, what is computed again first.
+    /// Backward pass; it starts with the steps that compute again what was not saved.
     pub backward: Vec<Step>,
-    /// Steps at the start of the backward pass that compute again what was not saved.
+    /// Number of those steps at the start of the backward pass.
     pub recomputed: usize,
-    /// Most tokens of a launch: a head works in chunks.
+    /// Most tokens of a launch; a head processes its tokens in chunks.
     pub max_tokens: u64,
-    /// Where the head leaves its logits.
+    /// Place of the head's logits.
     pub logits: Option<Place>,
-    /// Where the unit leaves its output `hidden`.
+    /// Place of the unit's output `hidden`.
     pub hidden: Option<Place>,
 }
 
-/// A run's kernels and the arena they work in.
+/// The kernels of a run and the memory they work in.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Units in order.
     pub units: Vec<UnitProgram>,
     /// The arena.
     pub arena: ArenaLayout,
-    /// For each unit, what it alone saves for its backward pass.
+    /// For each unit, the values that only it saves for its backward pass.
     pub blocks: Vec<SavedBlock>,
 }
 
-/// Makes the program. `params` gives every adapter param its unit.
+/// Makes the program. Sets the unit of every adapter param in `params`.
 ///
 /// # Errors
-/// What a fragment or an op without a backward rule gives.
+/// As [`splice::splice`] for a fragment that does not fit its site, [`grad::differentiate`] for an
+/// op without a backward rule, and `cached::cache` and `layout` for graphs that cannot generate or
+/// have no place.
 pub fn compile(
     model: &Model,
     sites: &[Site],
@@ -144,7 +148,7 @@ pub fn compile(
             Recompute::None
         };
         let retention = match unit.kind {
-            // A head runs both passes at once: nothing is saved in between.
+            // A head runs both passes on each chunk, so nothing is saved between them.
             UnitKind::Head => Retention::default(),
             _ => recompute::retain(&graph, &backward, policy),
         };

@@ -1,6 +1,7 @@
-//! A unit's computation as data: nodes over values in single-assignment form, and the builder authors use.
+//! A unit's computation as data: nodes over values in single-assignment form, and a builder for
+//! authors.
 //!
-//! Shape legend: `T` packed tokens, `S` sequences, everything else is fixed when the graph is made.
+//! Shapes: `T` packed tokens, `S` sequences; all other extents are fixed when the graph is made.
 
 mod attributes;
 pub mod batch;
@@ -16,7 +17,8 @@ pub use attributes::Attributes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dim {
-    /// `T`: packed tokens of the micro-batch; varies from step to step below a planned maximum, may be 0.
+    /// `T`: packed tokens of the micro-batch. It varies from step to step below a planned maximum,
+    /// and may be 0.
     Tokens,
     /// `S + 1`: boundaries of the packed sequences.
     Boundaries,
@@ -43,7 +45,8 @@ pub type ParamId = usize;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The output of that name of the unit before; in an adapter's fragment, the input of the site.
+    /// The output of that name of the previous unit. In an adapter's fragment, the input of the
+    /// site.
     Previous(String),
     /// A tensor of the micro-batch: see [`batch`].
     Batch(String),
@@ -52,13 +55,13 @@ pub enum Source {
 /// An input of a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Input {
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
-    /// The value it becomes.
+    /// The value that holds it.
     pub value: ValueId,
 }
 
-/// A param of a graph under its local name; a unit's prefix makes it global.
+/// A param of a graph under its local name; a unit's prefix makes the name global.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GraphParam {
     /// Local name, such as `self_attn.q_proj.weight`.
@@ -70,9 +73,9 @@ pub struct GraphParam {
 /// An output of a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Output {
-    /// The name by which the next unit or the core asks for it.
+    /// The name under which the next unit or the core reads it.
     pub name: String,
-    /// The value it is.
+    /// The value that holds it.
     pub value: ValueId,
 }
 
@@ -81,24 +84,24 @@ pub struct Output {
 pub struct Node {
     /// Name of the op.
     pub op: String,
-    /// Version of the op's meaning.
+    /// Version of the op's definition.
     pub version: u32,
     /// Values read, in the op's order.
     pub inputs: Vec<ValueId>,
     /// Params read, in the op's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<ParamId>,
-    /// Values made, in the op's order.
+    /// Values written, in the op's order.
     pub outputs: Vec<ValueId>,
     /// Attributes.
     #[serde(default)]
     pub attributes: Attributes,
 }
 
-/// A computation as data. Nodes stand in an order in which every value is made before it is read.
+/// A computation as data. Nodes are in an order in which every value is written before it is read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Graph {
-    /// A name for people.
+    /// A name for messages.
     pub name: String,
     /// Inputs.
     pub inputs: Vec<Input>,
@@ -137,7 +140,7 @@ impl Graph {
         value
     }
 
-    /// The batch tensor `name` as an input; asked for twice, it is the same value.
+    /// The batch tensor `name` as an input. Repeated calls return the same value.
     pub fn batch(&mut self, name: &str) -> ValueId {
         let source = Source::Batch(name.to_owned());
         if let Some(input) = self.inputs.iter().find(|input| input.source == source) {
@@ -163,7 +166,7 @@ impl Graph {
     /// Appends a node and returns its first output.
     ///
     /// # Panics
-    /// Where `outputs` is empty: every op makes a value.
+    /// If `outputs` is empty: every op writes a value.
     pub fn node(
         &mut self,
         op: &str,
@@ -203,7 +206,7 @@ impl Graph {
     /// The fixed extent `axis` of `value`.
     ///
     /// # Panics
-    /// Where that extent is symbolic.
+    /// If that extent is symbolic.
     pub fn fixed(&self, value: ValueId, axis: usize) -> u64 {
         match self.values[value].shape[axis] {
             Dim::Fixed(extent) => extent,

@@ -1,4 +1,5 @@
-//! Config, components and a model's `config.json` -> everything known of a run before the first weight is read.
+//! Config, components and a model's `config.json` -> the plan of a run, before the first weight is
+//! read.
 
 mod arithmetic;
 pub mod assumed;
@@ -53,43 +54,43 @@ pub use traffic::Traffic;
 pub use work::Work;
 pub use world_memory::WorldMemory;
 
-/// A run before its weights are read.
+/// The plan of a run, made before its weights are read.
 pub struct RunPlan {
-    /// The model as data.
+    /// The model's description.
     pub model: Model,
     /// Its sites.
     pub sites: Vec<Site>,
-    /// What the adapter adds.
+    /// The params and graphs that the adapter adds.
     pub adaptation: Adaptation,
-    /// All params.
+    /// All params: first the model's, then the adapter's.
     pub params: Vec<Param>,
-    /// The quantizer of each packed param.
+    /// The quantizer of each packed param, by the param's index.
     pub quantizers: HashMap<usize, Chosen<dyn Quantizer>>,
-    /// Where the checkpoint holds params that are packed already.
+    /// The tensors of each param that the checkpoint holds packed, by the param's index.
     pub saved: HashMap<usize, SavedParam>,
-    /// Kernels and arena.
+    /// Kernels and arena of the run's purpose.
     pub program: Program,
-    /// What generates beside it, in the same arena, while no step is at work there.
+    /// The program that generates text in the same arena between two steps, if any.
     pub generator: Option<Program>,
-    /// What the sharding strategy was asked to place.
+    /// The request that the sharding strategy answered.
     pub request: ShardingRequest,
-    /// The order of a step, laid out.
+    /// The tasks of a step, in order, with their regions of memory.
     pub step_plan: StepPlan,
-    /// How what it moves is cut among ranks.
+    /// How params, gradients and moments are cut among ranks.
     pub shard_layout: ShardLayout,
-    /// Dtypes.
+    /// Dtypes of the run.
     pub dtypes: Dtypes,
     /// What is trained.
     pub training: Training,
     /// What the plan was made for.
     pub demand: Demand,
-    /// What the device says of itself.
+    /// The device's description of itself.
     pub device_info: DeviceInfo,
-    /// Bytes that the device's kernels need beside their operands, once they are known.
+    /// Workspace of the device's kernels in bytes; 0 until [`RunPlan::set_workspace`].
     pub workspace_bytes: u64,
     /// Memory by category.
     pub memory: MemoryPlan,
-    /// Operations of a step.
+    /// Floating-point operations of a step.
     pub flops: Flops,
 }
 
@@ -112,10 +113,12 @@ pub fn dtypes(config: &Config) -> Dtypes {
     }
 }
 
-/// Makes the plan of a run. The workspace of its kernels is not in it: see [`RunPlan::set_workspace`].
+/// Makes the plan of a run, without the workspace of its kernels: see [`RunPlan::set_workspace`].
+/// `program_bytes` is the memory that the program itself holds.
 ///
 /// # Errors
-/// A model that contradicts itself, options that fit no site, a schedule that is not valid.
+/// [`Error::Plugin`] for a model, an adaptation, a format, a graph or a schedule that is not valid.
+/// [`Error::Usage`] where a packed weight is to be trained itself, or where options fit no site.
 pub fn make(
     config: &Config,
     demand: Demand,
@@ -203,10 +206,10 @@ pub fn make(
 }
 
 impl RunPlan {
-    /// The same run under another strategy, to plan only: kernels stay those of the strategy before.
+    /// Replaces the sharding strategy, to plan only: the kernels are not compiled again.
     ///
     /// # Errors
-    /// What the strategy reports; a schedule that is not valid.
+    /// [`Error::Plugin`] where the strategy fails or its schedule is not valid.
     pub fn shard_by(&mut self, sharding: &Chosen<dyn Sharding>) -> Result<(), Error> {
         let world = self.demand.world;
         let (shard_layout, step_plan) = sharding::lay_out(
@@ -221,7 +224,7 @@ impl RunPlan {
         Ok(())
     }
 
-    /// The time of a step of `work` at `speeds`.
+    /// The predicted time of a step of `work` at `speeds`.
     pub fn step_time(&self, work: Work, speeds: Speeds) -> StepTime {
         let timeline = Timeline {
             mover: Mover::of(self),
@@ -235,13 +238,13 @@ impl RunPlan {
         timeline.step()
     }
 
-    /// Counts the workspace of the kernels, which their device has prepared.
+    /// Sets the workspace of the kernels, in bytes, once the device has prepared them.
     pub fn set_workspace(&mut self, bytes: u64) {
         self.workspace_bytes = bytes;
         self.memory.workspace = bytes;
     }
 
-    /// What the run's storage follows from.
+    /// The layout of the run's buffers.
     pub fn storage_layout(&self) -> StorageLayout<'_> {
         let generator = self.generator.as_ref();
         let arena = self.program.arena.bytes() + self.shard_layout.staying_bytes();
@@ -257,7 +260,7 @@ impl RunPlan {
         }
     }
 
-    /// Elements of all params of the model and the adapter, and of the trained ones.
+    /// Elements of all params of model and adapter, and of the trainable ones.
     pub fn num_params(&self) -> (u64, u64) {
         let all = self.params.iter().map(Param::elements).sum();
         let trained = self
@@ -269,7 +272,7 @@ impl RunPlan {
         (all, trained)
     }
 
-    /// Bytes by how weights are stored: `nf4`, `bf16` and so on.
+    /// Bytes of the frozen params by how they are stored: `nf4`, `bf16` and so on.
     pub fn weights_by_layout(&self) -> BTreeMap<String, u64> {
         let mut bytes = BTreeMap::new();
         for param in self.params.iter().filter(|param| !param.trainable) {

@@ -1,4 +1,5 @@
-//! A unit before its values have places: its graph, its backward pass, and the calls of both passes.
+//! A unit before its values have places: its graph, its backward pass, and the calls of both
+//! passes.
 
 use espalier_interface::graph::{Attributes, Dim, ValueId};
 use espalier_interface::model::UnitKind;

@@ -1,4 +1,5 @@
-//! The memory that a program works in: the parts of its arena, and a block of saved values per unit.
+//! The memory that a program works in: the parts of its arena, and a block of saved values per
+//! unit.
 
 use super::Limits;
 use super::place::{Extent, Place, Region};

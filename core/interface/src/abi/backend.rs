@@ -1,4 +1,5 @@
-//! The backend's table: devices, memory, streams and kernels, beside the methods of every component.
+//! The backend's table: devices, memory, streams and kernels, besides the methods of every
+//! component.
 
 pub(super) mod host_memory;
 mod host_side;
@@ -18,7 +19,7 @@ pub(super) use plugin_side::BACKEND_TABLE;
 /// Version of [`BackendTable`].
 pub const BACKEND_VERSION: u32 = 1;
 
-/// A [`BufferRange`] as it crosses.
+/// A [`BufferRange`] in the form that crosses the boundary.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
 pub struct RangeCall {
@@ -27,7 +28,7 @@ pub struct RangeCall {
     bytes: u64,
 }
 
-/// A [`Decoder`] as it crosses; a null function is none.
+/// A [`Decoder`] in the form that crosses the boundary; a null function means none.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
 pub struct DecoderCall {
@@ -35,7 +36,7 @@ pub struct DecoderCall {
     decode: Opaque,
 }
 
-/// A [`Launch`] as it crosses.
+/// A [`Launch`] in the form that crosses the boundary.
 #[repr(C)]
 #[derive(StableAbi)]
 pub struct LaunchCall<'a> {
@@ -48,7 +49,7 @@ pub struct LaunchCall<'a> {
     scalars: RSlice<'a, f64>,
 }
 
-/// A [`Prepared`] as it crosses.
+/// A [`Prepared`] in the form that crosses the boundary.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
 pub struct PreparedReply {
@@ -56,7 +57,8 @@ pub struct PreparedReply {
     workspace_bytes: u64,
 }
 
-/// What a backend offers beside its methods; the first argument is a device, but for `open`.
+/// The functions of a backend besides its methods. The first argument is a device, except for
+/// `open`, where it is the backend.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
 #[allow(missing_docs)] // each is the trait's method of that name

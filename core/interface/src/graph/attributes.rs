@@ -18,7 +18,7 @@ impl Attributes {
         Self::default()
     }
 
-    /// These and `name = value`.
+    /// These attributes and `name = value`.
     pub fn with(mut self, name: &str, value: impl Into<Json>) -> Self {
         self.0.insert(name.to_owned(), value.into());
         self

@@ -5,8 +5,8 @@ use crate::operands::operands;
 use crate::{PluginError, Result};
 
 impl Graph {
-    /// Checks that every index is in range, every value is made once and before it is read, and that known ops have their
-    /// operands.
+    /// Checks that every index is in range, every value is made once and before it is read, and
+    /// that known ops have their operands.
     ///
     /// # Errors
     /// `INVALID`, naming the graph, the node and what is wrong with it.
@@ -28,7 +28,7 @@ impl Graph {
         for (index, node) in self.nodes.iter().enumerate() {
             let at = format!("node {index} ({})", node.op);
             let found = [node.inputs.len(), node.params.len(), node.outputs.len()];
-            // An op that is not known here may be a backend's own; it makes something in any case.
+            // An op that is not known here may be a backend's own. It has at least one output.
             let expected =
                 operands(&node.op).unwrap_or([0..=usize::MAX, 0..=usize::MAX, 1..=usize::MAX]);
             if !expected

@@ -1,4 +1,5 @@
-//! Which params of a run are packed: their formats, their quantizers, and what is packed on disk already.
+//! Which params of a run are packed: their formats, their quantizers, and what is packed on disk
+//! already.
 
 use std::collections::HashMap;
 
@@ -82,7 +83,7 @@ impl PackedParams {
     }
 }
 
-/// The refusal to train all of a model of which a weight is packed.
+/// The error for training all of a model that has a packed weight.
 fn packed_and_trained(site: &Site, packed: Option<&PackedCheckpoint>) -> Error {
     let (message, next_step) = match packed {
         Some(packed) => (

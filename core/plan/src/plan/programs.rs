@@ -1,4 +1,5 @@
-//! A model with its adapter -> the programs of a run: one that trains or evaluates, one that generates.
+//! A model with its adapter -> the programs of a run: one that trains or evaluates, one that
+//! generates.
 
 use espalier_compile::params::{Dtypes, Param};
 use espalier_compile::program::{self, Limits, Program};

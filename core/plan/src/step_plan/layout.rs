@@ -104,7 +104,8 @@ impl<'a> Layout<'a> {
         self.tasks.len() - 1
     }
 
-    /// Calls of collectives are made in one order by all ranks: by one lane.
+    /// Checks that all gathers and reductions run on one lane: all ranks must call collectives in
+    /// the same order.
     fn one_lane_for_collectives(&self) -> Result<()> {
         let calls = self.tasks.iter().map(|task| &task.action);
         let lanes: BTreeSet<Lane> = calls

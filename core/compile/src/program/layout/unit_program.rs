@@ -1,4 +1,5 @@
-//! One unit of a layout -> its program: the places of its values outside working memory, then its steps.
+//! One unit of a layout -> its program: the places of its values outside working memory, then its
+//! steps.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! The host's side of the backend's table: a backend and its devices as the traits of their role.
+//! The host's side of the backend's table: proxies that implement the traits of a backend and its
+//! devices.
 
 use std::ptr::NonNull;
 
@@ -13,7 +14,7 @@ use crate::role::{
 };
 use crate::{PluginError, Result};
 
-/// A backend behind the boundary.
+/// A backend on the plugin's side of the boundary.
 pub struct BackendProxy {
     handle: InstanceHandle,
     table: BackendTable,
@@ -30,7 +31,7 @@ impl BackendProxy {
         }
     }
 
-    /// With the table by which its devices take memory of the host's, if it has one.
+    /// Adds the table through which its devices take host memory, if it has one.
     #[must_use]
     pub fn lent_by(mut self, table: Option<HostMemoryTable>) -> Self {
         self.host_memory = table;
@@ -55,7 +56,8 @@ impl Backend for BackendProxy {
     }
 }
 
-/// A device behind the boundary. Its backend must outlive it: the registry keeps backends for the whole run.
+/// A device on the plugin's side of the boundary. Its backend must outlive it: the registry keeps
+/// backends for the whole run.
 struct DeviceProxy {
     table: BackendTable,
     host_memory: Option<HostMemoryTable>,

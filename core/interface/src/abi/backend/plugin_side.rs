@@ -1,4 +1,5 @@
-//! The plugin's side of the backend's table: each function calls the trait's method and catches panics.
+//! The plugin's side of the backend's table: each function calls the trait's method and catches
+//! panics.
 
 use abi_stable::std_types::{RSlice, RSliceMut};
 
@@ -117,7 +118,8 @@ extern "C" fn prepare(
             .map(|call| {
                 (!call.decode.is_null()).then(|| Decoder {
                     context: call.context.cast(),
-                    // SAFETY: `BackendProxy::prepare` made the pointer from a function of this type.
+                    // SAFETY: `BackendProxy::prepare` made the pointer from a function of this
+                    // type.
                     decode: unsafe { std::mem::transmute::<Opaque, DecodeFn>(call.decode) },
                 })
             })

@@ -107,7 +107,8 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Blocks of saved activations that leave the device: a unit's input, which the unit before it makes, and what it saves.
+    /// Uses the blocks of saved activations that leave the device: the unit's own block and, in a
+    /// forward pass, the next unit's, which holds this unit's output.
     fn saved(&mut self, task: usize, action: &Action) -> Result<()> {
         let forward = action.act == Act::Forward;
         let mut blocks = vec![action.unit];
@@ -127,7 +128,8 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// In which micro-batches a unit's gradients begin from zero: in the first, where those of several are summed.
+    /// The micro-batches in which a unit's gradients start from zero: the first, where several are
+    /// summed.
     fn gradients_begin(&self) -> When {
         match self.request.micro_batches {
             1 => When::Every,
@@ -180,7 +182,7 @@ impl Layout<'_> {
         }
     }
 
-    /// The task that reduced a unit's gradients.
+    /// The last task that reduced a unit's gradients.
     fn reduced_by(&self, unit: usize) -> Option<usize> {
         self.tasks
             .iter()

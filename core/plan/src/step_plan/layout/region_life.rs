@@ -1,4 +1,5 @@
-//! Regions from the task that opens them to the one that closes them, and what waits for what there.
+//! Regions from the task that opens them to the one that closes them, and what waits for what
+//! there.
 
 use std::collections::BTreeSet;
 
