@@ -1,4 +1,5 @@
-//! Lifetimes of values -> offsets in one run of bytes, so that values that never live together share bytes.
+//! Lifetimes of values -> offsets in one buffer, so that values that never live together share
+//! bytes.
 
 /// Alignment of every value, in bytes.
 pub const ALIGNMENT: u64 = 64;
@@ -8,21 +9,23 @@ pub fn aligned(bytes: u64) -> u64 {
     bytes.div_ceil(ALIGNMENT) * ALIGNMENT
 }
 
-/// A value's size and the steps from the one that makes it to the last that reads it.
+/// A value's size, and the steps from the one that writes it to the last that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     /// Size in bytes.
     pub bytes: u64,
-    /// Step that makes it.
+    /// First step: the one that writes it.
     pub first: usize,
-    /// Last step that reads it; not before `first`.
+    /// Last step: the last that reads it; not before `first`.
     pub last: usize,
 }
 
-/// Lays values out: the largest first, each at the lowest place free for its whole life.
+/// Gives each value an offset: the largest first, each at the lowest offset that is free for its
+/// whole life. Returns the offsets and the bytes of the buffer.
 ///
 /// # Source
-/// "Greedy by size", Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020, section 5.2.
+/// "Greedy by size", Pisarchyk and Lee, "Efficient memory management for deep neural net
+/// inference", 2020, section 5.2.
 pub fn pack(lifetimes: &[Lifetime]) -> (Vec<u64>, u64) {
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(lifetimes[i].bytes), lifetimes[i].first, i));

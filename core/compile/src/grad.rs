@@ -1,4 +1,5 @@
-//! A unit's graph -> the nodes of its backward pass: one rule an op, no tape, nothing for what is frozen.
+//! A unit's graph -> the nodes of its backward pass: one rule per op, and no nodes for what is
+//! frozen.
 
 mod rule;
 
@@ -19,9 +20,9 @@ pub enum Target {
 /// A node of the backward pass.
 #[derive(Clone, Debug)]
 pub struct GradNode {
-    /// Op.
+    /// Name of the op.
     pub op: &'static str,
-    /// Values read; those of the forward pass and gradients alike.
+    /// Values read: values of the forward pass and gradients.
     pub inputs: Vec<ValueId>,
     /// Local params read.
     pub params: Vec<ParamId>,
@@ -29,33 +30,33 @@ pub struct GradNode {
     pub outputs: Vec<Target>,
     /// Attributes.
     pub attributes: Attributes,
-    /// A dropout's number.
+    /// The number of a dropout, which selects its mask.
     pub dropout: Option<u64>,
-    /// The site it belongs to, for messages.
+    /// The site it belongs to, for error messages.
     pub site: Option<String>,
 }
 
-/// The backward pass of a unit. Its values stand behind the forward pass's in the same list.
+/// The backward pass of a unit. Its values follow those of the forward pass in the same list.
 #[derive(Clone, Debug, Default)]
 pub struct Backward {
     /// Nodes in order.
     pub nodes: Vec<GradNode>,
     /// The gradient of the unit's output `hidden`, an input of the pass; a head has none.
     pub seed: Option<ValueId>,
-    /// The gradient of the unit's input `hidden`, where it is wanted.
+    /// The gradient of the unit's input `hidden`, where an earlier unit needs it.
     pub input: Option<ValueId>,
 }
 
-/// What stands around a unit.
+/// Whether a unit must compute the gradient of its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputGradient {
-    /// Units before it have something to train.
+    /// Units before it have trainable params.
     Wanted,
-    /// Nothing before it is trained.
+    /// Units before it have no trainable params.
     NotNeeded,
 }
 
-/// The value that the unit before hands over, if any.
+/// The input that the unit before provides, if any.
 pub fn hidden_input(graph: &Graph) -> Option<ValueId> {
     let previous = |source: &Source| matches!(source, Source::Previous(_));
     graph
@@ -65,7 +66,7 @@ pub fn hidden_input(graph: &Graph) -> Option<ValueId> {
         .map(|input| input.value)
 }
 
-/// The output of that name.
+/// The output called `name`, if any.
 pub fn output(graph: &Graph, name: &str) -> Option<ValueId> {
     graph
         .outputs
@@ -74,7 +75,7 @@ pub fn output(graph: &Graph, name: &str) -> Option<ValueId> {
         .map(|output| output.value)
 }
 
-/// Differentiates a unit. `trainable` says for each local param whether its gradient is wanted.
+/// Differentiates a unit. `trainable` says for each local param whether its gradient is needed.
 ///
 /// # Errors
 /// `UNSUPPORTED` for an op without a backward rule on a path that needs one.
@@ -128,13 +129,13 @@ pub fn differentiate(
     Ok(backward)
 }
 
-/// The backward pass while it is made.
+/// The backward pass under construction.
 struct Tape<'a> {
     values: &'a mut Vec<ValueType>,
-    /// For each forward value, whether anything wants its gradient.
+    /// For each forward value, whether its gradient is needed.
     needs: Vec<bool>,
     trainable: &'a [bool],
-    /// For each value, its gradient as far as it is known.
+    /// For each value, the sum of the gradients that have arrived so far.
     grads: Vec<Option<ValueId>>,
     nodes: Vec<GradNode>,
 }
@@ -154,7 +155,7 @@ impl Tape<'_> {
         self.grads[placed.node.outputs[0]]
     }
 
-    /// Adds `gradient` to what has arrived for `value`.
+    /// Adds `gradient` to the gradient of `value`.
     fn arrive(&mut self, value: ValueId, gradient: ValueId, placed: &Placed) {
         match self.grads[value] {
             None => self.grads[value] = Some(gradient),
@@ -194,7 +195,7 @@ impl Tape<'_> {
         });
     }
 
-    /// Emits an op with one result and lets it arrive at `value`.
+    /// Emits an op with one result, and adds the result to the gradient of `value`.
     fn chain(
         &mut self,
         placed: &Placed,

@@ -1,4 +1,5 @@
-//! A model, an adapter, a quantizer's formats and the config -> every param of the run: what, how stored, trained or not.
+//! A model, an adapter, formats and the config -> every param of the run: shape, storage, trained
+//! or not.
 
 use std::collections::HashMap;
 
@@ -14,17 +15,17 @@ use crate::arena::aligned;
 pub struct Param {
     /// Name in the checkpoint, or the adapter's key on disk.
     pub name: String,
-    /// Further names in a checkpoint.
+    /// Further names under which a checkpoint may hold it.
     pub aliases: Vec<String>,
     /// Shape.
     pub shape: Vec<u64>,
-    /// What the model says it is; nothing for an adapter's.
+    /// Its kind in the model; none for an adapter's param.
     pub kind: Option<ParamKind>,
     /// Whether it is trained.
     pub trainable: bool,
-    /// How it lies in memory.
+    /// How its elements are stored in memory.
     pub layout: WeightLayout,
-    /// How it begins where no file gives it.
+    /// Its initial value where no file gives one.
     pub init: Init,
     /// The unit that stores it: the first that reads it.
     pub unit: usize,
@@ -36,7 +37,7 @@ impl Param {
         self.shape.iter().product()
     }
 
-    /// Bytes of each of its runs in memory: one if dense, one a segment if packed.
+    /// Bytes of each of its runs in memory: one run if dense, one per segment if packed.
     pub fn run_bytes(&self) -> Vec<u64> {
         match &self.layout {
             WeightLayout::Dense(dtype) => vec![self.elements() * dtype.bytes()],
@@ -44,12 +45,12 @@ impl Param {
         }
     }
 
-    /// Its bytes in memory, alignment included.
+    /// Its bytes in memory, padding for alignment included.
     pub fn bytes(&self) -> u64 {
         self.run_bytes().into_iter().map(aligned).sum()
     }
 
-    /// The shape as the two extents of a weight.
+    /// The two extents of a matrix; none for another rank.
     pub fn matrix(&self) -> Option<[u64; 2]> {
         <[u64; 2]>::try_from(self.shape.as_slice()).ok()
     }
@@ -67,7 +68,7 @@ pub struct Dtypes {
 }
 
 impl Dtypes {
-    /// What [`DType::COMPUTE`] and [`DType::REDUCE`] stand for in this run; others are themselves.
+    /// Replaces [`DType::COMPUTE`] and [`DType::REDUCE`] by this run's dtypes; others stay.
     pub fn resolve(self, dtype: DType) -> DType {
         match dtype {
             DType::COMPUTE => self.compute,
@@ -77,14 +78,14 @@ impl Dtypes {
     }
 }
 
-/// What is to be trained.
+/// What is trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Training {
     /// The adapter's params alone; the model is frozen.
     Adapter,
     /// All of the model.
     Full,
-    /// Nothing: model and adapter are read only.
+    /// Nothing: model and adapter are only read.
     Nothing,
 }
 

@@ -1,42 +1,49 @@
-//! A model, an adapter and a recompute policy -> each unit's kernels in order, with a place for every value.
+//! A model, an adapter and a recompute policy -> each unit's kernels in order, with a place for
+//! every value.
 
 mod cached;
+mod draft;
 mod layout;
+mod memory;
+mod place;
 
 use std::collections::HashMap;
 
 use espalier_interface::adaptation::{Adaptation, Join, Site};
-use espalier_interface::graph::{Dim, ValueId};
 use espalier_interface::model::{Model, UnitKind};
-use espalier_interface::{DType, KernelRequest, Operand, ParamOperand, Result};
+use espalier_interface::{KernelRequest, Result};
 
-use crate::grad::{self, Backward, InputGradient, Target};
+use self::draft::Draft;
+use self::layout::Layout;
+use crate::grad::{self, InputGradient};
 use crate::params::{Dtypes, Param};
 use crate::recompute::{self, Recompute, Retention};
-use crate::splice::{self, UnitGraph};
+use crate::splice;
 
 pub use cached::CacheShape;
-pub use layout::{ArenaLayout, Extent, Place, Region, SavedBlock};
+pub use memory::{ArenaLayout, SavedBlock};
+pub use place::{BATCH, Extent, Place, Region};
 
-/// Sizes and policies that a program is made for.
+/// Sizes and policies of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most tokens of a micro-batch.
     pub max_tokens: u64,
     /// Most sequences of a micro-batch.
     pub max_sequences: u64,
-    /// What layers save.
+    /// Which activations layers save and which they compute again.
     pub recompute: Recompute,
-    /// The cache that attention reads, where the program generates: it then has no backward pass and no loss.
+    /// The cache that attention reads, where the program generates text. Such a program has no
+    /// backward pass and no loss.
     pub cache: Option<CacheShape>,
 }
 
-/// Numbers that a launch takes beside its buffers.
+/// Scalar arguments of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalars {
     /// None.
     None,
-    /// Seed, step and the dropout's number.
+    /// Seed, step and the number of the dropout.
     Dropout(u64),
     /// One over the step's trained tokens.
     LossFactor,
@@ -62,57 +69,48 @@ pub struct Step {
     pub operands: Vec<OperandPlace>,
     /// Numbers at launch.
     pub scalars: Scalars,
-    /// The site, for messages.
+    /// The site it belongs to, for error messages.
     pub site: Option<String>,
 }
 
 /// The kernels of a unit.
 #[derive(Clone, Debug)]
 pub struct UnitProgram {
-    /// Its name.
+    /// Name of the unit.
     pub name: String,
-    /// What it is.
+    /// Kind of the unit.
     pub kind: UnitKind,
     /// Forward pass.
     pub forward: Vec<Step>,
-    /// Backward pass, what is computed again first.
+    /// Backward pass; it starts with the steps that compute again what was not saved.
     pub backward: Vec<Step>,
-    /// Steps at the start of the backward pass that compute again what was not saved.
+    /// Number of those steps at the start of the backward pass.
     pub recomputed: usize,
-    /// Most tokens of a launch: a head works in chunks.
+    /// Most tokens of a launch; a head processes its tokens in chunks.
     pub max_tokens: u64,
-    /// Where the head leaves its logits.
+    /// Place of the head's logits.
     pub logits: Option<Place>,
-    /// Where the unit leaves its output `hidden`.
+    /// Place of the unit's output `hidden`.
     pub hidden: Option<Place>,
 }
 
-/// A run's kernels and the arena they work in.
+/// The kernels of a run and the memory they work in.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Units in order.
     pub units: Vec<UnitProgram>,
     /// The arena.
     pub arena: ArenaLayout,
-    /// For each unit, what it alone saves for its backward pass.
+    /// For each unit, the values that only it saves for its backward pass.
     pub blocks: Vec<SavedBlock>,
 }
 
-/// A unit before its values have places.
-struct Draft {
-    unit: UnitGraph,
-    backward: Backward,
-    retention: Retention,
-    /// Values that last from launch to launch.
-    caches: Vec<ValueId>,
-    kind: UnitKind,
-    name: String,
-}
-
-/// Makes the program. `params` gives every adapter param its unit.
+/// Makes the program. Sets the unit of every adapter param in `params`.
 ///
 /// # Errors
-/// What a fragment or an op without a backward rule gives.
+/// As [`splice::splice`] for a fragment that does not fit its site, [`grad::differentiate`] for an
+/// op without a backward rule, and `cached::cache` and `layout` for graphs that cannot generate or
+/// have no place.
 pub fn compile(
     model: &Model,
     sites: &[Site],
@@ -150,7 +148,7 @@ pub fn compile(
             Recompute::None
         };
         let retention = match unit.kind {
-            // A head runs both passes at once: nothing is saved in between.
+            // A head runs both passes on each chunk, so nothing is saved between them.
             UnitKind::Head => Retention::default(),
             _ => recompute::retain(&graph, &backward, policy),
         };
@@ -164,127 +162,5 @@ pub fn compile(
             name,
         });
     }
-    layout::place(&drafts, params, dtypes, limits)
-}
-
-/// The request for one op of a unit.
-fn request(
-    draft: &Draft,
-    params: &[Param],
-    dtypes: Dtypes,
-    limits: Limits,
-    call: &Call<'_>,
-) -> KernelRequest {
-    let operand = |value: ValueId| {
-        let ty = &draft.unit.graph.values[value];
-        Operand {
-            shape: ty.shape.clone(),
-            dtype: dtypes.resolve(ty.dtype),
-        }
-    };
-    let gradient = |local: usize| Operand {
-        shape: draft.unit.graph.params[local]
-            .shape
-            .iter()
-            .map(|&n| Dim::Fixed(n))
-            .collect(),
-        dtype: dtypes.resolve(grad::GRADIENT_DTYPE),
-    };
-    let bound = |&local: &usize| {
-        let param = &params[draft.unit.params[local]];
-        ParamOperand {
-            shape: param.shape.clone(),
-            layout: param.layout.clone(),
-        }
-    };
-    KernelRequest {
-        op: call.op.to_owned(),
-        version: call.version,
-        attributes: call.attributes.clone(),
-        inputs: call.inputs.iter().map(|&value| operand(value)).collect(),
-        params: call.params.iter().map(bound).collect(),
-        outputs: call
-            .outputs
-            .iter()
-            .map(|&target| match target {
-                Target::Value(value) => operand(value),
-                Target::Gradient(local) => gradient(local),
-            })
-            .collect(),
-        max_tokens: limits.max_tokens,
-        max_sequences: limits.max_sequences,
-    }
-}
-
-/// A forward or backward node, seen alike.
-struct Call<'a> {
-    op: &'a str,
-    version: u32,
-    attributes: &'a espalier_interface::graph::Attributes,
-    inputs: &'a [ValueId],
-    params: &'a [usize],
-    outputs: Vec<Target>,
-    dropout: Option<u64>,
-    site: Option<&'a String>,
-}
-
-impl Draft {
-    /// Forward node `index`.
-    fn forward_call(&self, index: usize) -> Call<'_> {
-        let placed = &self.unit.nodes[index];
-        Call {
-            op: &placed.node.op,
-            version: placed.node.version,
-            attributes: &placed.node.attributes,
-            inputs: &placed.node.inputs,
-            params: &placed.node.params,
-            outputs: placed
-                .node
-                .outputs
-                .iter()
-                .map(|&value| Target::Value(value))
-                .collect(),
-            dropout: placed.dropout,
-            site: placed.site.as_ref(),
-        }
-    }
-
-    /// Backward node `index`.
-    fn backward_call(&self, index: usize) -> Call<'_> {
-        let node = &self.backward.nodes[index];
-        Call {
-            op: node.op,
-            version: 1,
-            attributes: &node.attributes,
-            inputs: &node.inputs,
-            params: &node.params,
-            outputs: node.outputs.clone(),
-            dropout: node.dropout,
-            site: node.site.as_ref(),
-        }
-    }
-
-    /// The calls of the forward pass.
-    fn forward_calls(&self) -> Vec<Call<'_>> {
-        (0..self.unit.nodes.len())
-            .map(|index| self.forward_call(index))
-            .collect()
-    }
-
-    /// The calls of the backward pass: what is computed again, then the gradients.
-    fn backward_calls(&self) -> Vec<Call<'_>> {
-        let again = self
-            .retention
-            .again
-            .iter()
-            .map(|&index| self.forward_call(index));
-        again
-            .chain((0..self.backward.nodes.len()).map(|i| self.backward_call(i)))
-            .collect()
-    }
-
-    /// Dtype of `value` in this run.
-    fn dtype(&self, value: ValueId, dtypes: Dtypes) -> DType {
-        dtypes.resolve(self.unit.graph.values[value].dtype)
-    }
+    Layout::new(&drafts, params, dtypes, limits).program()
 }

@@ -1,7 +1,8 @@
-//! What a unit's backward pass reads -> what the forward pass saves and what is computed again.
+//! The values that a backward pass reads -> those that the forward pass saves, and those computed
+//! again.
 //!
-//! The results do not differ by a bit: what is saved is saved at the dtype in which it is read anyway, and what is computed
-//! again is computed by the same kernels.
+//! The policy does not change a bit of the results. Saved values keep their dtype, and the same
+//! kernels compute the others again.
 
 use std::collections::BTreeSet;
 
@@ -11,27 +12,27 @@ use serde::{Deserialize, Serialize};
 use crate::grad::Backward;
 use crate::splice::UnitGraph;
 
-/// Which activations are computed again in the backward pass. Never changes a bit of the result.
+/// Which activations are computed again in the backward pass. Results are the same bit for bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Recompute {
-    /// All activations are kept.
+    /// None: all activations are saved.
     #[default]
     None,
-    /// The cheap ones are computed again.
+    /// All but the outputs of `linear`, `attention` and `embedding`.
     Selective,
-    /// Only each layer's input is kept.
+    /// All of a layer: only its input is saved.
     Layer,
 }
 
-/// What the two passes of a unit do with the values of the first.
+/// Which values of the forward pass are saved and which are computed again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Values that the forward pass leaves for the backward pass, beside the unit's input.
+    /// Values that the forward pass saves, besides the unit's input.
     pub saved: BTreeSet<ValueId>,
-    /// Nodes of the forward pass that the backward pass begins with.
+    /// Nodes of the forward pass that the backward pass runs again, first.
     pub again: BTreeSet<usize>,
-    /// Whether the unit's input `hidden` must last until its backward pass.
+    /// Whether the unit's input `hidden` is needed until its backward pass.
     pub keeps_input: bool,
 }
 

@@ -7,18 +7,18 @@ use espalier_interface::graph::{Graph, Node, Source, ValueId};
 use espalier_interface::model::{Model, Unit};
 use espalier_interface::{PluginError, Result};
 
-/// A node and what the core knows of it beside its attributes.
+/// A node, and what the core knows about it besides its attributes.
 #[derive(Clone, Debug)]
 pub struct Placed {
     /// The node.
     pub node: Node,
-    /// For a dropout, its number in the model: it tells the masks apart.
+    /// For a dropout, its number in the model, which selects its mask.
     pub dropout: Option<u64>,
-    /// The site it computes, such as `model.layers.0.self_attn.q_proj`, for messages.
+    /// The site it computes, such as `model.layers.0.self_attn.q_proj`, for error messages.
     pub site: Option<String>,
 }
 
-/// A unit's graph with the fragments in it.
+/// A unit's graph with the adapter's fragments spliced in.
 #[derive(Clone, Debug)]
 pub struct UnitGraph {
     /// Values, inputs, outputs and local params; its own list of nodes is empty.
@@ -59,7 +59,7 @@ pub fn sites(model: &Model) -> Vec<Site> {
     sites
 }
 
-/// The params that the site called `name` reads, by their indices in the model: its weight, then its bias if it has one.
+/// Indices in the model of the params that the site `name` reads: its weight, then its bias if any.
 pub fn params_of(model: &Model, name: &str) -> Option<Vec<usize>> {
     for unit in &model.units {
         let graph = &model.graphs[unit.graph];
@@ -76,7 +76,8 @@ pub fn params_of(model: &Model, name: &str) -> Option<Vec<usize>> {
     None
 }
 
-/// The name of the site that `node` computes: its weight's local name behind the unit's prefix, without `.weight`.
+/// The name of the site that `node` computes: the unit's prefix and the weight's local name,
+/// without `.weight`.
 pub fn site_of(graph: &Graph, unit: &Unit, node: &Node) -> Option<String> {
     if node.op != "linear" && node.op != "embedding" {
         return None;
@@ -86,7 +87,8 @@ pub fn site_of(graph: &Graph, unit: &Unit, node: &Node) -> Option<String> {
     Some(format!("{}{module}", unit.prefix))
 }
 
-/// Puts each join's fragment in the place of its site. `dropouts` counts the dropouts of the units before.
+/// Replaces each site that has a join by the join's fragment. `dropouts` counts the dropouts of
+/// earlier units.
 ///
 /// # Errors
 /// `INVALID` for a fragment that does not fit its site.

@@ -5,10 +5,10 @@ use std::ops::Range;
 use crate::arena::aligned;
 use crate::params::Param;
 
-/// Elements or bytes to which params and parts are rounded up: 64 bytes or more in every dtype.
+/// Lengths are rounded up to a multiple of this: at least 64 bytes in every dtype.
 const STEP: u64 = 64;
 
-/// Where the params of a unit lie.
+/// Places of a unit's params: a run is a contiguous buffer of all of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitRuns {
     /// Frozen params by their index, with the bytes of each of their segments in the frozen run.
@@ -17,12 +17,12 @@ pub struct UnitRuns {
     pub frozen_bytes: u64,
     /// Trainable params by their index, with their elements in the trainable run.
     pub trainable: Vec<(usize, Range<u64>)>,
-    /// Length of the trainable run in elements, each param rounded up.
+    /// Length of the trainable run in elements, each param rounded up to a multiple of 64.
     pub elements: u64,
 }
 
 impl UnitRuns {
-    /// The runs of unit number `unit`.
+    /// The runs of the unit with index `unit`.
     pub fn of(params: &[Param], unit: usize) -> Self {
         let mut runs = UnitRuns::default();
         let of_unit = params.iter().enumerate();
@@ -47,7 +47,7 @@ impl UnitRuns {
     /// The bytes of each segment of a frozen param of the unit.
     ///
     /// # Panics
-    /// For a param that is not one.
+    /// For any other param.
     pub fn segments_of(&self, param: usize) -> &[Range<u64>] {
         let mut frozen = self.frozen.iter();
         let found = frozen.find(|(index, _)| *index == param);
@@ -57,7 +57,7 @@ impl UnitRuns {
     /// The elements of a trainable param of the unit.
     ///
     /// # Panics
-    /// For a param that is not one.
+    /// For any other param.
     pub fn elements_of(&self, param: usize) -> &Range<u64> {
         let mut trainable = self.trainable.iter();
         let found = trainable.find(|(index, _)| *index == param);
@@ -70,8 +70,8 @@ impl UnitRuns {
     }
 }
 
-/// The length of each of `parts` equal parts of a run: a multiple of 64, so that late parts may be short or empty and a
-/// buffer for all of them is longer than the run.
+/// The length of each of `parts` equal parts of a run, a multiple of 64. The last parts may be
+/// short or empty, and the padded run may be longer than the run.
 pub fn part_length(run: u64, parts: u64) -> u64 {
     run.div_ceil(parts).next_multiple_of(STEP)
 }

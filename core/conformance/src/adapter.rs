@@ -11,7 +11,7 @@ use crate::sites::{self, Head};
 use crate::verdict::{Fault, Verdict, calm, ensure, refusal};
 use crate::{OptionSet, Subject, Suite, Threads, declared};
 
-/// The base that saved adapters name.
+/// The base model that saved adapters name.
 const BASE: &str = "models/base";
 
 /// Runs all checks of an adapter.
@@ -86,7 +86,8 @@ pub fn adapter(subject: &Subject<'_, dyn Adapter>, suite: &mut Suite) {
     );
 }
 
-/// Calls `body` with an adapter, its options, sites and its answer to them, for all options and models.
+/// Calls `body` with an adapter, its options, a model's sites and the adapter's answer, for all
+/// options and models.
 fn each(
     subject: &Subject<'_, dyn Adapter>,
     body: impl Fn(&dyn Adapter, &OptionSet, &[Site], &Adaptation) -> Verdict,
@@ -139,7 +140,7 @@ fn params(adaptation: &Adaptation) -> Verdict {
     ensure(!adaptation.joins.is_empty(), || "it joins no site".into())
 }
 
-/// Whether numbers that are drawn so are finite.
+/// Whether initial values drawn this way are finite.
 pub fn is_finite(init: Init) -> bool {
     match init {
         Init::Zeros | Init::Ones => true,

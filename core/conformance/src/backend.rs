@@ -1,4 +1,5 @@
-//! The checks of compute backends: devices, memory, streams. What their kernels compute, the host checks.
+//! The checks of compute backends: devices, memory, streams. The host checks the results of their
+//! kernels.
 
 use std::ptr::NonNull;
 
@@ -10,7 +11,7 @@ use espalier_interface::{
 use crate::verdict::{Fault, Verdict, ensure, refusal};
 use crate::{Subject, Suite, Threads, declared};
 
-/// Bytes of the buffers that are tried: some hundred KiB, and no multiple of anything.
+/// Bytes of the buffers under test: some hundred KiB, and a multiple of no alignment.
 const BYTES: u64 = 300_007;
 
 /// Runs all checks of a backend.
@@ -152,7 +153,7 @@ fn copies(device: &dyn Device) -> Verdict {
     Ok(device.free(to)?)
 }
 
-/// Fails where something absurd was done.
+/// Fails where an absurd request succeeded.
 fn expect_refusal<T>(done: Result<T, PluginError>, what: &str) -> Verdict {
     match done {
         Ok(_) => Err(Fault::Failed(format!("{what} was done, expected an error"))),
@@ -186,7 +187,7 @@ fn refused(device: &dyn Device) -> Verdict {
     Ok(device.free(other)?)
 }
 
-/// Bytes from a multiple of 64 on, and a tail, in memory that is the host's.
+/// Host memory: bytes from a multiple of 64 on, and 64 readable bytes after them.
 struct Lent {
     memory: Vec<u8>,
     begin: usize,
@@ -206,7 +207,8 @@ impl Lent {
     #[allow(unsafe_code)] // The kit is a host: it vouches for the memory that it lends.
     fn to(&mut self, device: &dyn Device) -> Result<Buffer, PluginError> {
         let start = NonNull::from(&mut self.memory[self.begin..]).cast();
-        // SAFETY: aligned, with a tail, and kept until the check has taken it back.
+        // SAFETY: the memory is aligned, has its tail, and is kept until the check has freed the
+        // buffer.
         device.import(unsafe { HostMemory::new(start, BYTES) })
     }
 }

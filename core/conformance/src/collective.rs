@@ -1,7 +1,8 @@
-//! The checks of collectives: what members gather, sum and broadcast, in which order they add, and how a group ends.
+//! The checks of collectives: what members gather, sum and broadcast, the order of additions, and
+//! how a group ends.
 //!
-//! Members that are threads are started here. Members that are processes run the same checks in step, each in a process of
-//! its own: under `mpirun` the kit is one of them.
+//! Members that are threads are started here. Members that are processes each run the same checks
+//! at the same time: under `mpirun` the kit is one of them.
 
 use std::thread;
 use std::time::Duration;
@@ -14,12 +15,12 @@ use espalier_interface::{
 use crate::verdict::{Fault, Verdict, calm, described, ensure, refusal};
 use crate::{Subject, Suite, Threads, declared};
 
-/// Processes that run the checks in step, where members are processes.
+/// The processes that run the checks together, where members are processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Company {
-    /// The number of this one.
+    /// Index of this process.
     pub own: u32,
-    /// How many there are.
+    /// Number of processes.
     pub size: u32,
 }
 
@@ -28,10 +29,10 @@ impl Company {
     pub const ALONE: Company = Company { own: 0, size: 1 };
 }
 
-/// Members that are tried, where they are threads.
+/// Group sizes under test, where members are threads.
 const MEMBERS: [u32; 4] = [1, 2, 3, 5];
 
-/// Elements of a part: none, few, and many that are no multiple of anything.
+/// Elements of a part: none, few, and many with an odd count.
 const COUNTS: [usize; 5] = [0, 1, 3, 1003, 70_001];
 
 /// Runs all checks of a collective.
@@ -130,7 +131,8 @@ fn request(group: &str, member: u32, members: u32) -> JoinRequest {
     }
 }
 
-/// Runs `body` as each member of groups of several sizes, or as this process's member of the company.
+/// Runs `body` as each member of groups of several sizes, or as this process's member of the
+/// processes.
 fn each(
     subject: &Subject<'_, dyn Collective>,
     company: Company,
@@ -151,7 +153,7 @@ fn each(
             })
         });
         if let Err(Fault::Failed(_)) = done {
-            // Nobody is to wait for it.
+            // No other member may be left waiting for it.
             group.abort();
         }
         done.map_err(|fault| fault.at(&format!("member {index} of {members}")))
@@ -193,7 +195,7 @@ impl Member<'_> {
     }
 }
 
-/// What member `member` has at `index`: f64 whose sums depend on the order.
+/// The element at `index` that member `member` sends: f64 whose sums depend on the order.
 fn rough(member: usize, index: usize) -> f64 {
     let bits = (member as u64 * 40_503 + index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let value = (bits >> 12) as f64 / (1u64 << 40) as f64;
@@ -284,8 +286,8 @@ where
     Ok(())
 }
 
-/// 16-bit dtypes with the bits of a large number, of 1, and of the large number after 0, 1, 2 ... ones are added to it and
-/// the sum is rounded to even.
+/// 16-bit dtypes with the bits of a large number, the bits of 1, and the expected sums: the large
+/// number after 0, 1, 2 ... ones are added to it, each sum rounded to nearest even.
 const ROUNDED: [(DType, u16, u16, [u16; 3]); 2] = [
     (DType::BF16, 0x4380, 0x3F80, [0x4380, 0x4380, 0x4381]), // 256, 1; 257 lies between 256 and 258
     (DType::F16, 0x6800, 0x3C00, [0x6800, 0x6800, 0x6801]), // 2048, 1; 2049 lies between 2048 and 2050
@@ -348,7 +350,7 @@ fn mismatch(member: &Member<'_>) -> Verdict {
     peer(member.call(what, count, (start.cast_const(), start)))
 }
 
-/// Skips what a group does not outlive, where its members cannot be started anew.
+/// Skips a check that destroys the group, where its members cannot be started again.
 fn threads_only(member: &Member<'_>) -> Verdict {
     match member.info.members {
         Members::Threads => Ok(()),
@@ -361,7 +363,7 @@ fn threads_only(member: &Member<'_>) -> Verdict {
 fn abort(member: &Member<'_>) -> Verdict {
     threads_only(member)?;
     if member.members == 1 || member.index == 0 {
-        // The one that does not come.
+        // The member that does not make the call.
         thread::sleep(Duration::from_millis(150));
         return Ok(());
     }
@@ -379,7 +381,7 @@ fn abort(member: &Member<'_>) -> Verdict {
     peer(member.call(what, 4, both))
 }
 
-/// Wants a call to have ended with PEER, in words.
+/// Fails unless a call ended with `PEER` and a message.
 fn peer(done: Result<(), PluginError>) -> Verdict {
     match done {
         Err(error) if error.code == ErrorCode::PEER => refusal(&error),

@@ -1,4 +1,4 @@
-//! What a component declares, before it is made.
+//! The checks of a component's declaration, before it is made.
 
 use std::collections::BTreeSet;
 

@@ -1,17 +1,19 @@
-//! Numbers -> the largest of them, and how far two runs of them are apart: a NaN is never lost, so that no bound holds.
+//! The largest number, and the largest difference of two lists. Both keep a NaN, so that no bound
+//! holds for it.
 //!
-//! `f64::max` gives the other number where one is NaN: a fold with it takes broken results for good ones.
+//! `f64::max` drops a NaN: with it a fold would accept broken results.
 
-/// The largest of `numbers`; NaN where one of them is, or where there is none.
+/// The largest of `numbers`; NaN where one of them is NaN, or where there is none.
 pub fn largest(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let larger = |most: f64, x: f64| if x <= most || most.is_nan() { most } else { x };
     numbers.into_iter().reduce(larger).unwrap_or(f64::NAN)
 }
 
-/// The largest absolute difference; NaN where either holds one, 0 where both are empty. Equal infinities differ by nothing.
+/// The largest absolute difference; NaN where either list has one, 0 where both are empty. Equal
+/// infinities have the difference 0.
 ///
 /// # Panics
-/// Where the lengths differ.
+/// If the lengths differ.
 pub fn largest_difference<A, B>(found: &[A], expected: &[B]) -> f64
 where
     A: Copy + Into<f64>,

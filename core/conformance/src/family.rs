@@ -14,10 +14,10 @@ use crate::{Subject, Suite, Threads, declared};
 /// The capability with the text of a small `config.json` that the family reads.
 pub const SAMPLE_CONFIG: &str = "sample_config";
 
-/// How long a description may take, however absurd the config.
+/// Longest time for a description, however absurd the config.
 const MOST_TIME: Duration = Duration::from_secs(10);
 
-/// Runs all checks of a family, on `config` or on what its capability `sample_config` holds.
+/// Runs all checks of a family, with `config` or the one in its capability `sample_config`.
 pub fn family(subject: &Subject<'_, dyn Family>, config: Option<&Json>, suite: &mut Suite) {
     declared::check(&subject.component, suite);
     let config = sample(subject, config);
@@ -82,10 +82,10 @@ pub fn family(subject: &Subject<'_, dyn Family>, config: Option<&Json>, suite: &
     );
 }
 
-/// The config that a family is tried with; a family without one skips the checks.
+/// The config to test a family with; a family without one skips the checks.
 ///
 /// # Errors
-/// A capability that is not JSON.
+/// [`Fault::Failed`] where the capability is not JSON, [`Fault::Skipped`] where there is no config.
 pub fn sample(subject: &Subject<'_, dyn Family>, given: Option<&Json>) -> Verdict<Json> {
     match (given, subject.component.capabilities.get(SAMPLE_CONFIG)) {
         (Some(config), _) => Ok(config.clone()),
@@ -135,7 +135,7 @@ fn whole(model: &Model) -> Verdict {
     )
 }
 
-/// Each field of the sample spoiled in each way.
+/// The sample config with each field replaced by each wrong value.
 fn spoiled(family: &dyn Family, config: &Json) -> Verdict {
     let fields = config
         .as_object()
@@ -159,7 +159,7 @@ fn spoiled(family: &dyn Family, config: &Json) -> Verdict {
     Ok(())
 }
 
-/// What may stand in the place of a value and is not what was meant.
+/// Wrong values to replace a value by.
 fn wrongs(value: &Json) -> Vec<Json> {
     let mut wrongs = vec![json!(null), json!([]), json!({})];
     match value {
@@ -180,7 +180,7 @@ fn wrongs(value: &Json) -> Vec<Json> {
     wrongs
 }
 
-/// A description must be whole, or a refusal that names a field.
+/// Fails unless the answer is a valid description, or a refusal that names a field.
 fn answered(family: &dyn Family, config: &Json, fields: &serde_json::Map<String, Json>) -> Verdict {
     let begin = Instant::now();
     let described = calm(|| Ok(family.describe(config)))?;

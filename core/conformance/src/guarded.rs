@@ -1,11 +1,11 @@
-//! Bytes between two canaries, as the host hands them to a component: 64-byte aligned, and watched on both sides.
+//! A buffer between two guard regions, 64-byte aligned as the host passes it to a component.
 
-/// Bytes watched on each side.
+/// Bytes of each guard region.
 const MARGIN: usize = 256;
 /// Alignment of the first byte.
 const ALIGNMENT: usize = 64;
 
-/// A run of bytes between canaries.
+/// A buffer between two guard regions.
 pub struct Guarded {
     memory: Vec<u8>,
     start: usize,
@@ -31,7 +31,8 @@ impl Guarded {
         &mut self.memory[self.start..self.start + self.len]
     }
 
-    /// Where a canary was written over: the distance in bytes to the nearest byte that may be written, negative before it.
+    /// Where a guard byte was overwritten: its distance in bytes to the nearest byte of the buffer,
+    /// negative before it.
     pub fn overrun(&self) -> Option<i64> {
         let end = self.start + self.len;
         let mut outside = (end..self.memory.len()).chain((0..self.start).rev());
@@ -44,7 +45,7 @@ impl Guarded {
     }
 }
 
-/// A pattern that neither zeros nor a repeated byte hit.
+/// A pattern that differs from zeros and from any repeated byte.
 fn canary(at: usize) -> u8 {
     (at as u8).wrapping_mul(167) ^ 0xc5
 }

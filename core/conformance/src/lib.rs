@@ -1,4 +1,5 @@
-//! The conformance kit: a component -> a report of named checks that every component of its role must pass.
+//! The conformance kit: a component -> a report of named checks that every component of its role
+//! must pass.
 //!
 //! One line in an author's own tests runs all of it:
 //!
@@ -9,9 +10,10 @@
 //! }
 //! ```
 //!
-//! A component is tried with its defaults and with the bounds and alternatives of every option that it declares. No check
-//! stops the others; a panic is a failed check. `host plugins check FILE` runs the same checks on a built library, through
-//! the boundary between host and plugin, and adds what needs the host: gradients and a training run.
+//! A component is tested with its defaults, and with the bounds and alternatives of every option
+//! that it declares. No failed check stops the others, and a panic is a failed check. `host plugins
+//! check FILE` runs the same checks on a built library, across the boundary between host and
+//! plugin. It adds the checks that need the host: gradients and a training run.
 #![deny(missing_docs)]
 
 mod adapter;

@@ -1,21 +1,22 @@
-//! Declared options -> the values that a component is tried with: its defaults, and each option's bounds and alternatives.
+//! Declared options -> the option sets to test: the defaults, and each option's bounds and
+//! alternatives.
 
 use espalier_interface::Options;
 use espalier_interface::abi::descriptor::{ComponentDescriptor, OptionDescriptor};
 use espalier_interface::range::{self, Clause, High};
 use serde_json::{Map, Value as Json, json};
 
-/// Options to try, and what to call them in a report.
+/// A set of options, with its name in reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OptionSet {
-    /// `defaults`, or what differs from them.
+    /// `defaults`, or the options that differ from them.
     pub label: String,
     /// Every option with its value.
     pub options: Options,
 }
 
-/// The defaults with what is `given`; then each option that is not given at its other values, one at a time; then all
-/// options at their last other value at once.
+/// The defaults with the options in `given`. Then, for each other option, its further values, one
+/// at a time. Then all options at their last further value.
 pub fn option_sets(component: &ComponentDescriptor, given: &Map<String, Json>) -> Vec<OptionSet> {
     let mut base = Options::default();
     for option in &component.options {
@@ -64,7 +65,7 @@ fn labelled(changes: &Map<String, Json>) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// Values beside the default that the declaration allows.
+/// Values that the declaration allows, without the default.
 pub fn alternatives(option: &OptionDescriptor) -> Vec<Json> {
     let clauses = range::clauses(&option.range);
     let mut values = Vec::new();
@@ -90,7 +91,7 @@ pub fn alternatives(option: &OptionDescriptor) -> Vec<Json> {
     values
 }
 
-/// A word of a range as a value of the option's type.
+/// A word of a range as a JSON value of the option's type.
 fn value_of(option: &OptionDescriptor, word: &str) -> Option<Json> {
     match option.kind.as_str() {
         "integer" => word.parse::<i64>().ok().map(|x| json!(x)),
@@ -100,7 +101,7 @@ fn value_of(option: &OptionDescriptor, word: &str) -> Option<Json> {
     }
 }
 
-/// The ends of a range; where one is open, a multiple of the default.
+/// The bounds of a range; a multiple of the default where one is open.
 fn bounds(option: &OptionDescriptor, low: f64, high: High) -> Vec<Json> {
     let default = option.default.as_f64().unwrap_or(0.0);
     if option.kind == "integer" {
@@ -109,7 +110,7 @@ fn bounds(option: &OptionDescriptor, low: f64, high: High) -> Vec<Json> {
             High::Below(bound) => bound - 1.0,
             High::Open => 2.0 * default,
         };
-        // Beyond these a whole number of a plugin's is a size that no machine has.
+        // An integer beyond these is a size that no machine has.
         let whole = |x: f64| (x.abs() <= 1e6).then(|| json!(x as i64));
         return [low, high].into_iter().filter_map(whole).collect();
     }

@@ -1,15 +1,15 @@
-//! The outcome of all checks of one component, for people and for tests.
+//! The outcome of all checks of a component, for people and for tests.
 
 use std::fmt;
 
 /// How a check ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It holds.
+    /// The check passed.
     Passed,
-    /// It does not: what was expected and what was found, with shape, place and options.
+    /// The check failed: what was expected and what was found, with shape, position and options.
     Failed(String),
-    /// It does not apply to this component, and why.
+    /// The check does not apply to this component, and why.
     Skipped(String),
 }
 
@@ -34,7 +34,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// True where no check failed.
+    /// Whether no check failed.
     pub fn passed(&self) -> bool {
         self.failures().next().is_none()
     }
@@ -45,10 +45,10 @@ impl Report {
         self.checks.iter().filter(failed)
     }
 
-    /// Ends an author's test.
+    /// Panics if a check failed, for an author's own test.
     ///
     /// # Panics
-    /// Where a check failed: the message is the whole report.
+    /// If a check failed; the message is the whole report.
     pub fn assert_passed(&self) {
         assert!(self.passed(), "\n{self}");
     }

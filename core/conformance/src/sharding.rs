@@ -6,7 +6,7 @@ use espalier_interface::{ErrorCode, Sharding};
 use crate::verdict::{Fault, Verdict, calm, ensure, refusal};
 use crate::{OptionSet, Subject, Suite, Threads, declared};
 
-/// Ranks that are tried.
+/// World sizes under test.
 const WORLDS: std::ops::RangeInclusive<u32> = 1..=7;
 
 /// Runs all checks of a sharding strategy.
@@ -90,7 +90,7 @@ fn valid(sharding: &dyn Sharding, request: &ShardingRequest) -> Verdict {
     }
 }
 
-/// Models of a few units up to many, trained nowhere, in some places, everywhere, in every world.
+/// Models of few and of many units; none, some or all of them trained; in every world.
 fn requests() -> Vec<ShardingRequest> {
     let models: [Vec<u64>; 6] = [
         vec![0, 0],
@@ -108,7 +108,8 @@ fn requests() -> Vec<ShardingRequest> {
     models.iter().flat_map(in_worlds).collect()
 }
 
-/// A model whose units have these trainable bytes. Every other one has its head tied to its embedding.
+/// A model whose units have these trainable bytes. With an odd number of units, the head is tied to
+/// the embedding.
 fn request(trainable: &[u64], world: u32) -> ShardingRequest {
     let head = trainable.len() - 1;
     let tied = trainable.len() % 2 == 1;
@@ -126,7 +127,7 @@ fn request(trainable: &[u64], world: u32) -> ShardingRequest {
             } else {
                 itself.clone()
             },
-            // Nothing flows back through a token table that is frozen.
+            // A frozen embedding has no backward pass.
             backward_reads: match index {
                 0 if trainable == 0 => Vec::new(),
                 index if index == head => Vec::new(),

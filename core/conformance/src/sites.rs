@@ -1,17 +1,18 @@
-//! The sites of a small model, as adapters are given them.
+//! The sites of a small model, as an adapter gets them.
 
 use espalier_interface::adaptation::{Site, SiteKind};
 
 /// The head of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// Its weight is the token table's.
+    /// Its weight is the embedding's.
     Tied,
     /// It has a weight of its own.
     Own,
 }
 
-/// The sites of a Llama of two layers with grouped queries: hidden 64, feed-forward 176, keys and values 32, vocab 512.
+/// The sites of a Llama with two layers and grouped queries: hidden 64, feed-forward 176, keys and
+/// values 32, vocabulary 512.
 pub fn llama(head: Head) -> Vec<Site> {
     let site = |name: String, kind, shape, tied_to| Site {
         name,

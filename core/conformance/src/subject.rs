@@ -1,4 +1,4 @@
-//! A component under test: what it declares, and how to make it with chosen options and services.
+//! A component under test: its declaration, and how to make it with given options and services.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::threads::Threads;
 
 type Make<'a, T> = Box<dyn Fn(&Options, Threads) -> Result<Box<T>> + Sync + 'a>;
 
-/// A component under test, `T` being the trait of its role.
+/// A component under test; `T` is the trait of its role.
 pub struct Subject<'a, T: ?Sized> {
-    /// What it declares.
+    /// Its declaration.
     pub component: ComponentDescriptor,
     given: Map<String, Json>,
     make: Make<'a, T>,
 }
 
 impl<'a, T: ?Sized> Subject<'a, T> {
-    /// A component that `make` makes of options and services.
+    /// A component that `make` makes from options and services.
     pub fn new(
         component: ComponentDescriptor,
         make: impl Fn(&Options, Threads) -> Result<Box<T>> + Sync + 'a,
@@ -35,28 +35,28 @@ impl<'a, T: ?Sized> Subject<'a, T> {
         }
     }
 
-    /// The same with other defaults; an option that is given is not varied.
+    /// The same component with other defaults; an option that is given is not varied.
     #[must_use]
     pub fn given(mut self, options: Map<String, Json>) -> Self {
         self.given = options;
         self
     }
 
-    /// An instance.
+    /// Makes an instance.
     ///
     /// # Errors
-    /// What the component says.
+    /// The error that the component reports.
     pub fn make(&self, options: &Options, threads: Threads) -> Result<Box<T>> {
         (self.make)(options, threads)
     }
 
-    /// The options it is tried with, its defaults first.
+    /// The option sets to test, the defaults first.
     pub fn option_sets(&self) -> Vec<OptionSet> {
         option_sets(&self.component, &self.given)
     }
 }
 
-/// Makes `component` and takes its role's trait out of the instance.
+/// Makes `component` and takes the trait of its role out of the instance.
 fn from_component<T: ?Sized + 'static>(
     component: &Component,
     take: fn(Instance) -> Option<Box<T>>,
@@ -93,12 +93,12 @@ subject_of! {
     collective Collective Collective
 }
 
-/// What the host reads of a component without running it.
+/// The part of a component's declaration that the host reads without running it.
 fn described(component: &Component) -> ComponentDescriptor {
     let options = component.options.iter().map(|option| OptionDescriptor {
         name: option.name.to_owned(),
         kind: option.kind.0.to_owned(),
-        // A text that is not JSON is reported by the check of what is declared.
+        // A text that is not JSON is reported by the checks of the declaration.
         default: serde_json::from_str(option.default)
             .unwrap_or_else(|_| Json::String(option.default.to_owned())),
         range: option.range.to_owned(),

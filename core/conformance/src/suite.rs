@@ -1,4 +1,4 @@
-//! Checks, run one after the other, each whatever became of those before it.
+//! Runs checks one after the other, each whatever the outcome of those before it.
 
 use crate::report::{Check, Outcome, Report};
 use crate::verdict::{Fault, Verdict, calm};
@@ -15,7 +15,7 @@ impl<'a> Suite<'a> {
         Self::watched(component, |_| ())
     }
 
-    /// As [`Suite::new`]; `watch` is told of each check when it is done.
+    /// As [`Suite::new`]; `watch` is called with each check when it is done.
     pub fn watched(component: &str, watch: impl FnMut(&Check) + 'a) -> Self {
         Suite {
             report: Report {
@@ -26,7 +26,7 @@ impl<'a> Suite<'a> {
         }
     }
 
-    /// Runs a check and notes how it ended.
+    /// Runs a check and records its outcome.
     pub fn check(
         &mut self,
         name: &'static str,

@@ -1,10 +1,10 @@
-//! Services with a chosen number of threads, for asking the same thing of a component in several ways.
+//! Services with a given number of threads, to make the same call of a component in several ways.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use espalier_interface::Services;
 
-/// In which order one thread takes the indices of a loop.
+/// The order in which one thread takes the indices of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// From the first to the last.
@@ -13,10 +13,11 @@ pub enum Order {
     Backward,
 }
 
-/// Services whose loops run on `count` threads of their own. They yield between indices, so that threads mix.
+/// Services whose loops run on `count` threads of their own. The threads yield between indices, so
+/// that they interleave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threads {
-    /// Threads, at least 1.
+    /// Number of threads, at least 1.
     pub count: usize,
     /// The order in which indices are handed out.
     pub order: Order,

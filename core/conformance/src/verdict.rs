@@ -1,10 +1,10 @@
-//! What one check says: nothing where all is well, else what is wrong or why it did not apply.
+//! The verdict of one check: passed, failed, or not applicable, with the reason.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use espalier_interface::{ErrorCode, PluginError};
 
-/// Why a check did not pass.
+/// The reason why a check did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The component broke a rule: what was expected and what was found.
@@ -13,11 +13,11 @@ pub enum Fault {
     Skipped(String),
 }
 
-/// The end of a check.
+/// The outcome of a check.
 pub type Verdict<T = ()> = Result<T, Fault>;
 
 impl Fault {
-    /// The same fault, saying where it was met.
+    /// The same verdict, with the place where it was found.
     #[must_use]
     pub fn at(self, place: &str) -> Self {
         match self {
@@ -39,7 +39,7 @@ impl From<PluginError> for Fault {
     }
 }
 
-/// A failed check unless `holds`.
+/// Fails the check unless `holds`.
 pub fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Verdict {
     if holds {
         Ok(())
@@ -48,12 +48,12 @@ pub fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Verdict {
     }
 }
 
-/// True where `error` is at most `bound`: a NaN is not.
+/// Whether `error` is at most `bound`; false for a NaN.
 pub fn within(error: f64, bound: f64) -> bool {
     error <= bound
 }
 
-/// Runs `body`; a panic in it is a failed check.
+/// Runs `body`; a panic in it fails the check.
 pub fn calm<T>(body: impl FnOnce() -> Verdict<T>) -> Verdict<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
         let text = payload
@@ -65,7 +65,7 @@ pub fn calm<T>(body: impl FnOnce() -> Verdict<T>) -> Verdict<T> {
     })
 }
 
-/// Checks that `error` is a proper refusal: words, and no panic that was turned into an error.
+/// Checks that `error` is a proper refusal: it has a message and is no caught panic.
 pub fn refusal(error: &PluginError) -> Verdict {
     let improper = [ErrorCode::PANIC, ErrorCode::PROTOCOL].contains(&error.code);
     ensure(!improper && !error.message.trim().is_empty(), || {
@@ -73,7 +73,7 @@ pub fn refusal(error: &PluginError) -> Verdict {
     })
 }
 
-/// The error's message, with a code that says more than the words.
+/// The error's message, with its code where the code adds to it.
 pub fn described(error: &PluginError) -> String {
     match error.message.trim() {
         "" => format!("error {} without a message", error.code.0),

@@ -1,4 +1,5 @@
-//! Weights to try quantizers on, drawn from the interface's own random numbers: the same on every machine.
+//! Weights to test quantizers with, drawn from the interface's own random numbers, so that they are
+//! the same on every machine.
 //!
 //! All are `[N, M]` row major.
 
@@ -19,7 +20,8 @@ pub fn gaussian(shape: [u64; 2], std: f32, seed: u64) -> Vec<f32> {
     weight
 }
 
-/// Numbers as trained weights have them: normal, their size changing every few elements, with a few far out.
+/// Weights like trained ones: normal, with a standard deviation that changes every few elements,
+/// and a few outliers.
 pub fn ordinary(shape: [u64; 2], seed: u64) -> Vec<f32> {
     let mut weight = gaussian(shape, 0.02, seed);
     for (index, x) in weight.iter_mut().enumerate() {
@@ -31,7 +33,8 @@ pub fn ordinary(shape: [u64; 2], seed: u64) -> Vec<f32> {
     weight
 }
 
-/// Signs drawn at random, the first two of every `block_of` opposite, each times `size_of` its block.
+/// Random signs, the first two of every `block_of` elements opposite, each times the `size_of` its
+/// block.
 pub fn signs(
     shape: [u64; 2],
     block_of: impl Fn(u64, u64) -> u64,

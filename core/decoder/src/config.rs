@@ -8,33 +8,34 @@ use crate::fields::Fields;
 use crate::rope::Rope;
 use crate::window::windows;
 
-/// Largest extent that is believed: four times the widest vocabularies, and no product of two overflows.
+/// Largest extent that is accepted: four times the widest vocabularies. A product of two does not
+/// overflow.
 const MAX_EXTENT: u64 = 1 << 24;
 
-/// Most layers that are believed.
+/// Most layers that are accepted.
 const MAX_LAYERS: u64 = 4096;
 
-/// Most elements of all params that are believed; their bytes and sums stay far below 2^63.
+/// Most elements of all params that are accepted; their bytes and sums stay far below 2^63.
 const MAX_ELEMENTS: u64 = 1 << 50;
 
-/// What a decoder's `config.json` says.
+/// The numbers of a decoder's `config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecoderConfig {
     /// The family's name.
     pub family: &'static str,
-    /// `V`.
+    /// Vocabulary size `V`.
     pub vocab_size: u64,
-    /// `D`.
+    /// Width `D` of the hidden states.
     pub hidden_size: u64,
-    /// `F`.
+    /// Feed-forward width `F`.
     pub intermediate_size: u64,
     /// Number of layers.
     pub num_layers: u64,
-    /// `H`.
+    /// Number of query heads `H`.
     pub num_heads: u64,
-    /// Key and value heads, a divisor of `H`.
+    /// Number of key and value heads `J`, a divisor of `H`.
     pub num_kv_heads: u64,
-    /// `K`.
+    /// Head width `K`.
     pub head_dim: u64,
     /// Longest sequence the model was made for.
     pub max_positions: u64,
@@ -42,27 +43,28 @@ pub struct DecoderConfig {
     pub rms_norm_eps: f64,
     /// Rotary embedding.
     pub rope: Rope,
-    /// True where the head's weight is the token table.
+    /// Whether the head's weight is the embedding's.
     pub tied_head: bool,
-    /// True where queries, keys and values have biases.
+    /// Whether queries, keys and values have biases.
     pub qkv_bias: bool,
-    /// True where attention's output projection has a bias.
+    /// Whether attention's output projection has a bias.
     pub output_bias: bool,
-    /// True where the three projections of the feed-forward part have biases.
+    /// Whether the three feed-forward projections have biases.
     pub mlp_bias: bool,
-    /// True where each head of queries and keys is normed.
+    /// Whether each head of queries and keys is normalized.
     pub head_norms: bool,
-    /// For each layer the tokens that it sees back, itself included; unset: all.
+    /// For each layer, most tokens that a token attends to, itself included; unset for no limit.
     pub windows: Vec<Option<u64>>,
-    /// Standard deviation of fresh weights.
+    /// Standard deviation of initial weights.
     pub initializer_range: f64,
 }
 
 impl DecoderConfig {
-    /// Reads a parsed `config.json` as `dialect` means it.
+    /// Reads a parsed `config.json` in the way of `dialect`.
     ///
     /// # Errors
-    /// `INVALID` for a value that is missing or impossible, `UNSUPPORTED` for a variant that the family does not have.
+    /// `INVALID` for a value that is missing or impossible, `UNSUPPORTED` for a variant that the
+    /// family does not have.
     pub fn read(json: &Json, dialect: &Dialect) -> Result<Self> {
         let fields = Fields::new(json, "")?;
         refuse_variants(&fields, dialect)?;
@@ -146,7 +148,8 @@ impl DecoderConfig {
         self.num_kv_heads * self.head_dim
     }
 
-    /// Elements of all linears and tables. Extents are at most 2^24 and layers at most 2^12, so nothing overflows.
+    /// Elements of all linears and embeddings. Extents are at most 2^24 and layers at most 2^12, so
+    /// nothing overflows.
     fn elements(&self) -> u64 {
         let attention = 2 * (self.query_width() + self.kv_width());
         let layer = self.hidden_size * (attention + 3 * self.intermediate_size);

@@ -1,6 +1,6 @@
-//! What tells one family of decoders from another.
+//! The differences between families of decoders.
 
-/// A family of decoders: what its `config.json` means where families differ.
+/// A family of decoders: the meaning of its `config.json` where families differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dialect {
     /// Its `model_type`, and the name of the family.
@@ -9,15 +9,15 @@ pub struct Dialect {
     pub attention_bias: AttentionBias,
     /// Whether the key `mlp_bias` gives the feed-forward projections biases.
     pub mlp_bias: bool,
-    /// Whether each head of queries and keys is normed before its rotation.
+    /// Whether each head of queries and keys is normalized before its rotation.
     pub head_norms: bool,
-    /// Which layers see a window only.
+    /// The layers with a sliding window.
     pub window: Window,
-    /// `K` where `head_dim` is not set; unset: the width over the number of heads.
+    /// Head width where `head_dim` is not set; none for the width over the number of heads.
     pub default_head_dim: Option<u64>,
 }
 
-/// Which projections of attention have a bias.
+/// The projections of attention that have a bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionBias {
     /// None.
@@ -28,16 +28,18 @@ pub enum AttentionBias {
     QueryKeyValue,
 }
 
-/// Which layers see `sliding_window` tokens back and no more.
+/// The layers that attend to `sliding_window` tokens only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
     /// None: a config that asks for one is refused.
     Never,
-    /// Every layer; where the key is left out, the window is `default`, and null means none.
+    /// Every layer. Where the key `sliding_window` is missing, the window is `default`; null means
+    /// no window.
     EveryLayer {
-        /// Tokens, the seeing one included.
+        /// Tokens, the attending one included.
         default: u64,
     },
-    /// Where `use_sliding_window` is true, the layers that `layer_types` names, else those from `max_window_layers` on.
+    /// Where `use_sliding_window` is true, the layers that `layer_types` names, else those from
+    /// `max_window_layers` on.
     Switched,
 }

@@ -1,4 +1,4 @@
-//! A `config.json` -> single values by name, each checked for its type and range.
+//! A `config.json` -> its values by key, each checked for type and range.
 
 use std::ops::RangeInclusive;
 
@@ -9,12 +9,12 @@ use serde_json::{Map, Value as Json};
 #[derive(Clone, Copy)]
 pub struct Fields<'a> {
     object: &'a Map<String, Json>,
-    /// What stands before a key in errors: empty, or `rope_parameters.`.
+    /// Prefix of a key in errors: empty, or `rope_parameters.`.
     path: &'a str,
 }
 
 impl<'a> Fields<'a> {
-    /// The object `json`, whose keys are named `path` + key in errors.
+    /// The object `json`; errors name its keys as `path` + key.
     ///
     /// # Errors
     /// `INVALID` where `json` is no object.
@@ -35,7 +35,7 @@ impl<'a> Fields<'a> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 
-    /// Whether `key` is written, be it as null.
+    /// Whether `key` is present, even as null.
     pub fn is_written(&self, key: &str) -> bool {
         self.object.contains_key(key)
     }
@@ -48,7 +48,8 @@ impl<'a> Fields<'a> {
     /// The whole number `key` within `range`, or `default`.
     ///
     /// # Errors
-    /// `INVALID` with the range and the value found; also where it is missing and there is no default.
+    /// `INVALID` with the range and the value found; also where it is missing and there is no
+    /// default.
     pub fn count(
         &self,
         key: &str,
@@ -82,7 +83,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The truth value `key`, or false.
+    /// The boolean `key`, or false.
     ///
     /// # Errors
     /// `INVALID` where it is neither true nor false.
@@ -115,7 +116,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A JSON value, cut to a length that an error can carry.
+/// A JSON value, shortened for an error message.
 fn shown(json: &Json) -> String {
     let text = json.to_string();
     match text.char_indices().nth(60) {

@@ -1,6 +1,7 @@
-//! A decoder's graphs: the token table, a layer, and the head with its loss.
+//! A decoder's graphs: the embedding, a layer, and the head with its loss.
 //!
-//! Legend: `T` tokens, `D` width, `F` feed-forward width, `H` heads, `J` key/value heads, `K` head width, `V` vocab.
+//! Legend: `T` tokens, `D` width, `F` feed-forward width, `H` heads, `J` key/value heads, `K` head
+//! width, `V` vocabulary.
 
 use espalier_interface::DType;
 use espalier_interface::graph::{Dim, Graph, Source, ValueId, batch};
@@ -22,8 +23,9 @@ pub fn embedding(config: &DecoderConfig) -> Graph {
     graph
 }
 
-/// `hidden` `[T, D]` -> `hidden` `[T, D]`: `x + attention(norm(x))`, then `x + feed_forward(norm(x))`. Its tokens see
-/// `window` tokens back, themselves included, or all of their sequence.
+/// `hidden` `[T, D]` -> `hidden` `[T, D]`: `x + attention(norm(x))`, then `x +
+/// feed_forward(norm(x))`. Tokens attend to `window` tokens, themselves included, or to all earlier
+/// tokens of their sequence.
 pub fn layer(config: &DecoderConfig, window: Option<u64>) -> Graph {
     let mut graph = Graph::new(&format!("{}.layer", config.family));
     let hidden = previous(&mut graph, config);
@@ -67,7 +69,7 @@ fn norm(graph: &mut Graph, x: ValueId, name: &str, config: &DecoderConfig) -> Va
     op::rms_norm(graph, x, weight, config.rms_norm_eps)
 }
 
-/// Each head of `x` `[T, H K]` on its own, where the family norms queries and keys.
+/// Normalizes each head of `x` `[T, H K]`, where the family norms queries and keys.
 fn head_norm(graph: &mut Graph, x: ValueId, name: &str, config: &DecoderConfig) -> ValueId {
     if !config.head_norms {
         return x;

@@ -1,7 +1,7 @@
-//! What the families of decoders share: reading `config.json`, rotary embeddings, and the graphs of a decoder.
+//! The common part of families of decoders: reading `config.json`, rotary embeddings, and graphs.
 //!
-//! A family that is a decoder with grouped-query attention, RMS norms, rotary embeddings and a gated feed-forward part
-//! says in a [`Dialect`] what is special about it; [`describe`] does the rest.
+//! A family of decoders with grouped-query attention, RMS norms, rotary embeddings and a gated
+//! feed-forward part describes its differences in a [`Dialect`]; [`describe`] does the rest.
 
 mod config;
 mod dialect;
@@ -22,13 +22,13 @@ pub use rope::{Rope, RopeScaling};
 /// The model that `config`, a parsed `config.json`, describes in `dialect`.
 ///
 /// # Errors
-/// What [`DecoderConfig::read`] gives.
+/// Those of [`DecoderConfig::read`].
 pub fn describe(config: &Json, dialect: &Dialect) -> Result<Model> {
     model::build(&DecoderConfig::read(config, dialect)?)
 }
 
-/// The text of a small `config.json` of the given `model_type`: the capability `sample_config`, on which the conformance kit
-/// tries a family.
+/// The text of a small `config.json` of the given `model_type`. It is the capability
+/// `sample_config`, with which the conformance kit tests a family.
 #[macro_export]
 macro_rules! sample_config {
     ($model_type:literal) => {

@@ -1,4 +1,4 @@
-//! A decoder's numbers -> its params, graphs and units; layers that see as far share a graph.
+//! A decoder's numbers -> its params, graphs and units; layers with the same window share a graph.
 
 use espalier_interface::graph::Graph;
 use espalier_interface::model::{Model, ParamKind, ParamSpec, Unit, UnitKind};
@@ -50,7 +50,8 @@ pub fn build(config: &DecoderConfig) -> Result<Model> {
     Ok(model)
 }
 
-/// Adds the params of `graph` under `prefix` and returns their indices; a tied head's weight is the token table.
+/// Adds the params of `graph` under `prefix` and returns their indices; a tied head has the
+/// embedding's weight.
 fn bind(
     graph: &Graph,
     prefix: &str,
@@ -62,7 +63,7 @@ fn bind(
         let name = format!("{prefix}{}", local.name);
         let kind = kind_of(&name);
         if kind == ParamKind::Head && config.tied_head {
-            // The token table is the first param of the first unit.
+            // The embedding's weight is the first param of the first unit.
             params[0].aliases.push(name);
             bound.push(0);
             continue;
@@ -95,7 +96,7 @@ fn kind_of(name: &str) -> ParamKind {
     }
 }
 
-/// A family with what all have, for tests.
+/// A family without special features, for tests.
 #[cfg(test)]
 pub(crate) const PLAIN: crate::Dialect = crate::Dialect {
     model_type: "llama",

@@ -1,7 +1,8 @@
-//! Rotary parameters of a `config.json` -> the angular step of each pair of channels.
+//! Rotary parameters of a `config.json` -> the angular frequency of each pair of channels.
 //!
-//! `inv_freq[i] = theta^(-2 i / K)`, then scaled: `linear` divides all by a factor; `llama3` divides the long waves, keeps
-//! the short ones and blends between. In f32, operation by operation as transformers does it (`modeling_rope_utils.py`).
+//! `inv_freq[i] = theta^(-2 i / K)`, then scaled: `linear` divides all by a factor; `llama3`
+//! divides those of long wavelengths, keeps those of short ones and interpolates between. All in
+//! f32, operation by operation as transformers does it (`modeling_rope_utils.py`).
 
 use std::f32::consts::PI;
 
@@ -9,43 +10,44 @@ use espalier_interface::{PluginError, Result};
 
 use crate::fields::Fields;
 
-/// Rotary embedding as a config states it.
+/// The rotary embedding that a config describes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rope {
     /// Base of the wavelengths.
     pub theta: f64,
-    /// How they are stretched.
+    /// How wavelengths are scaled.
     pub scaling: RopeScaling,
 }
 
-/// How wavelengths are stretched for longer sequences.
+/// How wavelengths are scaled for longer sequences.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// Not scaled.
     Default,
-    /// All by `factor`.
+    /// All are scaled by `factor`.
     Linear {
         /// Factor of every wavelength.
         factor: f64,
     },
-    /// Long waves by `factor`, short ones not, as Llama 3.1.
+    /// Long wavelengths are scaled by `factor`, short ones are not, as in Llama 3.1.
     Llama3 {
-        /// Factor of the long waves.
+        /// Factor of long wavelengths.
         factor: f64,
-        /// Waves longer than `original_max_positions / low_freq_factor` are long.
+        /// Wavelengths above `original_max_positions / low_freq_factor` are long.
         low_freq_factor: f64,
-        /// Waves shorter than `original_max_positions / high_freq_factor` are short.
+        /// Wavelengths below `original_max_positions / high_freq_factor` are short.
         high_freq_factor: f64,
-        /// Sequence length of pretraining.
+        /// Sequence length of pretraining, in tokens.
         original_max_positions: u64,
     },
 }
 
 impl Rope {
-    /// Reads `rope_scaling` and `rope_theta` (transformers 4) or `rope_parameters` (transformers 5).
+    /// Reads `rope_scaling` and `rope_theta` (transformers 4) or `rope_parameters` (transformers
+    /// 5).
     ///
     /// # Errors
-    /// `UNSUPPORTED` for a rope type that is not one of these, `INVALID` for a value missing or impossible.
+    /// `UNSUPPORTED` for any other rope type, `INVALID` for a value that is missing or impossible.
     pub fn read(config: &Fields<'_>, max_positions: u64) -> Result<Self> {
         let mut theta = config.positive("rope_theta", Some(10_000.0))?;
         refuse_partial(config)?;
@@ -53,7 +55,7 @@ impl Rope {
             let object = config.get(key).and_then(|value| value.as_object());
             config.get(key).is_some() && object.is_none_or(|object| !object.is_empty())
         };
-        // transformers lets `rope_scaling` win where a file has both.
+        // transformers uses `rope_scaling` where a file has both.
         let Some((key, path)) = [
             ("rope_scaling", "rope_scaling."),
             ("rope_parameters", "rope_parameters."),
@@ -92,10 +94,10 @@ impl Rope {
         Ok(Rope { theta, scaling })
     }
 
-    /// Checks that the angular steps of heads `head_dim` wide are numbers.
+    /// Checks that the angular frequencies of heads of width `head_dim` are finite in f32.
     ///
     /// # Errors
-    /// `INVALID` where one is beyond f32, with what makes it so.
+    /// `INVALID` where one is not, with the values that cause it.
     pub(crate) fn check(&self, head_dim: u64) -> Result<()> {
         let steps = self.inv_freq(head_dim);
         match steps.iter().position(|step| !step.is_finite()) {
@@ -113,14 +115,15 @@ impl Rope {
         }
     }
 
-    /// The angular step of each pair of channels, `[K / 2]` f32, in radians a position.
+    /// The angular frequency of each pair of channels, `[K / 2]` f32, in radians per position.
     ///
     /// # Source
-    /// transformers 5, `modeling_rope_utils.py`. A scalar over a tensor is there `reciprocal * scalar`.
+    /// transformers 5, `modeling_rope_utils.py`. There, a scalar over a tensor is computed as the
+    /// reciprocal times the scalar.
     pub fn inv_freq(&self, head_dim: u64) -> Vec<f32> {
         let plain = (0..head_dim / 2).map(|pair| {
             let exponent = (2 * pair) as f32 / head_dim as f32;
-            // Through f64 the power is correctly rounded, so it is the same on every machine.
+            // The power is computed in f64 and rounded once, so it is the same on every machine.
             1.0 / f64::from(self.theta as f32).powf(f64::from(exponent)) as f32
         });
         match self.scaling {
@@ -170,7 +173,7 @@ fn llama3(config: &Fields<'_>, fields: &Fields<'_>, max_positions: u64) -> Resul
         factor: fields.positive("factor", None)?,
         low_freq_factor,
         high_freq_factor,
-        // Beside the rope's own fields it wins, as in transformers.
+        // It takes precedence over the rope's own fields, as in transformers.
         original_max_positions: config.count(key, 1..=1 << 40, Some(within))?,
     })
 }
@@ -267,7 +270,8 @@ mod tests {
         read(&config).expect("a known type").inv_freq(head_dim)
     }
 
-    /// transformers 5.23.0 with torch 2.13.0: the `inv_freq` buffers of five tiny models, head width 16.
+    /// transformers 5.23.0 with torch 2.13.0: the `inv_freq` buffers of five tiny models, head
+    /// width 16.
     #[test]
     fn equals_transformers_bit_for_bit() {
         let default: [f32; 8] = [
@@ -339,7 +343,8 @@ mod tests {
         }
     }
 
-    /// Llama 3.1's numbers at head width 128, from the same versions: pairs on both sides of each bound.
+    /// Llama 3.1's numbers at head width 128, from the same versions: pairs on both sides of each
+    /// bound.
     #[test]
     fn equals_transformers_at_full_width() {
         let config = json!({"rope_theta": 500_000.0, "rope_scaling": {"rope_type": "llama3",

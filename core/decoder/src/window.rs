@@ -1,4 +1,4 @@
-//! A `config.json` -> how far each layer sees.
+//! A `config.json` -> the attention window of each layer.
 
 use espalier_interface::{PluginError, Result};
 use serde_json::Value as Json;
@@ -6,14 +6,15 @@ use serde_json::Value as Json;
 use crate::dialect::Window;
 use crate::fields::Fields;
 
-/// The window of Qwen's configs that switch one on and give no width. Source: transformers 5, `Qwen2Config`.
+/// The window of Qwen's configs that enable one without a width. Source: transformers 5,
+/// `Qwen2Config`.
 const SWITCHED_WIDTH: u64 = 4096;
 
-/// For each layer the tokens that it sees back, the seeing one included; unset: all.
+/// For each layer, most tokens that a token attends to, itself included; none for no limit.
 ///
 /// # Errors
-/// `INVALID` for values of the wrong type or number and lists that contradict the switch, `UNSUPPORTED` for kinds of layers
-/// that the family does not have.
+/// `INVALID` for values of the wrong type or number, and for lists that contradict the switch;
+/// `UNSUPPORTED` for kinds of layers that the family does not have.
 pub fn windows(fields: &Fields<'_>, rule: Window, num_layers: u64) -> Result<Vec<Option<u64>>> {
     let (window, first) = match rule {
         Window::Never => return Ok(vec![None; num_layers as usize]),
@@ -45,7 +46,7 @@ pub fn windows(fields: &Fields<'_>, rule: Window, num_layers: u64) -> Result<Vec
 /// The window of a layer that `layer_types` calls `kind`.
 fn of_kind(kind: &Json, rule: Window, window: Option<u64>) -> Result<Option<u64>> {
     match (kind.as_str(), window) {
-        // transformers gives such a layer the window all the same.
+        // transformers gives such a layer the window anyway.
         (Some("full_attention"), Some(window)) if rule != Window::Switched => {
             Err(PluginError::unsupported(format!(
                 "config.json: `layer_types` names {kind} beside `sliding_window` {window}; every \

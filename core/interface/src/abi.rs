@@ -1,8 +1,11 @@
-//! The ABI face: frozen tables of `extern "C"` functions in abi_stable types, and both of their ends.
+//! The ABI: frozen tables of `extern "C"` functions in abi_stable types, with the plugin's and the
+//! host's side of each.
 //!
-//! A plugin's end (`*_TABLE`) turns calls into the plain traits and catches panics inside the plugin; the host's end
-//! (`*Proxy`) implements the same traits over a table. Descriptions (models, graphs, formats, schedules) cross as JSON, so that
-//! they can grow by fields; what runs hot crosses as pointers and numbers. Linked plugins take the same way as libraries.
+//! On the plugin's side, `*_TABLE` statics turn calls into the plain traits and catch panics inside
+//! the plugin. On the host's side, `*Proxy` types implement the same traits over a table.
+//! Descriptions (models, graphs, formats, schedules) cross as JSON, so that they can grow by
+//! fields. What is called often crosses as pointers and numbers. Linked plugins cross the same
+//! boundary as libraries.
 #![allow(unsafe_code)]
 
 mod backend;
@@ -30,5 +33,5 @@ pub use root::{
 };
 pub use services::ServicesTable;
 
-/// A pointer that only the side which made it understands.
+/// A pointer that only the side that made it may dereference.
 pub type Opaque = *const std::ffi::c_void;

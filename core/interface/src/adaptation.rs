@@ -1,28 +1,29 @@
-//! What an adapter makes of a model's sites: params to add and a graph fragment for each site it joins.
+//! An adapter's answer to a model's sites: new params, and a graph fragment for each site it
+//! changes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Init;
 use crate::graph::Graph;
 
-/// What kind of operation a site is.
+/// The kind of operation that a site is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SiteKind {
     /// A linear inside a layer.
     Linear,
-    /// A token table.
+    /// The token embedding.
     Embedding,
     /// The output head.
     Head,
 }
 
-/// A place in the model that an adapter may join.
+/// An operation of the model that an adapter may replace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
     /// Module name, such as `model.layers.0.self_attn.q_proj`.
     pub name: String,
-    /// What it is.
+    /// Kind of operation.
     pub kind: SiteKind,
     /// Shape of its weight as in the checkpoint: `[out, in]`, or `[V, D]` for an embedding.
     pub shape: [u64; 2],
@@ -38,17 +39,18 @@ pub struct AdapterParam {
     pub name: String,
     /// Shape on disk and in the graph.
     pub shape: Vec<u64>,
-    /// How it begins.
+    /// Initial value.
     pub init: Init,
 }
 
-/// A fragment put in the place of a site.
+/// A fragment that replaces a site.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Join {
     /// Index of the site in the list that `adapt` was given.
     pub site: usize,
-    /// The fragment: its first input is the site's input, its first output the site's new output; the op `base` in it
-    /// stands for the site's own operation. Sites of one shape give equal fragments, which the core shares.
+    /// The fragment. Its first input is the site's input, and its first output is the site's new
+    /// output. The op `base` in it stands for the site's own operation. Sites of one shape give
+    /// equal fragments, which the core shares.
     pub fragment: Graph,
     /// For each param of the fragment, its index into [`Adaptation::params`].
     pub params: Vec<usize>,
@@ -59,6 +61,6 @@ pub struct Join {
 pub struct Adaptation {
     /// The params it adds, in the order in which they are saved.
     pub params: Vec<AdapterParam>,
-    /// The sites it joins.
+    /// The sites it replaces, with their fragments.
     pub joins: Vec<Join>,
 }

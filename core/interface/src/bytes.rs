@@ -32,7 +32,7 @@ impl fmt::Display for Bytes {
 impl FromStr for Bytes {
     type Err = String;
 
-    /// Reads `24GiB`, `512 MiB`, `1.5TiB`; a unit must stand there.
+    /// Parses `24GiB`, `512 MiB`, `1.5TiB`; the unit is required.
     fn from_str(text: &str) -> Result<Self, String> {
         const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
         let expected = || format!("expected a size such as 24GiB or 512MiB, found `{text}`");
@@ -43,7 +43,7 @@ impl FromStr for Bytes {
             .ok_or_else(expected)?;
         let number: f64 = number.trim().parse().map_err(|_| expected())?;
         let bytes = number * (1u64 << shift) as f64;
-        // Above 2^63 nothing is believed, below one byte nothing is meant.
+        // Sizes above 2^63 or below one byte are refused as mistakes.
         if !(1.0..=(1u64 << 63) as f64).contains(&bytes) {
             return Err(expected());
         }

@@ -1,11 +1,11 @@
-//! What a plugin declares: its name, its version and its components, each with what makes it.
+//! A plugin's declaration: its name, its version, and its components with their constructors.
 
 use std::sync::Arc;
 
 use crate::role::{Adapter, Backend, Collective, Family, Quantizer, Role, Sharding};
 use crate::{OptionSpec, Options, Result, Services};
 
-/// A component that has been made: what its role's trait says.
+/// An instance of a component, as the trait of its role.
 pub enum Instance {
     /// A model family.
     Family(Box<dyn Family>),
@@ -24,21 +24,22 @@ pub enum Instance {
 /// Makes a component from its checked options.
 pub type Create = fn(&Options, Arc<dyn Services>) -> Result<Instance>;
 
-/// One component of a plugin. Constant, so that its description can be read without running the plugin.
+/// One component of a plugin. It is constant, so that its description can be read without running
+/// the plugin.
 #[derive(Clone, Copy)]
 pub struct Component {
-    /// The name by which users choose it.
+    /// The name by which users select it.
     pub name: &'static str,
-    /// What it does for the core.
+    /// The role that it serves.
     pub role: Role,
     /// One line of documentation.
     pub doc: &'static str,
     /// Its options.
     pub options: &'static [OptionSpec],
-    /// What the host may know without asking, as name and value: `model_types` of a family, `peft_types` of an adapter,
-    /// `quant_methods` of a quantizer.
+    /// Facts that the host may read without calling it, as name and value: `model_types` of a
+    /// family, `peft_types` of an adapter, `quant_methods` of a quantizer.
     pub capabilities: &'static [(&'static str, &'static str)],
-    /// Makes it.
+    /// Makes an instance.
     pub create: Create,
 }
 

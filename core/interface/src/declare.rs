@@ -1,8 +1,8 @@
-//! A plugin's declaration -> the two ways it is loaded: linked into the host, or as a library.
+//! A plugin's declaration -> what loads it, both linked into the host and as a library.
 
 use crate::abi::PluginRoot;
 
-/// A plugin that is linked into this program, as [`inventory`] finds it.
+/// A plugin that is linked into this program, found through [`inventory`].
 pub struct Linked(pub extern "C" fn() -> *const PluginRoot);
 
 inventory::collect!(Linked);
@@ -12,7 +12,8 @@ pub fn linked() -> impl Iterator<Item = extern "C" fn() -> *const PluginRoot> {
     inventory::iter::<Linked>.into_iter().map(|linked| linked.0)
 }
 
-/// Declares a crate's plugin: linked into a host it registers itself, built as a `cdylib` it can be loaded.
+/// Declares a crate's plugin. Linked into a host, it registers itself; built as a `cdylib`, it can
+/// be loaded.
 ///
 /// ```text
 /// espalier_interface::declare_plugin! {
@@ -84,7 +85,8 @@ mod tests {
     #[allow(unsafe_code)]
     fn made() -> ShardingProxy {
         let root = linked().next().expect("declared above")();
-        // SAFETY: a linked root is static; its table was asked for by name and version.
+        // SAFETY: a linked root is static, and its table has the type of the name and version asked
+        // for.
         let (root, table) = unsafe {
             let root = &*root;
             let TableRef { table, .. } = (root.query)("component".into(), 1);

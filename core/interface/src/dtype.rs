@@ -1,8 +1,8 @@
-//! The id of an element type: an integer with room, written by name in data.
+//! Ids of element types: integers across the boundary, names in JSON.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An element type. Ids are never reused; unknown ids are refused by name, not undefined behaviour.
+/// An element type. Ids are never reused, and unknown ids give an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct DType(pub u32);
@@ -28,9 +28,10 @@ impl DType {
     pub const I8: DType = DType(18);
     /// 8-bit unsigned integer; also packed codes.
     pub const U8: DType = DType(24);
-    /// In a graph: the run's compute dtype, resolved by the core.
+    /// In a graph: the compute dtype of the run, resolved by the core.
     pub const COMPUTE: DType = DType(256);
-    /// In a graph: the dtype of norms, softmax and loss: f32, or f64 in the reference mode.
+    /// In a graph: the dtype of norms, softmax and loss, which is f32, or f64 in the reference
+    /// mode.
     pub const REDUCE: DType = DType(257);
 
     const NAMES: [(DType, &'static str, u64); 12] = [

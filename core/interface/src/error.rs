@@ -1,34 +1,34 @@
-//! What a plugin reports when it cannot do what was asked.
+//! Errors that plugins report: a code and a message.
 
 use serde::{Deserialize, Serialize};
 
-/// The kind of a failure: a small fixed set of ids with room.
+/// The kind of a failure: an id from a small set that may grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(transparent)]
 pub struct ErrorCode(pub u32);
 
 impl ErrorCode {
-    /// An option, a shape or a file's content is not acceptable: the user can change it.
+    /// An option, a shape or a file's content is not valid; the user can change it.
     pub const INVALID: ErrorCode = ErrorCode(1);
     /// The plugin does not offer this op, dtype or method.
     pub const UNSUPPORTED: ErrorCode = ErrorCode(2);
-    /// Not enough memory of some kind; the message says how much was wanted.
+    /// Not enough memory; the message says how many bytes were asked for.
     pub const OUT_OF_MEMORY: ErrorCode = ErrorCode(3);
     /// The host asked to stop.
     pub const CANCELLED: ErrorCode = ErrorCode(4);
-    /// Numbers that are not finite where they must be.
+    /// A number is not finite where it must be.
     pub const NOT_FINITE: ErrorCode = ErrorCode(5);
-    /// The plugin panicked; caught inside the plugin.
+    /// The plugin panicked; the panic was caught inside the plugin.
     pub const PANIC: ErrorCode = ErrorCode(6);
     /// A device or a library below the plugin failed.
     pub const DEVICE: ErrorCode = ErrorCode(7);
-    /// The two sides of the boundary disagree about the data that crossed it.
+    /// The two sides of the boundary disagree about data that crossed it.
     pub const PROTOCOL: ErrorCode = ErrorCode(8);
-    /// A call that ranks make together failed or was given up: a peer is gone, hangs, or made another call.
+    /// A collective call failed or was aborted: a peer is gone, hangs, or made another call.
     pub const PEER: ErrorCode = ErrorCode(9);
 }
 
-/// A failure inside a plugin: a code for programs and a sentence for people.
+/// A failure inside a plugin: a code for programs and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct PluginError {
@@ -47,12 +47,12 @@ impl PluginError {
         }
     }
 
-    /// Something the user can change.
+    /// A failure with code `INVALID`: something the user can change.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::INVALID, message)
     }
 
-    /// Something this plugin does not offer.
+    /// A failure with code `UNSUPPORTED`: something this plugin does not offer.
     pub fn unsupported(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::UNSUPPORTED, message)
     }

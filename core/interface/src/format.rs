@@ -15,7 +15,7 @@ use crate::DType;
 
 pub use codes::{BitOrder, Codes};
 
-/// A named run of bytes of a packed weight. Its size is a pure function of shape and options.
+/// A named array of a packed weight. Its size is a pure function of shape and options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentSpec {
     /// Name, such as `codes` or `absmax`.
@@ -36,7 +36,7 @@ impl SegmentSpec {
         }
     }
 
-    /// Size in bytes; the largest number where that overflows.
+    /// Size in bytes; `u64::MAX` where that overflows.
     pub fn bytes(&self) -> u64 {
         self.len.saturating_mul(self.dtype.bytes())
     }
@@ -48,7 +48,7 @@ impl SegmentSpec {
 pub enum BlockMap {
     /// Block `i / size`: consecutive elements of the flattened weight (bitsandbytes; HQQ axis 1).
     Flat {
-        /// Elements a block.
+        /// Elements per block.
         size: u64,
     },
     /// Block `i mod count`: elements `count` apart (HQQ axis 0).
@@ -56,9 +56,9 @@ pub enum BlockMap {
         /// Number of blocks.
         count: u64,
     },
-    /// Block `r`: a row each.
+    /// Block `r`: one per row.
     Rows,
-    /// Block `c`: a column each.
+    /// Block `c`: one per column.
     Columns,
 }
 
@@ -85,44 +85,44 @@ impl BlockMap {
     }
 }
 
-/// A number for every block.
+/// A number for every block, as stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockValues {
-    /// Stored plainly, one an element of the segment (f32, bf16 or f16).
+    /// Stored as they are, one per element of the segment (f32, bf16 or f16).
     Stored {
         /// Index of the segment.
         segment: usize,
     },
     /// Quantized again (double quantization): `table[code[b]] * scale[b / size] + offset`.
     Nested {
-        /// Segment of 8-bit codes, one a block.
+        /// Index of the segment of 8-bit codes, one per block.
         codes: usize,
-        /// 256 values.
+        /// The 256 values of the codes.
         table: Vec<f32>,
-        /// Segment of f32 scales, one for `size` blocks.
+        /// Index of the segment of f32 scales, one per `size` blocks.
         scales: usize,
-        /// Blocks a scale.
+        /// Blocks per scale.
         size: u64,
-        /// Segment of one f32.
+        /// Index of the segment of one f32.
         offset: usize,
     },
-    /// Quantized again by steps of one size: `(code[b] - zero[g]) * scale[g]`, in f32, where `g` is the group of block `b`
-    /// (HQQ's quantized zeros and scales).
+    /// Quantized again, uniformly: `(code[b] - zero[g]) * scale[g]`, in f32, where `g` is the group
+    /// of block `b` (HQQ's quantized zeros and scales).
     Affine {
-        /// Segment of 8-bit codes, one a block.
+        /// Index of the segment of 8-bit codes, one per block.
         codes: usize,
-        /// The groups of blocks, as if the blocks were a weight of one row: `Flat` and `Strided` groups, `Rows` for one
-        /// group of all.
+        /// How blocks form groups, as if the blocks were a weight of one row: `Flat` and `Strided`
+        /// groups, or `Rows` for one group of all.
         groups: BlockMap,
-        /// Segment of factors, one a group (f32, bf16 or f16).
+        /// Index of the segment of scales, one per group (f32, bf16 or f16).
         scales: usize,
-        /// Segment of the codes that mean zero, one a group (f32, bf16 or f16).
+        /// Index of the segment of zero points, one per group (f32, bf16 or f16).
         zeros: usize,
     },
 }
 
-/// How codes become numbers.
+/// How codes are decoded to numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decoding {
@@ -134,7 +134,7 @@ pub enum Decoding {
         table: Vec<f32>,
         /// The blocks.
         blocks: BlockMap,
-        /// Factor of each block.
+        /// Scale of each block.
         scale: BlockValues,
     },
     /// `(code - zero[block]) * scale[block]`, in f32.
@@ -143,33 +143,33 @@ pub enum Decoding {
         codes: Codes,
         /// The blocks.
         blocks: BlockMap,
-        /// Factor of each block.
+        /// Scale of each block.
         scale: BlockValues,
-        /// The code that means zero, of each block.
+        /// Zero point of each block.
         zero: BlockValues,
     },
-    /// Not of a usual kind: the host calls the plugin's `decode`.
+    /// No description covers it: the host calls the plugin's `decode`.
     Callback,
 }
 
 /// The layout of one packed weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Format {
-    /// Component that made it.
+    /// Name of the component that made it.
     pub quantizer: String,
     /// `[N, M]`.
     pub shape: [u64; 2],
     /// Segments in the order in which they are stored, at most [`Format::MOST_SEGMENTS`].
     pub segments: Vec<SegmentSpec>,
-    /// How to read them.
+    /// How the segments are decoded.
     pub decoding: Decoding,
 }
 
 impl Format {
-    /// Most segments of a weight.
+    /// Most segments of a packed weight.
     pub const MOST_SEGMENTS: usize = 16;
 
-    /// Bytes of all segments together, without alignment; the largest number where that overflows.
+    /// Bytes of all segments together, without alignment; `u64::MAX` where that overflows.
     pub fn bytes(&self) -> u64 {
         let bytes = self.segments.iter().map(SegmentSpec::bytes);
         bytes.fold(0, u64::saturating_add)

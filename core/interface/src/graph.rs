@@ -1,20 +1,24 @@
-//! A unit's computation as data: nodes over values in single-assignment form, and the builder authors use.
+//! A unit's computation as data: nodes over values in single-assignment form, and a builder for
+//! authors.
 //!
-//! Shape legend: `T` packed tokens, `S` sequences, everything else is fixed when the graph is made.
+//! Shapes: `T` packed tokens, `S` sequences; all other extents are fixed when the graph is made.
 
-use std::collections::BTreeMap;
+mod attributes;
+pub mod batch;
+mod validate;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
 
-use crate::operands::operands;
-use crate::{DType, PluginError, Result};
+use crate::DType;
+
+pub use attributes::Attributes;
 
 /// One extent of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dim {
-    /// `T`: packed tokens of the micro-batch; varies from step to step below a planned maximum, may be 0.
+    /// `T`: packed tokens of the micro-batch. It varies from step to step below a planned maximum,
+    /// and may be 0.
     Tokens,
     /// `S + 1`: boundaries of the packed sequences.
     Boundaries,
@@ -41,36 +45,23 @@ pub type ParamId = usize;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The output of that name of the unit before; in an adapter's fragment, the input of the site.
+    /// The output of that name of the previous unit. In an adapter's fragment, the input of the
+    /// site.
     Previous(String),
     /// A tensor of the micro-batch: see [`batch`].
     Batch(String),
 }
 
-/// Names and types of the tensors that every micro-batch has.
-pub mod batch {
-    /// Token ids, `[T]` i32.
-    pub const TOKENS: &str = "tokens";
-    /// Position of each token in its sequence, `[T]` i32.
-    pub const POSITIONS: &str = "positions";
-    /// Start of each sequence and the end of the last, `[S + 1]` i32.
-    pub const CU_SEQLENS: &str = "cu_seqlens";
-    /// The token to predict at each place, `[T]` i32, -100 where nothing is trained.
-    pub const LABELS: &str = "labels";
-    /// Index of each token's sequence within the optimizer step, over all ranks, `[T]` i32.
-    pub const SEQUENCES: &str = "sequences";
-}
-
 /// An input of a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Input {
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
-    /// The value it becomes.
+    /// The value that holds it.
     pub value: ValueId,
 }
 
-/// A param of a graph under its local name; a unit's prefix makes it global.
+/// A param of a graph under its local name; a unit's prefix makes the name global.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GraphParam {
     /// Local name, such as `self_attn.q_proj.weight`.
@@ -82,84 +73,10 @@ pub struct GraphParam {
 /// An output of a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Output {
-    /// The name by which the next unit or the core asks for it.
+    /// The name under which the next unit or the core reads it.
     pub name: String,
-    /// The value it is.
+    /// The value that holds it.
     pub value: ValueId,
-}
-
-/// Attributes of a node: JSON values by name.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Attributes(pub BTreeMap<String, Json>);
-
-impl Attributes {
-    /// No attributes.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// These and `name = value`.
-    pub fn with(mut self, name: &str, value: impl Into<Json>) -> Self {
-        self.0.insert(name.to_owned(), value.into());
-        self
-    }
-
-    /// The number `name`.
-    ///
-    /// # Errors
-    /// `INVALID` where it is missing or not a number.
-    pub fn number(&self, name: &str) -> Result<f64> {
-        let found = self.0.get(name);
-        found
-            .and_then(Json::as_f64)
-            .ok_or_else(|| expected(name, "a number", found))
-    }
-
-    /// The number `name`, or nothing where it is absent or null.
-    pub fn optional_number(&self, name: &str) -> Option<f64> {
-        self.0.get(name).and_then(Json::as_f64)
-    }
-
-    /// The natural number `name`.
-    ///
-    /// # Errors
-    /// `INVALID` where it is missing or not a natural number.
-    pub fn count(&self, name: &str) -> Result<usize> {
-        let found = self.0.get(name);
-        let number = found
-            .and_then(Json::as_u64)
-            .and_then(|n| usize::try_from(n).ok());
-        number.ok_or_else(|| expected(name, "a natural number", found))
-    }
-
-    /// True where the attribute `name` is `true`; an absent one is false.
-    pub fn flag(&self, name: &str) -> bool {
-        self.0.get(name).and_then(Json::as_bool).unwrap_or(false)
-    }
-
-    /// The text `name`, or nothing.
-    pub fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).and_then(Json::as_str)
-    }
-
-    /// The list of numbers `name`.
-    ///
-    /// # Errors
-    /// `INVALID` where it is missing or not a list of numbers.
-    pub fn numbers(&self, name: &str) -> Result<Vec<f64>> {
-        let found = self.0.get(name);
-        let list = found.and_then(Json::as_array);
-        let numbers = list.and_then(|l| l.iter().map(Json::as_f64).collect::<Option<Vec<_>>>());
-        numbers.ok_or_else(|| expected(name, "a list of numbers", found))
-    }
-}
-
-fn expected(name: &str, kind: &str, found: Option<&Json>) -> PluginError {
-    let found = found.map_or("nothing".to_owned(), Json::to_string);
-    PluginError::invalid(format!(
-        "attribute `{name}`: expected {kind}, found {found}"
-    ))
 }
 
 /// One operation. [`crate::op`] lists the names, their operands and attributes.
@@ -167,24 +84,24 @@ fn expected(name: &str, kind: &str, found: Option<&Json>) -> PluginError {
 pub struct Node {
     /// Name of the op.
     pub op: String,
-    /// Version of the op's meaning.
+    /// Version of the op's definition.
     pub version: u32,
     /// Values read, in the op's order.
     pub inputs: Vec<ValueId>,
     /// Params read, in the op's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<ParamId>,
-    /// Values made, in the op's order.
+    /// Values written, in the op's order.
     pub outputs: Vec<ValueId>,
     /// Attributes.
     #[serde(default)]
     pub attributes: Attributes,
 }
 
-/// A computation as data. Nodes stand in an order in which every value is made before it is read.
+/// A computation as data. Nodes are in an order in which every value is written before it is read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Graph {
-    /// A name for people.
+    /// A name for messages.
     pub name: String,
     /// Inputs.
     pub inputs: Vec<Input>,
@@ -223,7 +140,7 @@ impl Graph {
         value
     }
 
-    /// The batch tensor `name` as an input; asked for twice, it is the same value.
+    /// The batch tensor `name` as an input. Repeated calls return the same value.
     pub fn batch(&mut self, name: &str) -> ValueId {
         let source = Source::Batch(name.to_owned());
         if let Some(input) = self.inputs.iter().find(|input| input.source == source) {
@@ -249,7 +166,7 @@ impl Graph {
     /// Appends a node and returns its first output.
     ///
     /// # Panics
-    /// Where `outputs` is empty: every op makes a value.
+    /// If `outputs` is empty: every op writes a value.
     pub fn node(
         &mut self,
         op: &str,
@@ -289,99 +206,18 @@ impl Graph {
     /// The fixed extent `axis` of `value`.
     ///
     /// # Panics
-    /// Where that extent is symbolic.
+    /// If that extent is symbolic.
     pub fn fixed(&self, value: ValueId, axis: usize) -> u64 {
         match self.values[value].shape[axis] {
             Dim::Fixed(extent) => extent,
             symbolic => panic!("extent {axis} of value {value} is {symbolic:?}"),
         }
     }
-
-    /// Checks that every index is in range, every value is made once and before it is read, and that known ops have their
-    /// operands.
-    ///
-    /// # Errors
-    /// `INVALID`, naming the graph, the node and what is wrong with it.
-    pub fn validate(&self) -> Result<()> {
-        let fail = |what: String| {
-            Err(PluginError::invalid(format!(
-                "graph `{}`: {what}",
-                self.name
-            )))
-        };
-        let mut made = vec![false; self.values.len()];
-        for input in &self.inputs {
-            match made.get_mut(input.value) {
-                Some(seen) if !*seen => *seen = true,
-                Some(_) => return fail(format!("value {} is two inputs", input.value)),
-                None => return fail(format!("input value {} does not exist", input.value)),
-            }
-        }
-        for (index, node) in self.nodes.iter().enumerate() {
-            let at = format!("node {index} ({})", node.op);
-            let found = [node.inputs.len(), node.params.len(), node.outputs.len()];
-            // An op that is not known here may be a backend's own; it makes something in any case.
-            let expected =
-                operands(&node.op).unwrap_or([0..=usize::MAX, 0..=usize::MAX, 1..=usize::MAX]);
-            if !expected
-                .iter()
-                .zip(&found)
-                .all(|(range, count)| range.contains(count))
-            {
-                let [inputs, params, outputs] = found;
-                return fail(format!(
-                    "{at} has {inputs} inputs, {params} params and {outputs} outputs"
-                ));
-            }
-            for &value in &node.inputs {
-                if !made.get(value).copied().unwrap_or(false) {
-                    return fail(format!("{at} reads value {value} before it is made"));
-                }
-            }
-            for &param in &node.params {
-                if param >= self.params.len() {
-                    return fail(format!("{at} reads param {param}, which does not exist"));
-                }
-            }
-            for &value in &node.outputs {
-                match made.get_mut(value) {
-                    Some(seen) if !*seen => *seen = true,
-                    Some(_) => return fail(format!("{at} makes value {value} a second time")),
-                    None => return fail(format!("{at} makes value {value}, which has no type")),
-                }
-            }
-        }
-        for output in &self.outputs {
-            if !made.get(output.value).copied().unwrap_or(false) {
-                return fail(format!("output `{}` is never made", output.name));
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_value_read_before_it_is_made_is_refused() {
-        let mut graph = Graph::new("g");
-        let x = graph.input(
-            Source::Previous("hidden".into()),
-            [Dim::Tokens],
-            DType::COMPUTE,
-        );
-        let late = graph.value([Dim::Tokens], DType::COMPUTE);
-        let ty = graph.type_of(x).clone();
-        let y = graph.node("add", &[x, late], &[], vec![ty], Attributes::new());
-        graph.output("hidden", y);
-        let message = graph.validate().expect_err("value 1 is never made").message;
-        assert!(
-            message.contains("reads value 1 before it is made"),
-            "{message}"
-        );
-    }
 
     #[test]
     fn json_keeps_a_graph_whole() {

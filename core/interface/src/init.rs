@@ -1,8 +1,9 @@
-//! How a param begins where no file gives it.
+//! Initial values of params that no file gives.
 
 use serde::{Deserialize, Serialize};
 
-/// The initial values of a param, drawn by [`crate::random`] under [`crate::random::Purpose::INIT`].
+/// The initial values of a param, drawn by [`crate::random`] under
+/// [`crate::random::Purpose::INIT`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Init {
@@ -12,7 +13,7 @@ pub enum Init {
     Ones,
     /// Uniform in `[-bound, bound)`.
     Uniform {
-        /// Half the width.
+        /// Half the width of the interval.
         bound: f64,
     },
     /// Normal around zero.

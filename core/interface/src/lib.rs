@@ -1,4 +1,5 @@
-//! The contract between the host and its plugins: plain traits and data on one side, a frozen ABI on the other.
+//! The contract between the host and its plugins: plain traits and data, and the frozen ABI that
+//! carries them.
 #![deny(missing_docs)]
 
 pub mod abi;

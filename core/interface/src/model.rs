@@ -1,17 +1,17 @@
-//! What a model family makes of a `config.json`: params, units and their graphs, all as data.
+//! A model as data, as a family describes a `config.json`: params, units and their graphs.
 
 use serde::{Deserialize, Serialize};
 
 use crate::graph::Graph;
 use crate::{Init, PluginError, Result};
 
-/// What a param is to its model.
+/// The kind of a param.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParamKind {
-    /// The weight of a linear inside a layer: what quantizers pack.
+    /// The weight of a linear inside a layer, which quantizers pack.
     Linear,
-    /// A token table.
+    /// The weight of the token embedding.
     Embedding,
     /// The weight of the output head.
     Head,
@@ -26,14 +26,14 @@ pub enum ParamKind {
 pub struct ParamSpec {
     /// Name in the checkpoint, such as `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
-    /// Further names of the same param: a tied head's. A checkpoint may hold them or not.
+    /// Further names of the same param, such as a tied head's. A checkpoint may hold them or not.
     #[serde(default)]
     pub aliases: Vec<String>,
     /// Shape in the checkpoint.
     pub shape: Vec<u64>,
-    /// What it is.
+    /// Its kind.
     pub kind: ParamKind,
-    /// How it begins when a model is trained from scratch.
+    /// Initial value when a model is trained from scratch.
     pub init: Init,
 }
 
@@ -44,7 +44,7 @@ impl ParamSpec {
     }
 }
 
-/// What a unit is to the step.
+/// The kind of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnitKind {
@@ -52,34 +52,36 @@ pub enum UnitKind {
     Embedding,
     /// Hidden states in and out; the recompute policy applies to it.
     Layer,
-    /// Hidden states in; out `logits`, and `loss` and `correct` by token. Its graph acts on each token by itself, so that
-    /// the core runs it forward and backward in chunks of tokens and never holds all logits.
+    /// Hidden states in; `logits`, and `loss` and `correct` per token out. Its graph processes each
+    /// token separately. So the core runs it forward and backward in chunks of tokens and never
+    /// holds all logits.
     Head,
 }
 
-/// What is gathered and computed together: the embedding, a layer, the head.
+/// A part of the model that is gathered and computed as a whole: the embedding, a layer, or the
+/// head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Unit {
     /// Name, such as `model.layers.0`.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: UnitKind,
     /// Index into [`Model::graphs`]; layers of one shape share one.
     pub graph: usize,
-    /// Put before a graph param's local name to name a site: `model.layers.0.` or nothing.
+    /// Prefix of a graph param's local name in the name of a site: `model.layers.0.`, or empty.
     pub prefix: String,
     /// For each param of the graph, its index into [`Model::params`].
     pub params: Vec<usize>,
 }
 
-/// A model as data. Hidden states pass from unit to unit under the name `hidden`.
+/// A model as data. Each unit passes its output `hidden` to the next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Model {
-    /// The family, such as `llama`.
+    /// Name of the family, such as `llama`.
     pub family: String,
     /// Width of the hidden states.
     pub hidden_size: u64,
-    /// Rows of the token table.
+    /// Rows of the token embedding.
     pub vocab_size: u64,
     /// Longest sequence the model was made for.
     pub max_positions: u64,
@@ -87,12 +89,12 @@ pub struct Model {
     pub params: Vec<ParamSpec>,
     /// Graphs, each shared by the units that name it.
     pub graphs: Vec<Graph>,
-    /// Units in the order of the forward pass: one embedding, layers, one head.
+    /// Units in the order of the forward pass: one embedding, the layers, one head.
     pub units: Vec<Unit>,
 }
 
 impl Model {
-    /// Checks that indices are in range, shapes agree and the units stand in order.
+    /// Checks that indices are in range, that shapes agree, and the order of units.
     ///
     /// # Errors
     /// `INVALID`, naming the unit and what is wrong with it.

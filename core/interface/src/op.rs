@@ -1,8 +1,9 @@
 //! The ops of version 1: their names, operands and attributes, and builders that know their shapes.
 //!
-//! Legend: `T` tokens, `D` width, `F` feed-forward width, `H` heads, `J` key/value heads, `K` head width, `V` vocab,
-//! `N x M` a weight `[out, in]`. Operands stand in the order inputs; params -> outputs. `c` is the compute dtype, `r` the
-//! reduce dtype. Ops on the host's side of a step (`adamw`, `sum_squares`, ...) take scalars at launch, in the stated order.
+//! Legend: `T` tokens, `D` width, `F` feed-forward width, `H` heads, `J` key/value heads, `K` head
+//! width, `V` vocabulary, `N x M` a weight `[out, in]`. Operands are written as inputs; params ->
+//! outputs. `c` is the compute dtype, `r` the reduce dtype. Ops of the host's part of a step
+//! (`adamw`, `sum_squares`, ...) take scalars at launch, in the stated order.
 //!
 //! | op | operands | attributes |
 //! |---|---|---|
@@ -32,7 +33,7 @@
 //! | `attention_cached` | q `[T, H K]`, k, v `[T, J K]`, cu_seqlens `[S + 1]`, positions, sequences `[T]` -> out `[T, H K]` c, keys, values `[N, L, J K]` c, appended to | as `attention`, `causal` |
 //! | `base` | in an adapter's fragment only: x -> the site's own output | |
 //!
-//! Ops of the step's own, on flat runs of `n` elements:
+//! Ops of the host's part of a step, on flat arrays of `n` elements:
 //!
 //! | op | operands | attributes and scalars |
 //! |---|---|---|
@@ -43,12 +44,14 @@
 //! | `first_not_finite` | x `[n]` -> `[1]` i64: index, or -1 | |
 //! | `adamw` | gradient `[n]` -> param, m, v `[n]`, updated | scalars: learning_rate, beta1, beta2, eps, weight_decay, step (from 1), factor of the gradient |
 //!
-//! `attention_cached` is `attention` over a cache of `N` slots of `L` tokens. The core puts it in the place of `attention` where a
-//! model generates; graphs do not name it. A sequence of the launch is the next part of one in slot `sequences[t]`, `t` its first
-//! token, which stands at `positions[t]`: k and v are written there, and its tokens see all that the slot then holds up to them. No
-//! slot stands twice in a launch.
+//! `attention_cached` is `attention` over a cache of `N` slots of `L` tokens. The core replaces
+//! `attention` by it where a model generates; graphs do not name it. Each sequence of the launch
+//! continues the sequence in slot `sequences[t]`, where `t` is its first token, at position
+//! `positions[t]`. k and v are written there. Its tokens attend to all that the slot then holds up
+//! to themselves. No slot occurs twice in a launch.
 //!
-//! "Accumulated" outputs are added to, in the reduce dtype. Seeds cross as two halves of 32 bits, since a scalar is an f64.
+//! "Accumulated" outputs are added to, in the reduce dtype. Seeds cross as two halves of 32 bits,
+//! since scalars are f64.
 
 use serde_json::json;
 
@@ -57,7 +60,7 @@ use crate::graph::{Attributes, Dim, Graph, ParamId, ValueId, ValueType};
 
 pub use crate::operands::operands;
 
-/// `[T, D]` looked up in a `[V, D]` weight; `[D, V]` where `transposed`.
+/// Rows of a `[V, D]` weight by token, `[T, D]`; columns of a `[D, V]` weight where `transposed`.
 pub fn embedding(
     graph: &mut Graph,
     tokens: ValueId,
@@ -72,7 +75,7 @@ pub fn embedding(
     graph.node("embedding", &[tokens], &[weight], vec![ty], attributes)
 }
 
-/// How an embedding's table lies in memory.
+/// The memory layout of an embedding's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmbeddingLayout {
     /// `[V, D]`: a token is a row, as in model checkpoints.
@@ -89,7 +92,8 @@ pub fn linear(graph: &mut Graph, x: ValueId, weight: ParamId, bias: Option<Param
     graph.node("linear", &[x], &params, vec![ty], Attributes::new())
 }
 
-/// `x / rms(x) * weight`, `[T, D]`; a weight of `K < D` elements norms each run of `K` columns, a head, on its own.
+/// `x / rms(x) * weight`, `[T, D]`. A weight of `K < D` elements normalizes each group of `K`
+/// columns, a head, separately.
 pub fn rms_norm(graph: &mut Graph, x: ValueId, weight: ParamId, eps: f64) -> ValueId {
     let ty = graph.type_of(x).clone();
     graph.node(
@@ -101,7 +105,8 @@ pub fn rms_norm(graph: &mut Graph, x: ValueId, weight: ParamId, eps: f64) -> Val
     )
 }
 
-/// Rotary embedding of `[T, H K]`; `inv_freq` are the `K / 2` angular steps a position.
+/// Rotary embedding of `[T, H K]`; `inv_freq` are the `K / 2` angular frequencies in radians per
+/// position.
 pub fn rope(
     graph: &mut Graph,
     x: ValueId,
@@ -118,7 +123,7 @@ pub fn rope(
     graph.node("rope", &[x, positions], &[], vec![ty], attributes)
 }
 
-/// The shape of an attention and what it may see.
+/// The shape of an attention, its scale and its mask.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionShape {
     /// `H`.
@@ -127,11 +132,11 @@ pub struct AttentionShape {
     pub kv_heads: u64,
     /// `K`.
     pub head_dim: u64,
-    /// Factor of the logits, usually `1 / sqrt(K)`.
+    /// Factor of the attention logits, usually `1 / sqrt(K)`.
     pub scale: f64,
-    /// Tokens back that a token sees, itself included; all where unset.
+    /// Most tokens that a token attends to, itself and those before it; no limit where unset.
     pub window: Option<u64>,
-    /// `c` of `c tanh(logit / c)`.
+    /// `c` of `c tanh(logit / c)`; no cap where unset.
     pub softcap: Option<f64>,
 }
 
@@ -184,7 +189,8 @@ pub fn add(graph: &mut Graph, a: ValueId, b: ValueId, alpha: f64) -> ValueId {
     )
 }
 
-/// Each channel of `x` `[T, N]` times the element of `weight` for it, `[T, N]`; the weight has N elements in any shape.
+/// Each channel of `x`, `[T, N]`, times its element of `weight`. The weight has `N` elements in any
+/// shape.
 pub fn scale_channels(graph: &mut Graph, x: ValueId, weight: ParamId) -> ValueId {
     let ty = graph.type_of(x).clone();
     graph.node(
@@ -196,8 +202,8 @@ pub fn scale_channels(graph: &mut Graph, x: ValueId, weight: ParamId) -> ValueId
     )
 }
 
-/// Each element kept with probability `1 - p` and divided by it. The core numbers the dropouts of a model, so that no two
-/// draw the same mask and equal fragments stay equal.
+/// Each element is kept with probability `1 - p` and divided by it, else 0. The core numbers the
+/// dropouts of a model, so that no two draw the same mask and equal fragments stay equal.
 pub fn dropout(graph: &mut Graph, x: ValueId, p: f64) -> ValueId {
     let sequences = graph.batch(crate::graph::batch::SEQUENCES);
     let positions = graph.batch(crate::graph::batch::POSITIONS);
@@ -212,7 +218,7 @@ pub fn dropout(graph: &mut Graph, x: ValueId, p: f64) -> ValueId {
     )
 }
 
-/// Per-token loss, log-sum-exp and hit, each `[T]`; returns the three values.
+/// Loss, log-sum-exp and whether the label was the likeliest token, each `[T]`.
 pub fn cross_entropy(graph: &mut Graph, logits: ValueId, labels: ValueId) -> [ValueId; 3] {
     let reduce = ValueType {
         shape: vec![Dim::Tokens],

@@ -1,8 +1,9 @@
-//! The ops of graphs by name -> how many operands each has.
+//! Names of graph ops -> how many operands each has.
 
 use std::ops::RangeInclusive;
 
-/// How many inputs, params and outputs an op of graphs has; none for an op that version 1 does not know.
+/// How many inputs, params and outputs a graph op has; none for an op that version 1 does not
+/// define.
 pub fn operands(op: &str) -> Option<[RangeInclusive<usize>; 3]> {
     let (inputs, params, outputs) = match op {
         "embedding" | "rms_norm" | "scale_channels" => (1, 1..=1, 1),

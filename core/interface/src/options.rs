@@ -1,11 +1,11 @@
-//! The options a component declares, and the checked values it gets.
+//! The options that a component declares, and the checked values that it gets.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use crate::{PluginError, Result};
 
-/// The type of an option, by name: an id with room.
+/// The type of an option, by name; the set may grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionKind(pub &'static str);
 
@@ -22,7 +22,8 @@ impl OptionKind {
     pub const TEXTS: OptionKind = OptionKind("texts");
 }
 
-/// An option as its component declares it. Constant, so that it can be read from a library without running it.
+/// An option as its component declares it. It is constant, so that it can be read from a library
+/// without running it.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionSpec {
     /// Name, as in `[quantizer.NAME]`.
@@ -31,7 +32,8 @@ pub struct OptionSpec {
     pub kind: OptionKind,
     /// Default, as JSON text; `null` leaves it unset.
     pub default: &'static str,
-    /// What is allowed, for people and for the check: `32..=4096`, `a | b`, or nothing.
+    /// Allowed values, as text for people and for the check: `32..=4096`, `a | b`, or empty. See
+    /// [`crate::range`].
     pub range: &'static str,
     /// One line of documentation.
     pub doc: &'static str,
@@ -83,7 +85,7 @@ impl Options {
         self.get(name, "a text", |json| json.as_str().map(str::to_owned))
     }
 
-    /// The texts `name`: a list, or one text alone.
+    /// The texts `name`: a list, or a single text.
     ///
     /// # Errors
     /// `INVALID` where it is missing or of another type.

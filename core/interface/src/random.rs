@@ -1,13 +1,13 @@
-//! A counter and a key -> random numbers that every backend, thread count and world size draws alike.
+//! Counter-based random numbers, which are the same for every backend, thread count and world size.
 //!
 //! Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011, table 2).
-//! The key is made of seed, purpose and step, the counter is the place within them (see [`Purpose`]), so a
-//! number depends on what it is for and never on what was drawn before it.
+//! The key is made of seed, purpose and step; the counter is the position within them (see
+//! [`Purpose`]). So a number depends on what it is for, and never on what was drawn before it.
 
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57]; // Salmon et al. 2011, section 4.3
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85]; // golden ratio and sqrt(3) - 1, ibid.
 
-/// What a stream of random numbers is for; the high key word.
+/// What random numbers are for; the high word of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Purpose(pub u32);
@@ -15,11 +15,12 @@ pub struct Purpose(pub u32);
 impl Purpose {
     /// Initial values of params; counter `(element block, param, 0, 0)`.
     pub const INIT: Purpose = Purpose(1);
-    /// Dropout masks; counter `(channel block, position, sequence in the step, site)`, step in the key.
+    /// Dropout masks; counter `(channel block, position, sequence in the step, site)`, with the
+    /// step in the key.
     pub const DROPOUT: Purpose = Purpose(2);
     /// The order of rows; counter `(row, epoch, 0, 0)`.
     pub const SHUFFLE: Purpose = Purpose(3);
-    /// Tokens drawn from their probabilities; counter `(place in the answer, prompt, 0, 0)`.
+    /// Sampling of tokens; counter `(position in the answer, prompt, 0, 0)`.
     pub const SAMPLING: Purpose = Purpose(5);
     /// Synthetic inputs of tests and benches.
     pub const SYNTHETIC: Purpose = Purpose(4);

@@ -1,16 +1,17 @@
-//! An option's declared range, a text for people -> a check of numbers and words.
+//! An option's declared range as text -> a check of numbers and words.
 //!
-//! `32..=4096`, `1..`, `0..1` bound a number; `a | b` lists what is allowed; `power of two` says itself; a comma or `in`
-//! joins them (`32..=4096, power of two`). What is none of these is for people only.
+//! `32..=4096`, `1..` and `0..1` bound a number. `a | b` lists the allowed values. `power of two`
+//! allows powers of two only. A comma or `in` joins conditions (`32..=4096, power of two`). Any
+//! other text is for people only.
 
 use serde_json::Value as Json;
 
-/// One thing that a value must satisfy.
+/// One condition on a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Clause {
     /// `low..high` or `low..=high`.
     Bounds {
-        /// The smallest number allowed; `-inf` where there is none.
+        /// The smallest number allowed; `-inf` for no bound.
         low: f64,
         /// The upper end.
         high: High,
@@ -24,7 +25,7 @@ pub enum Clause {
 /// The upper end of a range of numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum High {
-    /// There is none.
+    /// No bound.
     Open,
     /// Numbers below this one.
     Below(f64),
@@ -32,7 +33,7 @@ pub enum High {
     UpTo(f64),
 }
 
-/// True where `value`, a number or a text, is within the range that `text` declares.
+/// Whether `value`, a number or a text, is within the range that `text` declares.
 pub fn allows(text: &str, value: &Json) -> bool {
     clauses(text).iter().all(|clause| clause.allows(value))
 }

@@ -1,4 +1,4 @@
-//! The roles a component can play, and the plain traits their authors implement.
+//! The roles of components, and the plain traits that their authors implement.
 
 mod adapter;
 mod backend;
@@ -22,7 +22,7 @@ pub use host_memory::HostMemory;
 pub use quantizer::Quantizer;
 pub use sharding::Sharding;
 
-/// What a component does for the core: an id with room, named in configs and errors.
+/// What a component does for the core, by name; the set may grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Role(pub &'static str);
 
@@ -33,11 +33,11 @@ impl Role {
     pub const ADAPTER: Role = Role("adapter");
     /// Packs weights.
     pub const QUANTIZER: Role = Role("quantizer");
-    /// Places bytes and orders a step.
+    /// Decides where bytes are kept and the order of a step.
     pub const SHARDING: Role = Role("sharding");
-    /// Computes.
+    /// Runs kernels on devices.
     pub const BACKEND: Role = Role("backend");
-    /// Joins ranks.
+    /// Communicates between ranks.
     pub const COLLECTIVE: Role = Role("collective");
 
     /// All roles of this version.

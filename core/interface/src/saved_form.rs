@@ -1,4 +1,4 @@
-//! How a packed weight lies in a checkpoint, as data: the host reads and writes the bytes.
+//! The tensors of a packed weight in a checkpoint, as data: the host reads and writes the bytes.
 
 mod constant;
 
@@ -22,15 +22,16 @@ pub struct SavedForm {
 /// One tensor of a packed weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SavedTensor {
-    /// Name behind the module's and a dot, such as `weight` or `weight.absmax`.
+    /// Name after the module's name and a dot, such as `weight` or `weight.absmax`.
     pub name: String,
-    /// Element type; what [`SavedContent::Json`] holds is `U8` in any case.
+    /// Element type; always `U8` for [`SavedContent::Json`].
     pub dtype: DType,
-    /// Sizes, outermost first; a text's length is the host's to fill in.
+    /// Extents, slowest first; the host fills in the length of a text.
     pub shape: Vec<u64>,
     /// What it holds.
     pub content: SavedContent,
-    /// Other element types under which a checkpoint may hold the same bytes; one of the extents changes by their width.
+    /// Other element types that a checkpoint may use for the same bytes. One of the extents changes
+    /// with the width.
     #[serde(default)]
     pub also_stored_as: Vec<DType>,
 }
@@ -41,7 +42,8 @@ pub struct SavedTensor {
 pub enum SavedContent {
     /// The bytes of the format's segment of this index.
     Segment(usize),
-    /// Numbers that follow from the options, such as a code table. A checkpoint's own must be these to within 1e-6.
+    /// Numbers that follow from the options, such as a code table. Those of a checkpoint must agree
+    /// to within 1e-6.
     Values(Vec<f32>),
     /// A JSON object as text.
     Json(SavedObject),
@@ -49,12 +51,12 @@ pub enum SavedContent {
     Constant(SavedConstant),
 }
 
-/// A JSON object that stands in a checkpoint.
+/// A JSON object in a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SavedObject {
-    /// Its fields in order. A checkpoint's own must be equal, but for those named below.
+    /// Its fields in order. Those of a checkpoint must be equal, except for the fields named below.
     pub fields: Map<String, Json>,
-    /// Fields that are the one f32 of a segment: name and the segment's index.
+    /// Fields that hold the single f32 of a segment: name, and index of the segment.
     #[serde(default)]
     pub scalars: Vec<(String, usize)>,
     /// Fields that may have any value in a checkpoint.
@@ -62,12 +64,13 @@ pub struct SavedObject {
     pub free: Vec<String>,
 }
 
-/// What a checkpoint says of a packed weight, from which a quantizer tells its options.
+/// What a checkpoint says about a packed weight, from which a quantizer derives its options.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SavedDescription {
     /// The `quantization_config` of `config.json`.
     pub config: Json,
-    /// The objects and constants that stand beside the weight, by their tensors' names behind the module's.
+    /// The objects and constants stored with the weight, by their tensors' names after the
+    /// module's.
     #[serde(default)]
     pub objects: Map<String, Json>,
     /// How the checkpoint stores the form's tensors, by the same names.
@@ -80,7 +83,7 @@ pub struct SavedDescription {
 pub struct StoredTensor {
     /// Element type.
     pub dtype: DType,
-    /// Sizes, outermost first.
+    /// Extents, slowest first.
     pub shape: Vec<u64>,
 }
 
@@ -91,14 +94,14 @@ pub struct SavedModel {
     pub dtype: DType,
     /// Modules whose weight is a matrix and stays dense, such as `lm_head`.
     pub dense_modules: Vec<String>,
-    /// Where not all weights are packed with the same options: each packed module, and the `quantization_config` that its own
-    /// quantizer gives for a model of such weights alone.
+    /// Each packed module with the `quantization_config` that its own quantizer gives for a model
+    /// of such weights alone. Empty where all weights are packed with the same options.
     #[serde(default)]
     pub configs: BTreeMap<String, Json>,
 }
 
 impl SavedTensor {
-    /// Its bytes, as far as its shape tells.
+    /// Its bytes, as far as its shape is known.
     pub fn bytes(&self) -> u64 {
         let elements = self
             .shape
@@ -109,7 +112,7 @@ impl SavedTensor {
 }
 
 impl SavedForm {
-    /// The names of the tensors from which a quantizer tells its options: objects and constants.
+    /// The names of the tensors from which a quantizer derives its options: objects and constants.
     pub fn told(&self) -> impl Iterator<Item = &str> {
         let told = self.tensors.iter().filter(|tensor| {
             matches!(
@@ -120,7 +123,7 @@ impl SavedForm {
         told.map(|tensor| tensor.name.as_str())
     }
 
-    /// Checks that the form holds every segment of a format exactly once, and each in its size.
+    /// Checks that the form holds every segment of a format exactly once, and with its size.
     ///
     /// # Errors
     /// `INVALID`, naming the segment or tensor.

@@ -1,4 +1,4 @@
-//! A step as data: what a sharding strategy decides and the core validates and executes.
+//! A training step as data: a sharding strategy decides it, and the core validates and executes it.
 
 mod form;
 mod micro_batch;
@@ -13,7 +13,7 @@ use crate::DType;
 pub use micro_batch::MicroBatch;
 pub use passes::Pass;
 
-/// The sizes of a unit that a strategy places.
+/// The sizes of a unit, which a strategy places.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitBytes {
     /// Name of the unit.
@@ -22,41 +22,41 @@ pub struct UnitBytes {
     pub frozen: u64,
     /// Bytes of trainable params.
     pub trainable: u64,
-    /// Bytes of their gradients.
+    /// Bytes of the gradients of trainable params.
     pub gradients: u64,
-    /// Bytes of their optimizer state.
+    /// Bytes of the optimizer state of trainable params.
     pub optimizer: u64,
     /// Bytes that its forward pass saves for its backward pass, at the largest micro-batch.
     #[serde(default)]
     pub saved: u64,
-    /// Units whose params its forward pass reads; itself, if it has any, and those it shares params with. The head's forward
-    /// pass is also its backward pass.
+    /// Units whose params its forward pass reads: itself, if it has any, and those it shares params
+    /// with. The head's forward pass includes its backward pass.
     #[serde(default)]
     pub forward_reads: Vec<usize>,
-    /// Units whose params its backward pass reads or has gradients for.
+    /// Units whose params its backward pass reads or computes gradients for.
     #[serde(default)]
     pub backward_reads: Vec<usize>,
 }
 
-/// What a strategy is asked to place. All ranks ask the same and must be given the same.
+/// The request to a strategy. All ranks make the same request and must get the same schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardingRequest {
     /// Units in the order of the forward pass.
     pub units: Vec<UnitBytes>,
-    /// Ranks all told.
+    /// Number of all ranks.
     pub world: u32,
     /// Ranks on each machine.
     pub ranks_per_machine: u32,
-    /// Most micro-batches that a rank has in a step; 0 where that is not known.
+    /// Most micro-batches of a rank in a step; 0 where that is not known.
     #[serde(default)]
     pub micro_batches: u32,
-    /// Bytes a device has for the run, where known.
+    /// Bytes of a device that the run may use, where known.
     pub device_bytes: Option<u64>,
-    /// Bytes a machine has for the run, where known.
+    /// Bytes of a machine's memory that the run may use, where known.
     pub host_bytes: Option<u64>,
 }
 
-/// Where bytes of a unit lie between steps.
+/// Where bytes of a unit are kept between steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -71,14 +71,14 @@ pub enum Place {
     ShardedOnHost,
 }
 
-/// Where the bytes of a unit lie.
+/// Where the bytes of a unit are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// Frozen bytes.
     pub frozen: Place,
     /// Trainable params.
     pub trainable: Place,
-    /// Gradients, once they are reduced, and optimizer state. Cut exactly where trainable params are.
+    /// Reduced gradients and optimizer state. Cut exactly where trainable params are cut.
     pub optimizer: Place,
 }
 
@@ -86,25 +86,26 @@ pub struct Placement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
-    /// Copy a unit's bytes from the host to the device: all of them from the machine's copy (`Host`), a rank's own part of
-    /// what is cut (`ShardedOnHost`), or saved activations.
+    /// Copy a unit's bytes from the host to the device: all of them from the machine's copy
+    /// (`Host`), a rank's own part of what is cut (`ShardedOnHost`), or saved activations.
     Fetch,
-    /// Put weights that are cut together from the ranks of the group.
+    /// Assemble sharded weights from the ranks of the group.
     Gather,
     /// Run a unit forward. For the head: forward and backward, in chunks.
     Forward,
     /// Run a unit backward, recomputing what was not saved.
     Backward,
-    /// Give back the device's memory of what `Fetch` or `Gather` brought.
+    /// Free the device memory that `Fetch` or `Gather` filled.
     Release,
-    /// Sum a unit's gradients over the ranks: each keeps its part, or all of the sum where params are replicated. Once a step
-    /// for each trained unit, in the last micro-batch; one rank that keeps its gradients on the device needs none.
+    /// Sum a unit's gradients over the ranks: each keeps its part, or all of the sum where params
+    /// are replicated. It occurs once per step for each trained unit, in the last micro-batch. One
+    /// rank that keeps its gradients on the device needs none.
     Reduce,
-    /// Add up the squares of a unit's reduced gradients, for the global norm. Once a step for each unit that is reduced; where
-    /// none is, all or none.
+    /// Add the squares of a unit's reduced gradients to the global norm. It occurs once per step
+    /// for each unit that is reduced. Where none is reduced, it occurs for all units or for none.
     Norm,
-    /// Copy from the device to the host and give the device's memory back: reduced gradients after `Reduce` and `Norm`, params
-    /// and moments after `Optimize`, or saved activations.
+    /// Copy from the device to the host and free the device memory: reduced gradients after
+    /// `Reduce` and `Norm`, params and moments after `Optimize`, or saved activations.
     Offload,
     /// Update a unit's trainable params, after the global norm is known.
     Optimize,
@@ -118,19 +119,19 @@ pub enum Part {
     Frozen,
     /// Trainable params.
     Trainable,
-    /// Their reduced gradients.
+    /// Reduced gradients of the trainable params.
     Gradients,
-    /// Their optimizer state.
+    /// Optimizer state of the trainable params.
     Optimizer,
     /// Activations that the forward pass saves for the backward pass.
     Saved,
 }
 
-/// In which micro-batches of a step an action takes place.
+/// The micro-batches of a step in which an action takes place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
-    /// In each.
+    /// In every micro-batch.
     #[default]
     Every,
     /// In the first only.
@@ -142,19 +143,20 @@ pub enum When {
 /// One action on one unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
-    /// What it does.
+    /// The kind of action.
     pub act: Act,
     /// Index of the unit.
     pub unit: usize,
-    /// What of the unit a `Fetch`, `Gather`, `Release` or `Offload` moves; other acts name nothing.
+    /// The parts that a `Fetch`, `Gather`, `Release` or `Offload` moves; empty for other acts.
     #[serde(default)]
     pub parts: Vec<Part>,
-    /// In which micro-batches.
+    /// The micro-batches in which it takes place.
     pub when: When,
-    /// Stream it is put on: 0 computes, others move bytes.
+    /// Stream that it is put on: 0 computes, others move bytes.
     pub stream: u32,
-    /// Earlier actions of the same list that must have finished. Actions of one stream follow each other anyway, and the
-    /// core adds what follows from the bytes themselves: nothing is read before it is there or overwritten while it is read.
+    /// Earlier actions of the same list that must have finished. Actions of one stream run in order
+    /// anyway. The core adds what follows from the bytes themselves: nothing is read before it is
+    /// written, or overwritten while it is read.
     #[serde(default)]
     pub after: Vec<usize>,
 }
@@ -180,30 +182,31 @@ impl Action {
         }
     }
 
-    /// The same, in these micro-batches only.
+    /// The same action, only in these micro-batches.
     pub fn when(self, when: When) -> Self {
         Action { when, ..self }
     }
 
-    /// The same, on this stream.
+    /// The same action on this stream.
     pub fn on(self, stream: u32) -> Self {
         Action { stream, ..self }
     }
 }
 
-/// The order of a step.
+/// The actions of a step, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// For each unit, where its bytes lie between steps.
+    /// For each unit, where its bytes are kept between steps.
     pub placements: Vec<Placement>,
-    /// Ranks that share what is cut: groups of this many ranks, one after the other, each hold everything once. 0: all ranks.
+    /// Ranks that share sharded bytes: consecutive groups of this many ranks each hold everything
+    /// once. 0 stands for all ranks.
     #[serde(default)]
     pub shard_ranks: u32,
-    /// The dtype in which gradients travel; unset: their own.
+    /// The dtype in which gradients are sent; unset for their own dtype.
     #[serde(default)]
     pub reduce_dtype: Option<DType>,
-    /// What happens for each micro-batch.
+    /// The actions of each micro-batch.
     pub micro_batch: Vec<Action>,
-    /// What happens once, after the last micro-batch, when the global norm is known.
+    /// The actions after the last micro-batch, once the global norm is known.
     pub update: Vec<Action>,
 }

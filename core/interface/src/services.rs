@@ -1,30 +1,32 @@
-//! The host's services as a plugin sees them: log, progress, cancellation and the host's threads.
+//! The services that the host offers plugins: log, progress, cancellation and the host's threads.
 
-/// How grave a log line is.
+/// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct LogLevel(pub u32);
 
 impl LogLevel {
-    /// The run cannot go on as asked.
+    /// The run cannot continue as asked.
     pub const ERROR: LogLevel = LogLevel(1);
     /// The user should know.
     pub const WARN: LogLevel = LogLevel(2);
-    /// What happens, in a line.
+    /// Progress of the run.
     pub const INFO: LogLevel = LogLevel(3);
     /// For the plugin's author.
     pub const DEBUG: LogLevel = LogLevel(4);
 }
 
-/// What the host offers every plugin. A plugin brings no thread pool and no logger of its own.
+/// The services that the host offers every plugin. A plugin has no thread pool and no logger of its
+/// own.
 pub trait Services: Send + Sync {
     /// Number of threads that `parallel_for` may use, at least 1.
     fn threads(&self) -> usize;
 
-    /// Calls `body(0) .. body(count - 1)`, each once, on the host's threads, and returns when all are done.
+    /// Calls `body(0) .. body(count - 1)`, each once, on the host's threads, and returns when all
+    /// are done.
     ///
-    /// The order is not fixed, so calls must be independent. `count` must follow from shapes alone, never
-    /// from `threads()`, where a floating-point result depends on how the work was split.
+    /// The order is not fixed, so calls must be independent. `count` must follow from shapes alone,
+    /// never from `threads()`, where a floating-point result depends on how the work was split.
     fn parallel_for(&self, count: usize, body: &(dyn Fn(usize) + Sync));
 
     /// Writes a line to the host's log.
@@ -43,7 +45,7 @@ pub trait Services: Send + Sync {
     }
 }
 
-/// Services that run everything on the calling thread; for an author's own tests.
+/// Services that run everything on the calling thread, for an author's own tests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Serial;
 

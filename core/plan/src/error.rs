@@ -1,4 +1,4 @@
-//! Everything that can be wrong with a plan.
+//! The errors of planning a run.
 
 use espalier_config::ConfigError;
 use espalier_data::DataError;
@@ -16,19 +16,19 @@ failures! {
     pub enum Error {
         /// The config is wrong.
         Config(ConfigError),
-        /// The rows cannot be planned for.
+        /// The training rows cannot be read or used.
         Data(DataError),
         /// A model's or an adapter's directory cannot be read.
         File(FileError),
-        /// The arguments do not make sense together, or ask for what is not there.
+        /// The arguments contradict each other, or name something that does not exist.
         Usage(UsageError),
-        /// A plugin cannot be found, opened or made.
+        /// A plugin cannot be found, opened or instantiated.
         Registry(RegistryError),
         /// A plugin failed.
         Plugin(PluginFailure),
         /// The weights do not fit the model, the adapter or the config.
         Weights(WeightsError),
-        /// The plan exceeds the memory there is.
+        /// The plan needs more memory than there is.
         OutOfMemory(OutOfMemory),
     }
     from espalier_registry::Error { Config, File, Usage, Registry, Plugin, Weights }

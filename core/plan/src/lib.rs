@@ -1,4 +1,5 @@
-//! What a run is, before a device: formats, shards, the tasks of a step, memory and time.
+//! The plan of a run before any device is opened: formats, shards, the tasks of a step, memory and
+//! time.
 
 mod error;
 pub mod packing;

@@ -1,4 +1,4 @@
-//! A model's sites and the quantizers chosen for them -> the weights that are packed, each with its format.
+//! A model's sites and the quantizers chosen for them -> the packed weights, each with its format.
 
 use espalier_interface::abi::call_site;
 use espalier_interface::adaptation::{Site, SiteKind};
@@ -13,35 +13,36 @@ use crate::Error;
 
 /// A weight that is packed.
 pub struct PackedWeight<'a> {
-    /// Index of its site.
+    /// Index of its site among the model's sites.
     pub site: usize,
     /// Index into [`Model::params`].
     pub param: usize,
-    /// How it lies in memory.
+    /// How its elements are stored in memory.
     pub format: Format,
-    /// What packs it.
+    /// The quantizer that packs it.
     pub quantizer: &'a Chosen<dyn Quantizer>,
 }
 
-/// A packed weight as a checkpoint holds it.
+/// A packed weight as a checkpoint stores it.
 #[derive(Clone, Debug)]
 pub struct SavedParam {
-    /// The module that has it.
+    /// Name of the module, such as `model.layers.0.self_attn.q_proj`.
     pub module: String,
-    /// Its tensors.
+    /// Its tensors in the checkpoint.
     pub form: SavedForm,
 }
 
 impl SavedParam {
-    /// The tensors of `weight`, the weight of `site`.
+    /// The tensors of `weight`, which belongs to `site`.
     ///
     /// # Errors
-    /// What the quantizer says; a form that does not fit its format.
+    /// [`Error::Plugin`] where the quantizer fails, or where its saved form does not fit its
+    /// format.
     pub fn new(site: &Site, weight: &PackedWeight<'_>) -> Result<Self, Error> {
         SavedParam::stored(site, weight, DType::F32)
     }
 
-    /// As [`SavedParam::new`], for a weight that was stored as `dtype` before it is packed.
+    /// As [`SavedParam::new`], for a weight that had the dtype `dtype` before it was packed.
     ///
     /// # Errors
     /// As [`SavedParam::new`].
@@ -58,10 +59,11 @@ impl SavedParam {
     }
 }
 
-/// The packed weights of a model; `quantizer_of` chooses for each site.
+/// The packed weights of a model. `quantizer_of` gives the quantizer of a site, if it is packed.
 ///
 /// # Errors
-/// A token table that was chosen; options that do not fit a weight; a format that is not valid; what `quantizer_of` reports.
+/// [`Error::Usage`] for an embedding or a tied weight, and for quantizer options that do not fit a
+/// weight. [`Error::Plugin`] for a format that is not valid. What `quantizer_of` reports.
 pub fn packed_weights<'a>(
     model: &Model,
     sites: &[Site],
@@ -97,7 +99,8 @@ pub fn packed_weights<'a>(
     Ok(packed)
 }
 
-/// The same failure; where the quantizer's options do not fit a weight, as the user's to change, with the weight's name.
+/// Turns a quantizer's refusal of a weight as `INVALID` into a usage error that names the weight.
+/// Other errors stay.
 fn of_site(error: Error, site: &str) -> Error {
     match error {
         Error::Plugin(PluginFailure { plugin, source, .. })
@@ -118,7 +121,7 @@ fn of_site(error: Error, site: &str) -> Error {
     }
 }
 
-/// The index of a site's weight among the model's params.
+/// The index of a site's weight among the model's params, by name or alias.
 pub fn weight_of(model: &Model, site: &Site) -> Option<usize> {
     let weight = format!("{}.weight", site.name);
     let named = |param: &ParamSpec| param.name == weight || param.aliases.contains(&weight);

@@ -1,4 +1,5 @@
-//! The patterns of a config and a plan -> each of them is about something there, or a refusal that names what is near.
+//! Checks that each pattern of a config matches something in the plan, and else names what is close
+//! to it.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +13,15 @@ use espalier_system::failure::UsageError;
 use crate::Error;
 use crate::plan::RunPlan;
 
-/// Most names that a refusal lists.
+/// Most names that an error lists.
 const MOST_NAMES: usize = 12;
-/// Where patterns come from that a finished run has on record: it was trained with them.
+/// The origin of patterns that come from the record of a finished run.
 const ON_RECORD: &str = "--run";
 
 /// Refuses patterns that match nothing, and those that match only what they cannot change.
 ///
 /// # Errors
-/// [`Error::Usage`], naming the pattern and what is near.
+/// [`Error::Usage`] with the pattern and the closest names.
 pub fn check(
     resolved: &ResolvedConfig,
     quantizers: &Quantizers,
@@ -56,7 +57,7 @@ pub fn check_matches(
         if names().any(|name| pattern_matches(pattern, name)) {
             Ok(())
         } else {
-            // A weight's name ends in what it is of its module: `q_proj.weight`.
+            // The last two parts of a weight's name tell weights apart: `q_proj.weight`.
             let near = Near::of(pattern, names(), 2);
             Err(nothing(resolved, key, key, pattern, "parameter", &near))
         }
@@ -107,7 +108,8 @@ pub fn check_sites(
     Ok(())
 }
 
-/// The patterns of `key` that this command line or its files give; none where a finished run has them on record.
+/// The patterns of `key` that the command line or its files give; none where they come from the
+/// record of a finished run.
 fn written<'a, T>(resolved: &ResolvedConfig, key: &str, patterns: &'a [T]) -> &'a [T] {
     match resolved.origin(key) {
         Origin::Flag(flag) if flag == ON_RECORD => &[],
@@ -120,12 +122,12 @@ fn matching<'a>(params: &'a [Param], pattern: &'a str) -> impl Iterator<Item = &
     params.filter(move |param| pattern_matches(pattern, &param.name))
 }
 
-/// Whether a param lies in memory as f32 or wider.
+/// Whether a param is stored as f32 or wider.
 fn stays_wide(param: &Param) -> bool {
     matches!(param.layout, WeightLayout::Dense(DType::F32 | DType::F64))
 }
 
-/// The refusal of a pattern of `model.keep_f32` that changes none of the params that it matches.
+/// The error for a pattern of `model.keep_f32` that changes none of the params it matches.
 fn powerless<'a>(
     resolved: &ResolvedConfig,
     pattern: &str,
@@ -156,14 +158,15 @@ fn powerless<'a>(
 
 /// Names that a pattern may have meant.
 struct Near<'a> {
-    /// The pattern that the nearest would be.
+    /// The closest name, as a pattern.
     nearest: Option<String>,
-    /// How names end.
+    /// The endings of all names.
     endings: BTreeSet<&'a str>,
 }
 
 impl<'a> Near<'a> {
-    /// What is near `pattern` among `names`, of which the last `parts` parts are what tells them apart.
+    /// The names close to `pattern` among `names`. The last `parts` parts of a name tell names
+    /// apart.
     fn of(pattern: &str, names: impl Iterator<Item = &'a str>, parts: usize) -> Self {
         let endings: BTreeSet<&str> = names.map(|name| ending(name, parts)).collect();
         let wanted = ending(pattern, parts).trim_matches(['*', '.']);
@@ -177,14 +180,14 @@ impl<'a> Near<'a> {
     }
 }
 
-/// The last `parts` parts of a name.
+/// The last `parts` parts of a name, separated by dots.
 fn ending(name: &str, parts: usize) -> &str {
     let dots = name.rmatch_indices('.');
     let dot = dots.map(|(at, _)| at).nth(parts - 1);
     dot.map_or(name, |at| &name[at + 1..])
 }
 
-/// The refusal of a pattern that matches nothing.
+/// The error for a pattern that matches nothing.
 fn nothing(
     resolved: &ResolvedConfig,
     origin: &str,

@@ -1,14 +1,14 @@
-//! What needs all weights whole on one rank's device -> its refusal where ranks or a strategy spread them.
+//! Refuses operations that need all weights on one device in a run that spreads them.
 
 use espalier_system::failure::UsageError;
 
 use crate::Error;
 use crate::plan::{Purpose, RunPlan};
 
-/// Refuses `what` in the run of a plan that has several ranks, or weights that do not stay on its device.
+/// Refuses `what` in a run with several ranks, or with weights that do not stay on its device.
 ///
 /// # Errors
-/// [`Error::Usage`], naming `what` and what was found.
+/// [`Error::Usage`] with `what` and the number of ranks.
 pub fn check(what: &str, plan: &RunPlan) -> Result<(), Error> {
     let mut units = 0..plan.program.units.len();
     let ranks = plan.demand.world.ranks;
@@ -19,7 +19,7 @@ pub fn check(what: &str, plan: &RunPlan) -> Result<(), Error> {
     }
 }
 
-/// Refuses questions in the run of a plan that cannot answer them: only such a rank generates.
+/// Refuses `run.eval_answers` in such a run: it cannot generate the answers.
 ///
 /// # Errors
 /// As [`check`].
@@ -30,7 +30,7 @@ pub fn check_answers(plan: &RunPlan) -> Result<(), Error> {
     }
 }
 
-/// The refusal of `what` in a run of so many ranks.
+/// The error for `what` in a run of `ranks` ranks.
 pub fn refusal(what: &str, ranks: u32) -> Error {
     let found = match ranks {
         1 => "rank that moves weights to it",

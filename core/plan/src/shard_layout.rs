@@ -1,4 +1,4 @@
-//! How the runs of every unit are cut among ranks, and what of them stays whole.
+//! How the runs of every unit are cut among ranks, and which parts stay whole.
 
 use espalier_compile::params::{Dtypes, Param};
 use espalier_compile::program::SavedBlock;
@@ -9,32 +9,33 @@ use espalier_system::world::World;
 
 use crate::step_plan::RegionSizes;
 
-/// What a schedule says of the runs of every unit.
+/// The placement of all units' runs under a schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardLayout {
     /// Where the bytes of each unit lie between steps.
     pub placements: Vec<Placement>,
     /// The runs of each unit.
     pub runs: Vec<UnitRuns>,
-    /// Parts into which what is cut is cut.
+    /// Number of parts into which a sharded run is cut.
     pub parts: u64,
-    /// The dtype in which gradients travel; unset: their own.
+    /// The dtype in which gradients are sent; none for their own.
     pub wire: Option<DType>,
     /// For each unit, its block of saved activations.
     pub saved: Vec<Saved>,
 }
 
-/// Where a unit's block of saved activations lies between its passes.
+/// Where a unit's block of saved activations is kept between its two passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// Its bytes.
+    /// Bytes of the block.
     pub bytes: u64,
-    /// Its first byte behind the arena; none where it leaves for the host.
+    /// Offset from the end of the arena; none where the block is moved to the host.
     pub stays_at: Option<u64>,
 }
 
 impl ShardLayout {
-    /// The layout of `params` and of what `blocks` save under a schedule that is valid for `world`.
+    /// The layout of `params` and of the saved `blocks`, under a schedule that is valid for
+    /// `world`.
     pub fn new(schedule: &Schedule, params: &[Param], blocks: &[SavedBlock], world: World) -> Self {
         let leaves = |unit: usize| {
             let mut actions = schedule.micro_batch.iter();
@@ -72,12 +73,13 @@ impl ShardLayout {
         staying.map(|saved| saved.bytes).sum()
     }
 
-    /// Whether gradients and moments of a unit are cut, or lie apart from those of the units that are not.
+    /// Whether the gradients and moments of a unit are cut, or stored apart from those of the units
+    /// that are not.
     pub fn is_cut(&self, unit: usize) -> bool {
         self.placements[unit].optimizer != Place::Replicated
     }
 
-    /// Whether all that a unit's kernels read lies whole on the device between steps.
+    /// Whether all params that a unit's kernels read stay whole on the device between steps.
     pub fn is_resident(&self, unit: usize) -> bool {
         let place = self.placements[unit];
         place.frozen == Place::Replicated && place.trainable == Place::Replicated
@@ -93,7 +95,7 @@ impl ShardLayout {
         part_length(self.runs[unit].frozen_bytes, self.parts)
     }
 
-    /// Elements of which this rank keeps values, gradients and moments: all of a unit's, or its part.
+    /// Elements of the unit whose values, gradients and moments this rank keeps: all, or its part.
     pub fn own_elements(&self, unit: usize) -> u64 {
         if self.is_cut(unit) {
             self.part_elements(unit)
@@ -102,7 +104,8 @@ impl ShardLayout {
         }
     }
 
-    /// Elements of the trainable runs whose gradients and moments stay whole, and of those whose values do.
+    /// Elements of the trainable runs whose gradients and moments stay whole, and of those whose
+    /// values stay whole.
     pub fn whole_elements(&self) -> [u64; 2] {
         let sum = |whole: &dyn Fn(&Placement) -> bool| {
             let units = self.placements.iter().zip(&self.runs);
@@ -115,7 +118,8 @@ impl ShardLayout {
         ]
     }
 
-    /// The casts between the dtype of gradients and that in which they travel, with their elements.
+    /// The casts between the dtype of gradients and that in which they are sent, with their
+    /// elements.
     pub fn casts(&self, dtypes: Dtypes) -> Vec<([DType; 2], u64)> {
         let Some(wire) = self.wire.filter(|&wire| wire != dtypes.reduce) else {
             return Vec::new();
@@ -133,7 +137,7 @@ impl ShardLayout {
         units.flat_map(of_unit).collect()
     }
 
-    /// The sizes of what a unit's regions hold.
+    /// The sizes of each unit's regions.
     pub fn region_sizes(&self, dtypes: Dtypes) -> Vec<RegionSizes> {
         let units = self.runs.iter().zip(&self.placements).zip(&self.saved);
         let of_unit = |((runs, &place), saved): ((&UnitRuns, &Placement), &Saved)| RegionSizes {

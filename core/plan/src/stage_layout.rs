@@ -1,7 +1,9 @@
-//! Params and where their units lie between steps -> a machine's memory while its ranks load.
+//! Params and the placements of their units -> the layout of a machine's memory while its ranks
+//! load.
 //!
-//! Frozen runs of units that stay in the machine's copy lie there for good, each from the beginning of a page on. All other
-//! runs pass through one place, as large as the largest unit: there they are loaded whole, and every rank takes its part.
+//! Frozen runs that stay in the machine's copy are loaded to their final places, each from the
+//! start of a page. All other runs pass through one buffer as large as the largest unit. There a
+//! run is loaded whole, and every rank copies its part.
 
 use std::ops::Range;
 
@@ -11,44 +13,44 @@ use espalier_interface::schedule::{Part, Place};
 
 use crate::shard_layout::ShardLayout;
 
-/// Bytes of a page, or a multiple of it.
+/// Bytes of a memory page, or a multiple of it.
 const PAGE: u64 = 4096;
 
-/// In which memory of the machine a run lies.
+/// The host buffer that holds a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageRegion {
-    /// In the copy that stays.
+    /// The machine's copy, which stays.
     Copy,
-    /// Where runs pass through.
+    /// The buffer that runs pass through.
     Passing,
 }
 
-/// A run of a unit on its way.
+/// A run of a unit while it is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagedRun {
-    /// What of the unit it is: `Frozen` or `Trainable`.
+    /// Its part of the unit: `Frozen` or `Trainable`.
     pub part: Part,
-    /// Where it lies.
+    /// The buffer that holds it.
     pub region: StageRegion,
-    /// Its bytes there; of a run that is cut, padded to equal parts.
+    /// Its bytes in that buffer; a cut run is padded to equal parts.
     pub bytes: Range<u64>,
-    /// The params in it by their index, with the bytes of each of their segments there.
+    /// The params in it by their index, with the bytes of each of their segments in the buffer.
     pub params: Vec<(usize, Vec<Range<u64>>)>,
 }
 
-/// Where everything lies.
+/// The layout of all runs while loading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageLayout {
-    /// For each unit, its runs; a run without params is left out.
+    /// For each unit, its runs; runs without params are left out.
     pub units: Vec<Vec<StagedRun>>,
-    /// Bytes of the copy that stays.
+    /// Bytes of the machine's copy.
     pub copy_bytes: u64,
-    /// Bytes of the place where runs pass through.
+    /// Bytes of the buffer that runs pass through.
     pub passing_bytes: u64,
 }
 
 impl StageLayout {
-    /// The layout of runs that are cut so.
+    /// The layout for runs that are cut as `shard_layout` says.
     pub fn new(shard_layout: &ShardLayout, dtypes: Dtypes) -> Self {
         let mut layout = StageLayout::default();
         for (runs, placement) in shard_layout.runs.iter().zip(&shard_layout.placements) {
@@ -58,14 +60,14 @@ impl StageLayout {
         layout
     }
 
-    /// The frozen run of a unit in the machine's copy, if it stays there.
+    /// The bytes of a unit's frozen run in the machine's copy, if it stays there.
     pub fn copied(&self, unit: usize) -> Option<Range<u64>> {
         let mut runs = self.units[unit].iter();
         let run = runs.find(|run| run.region == StageRegion::Copy)?;
         Some(run.bytes.clone())
     }
 
-    /// The units whose frozen runs stay in the machine's copy, each with the first byte of its run there.
+    /// The units whose frozen runs stay in the machine's copy, each with the offset of its run.
     pub fn copies(&self) -> Vec<(usize, u64)> {
         let units = 0..self.units.len();
         units
@@ -124,7 +126,7 @@ impl StageLayout {
 }
 
 impl StagedRun {
-    /// The bytes of the run that no param has.
+    /// The bytes of the run that belong to no param: its padding.
     pub fn gaps(&self) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = self.bytes.start;
@@ -138,7 +140,7 @@ impl StagedRun {
     }
 }
 
-/// Places in a run, counted from where the run begins.
+/// The segments of params, moved to a run that begins at byte `begin`.
 fn places(params: &[(usize, Vec<Range<u64>>)], begin: u64) -> Vec<(usize, Vec<Range<u64>>)> {
     let moved = |range: &Range<u64>| range.start + begin..range.end + begin;
     let params = params.iter();

@@ -1,8 +1,9 @@
-//! A schedule -> where what it moves lies in a rank's memory, and what waits for what.
+//! A schedule -> the tasks of a step: the memory of what they move, and which tasks wait for which.
 //!
-//! Two lanes run side by side: one computes, the other moves bytes. What a task brings lies in a region of the rank's memory
-//! from the task that opens it to the one that closes it; regions that are never open together share bytes. A task waits for
-//! the tasks of the other lane that made what it reads, or that still use the memory it is about to fill.
+//! Two lanes run in parallel: one computes, the other moves bytes. What a task moves is kept in a
+//! region of the rank's memory, from the task that opens it to the one that closes it. Regions that
+//! are never open together share bytes. A task waits for tasks of the other lane that write what it
+//! reads, or that still use the memory it is about to fill.
 
 mod layout;
 
@@ -15,42 +16,42 @@ use espalier_interface::{DType, Result};
 
 use self::layout::Layout;
 
-/// A sequence of tasks that follow each other.
+/// A sequence of tasks that run one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
-    /// Kernels, and what the schedule puts on the same stream.
+    /// Kernels, and the moves that the schedule puts on stream 0.
     Compute,
-    /// Everything else.
+    /// All other moves.
     Move,
 }
 
-/// What of a unit a region holds.
+/// The bytes of a unit that a region holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RegionKind {
-    /// The frozen run, whole and padded to equal parts.
+    /// The whole frozen run, padded to equal parts.
     Frozen,
-    /// The trainable run, likewise.
+    /// The whole trainable run, padded to equal parts.
     Trainable,
-    /// Gradients of the trainable run, likewise, before they are reduced.
+    /// Gradients of the whole trainable run, padded, before they are reduced.
     Gradients,
-    /// The same in the dtype in which they travel, then this rank's part of their sum.
+    /// The gradients in the dtype in which they are sent, then this rank's part of their sum.
     Wire,
     /// This rank's part of the reduced gradients.
     Reduced,
     /// This rank's part of the trainable run.
     Values,
-    /// This rank's parts of the first and the second moment, one after the other.
+    /// This rank's part of the first moment, then of the second.
     Moments,
     /// Activations that the forward pass saves.
     Saved,
 }
 
-/// A unit's piece of a rank's region memory.
+/// A range of a rank's region memory that holds bytes of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// Index of the unit.
     pub unit: usize,
-    /// What it holds.
+    /// The bytes that it holds.
     pub held: RegionKind,
     /// First byte.
     pub offset: u64,
@@ -58,23 +59,25 @@ pub struct Region {
     pub bytes: u64,
 }
 
-/// An action of the schedule with all that follows for it.
+/// An action of the schedule with its lane, regions and dependencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// The action.
     pub action: Action,
-    /// Where it runs.
+    /// The lane that runs it.
     pub lane: Lane,
-    /// The last task of the other lane that must be done before.
+    /// Index of the last task of the other lane that must be done before.
     pub waits: Option<usize>,
     /// The regions it works on.
     pub regions: Vec<Region>,
-    /// Units whose gradients begin here, and whether they do so in every micro-batch or in the first only.
+    /// Units whose gradients start from zero here, and whether in every micro-batch or only in the
+    /// first.
     pub begins: Vec<(usize, When)>,
 }
 
 impl Task {
-    /// The region of a unit that holds `held`; none where that lies in a place of its own between steps.
+    /// The region of a unit that holds `held`; none where those bytes are kept in a buffer of their
+    /// own between steps.
     pub fn region(&self, unit: usize, held: RegionKind) -> Option<Region> {
         let mut regions = self.regions.iter();
         regions
@@ -83,7 +86,7 @@ impl Task {
     }
 }
 
-/// Bytes of what a unit's regions can hold; see [`RegionKind`].
+/// Bytes of each of a unit's regions; see [`RegionKind`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionSizes {
     /// [`RegionKind::Frozen`].
@@ -92,7 +95,7 @@ pub struct RegionSizes {
     pub trainable: u64,
     /// [`RegionKind::Gradients`].
     pub gradients: u64,
-    /// [`RegionKind::Wire`]; 0 where gradients travel in their own dtype.
+    /// [`RegionKind::Wire`]; 0 where gradients are sent in their own dtype.
     pub wire: u64,
     /// [`RegionKind::Reduced`].
     pub reduced: u64,
@@ -105,7 +108,7 @@ pub struct RegionSizes {
 }
 
 impl RegionSizes {
-    /// The sizes of a unit with these runs, cut into `parts`, whose gradients travel as `wire`.
+    /// The sizes for a unit with these runs, cut into `parts`, whose gradients are sent as `wire`.
     pub fn new(
         runs: &UnitRuns,
         dtypes: Dtypes,
@@ -164,10 +167,12 @@ pub struct StepPlan {
 }
 
 impl StepPlan {
-    /// Lays out a schedule that is valid for `request`; `sizes` has an entry a unit.
+    /// Lays out a schedule that is valid for `request`; `sizes` has one entry per unit.
     ///
     /// # Errors
-    /// `INVALID` for bytes that are used before anything brings them, and for calls of collectives on both lanes.
+    /// `INVALID` for an action on bytes that no action before it has fetched or gathered, and for
+    /// gathers and reductions on both lanes. `UNSUPPORTED` for gradients that are reduced before
+    /// the last of several micro-batches.
     pub fn of(
         schedule: &Schedule,
         request: &ShardingRequest,
@@ -176,7 +181,7 @@ impl StepPlan {
         Layout::new(schedule, request, sizes).laid_out()
     }
 
-    /// Whether anything is moved.
+    /// Whether any task moves bytes.
     pub fn moves(&self) -> bool {
         let computes = |act| {
             matches!(
@@ -212,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Units gathered one ahead, beside the computing.
+    /// Each unit is gathered while the one before it computes.
     fn schedule() -> Schedule {
         let gather = |unit| Action::moving(Act::Gather, unit, &FROZEN).on(1);
         let release = |unit| Action::moving(Act::Release, unit, &FROZEN);

@@ -10,23 +10,23 @@ use crate::shard_layout::ShardLayout;
 /// What a buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// The frozen params of a unit, whole.
+    /// All frozen params of a unit.
     Frozen(usize),
-    /// Those of trainable params that are not cut.
+    /// Values of trainable params that are not cut.
     Values,
     Gradients,
     FirstMoment,
     SecondMoment,
-    /// This rank's parts of what is cut.
+    /// This rank's parts of what is cut among ranks.
     Own(StateKind, Side),
-    /// What the schedule brings.
+    /// The regions that the schedule's actions fill.
     Regions,
     Arena,
     Batch,
     Workspace,
 }
 
-/// What of a unit is kept from step to step.
+/// The state of a unit that is kept from step to step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StateKind {
     Frozen,
@@ -34,7 +34,7 @@ pub enum StateKind {
     Gradients,
     FirstMoment,
     SecondMoment,
-    /// Activations, from a unit's forward to its backward pass.
+    /// Saved activations, kept from a unit's forward to its backward pass.
     Saved,
 }
 
@@ -49,7 +49,7 @@ impl StateKind {
     ];
 }
 
-/// On which side of the bus parts are kept.
+/// The memory in which parts are kept: the device's or the host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     Device,
@@ -57,7 +57,7 @@ pub enum Side {
 }
 
 impl Part {
-    /// The memory that it lies in.
+    /// The kind of memory in which it is allocated.
     pub fn kind(self) -> MemoryKind {
         match self {
             Part::Own(_, Side::Host) => MemoryKind::PINNED,
@@ -77,7 +77,7 @@ pub struct Sizes {
     pub gradients: u64,
     /// First and second moments on the device.
     pub optimizer: u64,
-    /// What the schedule brings to the device.
+    /// Regions of the schedule on the device.
     pub regions: u64,
     /// Blocks of saved activations that stay on the device.
     pub saved: u64,
@@ -93,20 +93,20 @@ pub struct Sizes {
     pub machine_copy: u64,
 }
 
-/// What a run's buffers follow from.
+/// Computes the buffers of a run.
 #[derive(Clone, Copy)]
 pub struct StorageLayout<'a> {
-    /// Units.
+    /// Number of units.
     pub units: usize,
     /// All params.
     pub params: &'a [Param],
-    /// Dtypes.
+    /// Dtypes of the run.
     pub dtypes: Dtypes,
-    /// How units' runs are cut.
+    /// How the runs of units are cut among ranks.
     pub shard_layout: &'a ShardLayout,
-    /// Bytes of all that the schedule brings at once.
+    /// Bytes of the memory that the schedule's regions share.
     pub region_bytes: u64,
-    /// Most tokens and sequences of a pass.
+    /// Most tokens and most sequences of a forward pass.
     pub batch: [u64; 2],
     /// Bytes of the arena and of the kernels' workspace.
     pub scratch: [u64; 2],
@@ -119,8 +119,8 @@ impl StorageLayout<'_> {
         params.filter(move |(_, param)| !param.trainable && param.unit == unit)
     }
 
-    /// Where a rank's part of what a unit keeps lies, and its bytes; none for what is whole, and for what is in the
-    /// machine's copy.
+    /// The side and the bytes of a rank's part of a unit's state. None for state that is whole, and
+    /// for frozen params in the machine's copy.
     pub fn own(&self, unit: usize, kept: StateKind) -> Option<(Side, u64)> {
         if kept == StateKind::Saved {
             let saved = self.shard_layout.saved.get(unit);
@@ -174,7 +174,7 @@ impl StorageLayout<'_> {
         optional.chain(others).collect()
     }
 
-    /// The bytes of the buffers by what they hold, beside arena and workspace.
+    /// The bytes of the buffers by what they hold, without arena and workspace.
     pub fn sizes(&self) -> Sizes {
         let mut sizes = Sizes::default();
         for (part, bytes) in self.parts() {
@@ -203,7 +203,8 @@ impl StorageLayout<'_> {
     }
 }
 
-/// Bytes of a micro-batch's tensors and of the numbers that a step reads back: one, and one for each unit.
+/// Bytes of a micro-batch's tensors and of the scalars that a step reads back: one, and one per
+/// unit.
 pub fn batch_bytes([max_tokens, max_sequences]: [u64; 2], units: usize) -> u64 {
     4 * aligned(4 * max_tokens) + aligned(4 * (max_sequences + 1)) + aligned(8) * (1 + units as u64)
 }

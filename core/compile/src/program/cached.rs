@@ -1,4 +1,5 @@
-//! A unit's graph -> the same for generating: attention over a cache, and no more than the output asks for.
+//! A unit's graph -> its graph for generating text: attention over a cache, and only the nodes that
+//! the outputs need.
 
 use std::collections::HashSet;
 
@@ -7,20 +8,21 @@ use espalier_interface::{DType, PluginError, Result};
 
 use crate::splice::UnitGraph;
 
-/// The size of a cache of keys and values.
+/// The shape of a cache of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheShape {
-    /// Sequences that it holds at once.
+    /// Sequences held at once.
     pub slots: u64,
-    /// Tokens of a slot.
+    /// Most tokens of a slot.
     pub capacity: u64,
 }
 
-/// Turns every `attention` of `unit` into `attention_cached`, drops what no output of `outputs` needs, and
-/// returns the caches, each `[slots, capacity, J K]`.
+/// Turns every `attention` of `unit` into `attention_cached` and drops the nodes that no output of
+/// `outputs` needs. Returns the caches of keys and values, each `[slots, capacity, J K]`.
 ///
 /// # Errors
-/// `UNSUPPORTED` for attention that sees later tokens, or a graph that reads what attention computes beside its output.
+/// `UNSUPPORTED` for attention that is not causal, and for a graph that reads the log-sum-exp of
+/// attention.
 pub(super) fn cache(
     unit: &mut UnitGraph,
     shape: CacheShape,
@@ -68,7 +70,7 @@ pub(super) fn cache(
     Ok(caches)
 }
 
-/// Drops the nodes whose results nothing needs.
+/// Drops the nodes whose results no output needs.
 fn prune(unit: &mut UnitGraph) {
     let outputs = unit.graph.outputs.iter();
     let mut needed: HashSet<ValueId> = outputs.map(|output| output.value).collect();

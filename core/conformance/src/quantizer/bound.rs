@@ -1,8 +1,9 @@
-//! How far a decoded weight may be from the one that was encoded, for the bits it takes.
+//! The largest error that a decoded weight may have, given the bits that it takes.
 //!
-//! A format described as data states its own resolution. Half the widest gap between neighbouring values, in units of the
-//! block's largest magnitude, bounds the error of an encoder that picks the nearest value; scales that are stored in fewer
-//! bits add the error of the scale. A format that only its component can decode is held to what its bits could do.
+//! A format described as data states its own resolution. Half the widest gap between neighbouring
+//! values, relative to the block's largest magnitude, bounds the error of an encoder that rounds to
+//! nearest. Scales stored in fewer bits add the error of the scale. A format that only its
+//! component can decode is compared with what its bits could achieve.
 
 use espalier_interface::DType;
 use espalier_interface::Quantizer;
@@ -12,14 +13,15 @@ use super::case::{Case, each, place};
 use crate::verdict::{Fault, Verdict, within};
 use crate::{Subject, Suite, weights};
 
-/// Room for rounding, and for encoders that do not search to the end.
+/// Tolerance for rounding, and for encoders whose search is not exhaustive.
 const SLACK: f64 = 1.05;
-/// What a scale stored in 16 bits adds: 2^-8, the rounding of bf16.
+/// Relative error of a scale stored in 16 bits: 2^-8, the rounding of bf16.
 const SHORT_SCALE: f64 = 1.0 / 256.0;
-/// A format decoded by its component alone: its root mean square error on normal weights, times `2^bits - 1`, in units of
-/// their standard deviation. Absmax over 4096 weights with even steps needs 2.2; the rest is for what else its bytes hold.
+/// For a format that only its component can decode: the largest root mean square error on normal
+/// weights, times `2^bits - 1`, in units of their standard deviation. Absmax over 4096 weights with
+/// even steps needs 2.2; the rest allows for other data among its bytes.
 const CALLBACK_FACTOR: f64 = 4.0;
-/// No format is worse than this, which is far from what misplaced codes give (1.4).
+/// Largest relative error of any format; misplaced codes give 1.4.
 const WORST: f64 = 0.9;
 
 pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
@@ -35,7 +37,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     );
 }
 
-/// Sizes of neighbouring blocks: a scale taken from the next one shows.
+/// Magnitudes of neighbouring blocks, so that a scale taken from the next block shows.
 fn size_of(block: u64) -> f32 {
     [1.0, 4.0, 16.0, 2.0, 8.0][(block % 5) as usize]
 }
@@ -51,7 +53,7 @@ fn blocks(case: &Case<'_>) -> Verdict {
             |row, col| resolution.blocks.block(row, col, cols),
             size_of,
         ),
-        // The blocks are not known: one size.
+        // The blocks are not known, so all have one magnitude.
         None if bits(&case.format) < 3.0 => {
             let why = "with fewer than 3 bits and no description, single elements are not bound";
             return Err(Fault::Skipped(why.to_owned()));
@@ -81,7 +83,7 @@ fn normal(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdict {
     let (_, decoded) = case.round_trip(&weight)?;
     let bounds = bounds(subject, case, &weight)?;
     let cols = case.shape[1] as usize;
-    // Narrow rows are taken together: too few numbers for a mean.
+    // Narrow rows are taken together, since one has too few numbers for a mean.
     let run = cols * 64usize.div_ceil(cols);
     let runs = decoded
         .chunks(run)
@@ -110,7 +112,7 @@ fn bounds(
     weight: &[f32],
 ) -> Verdict<Vec<f64>> {
     let Some(resolution) = Resolution::of(&case.format) else {
-        // Small weights take more bytes an element than large ones, and are not better for it.
+        // Small weights take more bytes per element than large ones without being more exact.
         let large = subject.make(&case.set.options, crate::Threads::new(1))?;
         let large = large
             .format([512, 4096])
@@ -144,27 +146,28 @@ fn rms(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
     (numbers.map(|x| x * x).sum::<f64>() / count).sqrt()
 }
 
-/// Bits a weight, all segments together.
+/// Bits per element, all segments together.
 fn bits(format: &Format) -> f64 {
     8.0 * format.bytes() as f64 / (format.shape[0] * format.shape[1]) as f64
 }
 
-/// What a described format can tell apart.
+/// The resolution of a described format.
 #[derive(Clone, Copy)]
 struct Resolution {
     blocks: BlockMap,
-    /// Half the widest gap, in units of the block's magnitude (of its span, for an affine format).
+    /// Half the widest gap between values, relative to the block's largest magnitude (to its span,
+    /// for an affine format).
     half_gap: f64,
-    /// Whether `half_gap` is in units of the span.
+    /// Whether `half_gap` is relative to the span.
     of_span: bool,
-    /// What the scale's own storage adds, in units of the block's magnitude.
+    /// Error of the stored scale, relative to the block's largest magnitude.
     stored: f64,
-    /// What double quantization adds, in units of the largest magnitude of any block.
+    /// Error of double quantization, relative to the largest magnitude of any block.
     nested: f64,
 }
 
 impl Resolution {
-    /// Nothing for a format that describes no decoding.
+    /// None for a format that describes no decoding.
     fn of(format: &Format) -> Option<Self> {
         match &format.decoding {
             Decoding::Callback => None,
@@ -196,7 +199,7 @@ impl Resolution {
                 let (zero_stored, zero_nested) = storage(format, zero);
                 Some(Resolution {
                     blocks: *blocks,
-                    // A zero point that is a whole number moves the range by up to half a step more.
+                    // An integer zero point shifts the range by up to half a step more.
                     half_gap: 1.0 / steps,
                     of_span: true,
                     stored: 2.0 * (stored + zero_stored),
@@ -212,7 +215,8 @@ impl Resolution {
     }
 }
 
-/// Half the widest gap of a table between its neighbours, or beyond its shorter end, in units of its largest magnitude.
+/// Half the widest gap between neighbours of a table, or beyond its shorter end, relative to its
+/// largest magnitude.
 fn half_gap(table: &[f32]) -> f64 {
     let mut values: Vec<f64> = table.iter().map(|&x| f64::from(x)).collect();
     values.sort_by(f64::total_cmp);
@@ -223,7 +227,7 @@ fn half_gap(table: &[f32]) -> f64 {
     inner.chain(ends).fold(0.0, f64::max) / largest.max(f64::MIN_POSITIVE)
 }
 
-/// What the storage of a number for every block adds: in units of the number, and of the largest of them.
+/// The error of a stored number per block: relative to the number, and to the largest of them.
 fn storage(format: &Format, values: &BlockValues) -> (f64, f64) {
     match values {
         BlockValues::Stored { segment } if format.segments[*segment].dtype == DType::F32 => {
@@ -231,7 +235,7 @@ fn storage(format: &Format, values: &BlockValues) -> (f64, f64) {
         }
         BlockValues::Stored { .. } => (SHORT_SCALE, 0.0),
         BlockValues::Nested { table, .. } => (0.0, half_gap(table)),
-        // The 255 steps of 8 bits over the span of a group's numbers, which reaches across zero.
+        // The 255 steps of 8 bits cover the span of a group's numbers and zero.
         BlockValues::Affine { .. } => (0.0, 2.0 * 0.5 / 255.0),
     }
 }

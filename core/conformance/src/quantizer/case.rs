@@ -1,4 +1,4 @@
-//! One quantizer with one set of options at one shape, and what is done with it over and over: encode, decode, compare.
+//! One quantizer with one set of options at one shape: encode, decode, compare.
 
 use std::ops::Range;
 
@@ -9,9 +9,10 @@ use crate::guarded::Guarded;
 use crate::verdict::{Fault, Verdict, calm, ensure};
 use crate::{OptionSet, Subject, Threads};
 
-/// Shapes that every quantizer must take with its defaults.
+/// Shapes that every quantizer must accept with its defaults.
 const USUAL: [[u64; 2]; 3] = [[64, 64], [128, 256], [8, 4096]];
-/// Shapes that it may refuse with `INVALID`: one row, one column, one element, odd counts, no multiples of a block.
+/// Shapes that it may refuse with `INVALID`: one row, one column, one element, odd counts, no
+/// multiples of a block.
 const ODD: [[u64; 2]; 8] = [
     [1, 1],
     [1, 33],
@@ -25,27 +26,27 @@ const ODD: [[u64; 2]; 8] = [
 /// Shapes for options other than the defaults.
 const FEW: [[u64; 2]; 5] = [[64, 64], [1, 33], [17, 100], [64, 176], [8, 4096]];
 
-/// More bytes an element than any format wants, beside what a whole weight may need once.
+/// Most bytes per element of any format, without the fixed bytes of a whole weight.
 const MOST_BYTES: u64 = 64;
 const MOST_BYTES_ONCE: u64 = 1 << 20;
 
-/// A quantizer, and a shape that it takes.
+/// A quantizer and a shape that it accepts.
 pub struct Case<'a> {
-    /// An instance of the case's own, made for it.
+    /// The instance that was made for this case.
     pub quantizer: &'a dyn Quantizer,
-    /// Options that it was made of.
+    /// The options that it was made with.
     pub set: &'a OptionSet,
     /// `[N, M]`.
     pub shape: [u64; 2],
-    /// What it says of that shape, validated.
+    /// Its format for that shape, validated.
     pub format: Format,
 }
 
-/// The bytes that an encoder was given, after it ran.
+/// The buffers of an encoder after it ran.
 pub struct Encoded {
-    /// One a segment.
+    /// One buffer per segment.
     pub segments: Vec<Guarded>,
-    /// Its workspace.
+    /// The workspace.
     pub workspace: Guarded,
 }
 
@@ -56,7 +57,7 @@ impl Encoded {
     }
 }
 
-/// Calls `body` for every set of options and every shape that the quantizer takes, on one thread.
+/// Calls `body` for every set of options and every shape that the quantizer accepts, on one thread.
 pub fn each(
     subject: &Subject<'_, dyn Quantizer>,
     mut body: impl FnMut(&Case<'_>) -> Verdict,
@@ -96,7 +97,7 @@ pub fn each(
     }
 }
 
-/// The case of `shape`, or nothing where the quantizer may refuse it and does.
+/// The case for `shape`; none where the quantizer may refuse the shape and does.
 fn case<'a>(
     quantizer: &'a dyn Quantizer,
     set: &'a OptionSet,
@@ -141,12 +142,12 @@ impl Case<'_> {
         })
     }
 
-    /// Decodes everything, into numbers that were NaN before.
+    /// Decodes the whole weight into a buffer of NaN.
     pub fn decode(&self, segments: &[&[u8]]) -> Verdict<Vec<f32>> {
         self.decode_range(segments, 0..self.shape[0], 0..self.shape[1])
     }
 
-    /// Decodes a range, into numbers that were NaN before.
+    /// Decodes a range into a buffer of NaN.
     pub fn decode_range(
         &self,
         segments: &[&[u8]],
@@ -156,14 +157,14 @@ impl Case<'_> {
         decode(self.quantizer, self.shape, segments, (rows, cols))
     }
 
-    /// Encodes, then decodes everything.
+    /// Encodes a weight and decodes all of it.
     pub fn round_trip(&self, weight: &[f32]) -> Verdict<(Encoded, Vec<f32>)> {
         let encoded = self.encode(weight, 0)?;
         let decoded = self.decode(&encoded.segments())?;
         Ok((encoded, decoded))
     }
 
-    /// Fails where two encodings differ: `what` says what should not have mattered.
+    /// Fails where two encodings differ; `what` names the change that should have no effect.
     pub fn same(&self, found: &[&[u8]], expected: &[&[u8]], what: &str) -> Verdict {
         match difference(&self.format, found, expected) {
             None => Ok(()),
@@ -172,7 +173,7 @@ impl Case<'_> {
     }
 }
 
-/// Encodes with any instance; a refusal stays apart from a fault of the bench.
+/// Encodes with any instance. A refusal is told apart from a buffer that was overrun.
 pub fn encode(
     quantizer: &dyn Quantizer,
     format: &Format,
@@ -234,7 +235,7 @@ pub fn difference(format: &Format, found: &[&[u8]], expected: &[&[u8]]) -> Optio
     None
 }
 
-/// The first element in which two runs of numbers differ in a bit; `cols` is the width of a row.
+/// The first element in which two lists of numbers differ in a bit; `cols` is the width of a row.
 pub fn bits_differ(found: &[f32], expected: &[f32], cols: u64) -> Option<String> {
     let mut pairs = found.iter().zip(expected);
     let at = pairs.position(|(a, b)| a.to_bits() != b.to_bits())?;

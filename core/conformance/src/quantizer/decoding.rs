@@ -1,4 +1,5 @@
-//! What a decoder gives: any range as a slice of the whole, and what the format's description says.
+//! The checks of decoders: any range equals that slice of the whole, and follows the format's
+//! description.
 
 use std::ops::Range;
 
@@ -32,7 +33,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     );
 }
 
-/// Fails at a number that is not finite: one that was not written is NaN.
+/// Fails at a number that is not finite; one that was not written is NaN.
 pub fn finite(decoded: &[f32], cols: u64) -> Verdict {
     match decoded.iter().position(|x| !x.is_finite()) {
         None => Ok(()),
@@ -67,7 +68,8 @@ fn ranges(case: &Case<'_>) -> Verdict {
     Ok(())
 }
 
-/// Ranges of an extent: the whole, its ends, and some that begin and end beside usual block boundaries.
+/// Ranges of an extent: the whole, its ends, and some that begin and end next to usual block
+/// boundaries.
 fn pieces(extent: u64) -> Vec<Range<u64>> {
     let mut pieces = vec![
         0..extent,

@@ -1,4 +1,5 @@
-//! What an encoder writes: all of what its format declares, nothing else, and always the same.
+//! The checks of encoders: they write all that the format declares, nothing else, and always the
+//! same.
 
 use espalier_interface::Quantizer;
 
@@ -6,10 +7,10 @@ use super::case::{Case, difference, each, encode};
 use crate::verdict::{Fault, Verdict, ensure};
 use crate::{Order, Subject, Suite, Threads, weights};
 
-/// The check without which no other memory may be handed to an encoder.
+/// The check that must pass before an encoder gets any other memory.
 pub const BOUNDS: &str = "encode.bounds";
 
-/// The ways to run the loops of one encoding.
+/// Thread counts and orders in which to run the loops of an encoding.
 const WAYS: [Threads; 5] = [
     Threads::new(1),
     Threads::new(2),

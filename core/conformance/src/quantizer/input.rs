@@ -1,4 +1,4 @@
-//! Weights that are not as usual: not finite, all zero, constant, tiny, huge.
+//! The checks of unusual weights: not finite, all zero, constant, tiny, huge.
 
 use espalier_interface::Quantizer;
 
@@ -7,7 +7,8 @@ use super::decoding::finite;
 use crate::verdict::{Fault, Verdict, refusal};
 use crate::{Subject, Suite, weights};
 
-/// What an all-zero weight may decode to: the size of the smallest scale that encoders divide by.
+/// Largest value to which an all-zero weight may decode: the smallest scale that encoders divide
+/// by.
 const ZERO: f32 = 1e-6;
 
 pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {

@@ -1,4 +1,5 @@
-//! What a quantizer does with its options: it takes what it declares, refuses the rest in words, and heeds each.
+//! The checks of a quantizer's options: it accepts what it declares, refuses other values with a
+//! message, and uses each option.
 
 use espalier_interface::abi::descriptor::OptionDescriptor;
 use espalier_interface::format::Format;
@@ -10,7 +11,8 @@ use crate::option_sets::alternatives;
 use crate::verdict::{Fault, Verdict, calm, ensure, refusal};
 use crate::{OptionSet, Subject, Suite, Threads, weights};
 
-/// Where the effect of an option is looked for; the last has elements enough for several large blocks.
+/// Shapes at which the effect of an option is looked for; the last has enough elements for several
+/// large blocks.
 const SHAPES: [[u64; 2]; 3] = [[17, 100], [64, 64], [16, 4096]];
 
 pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
@@ -71,7 +73,7 @@ fn refused(subject: &Subject<'_, dyn Quantizer>) -> Verdict {
     Ok(())
 }
 
-/// Values that a declaration without a range lets through.
+/// Values that pass a declaration without a range.
 fn extremes(option: &OptionDescriptor) -> Vec<Json> {
     match (option.kind.as_str(), option.range.as_str()) {
         ("integer", "") => vec![json!(0), json!(-1), json!(1), json!(i64::MAX)],
@@ -81,7 +83,8 @@ fn extremes(option: &OptionDescriptor) -> Vec<Json> {
     }
 }
 
-/// Makes a component with one option changed and asks for a format and an encoding: the refusal, wherever it comes.
+/// Makes a component with one option changed and asks for a format and an encoding. Returns the
+/// refusal, whichever call gives it.
 fn try_value(
     subject: &Subject<'_, dyn Quantizer>,
     defaults: &Options,
@@ -113,7 +116,7 @@ fn heeded(subject: &Subject<'_, dyn Quantizer>) -> Verdict {
     }
     let expected = outcomes(subject, base)?;
     for option in &subject.component.options {
-        // What is given by the user is not varied.
+        // Options that the user gave are not varied.
         if base.options.0.get(&option.name) != Some(&option.default) {
             continue;
         }
@@ -147,7 +150,7 @@ fn heeded(subject: &Subject<'_, dyn Quantizer>) -> Verdict {
 /// A format, the bytes of its segments and the decoded numbers as bits.
 type Outcome = (Format, Vec<Vec<u8>>, Vec<u32>);
 
-/// What comes of each shape under a set of options; nothing for one that is refused.
+/// The result for each shape under a set of options; none for a shape that is refused.
 fn outcomes(
     subject: &Subject<'_, dyn Quantizer>,
     set: &OptionSet,

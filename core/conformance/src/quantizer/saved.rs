@@ -1,4 +1,5 @@
-//! The form in which a packed weight lies in a checkpoint: written and read back, nothing is lost.
+//! The checks of saved forms: a packed weight that is written to a checkpoint and read back is the
+//! same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use super::case::{Case, bits_differ, each, encode};
 use crate::verdict::{Fault, Verdict, ensure, refusal};
 use crate::{Subject, Suite, Threads, weights};
 
-/// Dtypes of the dense weight that was packed.
+/// Dtypes that the dense weight may have had.
 const DTYPES: [DType; 3] = [DType::BF16, DType::F32, DType::F16];
 
 pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
@@ -58,7 +59,7 @@ fn form_of(case: &Case<'_>, dtype: DType) -> Verdict<SavedForm> {
         })
 }
 
-/// The tensors of a form by name, as the host writes them.
+/// The tensors of a form by name, with the bytes that the host writes.
 fn written(form: &SavedForm, segments: &[&[u8]]) -> BTreeMap<String, Vec<u8>> {
     let tensors = form.tensors.iter().map(|tensor| {
         let bytes = match &tensor.content {
@@ -158,7 +159,7 @@ fn options(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdict {
     if found.0.iter().all(same) {
         return Ok(());
     }
-    // One option may have several names for the same thing, such as "auto": what counts is what it does.
+    // Several values of an option may mean the same, such as "auto", so the effects are compared.
     let mut options = case.set.options.clone();
     options.0.extend(found.0.clone());
     let again = subject.make(&options, Threads::new(1))?;
@@ -175,7 +176,7 @@ fn options(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdict {
     )
 }
 
-/// What a checkpoint says of the weight.
+/// What a checkpoint says about the weight.
 fn described(
     config: Json,
     form: &SavedForm,

@@ -1,4 +1,4 @@
-//! One instance used by many threads, and several instances side by side.
+//! The checks of one instance used by many threads, and of several instances at once.
 
 use std::sync::Barrier;
 
@@ -10,7 +10,7 @@ use crate::{Subject, Suite, Threads, weights};
 
 /// Threads that use an instance at once.
 const THREADS: usize = 8;
-/// What each does in a row.
+/// Rounds of each thread.
 const ROUNDS: usize = 10;
 
 pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
@@ -47,7 +47,7 @@ fn at_once(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdict {
     let mut expected = Vec::new();
     for seed in 0..THREADS as u64 {
         let mut weight = weights::ordinary(case.shape, 20 + seed);
-        // Weights of other sizes, so that a scale of another thread's does not go unnoticed.
+        // Weights of different magnitudes, so that another thread's scale shows.
         let factor = 1.0 + seed as f32;
         weight.iter_mut().for_each(|x| *x *= factor);
         let encoded = encode(quantizer, &case.format, &weight, 0)??;
@@ -81,7 +81,7 @@ fn at_once(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdict {
             let panicked = Fault::Failed("a thread panicked".to_owned());
             thread.join().unwrap_or(Err(panicked))
         });
-        // All are joined before the first fault is told.
+        // All threads are joined before the first failure is reported.
         ends.collect::<Vec<_>>().into_iter().collect()
     })
 }
@@ -93,7 +93,7 @@ fn beside(
 ) -> Verdict {
     let weight = weights::ordinary(case.shape, 30);
     let (before, decoded) = case.round_trip(&weight)?;
-    // One that refuses its options or the shape does not stand beside anything.
+    // An instance that refuses its options or the shape is left out.
     let Ok(second) = subject.make(&other.options, Threads::new(1)) else {
         return Ok(());
     };

@@ -1,5 +1,5 @@
-//! Which component's method a thread is in, on the host's side: what is left to say when a plugin's call takes the whole
-//! process down, and what is waited for when it does not return.
+//! Marks which component's method each thread of the host is in. The mark names the culprit when a
+//! call takes the process down, or does not return.
 
 mod seat;
 
@@ -12,34 +12,34 @@ use std::time::Duration;
 pub use seat::{About, Pending, about, pending};
 use seat::{Seat, Seated};
 
-/// The call that opens a library, for [`CallSite::enter`].
+/// Name of the call that opens a library, for [`CallSite::enter`].
 pub const OPENING: &str = "opening";
 
-/// The call that makes a component.
+/// Name of the call that makes a component.
 pub(super) const CREATE: &str = "create";
 
-/// How long a call may go on without a sign of progress.
+/// How long a call may run without a sign of progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Limit {
-    /// For ever.
+    /// Without limit.
     #[default]
     None,
-    /// For so long.
+    /// For this long.
     After(Duration),
-    /// It waits for other ranks, so that its silence says nothing of the plugin.
+    /// Without limit, because it waits for other ranks: silence says nothing about the plugin.
     OfOthers,
 }
 
 /// The limits of a component's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Of opening its library, and of making it.
+    /// For opening its library, and for making it.
     pub create: Limit,
-    /// Of every other call.
+    /// For every other call.
     pub call: Limit,
 }
 
-/// A component that was made. It is never freed: whoever handles a fault may still ask for it.
+/// A component that was made. It is never freed, since a fault handler may still read it.
 #[derive(Debug)]
 pub struct CallSite {
     component: String,
@@ -52,9 +52,9 @@ pub struct CallSite {
 pub struct Call {
     site: &'static CallSite,
     callback: &'static str,
-    /// The seat of the thread that made it.
+    /// The record of the thread that made the call.
     seat: &'static Seat,
-    /// Calls around it, itself counted.
+    /// Depth of nested calls, this one included.
     depth: u32,
 }
 
@@ -64,12 +64,12 @@ thread_local! {
 }
 
 impl CallSite {
-    /// The component of this name, from the library `file`, or linked.
+    /// The component called `component`, from the library `file`, or linked where that is none.
     pub fn new(component: &str, file: Option<&Path>) -> &'static CallSite {
         CallSite::limited(component, file, Limits::default())
     }
 
-    /// As [`CallSite::new`], with limits for whoever watches.
+    /// As [`CallSite::new`], with time limits for a watcher.
     pub fn limited(component: &str, file: Option<&Path>, limits: Limits) -> &'static CallSite {
         Box::leak(Box::new(CallSite {
             component: component.to_owned(),
@@ -83,7 +83,7 @@ impl CallSite {
         &self.component
     }
 
-    /// Its library; none where it is linked.
+    /// Path of its library; none where it is linked.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
@@ -113,7 +113,7 @@ impl Call {
         self.callback
     }
 
-    /// Calls of plugins around it, itself counted.
+    /// Depth of nested plugin calls, this one included.
     pub fn depth(self) -> u32 {
         self.depth
     }
@@ -123,7 +123,7 @@ impl Call {
         matches!(self.callback, OPENING | CREATE)
     }
 
-    /// How long it may go on without a sign of progress.
+    /// How long it may run without a sign of progress.
     pub fn limit(self) -> Limit {
         if self.is_create() {
             self.site.limits.create
@@ -132,17 +132,17 @@ impl Call {
         }
     }
 
-    /// Marks this thread as being in the same call, until the mark is dropped: for threads that work for it. That it is
-    /// dropped is a sign of the call's progress.
+    /// Marks this thread as working for the same call, until the mark is dropped. Dropping it
+    /// counts as progress of the call.
     pub fn enter(self) -> Mark {
         let seat = Seat::mine();
-        // Judged is the thread that made the call.
+        // The watcher judges the thread that made the call, not this one.
         self.mark(seat, seat.enter(None))
     }
 
     fn mark(self, seat: &'static Seat, seated: Seated) -> Mark {
         let before = CURRENT.replace(Some(self));
-        // A fault of the call comes after.
+        // The mark must be written before the call can fault.
         compiler_fence(Ordering::SeqCst);
         if let Some(before) = before {
             before.seat.beat();
@@ -156,14 +156,14 @@ impl Call {
     }
 }
 
-/// Holds while a thread is in a call.
+/// Exists while a thread is in a call.
 #[must_use]
 #[derive(Debug)]
 pub struct Mark {
     call: Call,
     before: Option<Call>,
     seat: &'static Seat,
-    /// What this thread was seen in before.
+    /// The thread's record before this mark.
     seated: Option<Seated>,
 }
 
@@ -174,7 +174,7 @@ impl Drop for Mark {
         if let Some(seated) = self.seated.take() {
             self.seat.leave(seated);
         }
-        // What was done for a call, or within it, is progress of it.
+        // The end of work for a call, or of a call within it, is progress of the call.
         self.call.seat.beat();
         if let Some(before) = self.before {
             before.seat.beat();
@@ -187,14 +187,14 @@ pub fn current() -> Option<Call> {
     CURRENT.get()
 }
 
-/// A sign of progress of the call that this thread is in, or works for.
+/// Records progress of the call that this thread is in, or works for.
 pub fn progress() {
     if let Some(call) = CURRENT.get() {
         call.seat.beat();
     }
 }
 
-/// As [`about`], for a name that is at hand as text.
+/// As [`about`], for a name given as `&str`.
 pub fn about_text(subject: &str) -> About {
     about(&Arc::from(subject))
 }
@@ -225,7 +225,7 @@ mod tests {
         assert!(current().is_none());
     }
 
-    /// The call of `component` as others see it.
+    /// The call of `component`, as a watcher sees it.
     fn seen(component: &str) -> Option<Pending> {
         let mut all = pending().into_iter();
         all.find(|one| one.call.site().component() == component)
@@ -259,7 +259,8 @@ mod tests {
         let again = seen("seen").expect("it is pending");
         assert_eq!((again.number, again.subject.clone()), (first.number, None));
         assert!(again.beats > first.beats, "what it called has returned");
-        // Work of another thread for the call is seen as its progress, and not as a call of its own.
+        // Work of another thread for the call is seen as its progress, and not as a call of its
+        // own.
         let call = current().expect("in a call");
         let elsewhere = std::thread::spawn(move || {
             let _mark = call.enter();

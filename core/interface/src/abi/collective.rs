@@ -1,4 +1,5 @@
-//! The collective's table: groups that are joined, and the calls of their members, beside the methods of every component.
+//! The collective's table: joining groups and making their calls, besides the methods of every
+//! component.
 
 use abi_stable::StableAbi;
 use abi_stable::std_types::RSlice;
@@ -14,7 +15,7 @@ use crate::{DType, PluginError, Result};
 /// Version of [`CollectiveTable`].
 pub const COLLECTIVE_VERSION: u32 = 1;
 
-/// A [`CollectiveCall`] as it crosses.
+/// A [`CollectiveCall`] in the form that crosses the boundary.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
 pub struct GroupCall {
@@ -27,13 +28,14 @@ pub struct GroupCall {
     stream: Opaque,
 }
 
-/// What a collective offers beside its methods; the first argument is a group, but for `join`.
+/// The functions of a collective besides its methods. The first argument is a group, except for
+/// `join`, where it is the collective.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
 pub struct CollectiveTable {
     /// [`Collective::join`]; the request is JSON.
     pub join: extern "C" fn(Opaque, RSlice<'_, u8>) -> Reply<Opaque>,
-    /// Ends a group that was joined.
+    /// Leaves a group that was joined.
     pub leave: extern "C" fn(Opaque),
     /// [`Group::call`].
     pub call: extern "C" fn(Opaque, GroupCall) -> Reply<()>,
@@ -115,7 +117,7 @@ extern "C" fn abort(handle: Opaque) {
     });
 }
 
-/// A collective behind the boundary.
+/// A collective on the plugin's side of the boundary.
 pub struct CollectiveProxy {
     handle: InstanceHandle,
     table: CollectiveTable,
@@ -145,7 +147,8 @@ impl Collective for CollectiveProxy {
     }
 }
 
-/// A group behind the boundary. Its collective must outlive it: the registry's instances are kept for the whole run.
+/// A group on the plugin's side of the boundary. Its collective must outlive it: the registry keeps
+/// instances for the whole run.
 struct GroupProxy {
     table: CollectiveTable,
     raw: Opaque,

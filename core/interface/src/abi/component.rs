@@ -1,4 +1,5 @@
-//! The table that every component has: make it, unmake it, and call the methods whose data cross as JSON.
+//! The table of every component: create it, destroy it, and call the methods whose data cross as
+//! JSON.
 
 use std::sync::Arc;
 
@@ -43,13 +44,13 @@ pub const METHODS: [(Role, &[&str]); 6] = [
     (Role::COLLECTIVE, &["describe"]),
 ];
 
-/// What every component offers.
+/// The functions of every component.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
 pub struct ComponentTable {
     /// Makes the component called `component` from JSON options.
     pub create: extern "C" fn(Opaque, RStr<'_>, RSlice<'_, u8>, ServicesTable) -> Reply<Opaque>,
-    /// Unmakes it.
+    /// Destroys it.
     pub destroy: extern "C" fn(Opaque),
     /// Calls a method by name, JSON in and out.
     pub call: extern "C" fn(Opaque, RStr<'_>, RSlice<'_, u8>) -> Reply<RVec<u8>>,
@@ -68,7 +69,8 @@ extern "C" fn create(
     services: ServicesTable,
 ) -> Reply<Opaque> {
     guard(|| {
-        // SAFETY: `PluginRoot::new` made `context` from a `&'static Declaration` of this very library.
+        // SAFETY: `PluginRoot::new` made `context` from a `&'static Declaration` of this very
+        // library.
         let declaration = unsafe { &*context.cast::<Declaration>() };
         let wanted = declaration
             .components
@@ -159,10 +161,10 @@ unsafe impl Send for InstanceHandle {}
 unsafe impl Sync for InstanceHandle {}
 
 impl InstanceHandle {
-    /// Makes the component of `site`, in whose name all its calls are made.
+    /// Makes the component that `site` names; all calls of the component are marked with `site`.
     ///
     /// # Errors
-    /// What the component says of its options.
+    /// What the component's `create` reports, such as `INVALID` for options that it refuses.
     pub fn create(
         table: ComponentTable,
         context: Opaque,
@@ -209,7 +211,7 @@ impl Drop for InstanceHandle {
     }
 }
 
-/// A family behind the boundary.
+/// A family on the plugin's side of the boundary.
 pub struct FamilyProxy(pub InstanceHandle);
 
 impl Family for FamilyProxy {
@@ -218,7 +220,7 @@ impl Family for FamilyProxy {
     }
 }
 
-/// An adapter behind the boundary.
+/// An adapter on the plugin's side of the boundary.
 pub struct AdapterProxy(pub InstanceHandle);
 
 impl Adapter for AdapterProxy {
@@ -235,7 +237,7 @@ impl Adapter for AdapterProxy {
     }
 }
 
-/// A sharding strategy behind the boundary.
+/// A sharding strategy on the plugin's side of the boundary.
 pub struct ShardingProxy(pub InstanceHandle);
 
 impl Sharding for ShardingProxy {

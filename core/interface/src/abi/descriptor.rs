@@ -1,7 +1,9 @@
-//! A declaration -> the bytes of the section `.espalier`, made when the plugin is compiled and read without running it.
+//! A declaration -> the bytes of the section `.espalier`, made when the plugin is compiled and read
+//! without running it.
 //!
-//! Layout: the 8 bytes `ESPALIER`, the length of the text as u32 little endian, the text: a JSON object
-//! `{abi, name, version, components: [{name, role, doc, options: [{name, type, default, range, doc}], capabilities}]}`.
+//! Layout: the 8 bytes `ESPALIER`, the length of the text as u32 little endian, the text: a JSON
+//! object `{abi, name, version, components: [{name, role, doc, options: [{name, type, default,
+//! range, doc}], capabilities}]}`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -37,7 +39,7 @@ pub struct ComponentDescriptor {
     pub name: String,
     /// Role, by name.
     pub role: String,
-    /// One line.
+    /// One line of documentation.
     pub doc: String,
     /// Options.
     pub options: Vec<OptionDescriptor>,
@@ -55,16 +57,16 @@ pub struct OptionDescriptor {
     pub kind: String,
     /// Default; null leaves it unset.
     pub default: Json,
-    /// What is allowed.
+    /// Allowed values.
     pub range: String,
-    /// One line.
+    /// One line of documentation.
     pub doc: String,
 }
 
-/// The descriptor at the start of a section's bytes, or why it cannot be read.
+/// Reads the descriptor at the start of a section's bytes.
 ///
 /// # Errors
-/// A sentence for people.
+/// A message that says why the bytes are no descriptor.
 pub fn read(section: &[u8]) -> Result<Descriptor, String> {
     if section.len() < HEADER || section[..8] != MAGIC[..] {
         return Err(format!(
@@ -103,7 +105,8 @@ pub const fn bytes<const N: usize>(declaration: &Declaration) -> [u8; N] {
     out
 }
 
-/// Writes the text from `at` on where `out` has room, and returns the end: with no room it only counts.
+/// Writes the text into `out` from `at` on, as far as there is room, and returns its end. Without
+/// room it only counts.
 const fn text(declaration: &Declaration, out: &mut [u8], mut at: usize) -> usize {
     at = raw(out, at, "{\"abi\":[");
     at = number(out, at, ABI_MAJOR);

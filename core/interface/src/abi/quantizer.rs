@@ -1,4 +1,4 @@
-//! The quantizer's table: bytes in and out, beside the methods of every component.
+//! The quantizer's table: encoding and decoding of bytes, besides the methods of every component.
 
 use std::ops::Range;
 
@@ -18,18 +18,18 @@ use crate::{DType, Options, PluginError, Result};
 /// Version of [`QuantizerTable`].
 pub const QUANTIZER_VERSION: u32 = 1;
 
-/// A read-only run of bytes.
+/// A read-only byte slice.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
-pub struct Bytes {
+struct Bytes {
     start: *const u8,
     len: usize,
 }
 
-/// A writable run of bytes.
+/// A writable byte slice.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
-pub struct BytesMut {
+struct BytesMut {
     start: *mut u8,
     len: usize,
 }
@@ -59,7 +59,7 @@ pub struct DecodeCall<'a> {
     out: RSliceMut<'a, f32>,
 }
 
-/// What a quantizer offers beside its methods.
+/// The functions of a quantizer besides its methods.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
 pub struct QuantizerTable {
@@ -85,7 +85,8 @@ extern "C" fn encode(handle: Opaque, call: EncodeCall<'_>) -> Reply<()> {
         let mut segments: Vec<&mut [u8]> = call
             .segments
             .iter()
-            // SAFETY: the host passes disjoint segments that it holds mutably for the length of the call.
+            // SAFETY: the host passes disjoint segments that it holds mutably for the length of the
+            // call.
             .map(|bytes| unsafe { std::slice::from_raw_parts_mut(bytes.start, bytes.len) })
             .collect();
         let mut workspace = call.workspace;
@@ -114,7 +115,7 @@ extern "C" fn decode(handle: Opaque, call: DecodeCall<'_>) -> Reply<()> {
     })
 }
 
-/// A quantizer behind the boundary.
+/// A quantizer on the plugin's side of the boundary.
 pub struct QuantizerProxy {
     handle: InstanceHandle,
     table: QuantizerTable,

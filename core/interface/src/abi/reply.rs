@@ -1,4 +1,4 @@
-//! Results across the boundary, and the guard that keeps panics on the plugin's side.
+//! Results that cross the boundary, and the guard that catches panics on the plugin's side.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 
 use crate::{ErrorCode, PluginError, Result};
 
-/// Bytes that are shown of an error that is no text.
+/// Most bytes shown of an error message that is not valid text.
 const SHOWN: usize = 160;
 
-/// A [`PluginError`] as it crosses.
+/// A [`PluginError`] in the form that crosses the boundary.
 #[repr(C)]
 #[derive(StableAbi, Clone, Debug)]
 pub struct AbiError {
@@ -22,7 +22,7 @@ pub struct AbiError {
     pub message: RString,
 }
 
-/// A result as it crosses.
+/// A result in the form that crosses the boundary.
 pub type Reply<T> = RResult<T, AbiError>;
 
 impl From<PluginError> for AbiError {
@@ -36,7 +36,7 @@ impl From<PluginError> for AbiError {
 
 impl From<AbiError> for PluginError {
     fn from(error: AbiError) -> Self {
-        // The other side may have made it of any bytes.
+        // The other side may have written any bytes into it.
         let message = error.message.into_bytes();
         match text(message.as_slice()) {
             Some(text) => PluginError::new(ErrorCode(error.code), text),
@@ -45,14 +45,15 @@ impl From<AbiError> for PluginError {
     }
 }
 
-/// The text that bytes are: UTF-8 without control characters but line breaks, tabs and the escape of a colour.
+/// The bytes as text, if they are UTF-8 without control characters except line breaks, tabs and the
+/// escape character of colours.
 fn text(bytes: &[u8]) -> Option<&str> {
     let is_text = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t' | '\u{1b}');
     let text = std::str::from_utf8(bytes).ok()?;
     text.chars().all(is_text).then_some(text)
 }
 
-/// The error for one whose words are no text: nobody wrote those, so its code is not believed either.
+/// The error that replaces one with an invalid message. Its code is not trusted either.
 fn damaged(bytes: &[u8]) -> PluginError {
     let shown = bytes[..bytes.len().min(SHOWN)].escape_ascii();
     let rest = match bytes.len().saturating_sub(SHOWN) {
@@ -83,7 +84,7 @@ pub(super) fn panicked(payload: Box<dyn std::any::Any + Send>) -> PluginError {
         .map(|text| (*text).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without a message".to_owned());
-    // A payload's own drop may panic; it is not worth the risk.
+    // A payload's destructor may panic, so it is leaked.
     std::mem::forget(payload);
     PluginError::new(ErrorCode::PANIC, format!("panicked: {text}"))
 }
@@ -93,7 +94,7 @@ pub(super) fn plain<T>(reply: Reply<T>) -> Result<T> {
     reply.into_result().map_err(PluginError::from)
 }
 
-/// A value as the bytes that cross.
+/// Serializes a value to the JSON that crosses the boundary.
 pub(super) fn to_bytes(value: &impl Serialize) -> Result<RVec<u8>> {
     match serde_json::to_vec(value) {
         Ok(bytes) => Ok(bytes.into()),
@@ -101,7 +102,7 @@ pub(super) fn to_bytes(value: &impl Serialize) -> Result<RVec<u8>> {
     }
 }
 
-/// Bytes that crossed as a value.
+/// Parses JSON that crossed the boundary.
 pub(super) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|error| protocol("cannot be read", &error))
 }
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(error.code, ErrorCode::DEVICE);
         assert_eq!(error.message, text);
         for (bytes, shown) in [(&b"a\xffb"[..], "`a\\xffb`"), (b"\x02\0", "`\\x02\\x00`")] {
-            // Its code would make it the user's mistake.
+            // With this code the error would count as the user's mistake.
             let error = read(ErrorCode::INVALID.0, bytes);
             assert_eq!(error.code, ErrorCode::PROTOCOL);
             let words = format!("{shown}: the library is damaged or was built wrongly");

@@ -1,4 +1,4 @@
-//! What a plugin's one exported symbol returns: small and frozen per ABI major.
+//! The root that a plugin's one exported symbol returns: small, and frozen per ABI major version.
 
 use abi_stable::StableAbi;
 use abi_stable::std_types::{RSlice, RStr};
@@ -14,25 +14,27 @@ use super::component::{COMPONENT_TABLE, COMPONENT_VERSION, ComponentTable};
 use super::quantizer::{QUANTIZER_TABLE, QUANTIZER_VERSION, QuantizerTable};
 use crate::declaration::Declaration;
 
-/// Changes when a plugin built before cannot be loaded any more. 0 until the interface is declared stable.
+/// Raised by a change after which older plugins cannot be loaded. 0 until the interface is declared
+/// stable.
 pub const ABI_MAJOR: u32 = 0;
 
-/// Every change of the boundary raises it; `ABI.md` has the rules and what each version brought.
+/// Raised by every change of the boundary; `ABI.md` has the rules and what each version added.
 pub const ABI_MINOR: u32 = 4;
 
-/// The oldest minor version of this major whose plugins still load. While the major is 0 a change may leave older plugins
-/// behind and then raises it; from 1.0 on it stays 0.
+/// The oldest minor version of this major version whose plugins still load. While the major version
+/// is 0, a change may drop older plugins and then raises it. From 1.0 on it stays 0.
 pub const ABI_OLDEST_MINOR: u32 = 1;
 
-/// Reserved for [`PluginRoot::query`]: the table of quantizers that want activations, in version 1. No host asks for it yet.
+/// Name reserved for [`PluginRoot::query`]: the table, in version 1, of quantizers that need
+/// activations. No host asks for it yet.
 pub const CALIBRATED_QUANTIZER: &str = "calibrated_quantizer";
 
-/// True where this host talks to plugins that were built with version `major.minor` of the interface.
+/// Whether this host loads plugins that were built with version `major.minor` of the interface.
 pub fn is_served([major, minor]: [u32; 2]) -> bool {
     major == ABI_MAJOR && (ABI_OLDEST_MINOR..=ABI_MINOR).contains(&minor)
 }
 
-/// The root of a plugin: reached by the symbol `espalier_root_NAME`.
+/// The root of a plugin, which the symbol `espalier_root_NAME` returns.
 #[repr(C)]
 pub struct PluginRoot {
     /// [`ABI_MAJOR`] of the plugin.
@@ -41,16 +43,17 @@ pub struct PluginRoot {
     pub abi_minor: u32,
     /// The bytes of its descriptor section.
     pub descriptor: RSlice<'static, u8>,
-    /// Handed to each table's `create`.
+    /// Passed to each table's `create`.
     pub context: Opaque,
-    /// The frozen table called `name` in version `version`, or nothing.
+    /// The frozen table called `name` in version `version`; null where the plugin has none.
     pub query: extern "C" fn(name: RStr<'_>, version: u32) -> TableRef,
 }
 
-// SAFETY: all of it is constant; `context` points to a static `Declaration`.
+// SAFETY: its fields are constant; `context` points to a static `Declaration`.
 unsafe impl Sync for PluginRoot {}
 
-/// A table and the layout that it was compiled with, for the host to check before it believes the pointer.
+/// A table, and the layout with which the plugin was compiled. The host checks the layout before it
+/// dereferences the table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TableRef {

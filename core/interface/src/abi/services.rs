@@ -1,4 +1,4 @@
-//! The host's services as a table, and the plugin's view of it.
+//! The table of the host's services, and the plugin's view of it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ pub struct BodyCall {
     call: extern "C" fn(Opaque, usize),
 }
 
-/// [`Services`] as they cross. The host keeps `context` alive for ever.
+/// [`Services`] in the form that crosses the boundary. The host never frees `context`.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
 pub struct ServicesTable {
@@ -34,7 +34,8 @@ unsafe impl Send for ServicesTable {}
 unsafe impl Sync for ServicesTable {}
 
 impl ServicesTable {
-    /// The table of `services`, which it leaks: plugins may hold on to it for ever.
+    /// The table of `services`. It leaks a pointer to them, since plugins may keep the table for
+    /// ever.
     pub fn new(services: &'static dyn Services) -> Self {
         let context: &'static &'static dyn Services = Box::leak(Box::new(services));
         ServicesTable {
@@ -65,7 +66,7 @@ extern "C" fn parallel_for(context: Opaque, count: usize, body: Opaque, run: Bod
     });
 }
 
-/// The plugin's closure; the plugin's side made sure that it is Sync.
+/// The plugin's closure. The plugin's side requires that it is `Sync`.
 struct Body(Opaque);
 
 // SAFETY: `ServicesTable::parallel_for` passes a `&(dyn Fn(usize) + Sync)`.
@@ -79,7 +80,7 @@ extern "C" fn progress(context: Opaque, task: RStr<'_>, done: u64, total: u64) {
     host(context).progress(&readable(&task), done, total);
 }
 
-/// A plugin's text, which may be of any bytes.
+/// A plugin's text; bytes that are not UTF-8 are replaced.
 fn readable<'a>(text: &'a RStr<'_>) -> std::borrow::Cow<'a, str> {
     String::from_utf8_lossy(text.as_rslice().as_slice())
 }
@@ -88,7 +89,7 @@ extern "C" fn cancelled(context: Opaque) -> bool {
     host(context).cancelled()
 }
 
-/// A body and the first panic in it; panics must not cross into the host's threads.
+/// The body of a loop and the first panic in it. Panics must not reach the host's threads.
 struct Guarded<'a> {
     body: &'a (dyn Fn(usize) + Sync),
     panic: Mutex<Option<Box<dyn std::any::Any + Send>>>,

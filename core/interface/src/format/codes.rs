@@ -1,41 +1,44 @@
-//! Small whole numbers -> bits in the words of a segment, and back.
+//! Codes of a few bits each, packed into the words of a segment and unpacked again.
 
 use serde::{Deserialize, Serialize};
 
 use crate::DType;
 
-/// Which word holds a code, and where in it.
+/// Which word holds a code, and at which bits.
 ///
-/// A word has as many slots as codes of that width fit; what is left lies above them and is 0.
+/// A word has as many slots as codes of that width fit. The bits above them are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BitOrder {
-    /// Codes fill one word after the other. The first lies in the highest slot, as bitsandbytes packs.
+    /// Codes fill one word after the other. The first lies in the highest slot, as bitsandbytes
+    /// packs.
     HighFirst,
     /// Codes fill one word after the other. The first lies in the lowest slot.
     LowFirst,
-    /// The codes are cut into runs of `words`; code `i` lies in word `i mod words`, the first run in the highest slots: what
-    /// lies side by side in one slot follows each other in the weight, as HQQ packs (`hqq/core/bitpack.py`). What is
-    /// missing from the last run is 0.
+    /// The codes are cut into runs of `words` codes, and code `i` is in word `i mod words`. The
+    /// first run is in the highest slots. So codes in the same slot of neighbouring words are
+    /// neighbours in the weight, as HQQ packs (`hqq/core/bitpack.py`). Codes missing from the last
+    /// run are 0.
     Split {
-        /// Words, and codes a run.
+        /// Number of words, and of codes per run.
         words: u64,
     },
 }
 
-/// Codes of `bits` bits each, one an element in flat order, packed across a whole segment.
+/// Codes of `bits` bits each, one per element in flat order, packed across a whole segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Codes {
-    /// Index of the segment: u8, one a word, or i32 for `Split` codes of 3 bits.
+    /// Index of the segment: u8, one per word, or i32 for `Split` codes of 3 bits.
     pub segment: usize,
-    /// 1, 2, 4 or 8; 3 as `Split` alone, ten in a word of 32 bits; 5, 6 and 7, which take a byte each, in its lowest bits.
+    /// 1, 2, 4 or 8; 3 only as `Split`, ten per word of 32 bits; 5, 6 and 7, each in the lowest
+    /// bits of a byte.
     pub bits: u32,
-    /// Which word, and where in it.
+    /// Which word holds each code, and at which bits.
     pub order: BitOrder,
 }
 
 impl Codes {
-    /// True for widths that can be packed in this order.
+    /// Whether codes of this width can be packed in this order.
     pub fn is_packable(&self) -> bool {
         match self.bits {
             3 => matches!(self.order, BitOrder::Split { .. }),
@@ -43,7 +46,7 @@ impl Codes {
         }
     }
 
-    /// The type of a word: the segment's.
+    /// The type of a word, which is the segment's dtype.
     pub fn dtype(&self) -> DType {
         match self.bits {
             3 => DType::I32,
@@ -51,12 +54,12 @@ impl Codes {
         }
     }
 
-    /// Slots of a word.
+    /// Slots per word.
     pub fn per_word(&self) -> u64 {
         8 * self.dtype().bytes() / u64::from(self.bits)
     }
 
-    /// Words that hold `elements` codes; the words of `Split` are given, and may hold fewer.
+    /// Number of words for `elements` codes. For `Split` it is given, and may be too few.
     pub fn words(&self, elements: u64) -> u64 {
         match self.order {
             BitOrder::Split { words } => words,
@@ -64,7 +67,7 @@ impl Codes {
         }
     }
 
-    /// The word of code `flat`, and how far the code lies above the word's lowest bit.
+    /// The word of code `flat`, and the shift of the code within the word in bits.
     #[inline]
     pub fn place(&self, flat: u64) -> (u64, u32) {
         let per_word = self.per_word();
@@ -79,7 +82,7 @@ impl Codes {
         (word, self.bits * below as u32)
     }
 
-    /// The bits of one code.
+    /// The mask of one code.
     pub fn mask(&self) -> u8 {
         ((1u32 << self.bits) - 1) as u8
     }
@@ -98,7 +101,7 @@ impl Codes {
         (value >> shift) as u8 & self.mask()
     }
 
-    /// Packs the codes of a whole weight into its segment; what is left of the segment becomes 0.
+    /// Packs the codes of a whole weight into its segment; the rest of the segment becomes 0.
     ///
     /// # Panics
     /// Where `bytes` has too few words.
@@ -107,7 +110,7 @@ impl Codes {
         let words = self.words(codes.len() as u64) as usize;
         let mask = self.mask();
         match self.order {
-            // Slot by slot: loops over words that the compiler turns into vectors.
+            // Slot by slot: the compiler vectorizes loops over words.
             BitOrder::Split { .. } => {
                 for (slot, run) in codes.chunks(words).enumerate() {
                     let (_, shift) = self.place((slot * words) as u64);

@@ -1,4 +1,5 @@
-//! A packed weight -> its values, element by element from the description: the oracle of every kernel.
+//! A packed weight -> its values, decoded element by element from the description: the reference
+//! for every kernel.
 
 use std::ops::Range;
 
@@ -62,7 +63,7 @@ impl Format {
         }
     }
 
-    /// The number of block `block`, as [`BlockValues`] states it.
+    /// The number of block `block`, as [`BlockValues`] defines it.
     pub fn block_value(&self, segments: &[&[u8]], values: &BlockValues, block: u64) -> f32 {
         let number =
             |segment: usize, at: u64| float(segments[segment], self.segments[segment].dtype, at);

@@ -82,7 +82,8 @@ fn absurd_sizes_and_tables_are_refused_before_anything_is_allocated() {
     assert!(message.contains("19 segments"), "{message}");
 }
 
-/// A weight `[4, 10]` of 3 bits in words of ten codes, groups of 20 two columns apart, scales and zeros in 8 bits.
+/// A weight `[4, 10]` of 3 bits in words of ten codes, groups of 20 two columns apart, scales and
+/// zeros in 8 bits.
 fn three_bit() -> Format {
     let grouped = |codes, groups| BlockValues::Affine {
         codes,
@@ -127,7 +128,8 @@ fn split_codes_with_quantized_scales_follow_the_formula() {
         panic!("an affine format")
     };
     layout.pack(&codes, &mut words);
-    // Scales (20 - 4) * 0.125 = 2 and (12 - 4) * 0.125 = 1; zeros (7 - 4) * 0.125 and (9 - 1) * 0.5 = 4.
+    // Scales (20 - 4) * 0.125 = 2 and (12 - 4) * 0.125 = 1; zeros (7 - 4) * 0.125 and (9 - 1) * 0.5
+    // = 4.
     let segments: [&[u8]; 5] = [
         &words,
         &[20, 12],

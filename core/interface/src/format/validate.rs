@@ -1,21 +1,22 @@
-//! A format -> the assurance that its parts fit each other, before anything is allocated for it.
+//! Checks that the parts of a format fit each other, before anything is allocated for it.
 
 use super::{BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec};
 use crate::{DType, PluginError, Result};
 
-/// Types in which a block's numbers are stored.
+/// Dtypes in which the numbers of blocks are stored.
 const NUMBERS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
 
 impl Format {
-    /// Most bytes that a weight of `elements` may take: a packed weight larger than twice its f64 is a mistake.
+    /// Most bytes of a packed weight of `elements` elements: more than twice its size in f64 is a
+    /// mistake.
     fn most_bytes(elements: u64) -> u64 {
         elements.saturating_mul(16).saturating_add(1 << 16)
     }
 
-    /// Checks that the description agrees with itself.
+    /// Checks that the description does not contradict itself.
     ///
     /// # Errors
-    /// `INVALID`, naming what does not fit.
+    /// `INVALID`, naming the segment or field that does not fit.
     pub fn validate(&self) -> Result<()> {
         let elements = self.elements()?;
         self.check_segments(elements)?;

@@ -1,19 +1,21 @@
-//! Adapters: a model's sites -> params to add and fragments to join.
+//! Adapters: a model's sites -> new params, and fragments that replace sites.
 
 use serde_json::Value as Json;
 
 use crate::adaptation::{Adaptation, Site};
 use crate::{Options, Result};
 
-/// An adapter such as LoRA. The component's capability `peft_types` lists the `peft_type`s it reads.
+/// An adapter such as LoRA. The component's capability `peft_types` lists the `peft_type`s it
+/// reads.
 pub trait Adapter: Send + Sync {
-    /// The params and fragments for `sites`, which are all sites of the model in the order of its units.
+    /// The params and fragments for `sites`: all sites of the model, in the order of its units.
     ///
     /// # Errors
     /// `INVALID` where the options fit no site; the message lists the sites that exist.
     fn adapt(&self, sites: &[Site]) -> Result<Adaptation>;
 
-    /// The text of `adapter_config.json` as an object; `base_model` is the path or id of the base.
+    /// The content of `adapter_config.json`, a JSON object; `base_model` is the path or id of the
+    /// base model.
     ///
     /// # Errors
     /// As [`Adapter::adapt`].
@@ -22,6 +24,7 @@ pub trait Adapter: Send + Sync {
     /// The options that make this adapter equal to a saved one.
     ///
     /// # Errors
-    /// `UNSUPPORTED` where `config`, a parsed `adapter_config.json`, asks for what this adapter does not do.
+    /// `UNSUPPORTED` where `config`, a parsed `adapter_config.json`, asks for what this adapter
+    /// does not do.
     fn options_from_saved(&self, config: &Json) -> Result<Options>;
 }

@@ -1,7 +1,8 @@
 //! Compute backends: devices, memory, streams and kernels.
 //!
-//! The host owns all memory and calls `prepare` outside the hot path, `launch` in it. Buffers are 64-byte aligned and have a
-//! readable tail of 64 bytes. A launch is in order with the others of its stream and may return before it is done.
+//! The host owns all memory. It calls `prepare` while it sets up and `launch` in every step.
+//! Buffers are 64-byte aligned and have 64 more readable bytes at the end. Launches on one stream
+//! run in order and may return before they are done.
 
 use std::ptr::NonNull;
 
@@ -17,17 +18,18 @@ use crate::{DType, PluginError, Result};
 pub struct DeviceInfo {
     /// Name, such as `cpu` or `cuda:0`.
     pub name: String,
-    /// What it is, for people: the processor's or the card's name.
+    /// Description for people: the name of the processor or graphics card.
     pub description: String,
-    /// Memory in bytes, and what of it is free now.
+    /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Free bytes.
+    /// Bytes of it that are free now.
     pub free_bytes: u64,
-    /// Instruction set or compute capability; it stands in `run.json`.
+    /// Instruction set or compute capability; it is recorded in `run.json`.
     pub instruction_set: String,
     /// True where device memory is the host's memory.
     pub shares_host_memory: bool,
-    /// True where the backend allocates exactly what is asked for; else sizes are estimates.
+    /// True where the backend allocates exactly the bytes asked for; else planned sizes are
+    /// estimates.
     pub exact_memory: bool,
 }
 
@@ -51,7 +53,7 @@ pub struct Event(pub u64);
 #[repr(transparent)]
 pub struct Kernel(pub u64);
 
-/// Bytes of a buffer.
+/// A range of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct BufferRange {
@@ -63,7 +65,7 @@ pub struct BufferRange {
     pub bytes: u64,
 }
 
-/// Where a buffer lies.
+/// The kind of memory of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct MemoryKind(pub u32);
@@ -71,27 +73,27 @@ pub struct MemoryKind(pub u32);
 impl MemoryKind {
     /// The device's own memory.
     pub const DEVICE: MemoryKind = MemoryKind(1);
-    /// Host memory from which the device copies fast.
+    /// Host memory that the device copies fast.
     pub const PINNED: MemoryKind = MemoryKind(2);
-    /// A file that nothing else sees, mapped: for what is to be used by kernels for a while and is more than the device's
-    /// own memory has room for. A backend may lack it.
+    /// A mapped private file, for data that kernels use for a while and that does not fit into the
+    /// device's own memory. A backend may not have it.
     pub const MAPPED: MemoryKind = MemoryKind(3);
 }
 
 /// An operand of a kernel: a value of a graph with its dtype resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Operand {
-    /// Extents; symbolic ones are given at launch.
+    /// Extents; the symbolic ones are given at launch.
     pub shape: Vec<Dim>,
     /// Element type.
     pub dtype: DType,
 }
 
-/// How a weight lies in memory.
+/// The memory layout of a weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WeightLayout {
-    /// One run of elements, row major.
+    /// One array of elements, row major.
     Dense(DType),
     /// Segments, one buffer range each, in the format's order.
     Packed(Box<Format>),
@@ -106,10 +108,10 @@ pub struct ParamOperand {
     pub layout: WeightLayout,
 }
 
-/// What `prepare` is asked for.
+/// The request of a kernel, for [`Kernels::prepare`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelRequest {
-    /// Op.
+    /// Name of the op.
     pub op: String,
     /// Version of the op.
     pub version: u32,
@@ -119,7 +121,7 @@ pub struct KernelRequest {
     pub inputs: Vec<Operand>,
     /// Params read.
     pub params: Vec<ParamOperand>,
-    /// Values made, or accumulated into where the op says so.
+    /// Values written, or added to where the op says so.
     pub outputs: Vec<Operand>,
     /// Largest `T` of any launch.
     pub max_tokens: u64,
@@ -137,14 +139,15 @@ pub struct Prepared {
     pub workspace_bytes: u64,
 }
 
-/// A packed weight's decoder, for formats that no description covers.
+/// A decoder of a packed weight, for formats that no description covers.
 ///
-/// `decode(context, segments, lens, count, [row_begin, row_end, col_begin, col_end], out)` writes f32, row major, and
-/// returns 0, or an [`crate::ErrorCode`]. It may be called from many threads at once.
+/// `decode(context, segments, lens, count, [row_begin, row_end, col_begin, col_end], out)` writes
+/// f32, row major, and returns 0, or an [`crate::ErrorCode`]. It may be called from many threads at
+/// once.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Decoder {
-    /// First argument of `decode`; lives as long as the kernel.
+    /// First argument of `decode`; valid as long as the kernel.
     pub context: *const (),
     /// The function.
     pub decode: extern "C" fn(
@@ -157,14 +160,15 @@ pub struct Decoder {
     ) -> u32,
 }
 
-/// What `launch` is asked for.
+/// The arguments of [`Kernels::launch`].
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     /// The kernel.
     pub kernel: Kernel,
     /// The stream.
     pub stream: Stream,
-    /// Inputs, then each param's ranges (one if dense, one a segment if packed), then outputs.
+    /// Inputs, then the ranges of each param (one if dense, one per segment if packed), then
+    /// outputs.
     pub ranges: &'a [BufferRange],
     /// Workspace of at least the prepared size.
     pub workspace: BufferRange,
@@ -172,16 +176,16 @@ pub struct Launch<'a> {
     pub tokens: u64,
     /// `S`.
     pub sequences: u64,
-    /// Scalars in the order that the op states.
+    /// Scalars in the op's order.
     pub scalars: &'a [f64],
 }
 
 /// A compute backend.
 pub trait Backend: Send + Sync {
-    /// The devices that this machine has.
+    /// The devices of this machine.
     ///
     /// # Errors
-    /// `DEVICE` where a driver or library is missing: the message names it and says how to get it.
+    /// `DEVICE` where a driver or library is missing; the message names it and says how to get it.
     fn devices(&self) -> Result<Vec<DeviceInfo>>;
 
     /// Opens device number `index`.
@@ -198,13 +202,13 @@ impl<T: Memory + Streams + Kernels> Device for T {}
 
 /// A device's memory.
 pub trait Memory: Send + Sync {
-    /// A buffer of `bytes` bytes of zeros.
+    /// Allocates a buffer of `bytes` bytes of zeros.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` with the bytes wanted.
+    /// `OUT_OF_MEMORY` with the bytes asked for.
     fn alloc(&self, bytes: u64, kind: MemoryKind) -> Result<Buffer>;
 
-    /// Gives a buffer back.
+    /// Frees a buffer.
     ///
     /// # Errors
     /// `INVALID` for a buffer that does not exist.
@@ -216,7 +220,7 @@ pub trait Memory: Send + Sync {
     /// `INVALID` for a range outside its buffer.
     fn upload(&self, from: &[u8], to: BufferRange, stream: Stream) -> Result<()>;
 
-    /// Copies `from` to host bytes, which are there on return.
+    /// Copies `from` to host bytes; the copy is complete on return.
     ///
     /// # Errors
     /// `INVALID` for a range outside its buffer.
@@ -228,17 +232,19 @@ pub trait Memory: Send + Sync {
     /// `INVALID` for a range outside its buffer or of another length.
     fn copy(&self, from: BufferRange, to: BufferRange, stream: Stream) -> Result<()>;
 
-    /// The host's address of a range, where the host can write there directly. Valid until the buffer is freed.
+    /// The address at which the host can access a range directly, if there is one. It is valid
+    /// until the buffer is freed.
     fn host_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
         let _ = range;
         None
     }
 
-    /// The host's memory as a buffer to copy from and to, and to compute on where the device's memory is the host's.
-    /// Freeing it gives it back and unmaps nothing.
+    /// Makes host memory a buffer to copy from and to. Where the device's memory is the host's,
+    /// kernels may also work on it. Freeing the buffer ends the loan and unmaps nothing.
     ///
     /// # Errors
-    /// `UNSUPPORTED` where the backend takes no memory of the host's; `INVALID` for an address that is not aligned.
+    /// `UNSUPPORTED` where the backend cannot use host memory; `INVALID` for an address that is not
+    /// aligned.
     fn import(&self, memory: HostMemory) -> Result<Buffer> {
         let bytes = memory.bytes();
         Err(PluginError::unsupported(format!(
@@ -249,37 +255,39 @@ pub trait Memory: Send + Sync {
 
 /// A device's streams and events.
 pub trait Streams: Send + Sync {
-    /// A new stream beside the compute stream.
+    /// A new stream besides the compute stream.
     ///
     /// # Errors
     /// `DEVICE` where the device has no more.
     fn stream(&self) -> Result<Stream>;
 
-    /// An event after everything put on `stream` so far.
+    /// An event that is complete when all work put on `stream` so far is done.
     ///
     /// # Errors
     /// `INVALID` for a stream that does not exist.
     fn record(&self, stream: Stream) -> Result<Event>;
 
-    /// Lets what is put on `stream` later wait for `event`.
+    /// Makes all work put on `stream` later wait for `event`.
     ///
     /// # Errors
     /// `INVALID` for a stream or event that does not exist.
     fn wait(&self, stream: Stream, event: Event) -> Result<()>;
 
-    /// Waits until everything put on `stream` so far is done.
+    /// Waits until all work put on `stream` so far is done.
     ///
     /// # Errors
-    /// `DEVICE` where something put on it failed.
+    /// `DEVICE` where work on the stream failed.
     fn synchronize(&self, stream: Stream) -> Result<()>;
 }
 
 /// A device's kernels.
 pub trait Kernels: Send + Sync {
-    /// Makes a kernel ready. `decoders` has one entry a param, set where its format is [`crate::format::Decoding::Callback`].
+    /// Prepares a kernel. `decoders` has one entry per param, set where its format is
+    /// [`crate::format::Decoding::Callback`].
     ///
     /// # Errors
-    /// `UNSUPPORTED` for an op, version, dtype or layout that the backend does not have, named.
+    /// `UNSUPPORTED` for an op, version, dtype or layout that the backend does not have; the
+    /// message names it.
     fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared>;
 
     /// Puts a kernel on a stream. Allocates nothing and waits for nothing.

@@ -1,8 +1,9 @@
-//! Collectives: what joins ranks, inside a process or across processes and machines.
+//! Collectives: communication between ranks, inside a process or across processes and machines.
 //!
-//! A group's calls are made in the same order by all of its members, each from one thread at a time. A call names addresses
-//! of memory that the collective can reach, and may be put on a stream of the device that has it; without one it is done
-//! when it returns. Sums are added in the order of the members, so that the same group gives the same bits each time.
+//! All members of a group make its calls in the same order, each from one thread at a time. A call
+//! names addresses in memory that the collective can access. It may be put on a stream of the
+//! device that owns the memory; without a stream it is done when it returns. Sums are added in the
+//! order of the members, so that the same group gives the same bits each time.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DType, PluginError, Result};
 
-/// What the members of a group are.
+/// What members of a group are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Members {
@@ -21,33 +22,35 @@ pub enum Members {
     Processes,
 }
 
-/// What a collective can do.
+/// The properties of a collective.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectiveInfo {
-    /// What its members are.
+    /// The kind of its members.
     pub members: Members,
-    /// Dtypes that it sums.
+    /// Dtypes that it can sum.
     pub dtypes: Vec<DType>,
-    /// Memory whose addresses it takes: `host`, or a backend's name.
+    /// Memory whose addresses it accepts: `host`, or a backend's name.
     pub memory: Vec<String>,
     /// Most bytes that a member receives in one call.
     pub max_bytes: u64,
-    /// What it is, for people: the library below it and its version.
+    /// Description for people: the library that it uses, and its version.
     pub description: String,
 }
 
-/// What a member joins with.
+/// A member's request to join a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
-    /// The group's name, equal for all of its members. A name that was left may be used again.
+    /// The group's name, the same for all of its members. A name may be used again after all have
+    /// left.
     pub group: String,
-    /// Numbers of the members among all there are (threads of the process, or processes), in their order in the group.
+    /// Indices of the members among all threads of the process, or all processes, in their order in
+    /// the group.
     pub members: Vec<u32>,
-    /// The place of this member in `members`.
+    /// Index of this member in `members`.
     pub member: u32,
-    /// All there are.
+    /// Number of all threads or processes.
     pub size: u32,
-    /// Seconds to wait for the others to join.
+    /// Seconds to wait for the other members.
     pub timeout_secs: u64,
 }
 
@@ -57,9 +60,11 @@ pub struct JoinRequest {
 pub struct CollectiveOp(pub u32);
 
 impl CollectiveOp {
-    /// `recv`, `[members, count]`, holds every member's `send`, `[count]`, in the order of the members.
+    /// `recv`, `[members, count]`, holds every member's `send`, `[count]`, in the order of the
+    /// members.
     pub const ALL_GATHER: CollectiveOp = CollectiveOp(1);
-    /// `recv`, `[count]`, holds this member's part of the sum of all members' `send`, `[members, count]`.
+    /// `recv`, `[count]`, holds this member's part of the sum of all members' `send`, `[members,
+    /// count]`.
     pub const REDUCE_SCATTER: CollectiveOp = CollectiveOp(2);
     /// `recv`, `[count]`, holds the sum of all members' `send`, `[count]`.
     pub const ALL_REDUCE: CollectiveOp = CollectiveOp(3);
@@ -73,7 +78,7 @@ impl CollectiveOp {
         (Self::BROADCAST, "broadcast"),
     ];
 
-    /// Its name; nothing for an id that this version does not know.
+    /// Its name; none for an id that this version does not know.
     pub fn name(self) -> Option<&'static str> {
         let known = Self::NAMES.iter().find(|(op, _)| *op == self);
         known.map(|(_, name)| *name)
@@ -93,28 +98,31 @@ impl fmt::Display for CollectiveOp {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CollectiveCall {
-    /// What it does.
+    /// The operation.
     pub op: CollectiveOp,
-    /// Element type; what is only moved is [`DType::U8`].
+    /// Element type; bytes that are only moved are [`DType::U8`].
     pub dtype: DType,
-    /// Elements; see the op.
+    /// Number of elements; see the operation.
     pub count: u64,
     /// The member whose bytes are sent, for a broadcast.
     pub root: u32,
-    /// What is sent. In place is allowed: an all-gather may send its own place in `recv`, a reduce-scatter may receive in its
-    /// own part of `send`, an all-reduce may send what it receives in. Else the two do not overlap.
+    /// The bytes sent. In place is allowed in three cases. An all-gather may send its own part of
+    /// `recv`. A reduce-scatter may receive in its own part of `send`. An all-reduce may use the
+    /// same bytes for both. Otherwise the two do not overlap.
     pub send: *const u8,
-    /// What is received.
+    /// The bytes received.
     pub recv: *mut u8,
-    /// Handle of the stream that the call is put on; null: it is done on return.
+    /// Handle of the stream that the call is put on; null where the call is done on return.
     pub stream: *const (),
 }
 
 impl CollectiveCall {
-    /// Checks what a member can check alone, in a group of `members` that sums `dtypes` in the host's memory.
+    /// Checks what a member can check alone, in a group of `members` members that sums `dtypes` in
+    /// host memory.
     ///
     /// # Errors
-    /// `INVALID` or `UNSUPPORTED`, in words.
+    /// `INVALID` for a size that exceeds memory, a sum in a dtype not in `dtypes`, and a root that
+    /// is no member; `UNSUPPORTED` for an unknown operation and for a call on a stream.
     pub fn check(&self, members: usize, dtypes: &[DType]) -> Result<()> {
         let (op, dtype) = (self.op, self.dtype);
         if op.name().is_none() || !self.stream.is_null() {
@@ -144,13 +152,13 @@ impl CollectiveCall {
         Ok(())
     }
 
-    /// Whether both are the same call, made by two members.
+    /// Whether two members make the same call.
     pub fn agrees(&self, other: &CollectiveCall) -> bool {
         let key = |call: &CollectiveCall| (call.op, call.dtype, call.count, call.root);
         key(self) == key(other)
     }
 
-    /// The elements that member `index` of `members` sums for all of them, of an all-reduce.
+    /// The elements of an all-reduce that member `index` of `members` sums for all members.
     pub fn slice(&self, index: usize, members: usize) -> Range<usize> {
         let (count, members) = (u128::from(self.count), members as u128);
         let at = |index: usize| (count * index as u128 / members) as usize;
@@ -162,12 +170,12 @@ impl CollectiveCall {
         elements * self.dtype.bytes() as usize
     }
 
-    /// What it sends, from element `start` on.
+    /// The address of element `start` of what it sends.
     pub fn send_at(&self, start: usize) -> *const u8 {
         self.send.wrapping_add(self.bytes(start))
     }
 
-    /// Where it receives, from element `start` on.
+    /// The address of element `start` of what it receives.
     pub fn recv_at(&self, start: usize) -> *mut u8 {
         self.recv.wrapping_add(self.bytes(start))
     }
@@ -181,29 +189,30 @@ impl fmt::Display for CollectiveCall {
 
 /// A collective.
 pub trait Collective: Send + Sync {
-    /// What it can do.
+    /// Its properties.
     ///
     /// # Errors
-    /// `DEVICE` where a library below it is missing or fails: the message names it.
+    /// `DEVICE` where a library that it uses is missing or fails; the message names it.
     fn describe(&self) -> Result<CollectiveInfo>;
 
-    /// Joins a group, and returns when all of its members have.
+    /// Joins a group, and returns when all of its members have joined.
     ///
     /// # Errors
-    /// `PEER` where some did not come in time, naming them as far as they are known.
+    /// `PEER` where members did not join in time; the message names them as far as they are known.
     fn join(&self, request: &JoinRequest) -> Result<Box<dyn Group>>;
 }
 
-/// A member's end of a group that is joined.
+/// A group that a member has joined.
 pub trait Group: Send + Sync {
-    /// Makes a call together with the other members. The host vouches for both addresses until the call is done: they are
-    /// valid for what the op reads and writes, and used by nobody else.
+    /// Makes a call together with the other members. The host guarantees until the call is done
+    /// that both addresses are valid for what the operation reads and writes, and that nobody else
+    /// uses them.
     ///
     /// # Errors
-    /// `PEER` once the group is aborted, and where members make different calls; `INVALID` for a dtype or size that it does
-    /// not take.
+    /// `PEER` once the group is aborted, and where members make different calls; `INVALID` for a
+    /// dtype or size that the group does not accept.
     fn call(&self, call: &CollectiveCall) -> Result<()>;
 
-    /// Gives the group up, from any thread: calls that wait return `PEER` soon, and later ones at once.
+    /// Aborts the group, from any thread: calls that wait return `PEER` soon, later ones at once.
     fn abort(&self);
 }

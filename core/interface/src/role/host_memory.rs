@@ -1,5 +1,5 @@
-//! Memory of the host's that a device works on: an address and a promise.
-#![allow(unsafe_code)] // The promise is whose address it is.
+//! Host memory that a device uses: an address, with a promise that it stays valid.
+#![allow(unsafe_code)] // The caller of `new` promises that the address is valid.
 
 use std::ptr::NonNull;
 
@@ -10,15 +10,15 @@ pub struct HostMemory {
     bytes: u64,
 }
 
-// SAFETY: whoever made it keeps the bytes valid wherever they are used.
+// SAFETY: its maker promised that the bytes are valid on every thread.
 unsafe impl Send for HostMemory {}
 
 impl HostMemory {
-    /// `bytes` bytes from `address` on.
+    /// The `bytes` bytes that begin at `address`.
     ///
     /// # Safety
-    /// The address is a multiple of 64. The bytes can be read and written, and 64 more be read, until the last device that
-    /// they are lent to has given them back.
+    /// The address is a multiple of 64. The bytes can be read and written, and the 64 bytes after
+    /// them can be read, until every device that they are lent to has freed its buffer.
     pub unsafe fn new(address: NonNull<u8>, bytes: u64) -> Self {
         HostMemory { address, bytes }
     }

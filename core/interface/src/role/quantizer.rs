@@ -8,10 +8,12 @@ use crate::format::Format;
 use crate::saved_form::{SavedDescription, SavedForm, SavedModel};
 use crate::{DType, Options, PluginError, Result};
 
-/// A quantizer. It describes a format and writes an encoder; kernels, sharding, offload and checkpoints come from the host.
+/// A quantizer. It describes a format and writes an encoder. The host provides kernels, sharding,
+/// offload and checkpoints.
 ///
-/// One that also describes its [`SavedForm`] is used by the host to write checkpoints that the ecosystem reads, and to read
-/// such without encoding anew; the component's capability `quant_methods` lists the `quant_method`s it may read.
+/// With a [`SavedForm`], the host writes checkpoints that other tools read, and reads theirs
+/// without encoding again. The component's capability `quant_methods` lists the `quant_method`s
+/// that it may read.
 pub trait Quantizer: Send + Sync {
     /// The layout of a packed weight `[N, M]`: a pure function of `shape` and the options.
     ///
@@ -19,10 +21,11 @@ pub trait Quantizer: Send + Sync {
     /// `INVALID` where the options do not fit the shape.
     fn format(&self, shape: [u64; 2]) -> Result<Format>;
 
-    /// Packs `weight`, `[N, M]` row major, into `segments`, sized and ordered as [`Quantizer::format`] says.
+    /// Packs `weight`, `[N, M]` row major, into `segments`, sized and ordered as
+    /// [`Quantizer::format`] says.
     ///
     /// # Errors
-    /// `NOT_FINITE` for a weight that is not finite, with its place.
+    /// `NOT_FINITE` for a weight with an element that is not finite, with its index.
     fn encode(
         &self,
         weight: &[f32],
@@ -31,7 +34,8 @@ pub trait Quantizer: Send + Sync {
         workspace: &mut [u8],
     ) -> Result<()>;
 
-    /// Bytes of workspace that [`Quantizer::encode`] wants; it allocates no more than this much besides.
+    /// Bytes of workspace that [`Quantizer::encode`] needs. It may itself allocate at most this
+    /// many bytes more.
     ///
     /// # Errors
     /// Those of [`Quantizer::format`].
@@ -40,7 +44,8 @@ pub trait Quantizer: Send + Sync {
         Ok(0)
     }
 
-    /// Unpacks a range of rows and columns into `out`, `[rows.len(), cols.len()]` row major. Re-entrant.
+    /// Decodes a range of rows and columns into `out`, `[rows.len(), cols.len()]` row major.
+    /// Several threads may call it at once.
     ///
     /// # Errors
     /// Those of [`Quantizer::format`].
@@ -55,10 +60,11 @@ pub trait Quantizer: Send + Sync {
         self.format(shape)?.decode(segments, rows, cols, out)
     }
 
-    /// How a packed weight `[N, M]`, whose dense one was stored as `dtype`, lies in a checkpoint.
+    /// The tensors of a packed weight `[N, M]` in a checkpoint; the dense weight had the dtype
+    /// `dtype`.
     ///
     /// # Errors
-    /// `UNSUPPORTED` where there is no form that others read.
+    /// `UNSUPPORTED` where no other tool reads such weights.
     fn saved_form(&self, shape: [u64; 2], dtype: DType) -> Result<SavedForm> {
         let _ = (shape, dtype);
         Err(no_saved_form())
@@ -73,10 +79,12 @@ pub trait Quantizer: Send + Sync {
         Err(no_saved_form())
     }
 
-    /// The options with which a saved weight was packed; the options of this instance do not matter.
+    /// The options with which a saved weight was packed. They do not depend on the options of this
+    /// instance.
     ///
     /// # Errors
-    /// `UNSUPPORTED` where another component packed it, `INVALID` where the description contradicts itself.
+    /// `UNSUPPORTED` where another component packed it, `INVALID` where the description contradicts
+    /// itself.
     fn options_from_saved(&self, saved: &SavedDescription) -> Result<Options> {
         let _ = saved;
         Err(no_saved_form())

@@ -1,22 +1,24 @@
-//! A number, a list of numbers or a text <-> the bytes of a tensor.
+//! Conversion between a tensor's bytes and a number, a list of numbers or a text.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::DType;
 
-/// A tensor that says something of a packed weight, such as its bits.
+/// A tensor that describes a packed weight, such as its number of bits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SavedConstant {
-    /// A number; a list of numbers, in a tensor of one axis; or a text of ASCII letters, each a u8. A truth value is 0 or 1.
+    /// A number; a list of numbers, in a tensor of one axis; or a text of ASCII letters, each a u8.
+    /// A boolean is 0 or 1.
     pub value: Json,
-    /// A checkpoint's own may be another one.
+    /// A checkpoint may hold another value.
     #[serde(default)]
     pub free: bool,
 }
 
 impl SavedConstant {
-    /// The bytes of the value, its numbers stored as `dtype`; nothing where `dtype` cannot hold it.
+    /// The bytes of the value, with its numbers stored as `dtype`; none where `dtype` cannot hold
+    /// it.
     pub fn bytes(&self, dtype: DType) -> Option<Vec<u8>> {
         match &self.value {
             Json::String(text) if dtype == DType::U8 && text.is_ascii() => {
@@ -39,7 +41,8 @@ impl SavedConstant {
         }
     }
 
-    /// The value of a tensor: a number without axes, a text of u8 with one, else a list. Nothing where it is no such.
+    /// The value of a tensor: a number without axes, a text of u8 with one axis, else a list. None
+    /// where it is none of these.
     pub fn read(dtype: DType, shape: &[u64], bytes: &[u8]) -> Option<Json> {
         let width = dtype.bytes().max(1) as usize;
         match shape {

@@ -1,9 +1,10 @@
-//! What can be said of a schedule without following it: sizes, placements, streams, and which act takes which parts where.
+//! Checks of a schedule that need no simulation: sizes, placements, streams, and which act moves
+//! which parts in which list.
 
 use super::{Act, Action, Part, Place, Schedule, ShardingRequest, When};
 use crate::{PluginError, Result};
 
-/// A list of a schedule.
+/// One of the two lists of actions of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
     MicroBatch,
@@ -16,7 +17,7 @@ pub(super) fn wrong(what: impl std::fmt::Display) -> PluginError {
 }
 
 impl List {
-    /// How messages call an action of this list.
+    /// The name of an action of this list in error messages.
     pub(super) fn at(self, index: usize, action: &Action) -> String {
         let list = match self {
             List::MicroBatch => "action",
@@ -91,7 +92,7 @@ fn placements(schedule: &Schedule, request: &ShardingRequest) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with an action by itself.
+/// Checks an action by itself.
 fn form(
     list: List,
     index: usize,

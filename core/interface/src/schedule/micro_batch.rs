@@ -1,8 +1,9 @@
-//! The passes of a micro-batch and what a strategy puts around them -> its list of actions.
+//! Builds a micro-batch's list of actions: its passes, and the actions that a strategy adds around
+//! them.
 
 use super::{Act, Action, Pass, ShardingRequest, When};
 
-/// A micro-batch that is being put together.
+/// A micro-batch under construction.
 pub struct MicroBatch<'a> {
     request: &'a ShardingRequest,
     passes: Vec<Pass<'a>>,
@@ -11,7 +12,7 @@ pub struct MicroBatch<'a> {
 }
 
 impl<'a> MicroBatch<'a> {
-    /// Passes with nothing around them.
+    /// The passes without other actions.
     pub fn new(request: &'a ShardingRequest) -> Self {
         let passes = request.passes();
         MicroBatch {
@@ -27,18 +28,19 @@ impl<'a> MicroBatch<'a> {
         &self.passes
     }
 
-    /// Puts an action right before a pass, behind what is there already.
+    /// Adds an action right before a pass, after those already there.
     pub fn before(&mut self, pass: usize, action: Action) {
         self.before[pass].push(action);
     }
 
-    /// Puts an action right after a pass, behind what is there already.
+    /// Adds an action right after a pass, after those already there.
     pub fn after(&mut self, pass: usize, action: Action) {
         self.after[pass].push(action);
     }
 
-    /// Reduces every trained unit in the last micro-batch on `stream` as soon as its gradients are whole, and adds up its
-    /// squares one pass later, so that the passes in between need not wait for the reduction.
+    /// Reduces every trained unit in the last micro-batch on `stream` as soon as its gradients are
+    /// complete. It adds their squares to the norm one pass later, so that the passes in between
+    /// need not wait for the reduction.
     pub fn reduce(&mut self, stream: u32) {
         let mut whole = vec![Vec::new(); self.passes.len()];
         for unit in self.request.trained() {

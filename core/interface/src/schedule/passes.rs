@@ -1,4 +1,5 @@
-//! A request -> the passes of a micro-batch, what they read, and where gradients are whole.
+//! A request -> the passes of a micro-batch, the params that they read, and where gradients are
+//! complete.
 
 use super::{Act, Part, Schedule, ShardingRequest, UnitBytes};
 
@@ -9,9 +10,9 @@ pub struct Pass<'a> {
     pub act: Act,
     /// Index of the unit.
     pub unit: usize,
-    /// Units whose params it reads or makes gradients for.
+    /// Units whose params it reads or computes gradients for.
     pub reads: &'a [usize],
-    /// Whether it makes gradients: backward passes do, and the head's forward pass.
+    /// Whether it computes gradients: backward passes do, and so does the head's forward pass.
     pub makes_gradients: bool,
 }
 
@@ -44,7 +45,8 @@ impl ShardingRequest {
         }
     }
 
-    /// The passes of a micro-batch in their order: all units forward, then all but the head backward.
+    /// The passes of a micro-batch in their order: all units forward, then all but the head
+    /// backward.
     pub fn passes(&self) -> Vec<Pass<'_>> {
         let units = self.units.len();
         let forward = (0..units).map(|unit| self.pass(Act::Forward, unit));
@@ -63,7 +65,8 @@ impl ShardingRequest {
         (0..self.units.len()).filter(|&unit| self.trains(unit))
     }
 
-    /// The number of the pass after which a unit's gradients are whole: the last that makes some for it, or the last of all.
+    /// Index of the pass after which a unit's gradients are complete: the last that adds to them,
+    /// or the last of all.
     pub fn gradients_whole_after(&self, unit: usize) -> usize {
         let passes = self.passes();
         let makes = |pass: &Pass<'_>| pass.makes_gradients && pass.reads.contains(&unit);
@@ -73,7 +76,7 @@ impl ShardingRequest {
 }
 
 impl Schedule {
-    /// Ranks that share what is cut, at least one.
+    /// Number of ranks that share sharded bytes, at least one.
     pub fn ranks_sharing(&self, request: &ShardingRequest) -> u32 {
         match self.shard_ranks {
             0 => request.world.max(1),

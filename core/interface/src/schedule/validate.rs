@@ -1,4 +1,4 @@
-//! A schedule and its request -> whether it can be followed, and how much of the model is gathered meanwhile.
+//! Checks that a schedule can be executed, and counts how much of the model is gathered at once.
 
 use super::form::{self, wrong};
 use super::walk::Walk;
@@ -6,10 +6,13 @@ use super::{Act, Schedule, ShardingRequest};
 use crate::Result;
 
 impl Schedule {
-    /// Checks that every unit is computed once forward, in order, and once backward, in the opposite order; that bytes are
-    /// there when they are computed with, brought once, from where they lie, and given back in the same step; that what is
-    /// trained is reduced once its gradients are whole, counted in the norm and updated, each once, with its state there.
-    /// Steps of one, two and three micro-batches are followed.
+    /// Checks the schedule by simulating steps of one, two and three micro-batches.
+    ///
+    /// - Every unit is computed once forward, in order, and once backward, in the opposite order.
+    /// - Bytes are on the device when they are used. They are fetched or gathered once, from where
+    ///   they are kept, and released in the same step.
+    /// - Trained units are reduced once their gradients are complete, counted in the norm and
+    ///   updated, each once, with their optimizer state on the device.
     ///
     /// # Errors
     /// `INVALID`, naming the action and what is wrong with it.
@@ -22,7 +25,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// The most units of which a rank holds brought weights at once during micro-batches, in the order of the list.
+    /// Most units whose fetched or gathered weights a rank holds at once during micro-batches.
     ///
     /// # Errors
     /// As [`Schedule::validate`].

@@ -1,4 +1,4 @@
-//! A schedule followed through a step: where the bytes of every unit are, action by action.
+//! Simulates a step of a schedule: where the bytes of every unit are after each action.
 
 mod micro_batch;
 mod update;
@@ -7,33 +7,33 @@ use super::form::{List, wrong};
 use super::{Action, Part, Place, Placement, Schedule, ShardingRequest, When};
 use crate::Result;
 
-/// What is wrong with an action.
+/// The result of an action, with a message where it is not allowed.
 type Found = std::result::Result<(), String>;
 
-/// How much of a run of bytes is on the device beyond what lies there between steps.
+/// How much of a unit's params is on the device, beyond what is kept there between steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Held {
     #[default]
     Nothing,
-    /// The rank's own part of what is cut.
+    /// The rank's own part of sharded bytes.
     Part,
     Whole,
 }
 
-/// How far a unit's gradients are.
+/// The state of a unit's gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Gradients {
     #[default]
     Adding,
     Reduced,
-    /// In the norm.
+    /// Counted in the norm.
     Counted,
     OnHost,
-    /// Fetched for the update.
+    /// Fetched to the device for the update.
     Fetched,
 }
 
-/// Where saved activations are.
+/// The place of saved activations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Saved {
     #[default]
@@ -53,7 +53,7 @@ struct UnitState {
     updated: bool,
 }
 
-/// A step that is followed.
+/// A step that is simulated.
 pub(super) struct Walk<'a> {
     schedule: &'a Schedule,
     request: &'a ShardingRequest,
@@ -62,7 +62,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Before a step of a schedule whose form was checked.
+    /// The state before a step of a schedule whose form was checked.
     pub(super) fn new(schedule: &'a Schedule, request: &'a ShardingRequest) -> Self {
         Walk {
             schedule,
@@ -72,7 +72,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The most units of which weights were brought at once so far.
+    /// Most units whose weights were fetched or gathered at once so far.
     pub(super) fn most_gathered(&self) -> usize {
         self.most_gathered
     }
@@ -84,7 +84,7 @@ impl<'a> Walk<'a> {
         self.most_gathered = self.most_gathered.max(gathered);
     }
 
-    /// Follows a step of so many micro-batches.
+    /// Simulates a step of `micro_batches` micro-batches.
     pub(super) fn step(&mut self, micro_batches: u32) -> Result<()> {
         let schedule = self.schedule;
         for number in 1..=micro_batches {
@@ -125,7 +125,7 @@ impl<'a> Walk<'a> {
         self.request.trains(unit) && (self.request.world > 1 || !at_home)
     }
 
-    /// Whether all of a part of a unit's weights can be computed with.
+    /// Whether a part of a unit's weights is on the device as a whole.
     fn is_there(&self, unit: usize, part: Part) -> bool {
         let (place, held) = self.weights(unit, part);
         let alone = self.schedule.ranks_sharing(self.request) == 1;

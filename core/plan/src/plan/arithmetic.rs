@@ -1,4 +1,4 @@
-//! A plan -> the few products and quotients that its memory and traffic come from, to be checked by hand.
+//! A plan -> the numbers from which its memory and traffic follow, to check them by hand.
 
 use std::fmt;
 
@@ -10,32 +10,32 @@ use serde::Serialize;
 
 use super::{Mover, RunPlan};
 
-/// The numbers, in bytes where nothing else is said.
+/// The numbers of a plan; fields whose name ends in `bytes` are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Arithmetic {
-    /// Frozen weights that are packed, and their bytes.
+    /// Elements of packed frozen weights.
     pub packed_weights: u64,
-    /// See `packed_weights`.
+    /// Bytes of packed frozen weights.
     pub packed_bytes: u64,
-    /// Frozen weights that are dense: tables and norms; and their bytes.
+    /// Elements of dense frozen weights: embedding tables and norms.
     pub dense_weights: u64,
-    /// See `dense_weights`.
+    /// Bytes of dense frozen weights.
     pub dense_bytes: u64,
-    /// Frozen bytes of the largest layer: what is gathered at once.
+    /// Frozen bytes of the largest layer, which is gathered at once.
     pub layer_bytes: u64,
-    /// Frozen bytes of embedding and head.
+    /// Frozen bytes of the embedding and the head together.
     pub ends_bytes: u64,
-    /// A rank's part of what is frozen, where it is cut.
+    /// A rank's part of the frozen weights, where they are sharded.
     pub part_bytes: u64,
     /// Trained params.
     pub trained_params: u64,
-    /// Params, gradients and moments of all of them, as they are kept.
+    /// Trained params with their gradients and moments.
     pub trained_bytes: u64,
-    /// Saved from forward to backward, by each token.
+    /// Activations saved for the backward pass, per token.
     pub saved_bytes_per_token: u64,
-    /// Frozen and trained bytes that a rank takes from others to compute a micro-batch.
+    /// Frozen and trained bytes that a rank gathers from other ranks in a micro-batch.
     pub gathered_bytes: u64,
-    /// Bytes that it takes from its host for it.
+    /// Bytes that a rank fetches from host memory in a micro-batch.
     pub fetched_bytes: u64,
 }
 

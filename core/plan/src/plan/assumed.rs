@@ -1,4 +1,5 @@
-//! `2x24GiB` and `64GiB` -> machines that are planned for in place of this one.
+//! Assumed machines, such as `2x24GiB` devices and `64GiB` of host memory, to plan for in place of
+//! this one.
 
 use std::str::FromStr;
 
@@ -16,9 +17,9 @@ const MOST_RANKS: u32 = 1 << 16;
 /// Devices with memory of their own: `24GiB`, or `2x24GiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Devices {
-    /// How many.
+    /// Number of devices.
     pub count: u32,
-    /// Memory of each.
+    /// Memory of each device.
     pub memory: Bytes,
 }
 
@@ -40,22 +41,22 @@ impl FromStr for Devices {
     }
 }
 
-/// What is assumed of the machines; what is left out is this machine's.
+/// Assumptions about the machines; what is left out is as on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assumed {
-    /// Devices of each machine, with memory of their own, a rank for each.
+    /// Devices of each machine, with memory of their own and one rank each.
     pub devices: Option<Devices>,
-    /// Host memory of each machine that a run can have.
+    /// Host memory of each machine that a run may use.
     pub host: Option<Bytes>,
-    /// Machines, with a process each.
+    /// Number of machines, with one process each.
     pub machines: Option<u32>,
 }
 
 impl Assumed {
-    /// The ranks of the assumed machines in place of those that are `here`.
+    /// The world of the assumed machines; `here` gives what is not assumed.
     ///
     /// # Errors
-    /// [`Error::Usage`] for more ranks than any world has.
+    /// [`Error::Usage`] for more ranks than a world may have.
     pub fn world(&self, here: World) -> Result<World, Error> {
         if self.devices.is_none() && self.machines.is_none() {
             return Ok(here);
@@ -94,7 +95,7 @@ impl Assumed {
         })
     }
 
-    /// Puts what is assumed into the place of what `info` says of the real device, the stand-in.
+    /// Replaces in `info`, which describes the real device, what is assumed.
     pub fn replace(&self, info: &mut DeviceInfo) {
         let Some(Devices { memory, .. }) = self.devices else {
             return;
@@ -106,7 +107,8 @@ impl Assumed {
         info.exact_memory = false;
     }
 
-    /// Memory that a rank of the plan can have: its device's, or its machine's where that is the same.
+    /// Memory that a rank of the plan may use: its device's, or its machine's where devices share
+    /// it.
     pub fn available(&self, plan: &RunPlan) -> u64 {
         match self.host {
             Some(host) if plan.device_info.shares_host_memory => host.0,
@@ -114,7 +116,7 @@ impl Assumed {
         }
     }
 
-    /// A rank's part of a plan's memory and, unless one rank has all of its machine, the machine's.
+    /// A rank's memory, and the memory of its machine unless one rank has all of it.
     pub fn divide(&self, plan: &RunPlan) -> (MemoryPlan, Option<HostMemory>) {
         let shares = plan.device_info.shares_host_memory;
         if shares && plan.is_alone() {
@@ -128,12 +130,12 @@ impl Assumed {
         (rank, Some(self.machine(plan)))
     }
 
-    /// The memory of each machine of a plan, and what there is of it.
+    /// The planned memory of each machine of a plan, with what is available of it.
     pub fn machine(&self, plan: &RunPlan) -> HostMemory {
         let mut host = plan.host_memory();
         host.available = match (self.host, plan.device_info.shares_host_memory) {
             (Some(host), _) => Some(host.0),
-            // What the programs hold is not among what is available.
+            // `available` does not count what the programs hold already.
             (None, true) => Some(plan.available().saturating_add(host.program)),
             (None, false) => None,
         };

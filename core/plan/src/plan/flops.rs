@@ -1,4 +1,4 @@
-//! A program -> the floating-point operations of a step, for its share of peak.
+//! A program -> the floating-point operations of a step, from which utilization is computed.
 
 use espalier_compile::program::{Program, Step};
 use espalier_data::MicroBatch;
@@ -6,17 +6,18 @@ use espalier_interface::graph::Dim;
 use espalier_interface::model::UnitKind;
 use espalier_interface::{KernelRequest, Operand};
 
-/// Operations of matrix products, a multiply and an add being two. What is computed again is not counted.
+/// Floating-point operations of matrix products: a multiply and an add count as two. Recomputation
+/// is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flops {
-    /// For each token, whatever stands beside it.
+    /// Operations per token.
     pub per_token: u64,
-    /// For each pair of a token and one it may attend to.
+    /// Operations per pair of a token and one that it attends to.
     pub per_pair: u64,
 }
 
 impl Flops {
-    /// The operations of a training step's passes.
+    /// The operations of a training step: forward and backward pass.
     pub fn of(program: &Program) -> Self {
         let mut flops = Flops::default();
         for unit in &program.units {
@@ -28,8 +29,8 @@ impl Flops {
         flops
     }
 
-    /// The operations of each unit's forward and backward action; what is computed again is counted here. A head's forward
-    /// action is both.
+    /// The operations of each unit's forward and backward action. Recomputation is counted here. A
+    /// head's forward action includes its backward pass.
     pub fn of_units(program: &Program) -> Vec<[Self; 2]> {
         let units = program.units.iter();
         let of_unit = units.map(|unit| {
@@ -48,7 +49,7 @@ impl Flops {
         of_unit.collect()
     }
 
-    /// Operations for a micro-batch of `tokens` tokens and `pairs` pairs of one and another that it may attend to.
+    /// Operations for a micro-batch of `tokens` tokens and `pairs` pairs of tokens that attend.
     pub fn times(&self, tokens: f64, pairs: f64) -> f64 {
         self.per_token as f64 * tokens + self.per_pair as f64 * pairs
     }
@@ -61,7 +62,8 @@ impl Flops {
             "linear_weight_backward" => {
                 self.per_token += 2 * width(&request.inputs[0]) * width(&request.inputs[1]);
             }
-            // Two products forward, four backward; the scores that the backward pass makes again are not counted.
+            // Two products forward and four backward; recomputing the scores in the backward pass
+            // is not counted.
             "attention" => self.per_pair += 4 * width(&request.inputs[0]),
             "attention_backward" => self.per_pair += 8 * width(&request.inputs[1]),
             _ => {}
@@ -74,19 +76,19 @@ impl Flops {
     }
 }
 
-/// Pairs of a token and one that it may attend to.
+/// Pairs of a token and one that it attends to.
 pub fn pairs_of(micro: &MicroBatch) -> u64 {
     let ends = micro.cu_seqlens.windows(2);
     ends.map(|ends| causal_pairs((ends[1] - ends[0]) as u64))
         .sum()
 }
 
-/// As [`pairs_of`], of one sequence.
+/// The same for one sequence of `length` tokens with causal attention.
 pub fn causal_pairs(length: u64) -> u64 {
     length * (length + 1) / 2
 }
 
-/// The fixed extents of an operand multiplied.
+/// The product of an operand's fixed extents.
 fn width(operand: &Operand) -> u64 {
     let fixed = operand
         .shape

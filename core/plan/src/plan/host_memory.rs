@@ -1,40 +1,43 @@
-//! Ranks of a machine and where their bytes lie -> what the machine's own memory must hold, by category.
+//! The ranks of a machine and the places of their bytes -> the host memory of the machine, by
+//! category.
 
 use serde::{Deserialize, Serialize};
 
 use super::RunPlan;
 use crate::stage_layout::StageLayout;
 
-/// Bytes of a machine's host memory by category, all its ranks together; or of a process's.
+/// Bytes of host memory by category, of all ranks of a machine, or of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostMemory {
-    /// Frozen weights that stay on the host: the machine's one copy, or the parts of its ranks.
+    /// Frozen weights kept on the host: one copy per machine, or the ranks' parts.
     pub weights: u64,
-    /// Trainable params, reduced gradients and the optimizer's moments, where they stay on the host.
+    /// Trainable params, reduced gradients and moments that are kept on the host.
     pub trained: u64,
-    /// Activations that wait on the host for their backward pass.
+    /// Saved activations that were moved to the host until their backward pass.
     pub saved_activations: u64,
-    /// What ranks have on devices whose memory is the host's.
+    /// What ranks hold on devices that use the host's memory.
     pub devices: u64,
-    /// The program, once a process.
+    /// The program itself, counted once per process.
     pub program: u64,
-    /// While loading: a weight in f32 and the encoder's workspace for each rank, and what is on its way to its places.
+    /// While loading: per rank a weight in f32 and the encoder's workspace, and the weights that
+    /// are being distributed.
     pub loading: u64,
     /// Peak while loading.
     pub loading_peak: u64,
-    /// What is assumed to be there; unset where nothing was said.
+    /// Available host memory; none where it is not known.
     pub available: Option<u64>,
 }
 
 impl HostMemory {
-    /// The memory of each machine of a plan's world.
+    /// The memory of a machine of the plan's world.
     pub fn of(plan: &RunPlan) -> Self {
         let world = plan.demand.world;
         HostMemory::of_ranks(plan, world.ranks_per_machine(), world.processes_per_machine)
     }
 
-    /// The memory of each process of a plan's world; all of a machine's see its one copy of the weights.
+    /// The memory of a process of the plan's world. All processes of a machine count its one copy
+    /// of the weights.
     pub fn of_process(plan: &RunPlan) -> Self {
         HostMemory::of_ranks(plan, plan.demand.world.ranks_per_process(), 1)
     }
@@ -74,20 +77,20 @@ impl HostMemory {
         self.categories().iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Bytes in all.
+    /// Peak of the run: of a step or of loading.
     pub fn needed(&self) -> u64 {
         self.step_peak().max(self.loading_peak)
     }
 
-    /// Whether it is there, as far as that was said.
+    /// Whether the peak is at most `available`; true where that is not known.
     pub fn fits(&self) -> bool {
         self.available
             .is_none_or(|available| self.needed() <= available)
     }
 }
 
-/// The most that is on its way to its places while loading: a run of a unit of which every rank takes its part; for a rank
-/// alone a packed weight, or nothing where it is encoded in its place.
+/// Most bytes being distributed while loading. With several ranks, a run of a unit, of which every
+/// rank takes its part. With one rank, a packed weight, or nothing where it is encoded in place.
 fn on_the_way(plan: &RunPlan) -> u64 {
     if !plan.is_alone() {
         return StageLayout::new(&plan.shard_layout, plan.dtypes).passing_bytes;

@@ -1,4 +1,4 @@
-//! The micro-batches of a step and the ranks that share them -> ranks that have nothing to do, and what to set.
+//! Micro-batches and ranks of a step -> the ranks without work, and settings that give them work.
 
 use std::fmt;
 
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IdleRanks {
-    /// How many.
+    /// Number of idle ranks.
     pub idle: u64,
-    /// Of so many.
+    /// Number of all ranks.
     pub ranks: u64,
     /// Most micro-batches of a step.
     pub micro_batches: u64,
     /// Most rows of a step.
     pub rows: u64,
-    /// Settings of which each alone gives all ranks something to do.
+    /// Settings, each of which alone gives every rank work.
     pub set: Vec<String>,
 }
 
 impl IdleRanks {
-    /// The idle ones of `ranks`, where a step has at most `micro_batches`; `rows` are all that there are, where that is
-    /// known. Nothing where each has a micro-batch.
+    /// The idle ranks of `ranks`, where a step has at most `micro_batches`. `rows` is the number of
+    /// all rows, where it is known. None where every rank has a micro-batch.
     pub fn of(
         data: &DataOptions,
         ranks: u64,
@@ -37,7 +37,7 @@ impl IdleRanks {
         let of_step = batch.min(all);
         let mut set = Vec::new();
         let enough = match data.pack_tokens {
-            // As many times more rows as there are ranks too many.
+            // Raise the rows by the ratio of ranks to micro-batches.
             Some(_) => batch.saturating_mul(ranks.div_ceil(micro_batches)),
             None => (data.micro_batch as u64).saturating_mul(ranks),
         };
@@ -97,7 +97,7 @@ mod tests {
         IdleRanks::of(&data, ranks, of_step.div_ceil(micro_batch as u64), rows)
     }
 
-    /// What is named gives every rank something to do.
+    /// Each proposed setting gives every rank a micro-batch.
     #[test]
     fn each_setting_that_is_named_is_enough() {
         for ranks in 1..9 {

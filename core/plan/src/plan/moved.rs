@@ -11,16 +11,16 @@ use super::RunPlan;
 use crate::shard_layout::ShardLayout;
 use crate::step_plan::RegionSizes;
 
-/// Bytes of one rank.
+/// Bytes that one rank moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Moved {
-    /// From host memory to its device.
+    /// Bytes from host memory to the rank's device.
     pub host_to_device: u64,
-    /// From its device to host memory.
+    /// Bytes from the rank's device to host memory.
     pub device_to_host: u64,
-    /// From other ranks of its machine.
+    /// Bytes received from other ranks of the same machine.
     pub between_ranks: u64,
-    /// From ranks of other machines.
+    /// Bytes received from ranks of other machines.
     pub between_machines: u64,
 }
 
@@ -32,7 +32,7 @@ impl Moved {
 }
 
 impl Moved {
-    /// What was moved beyond `before`.
+    /// What was moved since `before`.
     pub(super) fn since(&self, before: Moved) -> Moved {
         Moved {
             host_to_device: self.host_to_device - before.host_to_device,
@@ -75,7 +75,7 @@ impl Mul<u64> for Moved {
     }
 }
 
-/// What the bytes of actions follow from.
+/// Computes the bytes that actions move.
 pub struct Mover {
     shard_layout: ShardLayout,
     sizes: Vec<RegionSizes>,
@@ -84,7 +84,7 @@ pub struct Mover {
 }
 
 impl Mover {
-    /// The actions of a run's schedule.
+    /// A mover for the actions of a run's schedule.
     pub fn of(plan: &RunPlan) -> Self {
         Mover {
             shard_layout: plan.shard_layout.clone(),
@@ -99,7 +99,7 @@ impl Mover {
         u64::from(self.world.ranks_per_machine())
     }
 
-    /// The bytes of one run of an action.
+    /// The bytes that one execution of an action moves.
     pub fn moved(&self, action: &Action) -> Moved {
         let (host_to_device, device_to_host) = match action.act {
             Act::Fetch => (self.carried(action), 0),
@@ -115,7 +115,7 @@ impl Mover {
         }
     }
 
-    /// What goes between host and device: a rank's own part of what is cut.
+    /// Bytes between host and device: a rank's own part of what is cut.
     fn carried(&self, action: &Action) -> u64 {
         let sizes = &self.sizes[action.unit];
         let frozen = match self.shard_layout.placements[action.unit].frozen {
@@ -144,8 +144,9 @@ impl Mover {
         self.spread(whole / parts, parts, 1)
     }
 
-    /// A sum over the ranks that share what is cut leaves each its part; one over those that hold the same part, or over all
-    /// where nothing is cut, is two such rounds.
+    /// Bytes of a reduction. A sum over the ranks that share a cut run leaves each rank its part
+    /// (reduce-scatter). A sum over ranks that hold the same part, or over all ranks where nothing
+    /// is cut, takes two such rounds (all-reduce).
     fn reduced(&self, unit: usize) -> Moved {
         let wire = self.shard_layout.wire.unwrap_or(self.reduce).bytes();
         let own = self.shard_layout.own_elements(unit) * wire;
@@ -159,7 +160,8 @@ impl Mover {
         }
     }
 
-    /// A rank takes `part` from each of the others of its group: `ranks` ranks, every `stride`-th of them.
+    /// Bytes that a rank receives where it takes `part` bytes from each other rank of its group.
+    /// The group has `ranks` ranks, each `stride` apart.
     fn spread(&self, part: u64, ranks: u64, stride: u64) -> Moved {
         let near = ranks.min(self.ranks_per_machine().div_ceil(stride));
         Moved {

@@ -1,60 +1,64 @@
-//! How fast a rank computes and how fast bytes reach it: given, assumed or measured.
+//! Rates of a rank's computing and of its links: given, assumed or measured.
 
 use serde::Serialize;
 
-/// Where speeds come from.
+/// Origin of the speeds that were not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Timed on the device that is here.
+    /// Measured on this device.
     Measured,
-    /// Those of the assumed machine: what was not given is that of a consumer card of 2022 in a PCIe 4.0 slot of 16 lanes.
+    /// Typical of an assumed machine: a consumer GPU of 2022 in a PCIe 4.0 x16 slot.
     Assumed,
 }
 
-/// What was said of speeds; what was not is measured or assumed.
+/// Speeds that the user gave; the others are measured or assumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GivenSpeeds {
-    /// 10^12 operations a second of a rank.
+    /// Rate of a rank in TFLOP/s.
     pub compute_tflops: Option<f64>,
-    /// 10^9 bytes a second between a device and its host, in each direction.
+    /// Rate between a device and its host in GB/s, in each direction.
     pub link_gbs: Option<f64>,
-    /// 10^9 bytes a second between devices of a machine.
+    /// Rate between devices of a machine in GB/s.
     pub peer_gbs: Option<f64>,
-    /// 10^9 bytes a second into a machine from others.
+    /// Rate into a machine from other machines in GB/s.
     pub network_gbs: Option<f64>,
 }
 
-/// The speeds that a step's time is predicted with.
+/// The speeds from which a step's time is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Speeds {
-    /// Where those come from that were not given.
+    /// Origin of the speeds that were not given.
     pub source: Source,
-    /// Floating-point operations a second of a rank's matrix products; where they were assumed, of its whole steps.
+    /// Floating-point operations per second of a rank's matrix products; of its whole steps where
+    /// the rate is assumed.
     pub flops: f64,
-    /// Bytes a second that a rank's other kernels read and write; none where they are in the rate of products already.
+    /// Bytes per second that a rank's other kernels read and write; none where `flops` covers whole
+    /// steps.
     pub memory: Option<f64>,
-    /// Bytes a second between a device and its host, in each direction.
+    /// Bytes per second between a device and its host, in each direction.
     pub link: f64,
-    /// Bytes a second from the other devices of a machine.
+    /// Bytes per second from the other devices of a machine.
     pub peers: f64,
-    /// Bytes a second into a machine from the others, for all its ranks together.
+    /// Bytes per second into a machine from the others, for all its ranks together.
     pub network: f64,
 }
 
-/// Whole steps of an RTX 4090 in bf16 under QLoRA: 61 % of its 165 TFLOP/s, worked out from the published 477 tokens/s of 70B on
-/// two of them. It holds all that a step does beside its products.
+/// Rate of whole steps of an RTX 4090 in bf16 under QLoRA: 61 % of its 165 TFLOP/s. It is derived
+/// from the published 477 tokens/s of a 70B model on two of them, so it includes all that a step
+/// does besides matrix products.
 ///
 /// # Source
 /// AnswerDotAI/fsdp_qlora, benchmarks_03_2024.md.
 const CONSUMER_FLOPS: f64 = 100e12;
-/// What copies from pinned memory reach over PCIe 4.0 x16, of 31.5 GB/s.
+/// Rate that copies from pinned memory reach over PCIe 4.0 x16, in bytes per second; the nominal
+/// rate is 31.5 GB/s.
 const PCIE_4_X16: f64 = 25e9;
-/// Ethernet of 10 Gbit/s.
+/// 10 Gbit/s Ethernet in bytes per second.
 const ETHERNET_10G: f64 = 1.25e9;
 
 impl Speeds {
-    /// The speeds of an assumed machine. Devices of one machine reach each other through its memory.
+    /// The speeds of an assumed machine, whose devices reach each other through host memory.
     pub fn assumed(given: GivenSpeeds) -> Self {
         let link = given.link_gbs.map_or(PCIE_4_X16, giga);
         Speeds {

@@ -1,11 +1,12 @@
-//! Sizes of a run -> memory by category: the table that `host plan` prints and that refuses what does not fit.
+//! Sizes of a run -> memory by category: the table that `host plan` prints and that refuses what
+//! does not fit.
 
 use espalier_compile::program::Program;
 use serde::{Deserialize, Serialize};
 
 use crate::storage_layout::Sizes;
 
-/// Bytes of a rank by category. Their sum is the peak of a step; loading has a peak of its own.
+/// Bytes of a rank by category. The sum is the peak of a step; loading has a peak of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryPlan {
@@ -13,31 +14,34 @@ pub struct MemoryPlan {
     pub weights: u64,
     /// Trainable params.
     pub trainable: u64,
-    /// Their gradients.
+    /// Gradients of the trainable params.
     pub gradients: u64,
     /// The optimizer's moments.
     pub optimizer: u64,
-    /// What each layer alone saves for the backward pass, as far as it stays on the device.
+    /// Activations that only one layer saves for its backward pass, as far as they stay on the
+    /// device.
     pub saved_activations: u64,
-    /// Values at work, on the way between units, and a micro-batch's tensors.
+    /// Working memory, hidden states between units, and the tensors of a micro-batch.
     pub arena: u64,
-    /// What the head's chunk of logits needs beyond that.
+    /// What a chunk of the head's logits needs beyond `arena`.
     pub logits: u64,
-    /// Keys and values of earlier tokens; of a run that also trains or evaluates, what generating needs beyond the memory
-    /// of a step.
+    /// Keys and values of earlier tokens. In a run that also trains or evaluates, what generation
+    /// needs beyond the memory of a step.
     pub kv_cache: u64,
     /// Workspace of kernels.
     pub workspace: u64,
-    /// What the schedule brings: weights put together, gradients before they are reduced; none on one rank without offload.
+    /// Regions of the schedule: gathered weights, and gradients before they are reduced. 0 on one
+    /// rank without offload.
     pub collective: u64,
-    /// The program itself: its data, the rows, the tokenizer.
+    /// The program itself: its data, the training rows, the tokenizer.
     pub program: u64,
-    /// While loading, beside weights and trainable params: one weight in f32 and the encoder's workspace.
+    /// While loading: one weight in f32 and the encoder's workspace, besides weights and trainable
+    /// params.
     pub loading: u64,
 }
 
 impl MemoryPlan {
-    /// The plan of a program's run, and of what generates beside it in the same arena.
+    /// The memory of a program's run, and of the generator in the same arena, if any.
     ///
     /// # Units
     /// `program_bytes` and `loading_bytes` in bytes; see the fields of those names.
@@ -63,7 +67,7 @@ impl MemoryPlan {
         passes.placed_as(sizes)
     }
 
-    /// The plan of the same passes where the rank's bytes lie elsewhere.
+    /// The memory of the same programs where another schedule places the rank's bytes.
     pub fn placed_as(&self, sizes: &Sizes) -> Self {
         MemoryPlan {
             weights: sizes.frozen,
@@ -81,7 +85,7 @@ impl MemoryPlan {
         self.categories().iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Peak while loading: nothing of a step is touched yet.
+    /// Peak while loading, when no memory of a step is in use yet.
     pub fn loading_peak(&self) -> u64 {
         self.program + self.weights + self.trainable + self.loading
     }
@@ -91,12 +95,12 @@ impl MemoryPlan {
         self.step_peak().max(self.loading_peak())
     }
 
-    /// What a run needs beside what the program holds already.
+    /// Bytes that a run needs beyond what the program holds already.
     pub fn needed(&self) -> u64 {
         self.peak() - self.program
     }
 
-    /// What a device with memory of its own must hold; loading takes the host's.
+    /// Bytes on a device with memory of its own. Loading uses host memory.
     pub fn on_device(&self) -> u64 {
         self.step_peak() - self.program
     }

@@ -1,4 +1,5 @@
-//! A schedule laid out, a rank's speeds and its work -> when each action of a step begins and ends: the step's time.
+//! A step plan, a rank's speeds and its work -> the begin and end of each action, and so the step's
+//! time.
 
 use espalier_interface::schedule::{Act, When};
 use serde::Serialize;
@@ -7,45 +8,45 @@ use super::moved::{Moved, Mover};
 use super::{Flops, Speeds, Traffic, Work};
 use crate::step_plan::{Lane, StepPlan, Task};
 
-/// What a step's time is made of, on the rank that has most to do.
+/// The parts of a step's time, on the rank with the most work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StepTime {
-    /// From the first action to the end of the update.
+    /// Seconds from the first action to the end of the update.
     pub secs: f64,
-    /// Of it, matrix products at work.
+    /// Seconds of matrix products.
     pub compute_secs: f64,
-    /// Of it, everything else that kernels do: bytes that they read and write, weights that are decoded, the update. 0 where
-    /// the rate of products is that of whole steps.
+    /// Seconds of everything else that kernels do: memory traffic, decoding of weights, the update.
+    /// 0 where the rate of products is that of whole steps.
     pub other_secs: f64,
-    /// Bytes on their way.
+    /// Seconds in which bytes move.
     pub moving_secs: f64,
-    /// Of it, beside kernels at work.
+    /// Seconds of `moving_secs` in which kernels run, too.
     pub hidden_secs: f64,
-    /// Trained and untrained tokens of all ranks a second.
+    /// Tokens per second of all ranks, trained or not.
     pub tokens_per_sec: f64,
-    /// What the rank moves in the step.
+    /// Bytes that the rank moves in the step.
     pub moved: Moved,
 }
 
-/// What a step's time follows from.
+/// Predicts the time of a step.
 pub struct Timeline<'a> {
-    /// What actions move.
+    /// Bytes that actions move.
     pub mover: Mover,
-    /// The order of a step.
+    /// The tasks of a step in order.
     pub step_plan: &'a StepPlan,
     /// Operations of each unit's forward and backward action.
     pub flops: Vec<[Flops; 2]>,
-    /// Bytes that their kernels read and write.
+    /// Bytes that the kernels of each action read and write.
     pub traffic: Vec<[Traffic; 2]>,
-    /// Bytes that squares of gradients and an update read and write, for each unit.
+    /// For each unit, bytes that the norm of its gradients and its update read and write.
     pub updates: Vec<[u64; 2]>,
-    /// How fast.
+    /// Speeds of the rank.
     pub speeds: Speeds,
-    /// How much.
+    /// Work of the rank.
     pub work: Work,
 }
 
-/// When both lanes are free, and what was done so far.
+/// The time at which each lane is free, and the sums so far.
 #[derive(Clone, Copy, Default)]
 struct Clock {
     lanes: [f64; 2],
@@ -53,7 +54,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Both lanes wait for the later one.
+    /// Makes both lanes wait for the later one.
     fn join(&mut self) {
         self.lanes = [self.end(); 2];
     }
@@ -62,7 +63,7 @@ impl Clock {
         self.lanes[0].max(self.lanes[1])
     }
 
-    /// The time after `others` more rounds like the one from `before` to here.
+    /// The state after `others` further rounds like the one from `before` to now.
     fn repeated(&self, before: &Clock, others: u64) -> Clock {
         let times = others as f64;
         let grown = |now: f64, then: f64| now + times * (now - then);
@@ -81,7 +82,8 @@ impl Clock {
 }
 
 impl Timeline<'_> {
-    /// The time of a step. What a lane does follows each other; a task begins when what it waits for is done.
+    /// The time of a step. The tasks of a lane run one after the other; a task begins when the task
+    /// that it waits for is done.
     pub fn step(&self) -> StepTime {
         let tasks = &self.step_plan.micro_batch;
         let rounds = self.work.micro_batches.max(1);
@@ -166,7 +168,7 @@ impl Timeline<'_> {
         bytes / memory
     }
 
-    /// Directions of a link are taken one after the other: a lane does one thing at a time.
+    /// Seconds of a move. Directions of a link are not overlapped: a lane does one thing at a time.
     fn moving_secs(&self, moved: Moved) -> f64 {
         let over_link = (moved.host_to_device + moved.device_to_host) as f64 / self.speeds.link;
         let between_ranks = moved.between_ranks as f64 / self.speeds.peers;

@@ -1,7 +1,10 @@
-//! A program -> the bytes that its kernels read and write beside multiplying, for the time that they take.
+//! A program -> the bytes that its kernels read and write besides multiplying, for the time that
+//! they take.
 //!
-//! Products are counted by their operations (`flops.rs`). What is left is bound by memory, on a device whose caches hold no
-//! micro-batch: a kernel's operands, and weights, which every product reads, decodes where they are packed, and lays out anew.
+//! Matrix products are counted by their operations (`flops.rs`). The rest is bound by memory
+//! bandwidth, on a device whose caches cannot hold a micro-batch. It counts a kernel's operands,
+//! and weights, which every product reads, decodes where they are packed, and copies to a layout of
+//! its own.
 
 use espalier_compile::params::Dtypes;
 use espalier_compile::program::{Program, Step, UnitProgram};
@@ -11,19 +14,20 @@ use espalier_interface::{DType, Operand, WeightLayout};
 
 use crate::shard_layout::ShardLayout;
 
-/// Bytes that a unit's pass reads and writes.
+/// Bytes that a pass of a unit reads and writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// For each token.
+    /// Bytes per token.
     pub per_token: u64,
-    /// For each launch, however many tokens there are.
+    /// Bytes per launch, whatever the number of tokens.
     pub per_launch: u64,
     /// Most tokens of a launch.
     pub max_tokens: u64,
 }
 
 impl Traffic {
-    /// The bytes of each unit's forward and backward action; a head's forward action is both.
+    /// The bytes of each unit's forward and backward action. A head's forward action includes its
+    /// backward pass.
     pub fn of_units(program: &Program) -> Vec<[Self; 2]> {
         let of_unit = |unit: &UnitProgram| {
             let [forward, backward] = [&unit.forward, &unit.backward].map(|steps| {
@@ -54,7 +58,8 @@ impl Traffic {
     fn add(&mut self, step: &Step) {
         let request = &step.request;
         let inputs = request.inputs.iter().map(|operand| (operand, 1));
-        // What is as large for any number of tokens is a gradient that is added to.
+        // An output whose size does not depend on the tokens is a gradient that is added to: it is
+        // read and written.
         let outputs = request.outputs.iter().map(|operand| (operand, 2));
         for (operand, times) in inputs.chain(outputs) {
             match bytes(operand) {
@@ -71,7 +76,7 @@ impl Traffic {
                 WeightLayout::Dense(dtype) => elements * dtype.bytes(),
                 WeightLayout::Packed(format) => format.bytes(),
             };
-            // Written where a product finds it in order, and read there.
+            // The copy of the weight in the product's layout is written once and read once.
             let laid_out = 2 * elements * request.inputs[0].dtype.bytes();
             self.per_launch += stored + laid_out;
         }
@@ -86,8 +91,8 @@ impl Traffic {
     }
 }
 
-/// For each unit, the bytes of the squares of its gradients, and of its update: values and both moments are read and written,
-/// the gradient is read and set to zero.
+/// For each unit, the bytes of the norm of its gradients, and those of its update. The update reads
+/// and writes values and both moments, reads the gradient and sets it to zero.
 pub fn of_updates(shard_layout: &ShardLayout, dtypes: Dtypes) -> Vec<[u64; 2]> {
     let [values, state] = [dtypes.params, dtypes.reduce].map(DType::bytes);
     let units = (0..shard_layout.runs.len()).map(|unit| shard_layout.own_elements(unit));
@@ -96,13 +101,13 @@ pub fn of_updates(shard_layout: &ShardLayout, dtypes: Dtypes) -> Vec<[u64; 2]> {
         .collect()
 }
 
-/// Whether an operand grows with the tokens.
+/// Whether the size of an operand depends on the number of tokens.
 enum Extent {
     Tokens,
     Fixed,
 }
 
-/// An operand's bytes, for a token where it grows with them.
+/// An operand's bytes; per token where its size depends on the tokens.
 fn bytes(operand: &Operand) -> (u64, Extent) {
     let fixed = operand.shape.iter().map(|dim| match dim {
         Dim::Fixed(extent) => *extent,

@@ -1,4 +1,4 @@
-//! Rows or a config -> a rank's work of a step.
+//! Training rows or a config -> the work of a step and of its busiest rank.
 
 use espalier_data::{DataOptions, Schedule};
 use serde::Serialize;
@@ -6,16 +6,16 @@ use serde::Serialize;
 use super::flops::{Flops, causal_pairs, pairs_of};
 use crate::Error;
 
-/// The work of a step and of the rank that has most of it.
+/// The work of a step, and of the rank with the most work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Work {
     /// Micro-batches of the step, on all ranks.
     pub step_micro_batches: u64,
-    /// Micro-batches of the rank that has most.
+    /// Micro-batches of that rank.
     pub micro_batches: u64,
-    /// Tokens of each, on average.
+    /// Tokens of each of its micro-batches, on average.
     pub tokens: f64,
-    /// Pairs in it of a token and one that it may attend to.
+    /// Pairs per micro-batch of a token and one that it attends to, on average.
     pub pairs: f64,
     /// Tokens of the step, on all ranks.
     pub step_tokens: u64,
@@ -25,7 +25,7 @@ impl Work {
     /// The first step of `rows` on `ranks` ranks.
     ///
     /// # Errors
-    /// Rows that can be read no more.
+    /// [`Error::Data`] for rows that can no longer be read.
     pub fn of_rows(rows: &Schedule, ranks: u64) -> Result<Self, Error> {
         if rows.total_steps() == 0 {
             return Ok(Work::default());
@@ -36,7 +36,7 @@ impl Work {
         Ok(Work::new(step.len() as u64, [tokens, pairs], ranks))
     }
 
-    /// A step of sequences as long as `data` allows.
+    /// A step in which every sequence is as long as `data` allows.
     pub fn of_config(data: &DataOptions, ranks: u64) -> Self {
         let [sequences, length] = [data.batch_size, data.max_seq_len].map(|n| n as u64);
         let tokens = sequences * length;
@@ -50,7 +50,7 @@ impl Work {
         Work::new(rounds, [tokens, sequences * causal_pairs(length)], ranks)
     }
 
-    /// Operations of the step on all ranks, of which `flops` tells.
+    /// Operations of the step on all ranks, by the rates in `flops`.
     pub fn flops(&self, flops: Flops) -> u64 {
         let each = flops.times(self.tokens, self.pairs);
         (each * self.step_micro_batches as f64) as u64

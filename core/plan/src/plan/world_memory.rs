@@ -1,4 +1,4 @@
-//! A plan of one rank -> what each rank, each process and each machine of its world holds.
+//! The plan of one rank -> the memory of each rank, process and machine of its world.
 
 use std::fmt;
 
@@ -15,7 +15,8 @@ pub struct WorldMemory {
     pub ranks_per_process: u32,
     /// Processes of each machine.
     pub processes_per_machine: u32,
-    /// Bytes of each rank's own in a step, on its device and on its host, without the program.
+    /// Bytes that each rank alone holds in a step, on its device and on its host, without the
+    /// program.
     pub rank_bytes: u64,
     /// Host memory of each process.
     pub process: HostMemory,
@@ -43,7 +44,7 @@ impl WorldMemory {
     }
 }
 
-/// What several ranks hold, after what a process holds: nothing of one rank.
+/// The memory of a world with several ranks, to follow that of a process; empty for one rank.
 impl fmt::Display for WorldMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.ranks_per_machine() < 2 {

@@ -1,10 +1,10 @@
-//! The table of backends that take memory of the host's as buffers, beside the table of all backends.
+//! The table of backends that can use host memory as buffers, besides the table of all backends.
 
 use std::ptr::NonNull;
 
 use abi_stable::StableAbi;
 
-use super::device;
+use super::plugin_side::device;
 use crate::abi::Opaque;
 use crate::abi::reply::{Reply, guard, plain};
 use crate::role::{Buffer, HostMemory};
@@ -13,11 +13,11 @@ use crate::{PluginError, Result};
 /// Version of [`HostMemoryTable`].
 pub const HOST_MEMORY_VERSION: u32 = 1;
 
-/// What a backend offers beside its own table; the first argument is a device.
+/// The functions of a backend besides its own table. The first argument is a device.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
 pub struct HostMemoryTable {
-    /// [`crate::Memory::import`] of an address and the bytes from there on.
+    /// [`crate::Memory::import`] of an address and a length in bytes.
     pub import: extern "C" fn(Opaque, *mut u8, u64) -> Reply<u64>,
 }
 
@@ -28,7 +28,7 @@ extern "C" fn import(handle: Opaque, address: *mut u8, bytes: u64) -> Reply<u64>
         let Some(address) = NonNull::new(address) else {
             return Err(PluginError::invalid("memory of the host's at address 0"));
         };
-        // SAFETY: the host's end made the call from a `HostMemory`, which was vouched for.
+        // SAFETY: the host's side made the call from a `HostMemory`, whose maker promised this.
         let memory = unsafe { HostMemory::new(address, bytes) };
         Ok(device(handle).import(memory)?.0)
     })

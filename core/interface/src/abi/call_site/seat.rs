@@ -1,15 +1,16 @@
-//! A thread -> what it is in, as other threads see it: the call, what that is about, and signs of progress.
+//! A record per thread, for other threads to read: its plugin call, the subject of the call, and
+//! signs of progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Call;
 
-/// All seats, and those whose threads are gone: a new thread takes one of these first.
+/// All seats, and those whose threads have ended. A new thread first reuses one of these.
 static ALL: Mutex<Vec<&'static Seat>> = Mutex::new(Vec::new());
 static FREE: Mutex<Vec<&'static Seat>> = Mutex::new(Vec::new());
 
-/// What a thread is in. It is never freed.
+/// The record of a thread. It is never freed.
 #[derive(Debug)]
 pub(super) struct Seat {
     beats: AtomicU64,
@@ -18,11 +19,11 @@ pub(super) struct Seat {
 
 #[derive(Debug)]
 struct Work {
-    /// Calls entered so far.
+    /// Number of calls entered so far.
     entered: u64,
     /// None where the thread is in no call of its own.
     inside: Option<Inside>,
-    /// What calls from now on are about.
+    /// The subject of the calls from now on, such as a weight's name.
     subject: Option<Arc<str>>,
 }
 
@@ -33,22 +34,22 @@ struct Inside {
     subject: Option<Arc<str>>,
 }
 
-/// What a thread was in before it entered a call.
+/// The state of a thread before it entered a call.
 #[derive(Debug)]
 pub(super) struct Seated(Option<Inside>);
 
 /// A call that has not returned.
 #[derive(Clone, Debug)]
 pub struct Pending {
-    /// The call: of those that a thread is in, the innermost.
+    /// The innermost call of the thread.
     pub call: Call,
-    /// What it is about, such as a weight's name.
+    /// Its subject, such as a weight's name.
     pub subject: Option<Arc<str>>,
-    /// The thread's number among all that ever made calls.
+    /// Number of the thread, among all threads that ever made calls.
     pub thread: usize,
-    /// The call's number among those of its thread.
+    /// Number of the call, among those of its thread.
     pub number: u64,
-    /// Grows with every sign of progress.
+    /// Counter of signs of progress.
     pub beats: u64,
 }
 
@@ -56,7 +57,7 @@ thread_local! {
     static MINE: Lease = Lease(Seat::hired());
 }
 
-/// Gives the seat back when the thread ends.
+/// Returns the seat when the thread ends.
 struct Lease(&'static Seat);
 
 impl Drop for Lease {
@@ -66,9 +67,10 @@ impl Drop for Lease {
 }
 
 impl Seat {
-    /// This thread's.
+    /// The seat of this thread.
     pub fn mine() -> &'static Seat {
-        // A thread at its very end has none any more, and takes one for good.
+        // A thread that is being destroyed has no seat any more; it gets one that is never
+        // returned.
         MINE.try_with(|lease| lease.0)
             .unwrap_or_else(|_| Seat::hired())
     }
@@ -89,12 +91,12 @@ impl Seat {
         seat
     }
 
-    /// A sign of progress.
+    /// Records a sign of progress.
     pub fn beat(&self) {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The thread enters `call`, or works for that of another thread.
+    /// Enters `call`, or with none, work for another thread's call.
     pub fn enter(&self, call: Option<Call>) -> Seated {
         let mut work = locked(&self.work);
         let inside = call.map(|call| {
@@ -108,13 +110,13 @@ impl Seat {
         Seated(std::mem::replace(&mut work.inside, inside))
     }
 
-    /// The thread is in what it was in before.
+    /// Restores the state from before the call.
     pub fn leave(&self, before: Seated) {
         locked(&self.work).inside = before.0;
     }
 
     fn pending(&self, thread: usize) -> Option<Pending> {
-        // Read first: a sign that comes in between is seen the next time.
+        // Read before the call: a sign of progress in between is seen the next time.
         let beats = self.beats.load(Ordering::Relaxed);
         let work = locked(&self.work);
         let inside = work.inside.as_ref()?;
@@ -128,7 +130,7 @@ impl Seat {
     }
 }
 
-/// Calls of this thread are about what was named until this is dropped.
+/// The subject of this thread's calls, until it is dropped.
 #[must_use]
 #[derive(Debug)]
 pub struct About {
@@ -141,7 +143,8 @@ impl Drop for About {
     }
 }
 
-/// The calls that this thread makes are about `subject`, such as a weight, until what is returned is dropped.
+/// Sets the subject of this thread's calls, such as a weight's name, until the returned value is
+/// dropped.
 pub fn about(subject: &Arc<str>) -> About {
     let before = locked(&Seat::mine().work)
         .subject
@@ -149,7 +152,7 @@ pub fn about(subject: &Arc<str>) -> About {
     About { before }
 }
 
-/// The calls that threads are in, for each the innermost.
+/// The innermost call of each thread that is in one.
 pub fn pending() -> Vec<Pending> {
     let all = locked(&ALL).clone();
     let seats = all.iter().enumerate();
@@ -159,6 +162,6 @@ pub fn pending() -> Vec<Pending> {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it is held.
+    // No code panics while it holds the lock.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

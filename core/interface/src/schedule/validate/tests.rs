@@ -3,7 +3,8 @@
 use super::*;
 use crate::schedule::{Action, MicroBatch, Part, Place, Placement, UnitBytes, When};
 
-/// An embedding, a layer and a head that also reads the embedding, of which the layer is trained, on two ranks.
+/// An embedding, a layer and a head on two ranks. The head also reads the embedding; only the layer
+/// is trained.
 fn request() -> ShardingRequest {
     let unit = |name: &str, trainable: u64, forward: &[usize], backward: &[usize]| UnitBytes {
         name: name.to_owned(),
@@ -31,7 +32,7 @@ fn moving(act: Act, unit: usize, parts: &[Part]) -> Action {
     Action::moving(act, unit, parts).on(1)
 }
 
-/// Everything offloaded, every unit brought right before it is read.
+/// Everything is offloaded, and every unit is fetched right before it is read.
 fn offloaded(request: &ShardingRequest) -> Schedule {
     let mut micro_batch = MicroBatch::new(request);
     let passes: Vec<Vec<usize>> = request
@@ -119,7 +120,7 @@ fn no_action_takes_place_twice_and_computing_comes_after_bringing() {
         );
     }
     for (at, pair) in whole.micro_batch.windows(2).enumerate() {
-        // Weights may be given back before or after gradients are reduced.
+        // Weights may be released before or after gradients are reduced.
         let either = pair[0].act == Act::Release && pair[1].act == Act::Reduce;
         if pair[0].unit == pair[1].unit && !either {
             let mut schedule = whole.clone();
@@ -187,7 +188,7 @@ fn what_is_wrong_is_named() {
     }
 }
 
-/// One rank holds everything and computes: no parts, no norm.
+/// One rank holds everything and computes: no moves, no norm.
 fn resident(request: &ShardingRequest) -> Schedule {
     Schedule {
         placements: vec![Placement::default(); request.units.len()],
@@ -227,7 +228,7 @@ fn a_norm_of_some_units_is_refused() {
 #[test]
 fn gradients_are_not_reduced_before_they_are_whole() {
     let mut request = request();
-    // The embedding is trained, and the head's pass makes gradients for it as well as its own.
+    // The embedding is trained, and the head's pass computes gradients for it, too.
     request.units[0].trainable = 4;
     request.units[0].backward_reads = vec![0];
     assert_eq!(request.gradients_whole_after(0), 4);

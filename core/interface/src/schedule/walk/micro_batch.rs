@@ -1,4 +1,4 @@
-//! The acts of a micro-batch: what each finds and leaves behind.
+//! The acts of a micro-batch: the state that each requires, and the state that it leaves.
 
 use super::{Found, Gradients, Held, Saved, UnitState, Walk};
 use crate::schedule::{Act, Action, Part, Place};
@@ -171,7 +171,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Everything is back where it lies, and gradients are ready for the update.
+    /// Checks the end of the micro-batches: all bytes are where they are kept, and gradients are
+    /// ready for the update.
     pub(super) fn end_micro_batches(&self) -> Found {
         let mut counted = 0;
         for (unit, state) in self.units.iter().enumerate() {

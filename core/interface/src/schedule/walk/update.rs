@@ -1,4 +1,4 @@
-//! The acts of the update: what each finds and leaves behind.
+//! The acts of the update: the state that each requires, and the state that it leaves.
 
 use super::{Found, Gradients, Held, Walk};
 use crate::schedule::{Act, Action, Part, Place};

@@ -1,0 +1,149 @@
+//! A unit's calls -> launches, with places in working memory for the values that only it uses.
+
+use std::collections::HashMap;
+
+use espalier_interface::graph::{Dim, ValueId};
+use espalier_interface::{KernelRequest, Operand, ParamOperand, Result};
+
+use crate::arena::{Lifetime, pack};
+use crate::grad::{self, Target};
+use crate::params::{Dtypes, Param};
+use crate::program::draft::{Call, Draft};
+use crate::program::place::Place;
+use crate::program::{Limits, OperandPlace, Scalars, Step};
+
+/// What the steps of a unit are made of.
+pub(super) struct UnitSteps<'a> {
+    pub draft: &'a Draft,
+    pub params: &'a [Param],
+    pub dtypes: Dtypes,
+    /// The run's limits, with the tokens of one launch of this unit.
+    pub limits: Limits,
+    /// Values that have a place already.
+    pub fixed: &'a HashMap<ValueId, Place>,
+    /// First byte of the arena's working memory.
+    pub work_begin: u64,
+}
+
+/// The steps of a sequence of calls.
+pub(super) struct PlacedSteps {
+    pub steps: Vec<Step>,
+    /// Bytes of working memory that they need.
+    pub work_bytes: u64,
+    /// Where each value lies.
+    pub places: HashMap<ValueId, Place>,
+}
+
+impl UnitSteps<'_> {
+    /// The steps of `calls`.
+    ///
+    /// # Errors
+    /// `INVALID` for a value whose size is no linear function of the micro-batch.
+    pub fn of(&self, calls: &[Call<'_>]) -> Result<PlacedSteps> {
+        let lives = self.lives(calls);
+        let mut order: Vec<ValueId> = lives.keys().copied().collect();
+        order.sort_unstable();
+        let mut lifetimes = Vec::with_capacity(order.len());
+        for value in &order {
+            let extent = self.draft.extent(*value, self.dtypes)?;
+            let bytes = extent.bytes(self.limits.max_tokens, self.limits.max_sequences);
+            let (first, last) = lives[value];
+            lifetimes.push(Lifetime { bytes, first, last });
+        }
+        let (offsets, work_bytes) = pack(&lifetimes);
+        let mut places = self.fixed.clone();
+        for (&value, offset) in order.iter().zip(offsets) {
+            let extent = self.draft.extent(value, self.dtypes)?;
+            places.insert(value, Place::in_arena(self.work_begin + offset, extent));
+        }
+        let steps = calls.iter().map(|call| self.step(call, &places)).collect();
+        Ok(PlacedSteps {
+            steps,
+            work_bytes,
+            places,
+        })
+    }
+
+    /// For each value without a place, the first and the last of `calls` that uses it.
+    fn lives(&self, calls: &[Call<'_>]) -> HashMap<ValueId, (usize, usize)> {
+        let mut lives: HashMap<ValueId, (usize, usize)> = HashMap::new();
+        for (at, call) in calls.iter().enumerate() {
+            let made = call.outputs.iter().filter_map(|target| match target {
+                Target::Value(value) => Some(value),
+                Target::Gradient(_) => None,
+            });
+            for &value in call.inputs.iter().chain(made) {
+                if !self.fixed.contains_key(&value) {
+                    lives.entry(value).or_insert((at, at)).1 = at;
+                }
+            }
+        }
+        lives
+    }
+
+    fn step(&self, call: &Call<'_>, places: &HashMap<ValueId, Place>) -> Step {
+        let inputs = call
+            .inputs
+            .iter()
+            .map(|value| OperandPlace::Value(places[value]));
+        let bound = |&local: &usize| OperandPlace::Param(self.draft.unit.params[local]);
+        let outputs = call.outputs.iter().map(|target| match target {
+            Target::Value(value) => OperandPlace::Value(places[value]),
+            Target::Gradient(local) => OperandPlace::Gradient(self.draft.unit.params[*local]),
+        });
+        Step {
+            request: self.request(call),
+            operands: inputs
+                .chain(call.params.iter().map(bound))
+                .chain(outputs)
+                .collect(),
+            scalars: match (call.dropout, call.op) {
+                (Some(number), "dropout") => Scalars::Dropout(number),
+                (_, "cross_entropy_backward") => Scalars::LossFactor,
+                _ => Scalars::None,
+            },
+            site: call.site.cloned(),
+        }
+    }
+
+    /// The kernel that the backend prepares for a call.
+    fn request(&self, call: &Call<'_>) -> KernelRequest {
+        let unit = &self.draft.unit;
+        let operand = |value: ValueId| Operand {
+            shape: unit.graph.values[value].shape.clone(),
+            dtype: self.draft.dtype(value, self.dtypes),
+        };
+        let gradient = |local: usize| Operand {
+            shape: unit.graph.params[local]
+                .shape
+                .iter()
+                .map(|&n| Dim::Fixed(n))
+                .collect(),
+            dtype: self.dtypes.resolve(grad::GRADIENT_DTYPE),
+        };
+        let bound = |&local: &usize| {
+            let param = &self.params[unit.params[local]];
+            ParamOperand {
+                shape: param.shape.clone(),
+                layout: param.layout.clone(),
+            }
+        };
+        KernelRequest {
+            op: call.op.to_owned(),
+            version: call.version,
+            attributes: call.attributes.clone(),
+            inputs: call.inputs.iter().map(|&value| operand(value)).collect(),
+            params: call.params.iter().map(bound).collect(),
+            outputs: call
+                .outputs
+                .iter()
+                .map(|&target| match target {
+                    Target::Value(value) => operand(value),
+                    Target::Gradient(local) => gradient(local),
+                })
+                .collect(),
+            max_tokens: self.limits.max_tokens,
+            max_sequences: self.limits.max_sequences,
+        }
+    }
+}

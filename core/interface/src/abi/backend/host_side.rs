@@ -1,0 +1,210 @@
+//! The host's side of the backend's table: proxies that implement the traits of a backend and its
+//! devices.
+
+use std::ptr::NonNull;
+
+use super::{BackendTable, DecoderCall, HostMemoryTable, LaunchCall, RangeCall};
+use crate::abi::Opaque;
+use crate::abi::call_site::CallSite;
+use crate::abi::component::InstanceHandle;
+use crate::abi::reply::{plain, to_bytes};
+use crate::role::{
+    Backend, Buffer, BufferRange, Decoder, Device, DeviceInfo, Event, HostMemory, Kernel,
+    KernelRequest, Kernels, Launch, Memory, MemoryKind, Prepared, Stream, Streams,
+};
+use crate::{PluginError, Result};
+
+/// A backend on the plugin's side of the boundary.
+pub struct BackendProxy {
+    handle: InstanceHandle,
+    table: BackendTable,
+    host_memory: Option<HostMemoryTable>,
+}
+
+impl BackendProxy {
+    /// A backend made of an instance and its table.
+    pub fn new(handle: InstanceHandle, table: BackendTable) -> Self {
+        BackendProxy {
+            handle,
+            table,
+            host_memory: None,
+        }
+    }
+
+    /// Adds the table through which its devices take host memory, if it has one.
+    #[must_use]
+    pub fn lent_by(mut self, table: Option<HostMemoryTable>) -> Self {
+        self.host_memory = table;
+        self
+    }
+}
+
+impl Backend for BackendProxy {
+    fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        self.handle.call("devices", &())
+    }
+
+    fn open(&self, index: u32) -> Result<Box<dyn Device>> {
+        let _inside = self.handle.site.enter("open");
+        let raw = plain((self.table.open)(self.handle.raw, index))?;
+        Ok(Box::new(DeviceProxy {
+            table: self.table,
+            host_memory: self.host_memory,
+            raw,
+            site: self.handle.site,
+        }))
+    }
+}
+
+/// A device on the plugin's side of the boundary. Its backend must outlive it: the registry keeps
+/// backends for the whole run.
+struct DeviceProxy {
+    table: BackendTable,
+    host_memory: Option<HostMemoryTable>,
+    raw: Opaque,
+    site: &'static CallSite,
+}
+
+// SAFETY: `Device` is Send and Sync.
+unsafe impl Send for DeviceProxy {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceProxy {}
+
+impl Drop for DeviceProxy {
+    fn drop(&mut self) {
+        let _inside = self.site.enter("close");
+        (self.table.close)(self.raw);
+    }
+}
+
+impl Memory for DeviceProxy {
+    fn alloc(&self, bytes: u64, kind: MemoryKind) -> Result<Buffer> {
+        let _inside = self.site.enter("alloc");
+        plain((self.table.alloc)(self.raw, bytes, kind.0)).map(Buffer)
+    }
+
+    fn free(&self, buffer: Buffer) -> Result<()> {
+        let _inside = self.site.enter("free");
+        plain((self.table.free)(self.raw, buffer.0))
+    }
+
+    fn upload(&self, from: &[u8], to: BufferRange, stream: Stream) -> Result<()> {
+        let _inside = self.site.enter("upload");
+        plain((self.table.upload)(
+            self.raw,
+            from.into(),
+            to.into(),
+            stream.0,
+        ))
+    }
+
+    fn download(&self, from: BufferRange, to: &mut [u8], stream: Stream) -> Result<()> {
+        let _inside = self.site.enter("download");
+        plain((self.table.download)(
+            self.raw,
+            from.into(),
+            to.into(),
+            stream.0,
+        ))
+    }
+
+    fn copy(&self, from: BufferRange, to: BufferRange, stream: Stream) -> Result<()> {
+        let _inside = self.site.enter("copy");
+        plain((self.table.copy)(
+            self.raw,
+            from.into(),
+            to.into(),
+            stream.0,
+        ))
+    }
+
+    fn host_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
+        let _inside = self.site.enter("host_address");
+        let address = (self.table.host_address)(self.raw, range.into());
+        NonNull::new(address.cast_mut().cast())
+    }
+
+    fn import(&self, memory: HostMemory) -> Result<Buffer> {
+        let Some(table) = &self.host_memory else {
+            let message = format!(
+                "`{}` was built before backends could take memory of the host's",
+                self.site.component()
+            );
+            return Err(PluginError::unsupported(message));
+        };
+        let _inside = self.site.enter("import");
+        table.lend(self.raw, memory)
+    }
+}
+
+impl Streams for DeviceProxy {
+    fn stream(&self) -> Result<Stream> {
+        let _inside = self.site.enter("stream");
+        plain((self.table.stream)(self.raw)).map(Stream)
+    }
+
+    fn record(&self, stream: Stream) -> Result<Event> {
+        let _inside = self.site.enter("record");
+        plain((self.table.record)(self.raw, stream.0)).map(Event)
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+        let _inside = self.site.enter("wait");
+        plain((self.table.wait)(self.raw, stream.0, event.0))
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<()> {
+        let _inside = self.site.enter("synchronize");
+        plain((self.table.synchronize)(self.raw, stream.0))
+    }
+}
+
+impl Kernels for DeviceProxy {
+    fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared> {
+        let request = to_bytes(request)?;
+        let decoders: Vec<DecoderCall> = decoders
+            .iter()
+            .map(|decoder| match decoder {
+                Some(decoder) => DecoderCall {
+                    context: decoder.context.cast(),
+                    decode: decoder.decode as Opaque,
+                },
+                None => DecoderCall {
+                    context: std::ptr::null(),
+                    decode: std::ptr::null(),
+                },
+            })
+            .collect();
+        let decoders = decoders.as_slice().into();
+        let _inside = self.site.enter("prepare");
+        let made = plain((self.table.prepare)(
+            self.raw,
+            request.as_rslice(),
+            decoders,
+        ))?;
+        Ok(Prepared {
+            kernel: Kernel(made.kernel),
+            workspace_bytes: made.workspace_bytes,
+        })
+    }
+
+    fn launch(&self, launch: &Launch<'_>) -> Result<()> {
+        // SAFETY: `RangeCall` and `BufferRange` are both `repr(C)` of the same three u64.
+        let ranges: &[RangeCall] = unsafe {
+            std::slice::from_raw_parts(launch.ranges.as_ptr().cast(), launch.ranges.len())
+        };
+        let _inside = self.site.enter("launch");
+        plain((self.table.launch)(
+            self.raw,
+            LaunchCall {
+                kernel: launch.kernel.0,
+                stream: launch.stream.0,
+                ranges: ranges.into(),
+                workspace: launch.workspace.into(),
+                tokens: launch.tokens,
+                sequences: launch.sequences,
+                scalars: launch.scalars.into(),
+            },
+        ))
+    }
+}

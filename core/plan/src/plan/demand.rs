@@ -1,0 +1,77 @@
+//! What a plan is made for: purpose, limits of micro-batches, generation, ranks.
+
+use espalier_compile::params::Training;
+use espalier_compile::program::CacheShape;
+use espalier_system::world::World;
+
+/// Limits of every micro-batch of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// Most packed tokens.
+    pub max_tokens: u64,
+    /// Most sequences.
+    pub max_sequences: u64,
+}
+
+/// What a model is loaded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To train it, or an adapter on it.
+    Train,
+    /// To compute losses. Nothing is trained, and the plan has no memory for training.
+    Evaluate,
+    /// To generate text. The plan has no memory for training either.
+    Generate,
+}
+
+impl Purpose {
+    /// What is trained, in a run with or without an adapter.
+    pub(super) fn training(self, has_adapter: bool) -> Training {
+        match (self, has_adapter) {
+            (Purpose::Evaluate | Purpose::Generate, _) => Training::Nothing,
+            (Purpose::Train, true) => Training::Adapter,
+            (Purpose::Train, false) => Training::Full,
+        }
+    }
+}
+
+/// Limits of generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation {
+    /// Sequences at once, and most tokens of each, prompt included.
+    pub cache: CacheShape,
+    /// Most tokens of one forward pass; longer prompts are processed in parts.
+    pub max_tokens: u64,
+}
+
+/// What a plan is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// What the model is loaded for.
+    pub purpose: Purpose,
+    /// The largest micro-batch of training and evaluation.
+    pub limits: BatchLimits,
+    /// Limits of generation, alone or beside training or evaluation.
+    pub generation: Option<Generation>,
+    /// All ranks, and those of this process.
+    pub world: World,
+    /// Most micro-batches of a rank in a step; 0 where that is not known.
+    pub micro_batches: u64,
+}
+
+impl Demand {
+    /// Most tokens and most sequences of any forward pass.
+    pub fn batch(&self) -> [u64; 2] {
+        let BatchLimits {
+            max_tokens,
+            max_sequences,
+        } = self.limits;
+        match self.generation {
+            None => [max_tokens, max_sequences],
+            Some(generation) => [
+                max_tokens.max(generation.max_tokens),
+                max_sequences.max(generation.cache.slots),
+            ],
+        }
+    }
+}

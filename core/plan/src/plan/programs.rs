@@ -1,0 +1,77 @@
+//! A model with its adapter -> the programs of a run: one that trains or evaluates, one that
+//! generates.
+
+use espalier_compile::params::{Dtypes, Param};
+use espalier_compile::program::{self, Limits, Program};
+use espalier_compile::recompute::Recompute;
+use espalier_interface::Result;
+use espalier_interface::adaptation::{Adaptation, Site};
+use espalier_interface::model::Model;
+
+use super::demand::{Demand, Generation, Purpose};
+
+/// A model and what an adapter adds to it.
+pub(super) struct AdaptedModel<'a> {
+    pub model: &'a Model,
+    pub sites: &'a [Site],
+    pub adaptation: &'a Adaptation,
+    pub dtypes: Dtypes,
+}
+
+/// The programs of a run.
+pub(super) struct Programs {
+    /// The program of the run's purpose.
+    pub main: Program,
+    /// The program that generates beside it, if any.
+    pub generator: Option<Program>,
+}
+
+impl Programs {
+    /// Compiles the programs that `demand` asks for. `params` gives every adapter param its unit.
+    ///
+    /// # Errors
+    /// As [`program::compile`].
+    pub fn compile(
+        adapted: &AdaptedModel<'_>,
+        params: &mut [Param],
+        demand: Demand,
+        recompute: Recompute,
+    ) -> Result<Self> {
+        let mut compile = |limits: Limits| {
+            program::compile(
+                adapted.model,
+                adapted.sites,
+                adapted.adaptation,
+                params,
+                adapted.dtypes,
+                limits,
+            )
+        };
+        let generating = demand.generation.map(generating);
+        if let (Purpose::Generate, Some(limits)) = (demand.purpose, generating) {
+            return Ok(Programs {
+                main: compile(limits)?,
+                generator: None,
+            });
+        }
+        let limits = Limits {
+            max_tokens: demand.limits.max_tokens,
+            max_sequences: demand.limits.max_sequences,
+            recompute,
+            cache: None,
+        };
+        Ok(Programs {
+            main: compile(limits)?,
+            generator: generating.map(compile).transpose()?,
+        })
+    }
+}
+
+fn generating(generation: Generation) -> Limits {
+    Limits {
+        max_tokens: generation.max_tokens,
+        max_sequences: generation.cache.slots,
+        recompute: Recompute::None,
+        cache: Some(generation.cache),
+    }
+}

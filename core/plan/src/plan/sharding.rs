@@ -1,0 +1,85 @@
+//! Sizes of a run -> what a sharding strategy is asked, and how its answer is laid out.
+
+use std::collections::BTreeSet;
+
+use espalier_compile::params::{Dtypes, Param};
+use espalier_compile::program::{OperandPlace, Program, SavedBlock, Step};
+use espalier_compile::unit_runs::UnitRuns;
+use espalier_interface::model::UnitKind;
+use espalier_interface::schedule::{ShardingRequest, UnitBytes};
+use espalier_interface::{DeviceInfo, Sharding};
+use espalier_registry::{Chosen, answer};
+use espalier_system::memory;
+use espalier_system::world::World;
+
+use super::demand::Demand;
+use crate::Error;
+use crate::shard_layout::ShardLayout;
+use crate::step_plan::StepPlan;
+
+/// The sizes that a sharding strategy decides about.
+pub(super) fn request(
+    program: &Program,
+    params: &[Param],
+    dtypes: Dtypes,
+    device: &DeviceInfo,
+    demand: Demand,
+) -> ShardingRequest {
+    let units = program.units.iter().enumerate().map(|(index, unit)| {
+        let (mut forward, mut backward) =
+            (reads(&unit.forward, params), reads(&unit.backward, params));
+        if unit.kind == UnitKind::Head {
+            forward.append(&mut backward);
+        }
+        let elements = UnitRuns::of(params, index).elements;
+        let frozen = params.iter().filter(|p| !p.trainable && p.unit == index);
+        UnitBytes {
+            name: unit.name.clone(),
+            frozen: frozen.map(Param::bytes).sum(),
+            trainable: elements * dtypes.params.bytes(),
+            gradients: elements * dtypes.reduce.bytes(),
+            optimizer: 2 * elements * dtypes.reduce.bytes(),
+            saved: program.blocks[index].bytes,
+            forward_reads: forward.into_iter().collect(),
+            backward_reads: backward.into_iter().collect(),
+        }
+    });
+    ShardingRequest {
+        units: units.collect(),
+        world: demand.world.ranks,
+        ranks_per_machine: demand.world.ranks_per_machine(),
+        micro_batches: u32::try_from(demand.micro_batches).unwrap_or(0),
+        device_bytes: Some(device.free_bytes),
+        host_bytes: memory::available_bytes(),
+    }
+}
+
+/// The units whose params or gradients `steps` read or write.
+fn reads(steps: &[Step], params: &[Param]) -> BTreeSet<usize> {
+    let operands = steps.iter().flat_map(|step| &step.operands);
+    let units = operands.filter_map(|operand| match *operand {
+        OperandPlace::Param(param) | OperandPlace::Gradient(param) => Some(params[param].unit),
+        OperandPlace::Value(_) => None,
+    });
+    units.collect()
+}
+
+/// Asks a strategy for its schedule and lays it out: how bytes are cut among ranks, and the tasks
+/// of a step.
+///
+/// # Errors
+/// What the strategy reports, a schedule that is not valid for `request`, and those of
+/// [`StepPlan::of`].
+pub(super) fn lay_out(
+    sharding: &Chosen<dyn Sharding>,
+    request: &ShardingRequest,
+    (params, blocks): (&[Param], &[SavedBlock]),
+    world: World,
+    dtypes: Dtypes,
+) -> Result<(ShardLayout, StepPlan), Error> {
+    let schedule = answer::schedule(sharding, request)?;
+    let shard_layout = ShardLayout::new(&schedule, params, blocks, world);
+    let step_plan = StepPlan::of(&schedule, request, &shard_layout.region_sizes(dtypes))
+        .map_err(|error| sharding.failed("schedule", error))?;
+    Ok((shard_layout, step_plan))
+}

@@ -1,0 +1,191 @@
+//! An action of a micro-batch -> a task, with the regions that it opens, works on and closes.
+
+use espalier_interface::schedule::{Act, Action, Part, Place, When};
+use espalier_interface::{PluginError, Result};
+
+use super::Layout;
+use crate::step_plan::RegionKind;
+
+impl Layout<'_> {
+    pub(super) fn add_micro_batch_task(&mut self, action: &Action) -> Result<()> {
+        let unit = action.unit;
+        let place = self.place(unit);
+        let task = self.begin(action);
+        match action.act {
+            Act::Fetch => {
+                for part in &action.parts {
+                    match part {
+                        Part::Frozen => self.open(task, unit, RegionKind::Frozen),
+                        Part::Trainable => self.open(task, unit, RegionKind::Trainable),
+                        Part::Saved => self.open(task, unit, RegionKind::Saved),
+                        Part::Gradients | Part::Optimizer => {}
+                    }
+                }
+            }
+            Act::Gather => {
+                for (part, held, from) in [
+                    (Part::Frozen, RegionKind::Frozen, place.frozen),
+                    (Part::Trainable, RegionKind::Trainable, place.trainable),
+                ] {
+                    if !action.parts.contains(&part) {
+                        continue;
+                    }
+                    match from {
+                        Place::ShardedOnHost => self.work_on(task, unit, held, true)?,
+                        _ => self.open(task, unit, held),
+                    }
+                }
+            }
+            Act::Forward | Act::Backward => self.compute(task, action)?,
+            Act::Release => {
+                for part in &action.parts {
+                    match part {
+                        Part::Frozen => self.close(task, unit, RegionKind::Frozen),
+                        Part::Trainable => self.close(task, unit, RegionKind::Trainable),
+                        Part::Saved => self.close(task, unit, RegionKind::Saved),
+                        Part::Gradients => self.close(task, unit, RegionKind::Reduced),
+                        Part::Optimizer => {}
+                    }
+                }
+            }
+            Act::Reduce => self.reduce(task, action)?,
+            Act::Norm => {
+                if place.optimizer == Place::ShardedOnHost {
+                    self.work_on(task, unit, RegionKind::Reduced, false)?;
+                } else if let Some(reduce) = self.reduced_by(unit) {
+                    self.tasks[task].after.insert(reduce);
+                }
+            }
+            Act::Offload => {
+                for part in &action.parts {
+                    match part {
+                        Part::Gradients => {
+                            self.work_on(task, unit, RegionKind::Reduced, false)?;
+                            self.close(task, unit, RegionKind::Reduced);
+                        }
+                        Part::Saved => {
+                            self.work_on(task, unit, RegionKind::Saved, false)?;
+                            self.close(task, unit, RegionKind::Saved);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Act::Optimize => {}
+        }
+        Ok(())
+    }
+
+    fn compute(&mut self, task: usize, action: &Action) -> Result<()> {
+        let forward = action.act == Act::Forward;
+        let of_unit = &self.request.units[action.unit];
+        let reads = if forward {
+            of_unit.forward_reads.clone()
+        } else {
+            of_unit.backward_reads.clone()
+        };
+        self.saved(task, action)?;
+        let has_gradients = !forward || action.unit + 1 == self.request.units.len();
+        for unit in reads {
+            let place = self.place(unit);
+            if place.frozen != Place::Replicated {
+                self.work_on(task, unit, RegionKind::Frozen, false)?;
+            }
+            if place.trainable != Place::Replicated {
+                self.work_on(task, unit, RegionKind::Trainable, false)?;
+            }
+            if has_gradients && self.trains(unit) && self.is_cut(unit) {
+                if self.open.contains_key(&(unit, RegionKind::Gradients)) {
+                    self.work_on(task, unit, RegionKind::Gradients, true)?
+                } else {
+                    self.open(task, unit, RegionKind::Gradients);
+                    let when = self.gradients_begin();
+                    self.tasks[task].begins.push((unit, when));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Uses the blocks of saved activations that leave the device: the unit's own block and, in a
+    /// forward pass, the next unit's, which holds this unit's output.
+    fn saved(&mut self, task: usize, action: &Action) -> Result<()> {
+        let forward = action.act == Act::Forward;
+        let mut blocks = vec![action.unit];
+        if forward && action.unit + 1 < self.sizes.len() {
+            blocks.push(action.unit + 1);
+        }
+        for unit in blocks {
+            if self.sizes[unit].saved == 0 {
+                continue;
+            }
+            if forward && !self.open.contains_key(&(unit, RegionKind::Saved)) {
+                self.open(task, unit, RegionKind::Saved)
+            } else {
+                self.work_on(task, unit, RegionKind::Saved, true)?
+            }
+        }
+        Ok(())
+    }
+
+    /// The micro-batches in which a unit's gradients start from zero: the first, where several are
+    /// summed.
+    fn gradients_begin(&self) -> When {
+        match self.request.micro_batches {
+            1 => When::Every,
+            _ => When::First,
+        }
+    }
+
+    fn reduce(&mut self, task: usize, action: &Action) -> Result<()> {
+        let unit = action.unit;
+        if !self.trains(unit) {
+            return Ok(());
+        }
+        if action.when != When::Last && self.request.micro_batches != 1 {
+            return Err(PluginError::unsupported(format!(
+                "schedule: unit {unit} is reduced in {:?} micro-batch; gradients are summed over a step's micro-batches first: \
+                 expected `last`",
+                action.when
+            )));
+        }
+        self.open(task, unit, RegionKind::Wire);
+        self.close(task, unit, RegionKind::Wire);
+        if !self.is_cut(unit) {
+            let backward: Vec<usize> = (0..task)
+                .filter(|&at| self.makes_gradients(at, unit))
+                .collect();
+            self.tasks[task].after.extend(backward);
+            return Ok(());
+        }
+        self.work_on(task, unit, RegionKind::Gradients, false)?;
+        let begins = self.gradients_begin();
+        let region = self.open[&(unit, RegionKind::Gradients)].region;
+        self.close(task, unit, RegionKind::Gradients);
+        self.lives[region].lasts = begins == When::First;
+        if self.place(unit).optimizer == Place::ShardedOnHost {
+            self.open(task, unit, RegionKind::Reduced);
+        }
+        Ok(())
+    }
+
+    /// Whether task `at` adds to gradients of `unit`.
+    fn makes_gradients(&self, at: usize, unit: usize) -> bool {
+        let action = &self.tasks[at].action;
+        let of_unit = &self.request.units[action.unit];
+        match action.act {
+            Act::Backward => of_unit.backward_reads.contains(&unit),
+            Act::Forward => {
+                action.unit + 1 == self.request.units.len() && of_unit.forward_reads.contains(&unit)
+            }
+            _ => false,
+        }
+    }
+
+    /// The last task that reduced a unit's gradients.
+    fn reduced_by(&self, unit: usize) -> Option<usize> {
+        self.tasks
+            .iter()
+            .rposition(|task| task.action.act == Act::Reduce && task.action.unit == unit)
+    }
+}

@@ -1,0 +1,130 @@
+//! Regions from the task that opens them to the one that closes them, and what waits for what
+//! there.
+
+use std::collections::BTreeSet;
+
+use espalier_compile::arena::Lifetime;
+use espalier_interface::{PluginError, Result};
+
+use super::Layout;
+use crate::step_plan::RegionKind;
+
+/// A region that is open.
+pub(super) struct OpenRegion {
+    /// Index of its [`RegionLife`].
+    pub region: usize,
+    /// Tasks that have written or read it.
+    pub users: BTreeSet<usize>,
+    /// The last task that filled it.
+    pub filled: usize,
+}
+
+/// A region that was opened, with its size and its first and last task.
+pub(super) struct RegionLife {
+    pub unit: usize,
+    pub held: RegionKind,
+    pub life: Lifetime,
+    /// Whether it lasts from micro-batch to micro-batch.
+    pub lasts: bool,
+    /// Tasks that write or read it.
+    pub users: BTreeSet<usize>,
+}
+
+impl Layout<'_> {
+    /// Opens a region that the task fills. A region of no bytes is left out.
+    pub(super) fn open(&mut self, task: usize, unit: usize, held: RegionKind) {
+        let bytes = self.sizes[unit].of(held);
+        if bytes == 0 {
+            return;
+        }
+        self.lives.push(RegionLife {
+            unit,
+            held,
+            life: Lifetime {
+                bytes,
+                first: task,
+                last: task,
+            },
+            lasts: false,
+            users: BTreeSet::from([task]),
+        });
+        let region = self.lives.len() - 1;
+        self.tasks[task].regions.push(region);
+        let open = OpenRegion {
+            region,
+            users: BTreeSet::from([task]),
+            filled: task,
+        };
+        self.open.insert((unit, held), open);
+    }
+
+    /// Lets the task read or write a region that is open. With `fills`, tasks that use the region
+    /// later wait for this one.
+    ///
+    /// # Errors
+    /// `INVALID` for a region that is not open.
+    pub(super) fn work_on(
+        &mut self,
+        task: usize,
+        unit: usize,
+        held: RegionKind,
+        fills: bool,
+    ) -> Result<()> {
+        if self.sizes[unit].of(held) == 0 {
+            return Ok(());
+        }
+        let Some(open) = self.open.get_mut(&(unit, held)) else {
+            let action = &self.tasks[task].action;
+            return Err(PluginError::invalid(format!(
+                "schedule: action {task} ({:?} of unit {}) works on the {held:?} bytes of unit {unit}, which nothing has \
+                 brought",
+                action.act, action.unit
+            )));
+        };
+        if fills {
+            self.tasks[task].after.extend(&open.users);
+            open.filled = task;
+        } else {
+            self.tasks[task].after.insert(open.filled);
+        }
+        open.users.insert(task);
+        if !self.tasks[task].regions.contains(&open.region) {
+            self.tasks[task].regions.push(open.region);
+        }
+        Ok(())
+    }
+
+    /// Closes a region, if it is open; the task is the last to use it.
+    pub(super) fn close(&mut self, task: usize, unit: usize, held: RegionKind) {
+        let Some(open) = self.open.remove(&(unit, held)) else {
+            return;
+        };
+        let after: Vec<usize> = open
+            .users
+            .iter()
+            .copied()
+            .filter(|&user| user != task)
+            .collect();
+        self.tasks[task].after.extend(after);
+        let opener = self.lives[open.region].life.first;
+        let region = &mut self.lives[open.region];
+        region.users.extend(&open.users);
+        region.users.insert(task);
+        region.life.last = task;
+        region.lasts |= self.tasks[opener].action.when != self.tasks[task].action.when;
+    }
+
+    /// Closes what is still open: it lasts from micro-batch to micro-batch.
+    pub(super) fn close_all(&mut self) {
+        let Some(last) = self.tasks.len().checked_sub(1) else {
+            return;
+        };
+        let open = std::mem::take(&mut self.open);
+        for open in open.into_values() {
+            let region = &mut self.lives[open.region];
+            region.users.extend(&open.users);
+            region.life.last = last;
+            region.lasts = true;
+        }
+    }
+}

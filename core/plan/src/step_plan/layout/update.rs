@@ -1,0 +1,50 @@
+//! An action of the update -> a task, with the regions that it opens, works on and closes.
+
+use espalier_interface::Result;
+use espalier_interface::schedule::{Act, Action, Part, Place};
+
+use super::Layout;
+use crate::step_plan::RegionKind;
+
+impl Layout<'_> {
+    pub(super) fn add_update_task(&mut self, action: &Action) -> Result<()> {
+        let unit = action.unit;
+        let place = self.place(unit);
+        let task = self.begin(action);
+        let held = |part: &Part| match part {
+            Part::Trainable => Some(RegionKind::Values),
+            Part::Gradients => Some(RegionKind::Reduced),
+            Part::Optimizer => Some(RegionKind::Moments),
+            Part::Frozen | Part::Saved => None,
+        };
+        match action.act {
+            Act::Fetch => {
+                for held in action.parts.iter().filter_map(held) {
+                    self.open(task, unit, held);
+                }
+            }
+            Act::Optimize => {
+                if place.trainable == Place::ShardedOnHost {
+                    self.work_on(task, unit, RegionKind::Values, true)?;
+                }
+                if place.optimizer == Place::ShardedOnHost {
+                    self.work_on(task, unit, RegionKind::Reduced, false)?;
+                    self.work_on(task, unit, RegionKind::Moments, true)?;
+                }
+            }
+            Act::Offload => {
+                for held in action.parts.iter().filter_map(held) {
+                    self.work_on(task, unit, held, false)?;
+                    self.close(task, unit, held);
+                }
+            }
+            Act::Release => {
+                for held in action.parts.iter().filter_map(held) {
+                    self.close(task, unit, held);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
