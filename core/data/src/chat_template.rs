@@ -34,7 +34,7 @@ pub(super) use self::rendering::{Answer, Fault, Job};
 use self::rendering::{Conversation, Rendering, Variables};
 use self::shipped::SHIPPED;
 use self::workers::Workers;
-use super::error::{DataError, Place};
+use super::error::{DataError, Place, RowFault, TemplateError};
 use super::tokenizer::{json, token_text};
 use espalier_system::files::{FileKind, read_regular_text};
 
@@ -165,7 +165,7 @@ impl ChatTemplate {
                 source,
                 met: Mutex::new(None),
             })),
-            Err(Fault::Raised(reason)) => Err(DataError::Template { origin, reason }),
+            Err(Fault::Raised(reason)) => Err(TemplateError::Unusable { origin, reason }.into()),
             Err(Fault::Met(met)) => Err(out_of_bounds(None, &origin, &met)),
         }
     }
@@ -182,10 +182,11 @@ impl ChatTemplate {
     ) -> Result<String, DataError> {
         let text = self.text(messages.into(), add_generation_prompt);
         text.map_err(|fault| match fault {
-            Fault::Raised(reason) => DataError::TemplateRaised {
+            Fault::Raised(reason) => TemplateError::Raised {
                 origin: self.origin.clone(),
                 reason,
-            },
+            }
+            .into(),
             Fault::Met(met) => out_of_bounds(None, &self.origin, &met),
         })
     }
@@ -252,11 +253,11 @@ impl ChatTemplate {
             return Err(out_of_bounds(Some(first.clone()), &self.origin, met));
         }
         render(self).map_err(|fault| match fault {
-            Fault::Raised(reason) => DataError::Conversation {
-                place: place.clone(),
+            Fault::Raised(reason) => RowFault::Conversation {
                 origin: self.origin.clone(),
                 reason,
-            },
+            }
+            .at(place.clone()),
             Fault::Met(met) => {
                 let error = out_of_bounds(Some(place.clone()), &self.origin, &met);
                 let mut known = known();
@@ -321,11 +322,12 @@ fn json_bytes(value: &impl Serialize) -> usize {
 }
 
 fn out_of_bounds(row: Option<Place>, origin: &str, met: &Met) -> DataError {
-    DataError::TemplateBound {
+    TemplateError::Bound {
         row: row.map_or_else(String::new, |place| format!("{place}: ")),
         origin: origin.to_owned(),
         met: met.to_string(),
     }
+    .into()
 }
 
 /// The tokenizer's template called `name`, with its origin; `default` is also the only one.

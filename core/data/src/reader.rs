@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use espalier_system::files::{FileKind, open_regular};
 use sha2::{Digest, Sha256};
 
-use super::error::{DataError, Place};
+use super::error::{DataError, Place, RowFault};
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// The most bytes of one row that are held.
@@ -269,15 +269,15 @@ impl Reader {
 
     fn truncated(&self, line: u64) -> DataError {
         let place = Place::new(&self.path, line);
-        DataError::Truncated { place }
+        RowFault::Truncated.at(place)
     }
 
     fn unexpected(&self, expected: &str, byte: u8) -> DataError {
-        DataError::Json {
-            place: Place::new(&self.path, self.line),
+        RowFault::Json {
             column: self.column + 1,
             reason: format!("expected {expected}, found `{}`", byte.escape_ascii()),
         }
+        .at(Place::new(&self.path, self.line))
     }
 }
 
