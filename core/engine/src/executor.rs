@@ -33,7 +33,7 @@ use crate::error::{BackendCall, Result};
 use crate::measure;
 use crate::ranks::Peers;
 
-pub use diagnose::NotFinite;
+pub use diagnose::NotFiniteTensor;
 pub use disabled_adapter::disabled_adapter_bytes;
 pub use evaluate::{LogitsWindow, TokenLosses};
 pub use launch::PreparedKernels;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::facts::{Facts, Measure};
 use super::findings::{ArmFindings, Findings};
-use crate::statistics::{Comparison, Difference, Interval, Needed, Noise, Paired, Unpaired};
+use crate::statistics::{ComparedPair, Difference, Interval, Needed, Noise, Paired, Unpaired};
 
 /// Two arms and their difference.
 #[derive(Clone, Debug, Serialize)]
@@ -127,7 +127,7 @@ fn pair(
 
 /// What was decided of the arms at `places`, and whether they differ.
 fn decided(facts: &Facts, places: [usize; 2]) -> Option<(Difference, bool)> {
-    let of = |comparison: &Comparison| Some((comparison.between(places)?, comparison.told));
+    let of = |comparison: &ComparedPair| Some((comparison.between(places)?, comparison.told));
     facts.comparisons.iter().find_map(of)
 }
 

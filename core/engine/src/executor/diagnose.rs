@@ -16,14 +16,14 @@ use crate::error::{BackendCall, Result};
 
 /// A tensor with a number that is not finite.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotFinite {
+pub struct NotFiniteTensor {
     /// What it is: a param, a gradient or the output of an op.
     pub tensor: String,
     /// Index of its first such element.
     pub index: u64,
 }
 
-impl std::fmt::Display for NotFinite {
+impl std::fmt::Display for NotFiniteTensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, element {}", self.tensor, self.index)
     }
@@ -34,7 +34,7 @@ impl Executor {
     ///
     /// # Errors
     /// What the backend reports.
-    pub fn trainable_not_finite(&self) -> Result<Option<NotFinite>> {
+    pub fn trainable_not_finite(&self) -> Result<Option<NotFiniteTensor>> {
         for (index, param) in self.params.iter().enumerate().filter(|(_, p)| p.trainable) {
             let WeightLayout::Dense(dtype) = param.layout else {
                 continue;
@@ -47,7 +47,7 @@ impl Executor {
             ] {
                 if let Some(at) = self.not_finite(range, dtype)? {
                     let tensor = format!("{what} `{}`", param.name);
-                    return Ok(Some(NotFinite { tensor, index: at }));
+                    return Ok(Some(NotFiniteTensor { tensor, index: at }));
                 }
             }
         }
@@ -59,7 +59,7 @@ impl Executor {
     ///
     /// # Errors
     /// What the backend reports.
-    pub fn state_not_finite(&self) -> Result<Option<NotFinite>> {
+    pub fn state_not_finite(&self) -> Result<Option<NotFiniteTensor>> {
         for param in self.trainable() {
             let name = &self.params[param].name;
             let first = self.own_elements(param).start;
@@ -79,7 +79,7 @@ impl Executor {
                 })?;
                 if let Some(index) = found {
                     let tensor = format!("{what} `{name}`");
-                    return Ok(Some(NotFinite { tensor, index }));
+                    return Ok(Some(NotFiniteTensor { tensor, index }));
                 }
             }
         }
@@ -94,7 +94,7 @@ impl Executor {
         &self,
         micro: &MicroBatch,
         moment: Moment,
-    ) -> Result<Option<NotFinite>> {
+    ) -> Result<Option<NotFiniteTensor>> {
         let numbers = self.begin(micro, Pass::Evaluate, moment)?;
         let wanted = self.wanted(Pass::Evaluate, moment);
         let mut found = None;
@@ -115,7 +115,7 @@ impl Executor {
     }
 
     /// Runs a unit forward and looks at what every op makes.
-    fn unit_not_finite(&self, task: &Task, numbers: &Numbers) -> Result<Option<NotFinite>> {
+    fn unit_not_finite(&self, task: &Task, numbers: &Numbers) -> Result<Option<NotFiniteTensor>> {
         let unit = task.action.unit;
         let program = &self.program.units[unit];
         for window in numbers.windows(program.max_tokens.min(numbers.tokens)) {
@@ -134,7 +134,7 @@ impl Executor {
                     if let Some(index) = self.not_finite(range, operand.dtype)? {
                         let site = step.site.as_deref().unwrap_or(&program.name);
                         let tensor = format!("output of `{}` at `{site}`", step.request.op);
-                        return Ok(Some(NotFinite { tensor, index }));
+                        return Ok(Some(NotFiniteTensor { tensor, index }));
                     }
                 }
             }

@@ -25,7 +25,7 @@ use self::link::{Link, State};
 use self::mesh::{Introduction, Post};
 use self::rank_status::{Call, RankStatus, Report};
 use super::gathering::Gathering;
-use super::lost::{Cause, Lost};
+use super::lost::{Lost, LostBy};
 use crate::Error;
 
 /// How long a failed call waits to hear who is at fault.
@@ -171,7 +171,7 @@ impl Watch {
             let what = format!("{} processes, found {}", world.processes, received.len());
             Error::Peer(Lost::of(
                 0,
-                Cause::Disagrees(format!("expected an introduction of each of {what}")),
+                LostBy::Disagrees(format!("expected an introduction of each of {what}")),
             ))
         })?;
         let now = self.shared.now();

@@ -15,7 +15,7 @@ use super::layout::{Layout, Way, shard_ranks};
 use super::route::{Alone, Direct, Route};
 use super::{Among, End, Peers, Span, abort};
 use crate::Error;
-use crate::ranks::{Cause, Lost, Watch};
+use crate::ranks::{Lost, LostBy, Watch};
 
 /// Joins all ranks of this process with the others, in groups of `shards` ranks (0: all) that share what is cut.
 ///
@@ -118,7 +118,7 @@ impl Joining<'_> {
         };
         let rank = (0..process).map(|before| numbers(before)[0]).sum();
         let message = format!("{}; {}", shown(process), shown(0));
-        Err(Error::Peer(Lost::of(rank, Cause::Disagrees(message))))
+        Err(Error::Peer(Lost::of(rank, LostBy::Disagrees(message))))
     }
 
     /// Joins the groups of a rank on its own thread; the first of the process has `across` to the others.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::rank_status::{Call, Report};
-use crate::ranks::lost::{Cause, Lost};
+use crate::ranks::lost::{Lost, LostBy};
 
 /// The rank that is lost by what `reports` say, all of one moment.
 pub fn diagnose(reports: &[Report], timeout_ms: u64) -> Option<Lost> {
@@ -45,7 +45,7 @@ fn other_call(reports: &[Report]) -> Option<Lost> {
         let most = made.iter().map(|(_, call)| alike(call)).max()?;
         let (other, expected) = made.iter().find(|(_, call)| alike(call) == most)?;
         let (report, found) = made.iter().find(|(_, call)| call.what != expected.what)?;
-        let cause = Cause::OtherCall {
+        let cause = LostBy::OtherCall {
             found: found.to_string(),
             other: other.rank,
             expected: expected.to_string(),
@@ -77,7 +77,7 @@ fn hanging(reports: &[Report], timeout_ms: u64) -> Option<Lost> {
         step: lost.step,
         place: lost.place(),
         waiting: longest_waiting(reports, lost.rank..lost.rank + 1),
-        ..Lost::of(lost.rank, Cause::Hangs(lost.quiet_ms / 1000))
+        ..Lost::of(lost.rank, LostBy::Hangs(lost.quiet_ms / 1000))
     })
 }
 
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!((lost.rank, lost.step), (1, 3));
         assert_eq!(lost.place, Place::After("call 1 of shards, a".into()));
         assert_eq!(lost.waiting, Some((0, "call 2 of shards, b".into())));
-        assert_eq!(lost.cause, Cause::Hangs(8));
+        assert_eq!(lost.cause, LostBy::Hangs(8));
 
         let computes = rank(0, &gone_on, false, 100);
         assert_eq!(diagnose(&[computes, silent.clone()], 8000), None);
@@ -168,7 +168,7 @@ mod tests {
         ];
         let lost = diagnose(&reports, 8000).expect("they differ");
         assert_eq!(lost.rank, 0);
-        let expected = Cause::OtherCall {
+        let expected = LostBy::OtherCall {
             found: "call 2 of shards, reduce unit 1".into(),
             other: 1,
             expected: "call 2 of shards, gather unit 1".into(),

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::link::Link;
 use super::message::{Inbox, Message};
 use crate::Error;
-use crate::ranks::lost::{Cause, Lost};
+use crate::ranks::lost::{Lost, LostBy};
 
 /// Time for all to be connected.
 const MEETING: Duration = Duration::from_secs(30);
@@ -271,7 +271,7 @@ fn unreached((rank, process): (u32, u32), there: &Introduction, error: &io::Erro
         process: Some((process, there.host.clone())),
         ..Lost::of(
             rank,
-            Cause::Unreached(format!("it cannot be reached at {at}: {error}")),
+            LostBy::Unreached(format!("it cannot be reached at {at}: {error}")),
         )
     }
 }

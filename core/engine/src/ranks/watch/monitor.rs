@@ -17,7 +17,7 @@ use super::{Shared, diagnosis};
 use crate::call_watch::Hung;
 use crate::last_word::last_word;
 use crate::ranks::NotMet;
-use crate::ranks::lost::{Cause, Lost};
+use crate::ranks::lost::{Lost, LostBy};
 use crate::{Error, call_watch};
 
 /// Time between two looks at most.
@@ -155,7 +155,7 @@ impl Monitor {
             _ => None,
         });
         if let Some((_, link)) = closed.min_by_key(|(at, link)| (*at, link.process)) {
-            return Some(self.lost(link, Cause::Closed, reports));
+            return Some(self.lost(link, LostBy::Closed, reports));
         }
         let since = self.shared.seen_since();
         let silence = |link: &Link| now - link.received.max(since);
@@ -164,16 +164,16 @@ impl Monitor {
             .max_by_key(|link| silence(link))
             .filter(|link| silence(link) >= timeout)
         {
-            return Some(self.lost(link, Cause::Silent(silence(link) / 1000), reports));
+            return Some(self.lost(link, LostBy::Silent(silence(link) / 1000), reports));
         }
         let over = links.iter().find(|link| link.state == State::Over)?;
         let waits = |report: &Report| report.open.iter().any(|open| open.ms >= timeout);
         let waited_for = self.shared.reports().iter().any(waits);
-        waited_for.then(|| self.lost(over, Cause::Ended, reports))
+        waited_for.then(|| self.lost(over, LostBy::Ended, reports))
     }
 
     /// All ranks of a process that is lost by `cause`.
-    fn lost(&self, link: &Link, cause: Cause, reports: &[Report]) -> Lost {
+    fn lost(&self, link: &Link, cause: LostBy, reports: &[Report]) -> Lost {
         let each = self.shared.world.ranks_per_process();
         let rank = link.process * each;
         let told = link.report(rank);
@@ -238,7 +238,7 @@ impl Monitor {
     fn own_cause(&self, lost: Lost) -> Error {
         let world = self.shared.world;
         let own = world.own_ranks().contains(&lost.rank);
-        let hangs = own && matches!(lost.cause, Cause::Hangs(_));
+        let hangs = own && matches!(lost.cause, LostBy::Hangs(_));
         match call_watch::late().filter(|_| hangs) {
             Some(call) if world.processes > 1 => Error::Hung(Hung {
                 call: Box::new(call),
