@@ -2,7 +2,7 @@
 
 use espalier_config::ConfigError;
 use espalier_data::DataError;
-use espalier_interface::PluginError;
+use espalier_interface::{PluginError, Role};
 use espalier_registry::{PluginFailure, RegistryError};
 use espalier_system::failure::UsageError;
 use espalier_system::failures;
@@ -51,12 +51,6 @@ failures! {
     from espalier_plan::Error { Config, Data, File, Usage, Registry, Plugin, Weights, OutOfMemory }
 }
 
-impl From<PluginError> for Error {
-    fn from(error: PluginError) -> Self {
-        Error::from(PluginFailure::new("backend", "download", error))
-    }
-}
-
 /// A call to the backend -> the error that names the call, where it failed.
 pub trait BackendCall<T> {
     /// The result, with `callback` as what failed.
@@ -67,6 +61,16 @@ impl<T> BackendCall<T> for std::result::Result<T, PluginError> {
     fn during(self, callback: &str) -> Result<T> {
         self.map_err(|error| Error::from(PluginFailure::new("backend", callback, error)))
     }
+}
+
+/// The failure of a sharding strategy whose schedule asks for what this crate does not do.
+pub(crate) fn schedule_failure(error: PluginError) -> Error {
+    PluginFailure::new(Role::SHARDING.0, "schedule", error).into()
+}
+
+/// The failure of a family whose model lacks what a run needs.
+pub(crate) fn model_failure(error: PluginError) -> Error {
+    PluginFailure::new(Role::FAMILY.0, "describe", error).into()
 }
 
 /// The same failure, naming the param that it met.

@@ -9,7 +9,7 @@ use espalier_plan::step_plan::Task;
 use espalier_plan::storage_layout::StateKind;
 
 use super::lanes::walk;
-use super::launch::{Numbers, Window};
+use super::window::{Numbers, Window};
 use super::{Executor, Moment, Pass, StatePart, numbers};
 use crate::Error;
 use crate::error::{BackendCall, Result};
@@ -183,7 +183,8 @@ impl Executor {
         let result = self.storage.result();
         self.launch_flat(&prepared.kernel, &[range, result], &[])?;
         let mut bytes = [0u8; 8];
-        self.device.download(result, &mut bytes, Stream(0))?;
+        let read = self.device.download(result, &mut bytes, Stream(0));
+        read.during("download")?;
         Ok(u64::try_from(i64::from_le_bytes(bytes)).ok())
     }
 }

@@ -6,9 +6,9 @@ use espalier_compile::program::Place;
 use espalier_data::MicroBatch;
 use espalier_interface::{DType, PluginError, Stream};
 
-use super::launch::{Numbers, Window};
+use super::window::{Numbers, Window};
 use super::{Executor, LossSum, Moment, Pass};
-use crate::error::{BackendCall, Result};
+use crate::error::{BackendCall, Result, model_failure};
 
 /// What a pass made of each token, `[T]`; 0 and false where a token is not trained.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -115,23 +115,25 @@ impl Executor {
     fn logits_place(&self) -> Result<Place> {
         let head = self.program.units.last().expect("a model has a head");
         let missing = || PluginError::invalid("the model's head names no output `logits`");
-        Ok(head.logits.ok_or_else(missing)?)
+        head.logits.ok_or_else(|| model_failure(missing()))
     }
 
     /// Reads the loss of each token of the pass that was run last, and its hit.
     pub(super) fn token_losses(&self, numbers: &Numbers) -> Result<TokenLosses> {
         let arena = &self.program.arena;
         let (Some(loss), Some(correct)) = (arena.loss, arena.correct) else {
-            return Err(PluginError::invalid("the model's head names no output `loss`").into());
+            let missing = PluginError::invalid("the model's head names no output `loss`");
+            return Err(model_failure(missing));
         };
         let range = self
             .storage
             .arena_range(loss.offset, loss.extent.bytes(numbers.tokens, 0));
-        let losses = self.read(range, self.dtypes.reduce)?;
+        let losses = self.read(range, self.dtypes.reduce).during("download")?;
         let bytes = correct.extent.bytes(numbers.tokens, 0);
         let mut hits = vec![0u8; bytes as usize];
         let range = self.storage.arena_range(correct.offset, bytes);
-        self.device.download(range, &mut hits, Stream(0))?;
+        let read = self.device.download(range, &mut hits, Stream(0));
+        read.during("download")?;
         let hits = hits.chunks_exact(4);
         Ok(TokenLosses {
             losses,

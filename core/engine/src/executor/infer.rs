@@ -5,9 +5,10 @@ use espalier_data::MicroBatch;
 use espalier_interface::{PluginError, Stream};
 use espalier_plan::plan::Generation;
 
-use super::launch::{Numbers, PreparedUnit, Window};
+use super::prepared_kernels::PreparedUnit;
+use super::window::{Numbers, Window};
 use super::{Executor, Moment, Pass};
-use crate::error::{BackendCall, Result};
+use crate::error::{BackendCall, Error, Result, model_failure};
 
 impl Executor {
     /// What the plan lets this executor generate at once.
@@ -64,14 +65,16 @@ impl Executor {
         match (&self.generator, self.generation) {
             (Some(program), _) => Ok((program, &self.prepared.generator)),
             (None, Some(_)) => Ok((&self.program, &self.prepared.units)),
-            (None, None) => Err(PluginError::invalid("this plan generates nothing").into()),
+            (None, None) => {
+                Err(PluginError::invalid("this plan generates nothing")).during("launch")
+            }
         }
     }
 
     /// Moves the rows `wanted` of a value to its first rows.
     fn gather_rows(&self, place: Place, wanted: &[u64]) -> Result<()> {
         let Extent::PerToken(bytes) = place.extent else {
-            return Err(missing("hidden").into());
+            return Err(missing("hidden"));
         };
         let row = |index: u64| {
             self.storage
@@ -106,7 +109,7 @@ impl Executor {
             }
             let bytes = place.extent.bytes(window.tokens, 0);
             let range = self.storage.arena_range(place.offset, bytes);
-            let logits = self.read(range, self.dtypes.compute)?;
+            let logits = self.read(range, self.dtypes.compute).during("download")?;
             for logits in logits.chunks_exact(logits.len() / window.tokens as usize) {
                 take(row, logits);
                 row += 1;
@@ -116,6 +119,7 @@ impl Executor {
     }
 }
 
-fn missing(name: &str) -> PluginError {
-    PluginError::invalid(format!("the model names no output `{name}`"))
+fn missing(name: &str) -> Error {
+    let message = format!("the model names no output `{name}`");
+    model_failure(PluginError::invalid(message))
 }

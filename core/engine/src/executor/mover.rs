@@ -6,9 +6,9 @@ use espalier_plan::step_plan::{Lane, RegionKind, Task};
 use espalier_plan::storage_layout::StateKind;
 
 use super::Executor;
-use super::launch::Numbers;
 use super::storage::part;
-use crate::error::{BackendCall, Result};
+use super::window::Numbers;
+use crate::error::{BackendCall, Result, schedule_failure};
 use crate::ranks::{Among, Span};
 
 impl Executor {
@@ -281,5 +281,5 @@ impl Executor {
 
 fn unsupported(what: &str) -> crate::Error {
     let message = format!("the schedule asks for {what}, which this executor does not serve");
-    PluginError::unsupported(message).into()
+    schedule_failure(PluginError::unsupported(message))
 }

@@ -8,6 +8,8 @@ use espalier_plan::storage_layout::StateKind;
 use super::Executor;
 use super::storage;
 use super::transfer::CHUNK_BYTES;
+use crate::Error;
+use crate::error::BackendCall;
 
 /// What a trainable param keeps from step to step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ impl Executor {
     ///
     /// # Errors
     /// What the backend or `take` reports.
-    pub fn download_state<E: From<PluginError>>(
+    pub fn download_state<E: From<Error>>(
         &self,
         param: usize,
         part: StatePart,
@@ -61,8 +63,8 @@ impl Executor {
                 bytes: count as u64,
                 ..whole
             };
-            self.device
-                .download(range, &mut bytes[..count], Stream(0))?;
+            let read = self.device.download(range, &mut bytes[..count], Stream(0));
+            read.during("download")?;
             take(&bytes[..count])?;
             done += count as u64;
         }

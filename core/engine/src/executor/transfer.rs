@@ -4,6 +4,8 @@ use espalier_interface::{BufferRange, DType, Device, PluginError, Result, Stream
 use espalier_plan::storage_layout::StateKind;
 
 use super::Executor;
+use crate::Error;
+use crate::error::BackendCall;
 
 /// Bytes moved at once, so that no whole weight is held twice.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
@@ -114,12 +116,12 @@ impl Executor {
     ///
     /// # Errors
     /// What the backend or `take` reports.
-    pub fn param_parts<E: From<PluginError>>(
+    pub fn param_parts<E: From<Error>>(
         &self,
         param: usize,
         take: &mut dyn FnMut(&[f32]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let (range, dtype) = self.dense_range(param)?;
+        let (range, dtype) = self.dense_range(param).during("download")?;
         let step = CHUNK_BYTES as u64;
         let mut at = 0;
         while at < range.bytes {
@@ -129,11 +131,8 @@ impl Executor {
                 bytes,
                 ..range
             };
-            let values: Vec<f32> = self
-                .read(part, dtype)?
-                .into_iter()
-                .map(|x| x as f32)
-                .collect();
+            let values = self.read(part, dtype).during("download")?.into_iter();
+            let values: Vec<f32> = values.map(|x| x as f32).collect();
             take(&values)?;
             at += bytes;
         }
