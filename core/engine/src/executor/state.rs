@@ -106,16 +106,17 @@ impl Executor {
         part: StatePart,
         offset: u64,
         bytes: &[u8],
-    ) -> Result<()> {
+    ) -> crate::Result<()> {
         let each = self.state_dtype(param, part).bytes();
         let (elements, piece) = self.own_piece(param, part.kept());
         let end = offset + bytes.len() as u64;
         let all = self.params[param].elements() * each;
         if end > all {
-            return Err(PluginError::invalid(format!(
+            let given = Err(PluginError::invalid(format!(
                 "param `{}` has {all} bytes, {end} were given",
                 self.params[param].name
             )));
+            return given.during("upload");
         }
         let own = elements.start * each..elements.end * each;
         let (first, last) = (offset.max(own.start), end.min(own.end));
@@ -124,7 +125,8 @@ impl Executor {
         }
         let range = storage::part(piece, &(first - own.start..last - own.start), 1);
         let bytes = &bytes[(first - offset) as usize..(last - offset) as usize];
-        self.device.upload(bytes, range, Stream(0))
+        let written = self.device.upload(bytes, range, Stream(0));
+        written.during("upload")
     }
 
     /// Where this rank's elements of a part of a trainable param lie.
