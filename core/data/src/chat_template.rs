@@ -180,28 +180,26 @@ impl ChatTemplate {
         messages: &[Message],
         add_generation_prompt: bool,
     ) -> Result<String, DataError> {
-        let text = self.text(messages.into(), add_generation_prompt);
-        text.map_err(|fault| match fault {
-            Fault::Raised(reason) => TemplateError::Raised {
-                origin: self.origin.clone(),
-                reason,
-            }
-            .into(),
-            Fault::Met(met) => out_of_bounds(None, &self.origin, &met),
-        })
+        let job = if add_generation_prompt {
+            Job::text(messages.len()).with_prompt()
+        } else {
+            Job::text(messages.len())
+        };
+        let text = self.answers(messages.into(), &[job]);
+        text.map(|mut answers| answers.remove(0).text())
+            .map_err(|fault| match fault {
+                Fault::Raised(reason) => TemplateError::Raised {
+                    origin: self.origin.clone(),
+                    reason,
+                }
+                .into(),
+                Fault::Met(met) => out_of_bounds(None, &self.origin, &met),
+            })
     }
 
-    /// As [`ChatTemplate::render`], of turns with tools.
-    pub(super) fn text(
-        &self,
-        turns: Turns<'_>,
-        add_generation_prompt: bool,
-    ) -> Result<String, Fault> {
-        let job = if add_generation_prompt {
-            Job::text(turns.messages.len()).with_prompt()
-        } else {
-            Job::text(turns.messages.len())
-        };
+    /// The text of turns with tools, and nothing behind it.
+    pub(super) fn text(&self, turns: Turns<'_>) -> Result<String, Fault> {
+        let job = Job::text(turns.messages.len());
         Ok(self.answers(turns, &[job])?.remove(0).text())
     }
 

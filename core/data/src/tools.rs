@@ -93,7 +93,7 @@ pub(super) fn check_written(
         .at(place.clone())
     };
     // A template that raises an error without them has looked at them.
-    let same = |turns: Turns<'_>| template.text(turns, false).is_ok_and(|other| other == text);
+    let same = |turns: Turns<'_>| template.text(turns).is_ok_and(|other| other == text);
     if let Some(tools) = turns.tools.filter(|tools| is_there(tools)) {
         let without = Turns {
             tools: None,

@@ -60,7 +60,16 @@ impl Callback {
     }
 }
 
-/// Decodes rows and columns of a weight `[N, M]` into `out`, and refuses numbers that are not finite: what the quantizer
+/// A rectangle of a weight `[N, M]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightWindow {
+    /// Its rows.
+    pub rows: Range<u64>,
+    /// Its columns.
+    pub cols: Range<u64>,
+}
+
+/// Decodes `window` of a weight `[N, M]` into `out`, and refuses numbers that are not finite: what the quantizer
 /// does not write is none.
 ///
 /// # Errors
@@ -69,9 +78,10 @@ pub fn decode(
     quantizer: &dyn Quantizer,
     segments: &[&[u8]],
     shape: [u64; 2],
-    (rows, cols): (Range<u64>, Range<u64>),
+    window: WeightWindow,
     out: &mut [f32],
 ) -> Result<()> {
+    let WeightWindow { rows, cols } = window;
     out.fill(f32::NAN);
     quantizer.decode(segments, shape, rows.clone(), cols.clone(), out)?;
     // Counting has no early exit, so it vectorises; the search runs where it will find.
@@ -121,7 +131,10 @@ extern "C" fn decode_window(
             std::slice::from_raw_parts_mut(out, elements as usize),
         )
     };
-    let window = (range[0]..range[1], range[2]..range[3]);
+    let window = WeightWindow {
+        rows: range[0]..range[1],
+        cols: range[2]..range[3],
+    };
     let quantizer = callback.quantizer.plugin.as_ref();
     let _about = call_site::about(&callback.param);
     match decode(quantizer, &segments, callback.shape, window, out) {

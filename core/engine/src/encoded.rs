@@ -6,7 +6,7 @@ use espalier_interface::{DType, ErrorCode, PluginError, Quantizer, Result as Plu
 use espalier_registry::Chosen;
 
 use crate::Error;
-use crate::decoder::decode;
+use crate::decoder::{WeightWindow, decode};
 use crate::error::of_param;
 
 /// Elements that are decoded at once, rows permitting.
@@ -88,7 +88,10 @@ pub fn decode_all(
     let step = (PART / cols).max(1);
     for (index, out) in out.chunks_mut((step * cols) as usize).enumerate() {
         let first = index as u64 * step;
-        let window = (first..(first + step).min(rows), 0..cols);
+        let window = WeightWindow {
+            rows: first..(first + step).min(rows),
+            cols: 0..cols,
+        };
         decode(quantizer, segments, format.shape, window, out)?;
     }
     Ok(())

@@ -77,7 +77,7 @@ pub fn pairs(findings: &Findings, facts: &Facts, noise: Option<&Noise>, draws: u
         later.map(move |first| [*first, *second])
     });
     places
-        .map(|places| pair(findings, facts, places, (noise, draws)))
+        .map(|places| pair(findings, facts, places, noise, draws))
         .collect()
 }
 
@@ -85,7 +85,8 @@ fn pair(
     findings: &Findings,
     facts: &Facts,
     places: [usize; 2],
-    (noise, draws): (Option<&Noise>, u32),
+    noise: Option<&Noise>,
+    draws: u32,
 ) -> Pair {
     let [first, second] = places.map(|place| &findings.arms[place]);
     let decided = decided(facts, places);

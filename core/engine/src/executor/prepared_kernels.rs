@@ -4,11 +4,9 @@ mod maker;
 
 use std::collections::HashMap;
 
-use espalier_compile::params::{Dtypes, Param};
-use espalier_compile::program::{OperandPlace, Program, Scalars};
-use espalier_interface::{DType, Device, Kernel, Quantizer, Result};
-use espalier_plan::shard_layout::ShardLayout;
-use espalier_registry::Chosen;
+use espalier_compile::program::{OperandPlace, Scalars};
+use espalier_interface::{DType, Device, Kernel, Result};
+use espalier_plan::plan::RunPlan;
 
 use crate::decoder::Callback;
 use maker::{Maker, flat};
@@ -54,20 +52,15 @@ pub struct PreparedKernels {
 }
 
 impl PreparedKernels {
-    /// Asks `device` for every kernel of a program, and of what generates beside it; equal requests share one.
+    /// Asks `device` for every kernel of the plan's program, and of what generates beside it; equal requests share one.
     ///
     /// # Errors
     /// What the backend refuses, op named.
-    pub fn new(
-        device: &dyn Device,
-        (program, generator): (&Program, Option<&Program>),
-        params: &[Param],
-        dtypes: Dtypes,
-        shard_layout: &ShardLayout,
-        quantizers: &HashMap<usize, Chosen<dyn Quantizer>>,
-    ) -> Result<Self> {
-        let mut maker = Maker::new(device, params, quantizers);
+    pub fn new(device: &dyn Device, plan: &RunPlan) -> Result<Self> {
+        let (program, shard_layout, dtypes) = (&plan.program, &plan.shard_layout, plan.dtypes);
+        let mut maker = Maker::new(device, &plan.params, &plan.quantizers);
         let units = maker.units(program)?;
+        let generator = plan.generator.as_ref();
         let generator = generator.map_or(Ok(Vec::new()), |program| maker.units(program))?;
         let [gradients, _] = shard_layout.whole_elements();
         let zero_whole = match gradients {

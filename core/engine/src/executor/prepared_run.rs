@@ -30,15 +30,8 @@ impl PreparedRun {
         device: Arc<dyn Device>,
         backend: &Chosen<dyn Backend>,
     ) -> Result<Self, Error> {
-        let kernels = PreparedKernels::new(
-            device.as_ref(),
-            (&plan.program, plan.generator.as_ref()),
-            &plan.params,
-            plan.dtypes,
-            &plan.shard_layout,
-            &plan.quantizers,
-        )
-        .map_err(|error| backend.failed("prepare", error))?;
+        let kernels = PreparedKernels::new(device.as_ref(), &plan)
+            .map_err(|error| backend.failed("prepare", error))?;
         plan.set_workspace(kernels.workspace_bytes);
         Ok(PreparedRun {
             plan,

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::EncodedWeight;
 use crate::Error;
-use crate::decoder::decode;
+use crate::decoder::{WeightWindow, decode};
 use crate::error::of_param;
 
 /// Elements that are decoded, rows permitting.
@@ -221,7 +221,10 @@ fn check(weight: &EncodedWeight<'_>) -> Result<DecodeCheck, Error> {
         .copied()
         .collect();
     let mut decoded = vec![0.0; dense.len()];
-    let window = (rows.clone(), cols.clone());
+    let window = WeightWindow {
+        rows: rows.clone(),
+        cols: cols.clone(),
+    };
     let plugin: &dyn Quantizer = quantizer.plugin.as_ref();
     let called = decode(plugin, segments, format.shape, window, &mut decoded);
     let mut found = DecodeCheck {

@@ -47,6 +47,20 @@ impl fmt::Display for Among {
     }
 }
 
+/// A call as the watch names it.
+struct Call<'a> {
+    kind: CallKind,
+    label: &'a str,
+    bytes: u64,
+}
+
+impl fmt::Display for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Call { kind, label, bytes } = self;
+        write!(f, "{kind} `{label}` {bytes} bytes")
+    }
+}
+
 /// Memory that the host reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -152,9 +166,12 @@ impl Peers {
         assert_eq!(recv.bytes, ranks * send.bytes, "all_gather `{label}`");
         let kind = CallKind::AllGather;
         self.counter.add(among, kind, (ranks - 1) * send.bytes);
-        self.call(among, (kind, label, recv.bytes), |route| {
-            route.all_gather(send, recv)
-        })
+        let call = Call {
+            kind,
+            label,
+            bytes: recv.bytes,
+        };
+        self.call(among, call, |route| route.all_gather(send, recv))
     }
 
     /// This rank's part of the sum of every rank's `send`, in `recv`, which may be its own part of `send`. What `send` holds
@@ -177,9 +194,12 @@ impl Peers {
         assert_eq!(send.bytes, ranks * recv.bytes, "reduce_scatter `{label}`");
         let kind = CallKind::ReduceScatter;
         self.counter.add(among, kind, (ranks - 1) * recv.bytes);
-        self.call(among, (kind, label, send.bytes), |route| {
-            route.reduce_scatter(dtype, send, recv)
-        })
+        let call = Call {
+            kind,
+            label,
+            bytes: send.bytes,
+        };
+        self.call(among, call, |route| route.reduce_scatter(dtype, send, recv))
     }
 
     /// The sum of every rank's `data`, in its place.
@@ -197,9 +217,12 @@ impl Peers {
         let kind = CallKind::AllReduce;
         let sent = 2 * (ranks - 1) * data.bytes / ranks;
         self.counter.add(among, kind, sent);
-        self.call(among, (kind, label, data.bytes), |route| {
-            route.all_reduce(dtype, data)
-        })
+        let call = Call {
+            kind,
+            label,
+            bytes: data.bytes,
+        };
+        self.call(among, call, |route| route.all_reduce(dtype, data))
     }
 
     /// What every rank of the world says, by rank; each as much as it likes.
@@ -212,8 +235,12 @@ impl Peers {
         let gather = |sent: &[u8]| {
             let mut received = vec![0; ranks * sent.len()];
             let (send, recv) = (Span::read_only(sent), Span::of(&mut received));
-            let what = (kind, label, 0); // lengths differ from rank to rank
-            self.call(Among::World, what, |route| route.all_gather(send, recv))
+            let call = Call {
+                kind,
+                label,
+                bytes: 0, // lengths differ from rank to rank
+            };
+            self.call(Among::World, call, |route| route.all_gather(send, recv))
                 .map(|()| received)
         };
         let lengths = gather(&(sent.len() as u64).to_le_bytes())?;
@@ -284,7 +311,7 @@ impl Peers {
     fn call(
         &self,
         among: Among,
-        (kind, label, bytes): (CallKind, &str, u64),
+        call: Call<'_>,
         make: impl FnOnce(&dyn Route) -> Result<(), PluginError>,
     ) -> Result<(), Error> {
         let end = self.end(among);
@@ -293,8 +320,7 @@ impl Peers {
         };
         let mut calls = end.calls.lock().unwrap_or_else(PoisonError::into_inner);
         *calls += 1;
-        let what = format!("{kind} `{label}` {bytes} bytes");
-        let inside = watch.enter(self.rank, &end.name, *calls, &what);
+        let inside = watch.enter(self.rank, &end.name, *calls, &call.to_string());
         let made = make(end.route.as_ref());
         // Who is at fault is looked for while this rank is seen where it is.
         let made = made.map_err(|error| watch.blame(self.rank, &error));

@@ -88,7 +88,7 @@ impl Post {
             Error::Peer(unreached((rank, other), &all[other as usize], error))
         };
         let deadline = Instant::now() + MEETING;
-        let token = &all[0].token;
+        let token = all[0].token.as_str();
         let link = |other: u32, stream: TcpStream| {
             let host = all[other as usize].host.clone();
             let link = Link::new(other, host, stream, now);
@@ -97,7 +97,12 @@ impl Post {
         let mut links = Vec::new();
         for other in 0..process {
             let there = &all[other as usize];
-            let stream = self.call((process, token), (other, there), deadline);
+            let greeting = Greeting {
+                process,
+                other,
+                token,
+            };
+            let stream = self.call(&greeting, there, deadline);
             links.push(link(
                 other,
                 stream.map_err(|error| unreached(other, &error))?,
@@ -131,8 +136,8 @@ impl Post {
     /// Calls another process on each of its addresses in turn.
     fn call(
         &self,
-        (process, token): (u32, &str),
-        (other, there): (u32, &Introduction),
+        greeting: &Greeting<'_>,
+        there: &Introduction,
         deadline: Instant,
     ) -> io::Result<TcpStream> {
         let near = [
@@ -145,7 +150,7 @@ impl Post {
         let mut last = io::Error::new(ErrorKind::NotFound, "it has no address");
         while Instant::now() < deadline {
             for address in &addresses {
-                match greet(address, process, other, token) {
+                match greeting.send(address) {
                     Ok(stream) => return Ok(stream),
                     Err(error) => last = error,
                 }
@@ -217,15 +222,27 @@ impl Caller {
     }
 }
 
-/// Connects to `address`, where `other` is expected.
-fn greet(address: &SocketAddr, process: u32, other: u32, token: &str) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect_timeout(address, ANSWER)?;
-    stream.write_all(&hello(process, token))?;
-    let found = received(&mut stream, token)?;
-    if found == other {
-        Ok(stream)
-    } else {
-        Err(strange("another process answers there"))
+/// What a process says first to another one of its run.
+struct Greeting<'a> {
+    /// The process that calls.
+    process: u32,
+    /// The process that is called.
+    other: u32,
+    /// The run's token.
+    token: &'a str,
+}
+
+impl Greeting<'_> {
+    /// Connects to `address`, where the other process is expected.
+    fn send(&self, address: &SocketAddr) -> io::Result<TcpStream> {
+        let mut stream = TcpStream::connect_timeout(address, ANSWER)?;
+        stream.write_all(&hello(self.process, self.token))?;
+        let found = received(&mut stream, self.token)?;
+        if found == self.other {
+            Ok(stream)
+        } else {
+            Err(strange("another process answers there"))
+        }
     }
 }
 
