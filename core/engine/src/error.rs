@@ -38,22 +38,22 @@ failures! {
         Weights(WeightsError),
         /// A rank is lost, and the others cannot go on without it.
         Peer(Lost),
-        /// Processes of a run did not come together in time.
+        /// The processes of a run did not all join in time.
         NotMet(NotMet),
         /// A number that is not finite.
         NotFinite(NotFinite),
         /// The plan, or an allocation, exceeds the memory there is.
         OutOfMemory(OutOfMemory),
-        /// A signal ended what writes nothing.
+        /// A signal ended a command that writes nothing.
         Interrupted(Interrupted),
     }
     from espalier_registry::Error { Config, File, Usage, Registry, Plugin, Weights }
     from espalier_plan::Error { Config, Data, File, Usage, Registry, Plugin, Weights, OutOfMemory }
 }
 
-/// A call to the backend -> the error that names the call, where it failed.
+/// The result of a call to the backend -> an error that names the call.
 pub trait BackendCall<T> {
-    /// The result, with `callback` as what failed.
+    /// The result; an error names `callback` as the call that failed.
     fn during(self, callback: &str) -> Result<T>;
 }
 

@@ -1,4 +1,5 @@
-//! A program on a device: storage for every byte, launches in the schedule's order, and what a step reads back.
+//! A program on a device: its storage, its launches in the schedule's order, and the results that
+//! are read back.
 
 mod adopt;
 mod allocation;
@@ -55,7 +56,7 @@ pub enum Pass {
     Evaluate,
     /// Forward and backward.
     Train {
-        /// One over the step's trained tokens.
+        /// 1 / the step's trained tokens.
         loss_factor: f64,
     },
 }
@@ -94,12 +95,12 @@ pub struct Executor {
     step_plan: StepPlan,
     shard_layout: ShardLayout,
     peers: Arc<Peers>,
-    /// The stream of what moves bytes.
+    /// The stream of copies and collective calls.
     moving: Stream,
     params: Vec<Param>,
     dtypes: Dtypes,
     storage: Storage,
-    /// Kept for what is fetched from it.
+    /// Host memory that units are fetched from.
     lent: Option<Lent>,
     prepared: PreparedKernels,
     /// Kept for the kernels that call back into a quantizer.
@@ -107,10 +108,10 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Puts a run and its storage together, for a rank among `peers`. Weights are written by [`crate::load`].
+    /// Joins a run and its storage, for a rank among `peers`. [`crate::load`] writes the weights.
     ///
     /// # Errors
-    /// Where the device has no stream left for what moves bytes.
+    /// `Error::Plugin` where the device has no stream left for copies.
     pub fn new(run: PreparedRun, storage: Storage, peers: Arc<Peers>) -> Result<Self> {
         let PreparedRun {
             plan,
@@ -141,7 +142,7 @@ impl Executor {
         })
     }
 
-    /// This rank's way to the others.
+    /// This rank's connections to the other ranks.
     pub fn peers(&self) -> &Peers {
         &self.peers
     }
@@ -161,7 +162,7 @@ impl Executor {
         &self.params
     }
 
-    /// The device, and what it says of itself.
+    /// The device and its description.
     pub fn device(&self) -> (Arc<dyn Device>, DeviceInfo) {
         (Arc::clone(&self.device), self.device_info.clone())
     }
@@ -171,8 +172,8 @@ impl Executor {
         self.storage.bytes()
     }
 
-    /// Operations a second of the device's own product, timed between two steps in the memory that a step works in; nothing
-    /// where that is too small, or the device refuses.
+    /// Operations per second of the device's own matrix product, timed between two steps in the
+    /// arena. None where the arena is too small or the device fails.
     pub fn product_rate(&self) -> Option<f64> {
         let (device, room) = (self.device.as_ref(), self.storage.arena());
         let rate = measure::gemm_rate_within(device, self.dtypes.compute, room);

@@ -1,4 +1,5 @@
-//! Ranks: each drives a device; together they train one model. World = processes x rank threads.
+//! Ranks: each drives a device, and together they train one model. World = processes x rank
+//! threads.
 
 mod gathering;
 mod launch_env;

@@ -1,4 +1,4 @@
-//! A loss that is not a number -> the first tensor of the step that is not.
+//! A loss that is not finite -> the first tensor of the step that is not finite.
 
 use espalier_compile::program::{OperandPlace, Region};
 use espalier_data::MicroBatch;
@@ -33,7 +33,7 @@ impl Executor {
     /// The first trainable param or gradient that is not finite.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `Error::Plugin`: a call to the backend failed.
     pub fn trainable_not_finite(&self) -> Result<Option<NotFiniteTensor>> {
         for (index, param) in self.params.iter().enumerate().filter(|(_, p)| p.trainable) {
             let WeightLayout::Dense(dtype) = param.layout else {
@@ -54,11 +54,11 @@ impl Executor {
         Ok(None)
     }
 
-    /// The first of this rank's elements of trainable params and their moments that is not finite. They are looked at where
-    /// they are kept, as a checkpoint takes them.
+    /// The first of this rank's elements of trainable params and their moments that is not finite.
+    /// They are checked as a checkpoint would save them.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `Error::Plugin`: a call to the backend failed.
     pub fn state_not_finite(&self) -> Result<Option<NotFiniteTensor>> {
         for param in self.trainable() {
             let name = &self.params[param].name;
@@ -86,10 +86,10 @@ impl Executor {
         Ok(None)
     }
 
-    /// Runs a micro-batch forward again and looks at what every op makes.
+    /// Runs a micro-batch forward again and checks every op's outputs.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `Error::Plugin`: a call to the backend failed.
     pub fn forward_not_finite(
         &self,
         micro: &MicroBatch,
@@ -99,7 +99,7 @@ impl Executor {
         let wanted = self.wanted(Pass::Evaluate, moment);
         let mut found = None;
         let mut compute = |task: &Task| match task.action.act {
-            // What moves bytes goes on: the other ranks wait for it.
+            // Transfers go on: the other ranks wait for them.
             Act::Forward if found.is_some() => Ok(()),
             Act::Forward => {
                 found = self.unit_not_finite(task, &numbers)?;
@@ -114,7 +114,7 @@ impl Executor {
         Ok(found)
     }
 
-    /// Runs a unit forward and looks at what every op makes.
+    /// Runs a unit forward and checks every op's outputs.
     fn unit_not_finite(&self, task: &Task, numbers: &Numbers) -> Result<Option<NotFiniteTensor>> {
         let unit = task.action.unit;
         let program = &self.program.units[unit];

@@ -19,10 +19,11 @@ impl Executor {
         self.launch_flat(&kernels.zero, &[range], &[])
     }
 
-    /// Sets all gradients to zero that are not cut; others begin from zero in a step's first micro-batch.
+    /// Sets the gradients that are not cut to zero. Others are zeroed in a step's first
+    /// micro-batch.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `Error::Plugin`: a call to the backend failed.
     pub fn zero_gradients(&self) -> Result<()> {
         match &self.prepared.zero_whole {
             Some(zero) => self.launch_flat(zero, &[self.storage.whole_gradients()], &[]),
@@ -30,7 +31,7 @@ impl Executor {
         }
     }
 
-    /// Adds up the squares of a unit's gradients, as far as this rank keeps them.
+    /// Adds up the squares of the gradients of a unit that this rank keeps.
     pub(super) fn sum_squares(&self, unit: usize, region: Option<Region>) -> Result<()> {
         let Some(kernels) = &self.prepared.trained[unit] else {
             return Ok(());
@@ -43,11 +44,11 @@ impl Executor {
         self.launch_flat(&kernels.sum_squares, &ranges, &[])
     }
 
-    /// For each unit the sum of the squares of its gradients, as far as this rank keeps them: of the whole of what is not
-    /// cut, of this rank's part of what is.
+    /// For each unit the sum of squares of the gradients that this rank keeps: all of them, or its
+    /// part where they are cut.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `Error::Plugin`: a call to the backend failed.
     pub fn gradient_squares(&self) -> Result<Vec<f64>> {
         let mut tasks = self.step_plan.micro_batch.iter();
         let added_up = tasks.any(|task| task.action.act == Act::Norm);
@@ -68,7 +69,7 @@ impl Executor {
         Ok(squares)
     }
 
-    /// The norm of all gradients together, given what every rank says of its own; 0 where nothing is trained.
+    /// The norm of all gradients, from every rank's sums of squares. 0 where nothing is trained.
     pub fn gradient_norm(&self, squares: &[&[f64]]) -> f64 {
         let parts = self.shard_layout.parts as usize;
         let of_unit = |unit: usize| -> f64 {

@@ -1,4 +1,4 @@
-//! Tokens and a cache of those before them -> the logits of the tokens that were asked for.
+//! Tokens and the cache of earlier ones -> the logits of the wanted tokens.
 
 use espalier_compile::program::{Extent, Place, Program};
 use espalier_data::MicroBatch;
@@ -16,17 +16,20 @@ impl Executor {
         self.generation
     }
 
-    /// Runs the next tokens of some sequences and passes the logits of the tokens `wanted`, by their place among
-    /// `wanted`: `[V]`, as f64 of the compute dtype's values. Nothing is computed of the head for other tokens.
+    /// Runs the next tokens of some sequences. Passes the logits of each token in `wanted` to
+    /// `take`, with its index in `wanted`: `[V]`, as f64 of the compute dtype's values. The head
+    /// runs for these tokens only.
     ///
-    /// `micro.sequences` names the slot of each sequence, `micro.positions` where in it a token stands; labels are not
-    /// read. A slot keeps what it holds until its positions are written anew, or a step is run in between.
+    /// `micro.sequences` names the cache slot of each sequence, `micro.positions` the place of a
+    /// token in it. Labels are not read. A slot keeps its content until its positions are written
+    /// again or a step runs.
     ///
     /// # Panics
-    /// Where `wanted` does not rise, or leaves the tokens.
+    /// Where `wanted` is not strictly increasing or exceeds the tokens.
     ///
     /// # Errors
-    /// `INVALID` for tokens that leave their slot, and for a plan without a generation; what the backend reports.
+    /// `Error::Plugin` for a plan that does not generate, a model that names no output, and a call
+    /// to the backend that failed.
     pub fn infer(
         &self,
         micro: &MicroBatch,
@@ -80,7 +83,7 @@ impl Executor {
             self.storage
                 .arena_range(place.offset + index * bytes, bytes)
         };
-        // Rows rise, so none is overwritten before it has moved.
+        // Rows are increasing, so none is overwritten before it has moved.
         let mut moves = (0..).zip(wanted).filter(|(to, from)| to != *from);
         let moved =
             moves.try_for_each(|(to, &from)| self.device.copy(row(from), row(to), Stream(0)));

@@ -13,8 +13,8 @@ use super::window::{Numbers, Window};
 use crate::error::{BackendCall, Error, Result};
 
 impl Executor {
-    /// Launches a unit's step for a window of the micro-batch; what is not whole on the device between steps lies in
-    /// `regions`.
+    /// Launches a unit's step for a window of the micro-batch. `regions` hold what is not whole on
+    /// the device between steps.
     pub(super) fn launch(
         &self,
         step: &PreparedStep,
@@ -24,7 +24,7 @@ impl Executor {
     ) -> Result<()> {
         self.peers.beat();
         thread_local! {
-            /// The ranges of the launch at hand; reused, so that a step allocates nothing.
+            /// The ranges of the current launch; reused, so that a step allocates nothing.
             static RANGES: RefCell<Vec<BufferRange>> = const { RefCell::new(Vec::new()) };
         }
         RANGES.with_borrow_mut(|ranges| {
@@ -88,7 +88,8 @@ impl Executor {
         self.launch_on(Stream(0), kernel, ranges, scalars)
     }
 
-    /// Launches an op on flat runs that needs no workspace, or is on the compute stream.
+    /// As [`Executor::launch_flat`], on `stream`. An op that needs workspace has to be on the
+    /// compute stream.
     pub(super) fn launch_on(
         &self,
         stream: Stream,
@@ -108,7 +109,7 @@ impl Executor {
         launched.map_err(|error| self.launch_failed(error))
     }
 
-    /// A launch fails where the quantizer of its weight fails to decode; else it is the backend's failure.
+    /// The error of a failed launch: the quantizer's where its `decode` failed, else the backend's.
     fn launch_failed(&self, error: PluginError) -> Error {
         let mut callbacks = self.prepared.callbacks.iter();
         let decode = callbacks.find_map(|callback| callback.failure());

@@ -17,14 +17,15 @@ impl Executor {
     /// Runs a micro-batch through the schedule. Gradients are added to those of the step so far.
     ///
     /// # Errors
-    /// What the backend reports; `UNSUPPORTED` for an action this executor does not know.
+    /// `Error::Plugin`: a call to the backend failed, or the schedule asks for what this executor
+    /// does not do.
     pub fn micro_batch(&self, micro: &MicroBatch, pass: Pass, moment: Moment) -> Result<LossSum> {
         let numbers = self.pass(micro, pass, moment, &mut |_| Ok(()))?;
         let losses = self.token_losses(&numbers)?;
         Ok(losses.sum(micro, 0..micro.tokens.len()))
     }
 
-    /// As [`Executor::micro_batch`], showing `look` the logits of each window of the head before the next.
+    /// As [`Executor::micro_batch`]; passes the logits of each window of the head to `look`.
     pub(super) fn pass(
         &self,
         micro: &MicroBatch,
@@ -79,7 +80,7 @@ impl Executor {
         let trains = matches!(pass, Pass::Train { .. });
         for &(unit, when) in task.begins.iter().filter(|_| trains) {
             if when == When::Every && !moment.first {
-                // The plan was made for one; what the others add would be lost.
+                // The plan holds one micro-batch's gradients; those of the others would be lost.
                 let message = "a step of several micro-batches, expected one for each rank";
                 return Err(schedule_failure(PluginError::invalid(message)));
             }
@@ -89,7 +90,7 @@ impl Executor {
         }
         let unit = task.action.unit;
         match task.action.act {
-            // A rank without tokens joins in what moves bytes only.
+            // A rank without tokens takes part in transfers only.
             Act::Forward | Act::Backward if numbers.tokens == 0 => Ok(()),
             Act::Forward if self.program.units[unit].kind == UnitKind::Head => {
                 self.head(task, pass, numbers, look)
@@ -104,7 +105,7 @@ impl Executor {
     /// The logits of a micro-batch, `[T, V]` row major, as f64 of the compute dtype's values.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `Error::Plugin`: a call to the backend failed.
     pub fn logits(&self, micro: &MicroBatch, moment: Moment) -> Result<Vec<f64>> {
         let row = self.logits_row_bytes()?;
         let mut logits = Vec::new();

@@ -24,7 +24,7 @@ pub(super) struct PreparedUnit {
     pub(super) backward: Vec<PreparedStep>,
 }
 
-/// Kernels on what is trained of a unit.
+/// The kernels for the trainable run of a unit.
 pub(super) struct TrainedKernels {
     /// On the gradients of a micro-batch, before they are reduced.
     pub(super) zero: Kernel,
@@ -37,7 +37,7 @@ pub(super) struct TrainedKernels {
 /// All kernels of a run.
 pub struct PreparedKernels {
     pub(super) units: Vec<PreparedUnit>,
-    /// Units of what generates beside the program.
+    /// Units of the program that generates, where it is another one.
     pub(super) generator: Vec<PreparedUnit>,
     /// Sets the gradients that are not cut to zero; none where there are none.
     pub(super) zero_whole: Option<Kernel>,
@@ -45,17 +45,17 @@ pub struct PreparedKernels {
     pub(super) trained: Vec<Option<TrainedKernels>>,
     /// Casts of gradients by dtypes and elements.
     pub(super) casts: HashMap<([DType; 2], u64), Kernel>,
-    /// What kernels call for weights that only their quantizer decodes.
+    /// The callbacks for weights that only their quantizer decodes.
     pub(super) callbacks: Vec<&'static Callback>,
-    /// Bytes of workspace that the hungriest kernel needs.
+    /// The largest workspace of a kernel, in bytes.
     pub workspace_bytes: u64,
 }
 
 impl PreparedKernels {
-    /// Asks `device` for every kernel of the plan's program, and of what generates beside it; equal requests share one.
+    /// Asks `device` for every kernel of the plan's programs. Equal requests share a kernel.
     ///
     /// # Errors
-    /// What the backend refuses, op named.
+    /// The backend's error for an op that it refuses. `PROTOCOL` for a workspace that is too large.
     pub fn new(device: &dyn Device, plan: &RunPlan) -> Result<Self> {
         let (program, shard_layout, dtypes) = (&plan.program, &plan.shard_layout, plan.dtypes);
         let mut maker = Maker::new(device, &plan.params, &plan.quantizers);

@@ -1,4 +1,4 @@
-//! Trainable params and their moments as stored bytes: what lives from one step to the next.
+//! Trainable params and their moments as bytes: the state that lasts from step to step.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::transfer::CHUNK_BYTES;
 use crate::Error;
 use crate::error::BackendCall;
 
-/// What a trainable param keeps from step to step.
+/// A part of a trainable param's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatePart {
     /// Its values.
@@ -43,10 +43,11 @@ impl Executor {
         self.own_piece(param, StateKind::Values).0
     }
 
-    /// Passes the bytes of this rank's elements of a part of a trainable param, little-endian, at most 1 MiB at once.
+    /// Passes the bytes of this rank's elements of a part of a trainable param, little-endian, at
+    /// most 1 MiB at once.
     ///
     /// # Errors
-    /// What the backend or `take` reports.
+    /// `Error::Plugin`: a call to the backend failed. The error of `take`.
     pub fn download_state<E: From<Error>>(
         &self,
         param: usize,
@@ -74,7 +75,7 @@ impl Executor {
     /// The bytes of some of this rank's elements of a part of a trainable param, little-endian.
     ///
     /// # Errors
-    /// `INVALID` for elements that this rank does not keep; what the backend reports.
+    /// `INVALID` for elements that this rank does not keep. The error of a call to the backend.
     pub fn state_bytes(
         &self,
         param: usize,
@@ -95,11 +96,11 @@ impl Executor {
         Ok(bytes)
     }
 
-    /// Writes `bytes`, little-endian, from byte `offset` of a part of a trainable param on; those that other ranks keep are
-    /// passed over.
+    /// Writes `bytes`, little-endian, to a part of a trainable param from byte `offset` on. Bytes
+    /// that other ranks keep are skipped.
     ///
     /// # Errors
-    /// `INVALID` for bytes beyond its end; what the backend reports.
+    /// `Error::Plugin` for bytes beyond its end, and for a call to the backend that failed.
     pub fn upload_state(
         &self,
         param: usize,
@@ -134,7 +135,7 @@ impl Executor {
         self.own_piece(param, part.kept()).1
     }
 
-    /// The elements of a trainable param that this rank keeps, and where what it keeps of them lies.
+    /// The elements of a trainable param that this rank keeps, and the range that holds them.
     pub(super) fn own_piece(&self, param: usize, kept: StateKind) -> (Range<u64>, BufferRange) {
         let unit = self.params[param].unit;
         let of_run = self.shard_layout.runs[unit].elements_of(param);

@@ -1,4 +1,5 @@
-//! Every byte of a run on its device: frozen params by unit, trainable ones in one run, arena, batch and workspace.
+//! The buffers of a run: frozen params by unit, trainable params in one run, arena, batch and
+//! workspace.
 
 mod batch;
 mod beside;
@@ -25,8 +26,8 @@ pub struct Storage {
     params: Vec<Vec<BufferRange>>,
     /// Gradient of each param; empty for a frozen one.
     gradients: Vec<Option<BufferRange>>,
-    /// For each unit, this rank's gradients, values, first and second moments of its trainable params: of all of them, or of
-    /// its part. Where gradients are not cut, all that belongs to the step so far; else what is reduced.
+    /// For each unit, this rank's gradients, values, first and second moments of trainable params.
+    /// Gradients that are not cut hold the step's sum so far; cut ones hold the reduced part.
     optimizer: Vec<[BufferRange; 4]>,
     /// For each unit that is cut, this rank's part of the frozen run, or the machine's copy of it.
     frozen: Vec<Option<BufferRange>>,
@@ -60,8 +61,8 @@ impl Storage {
         on_device.map(|(_, held)| held.bytes()).sum()
     }
 
-    /// The ranges of a param that lies whole on the device: one if dense, one a segment if packed. None of one that does
-    /// not.
+    /// The ranges of a param that lies whole on the device: one if dense, one per segment if
+    /// packed. Empty for other params.
     pub fn param(&self, param: usize) -> &[BufferRange] {
         &self.params[param]
     }
@@ -81,17 +82,19 @@ impl Storage {
         self.optimizer[unit]
     }
 
-    /// This rank's part of a unit's frozen run, or the machine's copy of it; none where it lies whole on the device.
+    /// This rank's part of a unit's frozen run, or the machine's copy of it; none where it lies
+    /// whole on the device.
     pub(super) fn frozen_home(&self, unit: usize) -> Option<BufferRange> {
         self.frozen[unit]
     }
 
-    /// Where a unit's saved activations lie on the host between its passes; none where they stay on the device.
+    /// Where a unit's saved activations lie on the host between its passes; none where they stay on
+    /// the device.
     pub(super) fn saved_home(&self, unit: usize) -> Option<BufferRange> {
         self.saved[unit]
     }
 
-    /// Where this rank keeps its elements of what is trained of a unit; its frozen run is elsewhere.
+    /// Where this rank keeps its elements of a unit's trainable run. The frozen run lies elsewhere.
     pub fn kept(&self, unit: usize, kept: StateKind) -> BufferRange {
         let [gradients, values, first, second] = self.optimizer[unit];
         match kept {
@@ -107,7 +110,7 @@ impl Storage {
         self.frozen[unit] = Some(copy);
     }
 
-    /// Bytes of what the schedule brings.
+    /// A range of the memory that the schedule's regions share.
     pub(super) fn region(&self, offset: u64, bytes: u64) -> BufferRange {
         let regions = self
             .regions
@@ -124,7 +127,7 @@ impl Storage {
         self.batch.unit_result(unit)
     }
 
-    /// All that a step works in.
+    /// The arena: all values of a step.
     pub(super) fn arena(&self) -> BufferRange {
         self.arena
     }

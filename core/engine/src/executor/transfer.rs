@@ -1,4 +1,4 @@
-//! Params, gradients and values between the device and plain numbers.
+//! Params, gradients and values: device memory <-> numbers on the host.
 
 use espalier_interface::{BufferRange, DType, Device, PluginError, Result, Stream, WeightLayout};
 use espalier_plan::storage_layout::StateKind;
@@ -83,7 +83,8 @@ impl Executor {
     /// The values of a dense param.
     ///
     /// # Errors
-    /// `UNSUPPORTED` for a packed param.
+    /// `UNSUPPORTED` for a param that is packed, cut or not on the device. The error of a call to
+    /// the backend.
     pub fn param_values(&self, param: usize) -> Result<Vec<f64>> {
         let (range, dtype) = self.dense_range(param)?;
         self.read(range, dtype)
@@ -115,7 +116,8 @@ impl Executor {
     /// Passes the values of a dense param as f32, a part at a time.
     ///
     /// # Errors
-    /// What the backend or `take` reports.
+    /// `Error::Plugin` for a param that is packed, cut or not on the device, and for a call to the
+    /// backend that failed. The error of `take`.
     pub fn param_parts<E: From<Error>>(
         &self,
         param: usize,
@@ -139,11 +141,11 @@ impl Executor {
         Ok(())
     }
 
-    /// This rank's elements of the gradient of a trainable param: of the last step's sum over micro-batches and ranks, or,
-    /// where it is not cut, of all since it was zeroed.
+    /// This rank's elements of the gradient of a trainable param. A cut gradient is the last step's
+    /// sum over micro-batches and ranks; another one is the sum since it was zeroed.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `PluginError`: a call to the backend failed.
     pub fn gradient_values(&self, param: usize) -> Result<Vec<f64>> {
         let (_, range) = self.own_piece(param, StateKind::Gradients);
         self.read(range, self.dtypes.reduce)
@@ -152,7 +154,8 @@ impl Executor {
     /// Sets a dense param.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `UNSUPPORTED` for a param that is packed, cut or not on the device. The error of a call to
+    /// the backend.
     pub fn set_param(&self, param: usize, values: &[f32]) -> Result<()> {
         let (range, dtype) = self.dense_range(param)?;
         write(self.device.as_ref(), values, dtype, range)

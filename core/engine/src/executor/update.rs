@@ -7,7 +7,7 @@ use super::lanes::walk;
 use super::{Executor, storage};
 use crate::error::Result;
 
-/// Numbers of an update.
+/// The numbers of an AdamW update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
     /// Learning rate of this step.
@@ -20,7 +20,7 @@ pub struct Update {
     pub weight_decay: f64,
     /// Updates so far, this one included.
     pub step: u64,
-    /// Factor of the gradients: what clipping leaves of them.
+    /// Factor of the gradients, from clipping.
     pub factor: f64,
 }
 
@@ -28,7 +28,7 @@ impl Executor {
     /// Updates the trainable params in the schedule's order.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `Error::Plugin`: a call to the backend failed.
     pub fn update(&self, update: &Update) -> Result<()> {
         let scalars = [
             update.learning_rate,

@@ -1,4 +1,4 @@
-//! The numbers of a micro-batch that its launches take, and the windows of tokens that they work on.
+//! The numbers of a micro-batch that its launches take, and windows of its tokens.
 
 /// Numbers of a micro-batch that launches take.
 #[derive(Clone, Copy)]
@@ -8,7 +8,7 @@ pub(super) struct Numbers {
     pub(super) seed: u64,
     pub(super) step: u64,
     pub(super) loss_factor: f64,
-    /// Dropout lets everything pass.
+    /// Dropout is off.
     pub(super) evaluate: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Why a run of many ranks ended: who was lost, where it was, and how that was seen.
+//! Why a run of many ranks ended: the lost rank, where it was, and how the loss was detected.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub struct Lost {
     pub place: Place,
     /// A rank that waits for it, and in what call.
     pub waiting: Option<(u32, String)>,
-    /// How it was seen.
+    /// How it was detected.
     pub cause: LostBy,
 }
 
@@ -36,10 +36,10 @@ pub enum Place {
     After(String),
 }
 
-/// How a loss was seen.
+/// How a loss was detected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LostBy {
-    /// Its process closed the connection without a word.
+    /// Its process closed the connection without a message.
     Closed,
     /// Its process gave no sign of life for so many seconds.
     Silent(u64),
@@ -56,7 +56,7 @@ pub enum LostBy {
     },
     /// It came to the end of its run while others wait for it.
     Ended,
-    /// It failed, and said so.
+    /// It failed and reported that.
     Told(String),
     /// It does not run what the others run.
     Disagrees(String),

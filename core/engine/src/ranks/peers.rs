@@ -1,4 +1,4 @@
-//! A rank's way to the others: what it calls together with them.
+//! A rank's collective calls with the other ranks.
 
 mod both;
 mod counts;
@@ -61,7 +61,7 @@ impl fmt::Display for Call<'_> {
     }
 }
 
-/// Memory that the host reaches.
+/// Memory that the host can address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// First byte.
@@ -79,7 +79,7 @@ impl Span {
         }
     }
 
-    /// The same memory, which nobody writes there.
+    /// The same memory, which is only read.
     fn read_only(bytes: &[u8]) -> Span {
         Span {
             bytes: bytes.len() as u64,
@@ -88,8 +88,8 @@ impl Span {
     }
 }
 
-/// A rank's ends of the groups that it belongs to. A group's calls are made in the same order by all of its ranks, one after
-/// the other.
+/// A rank's membership in its groups. All ranks of a group make its calls in the same order, one
+/// after the other.
 pub struct Peers {
     world: World,
     rank: u32,
@@ -101,10 +101,10 @@ pub struct Peers {
     counter: Counter,
 }
 
-/// The ends by [`Among`].
+/// The memberships by [`Among`].
 type Ends = [End; 3];
 
-/// A rank's end of a group.
+/// A rank's membership in a group.
 struct End {
     /// The group's name, the same for all of its ranks.
     name: String,
@@ -148,10 +148,11 @@ impl Peers {
         self.shard
     }
 
-    /// Every rank's `send`, one after the other, in `recv`. `send` may be its own place in `recv`.
+    /// Writes every rank's `send`, one after the other, to `recv`. `send` may be this rank's part
+    /// of `recv`.
     ///
     /// # Errors
-    /// Where a rank is lost, or makes another call.
+    /// `Error::Peer` where a rank is lost or makes another call.
     ///
     /// # Panics
     /// Where the lengths do not fit the number of ranks.
@@ -174,8 +175,8 @@ impl Peers {
         self.call(among, call, |route| route.all_gather(send, recv))
     }
 
-    /// This rank's part of the sum of every rank's `send`, in `recv`, which may be its own part of `send`. What `send` holds
-    /// then is not said.
+    /// Writes this rank's part of the sum of every rank's `send` to `recv`, which may be its own
+    /// part of `send`. The content of `send` is undefined afterwards.
     ///
     /// # Errors
     /// As [`Peers::all_gather`].
@@ -202,7 +203,7 @@ impl Peers {
         self.call(among, call, |route| route.reduce_scatter(dtype, send, recv))
     }
 
-    /// The sum of every rank's `data`, in its place.
+    /// Replaces `data` by the sum of every rank's `data`.
     ///
     /// # Errors
     /// As [`Peers::all_gather`].
@@ -225,7 +226,7 @@ impl Peers {
         self.call(among, call, |route| route.all_reduce(dtype, data))
     }
 
-    /// What every rank of the world says, by rank; each as much as it likes.
+    /// Sends `sent` to all ranks of the world; returns what each sent, by rank. Lengths may differ.
     ///
     /// # Errors
     /// As [`Peers::all_gather`].
@@ -278,7 +279,8 @@ impl Peers {
         self.watch.as_ref().map(|watch| watch.acts(self.rank))
     }
 
-    /// This rank fails: the others are told, and its groups are given up. What the loss of it is to all.
+    /// Tells the others that this rank fails, and aborts its groups. Returns the loss that all
+    /// ranks report.
     pub fn failed(&self, what: &str) -> Option<Error> {
         let watch = self.watch.as_ref()?;
         watch.failed(self.rank, what);
@@ -286,7 +288,7 @@ impl Peers {
         watch.verdict()
     }
 
-    /// Whether a rank is lost, as far as this one has heard.
+    /// Whether this rank knows that a rank is lost.
     pub fn has_lost(&self) -> bool {
         self.watch
             .as_ref()
@@ -298,7 +300,7 @@ impl Peers {
         self.counter.counts()
     }
 
-    /// Gives the groups up: calls that wait return soon, later ones at once.
+    /// Aborts the groups: waiting calls return soon, later ones at once.
     pub fn abort(&self) {
         abort(&self.ends);
     }
@@ -307,7 +309,7 @@ impl Peers {
         &self.ends[among as usize]
     }
 
-    /// Makes a call of so many bytes in its turn, under the watch's eyes.
+    /// Makes a call in its turn; the watch sees it.
     fn call(
         &self,
         among: Among,
@@ -322,7 +324,7 @@ impl Peers {
         *calls += 1;
         let inside = watch.enter(self.rank, &end.name, *calls, &call.to_string());
         let made = make(end.route.as_ref());
-        // Who is at fault is looked for while this rank is seen where it is.
+        // The cause is looked up while this rank still counts as being in the call.
         let made = made.map_err(|error| watch.blame(self.rank, &error));
         drop(inside);
         made

@@ -82,7 +82,7 @@ impl<'a> Maker<'a> {
             .collect()
     }
 
-    /// The kernels on what is trained of a unit.
+    /// The kernels for the trainable run of a unit.
     pub(super) fn trained(
         &mut self,
         shard_layout: &ShardLayout,

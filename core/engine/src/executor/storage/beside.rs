@@ -8,7 +8,7 @@ use espalier_plan::storage_layout::{Part, StorageLayout};
 use super::Storage;
 use crate::executor::allocation::Allocation;
 
-/// Which buffers of another storage are held on to, and where the others are made.
+/// Which buffers of another storage are shared, and in which memory new ones are made.
 pub struct Beside<'a> {
     /// Whether the frozen params of a unit stay where they are.
     pub keeps: &'a dyn Fn(usize) -> bool,
@@ -17,8 +17,9 @@ pub struct Beside<'a> {
 }
 
 impl Storage {
-    /// A storage of the same trained params beside this one. On the same device it holds on to what can stay: trained
-    /// params, moments, what a step works in, and the frozen units that `beside` keeps. The rest is allocated, zeroed.
+    /// A second storage of the same trained params. On the same device it shares trained params,
+    /// moments, the step's work memory, and the frozen units that `beside` keeps. The rest is
+    /// allocated, zeroed.
     ///
     /// # Errors
     /// As [`Storage::new`]; `UNSUPPORTED` for a kind of memory that the device does not have.
@@ -41,7 +42,7 @@ impl Storage {
         Ok(Storage::of(layout, parts.collect::<Result<_>>()?))
     }
 
-    /// Bytes that [`Storage::beside`] allocates: of frozen params, and of all else.
+    /// Bytes that [`Storage::beside`] allocates: for frozen params, and for everything else.
     pub fn bytes_beside(
         &self,
         device: &Arc<dyn Device>,
@@ -56,7 +57,7 @@ impl Storage {
         })
     }
 
-    /// The buffer of this storage that serves as `part` of another one, too.
+    /// The buffer of this storage that can be shared as `part` of another one.
     fn held(
         &self,
         device: &Arc<dyn Device>,

@@ -63,11 +63,11 @@ fn frozen_params(layout: &StorageLayout<'_>, parts: &Buffers) -> Vec<Vec<BufferR
     ranges
 }
 
-/// Gives out what this rank keeps of units that are cut or offloaded, one unit behind the other.
+/// Hands out the ranges of units that are cut or offloaded, one unit behind the other.
 struct OwnRanges<'a> {
     layout: &'a StorageLayout<'a>,
     parts: &'a Buffers,
-    /// Bytes given out of each buffer.
+    /// Bytes handed out of each buffer.
     taken: BTreeMap<Part, u64>,
 }
 
@@ -80,7 +80,7 @@ impl<'a> OwnRanges<'a> {
         }
     }
 
-    /// The range of the next unit; none where nothing of it lies apart.
+    /// The range of the next unit; none where the unit is neither cut nor offloaded.
     fn next(&mut self, unit: usize, kept: StateKind) -> Option<BufferRange> {
         let (side, bytes) = self.layout.own(unit, kept)?;
         let place = Part::Own(kept, side);

@@ -1,4 +1,4 @@
-//! What all ranks are at -> the rank that the others cannot go on without, if there is one.
+//! The status of all ranks -> the lost rank, if there is one.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::rank_status::{Call, Report};
 use crate::ranks::lost::{Lost, LostBy};
 
-/// The rank that is lost by what `reports` say, all of one moment.
+/// The lost rank according to `reports`, all of the same time.
 pub fn diagnose(reports: &[Report], timeout_ms: u64) -> Option<Lost> {
     other_call(reports).or_else(|| hanging(reports, timeout_ms))
 }
@@ -22,12 +22,12 @@ pub fn longest_waiting(reports: &[Report], lost: Range<u32>) -> Option<(u32, Str
     longest.map(|(rank, open)| (rank, open.call.to_string()))
 }
 
-/// The step that the run is in: ranks keep pace, and one that is lost may have told an older one.
+/// The step that the run is in. Ranks run in step, but a lost one may have reported an older step.
 pub fn newest_step(reports: &[Report]) -> u64 {
     reports.iter().map(|report| report.step).max().unwrap_or(0)
 }
 
-/// A rank whose call is not what most make under the same number.
+/// A rank whose call differs from what most ranks make under the same number.
 fn other_call(reports: &[Report]) -> Option<Lost> {
     let mut made = BTreeMap::<(&str, u64), Vec<(&Report, &Call)>>::new();
     for report in reports {
@@ -57,9 +57,9 @@ fn other_call(reports: &[Report]) -> Option<Lost> {
     })
 }
 
-/// A rank without a sign of life that another waits for.
+/// A silent rank that another one waits for.
 fn hanging(reports: &[Report], timeout_ms: u64) -> Option<Lost> {
-    // Others wait a while already, so that a rank that has only just come late is not meant.
+    // The others have waited for some time, so a rank that is only a little late does not count.
     let long = timeout_ms / 4;
     let waited_for = reports
         .iter()
@@ -71,7 +71,7 @@ fn hanging(reports: &[Report], timeout_ms: u64) -> Option<Lost> {
             report.quiet_ms >= timeout_ms && report.busy.is_none() && !has_entered(report, call)
         })
     });
-    // One that waits itself may wait for the one that hangs.
+    // A rank that waits itself may wait for the one that hangs.
     let lost = silent.min_by_key(|report| (report.open.len(), report.rank))?;
     Some(Lost {
         step: lost.step,
@@ -104,7 +104,8 @@ mod tests {
         }
     }
 
-    /// A rank that entered `calls`, is in the last of them if `open`, and was last heard of `quiet_ms` ago.
+    /// A rank that entered `calls`, is in the last of them if `open`, and was last heard of
+    /// `quiet_ms` ago.
     fn rank(rank: u32, calls: &[Call], open: bool, quiet_ms: u64) -> Report {
         let inside = calls.last().filter(|_| open).map(|call| OpenCall {
             call: call.clone(),

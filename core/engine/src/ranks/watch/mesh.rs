@@ -1,7 +1,8 @@
-//! Processes -> a connection between every two of them, so that each sees at once when another is gone.
+//! A connection between every two processes, so that each sees at once when another is gone.
 //!
-//! Every process listens on a port of its own and says where, through a collective that they have already. Each connects to
-//! those before it. Both ends say a random token of the run first: whoever else connects to such a port is sent away.
+//! Every process listens on a port of its own and publishes it through an existing collective. Each
+//! connects to those before it. Both ends first send a random token of the run; any other client is
+//! refused.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -22,10 +23,10 @@ const MEETING: Duration = Duration::from_secs(30);
 /// Time for one address to answer, and for one caller to say who it is.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Time between two looks for callers.
+/// Interval between two checks for callers.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a process says of itself, so that others reach it.
+/// A process's addresses, for the other processes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Introduction {
     /// The name of its machine.
@@ -35,14 +36,14 @@ pub struct Introduction {
     port: u16,
     /// Equal for processes that reach each other over the loopback device.
     loopback: String,
-    /// The run's token, where the first process says it.
+    /// The run's token, where this is the first process.
     token: String,
 }
 
 /// A process that others can reach.
 pub struct Post {
     listener: TcpListener,
-    /// What it says of itself.
+    /// Its addresses.
     pub introduction: Introduction,
 }
 
@@ -77,7 +78,8 @@ impl Post {
         self.introduction.port
     }
 
-    /// Connects the process of `world` with all that are introduced in `all`, by their numbers; `now` is the watch's clock.
+    /// Connects the process of `world` with all that are introduced in `all`, by their numbers;
+    /// `now` is the watch's clock.
     ///
     /// # Errors
     /// The first process that cannot be reached, or does not come, in time.
@@ -161,7 +163,7 @@ impl Post {
     }
 }
 
-/// Who has connected and has not said yet who it is, or only just.
+/// A client that has connected, and its number once it is known.
 struct Caller {
     stream: TcpStream,
     inbox: Inbox,
@@ -180,7 +182,7 @@ impl Caller {
         })
     }
 
-    /// The same with what it has said by now; none where it is no process of this run.
+    /// The same client with what has arrived since. None where it is no process of this run.
     fn received(mut self, token: &str) -> Option<Self> {
         let mut bytes = [0; 256];
         match self.stream.read(&mut bytes) {
@@ -202,7 +204,7 @@ impl Caller {
         }
     }
 
-    /// Answers it, where it is one of `missing` and has not given up.
+    /// Answers the client, where it is one of `missing` and still waits.
     fn welcome(
         mut self,
         process: u32,
@@ -251,7 +253,8 @@ fn hello(process: u32, token: &str) -> Vec<u8> {
     Message::Hello { token, process }.frame()
 }
 
-/// The number of the process that says hello with `token`, byte by byte so that nothing behind it is taken.
+/// The number of the process that greets with `token`. Reads byte by byte, so that nothing behind
+/// the greeting is consumed.
 fn received(stream: &mut TcpStream, token: &str) -> io::Result<u32> {
     let deadline = Instant::now() + ANSWER;
     let mut inbox = Inbox::default();
@@ -293,8 +296,8 @@ fn unreached((rank, process): (u32, u32), there: &Introduction, error: &io::Erro
     }
 }
 
-/// Whether other machines may reach an address: not the loopback device's, nor one of a single link, which needs more than
-/// its number.
+/// Whether other machines may reach an address: not the loopback device's, nor one of a single
+/// link, which needs more than its number.
 fn reaches_far(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
@@ -310,7 +313,7 @@ pub fn host_name() -> String {
         .into_owned()
 }
 
-/// What processes have in common that share a loopback device: the machine's start and the network namespace.
+/// What identifies a loopback device: the machine's boot and the network namespace.
 fn loopback() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Several watches in one process, over the loopback device, each as the watch of a process of its own.
+//! Several watches in one process, over the loopback device, each as the watch of a process of its
+//! own.
 
 use std::io::Write;
 use std::net::TcpStream;
