@@ -45,7 +45,7 @@ pub use failure::{ArmFailure, ArmsFailed, ComparisonStopped};
 pub use watch::{RunLabel, Watch};
 
 use dense_baseline::DenseBaseline;
-use plans::Planned;
+use plans::{Planned, Planning};
 use record::{Arm, Comparison};
 use runs::Runs;
 
@@ -284,8 +284,15 @@ impl Ready {
         } else {
             (Purpose::Train, &process_context)
         };
-        let asked = (purpose, existing);
-        let planned = plans::plan_all(arms, (&registry, shared), asked, observer, stop)?;
+        let planning = Planning {
+            registry: &registry,
+            process_context: shared,
+            purpose,
+            existing,
+            observer,
+            stop,
+        };
+        let planned = plans::plan_all(arms, &planning)?;
         Ok(Ready {
             turns: plans::turns(compare.schedule, &planned, observer)?,
             planned,

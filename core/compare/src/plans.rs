@@ -76,17 +76,32 @@ fn without_roles(
     Ok(bare.overlaid("the comparison", plugins, &[])?)
 }
 
+/// What the planning of all arms shares.
+pub(crate) struct Planning<'a> {
+    pub registry: &'a Registry,
+    pub process_context: &'a ProcessContext,
+    pub purpose: Purpose,
+    pub existing: Continue,
+    pub observer: &'a dyn Observer,
+    pub stop: &'a StopFlag,
+}
+
 /// Plans every arm.
 ///
 /// # Errors
 /// What the user said wrong of an arm, naming it. All else is that arm's own failure.
 pub(crate) fn plan_all(
     arms: Vec<ArmConfig>,
-    (registry, process_context): (&Registry, &ProcessContext),
-    (purpose, existing): (Purpose, Continue),
-    observer: &dyn Observer,
-    stop: &StopFlag,
+    planning: &Planning<'_>,
 ) -> Result<Vec<Planned>, Error> {
+    let Planning {
+        registry,
+        process_context,
+        purpose,
+        existing,
+        observer,
+        stop,
+    } = *planning;
     let mut planned: Vec<Planned> = Vec::new();
     for arm in arms {
         stop.check()?;

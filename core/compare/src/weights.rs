@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use espalier_compile::params::Param;
 use espalier_engine::Error;
-use espalier_engine::decoder::decode;
+use espalier_engine::decoder::{WeightWindow, decode};
 use espalier_engine::error::of_param;
 use espalier_engine::load::{EncodedWeight, Inspector, Scratch};
 use espalier_interface::WeightLayout;
@@ -75,19 +75,16 @@ impl WeightErrors {
         parts.into_iter().try_fold(Sums::default(), add)
     }
 
-    fn part(
-        &self,
-        weight: &EncodedWeight<'_>,
-        (rows, cols): (Range<u64>, Range<u64>),
-    ) -> Result<Sums, Error> {
+    fn part(&self, weight: &EncodedWeight<'_>, window: WeightWindow) -> Result<Sums, Error> {
         let shape = weight.format.shape;
+        let WeightWindow { rows, cols } = &window;
         let first = (rows.start * shape[1] + cols.start) as usize;
         let count = ((rows.end - rows.start) * (cols.end - cols.start)) as usize;
         let spare = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let mut scratch = spare().pop().unwrap_or_default();
         let decoded = scratch.floats(count)?;
         let quantizer = weight.quantizer.plugin.as_ref();
-        decode(quantizer, weight.segments, shape, (rows, cols), decoded).map_err(|error| {
+        decode(quantizer, weight.segments, shape, window, decoded).map_err(|error| {
             let error = of_param(&weight.param.name, error);
             weight.quantizer.failed("decode", error)
         })?;
@@ -168,14 +165,14 @@ impl Windows {
         self.shape[0].div_ceil(self.rows) * self.across()
     }
 
-    fn at(&self, index: u64) -> (Range<u64>, Range<u64>) {
+    fn at(&self, index: u64) -> WeightWindow {
         let row = index / self.across() * self.rows;
         let col = index % self.across() * self.cols;
         let end = |first: u64, step: u64, end: u64| (first + step).min(end);
-        (
-            row..end(row, self.rows, self.shape[0]),
-            col..end(col, self.cols, self.shape[1]),
-        )
+        WeightWindow {
+            rows: row..end(row, self.rows, self.shape[0]),
+            cols: col..end(col, self.cols, self.shape[1]),
+        }
     }
 }
 

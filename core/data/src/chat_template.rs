@@ -34,7 +34,7 @@ pub(super) use self::rendering::{Answer, Fault, Job};
 use self::rendering::{Conversation, Rendering, Variables};
 use self::shipped::SHIPPED;
 use self::workers::Workers;
-use super::error::{DataError, Place};
+use super::error::{DataError, Place, RowFault, TemplateError};
 use super::tokenizer::{json, token_text};
 use espalier_system::files::{FileKind, read_regular_text};
 
@@ -165,7 +165,7 @@ impl ChatTemplate {
                 source,
                 met: Mutex::new(None),
             })),
-            Err(Fault::Raised(reason)) => Err(DataError::Template { origin, reason }),
+            Err(Fault::Raised(reason)) => Err(TemplateError::Unusable { origin, reason }.into()),
             Err(Fault::Met(met)) => Err(out_of_bounds(None, &origin, &met)),
         }
     }
@@ -180,27 +180,26 @@ impl ChatTemplate {
         messages: &[Message],
         add_generation_prompt: bool,
     ) -> Result<String, DataError> {
-        let text = self.text(messages.into(), add_generation_prompt);
-        text.map_err(|fault| match fault {
-            Fault::Raised(reason) => DataError::TemplateRaised {
-                origin: self.origin.clone(),
-                reason,
-            },
-            Fault::Met(met) => out_of_bounds(None, &self.origin, &met),
-        })
+        let job = if add_generation_prompt {
+            Job::text(messages.len()).with_prompt()
+        } else {
+            Job::text(messages.len())
+        };
+        let text = self.answers(messages.into(), &[job]);
+        text.map(|mut answers| answers.remove(0).text())
+            .map_err(|fault| match fault {
+                Fault::Raised(reason) => TemplateError::Raised {
+                    origin: self.origin.clone(),
+                    reason,
+                }
+                .into(),
+                Fault::Met(met) => out_of_bounds(None, &self.origin, &met),
+            })
     }
 
-    /// As [`ChatTemplate::render`], of turns with tools.
-    pub(super) fn text(
-        &self,
-        turns: Turns<'_>,
-        add_generation_prompt: bool,
-    ) -> Result<String, Fault> {
-        let job = if add_generation_prompt {
-            Job::text(turns.messages.len()).with_prompt()
-        } else {
-            Job::text(turns.messages.len())
-        };
+    /// The text of turns with tools, and nothing behind it.
+    pub(super) fn text(&self, turns: Turns<'_>) -> Result<String, Fault> {
+        let job = Job::text(turns.messages.len());
         Ok(self.answers(turns, &[job])?.remove(0).text())
     }
 
@@ -252,11 +251,11 @@ impl ChatTemplate {
             return Err(out_of_bounds(Some(first.clone()), &self.origin, met));
         }
         render(self).map_err(|fault| match fault {
-            Fault::Raised(reason) => DataError::Conversation {
-                place: place.clone(),
+            Fault::Raised(reason) => RowFault::Conversation {
                 origin: self.origin.clone(),
                 reason,
-            },
+            }
+            .at(place.clone()),
             Fault::Met(met) => {
                 let error = out_of_bounds(Some(place.clone()), &self.origin, &met);
                 let mut known = known();
@@ -321,11 +320,12 @@ fn json_bytes(value: &impl Serialize) -> usize {
 }
 
 fn out_of_bounds(row: Option<Place>, origin: &str, met: &Met) -> DataError {
-    DataError::TemplateBound {
+    TemplateError::Bound {
         row: row.map_or_else(String::new, |place| format!("{place}: ")),
         origin: origin.to_owned(),
         met: met.to_string(),
     }
+    .into()
 }
 
 /// The tokenizer's template called `name`, with its origin; `default` is also the only one.

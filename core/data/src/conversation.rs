@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::chat_template::Message;
-use super::error::{DataError, Place};
+use super::error::{DataError, Place, RowFault};
 use super::fields::renamed;
 use super::format::Format;
 use super::options::{DataOptions, OnEmpty, Tools};
@@ -182,11 +182,11 @@ impl Fields<'_> {
     ) -> Result<&'a str, DataError> {
         let text = self.text(row, field, place)?;
         if text.trim().is_empty() && self.options.on_empty == OnEmpty::Bad {
-            Err(DataError::Empty {
-                place: place.clone(),
+            Err(RowFault::Empty {
                 field: self.name(field).to_owned(),
                 expected,
-            })
+            }
+            .at(place.clone()))
         } else {
             Ok(text)
         }
@@ -201,10 +201,10 @@ impl Fields<'_> {
         let turns = match value {
             Value::Array(turns) if !turns.is_empty() => turns,
             Value::Array(_) => {
-                return Err(DataError::NoTurns {
-                    place: place.clone(),
+                return Err(RowFault::NoTurns {
                     field: field.into(),
-                });
+                }
+                .at(place.clone()));
             }
             other => {
                 let expected = "an array of messages";
@@ -244,12 +244,12 @@ impl Fields<'_> {
             other => return Err(wrong_type(place, &named(role), "a string", other)),
         };
         let Some((_, known)) = ROLES.iter().find(|(name, _)| name == said) else {
-            return Err(DataError::UnknownRole {
-                place: place.clone(),
+            return Err(RowFault::UnknownRole {
                 what: named(role),
                 found: super::fields::clip(said),
                 known: ROLES.map(|(name, _)| name).join(", "),
-            });
+            }
+            .at(place.clone()));
         };
         let content = self.name(content);
         // Calls of tools stand beside the text; then there may be none.

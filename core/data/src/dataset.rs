@@ -9,7 +9,7 @@ use espalier_system::files::HubCache;
 use super::counts::Counts;
 use super::error::{DataError, Place};
 use super::file_record::FileRecord;
-use super::named_files::{Part, named_files};
+use super::named_files::{RepositoryPart, named_files};
 use super::options::DataOptions;
 use super::order;
 use super::row::UNTRAINED;
@@ -109,12 +109,20 @@ impl Dataset {
 
     /// `files`, and for a repository id among them its training files in the local Hugging Face cache.
     pub(super) fn training_files(files: &[PathBuf]) -> Result<Vec<PathBuf>, DataError> {
-        named_files(&HubCache::from_environment(), files, Part::Training)
+        named_files(
+            &HubCache::from_environment(),
+            files,
+            RepositoryPart::Training,
+        )
     }
 
     /// As [`Dataset::training_files`], with its held-out files.
     pub(super) fn held_out_files(files: &[PathBuf]) -> Result<Vec<PathBuf>, DataError> {
-        named_files(&HubCache::from_environment(), files, Part::HeldOut)
+        named_files(
+            &HubCache::from_environment(),
+            files,
+            RepositoryPart::HeldOut,
+        )
     }
 
     fn read(

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::DataError;
+use super::error::{DataError, RowError, RowFault};
 
 /// Rows left out as bad, by what is wrong with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,23 +31,29 @@ pub struct Dropped {
 impl Dropped {
     /// Counts the row that `fault` is about; what is not about one row is handed back.
     pub(super) fn add(&mut self, fault: DataError) -> Result<(), DataError> {
-        let count = match &fault {
-            DataError::Json { .. } | DataError::Truncated { .. } => &mut self.json,
-            DataError::Utf8 { .. } => &mut self.utf8,
-            DataError::RowBytes { .. } => &mut self.long,
-            DataError::WrongType { .. }
-            | DataError::MissingField { .. }
-            | DataError::UnknownFormat { .. }
-            | DataError::NoTurns { .. }
-            | DataError::UnknownRole { .. } => &mut self.fields,
-            DataError::TokenId { .. } | DataError::Length { .. } | DataError::Padded { .. } => {
+        let DataError::Row(RowError { fault: of_row, .. }) = &fault else {
+            return Err(fault);
+        };
+        let count = match of_row {
+            RowFault::Json { .. } | RowFault::Truncated => &mut self.json,
+            RowFault::Utf8 { .. } => &mut self.utf8,
+            RowFault::RowBytes { .. } => &mut self.long,
+            RowFault::WrongType { .. }
+            | RowFault::MissingField { .. }
+            | RowFault::UnknownFormat { .. }
+            | RowFault::NoTurns { .. }
+            | RowFault::UnknownRole { .. } => &mut self.fields,
+            RowFault::TokenId { .. } | RowFault::Length { .. } | RowFault::Padded { .. } => {
                 &mut self.ids
             }
-            DataError::Conversation { .. } => &mut self.template,
-            DataError::Encode { .. } => &mut self.encoding,
-            DataError::Empty { .. } => &mut self.empty,
-            DataError::Unused { .. } => &mut self.tools,
-            _ => return Err(fault),
+            RowFault::Conversation { .. } => &mut self.template,
+            RowFault::Encode { .. } => &mut self.encoding,
+            RowFault::Empty { .. } => &mut self.empty,
+            RowFault::Unused { .. } => &mut self.tools,
+            RowFault::AmbiguousFormat { .. }
+            | RowFault::TooLong { .. }
+            | RowFault::PackTokens { .. }
+            | RowFault::Parquet { .. } => return Err(fault),
         };
         *count += 1;
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::error::{DataError, Place};
+use super::error::{DataError, Place, RowFault};
 use super::format::{Format, KNOWN};
 
 /// Formats with the fields that tell them: all of one alternative must be there.
@@ -72,20 +72,20 @@ pub(super) fn tell(
         .map(|(format, _)| *format)
         .collect();
     match fitting[..] {
-        [] => Err(DataError::UnknownFormat {
-            place: place.clone(),
+        [] => Err(RowFault::UnknownFormat {
             found: names(row),
             known: KNOWN,
-        }),
+        }
+        .at(place.clone())),
         [format] => Ok(format),
-        _ => Err(DataError::AmbiguousFormat {
-            place: place.clone(),
+        _ => Err(RowFault::AmbiguousFormat {
             formats: fitting
                 .iter()
                 .map(|f| f.name())
                 .collect::<Vec<_>>()
                 .join(", "),
-        }),
+        }
+        .at(place.clone())),
     }
 }
 

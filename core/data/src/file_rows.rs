@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::chat_template::{self, ChatTemplate};
 use super::conversation::Example;
-use super::error::{DataError, Place};
+use super::error::{DataError, Place, TemplateError};
 use super::fields;
 use super::file_record::FileRecord;
 use super::format::Format;
@@ -177,8 +177,11 @@ fn open_template(
 ) -> Result<ChatTemplate, DataError> {
     let choice = options.chat_template.as_deref();
     let opened = ChatTemplate::open(vocabulary.directory(), choice)?;
-    opened.ok_or_else(|| DataError::NoTemplate {
-        path: path.to_path_buf(),
-        known: chat_template::names(),
+    opened.ok_or_else(|| {
+        TemplateError::Missing {
+            path: path.to_path_buf(),
+            known: chat_template::names(),
+        }
+        .into()
     })
 }

@@ -11,18 +11,18 @@ const EXTENSIONS: [&str; 3] = ["jsonl", "json", "parquet"];
 
 /// Which part of a repository's files is meant, where their names tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum RepositoryPart {
     /// Files with `train` in their path.
     Training,
     /// Files with `validation`, `test` or `eval` in it.
     HeldOut,
 }
 
-impl Part {
+impl RepositoryPart {
     fn words(self) -> &'static [&'static str] {
         match self {
-            Part::Training => &["train"],
-            Part::HeldOut => &["validation", "test", "eval"],
+            RepositoryPart::Training => &["train"],
+            RepositoryPart::HeldOut => &["validation", "test", "eval"],
         }
     }
 }
@@ -35,7 +35,7 @@ impl Part {
 pub(super) fn named_files(
     cache: &HubCache,
     names: &[PathBuf],
-    part: Part,
+    part: RepositoryPart,
 ) -> Result<Vec<PathBuf>, DataError> {
     let mut files = Vec::with_capacity(names.len());
     for name in names {
@@ -115,7 +115,7 @@ mod tests {
         (root, cache)
     }
 
-    fn found(cache: &HubCache, name: &str, part: Part) -> Result<Vec<String>, String> {
+    fn found(cache: &HubCache, name: &str, part: RepositoryPart) -> Result<Vec<String>, String> {
         let files = named_files(cache, &[name.into()], part).map_err(|e| e.to_string())?;
         let file = |path: &PathBuf| path.file_name().expect("a name").to_string_lossy().into();
         Ok(files.iter().map(file).collect())
@@ -131,15 +131,18 @@ mod tests {
         ];
         let (_root, cache) = cache(&files);
         let of = |part| found(&cache, "org/rows", part).expect("found");
-        assert_eq!(of(Part::Training), ["train-0.parquet", "train-1.parquet"]);
-        assert_eq!(of(Part::HeldOut), ["test-0.parquet"]);
+        assert_eq!(
+            of(RepositoryPart::Training),
+            ["train-0.parquet", "train-1.parquet"]
+        );
+        assert_eq!(of(RepositoryPart::HeldOut), ["test-0.parquet"]);
     }
 
     #[test]
     fn without_telling_names_all_files_are_meant() {
         let (_root, cache) = cache(&["rows.jsonl"]);
         assert_eq!(
-            found(&cache, "org/rows", Part::Training).expect("found"),
+            found(&cache, "org/rows", RepositoryPart::Training).expect("found"),
             ["rows.jsonl"]
         );
     }
@@ -147,10 +150,10 @@ mod tests {
     #[test]
     fn what_is_missing_is_told_with_its_remedy() {
         let (_root, cache) = cache(&["README.md"]);
-        let none = found(&cache, "org/rows", Part::Training).expect_err("no rows");
+        let none = found(&cache, "org/rows", RepositoryPart::Training).expect_err("no rows");
         assert!(none.contains("no .jsonl, .json or .parquet"), "{none}");
-        let absent =
-            named_files(&cache, &["org/other".into()], Part::Training).expect_err("absent");
+        let absent = named_files(&cache, &["org/other".into()], RepositoryPart::Training)
+            .expect_err("absent");
         let DataError::Repository(error) = absent else {
             panic!("{absent}")
         };
@@ -166,7 +169,8 @@ mod tests {
     fn paths_stay_as_they_are() {
         let (_root, cache) = cache(&[]);
         for path in ["data/train.jsonl", "train.jsonl", "/abs/rows", "a/b/c"] {
-            let files = named_files(&cache, &[path.into()], Part::Training).expect("as it is");
+            let files =
+                named_files(&cache, &[path.into()], RepositoryPart::Training).expect("as it is");
             assert_eq!(files, [PathBuf::from(path)]);
         }
     }

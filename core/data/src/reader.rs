@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use espalier_system::files::{FileKind, open_regular};
 use sha2::{Digest, Sha256};
 
-use super::error::{DataError, Place};
+use super::error::{DataError, Place, RowFault};
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// The most bytes of one row that are held.
@@ -36,6 +36,13 @@ enum Layout {
     Array,
 }
 
+/// The layouts that a file may have, by its name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Allowed {
+    Lines,
+    LinesOrArray,
+}
+
 /// Where in an array the reader stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Between {
@@ -58,9 +65,9 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) fn open(path: &Path) -> Result<Self, DataError> {
         let extension = path.extension().unwrap_or_default().to_string_lossy();
-        let may_be_array = match extension.to_ascii_lowercase().as_str() {
-            "jsonl" => false,
-            "json" => true,
+        let allowed = match extension.to_ascii_lowercase().as_str() {
+            "jsonl" => Allowed::Lines,
+            "json" => Allowed::LinesOrArray,
             _ => {
                 return Err(DataError::FileKind {
                     path: path.to_path_buf(),
@@ -70,10 +77,10 @@ impl Reader {
         };
         let opened = open_regular(path, FileKind::Rows);
         let (file, _) = opened.map_err(|e| DataError::io(path, e.into()))?;
-        Reader::new(path, Box::new(file), may_be_array)
+        Reader::new(path, Box::new(file), allowed)
     }
 
-    fn new(path: &Path, input: Box<dyn Read>, may_be_array: bool) -> Result<Self, DataError> {
+    fn new(path: &Path, input: Box<dyn Read>, allowed: Allowed) -> Result<Self, DataError> {
         let hash = Sha256::new();
         let input = Hashing { inner: input, hash };
         let mut reader = Reader {
@@ -86,7 +93,7 @@ impl Reader {
             bytes_read: 0,
         };
         reader.skip_byte_order_mark()?;
-        if may_be_array && reader.skip_white_space()? == Some(b'[') {
+        if allowed == Allowed::LinesOrArray && reader.skip_white_space()? == Some(b'[') {
             reader.layout = Layout::Array;
         }
         Ok(reader)
@@ -269,15 +276,15 @@ impl Reader {
 
     fn truncated(&self, line: u64) -> DataError {
         let place = Place::new(&self.path, line);
-        DataError::Truncated { place }
+        RowFault::Truncated.at(place)
     }
 
     fn unexpected(&self, expected: &str, byte: u8) -> DataError {
-        DataError::Json {
-            place: Place::new(&self.path, self.line),
+        RowFault::Json {
             column: self.column + 1,
             reason: format!("expected {expected}, found `{}`", byte.escape_ascii()),
         }
+        .at(Place::new(&self.path, self.line))
     }
 }
 
@@ -305,10 +312,10 @@ mod tests {
     use super::*;
     use std::io::Cursor;
 
-    fn rows(text: &[u8], may_be_array: bool) -> Result<Vec<(u64, String)>, String> {
+    fn rows(text: &[u8], allowed: Allowed) -> Result<Vec<(u64, String)>, String> {
         let path = Path::new("f");
         let input = Box::new(Cursor::new(text.to_vec()));
-        let mut reader = Reader::new(path, input, may_be_array).map_err(|e| e.to_string())?;
+        let mut reader = Reader::new(path, input, allowed).map_err(|e| e.to_string())?;
         let mut rows = Vec::new();
         while let Some(row) = reader.next_row().map_err(|e| e.to_string())? {
             rows.push((
@@ -329,10 +336,10 @@ mod tests {
     fn lines_are_numbered_and_blank_ones_passed() {
         let text = b"\xEF\xBB\xBF{1}\r\n\r\n  \n{2}\n\n{3}";
         let expected = vec![row(1, "{1}"), row(4, "{2}"), row(6, "{3}")];
-        assert_eq!(rows(text, false).unwrap(), expected);
-        assert_eq!(rows(text, true).unwrap(), expected);
-        assert_eq!(rows(b"", false).unwrap(), []);
-        assert_eq!(rows(b" \n\n", true).unwrap(), []);
+        assert_eq!(rows(text, Allowed::Lines).unwrap(), expected);
+        assert_eq!(rows(text, Allowed::LinesOrArray).unwrap(), expected);
+        assert_eq!(rows(b"", Allowed::Lines).unwrap(), []);
+        assert_eq!(rows(b" \n\n", Allowed::LinesOrArray).unwrap(), []);
     }
 
     #[test]
@@ -346,9 +353,9 @@ mod tests {
             row(2, "2\n            "),
             row(3, r#""x,\\" "#),
         ];
-        assert_eq!(rows(text, true).unwrap(), expected);
-        assert_eq!(rows(b"[]", true).unwrap(), []);
-        assert_eq!(rows(b"\n[ ]\n", true).unwrap(), []);
+        assert_eq!(rows(text, Allowed::LinesOrArray).unwrap(), expected);
+        assert_eq!(rows(b"[]", Allowed::LinesOrArray).unwrap(), []);
+        assert_eq!(rows(b"\n[ ]\n", Allowed::LinesOrArray).unwrap(), []);
     }
 
     #[test]
@@ -375,7 +382,7 @@ mod tests {
             ("[1,\n", "f:2: the file ends inside this row"),
             ("[", "f:1: the file ends inside this row"),
         ] {
-            let message = rows(text.as_bytes(), true).unwrap_err();
+            let message = rows(text.as_bytes(), Allowed::LinesOrArray).unwrap_err();
             assert!(message.starts_with(expected), "{text}: {message}");
         }
     }

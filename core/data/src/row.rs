@@ -4,7 +4,7 @@ use serde_json::error::Category;
 use serde_json::{Map, Value};
 
 use super::counts::Answers;
-use super::error::{DataError, Place};
+use super::error::{DataError, Place, RowFault};
 use super::fields;
 use super::format::Format;
 use super::options::{DataOptions, TooLong, TrainOn};
@@ -81,18 +81,20 @@ pub(super) enum Outcome {
 
 /// The row as a JSON object.
 pub(super) fn parse(raw: &RawRow, place: &Place) -> Result<Map<String, Value>, DataError> {
-    let bytes = raw.bytes.as_deref().ok_or_else(|| DataError::RowBytes {
-        place: place.clone(),
-        most: MOST_ROW_BYTES,
+    let bytes = raw.bytes.as_deref().ok_or_else(|| {
+        RowFault::RowBytes {
+            most: MOST_ROW_BYTES,
+        }
+        .at(place.clone())
     })?;
     let text = std::str::from_utf8(bytes).map_err(|e| {
         let place = place.clone();
         match e.error_len() {
-            None if raw.last => DataError::Truncated { place },
-            _ => DataError::Utf8 {
-                place,
+            None if raw.last => RowFault::Truncated.at(place),
+            _ => RowFault::Utf8 {
                 byte: e.valid_up_to() + 1,
-            },
+            }
+            .at(place),
         }
     })?;
     match serde_json::from_str(text) {
@@ -100,7 +102,7 @@ pub(super) fn parse(raw: &RawRow, place: &Place) -> Result<Map<String, Value>, D
         Ok(other) => Err(wrong_type(place, "the row", "an object", &other)),
         Err(e) if raw.last && e.classify() == Category::Eof => {
             let place = place.clone();
-            Err(DataError::Truncated { place })
+            Err(RowFault::Truncated.at(place))
         }
         Err(e) => {
             let reason = e.to_string();
@@ -108,14 +110,14 @@ pub(super) fn parse(raw: &RawRow, place: &Place) -> Result<Map<String, Value>, D
             let reason = reason
                 .rsplit_once(" at line ")
                 .map_or(reason.as_str(), |(r, _)| r);
-            Err(DataError::Json {
-                place: Place {
-                    path: place.path.clone(),
-                    line: place.line + (e.line() as u64).saturating_sub(1),
-                },
+            Err(RowFault::Json {
                 column: e.column() + if e.line() > 1 { 0 } else { raw.column },
                 reason: reason.to_owned(),
-            })
+            }
+            .at(Place {
+                path: place.path.clone(),
+                line: place.line + (e.line() as u64).saturating_sub(1),
+            }))
         }
     }
 }
@@ -123,7 +125,7 @@ pub(super) fn parse(raw: &RawRow, place: &Place) -> Result<Map<String, Value>, D
 /// Applies `max_seq_len` and `too_long`.
 ///
 /// # Errors
-/// [`DataError::TooLong`] where that is asked for.
+/// [`RowFault::TooLong`] where that is asked for.
 pub(super) fn cut(
     mut row: Row,
     options: &DataOptions,
@@ -140,11 +142,11 @@ pub(super) fn cut(
         }
         TooLong::Drop => return Ok(Outcome::TooLong(row)),
         TooLong::Error => {
-            return Err(DataError::TooLong {
-                place: place(),
+            return Err(RowFault::TooLong {
                 expected: longest,
                 found: row.full_length,
-            });
+            }
+            .at(place()));
         }
     }
     Ok(Outcome::Kept(row))
@@ -155,10 +157,12 @@ pub(super) fn required<'a>(
     field: &str,
     place: &Place,
 ) -> Result<&'a Value, DataError> {
-    row.get(field).ok_or_else(|| DataError::MissingField {
-        place: place.clone(),
-        field: field.into(),
-        found: fields::names(row),
+    row.get(field).ok_or_else(|| {
+        RowFault::MissingField {
+            field: field.into(),
+            found: fields::names(row),
+        }
+        .at(place.clone())
     })
 }
 
@@ -177,8 +181,7 @@ pub(super) fn wrong_type(
     expected: &'static str,
     found: &Value,
 ) -> DataError {
-    DataError::WrongType {
-        place: place.clone(),
+    RowFault::WrongType {
         what: what.into(),
         expected,
         found: match found {
@@ -190,4 +193,5 @@ pub(super) fn wrong_type(
             Value::Object(_) => "an object".into(),
         },
     }
+    .at(place.clone())
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use espalier_system::files;
 use serde_json::{Map, Value};
 
-use super::error::{DataError, Place};
+use super::error::{DataError, Place, RowFault};
 use super::options::DataOptions;
 use super::parquet::ParquetRows;
 use super::reader::{RawRow, Reader};
@@ -104,9 +104,11 @@ impl Source {
                 Ok((reader.sha256()?, bytes))
             }
             Source::Parquet(_, length) => {
-                let hash = files::hash_file(path).map_err(|error| DataError::Parquet {
-                    place: Place::new(path, 0),
-                    reason: error.to_string(),
+                let hash = files::hash_file(path).map_err(|error| {
+                    RowFault::Parquet {
+                        reason: error.to_string(),
+                    }
+                    .at(Place::new(path, 0))
                 })?;
                 Ok((hash.sha256, length))
             }

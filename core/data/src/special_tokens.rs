@@ -54,7 +54,7 @@ pub(super) fn split(
         messages: &messages,
         tools: None,
     };
-    let Ok(text) = template.text(turns, false) else {
+    let Ok(text) = template.text(turns) else {
         return Vec::new();
     };
     let last = messages.iter().rposition(|m| m.role == ASSISTANT);

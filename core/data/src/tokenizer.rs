@@ -15,7 +15,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokenizers::{Encoding, ModelWrapper, Tokenizer};
 
-use super::error::DataError;
+use super::error::{DataError, TokenizerError};
 use super::panics::contain;
 use super::reader::hex;
 
@@ -37,12 +37,15 @@ impl TextTokenizer {
         let path = directory.join("tokenizer.json");
         let bytes = match read_regular(&path, FileKind::Tokenizer) {
             Ok(bytes) => bytes,
-            Err(e) if e.is_not_found() => return Err(DataError::NoTokenizer { path }),
+            Err(e) if e.is_not_found() => return Err(TokenizerError::Missing { path }.into()),
             Err(e) => return Err(DataError::io(&path, e.into())),
         };
-        let unusable = |reason: String| DataError::Tokenizer {
-            path: path.clone(),
-            reason,
+        let unusable = |reason: String| {
+            TokenizerError::Unusable {
+                path: path.clone(),
+                reason,
+            }
+            .into()
         };
         let inner = contain(|| read(&bytes))
             .unwrap_or_else(Err)
@@ -61,12 +64,13 @@ impl TextTokenizer {
             return Err(unusable("its vocabulary is empty".into()));
         };
         if id as usize >= vocab_size || id > i32::MAX as u32 {
-            return Err(DataError::TokenizerMismatch {
+            return Err(TokenizerError::Mismatch {
                 path,
                 token: token.clone(),
                 id,
                 vocab_size,
-            });
+            }
+            .into());
         }
         let added = inner.get_added_tokens_decoder();
         let mut special: Vec<String> = added
@@ -253,10 +257,11 @@ impl Vocabulary {
             .find_map(|key| config.pointer(key)?.as_u64());
         match size {
             Some(size) => Ok(Vocabulary::new(directory.path(), size as usize)),
-            None => Err(DataError::Tokenizer {
+            None => Err(TokenizerError::Unusable {
                 path: directory.path().join("config.json"),
                 reason: "it has no vocab_size".into(),
-            }),
+            }
+            .into()),
         }
     }
 
@@ -300,10 +305,11 @@ fn end_token(
     if let Some(token) = named.as_ref().and_then(token_text) {
         return match vocabulary.get(token) {
             Some(&id) => Ok(id as i32),
-            None => Err(DataError::Tokenizer {
+            None => Err(TokenizerError::Unusable {
                 path,
                 reason: format!("its eos_token `{token}` is not in tokenizer.json"),
-            }),
+            }
+            .into()),
         };
     }
     for name in ["config.json", "generation_config.json"] {
@@ -317,15 +323,17 @@ fn end_token(
         };
         return match id.as_u64() {
             Some(id) if id < vocab_size as u64 => Ok(id as i32),
-            _ => Err(DataError::Tokenizer {
+            _ => Err(TokenizerError::Unusable {
                 path,
                 reason: format!("its eos_token_id {id} is not a token id below {vocab_size}"),
-            }),
+            }
+            .into()),
         };
     }
-    Err(DataError::NoEndToken {
+    Err(TokenizerError::NoEndToken {
         directory: directory.to_path_buf(),
-    })
+    }
+    .into())
 }
 
 /// The text of a token in a config: it stands there itself or in an object that describes it.
@@ -344,10 +352,11 @@ pub(super) fn json(path: &Path) -> Result<Option<Value>, DataError> {
         Err(e) if e.is_not_found() => return Ok(None),
         Err(e) => return Err(DataError::io(path, e.into())),
     };
-    serde_json::from_slice(&bytes)
-        .map(Some)
-        .map_err(|e| DataError::Tokenizer {
+    serde_json::from_slice(&bytes).map(Some).map_err(|e| {
+        TokenizerError::Unusable {
             path: path.to_path_buf(),
             reason: e.to_string(),
-        })
+        }
+        .into()
+    })
 }

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::chat_template::{ChatTemplate, Turns};
-use super::error::{DataError, Place};
+use super::error::{DataError, Place, RowFault};
 use super::fields;
 use super::row::{wrong_field, wrong_type};
 
@@ -56,17 +56,17 @@ pub(super) fn calls(turn: &Map<String, Value>) -> bool {
 /// Refuses tools of a row that is read as plain text.
 ///
 /// # Errors
-/// [`DataError::Unused`] where there are any.
+/// [`RowFault::Unused`] where there are any.
 pub(super) fn check_plain(tools: Option<&Value>, place: &Place) -> Result<(), DataError> {
     if tools.is_some_and(is_there) {
-        Err(DataError::Unused {
-            place: place.clone(),
+        Err(RowFault::Unused {
             what: "its tools".to_owned(),
             why: format!(
                 "the row is read as plain text; set data.chat_template to one that writes tools, {}",
                 without_tools()
             ),
-        })
+        }
+        .at(place.clone()))
     } else {
         Ok(())
     }
@@ -75,23 +75,25 @@ pub(super) fn check_plain(tools: Option<&Value>, place: &Place) -> Result<(), Da
 /// Refuses tools, calls and answers of tools without which `template` would have written the same `text`.
 ///
 /// # Errors
-/// [`DataError::Unused`] for the first of them.
+/// [`RowFault::Unused`] for the first of them.
 pub(super) fn check_written(
     template: &ChatTemplate,
     turns: Turns<'_>,
     text: &str,
     place: &Place,
 ) -> Result<(), DataError> {
-    let unused = |what: String, instead: String| DataError::Unused {
-        place: place.clone(),
-        what,
-        why: format!(
-            "the chat template {} does not write {instead}",
-            template.origin()
-        ),
+    let unused = |what: String, instead: String| {
+        RowFault::Unused {
+            what,
+            why: format!(
+                "the chat template {} does not write {instead}",
+                template.origin()
+            ),
+        }
+        .at(place.clone())
     };
     // A template that raises an error without them has looked at them.
-    let same = |turns: Turns<'_>| template.text(turns, false).is_ok_and(|other| other == text);
+    let same = |turns: Turns<'_>| template.text(turns).is_ok_and(|other| other == text);
     if let Some(tools) = turns.tools.filter(|tools| is_there(tools)) {
         let without = Turns {
             tools: None,

@@ -1,8 +1,10 @@
-//! Calls of plugins that do not return -> what is waited for, said in time, and the end of a process that waits too long.
+//! Plugin calls that do not return -> a warning that names the call, and after the time limit the
+//! end of the process.
 //!
-//! A thread cannot be ended from outside, so that a call that hangs can only be ended with its process. That is the host's to
-//! do: it starts the watch, and sets what has the last word (see [`on_last_word`](crate::last_word::on_last_word)). The trainer as
-//! a library watches nothing by itself.
+//! A thread cannot be ended from outside, so a call that hangs can only be ended with its process.
+//! The host program decides that: it starts the watch and sets how the process ends (see
+//! [`on_last_word`](crate::last_word::on_last_word)). The trainer as a library watches nothing by
+//! itself.
 
 mod hung;
 mod judge;
@@ -21,16 +23,16 @@ use self::judge::{Judge, Verdict};
 use crate::Error;
 use crate::last_word::last_word;
 
-/// Time between two looks.
+/// Interval between two checks.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What counts of the time between two looks at most: a process that was stopped did not wait meanwhile.
+/// Most time that one interval counts. A process that was stopped meanwhile did not wait.
 const COUNTED: Duration = Duration::from_secs(1);
 
-/// What signals set, of the work at hand.
+/// The stop flag of the current work, which signals set.
 static STOP: Mutex<Option<StopFlag>> = Mutex::new(None);
 
-/// The call that is waited for, where there is one.
+/// The late call, where there is one.
 static LATE: Mutex<Option<LateCall>> = Mutex::new(None);
 
 /// A plugin's call that has shown no sign of progress for a while.
@@ -63,7 +65,7 @@ impl std::fmt::Display for LateCall {
     }
 }
 
-/// Starts the watch of this process's calls; a second start does nothing.
+/// Starts the watch of this process's plugin calls. A second start does nothing.
 ///
 /// # Errors
 /// Where the operating system starts no more threads.
@@ -76,12 +78,12 @@ pub fn start() -> io::Result<()> {
     watch.spawn(run).map(drop)
 }
 
-/// Says what is waited for once `stop` asks to stop. Of several flags the last counts.
+/// Reports the pending call once `stop` asks to stop. Of several flags the last counts.
 pub fn heed(stop: &StopFlag) {
     *locked(&STOP) = Some(stop.clone());
 }
 
-/// The call that is waited for now: without a sign of progress for a second at least.
+/// The call that the process waits for now: one without progress for at least a second.
 pub fn late() -> Option<LateCall> {
     locked(&LATE).clone()
 }

@@ -1,5 +1,5 @@
-//! A quantizer's `decode` -> the function pointer that a backend's kernels call for formats no description covers, and
-//! what became of the calls that failed.
+//! A quantizer's `decode` -> the function pointer that a backend's kernels call for formats that
+//! have no description. Failures of these calls are kept.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -12,17 +12,18 @@ use espalier_registry::Chosen;
 use crate::Error;
 use crate::error::of_param;
 
-/// A weight's quantizer and shape, as the function pointer finds them behind its context.
+/// The context of the function pointer: a weight's quantizer and shape.
 pub struct Callback {
     quantizer: Chosen<dyn Quantizer>,
     param: Arc<str>,
     shape: [u64; 2],
-    /// The failure nearest to the weight's beginning: threads fail in any order.
+    /// The failure with the lowest row and column, since threads fail in any order.
     failure: Mutex<Option<([u64; 2], PluginError)>>,
 }
 
 impl Callback {
-    /// The decoder of `param`, a weight `[N, M]` packed by `quantizer`. Never freed: kernels live as long as the process.
+    /// The decoder of `param`, a weight `[N, M]` packed by `quantizer`. Never freed: kernels live
+    /// as long as the process.
     pub fn new(
         quantizer: &Chosen<dyn Quantizer>,
         param: &str,
@@ -60,21 +61,32 @@ impl Callback {
     }
 }
 
-/// Decodes rows and columns of a weight `[N, M]` into `out`, and refuses numbers that are not finite: what the quantizer
-/// does not write is none.
+/// A rectangle of a weight `[N, M]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightWindow {
+    /// Its rows.
+    pub rows: Range<u64>,
+    /// Its columns.
+    pub cols: Range<u64>,
+}
+
+/// Decodes `window` of a weight `[N, M]` into `out`. Refuses numbers that are not finite; an
+/// element that the quantizer does not write is NaN.
 ///
 /// # Errors
-/// What the quantizer reports; `PROTOCOL` for an element that is not finite, with its place.
+/// The quantizer's own error. `PROTOCOL`, with row and column, for an element that is not finite.
 pub fn decode(
     quantizer: &dyn Quantizer,
     segments: &[&[u8]],
     shape: [u64; 2],
-    (rows, cols): (Range<u64>, Range<u64>),
+    window: WeightWindow,
     out: &mut [f32],
 ) -> Result<()> {
+    let WeightWindow { rows, cols } = window;
     out.fill(f32::NAN);
     quantizer.decode(segments, shape, rows.clone(), cols.clone(), out)?;
-    // Counting has no early exit, so it vectorises; the search runs where it will find.
+    // Counting has no early exit, so it vectorises. The search runs only where there is something
+    // to find.
     if out.iter().filter(|x| !x.is_finite()).count() == 0 {
         return Ok(());
     }
@@ -101,8 +113,8 @@ extern "C" fn decode_window(
     range: *const u64,
     out: *mut f32,
 ) -> u32 {
-    // SAFETY: `Callback::decoder` made the context; the kernel passes `count` segments with their lengths, four bounds, and
-    // room for as many elements as they span.
+    // SAFETY: `Callback::decoder` made the context; the kernel passes `count` segments with their
+    // lengths, four bounds, and room for as many elements as they span.
     let (callback, segments, range, out) = unsafe {
         let callback = &*context.cast::<Callback>();
         let starts = std::slice::from_raw_parts(segments, count);
@@ -121,7 +133,10 @@ extern "C" fn decode_window(
             std::slice::from_raw_parts_mut(out, elements as usize),
         )
     };
-    let window = (range[0]..range[1], range[2]..range[3]);
+    let window = WeightWindow {
+        rows: range[0]..range[1],
+        cols: range[2]..range[3],
+    };
     let quantizer = callback.quantizer.plugin.as_ref();
     let _about = call_site::about(&callback.param);
     match decode(quantizer, &segments, callback.shape, window, out) {

@@ -1,4 +1,4 @@
-//! A weight and its quantizer -> segments in their place, and the assurance that they decode to numbers.
+//! A weight and its quantizer -> packed segments that are known to decode to finite numbers.
 
 use espalier_interface::abi::call_site;
 use espalier_interface::format::{BlockValues, Decoding, Format};
@@ -6,14 +6,14 @@ use espalier_interface::{DType, ErrorCode, PluginError, Quantizer, Result as Plu
 use espalier_registry::Chosen;
 
 use crate::Error;
-use crate::decoder::decode;
+use crate::decoder::{WeightWindow, decode};
 use crate::error::of_param;
 
 /// Elements that are decoded at once, rows permitting.
 const PART: u64 = 1 << 18;
 
-/// Encodes `weight`, the finite numbers of `param`, into `segments`. What decodes to numbers that are not finite is
-/// refused here: at the first step it would be nobody's fault.
+/// Encodes `weight`, the finite numbers of `param`, into `segments`. Segments that decode to
+/// numbers that are not finite are refused here, where the quantizer can still be named.
 ///
 /// `weight` is overwritten where the quantizer alone can decode.
 ///
@@ -35,7 +35,7 @@ pub fn encode(
 /// Encodes `weight` as [`encode`] does, and checks what its format describes.
 ///
 /// # Errors
-/// What the quantizer reports; a scale that is not finite.
+/// `Error::Plugin` for an error of the quantizer, and for a scale that is not finite.
 pub fn pack(
     quantizer: &Chosen<dyn Quantizer>,
     param: &str,
@@ -54,10 +54,11 @@ pub fn pack(
     Ok(check_scales(format, &segments).map_err(blame)?)
 }
 
-/// Decodes a weight whose format describes no decoding into `scratch`, one number an element, to see that it can be done.
+/// Decodes a weight into `scratch` as a check, where the format describes no decoding. `scratch`
+/// has one number per element.
 ///
 /// # Errors
-/// What the quantizer reports; an element that is not finite.
+/// `Error::Plugin` for an error of the quantizer, and for an element that is not finite.
 pub fn check_decoded(
     quantizer: &Chosen<dyn Quantizer>,
     param: &str,
@@ -88,7 +89,10 @@ pub fn decode_all(
     let step = (PART / cols).max(1);
     for (index, out) in out.chunks_mut((step * cols) as usize).enumerate() {
         let first = index as u64 * step;
-        let window = (first..(first + step).min(rows), 0..cols);
+        let window = WeightWindow {
+            rows: first..(first + step).min(rows),
+            cols: 0..cols,
+        };
         decode(quantizer, segments, format.shape, window, out)?;
     }
     Ok(())
@@ -127,7 +131,7 @@ fn check_scales(format: &Format, segments: &[&[u8]]) -> PluginResult<()> {
     Ok(())
 }
 
-/// The first of stored numbers that is not finite: its exponent has all bits set.
+/// Index of the first stored number that is not finite: its exponent has all bits set.
 fn not_finite(bytes: &[u8], dtype: DType) -> Option<u64> {
     let at = match dtype {
         DType::F32 => bytes

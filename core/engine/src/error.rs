@@ -2,7 +2,7 @@
 
 use espalier_config::ConfigError;
 use espalier_data::DataError;
-use espalier_interface::PluginError;
+use espalier_interface::{PluginError, Role};
 use espalier_registry::{PluginFailure, RegistryError};
 use espalier_system::failure::UsageError;
 use espalier_system::failures;
@@ -38,28 +38,22 @@ failures! {
         Weights(WeightsError),
         /// A rank is lost, and the others cannot go on without it.
         Peer(Lost),
-        /// Processes of a run did not come together in time.
+        /// The processes of a run did not all join in time.
         NotMet(NotMet),
         /// A number that is not finite.
         NotFinite(NotFinite),
         /// The plan, or an allocation, exceeds the memory there is.
         OutOfMemory(OutOfMemory),
-        /// A signal ended what writes nothing.
+        /// A signal ended a command that writes nothing.
         Interrupted(Interrupted),
     }
     from espalier_registry::Error { Config, File, Usage, Registry, Plugin, Weights }
     from espalier_plan::Error { Config, Data, File, Usage, Registry, Plugin, Weights, OutOfMemory }
 }
 
-impl From<PluginError> for Error {
-    fn from(error: PluginError) -> Self {
-        Error::from(PluginFailure::new("backend", "download", error))
-    }
-}
-
-/// A call to the backend -> the error that names the call, where it failed.
+/// The result of a call to the backend -> an error that names the call.
 pub trait BackendCall<T> {
-    /// The result, with `callback` as what failed.
+    /// The result; an error names `callback` as the call that failed.
     fn during(self, callback: &str) -> Result<T>;
 }
 
@@ -67,6 +61,16 @@ impl<T> BackendCall<T> for std::result::Result<T, PluginError> {
     fn during(self, callback: &str) -> Result<T> {
         self.map_err(|error| Error::from(PluginFailure::new("backend", callback, error)))
     }
+}
+
+/// The failure of a sharding strategy whose schedule asks for what this crate does not do.
+pub(crate) fn schedule_failure(error: PluginError) -> Error {
+    PluginFailure::new(Role::SHARDING.0, "schedule", error).into()
+}
+
+/// The failure of a family whose model lacks what a run needs.
+pub(crate) fn model_failure(error: PluginError) -> Error {
+    PluginFailure::new(Role::FAMILY.0, "describe", error).into()
 }
 
 /// The same failure, naming the param that it met.

@@ -1,4 +1,4 @@
-//! The questions that a model answered word for word.
+//! How many questions a model answered word for word.
 
 /// The questions that a model answered word for word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What ranks keep of a trained param -> all of it, in order, a part at a time.
+//! The parts of a trained param that ranks keep -> the whole param, in order, a part at a time.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ use crate::team::Team;
 /// Bytes that are gathered at once.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// Passes the bytes of a part of a trainable param, little-endian, at most 1 MiB at once. Every process calls this alike,
-/// and is given all of it.
+/// Passes the bytes of a part of a trainable param, little-endian, at most 1 MiB at once. Every
+/// process has to call this, and every process receives all bytes.
 ///
 /// # Errors
-/// What a backend or `take` reports; a rank that is lost.
+/// `Error::Plugin`: a call to a backend failed. `Error::Peer`: a rank is lost. The error of `take`.
 pub fn gather(
     team: &Team,
     param: usize,
@@ -73,7 +73,7 @@ fn floats(bytes: &[u8], dtype: DType) -> Vec<f32> {
     values.map(|value| value as f32).collect()
 }
 
-/// The elements in both ranges; none at the first one's beginning where there are none.
+/// The elements in both ranges; where there are none, an empty range at the beginning of `own`.
 fn common(own: &Range<u64>, wanted: &Range<u64>) -> Range<u64> {
     let (start, end) = (own.start.max(wanted.start), own.end.min(wanted.end));
     if start < end {
@@ -83,7 +83,7 @@ fn common(own: &Range<u64>, wanted: &Range<u64>) -> Range<u64> {
     }
 }
 
-/// What a process does while another one writes `params`: its ranks say what they keep.
+/// Takes part in gathering `params` for another process that writes them.
 ///
 /// # Errors
 /// As [`gather`].
@@ -92,7 +92,7 @@ pub fn follow(team: &Team, params: &[usize]) -> Result<(), Error> {
     params.try_for_each(|&param| gather_f32(team, param, &mut |_| Ok(())))
 }
 
-/// How many ranks, the first ones of the run, keep a trainable param between them.
+/// How many ranks, counted from the first, share the elements of a trainable param.
 pub fn keepers(executor: &Executor, param: usize) -> u32 {
     let unit = executor.params()[param].unit;
     match executor.placements()[unit].optimizer {

@@ -1,22 +1,23 @@
-//! The error of a process whose threads do not all return -> its last line and its exit code.
+//! How a process ends whose threads do not all return: its last line and its exit code.
 
 use std::sync::OnceLock;
 
 use crate::Error;
 
-/// Says an error for good and ends the process with its exit code.
+/// Prints an error and ends the process with its exit code.
 pub type LastWord = Box<dyn Fn(&Error) + Send + Sync>;
 
 static LAST_WORD: OnceLock<LastWord> = OnceLock::new();
 
-/// Sets what ends this process where a rank is lost and a thread hangs, a plugin's call does not return, or a signal comes
-/// while it waits for others to begin: it prints the error as the last line and exits at once, running nothing else. Without
-/// it such a thread is waited for. The first one set stays.
+/// Sets how this process ends where a thread does not return: `say` prints the error as the last
+/// line and exits at once. It is called where a rank is lost and a thread hangs, where a plugin's
+/// call does not return, and where a signal arrives while the process waits for others to join.
+/// Without it the process waits for such a thread. The first one set stays.
 pub fn on_last_word(say: impl Fn(&Error) + Send + Sync + 'static) {
     let _ = LAST_WORD.set(Box::new(say));
 }
 
-/// What ends this process, where that was set.
+/// The function that ends this process, where one was set.
 pub fn last_word() -> Option<&'static LastWord> {
     LAST_WORD.get()
 }

@@ -1,4 +1,4 @@
-//! Checkpoints, adapters and random numbers -> params in their place.
+//! Checkpoints, adapters and random numbers -> params in device memory.
 
 mod decode_check;
 mod host_region;
@@ -46,7 +46,7 @@ pub enum Origin<'a> {
     Random,
 }
 
-/// How a packed param comes by its segments.
+/// Where the segments of a packed param come from.
 #[derive(Clone, Copy)]
 pub enum Packing<'a> {
     /// The dense weight is read and encoded.
@@ -55,7 +55,7 @@ pub enum Packing<'a> {
     Saved(&'a SavedParam),
 }
 
-/// How param number `index` comes by its segments, if it is packed.
+/// Where the segments of param number `index` come from, if it is packed.
 pub fn packing<'a>(
     quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
     saved: &'a HashMap<usize, SavedParam>,
@@ -67,13 +67,13 @@ pub fn packing<'a>(
     }
 }
 
-/// A weight that was just encoded, while it is at hand dense and packed.
+/// A weight that was just encoded, both dense and packed.
 pub struct EncodedWeight<'a> {
     /// The param.
     pub param: &'a Param,
-    /// What packed it.
+    /// The quantizer that packed it.
     pub quantizer: &'a Chosen<dyn Quantizer>,
-    /// How it is packed.
+    /// Its format.
     pub format: &'a Format,
     /// The numbers that were encoded, `[N, M]` row major.
     pub dense: &'a [f32],
@@ -81,16 +81,16 @@ pub struct EncodedWeight<'a> {
     pub segments: &'a [&'a [u8]],
 }
 
-/// Looks at weights while they are loaded.
+/// Inspects weights while they are loaded.
 pub trait Inspector: Sync {
-    /// Takes note of a weight that was encoded.
+    /// Inspects a weight that was just encoded.
     ///
     /// # Errors
-    /// What keeps it from that: loading ends.
+    /// Any error ends loading.
     fn inspect(&self, weight: &EncodedWeight<'_>) -> Result<(), Error>;
 }
 
-/// What loading did; a weight is encoded exactly once, and not at all where the files hold it packed.
+/// What loading did. A weight is encoded once, and not at all where the files hold it packed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
     /// Weights packed.
@@ -99,7 +99,7 @@ pub struct LoadReport {
     pub placed: u64,
     /// Nanoseconds spent in encoders and in checking their scales.
     pub encode_nanos: u64,
-    /// Whether weights decode to what they were: one of each format.
+    /// The decode checks, one per format.
     pub decode_checks: Vec<DecodeCheck>,
 }
 

@@ -1,4 +1,5 @@
-//! A device's own matrix product and its copies from the host, timed: what a step's speed is predicted from and held against.
+//! Timings of a device's matrix product and of copies from the host. A step's speed is predicted
+//! from them and compared with them.
 
 mod memory;
 mod peak;
@@ -17,18 +18,19 @@ use crate::error::{BackendCall, Result};
 pub use memory::memory_rate;
 pub use peak::{Cause, PeakRate, Peaks};
 
-/// Extents of the square products that are timed, the largest that there is room for.
+/// Extents of the square products; the largest that fits is timed.
 const SIZES: [u64; 3] = [1024, 512, 256];
-/// Times it is run; the fastest counts.
+/// Number of runs; the fastest counts.
 const REPEATS: usize = 4;
-/// The part of its rows that a short product has, and times it is run: a busy machine lets some of them through in one piece.
+/// Divisor of the rows of a short product, and its number of runs. On a busy machine some short
+/// runs are not interrupted.
 const SHORT: (u64, usize) = (8, 16);
 /// How a rate is measured, in words.
 pub const HOW: &str =
     "the best of 4 products of 1024 x 1024 matrices and 16 of an eighth of the rows";
 /// Bytes of a copy that is timed: more than caches hold.
 const COPY_BYTES: u64 = 64 << 20;
-/// Bytes that are set to 0 at once.
+/// Bytes that are zeroed at once.
 const ZEROS: usize = 1 << 20;
 
 /// A square product that is prepared, and what it needs beside its kernel.
@@ -69,7 +71,7 @@ impl Product {
         aligned(3 * self.bytes) + self.prepared.workspace_bytes.max(1)
     }
 
-    /// Operations a second in `room`, the best of a few runs.
+    /// Operations per second in `room`, the best of a few runs.
     fn rate(&self, device: &dyn Device, room: BufferRange) -> Result<f64> {
         let range = |offset: u64, bytes: u64| BufferRange {
             offset: room.offset + offset,
@@ -105,10 +107,11 @@ impl Product {
     }
 }
 
-/// Floating-point operations a second of a dense `linear` in `compute`, the best of a few of 2 SIZE^3 operations each.
+/// Floating-point operations per second of a dense `linear` in `compute`: the best of a few runs of
+/// 2 SIZE^3 operations.
 ///
 /// # Errors
-/// What the backend reports.
+/// `Error::Plugin`: a call to the backend failed.
 pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
     let product = Product::new(device, compute, SIZES[0])?;
     let bytes = product.room();
@@ -123,8 +126,8 @@ pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
     rate
 }
 
-/// As [`gemm_rate`], of the largest product for which memory that is free has room; nothing where none has. What lies there
-/// is lost.
+/// As [`gemm_rate`], for the largest product that fits into `room`; none where none fits. The
+/// content of `room` is overwritten.
 ///
 /// # Errors
 /// As [`gemm_rate`].
@@ -145,7 +148,7 @@ pub fn gemm_rate_within(
     Ok(None)
 }
 
-/// What the devices of a process do together, all at once: the sum of their rates.
+/// The sum of the rates of a process's devices, which run at the same time.
 ///
 /// # Errors
 /// As [`gemm_rate`].
@@ -181,10 +184,10 @@ fn zero(device: &dyn Device, range: BufferRange) -> Result<()> {
     device.synchronize(Stream(0)).during("synchronize")
 }
 
-/// Bytes a second of a copy from host memory to the device's, the best of a few.
+/// Bytes per second of a copy from host to device memory, the best of a few runs.
 ///
 /// # Errors
-/// What the backend reports.
+/// `Error::Plugin`: a call to the backend failed.
 pub fn upload_rate(device: &dyn Device) -> Result<f64> {
     let bytes = vec![1; COPY_BYTES as usize];
     let buffer = device
@@ -204,7 +207,7 @@ pub fn upload_rate(device: &dyn Device) -> Result<f64> {
     Ok(COPY_BYTES as f64 / fastest)
 }
 
-/// The least seconds of so many calls.
+/// The shortest time of `times` calls, in seconds.
 fn fastest_of(times: usize, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut fastest = f64::INFINITY;
     for _ in 0..times {

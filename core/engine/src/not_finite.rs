@@ -1,4 +1,4 @@
-//! Numbers that a run cannot go on with.
+//! The error for a number that is not finite.
 
 use espalier_registry::NOT_FINITE_NEXT_STEP;
 use espalier_system::failure::{ExitClass, Failure};

@@ -1,4 +1,4 @@
-//! What a run tells whoever watches it: a progress bar, a log, a test.
+//! The events of a run, for a progress bar, a log or a test.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::exact_match::ExactMatch;
 
-/// Watches a run. Called from the thread that drives it, so an observer should be quick.
+/// Receives the events of a run. It is called on the run's own thread, so it should be quick.
 pub trait Observer: Send + Sync {
-    /// Takes note of `event`.
+    /// Handles `event`.
     fn observe(&self, event: &Event<'_>);
 }
 
-/// Watches nothing.
+/// Ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unobserved;
 
@@ -46,11 +46,11 @@ impl Observer for All<'_> {
     }
 }
 
-/// What has just happened.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The plan stands; loading begins.
+    /// The plan is made; loading begins.
     RunStarted(&'a PlanSummary),
     /// Rows were read.
     ReadProgress {
@@ -61,7 +61,7 @@ pub enum Event<'a> {
         /// Bytes of all files.
         total_bytes: u64,
     },
-    /// A weight is in its place.
+    /// A weight was loaded.
     LoadProgress {
         /// The weight's name.
         param: &'a str,
@@ -85,7 +85,7 @@ pub enum Event<'a> {
     },
     /// An optimizer step is done.
     StepFinished(&'a StepMetrics),
-    /// An evaluation went on by a step.
+    /// An evaluation made a step.
     EvalProgress {
         /// Steps done.
         done: u64,
@@ -96,11 +96,11 @@ pub enum Event<'a> {
     Evaluated(&'a EvalMetrics),
     /// Something was written completely.
     Saved(&'a Path),
-    /// A run came to an end, whatever end: its output directory holds all that it writes.
+    /// A run ended, in whatever way; its output directory is complete.
     RunEnded(&'a Path),
     /// Something the user should know, in a line.
     Note(&'a str),
-    /// Something the user should act on, in a line; told also where nothing else is.
+    /// Something the user should act on, in a line; shown even in quiet mode.
     Warning(&'a str),
 }
 
@@ -138,7 +138,7 @@ pub struct StepMetrics {
     pub learning_rate: f64,
     /// Tokens of the step that bear loss.
     pub trained_tokens: u64,
-    /// Tokens of the step, trained or not, by its time.
+    /// Tokens of the step, trained or not, per second.
     pub tokens_per_sec: f64,
     /// The step's time in seconds.
     pub step_secs: f64,
@@ -146,8 +146,8 @@ pub struct StepMetrics {
     pub peak_host_bytes: u64,
     /// Most device memory the process has held; 0 where the device is the host.
     pub peak_device_bytes: u64,
-    /// The share of peak: the model's FLOPs, recompute not counted, over what the devices could have done in the
-    /// step's time at their measured GEMM rate; unset where that is not known.
+    /// The model's FLOPs, without recompute, over what the devices could have done in the step's
+    /// time at their measured GEMM rate. Unset where that is not known.
     pub speed_of_light: Option<f64>,
 }
 

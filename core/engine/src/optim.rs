@@ -1,11 +1,11 @@
-//! The course of the learning rate, and what clipping leaves of a gradient.
+//! The learning-rate schedule and gradient clipping.
 
 use espalier_config::{OptimOptions, Schedule};
 
 /// The learning rate of step `step` (from 0) of a run of `total_steps`.
 ///
-/// Warm-up rises linearly from 0 and reaches the peak at step `warmup`; then the schedule falls to `floor` times the peak
-/// at the end of the run.
+/// Warm-up rises linearly from 0 and reaches the peak at step `warmup`; then the schedule falls to
+/// `floor` times the peak at the end of the run.
 ///
 /// # Source
 /// transformers' `get_{constant,linear,cosine}_schedule_with_warmup`.

@@ -1,4 +1,5 @@
-//! Ranks: each drives a device; together they train one model. World = processes x rank threads.
+//! Ranks: each drives a device, and together they train one model. World = processes x rank
+//! threads.
 
 mod gathering;
 mod launch_env;
@@ -9,7 +10,7 @@ mod rank_failure;
 mod watch;
 
 pub use launch_env::{Launch, launch, launched, ranks_of_process, world_of_run};
-pub use lost::{Cause, Lost, Place};
+pub use lost::{Lost, LostBy, LostBy as Cause, Place};
 pub use not_met::NotMet;
 pub use peers::{Among, CallKind, Count, Counts, Peers, Span, join};
 pub use rank_failure::{RankFailure, Reach};

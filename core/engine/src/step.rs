@@ -1,4 +1,4 @@
-//! One optimizer step: micro-batches in, gradients summed, clipped and spent.
+//! One optimizer step: gradients of the micro-batches are summed, clipped and applied.
 
 use espalier_config::OptimOptions;
 use espalier_data::{MicroBatch, Schedule, Step};
@@ -10,7 +10,7 @@ use crate::executor::{Executor, LogitsWindow, LossSum, Moment, Pass, TokenLosses
 use crate::not_finite::NotFinite;
 use crate::{Error, optim};
 
-/// What a step did.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
     /// Mean loss over the step's trained tokens.
@@ -39,7 +39,7 @@ pub struct EvalOutcome {
 }
 
 impl EvalOutcome {
-    /// The outcome of an evaluation that found this of each row, over `tokens` tokens.
+    /// The outcome of an evaluation with these rows' losses, over `tokens` tokens.
     pub fn of(documents: Vec<DocumentLoss>, tokens: usize) -> Self {
         let mut sum = LossSum::default();
         for document in &documents {
@@ -58,8 +58,8 @@ impl EvalOutcome {
     }
 }
 
-/// The micro-batches of a rank: every so many of a step's. All ranks get the same number, so that they meet in what they do
-/// together; some may get empty ones in the last round.
+/// The micro-batches of a rank: every n-th of a step, for n ranks. All ranks get the same number,
+/// so that they make the same collective calls; some get empty ones in the last round.
 fn share<'a>(
     step: &'a Step,
     executor: &Executor,
@@ -72,10 +72,11 @@ fn share<'a>(
     (0..rounds).map(move |round| all.get(round * ranks + rank).unwrap_or(empty))
 }
 
-/// Sums the gradients of a rank's micro-batches and returns its share of the step's mean loss.
+/// Sums the gradients of a rank's micro-batches and returns its part of the step's mean loss.
 ///
 /// # Errors
-/// What the backend reports; where ranks reduce gradients, a peer that is lost.
+/// `Error::Plugin`: a call to the backend failed. `Error::Peer`: a rank is lost while gradients are
+/// reduced.
 pub fn gradients(executor: &Executor, step: &Step, index: u64, seed: u64) -> Result<f64, Error> {
     executor.zero_gradients()?;
     let pass = Pass::Train {
@@ -97,10 +98,12 @@ pub fn gradients(executor: &Executor, step: &Step, index: u64, seed: u64) -> Res
     Ok(loss / step.trained_tokens as f64)
 }
 
-/// Does a rank's part of step `index` (from 0) of a run. All ranks come to the same outcome.
+/// Does a rank's part of step `index` (from 0) of a run. All ranks return the same outcome.
 ///
 /// # Errors
-/// [`Error::NotFinite`] for a loss or gradient that is not finite, before anything is updated; a peer that is lost.
+/// [`Error::NotFinite`] for a loss or gradient that is not finite, before anything is updated.
+/// [`Error::Plugin`] for a call to the backend that failed. [`Error::Peer`] for a rank that is
+/// lost.
 pub fn train(
     executor: &Executor,
     optim: &OptimOptions,
@@ -136,10 +139,12 @@ pub fn train(
     })
 }
 
-/// Checks that all trainable params and their moments are finite after `step` steps. All ranks come to the same.
+/// Checks that all trainable params and their moments are finite after `step` steps. All ranks
+/// return the same.
 ///
 /// # Errors
-/// [`Error::NotFinite`], naming the first that is not; what the backend reports; a peer that is lost.
+/// [`Error::NotFinite`] for the first that is not finite. [`Error::Plugin`] for a call to the
+/// backend that failed. [`Error::Peer`] for a rank that is lost.
 pub fn check_state(executor: &Executor, step: u64) -> Result<(), Error> {
     let found = executor.state_not_finite()?;
     let found = found.map_or_else(String::new, |found| found.to_string());
@@ -153,10 +158,11 @@ pub fn check_state(executor: &Executor, step: u64) -> Result<(), Error> {
     }
 }
 
-/// The mean loss over all rows of a schedule. `after` is called with the number of steps done, and may end it.
+/// The mean loss over all rows of a schedule. `after` is called with the number of steps done, and
+/// may end it.
 ///
 /// # Errors
-/// What the backend or `after` reports.
+/// [`Error::Plugin`]: a call to the backend failed. The error of `after`.
 pub fn evaluate(
     executor: &Executor,
     rows: &Schedule,
@@ -166,13 +172,14 @@ pub fn evaluate(
     evaluate_looking(executor, rows, seed, &mut |_, _, _| Ok(()), after)
 }
 
-/// Sees the logits of a window of a micro-batch, the first row of whose step is row number `first` of the files.
+/// Receives the logits of a window of a micro-batch. The first argument is the number of the step's
+/// first row in the files.
 pub type Look<'a> = &'a mut dyn FnMut(usize, &MicroBatch, &LogitsWindow<'_>) -> Result<(), Error>;
 
-/// As [`evaluate`]; `look` sees the logits of each window of a micro-batch on the way.
+/// As [`evaluate`]; passes the logits of each window of a micro-batch to `look`.
 ///
 /// # Errors
-/// What the backend, `look` or `after` reports.
+/// [`Error::Plugin`]: a call to the backend failed. The error of `look` or `after`.
 pub fn evaluate_looking(
     executor: &Executor,
     rows: &Schedule,
@@ -196,10 +203,10 @@ pub fn evaluate_looking(
     Ok(EvalOutcome::of(documents, tokens))
 }
 
-/// What all ranks together find of each row of step `index` of an evaluation.
+/// The losses of the rows of step `index` of an evaluation, from all ranks.
 ///
 /// # Errors
-/// What the backend reports; a peer that is lost.
+/// [`Error::Plugin`]: a call to the backend failed. [`Error::Peer`]: a rank is lost.
 pub fn evaluate_together(
     executor: &Executor,
     step: &Step,
@@ -225,7 +232,7 @@ pub fn evaluate_together(
     Ok(all.into_iter().map(|(_, document)| document).collect())
 }
 
-/// Numbers that every rank says, by rank.
+/// Sends numbers to all ranks; returns those of every rank, by rank.
 fn exchange(executor: &Executor, label: &str, own: &[f64]) -> Result<Vec<Vec<f64>>, Error> {
     let sent: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
     let received = executor.peers().exchange(label, &sent)?;
@@ -237,7 +244,7 @@ fn exchange(executor: &Executor, label: &str, own: &[f64]) -> Result<Vec<Vec<f64
     Ok(received.into_iter().map(numbers).collect())
 }
 
-/// The error for what a rank said and another cannot read.
+/// The error for a rank's message that cannot be read.
 fn garbled(error: serde_json::Error) -> Error {
     Error::Plugin(PluginFailure {
         plugin: "collective".to_owned(),
@@ -247,7 +254,8 @@ fn garbled(error: serde_json::Error) -> Error {
     })
 }
 
-/// Puts the rows of a micro-batch into their places; the first row of its step is number `first`.
+/// Adds the losses of a micro-batch's rows at their numbers; the first row of its step is number
+/// `first`.
 fn put_documents(
     micro: &MicroBatch,
     losses: &TokenLosses,
@@ -268,7 +276,7 @@ fn put_documents(
     }
 }
 
-/// The error for an evaluation whose loss is not finite: the first step of it that has such a loss.
+/// The error for an evaluation whose loss is not finite, with the first step that has such a loss.
 pub fn evaluation_not_finite(executor: &Executor, rows: &Schedule, seed: u64) -> Error {
     for index in 0..rows.total_steps() {
         let step = match rows.step(index) {
@@ -289,7 +297,7 @@ pub fn evaluation_not_finite(executor: &Executor, rows: &Schedule, seed: u64) ->
     Error::NotFinite(NotFinite { step, tensor })
 }
 
-/// A micro-batch that stands by itself.
+/// The moment of a single micro-batch.
 fn alone(seed: u64, step: u64) -> Moment {
     Moment {
         seed,
@@ -299,7 +307,8 @@ fn alone(seed: u64, step: u64) -> Moment {
     }
 }
 
-/// Looks for the first tensor of the step that is not finite; of several ranks, that of the first which finds one.
+/// Looks for the first tensor of the step that is not finite; of several ranks, that of the first
+/// which finds one.
 fn not_finite(executor: &Executor, step: &Step, index: u64, seed: u64, loss: f64) -> Error {
     let find = || -> Result<Option<String>, Error> {
         let mut found = None;

@@ -1,4 +1,4 @@
-//! The ranks of this process, which act together: each on a thread and a device of its own.
+//! The ranks of this process, each with a thread and a device of its own.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,14 +18,14 @@ use crate::step::{self, EvalOutcome, StepOutcome};
 /// The executors of this process's ranks, in the order of the ranks.
 pub struct Team(Vec<Executor>);
 
-/// What signals ask a run for.
+/// The requests of signals to a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// To stop, by this signal.
     pub stop: Option<i32>,
     /// To save a checkpoint and go on.
     pub save: bool,
-    /// How often this process was asked for one, this time included.
+    /// Requests for a checkpoint that this process has had, this one included.
     pub saves_seen: usize,
 }
 
@@ -33,7 +33,7 @@ impl Team {
     /// A team of these ranks, in their order.
     ///
     /// # Panics
-    /// Without any.
+    /// Where `executors` is empty.
     pub fn new(executors: Vec<Executor>) -> Self {
         assert!(!executors.is_empty(), "a process has a rank");
         Team(executors)
@@ -54,7 +54,7 @@ impl Team {
         &self.0
     }
 
-    /// As [`Team::executors`], for whoever is to change them.
+    /// As [`Team::executors`], by value.
     pub fn into_executors(self) -> Vec<Executor> {
         self.0
     }
@@ -67,7 +67,7 @@ impl Team {
     /// The executor of a run that has one rank and all weights on its device.
     ///
     /// # Errors
-    /// [`Error::Usage`] for another, naming `what` needs it.
+    /// [`Error::Usage`] for any other run; the message names `what`.
     pub fn only(&self, what: &str) -> Result<&Executor, Error> {
         let world = self.world();
         if world.ranks == 1 && self.first().is_resident() {
@@ -76,10 +76,12 @@ impl Team {
         Err(resident::refusal(what, world.ranks).into())
     }
 
-    /// Does `act` on every rank of this process at once, and returns what each gives, in their order.
+    /// Does `act` on every rank of this process at once. Returns the results in the order of the
+    /// ranks.
     ///
     /// # Errors
-    /// The first failure. A rank that fails, or panics, gives up its groups, so that no other one waits for it.
+    /// The first failure. A rank that fails or panics aborts its groups, so that no other rank
+    /// waits for it.
     pub fn each<T: Send, E: RankFailure>(
         &self,
         act: impl Fn(&Executor) -> Result<T, E> + Sync,
@@ -116,7 +118,7 @@ impl Team {
             ranks.into_iter().map(join).collect()
         });
         let (given, failed): (Vec<_>, Vec<_>) = done.into_iter().partition(Result::is_ok);
-        // Who was waiting for a rank that failed says so; the cause is what that rank says.
+        // Ranks that waited for a failed rank report that; the cause is the failed rank's error.
         let mut failed: Vec<E> = failed.into_iter().filter_map(Result::err).collect();
         failed.sort_by_key(|error| error.reach() == Reach::FromPeer);
         match failed.into_iter().next() {
@@ -125,7 +127,7 @@ impl Team {
         }
     }
 
-    /// Tells the other processes that this one ends with `error`, where they do not end alike.
+    /// Tells the other processes that this one ends with `error`, unless they end with it too.
     pub fn give_up<E: RankFailure>(&self, error: &E) {
         if let Reach::ThisRank | Reach::Panic = error.reach() {
             self.first().peers().failed(&chain(error));
@@ -161,7 +163,8 @@ impl Team {
         Ok(())
     }
 
-    /// The mean loss over all rows of a schedule. `after` is called with the number of steps done, and may end it.
+    /// The mean loss over all rows of a schedule. `after` is called with the number of steps done,
+    /// and may end it.
     ///
     /// # Errors
     /// As [`step::evaluate`].
@@ -186,7 +189,8 @@ impl Team {
         Ok(EvalOutcome::of(documents, tokens))
     }
 
-    /// The error for an evaluation whose loss is not finite. One rank alone looks for the first step that has such a loss.
+    /// The error for an evaluation whose loss is not finite. One rank alone looks for the first
+    /// step that has such a loss.
     pub fn evaluation_not_finite(&self, rows: &Schedule, seed: u64) -> Error {
         match self.world().ranks {
             1 => step::evaluation_not_finite(self.first(), rows, seed),
@@ -197,11 +201,11 @@ impl Team {
         }
     }
 
-    /// What signals ask the run for, whichever of its processes got them; `saves_seen` of the checkpoints that this one was asked
-    /// for are done with.
+    /// The requests of signals to any process of the run. `saves_seen` of this process's requests
+    /// for a checkpoint are done.
     ///
     /// # Errors
-    /// Where a rank is lost.
+    /// [`Error::Peer`] where a rank is lost.
     pub fn asked(&self, stop: &StopFlag, saves_seen: usize) -> Result<Asked, Error> {
         let saves_seen_now = stop.saves_requested();
         let own = Asked {
@@ -226,10 +230,11 @@ impl Team {
         })
     }
 
-    /// What every rank of the run says, by rank; all ranks of this process say the same.
+    /// Sends `sent` from every rank of this process; returns what each rank of the run sent, by
+    /// rank.
     ///
     /// # Errors
-    /// Where a rank is lost.
+    /// [`Error::Peer`] where a rank is lost.
     pub fn exchange(&self, label: &str, sent: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let mut received = self.each(|executor| executor.peers().exchange(label, sent))?;
         Ok(received.swap_remove(0))
@@ -246,12 +251,12 @@ fn panicked(executor: &Executor, panic: &(dyn Any + Send)) -> Error {
     lost.unwrap_or_else(|| Error::Peer(Lost::told(peers.rank(), text)))
 }
 
-/// The failure of a rank, of which the others are told where they do not fail alike.
+/// The failure of a rank. The others are told, unless they fail with it too.
 fn told<E: RankFailure>(executor: &Executor, error: E) -> E {
     match error.reach() {
         Reach::AllRanks | Reach::FromPeer => error,
         reach => match (executor.peers().failed(&chain(&error)), reach) {
-            // A rank that panicked is lost, wherever it did.
+            // A rank that panicked is lost, wherever that was.
             (Some(lost), Reach::Panic) => E::from(lost),
             _ => error,
         },

@@ -109,12 +109,12 @@ pub struct Facts {
     pub idle_ranks: Option<IdleRanks>,
 }
 
-/// Each held-out row's loss after so many steps, where that is on record.
-pub type Rows<'a> = &'a dyn Fn(u64) -> Option<Vec<DocumentLoss>>;
+/// The step count -> each held-out row's loss after so many steps, where that is on record.
+pub type RowLosses<'a> = &'a dyn Fn(u64) -> Option<Vec<DocumentLoss>>;
 
 impl Facts {
     /// What is decided of `course` under `record`, with the losses of held-out rows that `rows` gives.
-    pub fn of(course: &Course, record: &Record, rows: Rows<'_>) -> Self {
+    pub fn of(course: &Course, record: &Record, rows: RowLosses<'_>) -> Self {
         let order = match record.value("data.shuffle").and_then(|v| v.as_bool()) {
             Some(false) => RowOrder::File(record.data.steps_per_epoch),
             _ => RowOrder::Shuffled,
@@ -195,7 +195,7 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<Ends> {
 }
 
 /// The change from one evaluation to another one, one of `comparisons`; by row where that is on record.
-fn between(evals: [(u64, f64); 2], rows: Rows<'_>, comparisons: usize) -> Change {
+fn between(evals: [(u64, f64); 2], rows: RowLosses<'_>, comparisons: usize) -> Change {
     let [before, after] = evals.map(|(_, loss)| loss);
     let found = evals.map(|(step, loss)| rows(step).filter(|rows| are_of(rows, loss)));
     let by_row = match &found {
@@ -221,7 +221,12 @@ fn are_of(rows: &[DocumentLoss], loss: f64) -> bool {
 }
 
 /// Where the held-out loss fell and surely rose again, by what counts, while the training loss did not rise.
-fn turn(losses: &[(u64, f64)], course: &Course, order: RowOrder, rows: Rows<'_>) -> Option<Turn> {
+fn turn(
+    losses: &[(u64, f64)],
+    course: &Course,
+    order: RowOrder,
+    rows: RowLosses<'_>,
+) -> Option<Turn> {
     let (first, last) = (*losses.first()?, *losses.last()?);
     let best = *losses.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
     if best.0 == first.0 || best.0 == last.0 {

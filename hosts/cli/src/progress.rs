@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::display;
 
-use pace::{Lines, Pace};
+use pace::{LinePace, Pace};
 
 /// The bar of the steps, with the numbers in a line below; both are cut to the terminal's width.
 const STEPS: &str =
@@ -53,7 +53,7 @@ struct State {
     planned: Bytes,
     held_out: Option<f64>,
     pace: Pace,
-    lines: Lines,
+    lines: LinePace,
 }
 
 /// Work that has an end of its own.
@@ -62,7 +62,7 @@ struct Work {
     begin: Instant,
     /// Where bars are drawn.
     bar: Option<ProgressBar>,
-    lines: Lines,
+    lines: LinePace,
 }
 
 impl Progress {
@@ -142,7 +142,7 @@ impl Progress {
                 name,
                 begin: Instant::now(),
                 bar: self.bar(WORK, total),
-                lines: Lines::default(),
+                lines: LinePace::default(),
             });
         }
         let Some(work) = &mut state.work else { return };

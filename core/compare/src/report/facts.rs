@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::contest::Contest;
 use super::findings::Findings;
 use super::quality::Quality;
-use crate::statistics::{Basis, Comparison, Difference, FEWEST_SEEDS, Family};
+use crate::statistics::{Basis, ComparedPair, Difference, FEWEST_SEEDS, Family};
 
 /// What a comparison comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -89,7 +89,7 @@ pub struct Facts {
     /// What is said of each arm, by its place.
     pub standings: Vec<Standing>,
     /// Each two arms that can be held against each other, by their places.
-    pub comparisons: Vec<Comparison>,
+    pub comparisons: Vec<ComparedPair>,
     /// The seeds that the verdict rests on.
     pub seeds: Vec<u64>,
     /// Documents and tokens that it rests on.
@@ -169,7 +169,7 @@ impl Facts {
         let untold = |place: &usize| self.standings[*place] == Standing::NotToldApart;
         let told = self.comparisons.iter().filter(|comparison| comparison.told);
         let beside = told.filter(|comparison| comparison.places.iter().all(untold));
-        let ordered = |comparison: &Comparison| {
+        let ordered = |comparison: &ComparedPair| {
             if comparison.difference.estimate > 0.0 {
                 comparison.places
             } else {
@@ -183,7 +183,7 @@ impl Facts {
     fn take(&mut self, family: &Family, places: &[usize]) {
         self.leader = Some(places[family.leader]);
         self.lowest = family.means[family.leader];
-        let placed = |comparison: &Comparison| Comparison {
+        let placed = |comparison: &ComparedPair| ComparedPair {
             places: comparison.places.map(|at| places[at]),
             ..comparison.clone()
         };

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::facts::{Facts, Measure};
 use super::findings::{ArmFindings, Findings};
-use crate::statistics::{Comparison, Difference, Interval, Needed, Noise, Paired, Unpaired};
+use crate::statistics::{ComparedPair, Difference, Interval, Needed, Noise, Paired, Unpaired};
 
 /// Two arms and their difference.
 #[derive(Clone, Debug, Serialize)]
@@ -77,7 +77,7 @@ pub fn pairs(findings: &Findings, facts: &Facts, noise: Option<&Noise>, draws: u
         later.map(move |first| [*first, *second])
     });
     places
-        .map(|places| pair(findings, facts, places, (noise, draws)))
+        .map(|places| pair(findings, facts, places, noise, draws))
         .collect()
 }
 
@@ -85,7 +85,8 @@ fn pair(
     findings: &Findings,
     facts: &Facts,
     places: [usize; 2],
-    (noise, draws): (Option<&Noise>, u32),
+    noise: Option<&Noise>,
+    draws: u32,
 ) -> Pair {
     let [first, second] = places.map(|place| &findings.arms[place]);
     let decided = decided(facts, places);
@@ -127,7 +128,7 @@ fn pair(
 
 /// What was decided of the arms at `places`, and whether they differ.
 fn decided(facts: &Facts, places: [usize; 2]) -> Option<(Difference, bool)> {
-    let of = |comparison: &Comparison| Some((comparison.between(places)?, comparison.told));
+    let of = |comparison: &ComparedPair| Some((comparison.between(places)?, comparison.told));
     facts.comparisons.iter().find_map(of)
 }
 

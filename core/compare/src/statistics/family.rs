@@ -25,12 +25,12 @@ pub struct Family {
     /// Each arm's mean over seeds, a token.
     pub means: Vec<f64>,
     /// Each two arms.
-    pub comparisons: Vec<Comparison>,
+    pub comparisons: Vec<ComparedPair>,
 }
 
 /// Two arms of a family.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Comparison {
+pub struct ComparedPair {
     /// Their places; the loss of the second is taken from that of the first.
     pub places: [usize; 2],
     /// Their difference.
@@ -39,7 +39,7 @@ pub struct Comparison {
     pub told: bool,
 }
 
-impl Comparison {
+impl ComparedPair {
     /// The difference of the arms at `places`, the second's taken from the first's, if it is of these two.
     pub fn between(&self, places: [usize; 2]) -> Option<Difference> {
         let [first, second] = places;
@@ -93,7 +93,7 @@ impl Family {
     }
 
     /// The comparison of the arm at `place` with the leader: what it exceeds the leader by.
-    pub fn with_leader(&self, place: usize) -> Option<&Comparison> {
+    pub fn with_leader(&self, place: usize) -> Option<&ComparedPair> {
         let mut all = self.comparisons.iter();
         all.find(|comparison| comparison.places == [place, self.leader])
     }
@@ -113,7 +113,7 @@ fn decide(
     arms: usize,
     leader: usize,
     basis: Basis,
-) -> Vec<Comparison> {
+) -> Vec<ComparedPair> {
     let freedom: Vec<f64> = compared
         .iter()
         .map(|(_, _, draws)| draws.freedom())
@@ -140,7 +140,7 @@ fn decide(
     let decided = compared.into_iter().zip(risks);
     let decided = decided.map(|((places, paired, draws), risk)| {
         let difference = Difference::at(&paired, &draws, basis, risk);
-        Comparison {
+        ComparedPair {
             places,
             told: difference.has_verdict() && !difference.together.contains(0.0),
             difference,

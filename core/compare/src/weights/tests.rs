@@ -24,7 +24,7 @@ fn windows_cover_every_element_once_and_none_is_too_large() {
     ] {
         let windows = Windows::of(shape);
         let mut next = 0;
-        for (rows, cols) in (0..windows.count()).map(|index| windows.at(index)) {
+        for WeightWindow { rows, cols } in (0..windows.count()).map(|index| windows.at(index)) {
             assert_eq!(rows.start * shape[1] + cols.start, next, "{shape:?}");
             let count = (rows.end - rows.start) * (cols.end - cols.start);
             assert!(count <= PART, "{shape:?}");

@@ -1,4 +1,5 @@
-//! What threads are in, look by look -> what is said of calls that take long, and which one ends the process.
+//! The pending calls of all threads, check by check -> warnings about long calls, and the call that
+//! ends the process.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -8,33 +9,33 @@ use espalier_system::signal;
 
 use super::LateCall;
 
-/// When a call without a sign of progress is told of, and told of again.
+/// When a call without progress is reported: the first time and again.
 const TOLD_AFTER: [Duration; 3] = [
     Duration::from_secs(10),
     Duration::from_secs(60),
     Duration::from_secs(300),
 ];
 
-/// From when on a call without a sign of progress is waited for.
+/// From when on a call without progress counts as late.
 const LATE: Duration = Duration::from_secs(1);
 
-/// How long after a signal the user may wonder.
+/// How long after a signal a call that still runs is reported.
 const AFTER_SIGNAL: Duration = Duration::from_secs(2);
 
-/// What is to be done.
+/// What the watch has to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The user is told.
+    /// Tell the user.
     Say(String),
-    /// The process ends, since the call went on for longer than the key of the config allows.
+    /// End the process: the call took longer than the config key allows.
     End(LateCall, &'static str),
 }
 
-/// What was seen so far.
+/// What earlier checks saw.
 #[derive(Default)]
 pub(super) struct Judge {
     threads: HashMap<usize, Seen>,
-    /// Components and calls that take long and go on.
+    /// Slow calls that make progress, already reported: component and callback.
     told_to_go_on: BTreeSet<(String, &'static str)>,
     signal: Option<Signal>,
     ended: bool,
@@ -47,7 +48,7 @@ struct Seen {
     /// Since it was entered, and since its last sign of progress.
     lasted: Duration,
     silent: Duration,
-    /// How often it was told of.
+    /// How often it was reported.
     told: usize,
 }
 
@@ -65,8 +66,8 @@ struct Wait<'a> {
 }
 
 impl Judge {
-    /// Looks at the calls that are pending, `passed` after the last look; `asked` is the signal that asked to stop. Returns
-    /// what is to be done, and the call that is waited for.
+    /// Checks the pending calls, `passed` after the last check. `asked` is the signal that asked to
+    /// stop. Returns what to do, and the late call.
     pub fn look(
         &mut self,
         pending: &[Pending],
@@ -87,7 +88,7 @@ impl Judge {
         (verdicts, late.map(Wait::late))
     }
 
-    /// The calls that are judged, with their times.
+    /// The calls that are checked, with their times.
     fn waits<'a>(&mut self, pending: &'a [Pending], passed: Duration) -> Vec<Wait<'a>> {
         self.threads
             .retain(|thread, _| pending.iter().any(|one| one.thread == *thread));
@@ -118,7 +119,8 @@ impl Judge {
         waits.collect()
     }
 
-    /// What is said of calls that take long: of one that shows no progress each time, of one that does once in a process.
+    /// The message about long calls. One without progress is reported each time; one with progress,
+    /// once in a process.
     fn told(&mut self, waits: &[Wait<'_>]) -> Option<Verdict> {
         let due: Vec<usize> = waits
             .iter()
@@ -126,7 +128,7 @@ impl Judge {
             .map(|wait| wait.pending.thread)
             .collect();
         if let Some(wait) = deepest(waits, |wait| due.contains(&wait.pending.thread)) {
-            // What waits for it is told with it.
+            // Calls that wait for it are reported with it.
             for thread in &due {
                 self.threads.get_mut(thread).expect("it was seen").told += 1;
             }
@@ -152,7 +154,7 @@ impl Judge {
         is_new.then_some(Verdict::Say(line))
     }
 
-    /// What is said after a signal: at once of a call that is waited for, else once the user may wonder.
+    /// The message after a signal: at once for a late call, else after [`AFTER_SIGNAL`].
     fn signalled(
         &mut self,
         asked: Option<i32>,
@@ -196,10 +198,10 @@ impl Seen {
 }
 
 impl Wait<'_> {
-    /// Whether it is to be told of, once it was so `told` times.
+    /// Whether it is to be reported now, after `told` reports.
     fn is_due(&self, told: usize) -> bool {
         let due = match (TOLD_AFTER.get(told), self.pending.call.limit()) {
-            // Of what may not take long it is told sooner.
+            // A call with a short limit is reported sooner.
             (Some(due), Limit::After(limit)) if told == 0 => Some((*due).min(limit / 2)),
             (due, _) => due.copied(),
         };
@@ -218,8 +220,8 @@ impl Wait<'_> {
     }
 }
 
-/// Of the calls that are `meant`, the one within most others: those wait for it. Of two of one depth, the one that is silent
-/// longest.
+/// Of the calls that are `meant`, the most deeply nested one: the others wait for it. At equal
+/// depth, the one that is silent longest.
 fn deepest<'w, 'a>(
     waits: &'w [Wait<'a>],
     meant: impl Fn(&Wait<'a>) -> bool,
@@ -228,7 +230,7 @@ fn deepest<'w, 'a>(
     meant.max_by_key(|wait| (wait.pending.call.depth(), wait.silent))
 }
 
-/// The call that went on for longer than it may, and the key that says so.
+/// The call that exceeded its limit, and the config key of that limit.
 fn ended_by(waits: &[Wait<'_>]) -> Option<(LateCall, &'static str)> {
     let over = |wait: &Wait<'_>, grace: Duration| match wait.pending.call.limit() {
         Limit::After(limit) => wait.silent + grace >= limit,
@@ -273,7 +275,7 @@ mod tests {
             .collect()
     }
 
-    /// What is said and done within `secs` looks, a second apart, with the second.
+    /// The verdicts of `secs` checks, a second apart, each with its second.
     fn looks(
         judge: &mut Judge,
         of: &str,
@@ -375,7 +377,7 @@ mod tests {
         };
         let what = "SIGTERM asks to stop, and this waits for plugin `asked` (/p/libx.so) in decode, 3 s so far; a second signal ends";
         assert!(line.starts_with(what), "{line}");
-        // Where nothing hangs it is said later, if the process is still there.
+        // Where nothing hangs the report comes later, if the process still runs.
         let found = looks(&mut Judge::default(), "nobody", 9, |_| (), Some(2));
         let [(1, Verdict::Say(line))] = &found[..] else {
             panic!("{found:?}")

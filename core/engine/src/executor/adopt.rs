@@ -1,4 +1,4 @@
-//! A param's bytes from one executor to another: along the device, or through the host to another device.
+//! Copies of params from one executor to another: on the same device, or through the host.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::transfer::CHUNK_BYTES;
 use super::{Executor, StatePart, Storage};
 
 impl Executor {
-    /// Takes this rank's part of a unit's frozen run, or all of it where it is not cut.
+    /// Uploads this rank's part of a unit's frozen run, or all of it where it is not cut.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `PluginError`: a call to the backend failed.
     pub fn place_frozen(&self, unit: usize, run: &[u8]) -> Result<()> {
         match self.storage.frozen_home(unit) {
             Some(home) if self.shard_layout.placements[unit].frozen != Place::Host => {
@@ -36,10 +36,10 @@ impl Executor {
         }
     }
 
-    /// Takes this rank's elements of the values of a unit's trainable run.
+    /// Uploads this rank's elements of the values of a unit's trainable run.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `PluginError`: a call to the backend failed.
     pub fn place_values(&self, unit: usize, run: &[u8]) -> Result<()> {
         let part = self.shard_layout.own_elements(unit) * self.dtypes.params.bytes();
         let first = if self.shard_layout.is_cut(unit) {
@@ -54,7 +54,8 @@ impl Executor {
         )
     }
 
-    /// Writes `part` bytes from byte `first` of a run on to their home, as far as there are so many.
+    /// Writes the `part` bytes of a run that begin at byte `first` to `home`; fewer where the run
+    /// ends earlier.
     fn place(&self, home: BufferRange, [first, part]: [u64; 2], run: &[u8]) -> Result<()> {
         let run_bytes = run.len() as u64;
         let bytes = first.min(run_bytes)..(first + part).min(run_bytes);
@@ -63,15 +64,15 @@ impl Executor {
         self.device.upload(from, to, Stream(0))
     }
 
-    /// The storage, beside which another one can be made.
+    /// The storage.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// Takes the bytes of frozen param number `param` from `from`, where it lies in the same layout.
+    /// Copies frozen param number `param` from `from`, which has it in the same layout.
     ///
     /// # Errors
-    /// What either backend reports.
+    /// `PluginError`: a call to either backend failed.
     pub fn adopt_frozen(&self, from: &Executor, param: usize) -> Result<()> {
         if self
             .storage
@@ -85,10 +86,10 @@ impl Executor {
             .try_for_each(|(&from_range, &to)| self.adopt(from, from_range, to))
     }
 
-    /// Takes values and moments of all trained params from `from`.
+    /// Copies values and moments of all trained params from `from`.
     ///
     /// # Errors
-    /// What either backend reports.
+    /// `PluginError`: a call to either backend failed.
     pub fn adopt_state(&self, from: &Executor) -> Result<()> {
         if self.storage.shares_state(&from.storage) {
             return Ok(());
@@ -109,7 +110,7 @@ impl Executor {
     /// Moves frozen params out of mapped files into the device's memory, unit by unit.
     ///
     /// # Errors
-    /// What the backend reports; a unit that could not be moved works on where it is.
+    /// `PluginError`: a call to the backend failed. A unit that was not moved still works.
     pub fn leave_mapped_files(&mut self) -> Result<()> {
         self.storage.leave_mapped_files(&self.device)
     }

@@ -1,4 +1,4 @@
-//! Memory on a device that is given back when its last holder is gone.
+//! Memory on a device, freed with its last user.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ impl Allocation {
     /// `bytes` bytes of zeros, one at least.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` with the bytes wanted; `UNSUPPORTED` for a kind that the device does not have.
+    /// `OUT_OF_MEMORY` with the bytes wanted; `UNSUPPORTED` for a kind that the device does not
+    /// have.
     pub(super) fn new(device: &Arc<dyn Device>, bytes: u64, kind: MemoryKind) -> Result<Arc<Self>> {
         let bytes = bytes.max(1);
         Ok(Arc::new(Allocation {
@@ -51,7 +52,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // Nothing can be done about a buffer that cannot be given back; the process ends soon.
+        // A failure to free cannot be handled here; the process ends soon.
         let _ = self.device.free(self.buffer);
     }
 }

@@ -1,4 +1,4 @@
-//! A loss that is not a number -> the first tensor of the step that is not.
+//! A loss that is not finite -> the first tensor of the step that is not finite.
 
 use espalier_compile::program::{OperandPlace, Region};
 use espalier_data::MicroBatch;
@@ -9,21 +9,21 @@ use espalier_plan::step_plan::Task;
 use espalier_plan::storage_layout::StateKind;
 
 use super::lanes::walk;
-use super::launch::{Numbers, Window};
+use super::window::{Numbers, Window};
 use super::{Executor, Moment, Pass, StatePart, numbers};
 use crate::Error;
 use crate::error::{BackendCall, Result};
 
 /// A tensor with a number that is not finite.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotFinite {
+pub struct NotFiniteTensor {
     /// What it is: a param, a gradient or the output of an op.
     pub tensor: String,
     /// Index of its first such element.
     pub index: u64,
 }
 
-impl std::fmt::Display for NotFinite {
+impl std::fmt::Display for NotFiniteTensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, element {}", self.tensor, self.index)
     }
@@ -33,8 +33,8 @@ impl Executor {
     /// The first trainable param or gradient that is not finite.
     ///
     /// # Errors
-    /// What the backend reports.
-    pub fn trainable_not_finite(&self) -> Result<Option<NotFinite>> {
+    /// `Error::Plugin`: a call to the backend failed.
+    pub fn trainable_not_finite(&self) -> Result<Option<NotFiniteTensor>> {
         for (index, param) in self.params.iter().enumerate().filter(|(_, p)| p.trainable) {
             let WeightLayout::Dense(dtype) = param.layout else {
                 continue;
@@ -47,19 +47,19 @@ impl Executor {
             ] {
                 if let Some(at) = self.not_finite(range, dtype)? {
                     let tensor = format!("{what} `{}`", param.name);
-                    return Ok(Some(NotFinite { tensor, index: at }));
+                    return Ok(Some(NotFiniteTensor { tensor, index: at }));
                 }
             }
         }
         Ok(None)
     }
 
-    /// The first of this rank's elements of trainable params and their moments that is not finite. They are looked at where
-    /// they are kept, as a checkpoint takes them.
+    /// The first of this rank's elements of trainable params and their moments that is not finite.
+    /// They are checked as a checkpoint would save them.
     ///
     /// # Errors
-    /// What the backend reports.
-    pub fn state_not_finite(&self) -> Result<Option<NotFinite>> {
+    /// `Error::Plugin`: a call to the backend failed.
+    pub fn state_not_finite(&self) -> Result<Option<NotFiniteTensor>> {
         for param in self.trainable() {
             let name = &self.params[param].name;
             let first = self.own_elements(param).start;
@@ -79,27 +79,27 @@ impl Executor {
                 })?;
                 if let Some(index) = found {
                     let tensor = format!("{what} `{name}`");
-                    return Ok(Some(NotFinite { tensor, index }));
+                    return Ok(Some(NotFiniteTensor { tensor, index }));
                 }
             }
         }
         Ok(None)
     }
 
-    /// Runs a micro-batch forward again and looks at what every op makes.
+    /// Runs a micro-batch forward again and checks every op's outputs.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `Error::Plugin`: a call to the backend failed.
     pub fn forward_not_finite(
         &self,
         micro: &MicroBatch,
         moment: Moment,
-    ) -> Result<Option<NotFinite>> {
+    ) -> Result<Option<NotFiniteTensor>> {
         let numbers = self.begin(micro, Pass::Evaluate, moment)?;
         let wanted = self.wanted(Pass::Evaluate, moment);
         let mut found = None;
         let mut compute = |task: &Task| match task.action.act {
-            // What moves bytes goes on: the other ranks wait for it.
+            // Transfers go on: the other ranks wait for them.
             Act::Forward if found.is_some() => Ok(()),
             Act::Forward => {
                 found = self.unit_not_finite(task, &numbers)?;
@@ -114,8 +114,8 @@ impl Executor {
         Ok(found)
     }
 
-    /// Runs a unit forward and looks at what every op makes.
-    fn unit_not_finite(&self, task: &Task, numbers: &Numbers) -> Result<Option<NotFinite>> {
+    /// Runs a unit forward and checks every op's outputs.
+    fn unit_not_finite(&self, task: &Task, numbers: &Numbers) -> Result<Option<NotFiniteTensor>> {
         let unit = task.action.unit;
         let program = &self.program.units[unit];
         for window in numbers.windows(program.max_tokens.min(numbers.tokens)) {
@@ -134,7 +134,7 @@ impl Executor {
                     if let Some(index) = self.not_finite(range, operand.dtype)? {
                         let site = step.site.as_deref().unwrap_or(&program.name);
                         let tensor = format!("output of `{}` at `{site}`", step.request.op);
-                        return Ok(Some(NotFinite { tensor, index }));
+                        return Ok(Some(NotFiniteTensor { tensor, index }));
                     }
                 }
             }
@@ -183,7 +183,8 @@ impl Executor {
         let result = self.storage.result();
         self.launch_flat(&prepared.kernel, &[range, result], &[])?;
         let mut bytes = [0u8; 8];
-        self.device.download(result, &mut bytes, Stream(0))?;
+        let read = self.device.download(result, &mut bytes, Stream(0));
+        read.during("download")?;
         Ok(u64::try_from(i64::from_le_bytes(bytes)).ok())
     }
 }

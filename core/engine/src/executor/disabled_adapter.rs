@@ -1,4 +1,4 @@
-//! A model with an adapter -> the model as if it had none, for as long as something is measured.
+//! A model with an adapter -> the model without its effect, while something is measured.
 
 use espalier_compile::params::Param;
 use espalier_interface::{Init, Stream, WeightLayout};
@@ -6,7 +6,8 @@ use espalier_interface::{Init, Stream, WeightLayout};
 use super::{Executor, write};
 use crate::error::{BackendCall, Result};
 
-/// The number that a param of an adapter begins with everywhere, where it does: what makes a fresh adapter change nothing.
+/// The one number that all elements of an adapter's param begin with: the params that make a fresh
+/// adapter change nothing.
 fn beginning(param: &Param) -> Option<f32> {
     match (param.kind, param.init) {
         (None, Init::Zeros) => Some(0.0),
@@ -15,8 +16,8 @@ fn beginning(param: &Param) -> Option<f32> {
     }
 }
 
-/// Bytes that [`Executor::without_adapter`] takes on the host, of a run with `params`: what it puts aside, and a param of
-/// fresh values.
+/// Bytes that [`Executor::without_adapter`] takes on the host for a run with `params`: saved
+/// values, and one param of fresh values.
 pub fn disabled_adapter_bytes(params: &[Param]) -> u64 {
     let kept = || params.iter().filter(|param| beginning(param).is_some());
     let fresh = kept().map(|param| 4 * param.elements()).max().unwrap_or(0);
@@ -24,11 +25,11 @@ pub fn disabled_adapter_bytes(params: &[Param]) -> u64 {
 }
 
 impl Executor {
-    /// Does `act` while the adapter has no effect, as if it were fresh: what begins with zeros or ones is set so, and put
-    /// back afterwards, to the bit.
+    /// Does `act` while the adapter has no effect. Params that begin with zeros or ones are set so,
+    /// and restored afterwards bit for bit.
     ///
     /// # Errors
-    /// What the backend or `act` reports.
+    /// `Error::Plugin`: a call to the backend failed. The error of `act`.
     pub fn without_adapter<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
         let params = self.params.iter().enumerate();
         let begins = params.filter_map(|(index, param)| Some((index, beginning(param)?)));

@@ -1,4 +1,5 @@
-//! A micro-batch without training -> each token's loss and hit, and windows of logits on the way.
+//! A micro-batch without training -> each token's loss and whether it was predicted, and windows of
+//! logits.
 
 use std::ops::Range;
 
@@ -6,11 +7,11 @@ use espalier_compile::program::Place;
 use espalier_data::MicroBatch;
 use espalier_interface::{DType, PluginError, Stream};
 
-use super::launch::{Numbers, Window};
+use super::window::{Numbers, Window};
 use super::{Executor, LossSum, Moment, Pass};
-use crate::error::{BackendCall, Result};
+use crate::error::{BackendCall, Result, model_failure};
 
-/// What a pass made of each token, `[T]`; 0 and false where a token is not trained.
+/// Each token's result, `[T]`; 0 and false where a token is not trained.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenLosses {
     /// Losses, in nats.
@@ -39,7 +40,7 @@ pub struct LogitsWindow<'a> {
 }
 
 impl<'a> LogitsWindow<'a> {
-    /// What the head of `executor` has just left of `window`.
+    /// The logits of `window` that the head of `executor` has just computed.
     pub(super) fn new(executor: &'a Executor, window: Window) -> Self {
         LogitsWindow { executor, window }
     }
@@ -52,7 +53,7 @@ impl<'a> LogitsWindow<'a> {
     /// Bytes of a token's logits, `[V]`.
     ///
     /// # Errors
-    /// `INVALID` where the head names no logits.
+    /// `Error::Plugin` where the head names no logits.
     pub fn row_bytes(&self) -> Result<u64> {
         self.executor.logits_row_bytes()
     }
@@ -69,7 +70,7 @@ impl<'a> LogitsWindow<'a> {
     /// Where `tokens` leave the window, or `out` is not as long.
     ///
     /// # Errors
-    /// `INVALID` where the head names no logits; what the backend reports.
+    /// `Error::Plugin` where the head names no logits, or a call to the backend failed.
     pub fn read(&self, tokens: Range<u64>, out: &mut [u8]) -> Result<()> {
         let within = self.tokens();
         assert!(within.start <= tokens.start && tokens.end <= within.end);
@@ -85,10 +86,11 @@ impl<'a> LogitsWindow<'a> {
 }
 
 impl Executor {
-    /// Runs a micro-batch forward, without dropout, and shows the logits of every window of tokens to `look`.
+    /// Runs a micro-batch forward without dropout, and passes the logits of each window of tokens
+    /// to `look`.
     ///
     /// # Errors
-    /// What the backend or `look` reports.
+    /// `Error::Plugin`: a call to the backend failed. The error of `look`.
     pub fn evaluate(
         &self,
         micro: &MicroBatch,
@@ -107,7 +109,7 @@ impl Executor {
     /// Bytes of a token's logits on the device, `[V]`.
     ///
     /// # Errors
-    /// `INVALID` where the head names no logits.
+    /// `Error::Plugin` where the head names no logits.
     pub fn logits_row_bytes(&self) -> Result<u64> {
         Ok(self.logits_place()?.extent.bytes(1, 0))
     }
@@ -115,23 +117,25 @@ impl Executor {
     fn logits_place(&self) -> Result<Place> {
         let head = self.program.units.last().expect("a model has a head");
         let missing = || PluginError::invalid("the model's head names no output `logits`");
-        Ok(head.logits.ok_or_else(missing)?)
+        head.logits.ok_or_else(|| model_failure(missing()))
     }
 
-    /// Reads the loss of each token of the pass that was run last, and its hit.
+    /// Reads the loss of each token of the last pass, and whether it was predicted.
     pub(super) fn token_losses(&self, numbers: &Numbers) -> Result<TokenLosses> {
         let arena = &self.program.arena;
         let (Some(loss), Some(correct)) = (arena.loss, arena.correct) else {
-            return Err(PluginError::invalid("the model's head names no output `loss`").into());
+            let missing = PluginError::invalid("the model's head names no output `loss`");
+            return Err(model_failure(missing));
         };
         let range = self
             .storage
             .arena_range(loss.offset, loss.extent.bytes(numbers.tokens, 0));
-        let losses = self.read(range, self.dtypes.reduce)?;
+        let losses = self.read(range, self.dtypes.reduce).during("download")?;
         let bytes = correct.extent.bytes(numbers.tokens, 0);
         let mut hits = vec![0u8; bytes as usize];
         let range = self.storage.arena_range(correct.offset, bytes);
-        self.device.download(range, &mut hits, Stream(0))?;
+        let read = self.device.download(range, &mut hits, Stream(0));
+        read.during("download")?;
         let hits = hits.chunks_exact(4);
         Ok(TokenLosses {
             losses,

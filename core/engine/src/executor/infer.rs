@@ -1,13 +1,14 @@
-//! Tokens and a cache of those before them -> the logits of the tokens that were asked for.
+//! Tokens and the cache of earlier ones -> the logits of the wanted tokens.
 
 use espalier_compile::program::{Extent, Place, Program};
 use espalier_data::MicroBatch;
 use espalier_interface::{PluginError, Stream};
 use espalier_plan::plan::Generation;
 
-use super::launch::{Numbers, PreparedUnit, Window};
+use super::prepared_kernels::PreparedUnit;
+use super::window::{Numbers, Window};
 use super::{Executor, Moment, Pass};
-use crate::error::{BackendCall, Result};
+use crate::error::{BackendCall, Error, Result, model_failure};
 
 impl Executor {
     /// What the plan lets this executor generate at once.
@@ -15,17 +16,20 @@ impl Executor {
         self.generation
     }
 
-    /// Runs the next tokens of some sequences and passes the logits of the tokens `wanted`, by their place among
-    /// `wanted`: `[V]`, as f64 of the compute dtype's values. Nothing is computed of the head for other tokens.
+    /// Runs the next tokens of some sequences. Passes the logits of each token in `wanted` to
+    /// `take`, with its index in `wanted`: `[V]`, as f64 of the compute dtype's values. The head
+    /// runs for these tokens only.
     ///
-    /// `micro.sequences` names the slot of each sequence, `micro.positions` where in it a token stands; labels are not
-    /// read. A slot keeps what it holds until its positions are written anew, or a step is run in between.
+    /// `micro.sequences` names the cache slot of each sequence, `micro.positions` the place of a
+    /// token in it. Labels are not read. A slot keeps its content until its positions are written
+    /// again or a step runs.
     ///
     /// # Panics
-    /// Where `wanted` does not rise, or leaves the tokens.
+    /// Where `wanted` is not strictly increasing or exceeds the tokens.
     ///
     /// # Errors
-    /// `INVALID` for tokens that leave their slot, and for a plan without a generation; what the backend reports.
+    /// `Error::Plugin` for a plan that does not generate, a model that names no output, and a call
+    /// to the backend that failed.
     pub fn infer(
         &self,
         micro: &MicroBatch,
@@ -64,20 +68,22 @@ impl Executor {
         match (&self.generator, self.generation) {
             (Some(program), _) => Ok((program, &self.prepared.generator)),
             (None, Some(_)) => Ok((&self.program, &self.prepared.units)),
-            (None, None) => Err(PluginError::invalid("this plan generates nothing").into()),
+            (None, None) => {
+                Err(PluginError::invalid("this plan generates nothing")).during("launch")
+            }
         }
     }
 
     /// Moves the rows `wanted` of a value to its first rows.
     fn gather_rows(&self, place: Place, wanted: &[u64]) -> Result<()> {
         let Extent::PerToken(bytes) = place.extent else {
-            return Err(missing("hidden").into());
+            return Err(missing("hidden"));
         };
         let row = |index: u64| {
             self.storage
                 .arena_range(place.offset + index * bytes, bytes)
         };
-        // Rows rise, so none is overwritten before it has moved.
+        // Rows are increasing, so none is overwritten before it has moved.
         let mut moves = (0..).zip(wanted).filter(|(to, from)| to != *from);
         let moved =
             moves.try_for_each(|(to, &from)| self.device.copy(row(from), row(to), Stream(0)));
@@ -106,7 +112,7 @@ impl Executor {
             }
             let bytes = place.extent.bytes(window.tokens, 0);
             let range = self.storage.arena_range(place.offset, bytes);
-            let logits = self.read(range, self.dtypes.compute)?;
+            let logits = self.read(range, self.dtypes.compute).during("download")?;
             for logits in logits.chunks_exact(logits.len() / window.tokens as usize) {
                 take(row, logits);
                 row += 1;
@@ -116,6 +122,7 @@ impl Executor {
     }
 }
 
-fn missing(name: &str) -> PluginError {
-    PluginError::invalid(format!("the model names no output `{name}`"))
+fn missing(name: &str) -> Error {
+    let message = format!("the model names no output `{name}`");
+    model_failure(PluginError::invalid(message))
 }

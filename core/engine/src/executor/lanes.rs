@@ -7,12 +7,12 @@ use espalier_plan::step_plan::{Lane, Task};
 
 use crate::Error;
 
-/// How far each lane is.
+/// The progress of each lane.
 #[derive(Default)]
 struct Progress {
-    /// For each lane the tasks, done or not its own, before which nothing of it is left.
+    /// For each lane an index of a task: all tasks of the lane before it are done.
     done: [usize; 2],
-    /// Whether a lane has given up.
+    /// Whether a lane has stopped early.
     broken: bool,
 }
 
@@ -23,10 +23,11 @@ struct Walk {
     changed: Condvar,
 }
 
-/// Does every task that `wanted` names: those that compute on this thread, those that move bytes on another one beside it.
+/// Does every task that `wanted` accepts: computing tasks on this thread, transfers on a second
+/// thread.
 ///
 /// # Errors
-/// The first failure of a task; where both lanes fail, that of the one that moves bytes.
+/// The first failure of a task. Where both lanes fail, that of the transfers.
 pub(super) fn walk(
     tasks: &[Task],
     wanted: &dyn Fn(usize, &Task) -> bool,
@@ -66,7 +67,7 @@ pub(super) fn walk(
 struct Stopped;
 
 impl Walk {
-    /// Does the tasks of a lane; gives up where the other lane has.
+    /// Does the tasks of a lane; stops where the other lane has stopped.
     fn along(
         &self,
         lane: Lane,
@@ -124,7 +125,7 @@ impl Walk {
     }
 }
 
-/// Lets the other lane give up where this one panics.
+/// Stops the other lane where this one panics.
 struct BreakOnPanic<'a>(&'a Walk);
 
 impl Drop for BreakOnPanic<'_> {

@@ -7,26 +7,27 @@ use espalier_interface::{Buffer, BufferRange, Device, HostMemory, Result};
 
 use super::Executor;
 
-/// Host memory that is lent to a device until this goes.
+/// Host memory that is lent to a device until this is dropped.
 pub(super) struct Lent {
     device: Arc<dyn Device>,
     buffer: Buffer,
-    /// Keeps the memory where it is.
+    /// Keeps the memory alive.
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // Nothing can be done about a buffer that cannot be given back; the process ends soon.
+        // A failure to free cannot be handled here; the process ends soon.
         let _ = self.device.free(self.buffer);
     }
 }
 
 impl Executor {
-    /// Lets units be fetched from host memory that `owner` keeps: for each its number and the first byte of its frozen run.
+    /// Lets units be fetched from host memory that `owner` keeps alive. `units` has each unit's
+    /// number and the first byte of its frozen run.
     ///
     /// # Errors
-    /// `UNSUPPORTED` where the device takes no memory of the host's.
+    /// `UNSUPPORTED` where the device cannot import host memory.
     pub fn lend(
         &mut self,
         owner: Arc<dyn Any + Send + Sync>,

@@ -6,9 +6,9 @@ use espalier_plan::step_plan::{Lane, RegionKind, Task};
 use espalier_plan::storage_layout::StateKind;
 
 use super::Executor;
-use super::launch::Numbers;
 use super::storage::part;
-use crate::error::{BackendCall, Result};
+use super::window::Numbers;
+use crate::error::{BackendCall, Result, schedule_failure};
 use crate::ranks::{Among, Span};
 
 impl Executor {
@@ -104,7 +104,7 @@ impl Executor {
             || task.region(task.action.unit, RegionKind::Moments).is_some()
     }
 
-    /// Brings this rank's part of what is trained from where it lies between steps.
+    /// Fetches this rank's part of trained state from where it lies between steps.
     fn fetch_own(&self, task: &Task, held: RegionKind) -> Result<()> {
         let Some(region) = self.own_region(task, held) else {
             return Ok(());
@@ -116,7 +116,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Where the parts of what a region of the update holds lie between steps, with their places in it.
+    /// Where the content of a region of the update lies between steps, each part with its offset in
+    /// the region.
     fn homes(&self, unit: usize, held: RegionKind) -> Vec<(BufferRange, u64)> {
         let home = |kept| self.storage.kept(unit, kept);
         match held {
@@ -243,7 +244,7 @@ impl Executor {
         self.cast(recv, own, [travels, self.dtypes.reduce], task)
     }
 
-    /// Elements of one dtype as another's; nothing where both are the same bytes.
+    /// Casts elements to another dtype. Does nothing where both ranges are the same.
     fn cast(
         &self,
         from: BufferRange,
@@ -281,5 +282,5 @@ impl Executor {
 
 fn unsupported(what: &str) -> crate::Error {
     let message = format!("the schedule asks for {what}, which this executor does not serve");
-    PluginError::unsupported(message).into()
+    schedule_failure(PluginError::unsupported(message))
 }

@@ -10,7 +10,7 @@ use super::{PreparedKernels, Storage};
 use crate::Error;
 use crate::error::BackendCall;
 
-/// A run before its weights are read: its plan, and all that its device does for it.
+/// A run before its weights are read: its plan, its device and its kernels.
 pub struct PreparedRun {
     /// The plan.
     pub plan: RunPlan,
@@ -21,24 +21,17 @@ pub struct PreparedRun {
 }
 
 impl PreparedRun {
-    /// Prepares the kernels of `plan`, whose memory counts their workspace from then on.
+    /// Prepares the kernels of `plan` and adds their workspace to its memory.
     ///
     /// # Errors
-    /// An op that the backend lacks, or what else it refuses.
+    /// `Error::Plugin` for an op that the backend lacks or refuses.
     pub fn new(
         mut plan: RunPlan,
         device: Arc<dyn Device>,
         backend: &Chosen<dyn Backend>,
     ) -> Result<Self, Error> {
-        let kernels = PreparedKernels::new(
-            device.as_ref(),
-            (&plan.program, plan.generator.as_ref()),
-            &plan.params,
-            plan.dtypes,
-            &plan.shard_layout,
-            &plan.quantizers,
-        )
-        .map_err(|error| backend.failed("prepare", error))?;
+        let kernels = PreparedKernels::new(device.as_ref(), &plan)
+            .map_err(|error| backend.failed("prepare", error))?;
         plan.set_workspace(kernels.workspace_bytes);
         Ok(PreparedRun {
             plan,
@@ -50,7 +43,7 @@ impl PreparedRun {
     /// Allocates the run's storage.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `Error::Plugin` for an allocation that fails.
     pub fn storage(&self) -> Result<Storage, Error> {
         Storage::new(&self.device, &self.plan.storage_layout()).during("alloc")
     }

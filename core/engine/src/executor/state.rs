@@ -1,4 +1,4 @@
-//! Trainable params and their moments as stored bytes: what lives from one step to the next.
+//! Trainable params and their moments as bytes: the state that lasts from step to step.
 
 use std::ops::Range;
 
@@ -8,8 +8,10 @@ use espalier_plan::storage_layout::StateKind;
 use super::Executor;
 use super::storage;
 use super::transfer::CHUNK_BYTES;
+use crate::Error;
+use crate::error::BackendCall;
 
-/// What a trainable param keeps from step to step.
+/// A part of a trainable param's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatePart {
     /// Its values.
@@ -41,11 +43,12 @@ impl Executor {
         self.own_piece(param, StateKind::Values).0
     }
 
-    /// Passes the bytes of this rank's elements of a part of a trainable param, little-endian, at most 1 MiB at once.
+    /// Passes the bytes of this rank's elements of a part of a trainable param, little-endian, at
+    /// most 1 MiB at once.
     ///
     /// # Errors
-    /// What the backend or `take` reports.
-    pub fn download_state<E: From<PluginError>>(
+    /// `Error::Plugin`: a call to the backend failed. The error of `take`.
+    pub fn download_state<E: From<Error>>(
         &self,
         param: usize,
         part: StatePart,
@@ -61,8 +64,8 @@ impl Executor {
                 bytes: count as u64,
                 ..whole
             };
-            self.device
-                .download(range, &mut bytes[..count], Stream(0))?;
+            let read = self.device.download(range, &mut bytes[..count], Stream(0));
+            read.during("download")?;
             take(&bytes[..count])?;
             done += count as u64;
         }
@@ -72,7 +75,7 @@ impl Executor {
     /// The bytes of some of this rank's elements of a part of a trainable param, little-endian.
     ///
     /// # Errors
-    /// `INVALID` for elements that this rank does not keep; what the backend reports.
+    /// `INVALID` for elements that this rank does not keep. The error of a call to the backend.
     pub fn state_bytes(
         &self,
         param: usize,
@@ -93,27 +96,28 @@ impl Executor {
         Ok(bytes)
     }
 
-    /// Writes `bytes`, little-endian, from byte `offset` of a part of a trainable param on; those that other ranks keep are
-    /// passed over.
+    /// Writes `bytes`, little-endian, to a part of a trainable param from byte `offset` on. Bytes
+    /// that other ranks keep are skipped.
     ///
     /// # Errors
-    /// `INVALID` for bytes beyond its end; what the backend reports.
+    /// `Error::Plugin` for bytes beyond its end, and for a call to the backend that failed.
     pub fn upload_state(
         &self,
         param: usize,
         part: StatePart,
         offset: u64,
         bytes: &[u8],
-    ) -> Result<()> {
+    ) -> crate::Result<()> {
         let each = self.state_dtype(param, part).bytes();
         let (elements, piece) = self.own_piece(param, part.kept());
         let end = offset + bytes.len() as u64;
         let all = self.params[param].elements() * each;
         if end > all {
-            return Err(PluginError::invalid(format!(
+            let given = Err(PluginError::invalid(format!(
                 "param `{}` has {all} bytes, {end} were given",
                 self.params[param].name
             )));
+            return given.during("upload");
         }
         let own = elements.start * each..elements.end * each;
         let (first, last) = (offset.max(own.start), end.min(own.end));
@@ -122,7 +126,8 @@ impl Executor {
         }
         let range = storage::part(piece, &(first - own.start..last - own.start), 1);
         let bytes = &bytes[(first - offset) as usize..(last - offset) as usize];
-        self.device.upload(bytes, range, Stream(0))
+        let written = self.device.upload(bytes, range, Stream(0));
+        written.during("upload")
     }
 
     /// Where this rank's elements of a part of a trainable param lie.
@@ -130,7 +135,7 @@ impl Executor {
         self.own_piece(param, part.kept()).1
     }
 
-    /// The elements of a trainable param that this rank keeps, and where what it keeps of them lies.
+    /// The elements of a trainable param that this rank keeps, and the range that holds them.
     pub(super) fn own_piece(&self, param: usize, kept: StateKind) -> (Range<u64>, BufferRange) {
         let unit = self.params[param].unit;
         let of_run = self.shard_layout.runs[unit].elements_of(param);

@@ -1,9 +1,11 @@
-//! Params, gradients and values between the device and plain numbers.
+//! Params, gradients and values: device memory <-> numbers on the host.
 
 use espalier_interface::{BufferRange, DType, Device, PluginError, Result, Stream, WeightLayout};
 use espalier_plan::storage_layout::StateKind;
 
 use super::Executor;
+use crate::Error;
+use crate::error::BackendCall;
 
 /// Bytes moved at once, so that no whole weight is held twice.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
@@ -81,7 +83,8 @@ impl Executor {
     /// The values of a dense param.
     ///
     /// # Errors
-    /// `UNSUPPORTED` for a packed param.
+    /// `UNSUPPORTED` for a param that is packed, cut or not on the device. The error of a call to
+    /// the backend.
     pub fn param_values(&self, param: usize) -> Result<Vec<f64>> {
         let (range, dtype) = self.dense_range(param)?;
         self.read(range, dtype)
@@ -113,13 +116,14 @@ impl Executor {
     /// Passes the values of a dense param as f32, a part at a time.
     ///
     /// # Errors
-    /// What the backend or `take` reports.
-    pub fn param_parts<E: From<PluginError>>(
+    /// `Error::Plugin` for a param that is packed, cut or not on the device, and for a call to the
+    /// backend that failed. The error of `take`.
+    pub fn param_parts<E: From<Error>>(
         &self,
         param: usize,
         take: &mut dyn FnMut(&[f32]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let (range, dtype) = self.dense_range(param)?;
+        let (range, dtype) = self.dense_range(param).during("download")?;
         let step = CHUNK_BYTES as u64;
         let mut at = 0;
         while at < range.bytes {
@@ -129,22 +133,19 @@ impl Executor {
                 bytes,
                 ..range
             };
-            let values: Vec<f32> = self
-                .read(part, dtype)?
-                .into_iter()
-                .map(|x| x as f32)
-                .collect();
+            let values = self.read(part, dtype).during("download")?.into_iter();
+            let values: Vec<f32> = values.map(|x| x as f32).collect();
             take(&values)?;
             at += bytes;
         }
         Ok(())
     }
 
-    /// This rank's elements of the gradient of a trainable param: of the last step's sum over micro-batches and ranks, or,
-    /// where it is not cut, of all since it was zeroed.
+    /// This rank's elements of the gradient of a trainable param. A cut gradient is the last step's
+    /// sum over micro-batches and ranks; another one is the sum since it was zeroed.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `PluginError`: a call to the backend failed.
     pub fn gradient_values(&self, param: usize) -> Result<Vec<f64>> {
         let (_, range) = self.own_piece(param, StateKind::Gradients);
         self.read(range, self.dtypes.reduce)
@@ -153,7 +154,8 @@ impl Executor {
     /// Sets a dense param.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// `UNSUPPORTED` for a param that is packed, cut or not on the device. The error of a call to
+    /// the backend.
     pub fn set_param(&self, param: usize, values: &[f32]) -> Result<()> {
         let (range, dtype) = self.dense_range(param)?;
         write(self.device.as_ref(), values, dtype, range)

@@ -1,8 +1,10 @@
-//! A weight that was just encoded -> whether it decodes to what it was, told of one range of rows a format.
+//! A weight that was just encoded -> whether it decodes to its dense values, checked once per
+//! format on some rows.
 //!
-//! A quantizer whose codes lie where its format does not say so (a nibble too far, blocks that begin elsewhere) trains
-//! without an error: every number is finite, and none is right. No encoder says how far off its codes may be, so the bound
-//! is what no working format comes near: an error as large as the weight.
+//! A quantizer may place its codes where its format does not say (shifted by a nibble, or with
+//! other block boundaries). Training then runs without an error: every number is finite and wrong.
+//! No encoder states its error bound, so the check uses a bound that no working format comes near:
+//! an error as large as the weight.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,19 +18,20 @@ use serde_json::json;
 
 use super::EncodedWeight;
 use crate::Error;
-use crate::decoder::decode;
+use crate::decoder::{WeightWindow, decode};
 use crate::error::of_param;
 
-/// Elements that are decoded, rows permitting.
+/// Elements that are decoded, rounded to whole rows.
 const ELEMENTS: u64 = 1 << 16;
-/// The largest error of a decoded weight, as a part of the weight: 2 bits make 0.5 of it, codes in other places 1.4.
+/// The largest relative error of a decoded weight. Codes of 2 bits have 0.5, misplaced codes 1.4.
 const LARGEST_ERROR: f64 = 0.9;
-/// The same for codes of one bit: HQQ's two values, at the ends of a group, make 1.06 of it, codes in other places 1.9.
+/// The same for codes of one bit. HQQ's two values, at the ends of a group, have 1.06; misplaced
+/// codes have 1.9.
 const LARGEST_ERROR_OF_A_BIT: f64 = 1.5;
-/// The largest difference between a format's description and the quantizer's `decode`, as a part of the weight.
+/// The largest relative difference between a format's description and the quantizer's `decode`.
 const LARGEST_DIFFERENCE: f64 = 1e-3;
 
-/// What was found of the first weight of a format.
+/// The check of the first weight of a format.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DecodeCheck {
@@ -38,22 +41,21 @@ pub struct DecodeCheck {
     pub format: String,
     /// The weight.
     pub weight: String,
-    /// Rows of it that were decoded, from the first to behind the last.
+    /// The rows of it that were decoded.
     pub rows: Range<u64>,
-    /// The square root of the mean squared error, over that of the mean square of the dense weight; none where it cannot be
-    /// told.
+    /// Root mean square of the error over that of the dense weight; none where it is not known.
     pub error: Option<f64>,
-    /// The largest error that is not told.
+    /// The largest error that causes no warning.
     pub largest_error: f64,
-    /// The same of the difference between what the format describes, which kernels read, and the quantizer's `decode`, where
-    /// there are both.
+    /// The relative difference between the decoding that the format describes, which kernels use,
+    /// and the quantizer's `decode`. None where one of them is missing.
     pub difference: Option<f64>,
-    /// Why it cannot be told.
+    /// Why the weight cannot be checked.
     pub not_checkable: Option<String>,
 }
 
 impl DecodeCheck {
-    /// A weight that the files hold packed: there is nothing to hold it against.
+    /// A weight that the files hold packed: there are no dense values to compare with.
     pub fn packed(param: &Param, format: &Format) -> Self {
         DecodeCheck {
             not_checkable: Some("the files hold it packed".to_owned()),
@@ -71,7 +73,7 @@ impl DecodeCheck {
         }
     }
 
-    /// Whether the weight decodes to something else.
+    /// Whether the weight decodes to wrong values.
     pub fn is_wrong(&self) -> bool {
         self.error
             .is_some_and(|error| exceeds(error, self.largest_error))
@@ -93,7 +95,7 @@ fn largest_error(format: &Format) -> f64 {
     }
 }
 
-/// A figure that is no number exceeds every bound.
+/// A figure that is NaN exceeds every bound.
 fn exceeds(figure: f64, most: f64) -> bool {
     figure.is_nan() || figure > most
 }
@@ -143,7 +145,7 @@ impl DecodeChecks {
         &self.0
     }
 
-    /// Takes note of a weight that is packed in the files.
+    /// Records a weight that is packed in the files.
     pub fn packed(&mut self, param: &Param, format: &Format) {
         let hash = format_hash(format);
         if !self.0.iter().any(|check| check.format == hash) {
@@ -154,13 +156,14 @@ impl DecodeChecks {
     /// Decodes some rows of `weight`, if it is the first of its format.
     ///
     /// # Errors
-    /// What the quantizer reports where its `decode` is all there is; memory that is not there.
+    /// `Error::Plugin` for a failing `decode` of a format without a description.
+    /// `Error::OutOfMemory`.
     pub fn look(&mut self, weight: &EncodedWeight<'_>) -> Result<(), Error> {
         if !self.is_new(weight.format) {
             return Ok(());
         }
         let found = check(weight)?;
-        // Of a weight of zeros nothing is known; the next one may tell.
+        // A weight of zeros gives no answer; the next one may.
         self.0.retain(|check| check.format != found.format);
         self.0.push(found);
         Ok(())
@@ -173,13 +176,13 @@ impl DecodeChecks {
     }
 }
 
-/// What several loaders found of one model's weights: of each format what `first` knows, else what `second` does.
+/// The checks of two loaders of one model: for each format that of `first`, else that of `second`.
 pub(super) fn merged(mut first: Vec<DecodeCheck>, second: Vec<DecodeCheck>) -> Vec<DecodeCheck> {
     for check in second {
         match first.iter_mut().find(|known| known.format == check.format) {
             None => first.push(check),
             Some(known) if known.error.is_none() && check.error.is_some() => *known = check,
-            // What is wrong is told, whoever found it.
+            // A wrong weight is reported, whichever loader found it.
             Some(known) if check.is_wrong() && !known.is_wrong() => *known = check,
             Some(_) => {}
         }
@@ -187,7 +190,7 @@ pub(super) fn merged(mut first: Vec<DecodeCheck>, second: Vec<DecodeCheck>) -> V
     first
 }
 
-/// The format's name and description; sizes follow from the shape, where a description says the rest.
+/// Hash of the format's name and description, without sizes that follow from the shape.
 fn format_hash(format: &Format) -> String {
     let elements = (format.shape[0] * format.shape[1]) as f64;
     let segments = format.segments.iter().map(|segment| {
@@ -221,7 +224,10 @@ fn check(weight: &EncodedWeight<'_>) -> Result<DecodeCheck, Error> {
         .copied()
         .collect();
     let mut decoded = vec![0.0; dense.len()];
-    let window = (rows.clone(), cols.clone());
+    let window = WeightWindow {
+        rows: rows.clone(),
+        cols: cols.clone(),
+    };
     let plugin: &dyn Quantizer = quantizer.plugin.as_ref();
     let called = decode(plugin, segments, format.shape, window, &mut decoded);
     let mut found = DecodeCheck {
@@ -235,7 +241,7 @@ fn check(weight: &EncodedWeight<'_>) -> Result<DecodeCheck, Error> {
         let by_call = decoded.clone();
         let described = format.decode(segments, rows, cols, &mut decoded);
         described.map_err(|error| quantizer.failed("format", of_param(&param.name, error)))?;
-        // Training needs none of its `decode`; what fails there is told where it is needed.
+        // Training does not need its `decode`; a failure there is reported where it is needed.
         if called.is_ok() && size > 0.0 {
             found.difference = Some((distance(&by_call, &decoded) / size).sqrt());
         }

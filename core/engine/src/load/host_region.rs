@@ -1,4 +1,4 @@
-//! A piece of the host's memory, of this process or shared with others of its machine.
+//! A region of host memory, private or shared with other processes of the machine.
 #![allow(unsafe_code)] // Mapping a file, and lending the memory.
 
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::Error;
 /// Bytes that devices may read after the end of what they are lent.
 const TAIL: u64 = 64;
 
-/// Memory that begins as zeros and lies at one address until it is dropped.
+/// Memory that is zeroed at first and has a fixed address until it is dropped.
 pub struct HostRegion {
     map: MmapRaw,
     bytes: u64,
@@ -36,10 +36,11 @@ impl HostRegion {
         Ok(HostRegion { map, bytes })
     }
 
-    /// The content of `file`, which all who map it see; the file has [`HostRegion::mapped_bytes`].
+    /// The content of `file`, shared with all that map it. The file has
+    /// [`HostRegion::mapped_bytes`] bytes.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(super) fn of_file(file: &File, bytes: u64) -> io::Result<Self> {
         let len = usize::try_from(HostRegion::mapped_bytes(bytes)).map_err(io::Error::other)?;
         let map = MmapOptions::new().len(len).map_raw(file)?;
@@ -66,24 +67,26 @@ impl HostRegion {
     /// Some of the bytes.
     ///
     /// # Safety
-    /// Nobody writes them while they are borrowed.
+    /// Nothing may write them while they are borrowed.
     pub(super) unsafe fn slice(&self, range: &Range<u64>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.bytes);
         let len = (range.end - range.start) as usize;
-        // SAFETY: the range lies within the mapping, as just checked; the caller vouches for the rest.
+        // SAFETY: the range lies within the mapping, as just checked; the caller vouches for the
+        // rest.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(range.start as usize), len) }
     }
 
-    /// Sets bytes to zero that nobody else uses meanwhile.
+    /// Sets bytes to zero. Nothing else may use them meanwhile.
     pub(super) fn clear(&self, range: Range<u64>) {
         assert!(range.start <= range.end && range.end <= self.bytes);
         let len = (range.end - range.start) as usize;
-        // SAFETY: the range lies within the mapping, as just checked, and is nobody else's meanwhile.
+        // SAFETY: the range lies within the mapping, as just checked, and is nobody else's
+        // meanwhile.
         unsafe { std::ptr::write_bytes(self.map.as_mut_ptr().add(range.start as usize), 0, len) };
     }
 }
 
-/// That `bytes` bytes of the host's memory are not to be had.
+/// The error for `bytes` bytes of host memory that cannot be allocated.
 pub(super) fn out_of_memory(bytes: u64) -> Error {
     Error::OutOfMemory(OutOfMemory {
         kind: "host".to_owned(),

@@ -1,4 +1,5 @@
-//! A param and the headers of its files -> whether loading will find it there, before a weight is read.
+//! A param and the headers of its files -> whether loading will find it, checked before a weight is
+//! read.
 
 use espalier_compile::params::Param;
 use espalier_interface::WeightLayout;
@@ -8,10 +9,12 @@ use super::SavedWeight;
 use super::{Origin, Packing, stored_name};
 use crate::Error;
 
-/// Refuses a param that its origin does not have as the plan has it. What the files hold is not looked at.
+/// Refuses a param that its origin lacks, or has otherwise than the plan. The files' data are not
+/// read.
 ///
 /// # Errors
-/// A tensor that is missing, or of another shape or dtype; a weight to be packed of which there are only random numbers.
+/// `Error::Weights` or `Error::File` for a tensor that is missing, or of another shape or dtype.
+/// `Error::Plugin` for a weight to be packed that has random values.
 pub fn check_origin(
     param: &Param,
     origin: Origin<'_>,

@@ -1,4 +1,5 @@
-//! A param's origin -> its bytes in their place: one weight read, encoded and placed at a time.
+//! A param's origin -> its bytes in device memory. Weights are read, encoded and placed one at a
+//! time.
 #![allow(unsafe_code)] // Ranges of a device's memory as slices.
 
 use std::time::Instant;
@@ -31,7 +32,7 @@ const CHUNK_ELEMENTS: usize = 1 << 18;
 pub struct Loader<'a> {
     device: &'a dyn Device,
     seed: u64,
-    /// One weight in f32 and the encoder's workspace; grown when needed, given back with the loader.
+    /// One weight in f32 and the encoder's workspace; grown when needed, freed with the loader.
     scratch: Scratch,
     workspace: Scratch,
     report: LoadReport,
@@ -53,7 +54,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Shows each weight that is encoded to `inspector`, where there is one.
+    /// Passes each weight that is encoded to `inspector`, where there is one.
     pub fn shown_to(self, inspector: Option<&'a dyn Inspector>) -> Self {
         Loader { inspector, ..self }
     }
@@ -69,7 +70,8 @@ impl<'a> Loader<'a> {
     /// Loads param number `index` into `ranges`: one if it is dense, one a segment if it is packed.
     ///
     /// # Errors
-    /// A tensor that is missing, of another shape or not finite; what the encoder or the backend reports.
+    /// `Error::Weights` or `Error::File` for a tensor that is missing, of another shape or not
+    /// finite. `Error::Plugin` for a call to the quantizer or the backend that failed.
     pub fn load(
         &mut self,
         (index, param): (usize, &Param),
@@ -193,7 +195,7 @@ impl<'a> Loader<'a> {
         launched.during("launch")
     }
 
-    /// Reads a weight whole, encodes it into its place and forgets it.
+    /// Reads a whole weight and encodes it into its ranges.
     fn packed(
         &mut self,
         ranges: &[BufferRange],
@@ -229,7 +231,7 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Puts a weight that the files hold packed into its place, a part at a time.
+    /// Copies a weight that the files hold packed into its ranges, a part at a time.
     fn saved(
         &mut self,
         ranges: &[BufferRange],
@@ -247,7 +249,8 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// Lets `fill` write straight into the device's memory where the host can write there, else into a copy that is uploaded.
+/// Lets `fill` write into device memory where the host can address it, else into a copy that is
+/// uploaded.
 fn in_place(
     device: &dyn Device,
     ranges: &[BufferRange],
@@ -261,7 +264,8 @@ fn in_place(
         let mut segments: Vec<&mut [u8]> = addresses
             .iter()
             .zip(ranges)
-            // SAFETY: the ranges of a param are disjoint, allocated, and used by nobody else while it is loaded.
+            // SAFETY: the ranges of a param are disjoint, allocated, and used by nobody else while
+            // it is loaded.
             .map(|(address, range)| unsafe {
                 std::slice::from_raw_parts_mut(address.as_ptr(), range.bytes as usize)
             })

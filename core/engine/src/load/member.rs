@@ -1,4 +1,4 @@
-//! A rank among those that load together: what it says to the others, and what they come to.
+//! A rank among those that load together: messages between them, and a common outcome.
 
 use espalier_system::stop::Interrupted;
 use espalier_system::world::World;
@@ -9,7 +9,7 @@ use crate::Error;
 use crate::ranks::{Lost, Peers, RankFailure};
 use crate::team::Team;
 
-/// A rank, to those who load.
+/// A rank that takes part in loading.
 pub trait Member {
     /// Its number.
     fn rank(&self) -> u32;
@@ -17,10 +17,10 @@ pub trait Member {
     /// All ranks.
     fn world(&self) -> World;
 
-    /// What every rank says, by rank; returns when all have said it.
+    /// Sends `sent` to every rank and returns what each rank sent, by rank.
     ///
     /// # Errors
-    /// Where a rank is lost.
+    /// `Error::Peer` where a rank is lost.
     fn exchange(&self, label: &str, sent: &[u8]) -> Result<Vec<Vec<u8>>, Error>;
 }
 
@@ -38,7 +38,7 @@ impl Member for Peers {
     }
 }
 
-/// All ranks of a process say the same: the first speaks for them.
+/// All ranks of a process send the same, so the first one sends it.
 impl Member for Team {
     fn rank(&self) -> u32 {
         self.first().peers().rank()
@@ -53,7 +53,7 @@ impl Member for Team {
     }
 }
 
-/// How a rank's part of something went.
+/// The outcome of a rank's part.
 #[derive(Serialize, Deserialize)]
 enum Sent<T> {
     Done(T),
@@ -61,10 +61,11 @@ enum Sent<T> {
     Failed(String),
 }
 
-/// What all ranks did, by rank, where none failed: all of them go on, or none does.
+/// The results of all ranks, by rank. All ranks go on, or none does.
 ///
 /// # Errors
-/// This rank's own; else the signal that another one was stopped by, or [`Error::Peer`] for the first that failed.
+/// This rank's own error. Else the signal that stopped another rank, or [`Error::Peer`] for the
+/// first rank that failed.
 pub fn together<T: Serialize + DeserializeOwned, E: RankFailure>(
     member: &dyn Member,
     label: &str,
@@ -102,7 +103,7 @@ pub fn together<T: Serialize + DeserializeOwned, E: RankFailure>(
     }
 }
 
-/// What this rank did, where no other rank failed either.
+/// This rank's result, where no rank failed.
 ///
 /// # Errors
 /// As [`together`].

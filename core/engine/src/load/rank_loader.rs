@@ -1,4 +1,5 @@
-//! Ranks side by side -> every weight read and encoded by one of its machine's ranks, and cut by all of them.
+//! Loading by all ranks of a machine: each weight is read and encoded by one rank, and every rank
+//! takes its part.
 #![allow(unsafe_code)] // Memory that ranks write in turns.
 
 use std::cmp::Reverse;
@@ -22,13 +23,13 @@ use crate::observer::{Event, Observer};
 pub struct LoadedRun<'a> {
     /// The unit.
     pub unit: usize,
-    /// What of it: `Frozen` or `Trainable`.
+    /// Which run of it: `Frozen` or `Trainable`.
     pub part: Part,
     /// All of it, padded to equal parts.
     pub bytes: &'a [u8],
 }
 
-/// All that a rank loads with.
+/// Everything that a rank needs to load.
 pub struct RankLoader<'a> {
     /// All params.
     pub params: &'a [Param],
@@ -40,25 +41,26 @@ pub struct RankLoader<'a> {
     pub member: &'a dyn Member,
     /// Where a param comes from.
     pub origin: &'a dyn Fn(&Param) -> Origin<'a>,
-    /// How a packed param comes by its segments.
+    /// Where the segments of a packed param come from.
     pub packing: &'a dyn Fn(usize) -> Option<Packing<'a>>,
-    /// Random params are drawn under this.
+    /// The seed of random params.
     pub seed: u64,
-    /// Watches the first rank of a process.
+    /// Told of the progress of the process's first rank.
     pub observer: &'a dyn Observer,
     /// Ends loading on all ranks.
     pub stop: &'a StopFlag,
-    /// Looks at each weight that this rank encodes.
+    /// Inspects each weight that this rank encodes.
     pub inspector: Option<&'a dyn Inspector>,
 }
 
 impl RankLoader<'_> {
-    /// Loads the params that are `wanted`, given their indices, together with the other ranks; all of them want the same.
-    /// `place` takes this rank's part of each run of which anything is wanted; what stays in the machine's copy is in its
-    /// place already. The report is the whole machine's.
+    /// Loads the params that `wanted` accepts by index, together with the other ranks, which want
+    /// the same params. `place` takes this rank's part of each run with a wanted param; the
+    /// machine's copy needs no placing. The report is of the whole machine.
     ///
     /// # Errors
-    /// As [`Loader::load`]; what `place` gives; what another rank failed of. All ranks are given an error, or none.
+    /// As [`Loader::load`]. The error of `place`. The failure of another rank. Either all ranks
+    /// return an error or none.
     pub fn load(
         &self,
         wanted: &dyn Fn(usize, &Param) -> bool,
@@ -88,14 +90,14 @@ impl RankLoader<'_> {
             .fold(LoadReport::default(), |all, one| all + one.clone()))
     }
 
-    /// This rank's machine, and the ranks of each.
+    /// This rank's index on its machine, and the ranks of a machine.
     fn place_on_machine(&self) -> (usize, usize) {
         let ranks = self.member.world().ranks_per_machine() as usize;
         (self.member.rank() as usize / ranks, ranks)
     }
 
-    /// What of a run is to be loaded, and by which of the machine's ranks: heavy weights first, each by the one that has least
-    /// to do so far.
+    /// Which params of a run are loaded, and by which of the machine's ranks. Large weights come
+    /// first; each goes to the rank with the least work so far.
     fn wanted<'r>(&self, run: &'r StagedRun, wanted: &dyn Fn(usize, &Param) -> bool) -> Wanted<'r> {
         let elements = |index: usize| self.params[index].elements();
         let mut places: Vec<(usize, &[Range<u64>])> = run
@@ -143,7 +145,7 @@ impl RankLoader<'_> {
         Ok(())
     }
 
-    /// Says that all params up to those of `unit` are in their place.
+    /// Reports that all params up to those of `unit` are loaded.
     fn tell(&self, unit: usize) {
         if self.member.rank() != self.member.world().own_ranks().start {
             return;
@@ -163,7 +165,7 @@ impl RankLoader<'_> {
     }
 }
 
-/// What of a run is to be loaded: its params by their index, each with its loader among the machine's ranks.
+/// The params of a run that are loaded, by index, each with the rank of the machine that loads it.
 struct Wanted<'r> {
     run: &'r StagedRun,
     params: Vec<(usize, usize, &'r [Range<u64>])>,
@@ -212,12 +214,13 @@ impl Lent {
         LoadedRun {
             unit,
             part: run.part,
-            // SAFETY: all ranks have loaded the unit, and none loads the next before all have taken their part.
+            // SAFETY: all ranks have loaded the unit, and none loads the next before all have taken
+            // their part.
             bytes: unsafe { self.stage.passing.slice(&run.bytes) },
         }
     }
 
-    /// Runs that passed through before left something where no param lies.
+    /// Earlier runs left data in the gaps between params.
     fn clear_gaps(&self, run: &StagedRun) {
         if run.region == StageRegion::Passing {
             let gaps = run.gaps().into_iter();
@@ -228,7 +231,7 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // Nothing can be done about a buffer that is not given back; what it holds is the host's and stays.
+        // A failure to free cannot be handled here; the memory is the host's and stays.
         for buffer in [self.copy, self.passing] {
             let _ = self.device.free(buffer);
         }

@@ -23,7 +23,7 @@ const NUMBER_BYTES: usize = 24;
 /// the tables that other processors compute differ in the last bits.
 const TABLE_TOLERANCE: f32 = 1e-6;
 
-/// A weight's place in a checkpoint: the module that has it and the form it is saved in.
+/// A packed weight in a checkpoint: its module and the form it is saved in.
 #[derive(Clone, Copy)]
 pub struct SavedWeight<'a> {
     module: &'a str,
@@ -32,7 +32,7 @@ pub struct SavedWeight<'a> {
 }
 
 impl<'a> SavedWeight<'a> {
-    /// The place of `saved`, whose segments are those of `format`.
+    /// The weight `saved`, whose segments are those of `format`.
     pub fn new(saved: &'a SavedParam, format: &'a Format) -> Self {
         SavedWeight {
             module: &saved.module,
@@ -56,7 +56,7 @@ impl<'a> SavedWeight<'a> {
     /// Writes the weight's segments.
     ///
     /// # Errors
-    /// A failure to write.
+    /// `Error::File` for a failed write.
     pub fn write(&self, segments: &[Vec<u8>], sink: &mut GroupSink<'_, '_>) -> Result<(), Error> {
         for (index, tensor) in self.form.tensors.iter().enumerate() {
             let mut sink = sink.tensor(index);
@@ -79,10 +79,12 @@ impl<'a> SavedWeight<'a> {
         Ok(())
     }
 
-    /// Reads the weight's segments; `put` takes the bytes of a segment from an offset on, a part at a time.
+    /// Reads the weight's segments; `put` takes the bytes of a segment from an offset on, a part at
+    /// a time.
     ///
     /// # Errors
-    /// A tensor that is missing, of another size or dtype, or holds what it must not; what `put` reports.
+    /// `Error::File` or `Error::Weights` for a tensor that is missing, of another size or dtype, or
+    /// with wrong values. The error of `put`.
     pub fn read(
         &self,
         store: &TensorStore,
@@ -108,10 +110,11 @@ impl<'a> SavedWeight<'a> {
         Ok(())
     }
 
-    /// Checks that the tensors are there, and are of the right sizes and dtypes where they hold numbers.
+    /// Checks that the tensors are there, and are of the right sizes and dtypes where they hold
+    /// numbers.
     ///
     /// # Errors
-    /// The first that is not.
+    /// `Error::File` or `Error::Weights` for the first tensor that fails.
     pub fn check_headers(&self, store: &TensorStore) -> Result<(), Error> {
         for tensor in &self.form.tensors {
             let entry = store.entry(&self.name(tensor))?;
@@ -190,7 +193,7 @@ fn check_entry(
         return Err(damage(store, entry, expected));
     };
     let bytes = entry.bytes.end - entry.bytes.start;
-    // The same bytes as wider or narrower elements: one extent changes, and the bytes say that it does so rightly.
+    // The same bytes as wider or narrower elements: one extent changes, and the byte count matches.
     let changed = entry.shape.iter().zip(&tensor.shape);
     let changed = changed
         .filter(|(found, expected)| found != expected)

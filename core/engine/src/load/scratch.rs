@@ -1,4 +1,4 @@
-//! Memory that loading works in, and gives back to the system whole.
+//! Work memory of loading, mapped so that the system gets all of it back.
 #![allow(unsafe_code)] // Bytes of a mapping as numbers.
 
 use espalier_interface::bytes::Bytes;
@@ -7,7 +7,7 @@ use memmap2::MmapMut;
 
 use crate::Error;
 
-/// Memory mapped for the length of loading, so that it goes back to the system whole.
+/// Memory that is mapped while weights are loaded. The system gets all of it back.
 #[derive(Default)]
 pub struct Scratch(Option<MmapMut>);
 
@@ -29,7 +29,8 @@ impl Scratch {
 
     pub fn floats(&mut self, len: usize) -> Result<&mut [f32], Error> {
         let bytes = self.bytes(len * 4)?;
-        // SAFETY: a mapping is page-aligned, zeroed or written as f32, and every bit pattern is an f32.
+        // SAFETY: a mapping is page-aligned, zeroed or written as f32, and every bit pattern is an
+        // f32.
         Ok(unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) })
     }
 }

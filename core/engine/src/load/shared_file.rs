@@ -1,4 +1,4 @@
-//! Bytes -> a file of zeros that the processes of a machine can map, and that is gone when the last of them is.
+//! A file of zeros that the processes of a machine map. It is freed with the last of them.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,7 +9,7 @@ use std::process;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::io::Errno;
 
-/// Where such a file lies.
+/// Where the file lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
     /// In memory, without a name: others open it through the process that made it.
@@ -26,10 +26,11 @@ pub(super) struct SharedFile {
 }
 
 impl SharedFile {
-    /// A file of `bytes` zeros. They are reserved, as a page without room would end whoever touches it.
+    /// A file of `bytes` zeros. Its pages are reserved: a process that touches a page without
+    /// memory behind it is killed.
     ///
     /// # Errors
-    /// What the operating system says, such as that there is no room.
+    /// The error of the operating system, such as no space left.
     pub(super) fn create(home: Home, bytes: u64) -> io::Result<Self> {
         let made = match home {
             Home::Memory => {
@@ -60,7 +61,7 @@ impl SharedFile {
         Ok(made)
     }
 
-    /// What others open it by, for as long as it is kept.
+    /// The path by which other processes open it, valid until this is dropped.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -69,7 +70,7 @@ impl SharedFile {
 /// Opens the file of `bytes` bytes that another process made at `path`.
 ///
 /// # Errors
-/// What the operating system says; a file of another length.
+/// The error of the operating system; a file of another length.
 pub(super) fn open(path: &Path, bytes: u64) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let found = file.metadata()?.len();

@@ -32,13 +32,13 @@ struct Made {
 pub struct Stage {
     /// Where everything lies.
     pub layout: StageLayout,
-    /// The machine's one copy of what ranks fetch whole; empty where they fetch nothing so.
+    /// The machine's one copy of units that ranks fetch whole; empty where there are none.
     pub copy: Arc<HostRegion>,
-    /// Where the runs of a unit pass through.
+    /// The buffer that each unit's runs are loaded into in turn.
     pub passing: HostRegion,
 }
 
-/// Where other processes find the copy and the place where runs pass through.
+/// The files of the copy and of the passing buffer, for other processes.
 #[derive(Serialize, Deserialize)]
 struct Paths([PathBuf; 2]);
 
@@ -52,10 +52,12 @@ impl Staging {
         }
     }
 
-    /// The memory, made once a machine. Every rank's thread calls this once; those of a process are given the same.
+    /// The memory, made once per machine. Every rank's thread calls this once; those of a process
+    /// get the same memory.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; what another rank failed of. All ranks are given an error, or none.
+    /// [`Error::OutOfMemory`]. The failure of another rank. Either all ranks return an error or
+    /// none.
     pub fn open(&self, member: &dyn Member) -> Result<Arc<Stage>, Error> {
         let opened = self.open_in(Home::Memory, member);
         match member.world().processes_per_machine {
@@ -82,7 +84,7 @@ impl Staging {
         };
         together(member, "mapping the machine's memory", mapped)?;
         let mut made = self.made();
-        // All who need them have them open: they lose their names.
+        // All processes have them open, so their names can go.
         made.files.clear();
         Ok(Arc::clone(
             made.stage.as_ref().expect("mapped before all agreed"),
@@ -104,7 +106,7 @@ impl Staging {
         Ok(Paths(paths))
     }
 
-    /// Maps what the machine's first rank made for all, or memory of this process alone.
+    /// Maps the files that the machine's first rank made, or private memory.
     fn map(&self, paths: Option<Paths>) -> Result<(), Error> {
         let StageLayout {
             copy_bytes,
@@ -129,7 +131,7 @@ impl Staging {
         Ok(())
     }
 
-    // A panic while the lock is held leaves what it guards whole: every change of it is one assignment.
+    // A panic while the lock is held leaves the value consistent: every change is one assignment.
     fn made(&self) -> MutexGuard<'_, Made> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }

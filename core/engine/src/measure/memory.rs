@@ -1,5 +1,5 @@
-//! A device's `swiglu`, timed -> the bytes a second that kernels read and write which are no products: like most of them, it
-//! computes a little with each value.
+//! A device's `swiglu`, timed -> bytes per second of kernels that are not matrix products. Like
+//! most of them, it does little work per value.
 
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
@@ -11,13 +11,13 @@ use crate::error::{BackendCall, Result};
 
 /// Rows and columns of the values.
 const SIZE: u64 = 1024;
-/// Times it is run; the fastest counts.
+/// Number of runs; the fastest counts.
 const REPEATS: usize = 16;
 
-/// Bytes a second that a `swiglu` in `compute` reads and writes, the best of a few.
+/// Bytes per second that a `swiglu` in `compute` reads and writes, the best of a few runs.
 ///
 /// # Errors
-/// What the backend reports.
+/// `Error::Plugin`: a call to the backend failed.
 pub fn memory_rate(device: &dyn Device, compute: DType) -> Result<f64> {
     let value = Operand {
         shape: vec![Dim::Tokens, Dim::Fixed(SIZE)],

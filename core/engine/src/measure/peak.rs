@@ -1,8 +1,8 @@
-//! Measurements of a run's devices -> the peak that the shares of its steps are of, and how it is known.
+//! Measurements of a run's devices -> the peak rate that its steps are compared with.
 
 use serde::{Deserialize, Serialize};
 
-/// Times that products are timed again in a run; after that a step that beats the peak is the peak.
+/// How often products are timed again in a run. After that, a step above the peak sets the peak.
 const MOST_AGAIN: usize = 3;
 
 /// Where a peak comes from.
@@ -13,16 +13,16 @@ pub enum Cause {
     Start,
     /// Products were timed after a swap to another backend.
     Swap,
-    /// Products were timed again, because a step had beaten the peak.
+    /// Products were timed again, because a step had exceeded the peak.
     Again,
-    /// A step beat the products too: it is the peak itself.
+    /// A step exceeded the timed products too, and sets the peak itself.
     Step,
 }
 
-/// A peak, from a step on.
+/// A peak rate, valid from a step on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeakRate {
-    /// The first step whose share is of it.
+    /// The first step that is compared with it.
     pub from_step: u64,
     /// Floating-point operations a second of all ranks.
     pub flops_per_sec: f64,
@@ -30,18 +30,18 @@ pub struct PeakRate {
     pub cause: Cause,
 }
 
-/// All peaks of a run, in the order in which they came about; never empty in a run.
+/// All peaks of a run, oldest first; never empty in a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Peaks(pub Vec<PeakRate>);
 
 impl Peaks {
-    /// The newest.
+    /// The newest peak rate; 0 where there is none.
     pub fn rate(&self) -> f64 {
         self.0.last().map_or(0.0, |peak| peak.flops_per_sec)
     }
 
-    /// Adds one.
+    /// Adds a peak.
     pub fn push(&mut self, from_step: u64, flops_per_sec: f64, cause: Cause) {
         self.0.push(PeakRate {
             from_step,
@@ -50,8 +50,9 @@ impl Peaks {
         });
     }
 
-    /// The share that `flops_per_sec`, which step `step` did, has of the peak. Where it is more, products are timed again, at
-    /// most three times in a run, and `again` gives their rate; where even that is less, the step itself is the peak.
+    /// The share of the peak that step `step` reached with `flops_per_sec`. Above the peak,
+    /// products are timed again by `again`, at most three times in a run. Where even that rate is
+    /// lower, the step sets the peak.
     pub fn share(
         &mut self,
         step: u64,

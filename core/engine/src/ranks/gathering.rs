@@ -1,8 +1,8 @@
-//! Processes of a launch that come to join -> a mark of each in the launcher's folder on this machine, so that one that does
-//! not come can be named.
+//! Marker files of the processes of a launch, so that a process that does not join can be named.
 //!
-//! A process inside MPI's start knows nothing of the others yet. So each first leaves its process id in the folder that the
-//! launcher made for this launch and removes with it (PMIx: Open MPI, Slurm). Other launchers name none; then nobody is named.
+//! A process inside MPI's start knows nothing of the others yet. So each process first writes its
+//! process id into the folder that the launcher makes for a launch and removes afterwards (PMIx:
+//! Open MPI, Slurm). Other launchers have no such folder; then no process can be named.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,15 +16,16 @@ use espalier_system::world::World;
 const FOLDER: &str = "PMIX_SERVER_TMPDIR";
 const LAUNCH: &str = "PMIX_NAMESPACE";
 
-/// The marks of the processes of this machine. Its own is there until this is dropped.
+/// The marker files of this machine's processes. This process's own file is removed on drop.
 pub(super) struct Gathering {
     world: World,
-    /// Where the mark of a process lies, but for its number; none where the launcher names no folder.
+    /// Path of the marker files without the process number; none where the launcher names no
+    /// folder.
     marks: Option<PathBuf>,
 }
 
 impl Gathering {
-    /// This process has come.
+    /// Writes the marker file of this process.
     pub fn enter(world: World) -> Self {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let marks = variable(FOLDER)
@@ -43,7 +44,7 @@ impl Gathering {
     fn among(world: World, marks: Option<PathBuf>) -> Self {
         let mut gathering = Gathering { world, marks };
         if let Some(mark) = gathering.mark(world.process)
-            // A process may be stopped at any moment: a mark that is there names its process.
+            // A process may be stopped at any moment, so the file is written atomically.
             && let Err(error) = write_atomically(&mark, process::id().to_string().as_bytes())
         {
             tracing::debug!("{error}");
@@ -58,7 +59,7 @@ impl Gathering {
         Some(marks.with_file_name(name))
     }
 
-    /// What is known of the processes that hold this one up.
+    /// What is known of the processes that this one waits for.
     pub fn missing(&self) -> String {
         let per_machine = self.world.processes_per_machine;
         let first = self.world.process / per_machine * per_machine;
@@ -74,7 +75,7 @@ impl Gathering {
         }
     }
 
-    /// What keeps a process of this machine, where that can be seen.
+    /// Why a process of this machine does not join, where that can be seen.
     fn told(&self, process: u32) -> Option<String> {
         let each = self.world.ranks_per_process();
         let rank = process * each;
@@ -107,7 +108,7 @@ impl Drop for Gathering {
     }
 }
 
-/// Why a process does not go on; nothing of one that runs.
+/// Why a process makes no progress; none for one that runs.
 fn state(id: u32) -> Option<&'static str> {
     let Ok(stat) = fs::read_to_string(format!("/proc/{id}/stat")) else {
         return Some("is gone");

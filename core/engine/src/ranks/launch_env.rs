@@ -1,4 +1,4 @@
-//! The environment that a launcher gives its processes -> how many there are, and which of them this one is.
+//! The environment that a launcher sets -> the number of processes, and which one this is.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use espalier_system::world::World;
 
 use crate::Error;
 
-/// What a launcher says of its processes.
+/// The processes of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// The launcher.
     pub launcher: &'static str,
-    /// Processes all told.
+    /// Processes in all.
     pub processes: u32,
     /// The number of this one.
     pub process: u32,
@@ -21,7 +21,7 @@ pub struct Launch {
     pub processes_per_machine: u32,
 }
 
-/// What the launcher of this process says, where one started it.
+/// The launch of this process, where a launcher started it.
 ///
 /// # Errors
 /// As [`launched`].
@@ -33,13 +33,14 @@ pub fn launch() -> Result<Option<Launch>, Error> {
     launched(&vars.collect())
 }
 
-/// What the environment `vars` says of a launch by mpirun (Open MPI, MPICH), torchrun or srun; none without one.
+/// The launch that the variables `vars` describe: by mpirun (Open MPI, MPICH), torchrun or srun.
+/// None without a launcher.
 ///
 /// The innermost launcher counts: mpirun within a job of Slurm, torchrun within a step.
 ///
 /// # Errors
-/// A launcher that says half of it, launchers that contradict each other, machines with different numbers of processes, and
-/// processes that are not numbered machine by machine.
+/// [`Error::Usage`] for incomplete variables, launchers that contradict each other, machines with
+/// different numbers of processes, and processes that are not numbered machine by machine.
 pub fn launched(vars: &BTreeMap<String, String>) -> Result<Option<Launch>, Error> {
     let vars = Vars(vars);
     let told = [torchrun(&vars)?, open_mpi(&vars)?, hydra(&vars)?];
@@ -123,7 +124,8 @@ fn hydra(vars: &Vars) -> Result<Option<Launch>, Error> {
 }
 
 fn slurm(vars: &Vars) -> Result<Option<Launch>, Error> {
-    // In a job's script there is no step: only srun makes one. Steps of the script and of a shell have ids near 2^32.
+    // In a job's script there is no step: only srun makes one. Steps of the script and of a shell
+    // have ids near 2^32.
     let step = vars.either("SLURM_STEP_ID", "SLURM_STEPID");
     let step = step.and_then(|id| id.parse::<u64>().ok());
     if step.is_none_or(|id| id >= 0xffff_fff0) {
@@ -147,7 +149,7 @@ fn slurm(vars: &Vars) -> Result<Option<Launch>, Error> {
     }
 }
 
-/// A launcher that says how many processes there are and not where is of no use.
+/// Refuses a launcher that sets the number of processes but not their machines.
 fn without_machines(vars: &Vars) -> Result<Option<Launch>, Error> {
     let told = |name: &str| vars.text(name).is_some();
     let several = told("PMI_SIZE") && vars.number("PMI_SIZE")? > 1;
@@ -185,7 +187,7 @@ fn tasks_per_node(text: &str) -> Result<u32, Error> {
 }
 
 impl Launch {
-    /// The same, where it makes sense together with `local`, the number of this process on its machine.
+    /// The same launch, checked against `local`, the number of this process on its machine.
     fn checked(self, local: u32) -> Result<Self, Error> {
         let Launch {
             launcher,
@@ -245,7 +247,8 @@ impl Vars<'_> {
         })
     }
 
-    /// The launch that four variables describe: process, processes, process on its machine, processes on its machine.
+    /// The launch that four variables describe: process, processes, process on its machine,
+    /// processes on its machine.
     fn launch(&self, launcher: &'static str, names: [&str; 4]) -> Result<Launch, Error> {
         let launch = Launch {
             launcher,

@@ -1,4 +1,4 @@
-//! Why a run of many ranks ended: who was lost, where it was, and how that was seen.
+//! Why a run of many ranks ended: the lost rank, where it was, and how the loss was detected.
 
 use std::fmt;
 
@@ -20,8 +20,8 @@ pub struct Lost {
     pub place: Place,
     /// A rank that waits for it, and in what call.
     pub waiting: Option<(u32, String)>,
-    /// How it was seen.
-    pub cause: Cause,
+    /// How it was detected.
+    pub cause: LostBy,
 }
 
 /// Where a rank is among the calls that ranks make together.
@@ -36,10 +36,10 @@ pub enum Place {
     After(String),
 }
 
-/// How a loss was seen.
+/// How a loss was detected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Cause {
-    /// Its process closed the connection without a word.
+pub enum LostBy {
+    /// Its process closed the connection without a message.
     Closed,
     /// Its process gave no sign of life for so many seconds.
     Silent(u64),
@@ -56,7 +56,7 @@ pub enum Cause {
     },
     /// It came to the end of its run while others wait for it.
     Ended,
-    /// It failed, and said so.
+    /// It failed and reported that.
     Told(String),
     /// It does not run what the others run.
     Disagrees(String),
@@ -67,11 +67,11 @@ pub enum Cause {
 impl Lost {
     /// Rank `rank`, which failed with `message`, where nothing more is known of it.
     pub fn told(rank: u32, message: impl Into<String>) -> Self {
-        Lost::of(rank, Cause::Told(message.into()))
+        Lost::of(rank, LostBy::Told(message.into()))
     }
 
     /// Rank `rank`, lost by `cause`, where nothing more is known of it.
-    pub fn of(rank: u32, cause: Cause) -> Self {
+    pub fn of(rank: u32, cause: LostBy) -> Self {
         Lost {
             rank,
             ranks: 1,
@@ -93,18 +93,18 @@ impl Failure for Lost {
 
     fn next_step(&self) -> String {
         match self.cause {
-            Cause::Closed => "see what that process said last, and whether its machine ran out of memory; then go on with --resume",
-            Cause::Silent(_) => "see to that process, its machine and the network between; then go on with --resume",
-            Cause::Hangs(_) => {
+            LostBy::Closed => "see what that process said last, and whether its machine ran out of memory; then go on with --resume",
+            LostBy::Silent(_) => "see to that process, its machine and the network between; then go on with --resume",
+            LostBy::Hangs(_) => {
                 "see what that rank does; where it only takes longer, raise run.peer_timeout_secs; then go on with --resume"
             }
-            Cause::OtherCall { .. } | Cause::Ended | Cause::Disagrees(_) => {
+            LostBy::OtherCall { .. } | LostBy::Ended | LostBy::Disagrees(_) => {
                 "start every process with the same program, plugins, config and data"
             }
-            Cause::Unreached(_) => {
+            LostBy::Unreached(_) => {
                 "let the machines reach each other on all ports above 1023: processes watch each other over TCP"
             }
-            Cause::Told(_) => "see to what it says; then go on with --resume",
+            LostBy::Told(_) => "see to what it says; then go on with --resume",
         }
         .to_owned()
     }
@@ -136,20 +136,22 @@ impl fmt::Display for Lost {
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for LostBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Closed => f.write_str("its process is gone without a word (killed, or crashed)"),
-            Cause::Silent(secs) => write!(f, "its process gave no sign of life for {secs} s"),
-            Cause::Hangs(secs) => write!(f, "it hangs: no sign of life for {secs} s"),
-            Cause::OtherCall {
+            LostBy::Closed => {
+                f.write_str("its process is gone without a word (killed, or crashed)")
+            }
+            LostBy::Silent(secs) => write!(f, "its process gave no sign of life for {secs} s"),
+            LostBy::Hangs(secs) => write!(f, "it hangs: no sign of life for {secs} s"),
+            LostBy::OtherCall {
                 found,
                 other,
                 expected,
             } => write!(f, "it makes {found}, where rank {other} makes {expected}"),
-            Cause::Ended => f.write_str("its run came to an end before that of the others"),
-            Cause::Told(message) => write!(f, "it failed: {message}"),
-            Cause::Disagrees(message) | Cause::Unreached(message) => f.write_str(message),
+            LostBy::Ended => f.write_str("its run came to an end before that of the others"),
+            LostBy::Told(message) => write!(f, "it failed: {message}"),
+            LostBy::Disagrees(message) | LostBy::Unreached(message) => f.write_str(message),
         }
     }
 }
@@ -166,7 +168,7 @@ mod tests {
             step: 7,
             place: Place::In("call 41 of shards, all_gather `unit 3`".into()),
             waiting: Some((0, "call 42 of shards, all_gather `unit 4`".into())),
-            ..Lost::of(2, Cause::Silent(8))
+            ..Lost::of(2, LostBy::Silent(8))
         };
         assert_eq!(
             lost.to_string(),

@@ -1,15 +1,15 @@
-//! Processes of a run that did not come together in time.
+//! The error for processes of a run that did not all join in time.
 
 use std::fmt;
 
 use espalier_system::failure::{ExitClass, Failure};
 
-/// The processes did not come together.
+/// The processes did not all join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotMet {
     /// The time in seconds.
     pub secs: u64,
-    /// Who did not come, or that it is not known.
+    /// The processes that did not join, or that this is not known.
     pub missing: String,
     /// The call in which this process waits, where it is in one.
     pub inside: Option<String>,

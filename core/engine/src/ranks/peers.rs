@@ -1,4 +1,4 @@
-//! A rank's way to the others: what it calls together with them.
+//! A rank's collective calls with the other ranks.
 
 mod both;
 mod counts;
@@ -47,7 +47,21 @@ impl fmt::Display for Among {
     }
 }
 
-/// Memory that the host reaches.
+/// A call as the watch names it.
+struct Call<'a> {
+    kind: CallKind,
+    label: &'a str,
+    bytes: u64,
+}
+
+impl fmt::Display for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Call { kind, label, bytes } = self;
+        write!(f, "{kind} `{label}` {bytes} bytes")
+    }
+}
+
+/// Memory that the host can address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// First byte.
@@ -65,7 +79,7 @@ impl Span {
         }
     }
 
-    /// The same memory, which nobody writes there.
+    /// The same memory, which is only read.
     fn read_only(bytes: &[u8]) -> Span {
         Span {
             bytes: bytes.len() as u64,
@@ -74,8 +88,8 @@ impl Span {
     }
 }
 
-/// A rank's ends of the groups that it belongs to. A group's calls are made in the same order by all of its ranks, one after
-/// the other.
+/// A rank's membership in its groups. All ranks of a group make its calls in the same order, one
+/// after the other.
 pub struct Peers {
     world: World,
     rank: u32,
@@ -87,10 +101,10 @@ pub struct Peers {
     counter: Counter,
 }
 
-/// The ends by [`Among`].
+/// The memberships by [`Among`].
 type Ends = [End; 3];
 
-/// A rank's end of a group.
+/// A rank's membership in a group.
 struct End {
     /// The group's name, the same for all of its ranks.
     name: String,
@@ -134,10 +148,11 @@ impl Peers {
         self.shard
     }
 
-    /// Every rank's `send`, one after the other, in `recv`. `send` may be its own place in `recv`.
+    /// Writes every rank's `send`, one after the other, to `recv`. `send` may be this rank's part
+    /// of `recv`.
     ///
     /// # Errors
-    /// Where a rank is lost, or makes another call.
+    /// `Error::Peer` where a rank is lost or makes another call.
     ///
     /// # Panics
     /// Where the lengths do not fit the number of ranks.
@@ -152,13 +167,16 @@ impl Peers {
         assert_eq!(recv.bytes, ranks * send.bytes, "all_gather `{label}`");
         let kind = CallKind::AllGather;
         self.counter.add(among, kind, (ranks - 1) * send.bytes);
-        self.call(among, (kind, label, recv.bytes), |route| {
-            route.all_gather(send, recv)
-        })
+        let call = Call {
+            kind,
+            label,
+            bytes: recv.bytes,
+        };
+        self.call(among, call, |route| route.all_gather(send, recv))
     }
 
-    /// This rank's part of the sum of every rank's `send`, in `recv`, which may be its own part of `send`. What `send` holds
-    /// then is not said.
+    /// Writes this rank's part of the sum of every rank's `send` to `recv`, which may be its own
+    /// part of `send`. The content of `send` is undefined afterwards.
     ///
     /// # Errors
     /// As [`Peers::all_gather`].
@@ -177,12 +195,15 @@ impl Peers {
         assert_eq!(send.bytes, ranks * recv.bytes, "reduce_scatter `{label}`");
         let kind = CallKind::ReduceScatter;
         self.counter.add(among, kind, (ranks - 1) * recv.bytes);
-        self.call(among, (kind, label, send.bytes), |route| {
-            route.reduce_scatter(dtype, send, recv)
-        })
+        let call = Call {
+            kind,
+            label,
+            bytes: send.bytes,
+        };
+        self.call(among, call, |route| route.reduce_scatter(dtype, send, recv))
     }
 
-    /// The sum of every rank's `data`, in its place.
+    /// Replaces `data` by the sum of every rank's `data`.
     ///
     /// # Errors
     /// As [`Peers::all_gather`].
@@ -197,12 +218,15 @@ impl Peers {
         let kind = CallKind::AllReduce;
         let sent = 2 * (ranks - 1) * data.bytes / ranks;
         self.counter.add(among, kind, sent);
-        self.call(among, (kind, label, data.bytes), |route| {
-            route.all_reduce(dtype, data)
-        })
+        let call = Call {
+            kind,
+            label,
+            bytes: data.bytes,
+        };
+        self.call(among, call, |route| route.all_reduce(dtype, data))
     }
 
-    /// What every rank of the world says, by rank; each as much as it likes.
+    /// Sends `sent` to all ranks of the world; returns what each sent, by rank. Lengths may differ.
     ///
     /// # Errors
     /// As [`Peers::all_gather`].
@@ -212,8 +236,12 @@ impl Peers {
         let gather = |sent: &[u8]| {
             let mut received = vec![0; ranks * sent.len()];
             let (send, recv) = (Span::read_only(sent), Span::of(&mut received));
-            let what = (kind, label, 0); // lengths differ from rank to rank
-            self.call(Among::World, what, |route| route.all_gather(send, recv))
+            let call = Call {
+                kind,
+                label,
+                bytes: 0, // lengths differ from rank to rank
+            };
+            self.call(Among::World, call, |route| route.all_gather(send, recv))
                 .map(|()| received)
         };
         let lengths = gather(&(sent.len() as u64).to_le_bytes())?;
@@ -251,7 +279,8 @@ impl Peers {
         self.watch.as_ref().map(|watch| watch.acts(self.rank))
     }
 
-    /// This rank fails: the others are told, and its groups are given up. What the loss of it is to all.
+    /// Tells the others that this rank fails, and aborts its groups. Returns the loss that all
+    /// ranks report.
     pub fn failed(&self, what: &str) -> Option<Error> {
         let watch = self.watch.as_ref()?;
         watch.failed(self.rank, what);
@@ -259,7 +288,7 @@ impl Peers {
         watch.verdict()
     }
 
-    /// Whether a rank is lost, as far as this one has heard.
+    /// Whether this rank knows that a rank is lost.
     pub fn has_lost(&self) -> bool {
         self.watch
             .as_ref()
@@ -271,7 +300,7 @@ impl Peers {
         self.counter.counts()
     }
 
-    /// Gives the groups up: calls that wait return soon, later ones at once.
+    /// Aborts the groups: waiting calls return soon, later ones at once.
     pub fn abort(&self) {
         abort(&self.ends);
     }
@@ -280,11 +309,11 @@ impl Peers {
         &self.ends[among as usize]
     }
 
-    /// Makes a call of so many bytes in its turn, under the watch's eyes.
+    /// Makes a call in its turn; the watch sees it.
     fn call(
         &self,
         among: Among,
-        (kind, label, bytes): (CallKind, &str, u64),
+        call: Call<'_>,
         make: impl FnOnce(&dyn Route) -> Result<(), PluginError>,
     ) -> Result<(), Error> {
         let end = self.end(among);
@@ -293,10 +322,9 @@ impl Peers {
         };
         let mut calls = end.calls.lock().unwrap_or_else(PoisonError::into_inner);
         *calls += 1;
-        let what = format!("{kind} `{label}` {bytes} bytes");
-        let inside = watch.enter(self.rank, &end.name, *calls, &what);
+        let inside = watch.enter(self.rank, &end.name, *calls, &call.to_string());
         let made = make(end.route.as_ref());
-        // Who is at fault is looked for while this rank is seen where it is.
+        // The cause is looked up while this rank still counts as being in the call.
         let made = made.map_err(|error| watch.blame(self.rank, &error));
         drop(inside);
         made

@@ -1,4 +1,4 @@
-//! Who knows of a rank's failure.
+//! Which ranks know of a failure.
 
 use espalier_interface::ErrorCode;
 
@@ -6,23 +6,23 @@ use crate::Error;
 
 /// An error that a rank can end with.
 pub trait RankFailure: From<Error> + std::error::Error + Send + 'static {
-    /// Who knows of it.
+    /// Which ranks know of it.
     fn reach(&self) -> Reach;
 
     /// The signal that asked to stop, where it is one.
     fn signal(&self) -> Option<i32>;
 }
 
-/// Who knows of a failure.
+/// Which ranks know of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// This rank alone: the others are to be told.
+    /// This rank only: the others have to be told.
     ThisRank,
-    /// This rank alone, in which a plugin panicked.
+    /// This rank only, in which a plugin panicked.
     Panic,
     /// All ranks come to the same failure.
     AllRanks,
-    /// Another rank failed, and this one knows.
+    /// Another rank failed, and this one knows of it.
     FromPeer,
 }
 

@@ -1,8 +1,9 @@
-//! Who is alive: signs of life of the ranks -> the first one that is lost, told to all.
+//! The health of all ranks: heartbeats -> the first rank that is lost, reported to all.
 //!
-//! A process has one watch. Its ranks tell it what they are at; a thread of its own judges that several times a second. The
-//! first loss is the verdict: the groups are aborted, so that calls that wait return, and every rank fails with it. Where a
-//! thread does not return for all that, the watch ends the process itself (see [`on_last_word`](crate::last_word::on_last_word)).
+//! A process has one watch. Its ranks report their status to it, and its thread checks them several
+//! times a second. The first loss is the verdict: the groups are aborted, so that waiting calls
+//! return, and every rank fails with it. Where a thread still does not return, the watch ends the
+//! process itself (see [`on_last_word`](crate::last_word::on_last_word)).
 
 mod diagnosis;
 mod link;
@@ -25,13 +26,13 @@ use self::link::{Link, State};
 use self::mesh::{Introduction, Post};
 use self::rank_status::{Call, RankStatus, Report};
 use super::gathering::Gathering;
-use super::lost::{Cause, Lost};
+use super::lost::{Lost, LostBy};
 use crate::Error;
 
-/// How long a failed call waits to hear who is at fault.
+/// How long a failed call waits for the cause.
 const BLAME_WAIT: Duration = Duration::from_millis(1500);
 
-/// What ranks are busy with while none of their process acts.
+/// What ranks are reported to do while no thread of their process acts for them.
 const RESTING: &str = "the work of its process";
 
 /// The watch of a process.
@@ -40,18 +41,19 @@ pub struct Watch {
     monitor: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the watch's own thread sees, too.
+/// State that is shared with the watch's thread.
 struct Shared {
     world: World,
     timeout: Duration,
     start: Instant,
     stop: StopFlag,
     statuses: Vec<RankStatus>,
-    /// Milliseconds of its clock since when it sees without a gap: before, everybody seems silent.
+    /// Time in milliseconds since when the watch has run without a gap. Before, every rank seems
+    /// silent.
     since: AtomicU64,
-    /// Whether the processes have met; before, each waits for the others where nothing else can end it.
+    /// Whether the processes are connected. Before, nothing else can end a process that waits.
     met: AtomicBool,
-    /// By when the processes have to have met.
+    /// By when the processes have to be connected.
     meeting: Mutex<Option<Meeting>>,
     /// The other processes.
     links: Mutex<Vec<Link>>,
@@ -59,7 +61,7 @@ struct Shared {
     told: Condvar,
 }
 
-/// How long this process waits for the others to begin.
+/// How long this process waits for the others to join.
 struct Meeting {
     within: Duration,
     since: Instant,
@@ -69,7 +71,7 @@ struct Meeting {
 #[derive(Default)]
 struct Verdict {
     lost: Option<Lost>,
-    /// When it fell.
+    /// When the loss was found.
     since: Option<Instant>,
     on_abort: Vec<Box<dyn Fn() + Send + Sync>>,
     /// The watch is dropped.
@@ -97,8 +99,9 @@ pub struct Busy<'a> {
 }
 
 impl Watch {
-    /// Watches this process's ranks of `world`; a rank hangs that is silent for `timeout` while others wait. `stop` tells that
-    /// a signal asked the process to end: then it does not have long.
+    /// Watches this process's ranks of `world`. A rank that is silent for `timeout` while others
+    /// wait counts as hanging. `stop` says that a signal asked the process to end, which shortens
+    /// the time it has.
     pub fn start(world: World, timeout: Duration, stop: &StopFlag) -> Arc<Watch> {
         let statuses = world.own_ranks().map(|_| RankStatus::default());
         let shared = Arc::new(Shared {
@@ -121,14 +124,15 @@ impl Watch {
         })
     }
 
-    /// A watch of one rank, that nobody can lose.
+    /// A watch of a single rank.
     pub fn alone() -> Arc<Watch> {
         Watch::start(World::ONE, Duration::MAX, &StopFlag::new())
     }
 
-    /// From now on the processes have to meet `within` that time: it covers what a collective does before it begins, such as
-    /// MPI's start, and all until [`Watch::meet`] is done. Else this process is ended (see [`on_last_word`](crate::last_word::on_last_word)), and those that
-    /// did not come are named, where that can be known.
+    /// From now on the processes have to join `within` that time. It covers a collective's start,
+    /// such as MPI's, and all until [`Watch::meet`] returns. Else this process ends (see
+    /// [`on_last_word`](crate::last_word::on_last_word)) and names the processes that did not join,
+    /// where they are known.
     pub fn meet_within(&self, within: Duration) {
         let world = self.shared.world;
         if world.processes > 1 {
@@ -141,11 +145,12 @@ impl Watch {
         }
     }
 
-    /// Connects this watch with those of the other processes. `exchange` passes what this process says to all and returns what
-    /// each says, by process. From then on a process that is gone, stopped or silent is lost, too.
+    /// Connects this watch with those of the other processes. `exchange` sends a message to all
+    /// processes and returns each one's message. From then on a process that is gone, stopped or
+    /// silent counts as lost.
     ///
     /// # Errors
-    /// What `exchange` gives; a process that cannot be reached.
+    /// The error of `exchange`. `Error::Peer` for a process that cannot be reached.
     pub fn meet(
         &self,
         exchange: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, Error>,
@@ -171,7 +176,7 @@ impl Watch {
             let what = format!("{} processes, found {}", world.processes, received.len());
             Error::Peer(Lost::of(
                 0,
-                Cause::Disagrees(format!("expected an introduction of each of {what}")),
+                LostBy::Disagrees(format!("expected an introduction of each of {what}")),
             ))
         })?;
         let now = self.shared.now();
@@ -182,7 +187,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A sign of life of `rank`, one of this process.
+    /// A heartbeat of `rank`, one of this process.
     pub fn beat(&self, rank: u32) {
         self.status(rank).beat(self.shared.now());
     }
@@ -192,15 +197,16 @@ impl Watch {
         self.status(rank).step(step, self.shared.now());
     }
 
-    /// A thread begins to act for `rank`, until what is returned is dropped. While no rank of a process acts, its main thread
-    /// is at work (it writes a checkpoint, or reads weights) and none of its ranks hangs.
+    /// A thread begins to act for `rank`, until the result is dropped. While no thread acts for any
+    /// rank, the main thread works (it writes a checkpoint or reads weights) and no rank counts as
+    /// hanging.
     pub fn acts(&self, rank: u32) -> Acting<'_> {
         self.status(rank).begin(self.shared.now());
         Acting { watch: self, rank }
     }
 
-    /// `rank` makes call `seq` of `group`: ``all_gather `unit 3` 4096 bytes``. All members of a group number its calls alike.
-    /// It is left when what is returned is dropped.
+    /// `rank` makes call `seq` of `group`: ``all_gather `unit 3` 4096 bytes``. All members of a
+    /// group number its calls alike. The call ends when the result is dropped.
     pub fn enter(&self, rank: u32, group: &str, seq: u64, what: &str) -> InCall<'_> {
         let call = Call {
             group: group.to_owned(),
@@ -215,7 +221,8 @@ impl Watch {
         }
     }
 
-    /// `rank` begins `what`, a call of the system that may take long: it does not hang until what is returned is dropped.
+    /// `rank` begins `what`, a system call that may take long. It does not count as hanging until
+    /// the result is dropped.
     pub fn busy(&self, rank: u32, what: &str) -> Busy<'_> {
         let id = self.status(rank).busy(what, self.shared.now());
         Busy {
@@ -225,7 +232,7 @@ impl Watch {
         }
     }
 
-    /// `rank`, one of this process, fails: all others are told.
+    /// `rank`, one of this process, fails. All others are told.
     pub fn failed(&self, rank: u32, what: impl Into<String>) {
         self.shared
             .conclude(self.shared.placed(Lost::told(rank, what)));
@@ -247,7 +254,8 @@ impl Watch {
         self.shared.verdict().lost.clone().map(Error::Peer)
     }
 
-    /// The error of a call among ranks that failed for `rank`: the loss that made it fail, or itself where none is heard of.
+    /// The error of a collective call that failed for `rank`: the loss that caused it, or the
+    /// call's own error where no loss is known.
     pub fn blame(&self, rank: u32, error: &PluginError) -> Error {
         let verdict = self.shared.verdict();
         let waited = self
@@ -273,7 +281,7 @@ impl Shared {
         self.start.elapsed().as_millis() as u64
     }
 
-    /// Nothing was seen before `now`.
+    /// The watch did not run before `now`.
     fn seeing_since(&self, now: u64) {
         self.since.store(now, Ordering::Relaxed);
     }
@@ -282,7 +290,7 @@ impl Shared {
         self.since.load(Ordering::Relaxed)
     }
 
-    /// What the ranks of this process are at.
+    /// The status of this process's ranks.
     fn reports(&self) -> Vec<Report> {
         let now = self.now();
         let seen = now.saturating_sub(self.seen_since());
@@ -297,7 +305,7 @@ impl Shared {
         reports
     }
 
-    /// What the ranks of all processes that run are at.
+    /// The status of the ranks of all running processes.
     fn all_reports(&self, links: &[Link], now: u64) -> Vec<Report> {
         let seen = now.saturating_sub(self.seen_since());
         let open = links.iter().filter(|link| link.state == State::Open);
@@ -366,7 +374,7 @@ impl Drop for Watch {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(monitor) = monitor {
-            // It has nothing to say; that it panicked would have been printed.
+            // It returns nothing, and a panic was printed.
             let _ = monitor.join();
         }
     }

@@ -51,7 +51,7 @@ pub(super) struct Content {
 }
 
 /// Where a library is opened.
-pub(super) struct Place {
+pub(super) struct PlacedLibrary {
     /// What the dynamic linker is given.
     pub path: PathBuf,
     /// The file that was hashed, where another could stand behind the path.
@@ -78,7 +78,7 @@ impl Content {
     ///
     /// # Errors
     /// Where a copy cannot be made, or a library that needs its own place was rewritten there.
-    pub fn place(self, path: &Path) -> Result<Place, LibraryFault> {
+    pub fn place(self, path: &Path) -> Result<PlacedLibrary, LibraryFault> {
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = |error: io::Error| LibraryFault::Open(error.to_string());
         if descriptor::names_origin(&self.bytes) {
@@ -98,7 +98,7 @@ impl Content {
                 Err(error) => return Err(failed(error)),
             },
         };
-        Ok(Place {
+        Ok(PlacedLibrary {
             path,
             original: None,
         })
@@ -108,7 +108,7 @@ impl Content {
 impl Opened {
     /// The library in its own folder. Where another build was opened by the path, the path is written otherwise, so that the
     /// linker does not take it for that one.
-    fn original(&mut self, path: &Path, content: Content) -> Result<Place, LibraryFault> {
+    fn original(&mut self, path: &Path, content: Content) -> Result<PlacedLibrary, LibraryFault> {
         let failed = |error: io::Error| LibraryFault::Open(error.to_string());
         let id = |file: &File| file.metadata().map(|found| (found.dev(), found.ino()));
         let own = id(&content.file).map_err(failed)?;
@@ -140,14 +140,14 @@ impl Opened {
         }
         written.push("/");
         written.push(name);
-        Ok(Place {
+        Ok(PlacedLibrary {
             path: written.into(),
             original: Some((content.file, content.sha256)),
         })
     }
 }
 
-impl Place {
+impl PlacedLibrary {
     /// Makes sure that the library with code at `address`, which was opened here, is the file that was hashed.
     ///
     /// # Errors
@@ -289,7 +289,7 @@ mod tests {
     fn code_of_another_file_is_refused() {
         let file = tempfile::tempfile().expect("room");
         file.set_len(10).expect("room");
-        let place = Place {
+        let place = PlacedLibrary {
             path: PathBuf::new(),
             original: Some((file, "another".to_owned())),
         };

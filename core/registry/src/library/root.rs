@@ -21,7 +21,7 @@ use tempfile::NamedTempFile;
 
 use super::fault::LibraryFault;
 use super::mapping::populate;
-use super::opened::Place;
+use super::opened::PlacedLibrary;
 use crate::data_dir::data_dir;
 
 /// The function behind a plugin's one symbol.
@@ -111,7 +111,7 @@ impl Root {
 }
 
 /// Opens the library at `place` for good.
-pub(super) fn open(place: Place, expected: &Descriptor) -> Result<Root, LibraryFault> {
+pub(super) fn open(place: PlacedLibrary, expected: &Descriptor) -> Result<Root, LibraryFault> {
     // SAFETY: opening runs the library's initialisers. It is a plugin by its section, for this machine and interface,
     // and the user named it or put it where plugins are looked for.
     let library = unsafe { Library::open(Some(&place.path), RTLD_NOW | RTLD_LOCAL) }

@@ -29,18 +29,20 @@ pub fn run(command: &PluginsCommand, out: &mut dyn Write) -> Result<()> {
         )?),
         PluginsCommand::Check(arguments) => check::run(arguments, out),
         PluginsCommand::New(arguments) => {
-            let registry = Registry::discover(&search_path(&arguments.config, false)?);
+            let registry = Registry::discover(&search_path(&arguments.config)?);
             Ok(new::run(arguments, &registry.list(), out)?)
         }
     }
 }
 
-/// Where plugins are looked for; with `retry`, what was quarantined is tried again.
-fn search_path(arguments: &ConfigArguments, retry: bool) -> Result<SearchPath> {
+/// Where plugins are looked for.
+fn search_path(arguments: &ConfigArguments) -> Result<SearchPath> {
     let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
-    let mut search = SearchPath::of(&resolved);
-    if retry {
-        search.prober = search.prober.map(Prober::anew);
-    }
-    Ok(search)
+    Ok(SearchPath::of(&resolved))
+}
+
+/// The same search, which tries again what was quarantined.
+fn probing_anew(mut search: SearchPath) -> SearchPath {
+    search.prober = search.prober.map(Prober::anew);
+    search
 }

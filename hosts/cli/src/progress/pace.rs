@@ -40,13 +40,13 @@ impl Pace {
     }
 }
 
-/// The plain lines of a piece of work.
+/// When a plain line of a piece of work is due.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct LinePace {
     last: Option<(Duration, f64)>,
 }
 
-impl Lines {
+impl LinePace {
     /// Whether a line is due when `done` of `total` are done, `now` after the program's start.
     pub fn due(&mut self, now: Duration, done: u64, total: u64) -> bool {
         let share = done as f64 / total.max(1) as f64;
@@ -68,7 +68,7 @@ mod tests {
 
     /// How many lines a run of `steps` steps of `millis` each prints.
     fn lines(steps: u64, millis: u64) -> usize {
-        let mut lines = Lines::default();
+        let mut lines = LinePace::default();
         let due = |step: &u64| lines.due(Duration::from_millis(step * millis), *step, steps);
         (1..=steps).filter(due).count()
     }

@@ -1,5 +1,5 @@
-//! Calls of a group that has threads in several processes: first in the process, then one thread for all of it with the other
-//! processes, then in the process again.
+//! Calls of a group with threads in several processes: first within the process, then by one thread
+//! with the other processes, then within the process again.
 
 use std::ptr::NonNull;
 
@@ -10,15 +10,15 @@ use super::route::{Direct, Route, copy};
 
 type Result<T> = std::result::Result<T, PluginError>;
 
-/// A thread's way to the threads of all processes.
+/// The route from a thread to the threads of all processes.
 pub(super) struct Both {
-    /// All threads of the process: each of them makes the same calls, be it in another group.
+    /// All threads of the process. Each of them makes the same calls, possibly in another group.
     pub process: Direct,
     /// This thread's place among them.
     pub thread: u64,
     /// Threads of the process.
     pub threads: u64,
-    /// Those of them that are of this thread's group, where that are several.
+    /// The threads of this thread's group, where there are several.
     pub group: Option<Direct>,
     /// Groups of the process: threads `i`, `i + groups`, ... are of group `i`.
     pub groups: u64,
@@ -31,7 +31,7 @@ pub(super) struct Both {
 }
 
 impl Both {
-    /// The first thread calls the other processes; the rest wait until that is done, and whether it went well.
+    /// The first thread calls the other processes. The others wait for it and for its outcome.
     fn across(&self, call: impl FnOnce(&Direct) -> Result<()>) -> Result<()> {
         let done = self.processes.as_ref().map_or(Ok(()), call);
         let mut failed = [u8::from(done.is_err())];

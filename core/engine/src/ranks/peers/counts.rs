@@ -8,13 +8,13 @@ use super::Among;
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CallKind {
-    /// Puts parts together.
+    /// All-gather: concatenates parts.
     AllGather,
-    /// Sums, and gives each rank its part.
+    /// Reduce-scatter: sums, and gives each rank its part.
     ReduceScatter,
-    /// Sums.
+    /// All-reduce: sums.
     AllReduce,
-    /// Tells all what each says.
+    /// Sends each rank's message to all.
     Exchange,
 }
 
@@ -34,8 +34,8 @@ impl fmt::Display for CallKind {
 pub struct Count {
     /// How many.
     pub calls: u64,
-    /// Bytes that left the rank, of `n` ranks: `n - 1` parts of an all-gather and of a reduce-scatter, `2 (n - 1) / n` of what
-    /// an all-reduce sums, whichever way they take.
+    /// Bytes that left the rank, one of `n`: `n - 1` parts for an all-gather and a reduce-scatter,
+    /// `2 (n - 1) / n` of the data for an all-reduce, on every route.
     pub bytes: u64,
 }
 
@@ -54,7 +54,7 @@ impl Counts {
         self.0.iter().flatten().map(|count| count.bytes).sum()
     }
 
-    /// What came after `earlier`.
+    /// The calls after `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Counts) -> Counts {
         let mut counts = *self;

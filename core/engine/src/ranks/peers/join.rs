@@ -15,12 +15,14 @@ use super::layout::{Layout, Way, shard_ranks};
 use super::route::{Alone, Direct, Route};
 use super::{Among, End, Peers, Span, abort};
 use crate::Error;
-use crate::ranks::{Cause, Lost, Watch};
+use crate::ranks::{Lost, LostBy, Watch};
 
-/// Joins all ranks of this process with the others, in groups of `shards` ranks (0: all) that share what is cut.
+/// Joins all ranks of this process with the others, in groups of `shards` ranks (0: all) that share
+/// what is cut.
 ///
 /// # Errors
-/// Groups that do not fit the world; a collective that is missing or fails; ranks that do not come within `timeout`.
+/// `Error::Usage` for groups that do not fit the world. `Error::Plugin` for a collective that
+/// fails. `Error::Peer` for ranks that do not join within `timeout`.
 pub fn join(
     world: &World,
     shards: u32,
@@ -90,7 +92,7 @@ impl Joining<'_> {
             .map(Some)
     }
 
-    /// Sees to it that all processes count their ranks alike, before any call relies on it.
+    /// Checks that all processes number their ranks alike, before any call relies on it.
     fn layouts_agree(&self, processes: &Direct) -> Result<(), Error> {
         let world = &self.world;
         let own = [
@@ -118,10 +120,11 @@ impl Joining<'_> {
         };
         let rank = (0..process).map(|before| numbers(before)[0]).sum();
         let message = format!("{}; {}", shown(process), shown(0));
-        Err(Error::Peer(Lost::of(rank, Cause::Disagrees(message))))
+        Err(Error::Peer(Lost::of(rank, LostBy::Disagrees(message))))
     }
 
-    /// Joins the groups of a rank on its own thread; the first of the process has `across` to the others.
+    /// Joins the groups of a rank on its own thread. The first rank of the process has `across`,
+    /// its groups with other processes.
     fn rank(&self, rank: u32, across: Vec<Option<Direct>>) -> Result<Peers, Error> {
         let mut across = across.into_iter();
         let mut end = |among| -> Result<End, Error> {

@@ -1,4 +1,4 @@
-//! World and cut -> which ranks a rank calls with, and by which way.
+//! World and shards -> the ranks that a rank calls with, and the route.
 
 use espalier_system::failure::UsageError;
 use espalier_system::world::World;
@@ -15,7 +15,7 @@ pub(super) struct Layout {
     pub ranks: Vec<u32>,
     /// This rank's place in `ranks`.
     pub index: u32,
-    /// The way it takes.
+    /// Its route.
     pub way: Way,
 }
 
@@ -28,8 +28,8 @@ pub(super) enum Way {
     Threads(Vec<u32>),
     /// They are processes: their numbers.
     Processes(Vec<u32>),
-    /// They are `threads` of each of `processes`. All threads of a process call together, each in a group of its own kind,
-    /// and one of them calls for all.
+    /// They are `threads` of each of `processes`. All threads of a process call together, each in a
+    /// group of its own kind, and one of them calls for all.
     Both {
         /// Numbers of the threads in the process.
         threads: Vec<u32>,
@@ -41,7 +41,7 @@ pub(super) enum Way {
 /// Checks that `shard_ranks` (0: all) cut the world.
 ///
 /// # Errors
-/// Where they do not, or groups would cut across processes.
+/// `Error::Usage` where they do not, or where groups would cut across processes.
 pub(super) fn shard_ranks(world: &World, shard_ranks: u32) -> Result<u32, Error> {
     let shards = match shard_ranks {
         0 => world.ranks,

@@ -1,4 +1,4 @@
-//! The ways that a call can take: none, through one collective, or (in `both`) through two.
+//! The routes of a call: none, one collective, or (in `both`) two.
 
 use espalier_interface::{CollectiveCall, CollectiveOp, DType, Group, PluginError};
 
@@ -14,7 +14,7 @@ pub(super) trait Route: Send + Sync {
     fn abort(&self);
 }
 
-/// The way to oneself.
+/// The route of a rank that is alone.
 pub(super) struct Alone;
 
 impl Route for Alone {
@@ -58,7 +58,7 @@ impl Direct {
         })
     }
 
-    /// The first member's `data`, in its place.
+    /// Replaces `data` by the first member's.
     pub fn broadcast(&self, data: Span) -> Result<()> {
         self.call(CollectiveOp::BROADCAST, DType::U8, data, data, data.bytes)
     }

@@ -1,13 +1,13 @@
-//! What all ranks are at -> the rank that the others cannot go on without, if there is one.
+//! The status of all ranks -> the lost rank, if there is one.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::rank_status::{Call, Report};
-use crate::ranks::lost::{Cause, Lost};
+use crate::ranks::lost::{Lost, LostBy};
 
-/// The rank that is lost by what `reports` say, all of one moment.
+/// The lost rank according to `reports`, all of the same time.
 pub fn diagnose(reports: &[Report], timeout_ms: u64) -> Option<Lost> {
     other_call(reports).or_else(|| hanging(reports, timeout_ms))
 }
@@ -22,12 +22,12 @@ pub fn longest_waiting(reports: &[Report], lost: Range<u32>) -> Option<(u32, Str
     longest.map(|(rank, open)| (rank, open.call.to_string()))
 }
 
-/// The step that the run is in: ranks keep pace, and one that is lost may have told an older one.
+/// The step that the run is in. Ranks run in step, but a lost one may have reported an older step.
 pub fn newest_step(reports: &[Report]) -> u64 {
     reports.iter().map(|report| report.step).max().unwrap_or(0)
 }
 
-/// A rank whose call is not what most make under the same number.
+/// A rank whose call differs from what most ranks make under the same number.
 fn other_call(reports: &[Report]) -> Option<Lost> {
     let mut made = BTreeMap::<(&str, u64), Vec<(&Report, &Call)>>::new();
     for report in reports {
@@ -45,7 +45,7 @@ fn other_call(reports: &[Report]) -> Option<Lost> {
         let most = made.iter().map(|(_, call)| alike(call)).max()?;
         let (other, expected) = made.iter().find(|(_, call)| alike(call) == most)?;
         let (report, found) = made.iter().find(|(_, call)| call.what != expected.what)?;
-        let cause = Cause::OtherCall {
+        let cause = LostBy::OtherCall {
             found: found.to_string(),
             other: other.rank,
             expected: expected.to_string(),
@@ -57,9 +57,9 @@ fn other_call(reports: &[Report]) -> Option<Lost> {
     })
 }
 
-/// A rank without a sign of life that another waits for.
+/// A silent rank that another one waits for.
 fn hanging(reports: &[Report], timeout_ms: u64) -> Option<Lost> {
-    // Others wait a while already, so that a rank that has only just come late is not meant.
+    // The others have waited for some time, so a rank that is only a little late does not count.
     let long = timeout_ms / 4;
     let waited_for = reports
         .iter()
@@ -71,13 +71,13 @@ fn hanging(reports: &[Report], timeout_ms: u64) -> Option<Lost> {
             report.quiet_ms >= timeout_ms && report.busy.is_none() && !has_entered(report, call)
         })
     });
-    // One that waits itself may wait for the one that hangs.
+    // A rank that waits itself may wait for the one that hangs.
     let lost = silent.min_by_key(|report| (report.open.len(), report.rank))?;
     Some(Lost {
         step: lost.step,
         place: lost.place(),
         waiting: longest_waiting(reports, lost.rank..lost.rank + 1),
-        ..Lost::of(lost.rank, Cause::Hangs(lost.quiet_ms / 1000))
+        ..Lost::of(lost.rank, LostBy::Hangs(lost.quiet_ms / 1000))
     })
 }
 
@@ -104,7 +104,8 @@ mod tests {
         }
     }
 
-    /// A rank that entered `calls`, is in the last of them if `open`, and was last heard of `quiet_ms` ago.
+    /// A rank that entered `calls`, is in the last of them if `open`, and was last heard of
+    /// `quiet_ms` ago.
     fn rank(rank: u32, calls: &[Call], open: bool, quiet_ms: u64) -> Report {
         let inside = calls.last().filter(|_| open).map(|call| OpenCall {
             call: call.clone(),
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!((lost.rank, lost.step), (1, 3));
         assert_eq!(lost.place, Place::After("call 1 of shards, a".into()));
         assert_eq!(lost.waiting, Some((0, "call 2 of shards, b".into())));
-        assert_eq!(lost.cause, Cause::Hangs(8));
+        assert_eq!(lost.cause, LostBy::Hangs(8));
 
         let computes = rank(0, &gone_on, false, 100);
         assert_eq!(diagnose(&[computes, silent.clone()], 8000), None);
@@ -168,7 +169,7 @@ mod tests {
         ];
         let lost = diagnose(&reports, 8000).expect("they differ");
         assert_eq!(lost.rank, 0);
-        let expected = Cause::OtherCall {
+        let expected = LostBy::OtherCall {
             found: "call 2 of shards, reduce unit 1".into(),
             other: 1,
             expected: "call 2 of shards, gather unit 1".into(),

@@ -1,4 +1,4 @@
-//! The connection to another process: what it told last, and when it was heard of.
+//! The connection to another process: its last report and the time of its last message.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,17 +10,17 @@ use super::rank_status::Report;
 /// Bytes read at once.
 const CHUNK: usize = 16 << 10;
 
-/// Bytes that wait to be sent, above which signs of life are left out: the other side does not read.
+/// Unsent bytes above which heartbeats are dropped: the other side does not read.
 const BACKLOG: usize = 256 << 10;
 
-/// What became of a connection. Times are milliseconds of the watch's clock.
+/// The state of a connection. Times are milliseconds of the watch's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It is open.
     Open,
     /// The other process came to the end of its run.
     Over,
-    /// It was closed without a word, at this time.
+    /// It was closed without a message, at this time.
     Closed(u64),
 }
 
@@ -30,9 +30,9 @@ pub struct Link {
     pub process: u32,
     /// The name of its machine.
     pub host: String,
-    /// What became of it.
+    /// Its state.
     pub state: State,
-    /// When it was heard of last.
+    /// The time of its last message.
     pub received: u64,
     stream: TcpStream,
     inbox: Inbox,
@@ -60,7 +60,7 @@ impl Link {
         })
     }
 
-    /// What its ranks are at `now`, by what they told last.
+    /// The status of its ranks at `now`, from their last reports.
     pub fn reports(&self, now: u64) -> impl Iterator<Item = Report> + '_ {
         let age = now.saturating_sub(self.received);
         self.reports
@@ -69,12 +69,12 @@ impl Link {
             .map(move |report| report.aged(age))
     }
 
-    /// What its rank `rank` told last.
+    /// The last report of its rank `rank`.
     pub fn report(&self, rank: u32) -> Option<&Report> {
         self.reports.iter().find(|report| report.rank == rank)
     }
 
-    /// Reads what has arrived; what the other process says of a loss is returned.
+    /// Reads what has arrived. Returns a loss that the other process reports.
     pub fn receive(&mut self, now: u64) -> Option<super::Lost> {
         if matches!(self.state, State::Closed(_)) {
             return None;
@@ -100,7 +100,8 @@ impl Link {
         lost
     }
 
-    /// Sends `message`, now or when the other side takes it. Of signs of life only the newest counts.
+    /// Sends `message`, now or when the other side accepts it. Of heartbeats only the newest is
+    /// kept.
     pub fn send(&mut self, message: &Message) {
         if matches!(self.state, State::Closed(_)) {
             return;

@@ -1,7 +1,8 @@
-//! Processes -> a connection between every two of them, so that each sees at once when another is gone.
+//! A connection between every two processes, so that each sees at once when another is gone.
 //!
-//! Every process listens on a port of its own and says where, through a collective that they have already. Each connects to
-//! those before it. Both ends say a random token of the run first: whoever else connects to such a port is sent away.
+//! Every process listens on a port of its own and publishes it through an existing collective. Each
+//! connects to those before it. Both ends first send a random token of the run; any other client is
+//! refused.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::link::Link;
 use super::message::{Inbox, Message};
 use crate::Error;
-use crate::ranks::lost::{Cause, Lost};
+use crate::ranks::lost::{Lost, LostBy};
 
 /// Time for all to be connected.
 const MEETING: Duration = Duration::from_secs(30);
@@ -22,10 +23,10 @@ const MEETING: Duration = Duration::from_secs(30);
 /// Time for one address to answer, and for one caller to say who it is.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Time between two looks for callers.
+/// Interval between two checks for callers.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a process says of itself, so that others reach it.
+/// A process's addresses, for the other processes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Introduction {
     /// The name of its machine.
@@ -35,14 +36,14 @@ pub struct Introduction {
     port: u16,
     /// Equal for processes that reach each other over the loopback device.
     loopback: String,
-    /// The run's token, where the first process says it.
+    /// The run's token, where this is the first process.
     token: String,
 }
 
 /// A process that others can reach.
 pub struct Post {
     listener: TcpListener,
-    /// What it says of itself.
+    /// Its addresses.
     pub introduction: Introduction,
 }
 
@@ -77,7 +78,8 @@ impl Post {
         self.introduction.port
     }
 
-    /// Connects the process of `world` with all that are introduced in `all`, by their numbers; `now` is the watch's clock.
+    /// Connects the process of `world` with all that are introduced in `all`, by their numbers;
+    /// `now` is the watch's clock.
     ///
     /// # Errors
     /// The first process that cannot be reached, or does not come, in time.
@@ -88,7 +90,7 @@ impl Post {
             Error::Peer(unreached((rank, other), &all[other as usize], error))
         };
         let deadline = Instant::now() + MEETING;
-        let token = &all[0].token;
+        let token = all[0].token.as_str();
         let link = |other: u32, stream: TcpStream| {
             let host = all[other as usize].host.clone();
             let link = Link::new(other, host, stream, now);
@@ -97,7 +99,12 @@ impl Post {
         let mut links = Vec::new();
         for other in 0..process {
             let there = &all[other as usize];
-            let stream = self.call((process, token), (other, there), deadline);
+            let greeting = Greeting {
+                process,
+                other,
+                token,
+            };
+            let stream = self.call(&greeting, there, deadline);
             links.push(link(
                 other,
                 stream.map_err(|error| unreached(other, &error))?,
@@ -131,8 +138,8 @@ impl Post {
     /// Calls another process on each of its addresses in turn.
     fn call(
         &self,
-        (process, token): (u32, &str),
-        (other, there): (u32, &Introduction),
+        greeting: &Greeting<'_>,
+        there: &Introduction,
         deadline: Instant,
     ) -> io::Result<TcpStream> {
         let near = [
@@ -145,7 +152,7 @@ impl Post {
         let mut last = io::Error::new(ErrorKind::NotFound, "it has no address");
         while Instant::now() < deadline {
             for address in &addresses {
-                match greet(address, process, other, token) {
+                match greeting.send(address) {
                     Ok(stream) => return Ok(stream),
                     Err(error) => last = error,
                 }
@@ -156,7 +163,7 @@ impl Post {
     }
 }
 
-/// Who has connected and has not said yet who it is, or only just.
+/// A client that has connected, and its number once it is known.
 struct Caller {
     stream: TcpStream,
     inbox: Inbox,
@@ -175,7 +182,7 @@ impl Caller {
         })
     }
 
-    /// The same with what it has said by now; none where it is no process of this run.
+    /// The same client with what has arrived since. None where it is no process of this run.
     fn received(mut self, token: &str) -> Option<Self> {
         let mut bytes = [0; 256];
         match self.stream.read(&mut bytes) {
@@ -197,7 +204,7 @@ impl Caller {
         }
     }
 
-    /// Answers it, where it is one of `missing` and has not given up.
+    /// Answers the client, where it is one of `missing` and still waits.
     fn welcome(
         mut self,
         process: u32,
@@ -217,15 +224,27 @@ impl Caller {
     }
 }
 
-/// Connects to `address`, where `other` is expected.
-fn greet(address: &SocketAddr, process: u32, other: u32, token: &str) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect_timeout(address, ANSWER)?;
-    stream.write_all(&hello(process, token))?;
-    let found = received(&mut stream, token)?;
-    if found == other {
-        Ok(stream)
-    } else {
-        Err(strange("another process answers there"))
+/// What a process says first to another one of its run.
+struct Greeting<'a> {
+    /// The process that calls.
+    process: u32,
+    /// The process that is called.
+    other: u32,
+    /// The run's token.
+    token: &'a str,
+}
+
+impl Greeting<'_> {
+    /// Connects to `address`, where the other process is expected.
+    fn send(&self, address: &SocketAddr) -> io::Result<TcpStream> {
+        let mut stream = TcpStream::connect_timeout(address, ANSWER)?;
+        stream.write_all(&hello(self.process, self.token))?;
+        let found = received(&mut stream, self.token)?;
+        if found == self.other {
+            Ok(stream)
+        } else {
+            Err(strange("another process answers there"))
+        }
     }
 }
 
@@ -234,7 +253,8 @@ fn hello(process: u32, token: &str) -> Vec<u8> {
     Message::Hello { token, process }.frame()
 }
 
-/// The number of the process that says hello with `token`, byte by byte so that nothing behind it is taken.
+/// The number of the process that greets with `token`. Reads byte by byte, so that nothing behind
+/// the greeting is consumed.
 fn received(stream: &mut TcpStream, token: &str) -> io::Result<u32> {
     let deadline = Instant::now() + ANSWER;
     let mut inbox = Inbox::default();
@@ -271,13 +291,13 @@ fn unreached((rank, process): (u32, u32), there: &Introduction, error: &io::Erro
         process: Some((process, there.host.clone())),
         ..Lost::of(
             rank,
-            Cause::Unreached(format!("it cannot be reached at {at}: {error}")),
+            LostBy::Unreached(format!("it cannot be reached at {at}: {error}")),
         )
     }
 }
 
-/// Whether other machines may reach an address: not the loopback device's, nor one of a single link, which needs more than
-/// its number.
+/// Whether other machines may reach an address: not the loopback device's, nor one of a single
+/// link, which needs more than its number.
 fn reaches_far(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
@@ -293,7 +313,7 @@ pub fn host_name() -> String {
         .into_owned()
 }
 
-/// What processes have in common that share a loopback device: the machine's start and the network namespace.
+/// What identifies a loopback device: the machine's boot and the network namespace.
 fn loopback() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();

@@ -1,14 +1,14 @@
-//! What processes tell each other: frames of a length and JSON.
+//! The messages between processes: frames of a length and JSON.
 
 use serde::{Deserialize, Serialize};
 
 use super::rank_status::Report;
 use crate::ranks::lost::Lost;
 
-/// Bytes of a message at most; what claims more is none of ours.
+/// Most bytes of a message; a longer one is not from this program.
 const LARGEST: usize = 1 << 20;
 
-/// What one process tells another.
+/// A message from one process to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// Who connects, or who is connected to.
@@ -18,11 +18,11 @@ pub enum Message {
         /// The number of the process that says it.
         process: u32,
     },
-    /// What the ranks of the process are at.
+    /// The status of the process's ranks.
     Beat(Vec<Report>),
     /// A rank is lost: the sender ends.
     Lost(Lost),
-    /// The run is over for the sender, as it should be.
+    /// The sender has finished its run.
     Bye,
 }
 
@@ -52,7 +52,7 @@ impl Inbox {
     /// The next whole message, if it has arrived.
     ///
     /// # Errors
-    /// Where what has arrived is no message.
+    /// `Garbage` where the received bytes are no message.
     pub fn next(&mut self) -> Result<Option<Message>, Garbage> {
         let Some(length) = self.0.first_chunk::<4>() else {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! The watch's own thread: hears the other processes, judges what all ranks are at, tells of a loss, and ends the process
-//! where a thread does not come back.
+//! The watch's thread. It receives reports of other processes, checks the status of all ranks,
+//! reports a loss, and ends the process where a thread does not return.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -17,19 +17,19 @@ use super::{Shared, diagnosis};
 use crate::call_watch::Hung;
 use crate::last_word::last_word;
 use crate::ranks::NotMet;
-use crate::ranks::lost::{Cause, Lost};
+use crate::ranks::lost::{Lost, LostBy};
 use crate::{Error, call_watch};
 
-/// Time between two looks at most.
+/// Longest interval between two checks.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Time between two signs of life to other processes at most, in milliseconds.
+/// Longest interval between two heartbeats to other processes, in milliseconds.
 const BEAT_MS: u64 = 250;
 
-/// How long another process may tell why a connection was closed, in milliseconds.
+/// How long another process has to explain a closed connection, in milliseconds.
 const BLAME_WAIT_MS: u64 = 150;
 
-/// How long the ranks have to come back with their error, before the process is ended for them.
+/// How long the ranks have to return their error before the process is ended.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The same where a signal asked the process to end: launchers kill for good a second later.
@@ -60,7 +60,7 @@ pub fn start(shared: Arc<Shared>) -> JoinHandle<()> {
         .expect("a process that starts ranks can start one more thread")
 }
 
-/// The call in which this process waits for the others to begin.
+/// The call in which this process waits for the others to join.
 fn joining() -> Option<String> {
     let mut pending = call_site::pending().into_iter();
     let call = pending.find(|one| one.call.callback() == JOIN)?.call;
@@ -73,7 +73,7 @@ struct Monitor {
     shared: Arc<Shared>,
     /// When it looked last, on the watch's clock.
     looked: u64,
-    /// When it gave its last sign of life.
+    /// When it sent its last heartbeat.
     beaten: Option<u64>,
     /// Whether the others know of the loss.
     told: bool,
@@ -100,7 +100,8 @@ impl Monitor {
         let now = shared.now();
         let timeout = shared.timeout.as_millis() as u64;
         if now - self.looked > timeout / 2 {
-            // This process did not run for a while, perhaps with all others: nobody is silent for that.
+            // This process was suspended, perhaps with all others, so nobody counts as silent for
+            // that time.
             self.shared.seeing_since(now);
         }
         self.looked = now;
@@ -125,7 +126,8 @@ impl Monitor {
         }
     }
 
-    /// Ends a process that was asked to stop, or has waited for too long, while it waits for others to begin.
+    /// Ends a process that waits for others to join, where it was asked to stop or has waited too
+    /// long.
     fn end_if_waiting(&self) {
         let waiting = !self.shared.met.load(Ordering::SeqCst);
         let Some(say) = last_word().filter(|_| waiting) else {
@@ -147,7 +149,7 @@ impl Monitor {
         }
     }
 
-    /// The first process that closed its connection, is silent, or came to its end too early.
+    /// The first process that closed its connection, is silent, or ended too early.
     fn lost_process(&self, links: &[Link], reports: &[Report], now: u64) -> Option<Lost> {
         let timeout = self.shared.timeout.as_millis() as u64;
         let closed = links.iter().filter_map(|link| match link.state {
@@ -155,7 +157,7 @@ impl Monitor {
             _ => None,
         });
         if let Some((_, link)) = closed.min_by_key(|(at, link)| (*at, link.process)) {
-            return Some(self.lost(link, Cause::Closed, reports));
+            return Some(self.lost(link, LostBy::Closed, reports));
         }
         let since = self.shared.seen_since();
         let silence = |link: &Link| now - link.received.max(since);
@@ -164,16 +166,16 @@ impl Monitor {
             .max_by_key(|link| silence(link))
             .filter(|link| silence(link) >= timeout)
         {
-            return Some(self.lost(link, Cause::Silent(silence(link) / 1000), reports));
+            return Some(self.lost(link, LostBy::Silent(silence(link) / 1000), reports));
         }
         let over = links.iter().find(|link| link.state == State::Over)?;
         let waits = |report: &Report| report.open.iter().any(|open| open.ms >= timeout);
         let waited_for = self.shared.reports().iter().any(waits);
-        waited_for.then(|| self.lost(over, Cause::Ended, reports))
+        waited_for.then(|| self.lost(over, LostBy::Ended, reports))
     }
 
     /// All ranks of a process that is lost by `cause`.
-    fn lost(&self, link: &Link, cause: Cause, reports: &[Report]) -> Lost {
+    fn lost(&self, link: &Link, cause: LostBy, reports: &[Report]) -> Lost {
         let each = self.shared.world.ranks_per_process();
         let rank = link.process * each;
         let told = link.report(rank);
@@ -189,7 +191,7 @@ impl Monitor {
         }
     }
 
-    /// What the reports of all ranks say.
+    /// The loss that the reports of all ranks show.
     fn judged(&self, links: &[Link], reports: &[Report]) -> Option<Lost> {
         let timeout = self.shared.timeout.as_millis() as u64;
         let lost = diagnosis::diagnose(reports, timeout)?;
@@ -204,7 +206,7 @@ impl Monitor {
         })
     }
 
-    /// Tells the others what this process's ranks are at, and once of the loss.
+    /// Sends the status of this process's ranks to the others, and once the loss.
     fn tell(&mut self, links: &mut [Link], lost: Option<&Lost>, now: u64) {
         if let (Some(lost), false) = (lost, self.told) {
             self.told = true;
@@ -220,7 +222,7 @@ impl Monitor {
         links.iter_mut().for_each(|link| link.send(&beat));
     }
 
-    /// Ends the process where its ranks have had their time to do so.
+    /// Ends the process where its ranks did not end it in time.
     fn end_if_late(&self, lost: Lost) {
         let grace = match self.shared.stop.requested() {
             Some(_) => SHORT_GRACE,
@@ -233,12 +235,12 @@ impl Monitor {
         }
     }
 
-    /// Why this process ends, where one of its ranks hangs: of several processes this one blames the plugin's call that
-    /// holds the others up; of a single one that call is told before the rank.
+    /// Why this process ends, where one of its ranks hangs: the plugin's call that the others wait
+    /// for, or else the hanging rank.
     fn own_cause(&self, lost: Lost) -> Error {
         let world = self.shared.world;
         let own = world.own_ranks().contains(&lost.rank);
-        let hangs = own && matches!(lost.cause, Cause::Hangs(_));
+        let hangs = own && matches!(lost.cause, LostBy::Hangs(_));
         match call_watch::late().filter(|_| hangs) {
             Some(call) if world.processes > 1 => Error::Hung(Hung {
                 call: Box::new(call),
@@ -252,7 +254,7 @@ impl Monitor {
         }
     }
 
-    /// Says why, or that, this process leaves, and sees to it that the others read it.
+    /// Sends the last message of this process and waits until the others have read it.
     fn farewell(&mut self) {
         let shared = Arc::clone(&self.shared);
         let now = shared.now();

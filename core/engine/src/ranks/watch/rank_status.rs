@@ -1,4 +1,4 @@
-//! What a rank of this process is at, told by its threads and read by the watch.
+//! The status of a rank of this process, set by its threads and read by the watch.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ pub struct Call {
     pub group: String,
     /// Its number.
     pub seq: u64,
-    /// What is done with what: ``all_gather `unit 3` 4096 bytes``.
+    /// Its operation and data: ``all_gather `unit 3` 4096 bytes``.
     pub what: String,
 }
 
@@ -37,14 +37,14 @@ pub struct OpenCall {
     pub ms: u64,
 }
 
-/// What a rank is at, with ages in place of times, so that it can be told to other processes.
+/// The status of a rank. It has ages in place of times, so that it can be sent to other processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The rank.
     pub rank: u32,
     /// The optimizer step that it is in; 0 before the first.
     pub step: u64,
-    /// Milliseconds since its last sign of life.
+    /// Milliseconds since its last heartbeat.
     pub quiet_ms: u64,
     /// The system call that it is in, which may take long.
     pub busy: Option<String>,
@@ -62,7 +62,7 @@ impl Report {
         self
     }
 
-    /// The same, where nobody could see anything for longer than `ms`.
+    /// The same, with no age above `ms`, the time that the watch has run.
     pub fn capped(mut self, ms: u64) -> Self {
         self.quiet_ms = self.quiet_ms.min(ms);
         self.open
@@ -81,7 +81,7 @@ impl Report {
     }
 }
 
-/// What a rank of this process is at. Times are milliseconds of the watch's clock.
+/// The status of a rank of this process. Times are milliseconds of the watch's clock.
 #[derive(Default)]
 pub struct RankStatus {
     step: AtomicU64,
@@ -100,7 +100,7 @@ struct Work {
 }
 
 impl RankStatus {
-    /// A sign of life.
+    /// A heartbeat.
     pub fn beat(&self, now: u64) {
         self.alive.store(now, Ordering::Relaxed);
     }
@@ -162,7 +162,7 @@ impl RankStatus {
         self.work().busy.retain(|(busy, _)| *busy != id);
     }
 
-    /// What `rank`, whose status this is, is at.
+    /// The report of this status, for `rank`.
     pub fn report(&self, rank: u32, now: u64) -> Report {
         let work = self.work();
         let open = work.open.iter().map(|(_, call, since)| OpenCall {
@@ -180,7 +180,7 @@ impl RankStatus {
     }
 
     fn work(&self) -> MutexGuard<'_, Work> {
-        // A rank that panics in between leaves lists that are whole.
+        // A rank that panics while it holds the lock leaves consistent lists.
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

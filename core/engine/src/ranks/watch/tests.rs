@@ -1,4 +1,5 @@
-//! Several watches in one process, over the loopback device, each as the watch of a process of its own.
+//! Several watches in one process, over the loopback device, each as the watch of a process of its
+//! own.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -139,7 +140,7 @@ fn a_process_that_is_gone_is_named_by_all_others_even_the_first() {
                 lost.place,
                 Place::After("call 7 of world, all_gather `unit 1`".into())
             );
-            assert_eq!(lost.cause, Cause::Closed);
+            assert_eq!(lost.cause, LostBy::Closed);
         }
         assert!(begun.elapsed() < Duration::from_secs(2));
     }
@@ -152,7 +153,7 @@ fn a_stopped_process_is_silent_and_learns_it_when_it_wakes() {
     let begun = Instant::now();
     let lost = await_verdict(&watches[0]);
     assert!(begun.elapsed() >= Duration::from_millis(1000), "{lost}");
-    assert_eq!((lost.rank, lost.cause), (2, Cause::Silent(1)));
+    assert_eq!((lost.rank, lost.cause), (2, LostBy::Silent(1)));
     drop(stopped);
     assert_eq!(await_verdict(&watches[1]).rank, 2);
 }
@@ -164,7 +165,7 @@ fn failures_hangs_and_other_calls_are_told_across_processes() {
     for watch in &watches {
         let lost = await_verdict(watch);
         assert_eq!((lost.rank, lost.ranks), (3, 1));
-        assert_eq!(lost.cause, Cause::Told("not enough memory".into()));
+        assert_eq!(lost.cause, LostBy::Told("not enough memory".into()));
     }
 
     let watches = processes(2, 1500);
@@ -177,7 +178,7 @@ fn failures_hangs_and_other_calls_are_told_across_processes() {
     for watch in &watches {
         let lost = await_verdict(watch);
         assert_eq!(lost.rank, 2);
-        assert!(matches!(lost.cause, Cause::Hangs(_)), "{lost}");
+        assert!(matches!(lost.cause, LostBy::Hangs(_)), "{lost}");
         assert_eq!(lost.process.as_ref().map(|(process, _)| *process), Some(1));
     }
     drop(waits);
@@ -196,7 +197,7 @@ fn failures_hangs_and_other_calls_are_told_across_processes() {
     for watch in &watches {
         let lost = await_verdict(watch);
         assert_eq!(lost.rank, 3, "{lost}");
-        assert!(matches!(lost.cause, Cause::OtherCall { .. }), "{lost}");
+        assert!(matches!(lost.cause, LostBy::OtherCall { .. }), "{lost}");
     }
 }
 
@@ -217,7 +218,7 @@ fn a_process_that_ends_its_run_is_lost_only_to_those_that_wait_for_it() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let lost = await_verdict(&watches[1]);
-    assert_eq!((lost.rank, lost.cause), (2, Cause::Ended));
+    assert_eq!((lost.rank, lost.cause), (2, LostBy::Ended));
 }
 
 #[test]

@@ -8,12 +8,15 @@ use espalier_registry::{Listing, Registry, RegistryError, SearchPath, Status};
 use espalier_trainer::error::Error;
 use serde_json::json;
 
-use super::{columns, search_path};
+use super::{columns, probing_anew, search_path};
 use crate::arguments::InspectArguments;
 
 /// Shows what the name, or the library at the path, stands for.
 pub fn run(arguments: &InspectArguments, out: &mut dyn Write) -> Result<()> {
-    let mut search = search_path(&arguments.config, arguments.retry)?;
+    let mut search = search_path(&arguments.config)?;
+    if arguments.retry {
+        search = probing_anew(search);
+    }
     let path = Path::new(&arguments.name);
     let by_path = is_path(path);
     if by_path {

@@ -8,7 +8,7 @@ use espalier_registry::{Listing, Probe, Registry, Status};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::{columns, search_path};
+use super::{columns, probing_anew, search_path};
 use crate::arguments::ListArguments;
 use crate::display;
 
@@ -17,7 +17,10 @@ const SHORT_HASH: usize = 12;
 
 /// Lists all components.
 pub fn run(arguments: &ListArguments, out: &mut dyn Write) -> Result<()> {
-    let search = search_path(&arguments.config, arguments.retry)?;
+    let mut search = search_path(&arguments.config)?;
+    if arguments.retry {
+        search = probing_anew(search);
+    }
     let mut registry = Registry::discover(&search);
     probe(&mut registry);
     let (listings, searched) = (registry.list(), registry.search().shown());

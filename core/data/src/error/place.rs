@@ -1,0 +1,28 @@
+//! The place of a row: its file and its line.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Where a row begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub path: PathBuf,
+    /// Its line, counted from 1.
+    pub line: u64,
+}
+
+impl Place {
+    pub(crate) fn new(path: &Path, line: u64) -> Self {
+        Place {
+            path: path.to_path_buf(),
+            line,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.path.display(), self.line)
+    }
+}

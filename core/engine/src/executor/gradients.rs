@@ -1,0 +1,85 @@
+//! Gradients before the update: set to zero, and their norm.
+
+use espalier_interface::Stream;
+use espalier_interface::schedule::Act;
+use espalier_plan::step_plan::{Region, RegionKind, Task};
+use espalier_plan::storage_layout::StateKind;
+
+use super::Executor;
+use crate::error::{BackendCall, Result};
+
+impl Executor {
+    /// Sets the gradients of a unit that a task begins to zero.
+    pub(super) fn zero_region(&self, task: &Task, unit: usize) -> Result<()> {
+        let region = task.region(unit, RegionKind::Gradients);
+        let (Some(region), Some(kernels)) = (region, &self.prepared.trained[unit]) else {
+            return Ok(());
+        };
+        let range = self.storage.region(region.offset, region.bytes);
+        self.launch_flat(&kernels.zero, &[range], &[])
+    }
+
+    /// Sets the gradients that are not cut to zero. Others are zeroed in a step's first
+    /// micro-batch.
+    ///
+    /// # Errors
+    /// `Error::Plugin`: a call to the backend failed.
+    pub fn zero_gradients(&self) -> Result<()> {
+        match &self.prepared.zero_whole {
+            Some(zero) => self.launch_flat(zero, &[self.storage.whole_gradients()], &[]),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds up the squares of the gradients of a unit that this rank keeps.
+    pub(super) fn sum_squares(&self, unit: usize, region: Option<Region>) -> Result<()> {
+        let Some(kernels) = &self.prepared.trained[unit] else {
+            return Ok(());
+        };
+        let kept = match region {
+            Some(region) => self.storage.region(region.offset, region.bytes),
+            None => self.storage.kept(unit, StateKind::Gradients),
+        };
+        let ranges = [kept, self.storage.unit_result(unit)];
+        self.launch_flat(&kernels.sum_squares, &ranges, &[])
+    }
+
+    /// For each unit the sum of squares of the gradients that this rank keeps: all of them, or its
+    /// part where they are cut.
+    ///
+    /// # Errors
+    /// `Error::Plugin`: a call to the backend failed.
+    pub fn gradient_squares(&self) -> Result<Vec<f64>> {
+        let mut tasks = self.step_plan.micro_batch.iter();
+        let added_up = tasks.any(|task| task.action.act == Act::Norm);
+        let mut squares = vec![0.0; self.program.units.len()];
+        for (unit, square) in squares.iter_mut().enumerate() {
+            if self.prepared.trained[unit].is_none() {
+                continue;
+            }
+            if !added_up {
+                self.sum_squares(unit, None)?;
+            }
+            let mut bytes = [0u8; 8];
+            let result = self.storage.unit_result(unit);
+            let read = self.device.download(result, &mut bytes, Stream(0));
+            read.during("download")?;
+            *square = f64::from_le_bytes(bytes);
+        }
+        Ok(squares)
+    }
+
+    /// The norm of all gradients, from every rank's sums of squares. 0 where nothing is trained.
+    pub fn gradient_norm(&self, squares: &[&[f64]]) -> f64 {
+        let parts = self.shard_layout.parts as usize;
+        let of_unit = |unit: usize| -> f64 {
+            if self.shard_layout.is_cut(unit) {
+                squares.iter().take(parts).map(|rank| rank[unit]).sum()
+            } else {
+                squares[0][unit]
+            }
+        };
+        let units = 0..self.program.units.len();
+        units.map(of_unit).sum::<f64>().sqrt()
+    }
+}

@@ -1,0 +1,180 @@
+//! A micro-batch -> the tasks of a pass, done in the schedule's order.
+
+use espalier_data::MicroBatch;
+use espalier_interface::PluginError;
+use espalier_interface::model::UnitKind;
+use espalier_interface::schedule::{Act, When};
+use espalier_plan::step_plan::{RegionKind, Task};
+
+use super::evaluate::LogitsWindow;
+use super::lanes::walk;
+use super::transfer::numbers;
+use super::window::{Numbers, Window};
+use super::{Executor, LossSum, Moment, Pass};
+use crate::error::{BackendCall, Result, schedule_failure};
+
+impl Executor {
+    /// Runs a micro-batch through the schedule. Gradients are added to those of the step so far.
+    ///
+    /// # Errors
+    /// `Error::Plugin`: a call to the backend failed, or the schedule asks for what this executor
+    /// does not do.
+    pub fn micro_batch(&self, micro: &MicroBatch, pass: Pass, moment: Moment) -> Result<LossSum> {
+        let numbers = self.pass(micro, pass, moment, &mut |_| Ok(()))?;
+        let losses = self.token_losses(&numbers)?;
+        Ok(losses.sum(micro, 0..micro.tokens.len()))
+    }
+
+    /// As [`Executor::micro_batch`]; passes the logits of each window of the head to `look`.
+    pub(super) fn pass(
+        &self,
+        micro: &MicroBatch,
+        pass: Pass,
+        moment: Moment,
+        look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
+    ) -> Result<Numbers> {
+        let numbers = self.begin(micro, pass, moment)?;
+        let tasks = &self.step_plan.micro_batch;
+        let wanted = self.wanted(pass, moment);
+        let mut compute = |task: &Task| self.compute(task, pass, moment, &numbers, look);
+        walk(tasks, &wanted, &mut compute, &|task| {
+            self.transfer(task, Some(&numbers))
+        })?;
+        Ok(numbers)
+    }
+
+    /// Which tasks take part in a pass. One that does not train ends with the head's forward pass.
+    pub(super) fn wanted(
+        &self,
+        pass: Pass,
+        moment: Moment,
+    ) -> impl Fn(usize, &Task) -> bool + use<> {
+        let head = self.program.units.len() - 1;
+        let mut tasks = self.step_plan.micro_batch.iter();
+        let end =
+            tasks.position(|task| task.action.act == Act::Forward && task.action.unit == head);
+        let trains = matches!(pass, Pass::Train { .. });
+        move |index, task| {
+            let now = match task.action.when {
+                When::Every => true,
+                When::First => moment.first,
+                When::Last => moment.last,
+            };
+            let forward = matches!(
+                task.action.act,
+                Act::Fetch | Act::Gather | Act::Forward | Act::Release
+            );
+            now && (trains || (forward && end.is_some_and(|end| index <= end)))
+        }
+    }
+
+    /// Does a task of a micro-batch on the compute lane.
+    fn compute(
+        &self,
+        task: &Task,
+        pass: Pass,
+        moment: Moment,
+        numbers: &Numbers,
+        look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let trains = matches!(pass, Pass::Train { .. });
+        for &(unit, when) in task.begins.iter().filter(|_| trains) {
+            if when == When::Every && !moment.first {
+                // The plan holds one micro-batch's gradients; those of the others would be lost.
+                let message = "a step of several micro-batches, expected one for each rank";
+                return Err(schedule_failure(PluginError::invalid(message)));
+            }
+            if moment.first {
+                self.zero_region(task, unit)?;
+            }
+        }
+        let unit = task.action.unit;
+        match task.action.act {
+            // A rank without tokens takes part in transfers only.
+            Act::Forward | Act::Backward if numbers.tokens == 0 => Ok(()),
+            Act::Forward if self.program.units[unit].kind == UnitKind::Head => {
+                self.head(task, pass, numbers, look)
+            }
+            Act::Forward => self.forward(task, numbers),
+            Act::Backward => self.backward(task, numbers),
+            Act::Norm => self.sum_squares(unit, task.region(unit, RegionKind::Reduced)),
+            _ => self.transfer(task, Some(numbers)),
+        }
+    }
+
+    /// The logits of a micro-batch, `[T, V]` row major, as f64 of the compute dtype's values.
+    ///
+    /// # Errors
+    /// `Error::Plugin`: a call to the backend failed.
+    pub fn logits(&self, micro: &MicroBatch, moment: Moment) -> Result<Vec<f64>> {
+        let row = self.logits_row_bytes()?;
+        let mut logits = Vec::new();
+        self.pass(micro, Pass::Evaluate, moment, &mut |window| {
+            let tokens = window.tokens();
+            let mut bytes = vec![0; ((tokens.end - tokens.start) * row) as usize];
+            window.read(tokens, &mut bytes)?;
+            logits.extend(numbers(&bytes, self.logits_dtype()));
+            Ok(())
+        })?;
+        Ok(logits)
+    }
+
+    /// Uploads the batch and fixes the numbers of its launches.
+    pub(super) fn begin(&self, micro: &MicroBatch, pass: Pass, moment: Moment) -> Result<Numbers> {
+        self.storage
+            .upload_batch(self.device.as_ref(), micro)
+            .during("upload")?;
+        let loss_factor = match pass {
+            Pass::Evaluate => 0.0,
+            Pass::Train { loss_factor } => loss_factor,
+        };
+        Ok(Numbers {
+            tokens: micro.tokens.len() as u64,
+            sequences: (micro.cu_seqlens.len() - 1) as u64,
+            seed: moment.seed,
+            step: moment.step,
+            loss_factor,
+            evaluate: pass == Pass::Evaluate,
+        })
+    }
+
+    fn forward(&self, task: &Task, numbers: &Numbers) -> Result<()> {
+        let window = Window::whole(numbers.tokens);
+        self.prepared.units[task.action.unit]
+            .forward
+            .iter()
+            .try_for_each(|launch| self.launch(launch, numbers, window, &task.regions))
+    }
+
+    fn backward(&self, task: &Task, numbers: &Numbers) -> Result<()> {
+        let window = Window::whole(numbers.tokens);
+        self.prepared.units[task.action.unit]
+            .backward
+            .iter()
+            .try_for_each(|launch| self.launch(launch, numbers, window, &task.regions))
+    }
+
+    /// The head in chunks of tokens: forward and, when training, backward of each before the next.
+    fn head(
+        &self,
+        task: &Task,
+        pass: Pass,
+        numbers: &Numbers,
+        look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let unit = task.action.unit;
+        let launches = &self.prepared.units[unit];
+        for window in numbers.windows(self.program.units[unit].max_tokens) {
+            for launch in &launches.forward {
+                self.launch(launch, numbers, window, &task.regions)?;
+            }
+            look(&LogitsWindow::new(self, window))?;
+            if matches!(pass, Pass::Train { .. }) {
+                for launch in &launches.backward {
+                    self.launch(launch, numbers, window, &task.regions)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

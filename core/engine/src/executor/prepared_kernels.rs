@@ -1,0 +1,97 @@
+//! A run's program -> the kernels of every step, prepared by its device.
+
+mod maker;
+
+use std::collections::HashMap;
+
+use espalier_compile::program::{OperandPlace, Scalars};
+use espalier_interface::{DType, Device, Kernel, Result};
+use espalier_plan::plan::RunPlan;
+
+use crate::decoder::Callback;
+use maker::{Maker, flat};
+
+/// A kernel and where its operands lie.
+pub(super) struct PreparedStep {
+    pub(super) kernel: Kernel,
+    pub(super) operands: Vec<OperandPlace>,
+    pub(super) scalars: Scalars,
+}
+
+/// The launches of a unit.
+pub(super) struct PreparedUnit {
+    pub(super) forward: Vec<PreparedStep>,
+    pub(super) backward: Vec<PreparedStep>,
+}
+
+/// The kernels for the trainable run of a unit.
+pub(super) struct TrainedKernels {
+    /// On the gradients of a micro-batch, before they are reduced.
+    pub(super) zero: Kernel,
+    /// On the gradients that this rank keeps.
+    pub(super) sum_squares: Kernel,
+    /// On all that this rank keeps.
+    pub(super) adamw: Kernel,
+}
+
+/// All kernels of a run.
+pub struct PreparedKernels {
+    pub(super) units: Vec<PreparedUnit>,
+    /// Units of the program that generates, where it is another one.
+    pub(super) generator: Vec<PreparedUnit>,
+    /// Sets the gradients that are not cut to zero; none where there are none.
+    pub(super) zero_whole: Option<Kernel>,
+    /// One for each unit that has something to train.
+    pub(super) trained: Vec<Option<TrainedKernels>>,
+    /// Casts of gradients by dtypes and elements.
+    pub(super) casts: HashMap<([DType; 2], u64), Kernel>,
+    /// The callbacks for weights that only their quantizer decodes.
+    pub(super) callbacks: Vec<&'static Callback>,
+    /// The largest workspace of a kernel, in bytes.
+    pub workspace_bytes: u64,
+}
+
+impl PreparedKernels {
+    /// Asks `device` for every kernel of the plan's programs. Equal requests share a kernel.
+    ///
+    /// # Errors
+    /// The backend's error for an op that it refuses. `PROTOCOL` for a workspace that is too large.
+    pub fn new(device: &dyn Device, plan: &RunPlan) -> Result<Self> {
+        let (program, shard_layout, dtypes) = (&plan.program, &plan.shard_layout, plan.dtypes);
+        let mut maker = Maker::new(device, &plan.params, &plan.quantizers);
+        let units = maker.units(program)?;
+        let generator = plan.generator.as_ref();
+        let generator = generator.map_or(Ok(Vec::new()), |program| maker.units(program))?;
+        let [gradients, _] = shard_layout.whole_elements();
+        let zero_whole = match gradients {
+            0 => None,
+            all => Some(maker.flat("zero", vec![], vec![flat(all, dtypes.reduce)])?),
+        };
+        let mut trained = Vec::with_capacity(program.units.len());
+        for unit in 0..program.units.len() {
+            trained.push(match shard_layout.runs[unit].elements {
+                0 => None,
+                _ => Some(maker.trained(shard_layout, unit, dtypes)?),
+            });
+        }
+        let mut casts = HashMap::new();
+        for (dtypes, count) in shard_layout.casts(dtypes) {
+            let [from, to] = dtypes.map(|dtype| vec![flat(count, dtype)]);
+            casts.insert((dtypes, count), maker.flat("cast", from, to)?);
+        }
+        Ok(PreparedKernels {
+            units,
+            generator,
+            zero_whole,
+            trained,
+            casts,
+            callbacks: maker.callbacks,
+            workspace_bytes: maker.workspace_bytes,
+        })
+    }
+
+    /// The cast of `count` elements.
+    pub(super) fn cast(&self, dtypes: [DType; 2], count: u64) -> Option<Kernel> {
+        self.casts.get(&(dtypes, count)).copied()
+    }
+}

@@ -1,0 +1,163 @@
+//! Requests -> kernels; equal requests share one.
+
+use std::collections::HashMap;
+
+use espalier_compile::params::{Dtypes, Param};
+use espalier_compile::program::{OperandPlace, Program, Step};
+use espalier_interface::format::Decoding;
+use espalier_interface::graph::{Attributes, Dim};
+use espalier_interface::{
+    DType, Decoder, Device, ErrorCode, Kernel, KernelRequest, Operand, PluginError, Quantizer,
+    Result, WeightLayout,
+};
+use espalier_plan::shard_layout::ShardLayout;
+use espalier_registry::Chosen;
+use espalier_registry::answer::MOST_BYTES;
+
+use super::{PreparedStep, PreparedUnit, TrainedKernels};
+use crate::decoder::Callback;
+
+/// A run of `count` elements.
+pub(super) fn flat(count: u64, dtype: DType) -> Operand {
+    Operand {
+        shape: vec![Dim::Fixed(count)],
+        dtype,
+    }
+}
+
+/// Prepares kernels and remembers them by their request.
+pub(super) struct Maker<'a> {
+    device: &'a dyn Device,
+    params: &'a [Param],
+    quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
+    pub(super) callbacks: Vec<&'static Callback>,
+    made: HashMap<String, Kernel>,
+    pub(super) workspace_bytes: u64,
+}
+
+impl<'a> Maker<'a> {
+    /// One that has prepared nothing yet.
+    pub(super) fn new(
+        device: &'a dyn Device,
+        params: &'a [Param],
+        quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
+    ) -> Self {
+        Maker {
+            device,
+            params,
+            quantizers,
+            callbacks: Vec::new(),
+            made: HashMap::new(),
+            workspace_bytes: 0,
+        }
+    }
+
+    /// The kernels of a program's units.
+    pub(super) fn units(&mut self, program: &Program) -> Result<Vec<PreparedUnit>> {
+        let units = program.units.iter().map(|unit| {
+            Ok(PreparedUnit {
+                forward: self.steps(&unit.forward)?,
+                backward: self.steps(&unit.backward)?,
+            })
+        });
+        units.collect()
+    }
+
+    fn steps(&mut self, steps: &[Step]) -> Result<Vec<PreparedStep>> {
+        steps
+            .iter()
+            .map(|step| {
+                let params = step.operands.iter().filter_map(|operand| match operand {
+                    OperandPlace::Param(param) => Some(*param),
+                    _ => None,
+                });
+                let params: Vec<usize> = params.collect();
+                let kernel = self.kernel(&step.request, &params)?;
+                Ok(PreparedStep {
+                    kernel,
+                    operands: step.operands.clone(),
+                    scalars: step.scalars,
+                })
+            })
+            .collect()
+    }
+
+    /// The kernels for the trainable run of a unit.
+    pub(super) fn trained(
+        &mut self,
+        shard_layout: &ShardLayout,
+        unit: usize,
+        dtypes: Dtypes,
+    ) -> Result<TrainedKernels> {
+        let own = shard_layout.own_elements(unit);
+        let all = if shard_layout.is_cut(unit) {
+            own * shard_layout.parts
+        } else {
+            own
+        };
+        let state = flat(own, dtypes.reduce);
+        let updated = vec![flat(own, dtypes.params), state.clone(), state.clone()];
+        let sum = vec![flat(1, DType::F64)];
+        Ok(TrainedKernels {
+            zero: self.flat("zero", vec![], vec![flat(all, dtypes.reduce)])?,
+            sum_squares: self.flat("sum_squares", vec![state.clone()], sum)?,
+            adamw: self.flat("adamw", vec![state], updated)?,
+        })
+    }
+
+    /// The kernel of an op on flat runs.
+    pub(super) fn flat(
+        &mut self,
+        op: &str,
+        inputs: Vec<Operand>,
+        outputs: Vec<Operand>,
+    ) -> Result<Kernel> {
+        let request = KernelRequest {
+            op: op.to_owned(),
+            version: 1,
+            attributes: Attributes::new(),
+            inputs,
+            params: vec![],
+            outputs,
+            max_tokens: 0,
+            max_sequences: 0,
+        };
+        self.kernel(&request, &[])
+    }
+
+    fn kernel(&mut self, request: &KernelRequest, params: &[usize]) -> Result<Kernel> {
+        let decoders: Vec<Option<Decoder>> = request
+            .params
+            .iter()
+            .zip(params)
+            .map(|(operand, param)| match &operand.layout {
+                WeightLayout::Packed(format) if format.decoding == Decoding::Callback => {
+                    let quantizer = self.quantizers.get(param)?;
+                    let name = &self.params[*param].name;
+                    let callback = Callback::new(quantizer, name, format.shape);
+                    self.callbacks.push(callback);
+                    Some(callback.decoder())
+                }
+                _ => None,
+            })
+            .collect();
+        let shared = decoders.iter().all(Option::is_none);
+        let key = serde_json::to_string(request).expect("a request is plain data");
+        if let (true, Some(&kernel)) = (shared, self.made.get(&key)) {
+            return Ok(kernel);
+        }
+        let prepared = self.device.prepare(request, &decoders)?;
+        if prepared.workspace_bytes > MOST_BYTES {
+            let message = format!(
+                "a kernel of op `{}` asks for {} bytes of workspace",
+                request.op, prepared.workspace_bytes
+            );
+            return Err(PluginError::new(ErrorCode::PROTOCOL, message));
+        }
+        self.workspace_bytes = self.workspace_bytes.max(prepared.workspace_bytes);
+        if shared {
+            self.made.insert(key, prepared.kernel);
+        }
+        Ok(prepared.kernel)
+    }
+}

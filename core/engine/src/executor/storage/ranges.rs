@@ -1,0 +1,153 @@
+//! The places of params, gradients and moments in the buffers of a storage.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use espalier_interface::schedule::Place;
+use espalier_interface::{BufferRange, DType};
+use espalier_plan::storage_layout::{Part, StateKind, StorageLayout};
+
+use super::batch::BatchRanges;
+use super::{Storage, part};
+use crate::executor::allocation::Allocation;
+
+/// The buffers of a storage by what they hold.
+type Buffers = BTreeMap<Part, Arc<Allocation>>;
+
+impl Storage {
+    /// Places every param in the buffers of its part.
+    pub(super) fn of(layout: &StorageLayout<'_>, parts: Buffers) -> Self {
+        let whole = |part: Part| parts[&part].whole();
+        let mut own = OwnRanges::new(layout, &parts);
+        let units = 0..layout.units;
+        let frozen = units.clone().map(|unit| own.next(unit, StateKind::Frozen));
+        let frozen = frozen.collect();
+        let saved = units.map(|unit| own.next(unit, StateKind::Saved)).collect();
+        let trained = TrainedRanges::of(layout, &parts, &mut own);
+        let mut params = frozen_params(layout, &parts);
+        for (param, values) in trained.values {
+            params[param] = vec![values];
+        }
+        let batch = BatchRanges::of(whole(Part::Batch), layout.batch, layout.units);
+        let regions = parts.get(&Part::Regions).map(|part| part.whole());
+        let (arena, workspace) = (whole(Part::Arena), whole(Part::Workspace));
+        Storage {
+            parts,
+            params,
+            gradients: trained.gradients,
+            optimizer: trained.optimizer,
+            frozen,
+            saved,
+            whole_gradients: trained.whole_gradients,
+            regions,
+            arena,
+            batch,
+            workspace,
+        }
+    }
+}
+
+/// The segments of each frozen param that lies whole on the device; none of the others.
+fn frozen_params(layout: &StorageLayout<'_>, parts: &Buffers) -> Vec<Vec<BufferRange>> {
+    let mut ranges = vec![Vec::new(); layout.params.len()];
+    for unit in 0..layout.units {
+        let Some(resident) = parts.get(&Part::Frozen(unit)) else {
+            continue;
+        };
+        for (param, segments) in &layout.shard_layout.runs[unit].frozen {
+            let segment = |bytes: &Range<u64>| part(resident.whole(), bytes, 1);
+            ranges[*param] = segments.iter().map(segment).collect();
+        }
+    }
+    ranges
+}
+
+/// Hands out the ranges of units that are cut or offloaded, one unit behind the other.
+struct OwnRanges<'a> {
+    layout: &'a StorageLayout<'a>,
+    parts: &'a Buffers,
+    /// Bytes handed out of each buffer.
+    taken: BTreeMap<Part, u64>,
+}
+
+impl<'a> OwnRanges<'a> {
+    fn new(layout: &'a StorageLayout<'a>, parts: &'a Buffers) -> Self {
+        OwnRanges {
+            layout,
+            parts,
+            taken: BTreeMap::new(),
+        }
+    }
+
+    /// The range of the next unit; none where the unit is neither cut nor offloaded.
+    fn next(&mut self, unit: usize, kept: StateKind) -> Option<BufferRange> {
+        let (side, bytes) = self.layout.own(unit, kept)?;
+        let place = Part::Own(kept, side);
+        let offset = self.taken.entry(place).or_default();
+        let begin = *offset;
+        *offset += bytes;
+        let buffer = self.parts.get(&place)?.whole();
+        Some(part(buffer, &(begin..begin + bytes), 1))
+    }
+}
+
+/// Where what is trained lies.
+struct TrainedRanges {
+    /// For each unit gradients, values, first and second moments, as far as this rank keeps them.
+    optimizer: Vec<[BufferRange; 4]>,
+    /// The gradient of each param that lies whole on the device.
+    gradients: Vec<Option<BufferRange>>,
+    /// The values of the params that lie whole on the device.
+    values: Vec<(usize, BufferRange)>,
+    whole_gradients: BufferRange,
+}
+
+impl TrainedRanges {
+    fn of(layout: &StorageLayout<'_>, parts: &Buffers, own: &mut OwnRanges<'_>) -> Self {
+        let shard_layout = layout.shard_layout;
+        let whole = |part: Part| parts[&part].whole();
+        let [gradients_at, values_at] = [Part::Gradients, Part::Values].map(whole);
+        let [first, second] = [Part::FirstMoment, Part::SecondMoment].map(whole);
+        let [params_bytes, reduce_bytes] =
+            [layout.dtypes.params, layout.dtypes.reduce].map(DType::bytes);
+        let mut optimizer = Vec::with_capacity(layout.units);
+        let mut gradients = vec![None; layout.params.len()];
+        let mut values = Vec::new();
+        // Elements of the runs that are not cut: of gradients and moments, and of values.
+        let (mut reduced, mut updated) = (0, 0);
+        for unit in 0..layout.units {
+            let runs = &shard_layout.runs[unit];
+            let places = [
+                (StateKind::Gradients, gradients_at, reduce_bytes, reduced),
+                (StateKind::Values, values_at, params_bytes, updated),
+                (StateKind::FirstMoment, first, reduce_bytes, reduced),
+                (StateKind::SecondMoment, second, reduce_bytes, reduced),
+            ];
+            optimizer.push(places.map(|(kept, whole, each, begin)| {
+                let all = begin..begin + runs.elements;
+                own.next(unit, kept).unwrap_or(part(whole, &all, each))
+            }));
+            let placement = shard_layout.placements[unit];
+            let [whole_gradients, whole_values] =
+                [placement.optimizer, placement.trainable].map(|place| place == Place::Replicated);
+            for (param, elements) in &runs.trainable {
+                let behind = |begin: u64| begin + elements.start..begin + elements.end;
+                if whole_gradients {
+                    gradients[*param] = Some(part(gradients_at, &behind(reduced), reduce_bytes));
+                }
+                if whole_values {
+                    values.push((*param, part(values_at, &behind(updated), params_bytes)));
+                }
+            }
+            reduced += u64::from(whole_gradients) * runs.elements;
+            updated += u64::from(whole_values) * runs.elements;
+        }
+        TrainedRanges {
+            optimizer,
+            gradients,
+            values,
+            whole_gradients: part(gradients_at, &(0..reduced), reduce_bytes),
+        }
+    }
+}
