@@ -1,5 +1,5 @@
-//! Links test binaries without the debug information of what they link: there are 50, which would be 80 MB each
-//! instead of 18.
+//! Links test binaries without the debug information of what they link: there are 50, which would
+//! be 80 MB each instead of 18.
 #![allow(clippy::print_stdout)] // What a build script tells cargo.
 
 fn main() {

@@ -1,19 +1,19 @@
 //! Queries, keys and values of packed sequences -> softmax attention and its gradients.
 //!
-//! Legend: `T` tokens, `H` heads, `J` key/value heads, `K` head width, `S` sequences. Head `h` reads
-//! key/value head `h / (H / J)`. Query `i` of a sequence sees key `j` of the same sequence where
-//! `j <= i` (if causal) and `i - j < window` (if windowed):
+//! Legend: `T` tokens, `H` heads, `J` key/value heads, `K` head width, `S` sequences. Head `h`
+//! reads key/value head `h / (H / J)`. Query `i` of a sequence sees key `j` of the same sequence
+//! where `j <= i` (if causal) and `i - j < window` (if windowed):
 //!
 //! `l[i, j] = scale q_i . k_j`, capped to `c tanh(l / c)`; `lse_i = log sum_j exp l[i, j]`;
 //! `out_i = sum_j exp(l[i, j] - lse_i) v_j`.
 //!
-//! Everything is computed in `E::Acc`, block by block, and no `[T, T]` array exists. Keys are taken in
-//! blocks of [`KEYS`] counted from the start of their sequence, so the bits of a query's output depend
-//! on its own sequence alone: not on what it is packed with, nor on the number of threads.
+//! Everything is computed in `E::Acc`, block by block, and no `[T, T]` array exists. Keys are taken
+//! in blocks of [`KEYS`] counted from the start of their sequence, so the bits of a query's output
+//! depend on its own sequence alone: not on what it is packed with, nor on the number of threads.
 //!
 //! # Source
-//! Online softmax and the recomputed backward pass are FlashAttention's (Dao et al. 2022, algorithms 1
-//! and 4; `D_i = dout_i . out_i` as in its appendix B.2).
+//! Online softmax and the recomputed backward pass are FlashAttention's (Dao et al. 2022,
+//! algorithms 1 and 4; `D_i = dout_i . out_i` as in its appendix B.2).
 
 mod backward;
 mod cached;
@@ -135,7 +135,8 @@ impl AttentionShape {
     }
 }
 
-/// Copies the queries of a group to `out`, `[group, count, K]` in the arithmetic's dtype, times `factor`.
+/// Copies the queries of a group to `out`, `[group, count, K]` in the arithmetic's dtype, times
+/// `factor`.
 ///
 /// `start` is the first element of the first query's first head, `stride` that from token to token.
 fn gather<E: Element>(

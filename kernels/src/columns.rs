@@ -1,4 +1,5 @@
-//! Rows and a number for each column -> rows; rows -> sums by column, the gradients of what all rows share.
+//! Rows and a number for each column -> rows; rows -> sums by column, the gradients of what all
+//! rows share.
 
 use espalier_interface::Services;
 
@@ -43,10 +44,11 @@ pub(crate) fn by_column<E: Element, W: Element>(
     });
 }
 
-/// Adds to each column of `out` the contributions of `tokens` rows: tokens in order, in spans of 64 whose sums join the
-/// total.
+/// Adds to each column of `out` the contributions of `tokens` rows: tokens in order, in spans of 64
+/// whose sums join the total.
 ///
-/// `add(token, first, sums)` adds the contributions of one row to the columns whose elements begin at `first`.
+/// `add(token, first, sums)` adds the contributions of one row to the columns whose elements begin
+/// at `first`.
 pub(crate) fn add_sums<E: Element, G: Element>(
     services: &dyn Services,
     tokens: usize,

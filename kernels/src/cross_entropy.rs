@@ -1,6 +1,7 @@
 //! Logits and labels -> a loss per token, and the logits' gradient.
 //!
-//! `lse_t = log sum_v e^l_tv`, `loss_t = lse_t - l_t,label`, `dl_tv = (e^(l_tv - lse_t) - [v = label]) scale`.
+//! `lse_t = log sum_v e^l_tv`, `loss_t = lse_t - l_t,label`, `dl_tv = (e^(l_tv - lse_t) - [v =
+//! label]) scale`.
 
 use espalier_interface::{PluginError, Result, Services};
 

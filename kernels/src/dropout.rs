@@ -1,8 +1,8 @@
 //! Rows -> the rows with elements zeroed at random and the kept ones enlarged.
 //!
-//! `y = x / (1 - p)` where the element's random number is at least `p`, else 0. Element `(t, d)` draws
-//! word `d % 4` of counter `(d / 4, position_t, sequence_t, site)`: its fate depends on what it is,
-//! not on how tokens were batched. A gradient goes through the same function.
+//! `y = x / (1 - p)` where the element's random number is at least `p`, else 0. Element `(t, d)`
+//! draws word `d % 4` of counter `(d / 4, position_t, sequence_t, site)`: its fate depends on what
+//! it is, not on how tokens were batched. A gradient goes through the same function.
 
 use espalier_interface::{Services, random};
 

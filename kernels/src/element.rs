@@ -228,7 +228,8 @@ pub fn convert_real<A: Real, B: Real>(x: A) -> B {
 
 /// `e^x`, under 2 ulp, without branches: `2^n * p(r)` with `x = n ln 2 + r`, `|r| <= ln 2 / 2`.
 ///
-/// Values under -87.33 give 0 (where the result would be subnormal), over 88.72 infinity; NaN stays.
+/// Values under -87.33 give 0 (where the result would be subnormal), over 88.72 infinity; NaN
+/// stays.
 ///
 /// # Source
 /// The reduction and the polynomial are Cephes' `expf` (S. Moshier, netlib `cephes/single/expf.c`).

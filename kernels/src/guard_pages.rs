@@ -1,8 +1,8 @@
-//! An allocation -> its own pages of memory, with one that nothing may touch beside it: a kernel that reads or writes past
-//! its slices ends the tests.
+//! An allocation -> its own pages of memory, with one that nothing may touch beside it: a kernel
+//! that reads or writes past its slices ends the tests.
 //!
-//! A slice can lie against one guard only. So the tests run twice: with guards behind allocations and, in a process of
-//! their own, with guards before them.
+//! A slice can lie against one guard only. So the tests run twice: with guards behind allocations
+//! and, in a process of their own, with guards before them.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -19,8 +19,8 @@ struct Guarded;
 #[global_allocator]
 static GUARDED: Guarded = Guarded;
 
-// SAFETY: each allocation is either the system's or pages of its own, and is given back to where it came from: which of
-// both follows from its layout.
+// SAFETY: each allocation is either the system's or pages of its own, and is given back to where it
+// came from: which of both follows from its layout.
 unsafe impl GlobalAlloc for Guarded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match Pages::of(layout) {

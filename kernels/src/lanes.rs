@@ -1,7 +1,8 @@
-//! A row -> its sum, maximum or dot product, in a fixed number of lanes that the compiler vectorises.
+//! A row -> its sum, maximum or dot product, in a fixed number of lanes that the compiler
+//! vectorises.
 //!
-//! Element `i` goes to lane `i % LANES`; the lanes are then added in halves. The order is part of the
-//! result, so it is the same for every instruction set.
+//! Element `i` goes to lane `i % LANES`; the lanes are then added in halves. The order is part of
+//! the result, so it is the same for every instruction set.
 
 use crate::element::{Element, Real};
 

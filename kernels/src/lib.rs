@@ -1,10 +1,10 @@
 //! Slices in, slices out: the arithmetic of every op on a CPU, without buffers, devices or graphs.
 //!
-//! Shapes: `T` tokens, `D` model width, `F` feed-forward width, `H` heads, `K` head width,
-//! `V` vocab, `R` lora rank. Activations are `[T, D]` without padding.
-//! All work is split by shape alone and every element is accumulated in a fixed order, so results
-//! are bit-identical for any number of threads. Slices whose lengths disagree are a caller's mistake
-//! and panic; data that a user can cause (a token outside the vocabulary) is an error in words.
+//! Shapes: `T` tokens, `D` model width, `F` feed-forward width, `H` heads, `K` head width, `V`
+//! vocab, `R` lora rank. Activations are `[T, D]` without padding. All work is split by shape alone
+//! and every element is accumulated in a fixed order, so results are bit-identical for any number
+//! of threads. Slices whose lengths disagree are a caller's mistake and panic; data that a user can
+//! cause (a token outside the vocabulary) is an error in words.
 #![deny(missing_docs)]
 
 pub mod adamw;

@@ -1,9 +1,10 @@
 //! Tokens and a weight, dense or packed -> the linear layer's output and its gradients.
 //!
-//! Legend: `T` tokens, `N x M` the weight `[out, in]`. `E` is what tokens are stored in; everything is
-//! computed in `E::Acc`: f32, or f64 for f64. A weight of another dtype, or a packed one, is widened or
-//! decoded to f32 while it is packed for the product and is *not* rounded to bf16 in between. A packed
-//! weight therefore gives the bits that the dense f32 weight of its decoded values gives.
+//! Legend: `T` tokens, `N x M` the weight `[out, in]`. `E` is what tokens are stored in; everything
+//! is computed in `E::Acc`: f32, or f64 for f64. A weight of another dtype, or a packed one, is
+//! widened or decoded to f32 while it is packed for the product and is *not* rounded to bf16 in
+//! between. A packed weight therefore gives the bits that the dense f32 weight of its decoded
+//! values gives.
 
 use espalier_interface::Services;
 

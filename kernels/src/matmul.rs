@@ -1,14 +1,14 @@
 //! Two matrices of any dtypes, packed ones too -> their product.
 //!
-//! `out[i, j] (=|+=) sum over k of left[i, k] right[k, j] (+ bias[j])`, where either side may be read
-//! transposed. Operands are widened (or decoded) panel by panel to the scalar that the product runs in,
-//! f32 or f64, and the sum is rounded once to the output's dtype.
+//! `out[i, j] (=|+=) sum over k of left[i, k] right[k, j] (+ bias[j])`, where either side may be
+//! read transposed. Operands are widened (or decoded) panel by panel to the scalar that the product
+//! runs in, f32 or f64, and the sum is rounded once to the output's dtype.
 //!
-//! Element `(i, j)` is the sum, in order, of one partial sum per [`DEPTH`] steps, each a chain of fused
-//! multiply-adds in order of `k`. Its bits depend on row `i`, column `j` and nothing else: not on the
-//! other rows, the tiles, the number of threads, addresses, caches or the width of vectors. (The `gemm`
-//! crate, which served as the measure of speed, chooses its partial sums by the machine's caches and
-//! allocates in every call.)
+//! Element `(i, j)` is the sum, in order, of one partial sum per [`DEPTH`] steps, each a chain of
+//! fused multiply-adds in order of `k`. Its bits depend on row `i`, column `j` and nothing else:
+//! not on the other rows, the tiles, the number of threads, addresses, caches or the width of
+//! vectors. (The `gemm` crate, which served as the measure of speed, chooses its partial sums by
+//! the machine's caches and allocates in every call.)
 #![allow(unsafe_code)] // Disjoint tiles of one output on several threads.
 
 mod block;
@@ -80,7 +80,8 @@ where
     space::<E::Acc>() + tile
 }
 
-/// `out (=|+=) left right (+ bias)`, with `left` `[rows, depth]` and `right` `[depth, cols]` as operands.
+/// `out (=|+=) left right (+ bias)`, with `left` `[rows, depth]` and `right` `[depth, cols]` as
+/// operands.
 ///
 /// With less than [`workspace_bytes`] for all threads, fewer threads are used.
 ///
@@ -201,8 +202,8 @@ unsafe fn tile<E: Element>(
             start,
             stride: target.stride,
         };
-        // SAFETY: by the caller's promise nobody else uses the tile's elements, and what lies between
-        // its rows is not accessed.
+        // SAFETY: by the caller's promise nobody else uses the tile's elements, and what lies
+        // between its rows is not accessed.
         unsafe { multiply(isa, operands, (rows, cols), tile, target.update, space) };
         let Some(bias) = bias else { return };
         let (bias, _) = bias.window(0..1, bias_cols, space);
@@ -257,7 +258,8 @@ fn tiles<S: Scalar>(rows: usize, cols: usize, depth: usize, threads: usize) -> (
         if threads < 2 || tasks >= 3 * threads || rows * cols * depth < LEAST_WORK {
             return tile;
         }
-        // Narrow tiles pack the left operand again, short ones the right one, which may be a decode.
+        // Narrow tiles pack the left operand again, short ones the right one, which may be a
+        // decode.
         if tile.1 > 2 * TILE_LEAST {
             most.1 = (tile.1 / 2).next_multiple_of(32);
         } else if tile.0 > 2 * TILE_LEAST {

@@ -12,14 +12,15 @@ pub const DTYPES: [DType; 4] = [DType::F64, DType::F32, DType::BF16, DType::F16]
 /// Elements that are added at once: all of them are read before the first is written.
 const BLOCK: usize = 256;
 
-/// `out[i] = ((p_0[i] + p_1[i]) + p_2[i]) + ...`, `[count]` each, in the accumulator of `dtype` and rounded once.
+/// `out[i] = ((p_0[i] + p_1[i]) + p_2[i]) + ...`, `[count]` each, in the accumulator of `dtype` and
+/// rounded once.
 ///
 /// # Errors
 /// `INVALID` for a dtype that is not summed.
 ///
 /// # Safety
-/// Every part is valid for reads, and `out` for writes, of `count` elements of `dtype`. `out` is one of the parts or overlaps
-/// none. Nobody writes the parts meanwhile.
+/// Every part is valid for reads, and `out` for writes, of `count` elements of `dtype`. `out` is
+/// one of the parts or overlaps none. Nobody writes the parts meanwhile.
 pub unsafe fn ordered_sum(
     dtype: DType,
     parts: &[*const u8],

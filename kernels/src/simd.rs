@@ -6,8 +6,9 @@
 
 /// Runs `body`, compiled for AVX-512, AVX2 or the baseline, whichever this CPU has.
 ///
-/// Mark the closure `#[inline(always)]` so that its loops take part, and `move` where it reads scalars: one that is read
-/// through a reference may change with each value that is stored, for all that the compiler knows, and nothing vectorises.
+/// Mark the closure `#[inline(always)]` so that its loops take part, and `move` where it reads
+/// scalars: one that is read through a reference may change with each value that is stored, for all
+/// that the compiler knows, and nothing vectorises.
 #[inline(always)]
 pub fn vectorized<R>(body: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]

@@ -15,8 +15,8 @@ pub struct Parts<'a, T> {
     slice: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: a `Parts` only hands out chunks whose disjointness the caller of `part` promises, so it is
-// as sendable as the elements themselves.
+// SAFETY: a `Parts` only hands out chunks whose disjointness the caller of `part` promises, so it
+// is as sendable as the elements themselves.
 unsafe impl<T: Send> Sync for Parts<'_, T> {}
 
 impl<'a, T> Parts<'a, T> {
@@ -53,7 +53,8 @@ fn bounds(idx: usize, chunk: usize, len: usize) -> (usize, usize) {
     (start, chunk.min(len - start))
 }
 
-/// Calls `body(start, chunk)` for the chunks of `out`, `chunk` elements each (the last may be shorter).
+/// Calls `body(start, chunk)` for the chunks of `out`, `chunk` elements each (the last may be
+/// shorter).
 pub fn chunks_mut<T: Send>(
     services: &dyn Services,
     out: &mut [T],
@@ -75,7 +76,8 @@ pub fn chunks_mut<T: Send>(
     }
 }
 
-/// As [`chunks_mut`] over the rows of two outputs: `a` has `widths[0]` elements a row, `b` `widths[1]`.
+/// As [`chunks_mut`] over the rows of two outputs: `a` has `widths[0]` elements a row, `b`
+/// `widths[1]`.
 ///
 /// `body(row, rows of a, rows of b)` is called for every `rows` rows.
 pub fn rows_mut2<A: Send, B: Send>(

@@ -1,7 +1,9 @@
-//! Requests on standard input -> weights encoded by the plugin `hqq`, and how long each took; for `cargo xtask bench hqq`.
+//! Requests on standard input -> weights encoded by the plugin `hqq`, and how long each took; for
+//! `cargo xtask bench hqq`.
 //!
-//! A request is a line of JSON: `shape`, `options`, and a `folder` that holds the file `weight`, f32, and receives a file
-//! for every segment. The answer is a line, `{"secs": ...}`: the time from the weight in memory to its segments.
+//! A request is a line of JSON: `shape`, `options`, and a `folder` that holds the file `weight`,
+//! f32, and receives a file for every segment. The answer is a line, `{"secs": ...}`: the time from
+//! the weight in memory to its segments.
 #![allow(clippy::print_stdout)] // Its answers.
 
 use std::fs;

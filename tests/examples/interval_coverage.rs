@@ -1,6 +1,7 @@
 //! Many runs of one arm under other seeds -> how often arms that do not differ look as if they did.
 //!
-//! Usage: `cargo run --release -p espalier-tests --example interval_coverage -- PAIRS SEEDS [RECORD.safetensors]`
+//! Usage: `cargo run --release -p espalier-tests --example interval_coverage -- PAIRS SEEDS
+//! [RECORD.safetensors]`
 #![allow(clippy::print_stdout, clippy::print_stderr)] // A tool of the developer's.
 
 use std::collections::HashMap;

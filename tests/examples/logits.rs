@@ -1,6 +1,8 @@
-//! A model, an adapter -> the logits of the golden evaluation rows, for `cargo xtask peers` to hold against the peer's.
+//! A model, an adapter -> the logits of the golden evaluation rows, for `cargo xtask peers` to hold
+//! against the peer's.
 //!
-//! Usage: `cargo run --release -p espalier-tests --example logits -- MODEL ADAPTER|none OUT.safetensors`
+//! Usage: `cargo run --release -p espalier-tests --example logits -- MODEL ADAPTER|none
+//! OUT.safetensors`
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Runs of one arm under many seeds -> how often two groups of them, which do not differ, look as if they did.
+//! Runs of one arm under many seeds -> how often two groups of them, which do not differ, look as
+//! if they did.
 
 use espalier_compare::statistics::{DRAWS, Difference, Paired};
 use espalier_conformance::largest;

@@ -140,8 +140,8 @@ pub(crate) fn sources(directory: &Path, keys: &[(&str, &str)]) -> Sources {
     sources
 }
 
-/// Packs rows of tokens into a micro-batch. `labels` stand beside the tokens as transformers takes them: the model predicts
-/// the one behind, -100 is not trained.
+/// Packs rows of tokens into a micro-batch. `labels` stand beside the tokens as transformers takes
+/// them: the model predicts the one behind, -100 is not trained.
 pub fn micro_batch(tokens: &[Vec<i32>], labels: &[Vec<i32>]) -> MicroBatch {
     let mut micro = MicroBatch {
         cu_seqlens: vec![0],

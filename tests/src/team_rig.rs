@@ -1,4 +1,5 @@
-//! Config keys -> the ranks of this process with a loaded model, without rows: tests bring their own steps.
+//! Config keys -> the ranks of this process with a loaded model, without rows: tests bring their
+//! own steps.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -36,7 +37,8 @@ pub struct TeamRig {
 }
 
 impl TeamRig {
-    /// Loads the model in `directory` under config keys such as `("run.ranks", "4")`. All rigs of a process share its threads.
+    /// Loads the model in `directory` under config keys such as `("run.ranks", "4")`. All rigs of a
+    /// process share its threads.
     ///
     /// # Panics
     /// Where that fails: the message is the error's.
@@ -79,7 +81,8 @@ impl TeamRig {
         })
     }
 
-    /// Runs one step's passes on all ranks and returns the mean loss; gradients stay on the devices.
+    /// Runs one step's passes on all ranks and returns the mean loss; gradients stay on the
+    /// devices.
     pub fn loss_and_gradients(&self, step: &Step) -> f64 {
         let seed = self.config.run.seed;
         let losses = self
@@ -128,7 +131,8 @@ impl TeamRig {
         })
     }
 
-    /// What `own` reads of each trainable param on each rank, put together; ranks that hold the same agree to the bit.
+    /// What `own` reads of each trainable param on each rank, put together; ranks that hold the
+    /// same agree to the bit.
     fn together(&self, own: impl Fn(&Executor, usize) -> Vec<f64>) -> Named {
         let first = self.team.first();
         let of_param = |param: usize| {

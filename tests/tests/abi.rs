@@ -1,4 +1,5 @@
-//! Plugins built against other versions of the interface: older ones load, newer ones are refused in words.
+//! Plugins built against other versions of the interface: older ones load, newer ones are refused
+//! in words.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Held-out rows answered during training: right ones counted, and not a bit of the training changed.
+//! Held-out rows answered during training: right ones counted, and not a bit of the training
+//! changed.
 
 use std::fs;
 use std::path::Path;

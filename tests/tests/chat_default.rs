@@ -1,4 +1,5 @@
-//! Conversations whose trained part nobody chose -> every answer; and special tokens that the tokenizer splits.
+//! Conversations whose trained part nobody chose -> every answer; and special tokens that the
+//! tokenizer splits.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Rows with tools -> the ids and masks that transformers makes of them, or why the template cannot use them.
+//! Rows with tools -> the ids and masks that transformers makes of them, or why the template cannot
+//! use them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

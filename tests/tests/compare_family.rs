@@ -1,5 +1,6 @@
-//! How often families of arms are judged rightly whose truth is known, drawn from a fixed key: the rate of wrong verdicts
-//! where no arm differs, how often intervals hold the truth, and how often a planted difference is named.
+//! How often families of arms are judged rightly whose truth is known, drawn from a fixed key: the
+//! rate of wrong verdicts where no arm differs, how often intervals hold the truth, and how often a
+//! planted difference is named.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 use espalier_compare::statistics::{Basis, Comparison, Family};
@@ -8,8 +9,8 @@ use espalier_interface::random::{Purpose, key, normal, philox};
 use espalier_tests::{Golden, interval_coverage};
 use espalier_trainer::train::HeldOut;
 
-/// Pairs of arms that are judged of each kind, and the most families: of 1000 families a rate of 5 % is known to 0.7
-/// points (standard deviation), of 400 to 1.1.
+/// Pairs of arms that are judged of each kind, and the most families: of 1000 families a rate of 5
+/// % is known to 0.7 points (standard deviation), of 400 to 1.1.
 const PAIRS: usize = 10_000;
 const FAMILIES: usize = 1000;
 /// Draws of an interval.
@@ -196,19 +197,21 @@ fn documents_alone_name_what_they_can() {
     assert!(some.first >= 0.9, "{some:?}");
 }
 
-/// 600 runs of the tiny model as `cargo xtask interval-coverage --record` left them: nf4 under LoRA, with nothing
-/// different but the seeds.
+/// 600 runs of the tiny model as `cargo xtask interval-coverage --record` left them: nf4 under
+/// LoRA, with nothing different but the seeds.
 #[test]
 fn real_runs_that_differ_in_their_seeds_alone_do_not_look_different() {
     let file = Golden::open("compare/null_pairs.safetensors");
     let judged = interval_coverage::judge(&interval_coverage::recorded(&file), 3);
     assert_eq!(judged.pairs, 100);
     assert!(judged.is_as_it_should(), "{judged:?}");
-    // Intervals are as wide as they must be, but not wider: 2 x 4.3 standard errors of 2 degrees of freedom.
+    // Intervals are as wide as they must be, but not wider: 2 x 4.3 standard errors of 2 degrees of
+    // freedom.
     assert!(judged.width < 12.0 * judged.deviation, "{judged:?}");
 }
 
-/// The same runs as families of four arms that do not differ: some arm is told in about one of twenty.
+/// The same runs as families of four arms that do not differ: some arm is told in about one of
+/// twenty.
 #[test]
 fn real_runs_that_differ_in_their_seeds_alone_have_no_best_arm() {
     let file = Golden::open("compare/null_pairs.safetensors");

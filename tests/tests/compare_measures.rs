@@ -1,4 +1,5 @@
-//! What a comparison measures of an arm, against straightforward oracles: weight errors, divergence, documents' losses.
+//! What a comparison measures of an arm, against straightforward oracles: weight errors,
+//! divergence, documents' losses.
 
 mod measuring;
 
@@ -217,7 +218,8 @@ fn the_divergence_is_that_of_all_trained_tokens() {
 #[test]
 fn the_divergence_of_each_document_is_its_own() {
     let (_kept, data) = rows();
-    // Rows of a step are packed in another order than the file's, alone they are in that of the file.
+    // Rows of a step are packed in another order than the file's, alone they are in that of the
+    // file.
     let alone = [("data.pack_tokens", "48"), ("data.batch_size", "1")];
     let nf4 = [("plugins", "\"nf4\"")];
     let (expected, predicted) = (
@@ -254,7 +256,8 @@ fn divergence_and_error_of_nf4_and_hqq_are_those_of_the_peers() {
     let keys = [("data.max_seq_len", "48"), ("data.batch_size", "2")];
     let (_place, dense_baseline, _) = dense_baseline(&arm(&data, &keys), 1 << 30);
     let dense = golden_predictions("forward_tiny-trained");
-    // Errors of all weights together: bitsandbytes' and hqq's own decoded weights, in torch, in f64.
+    // Errors of all weights together: bitsandbytes' and hqq's own decoded weights, in torch, in
+    // f64.
     for (quantizer, error) in [("nf4", 0.008_442_278_98), ("hqq", 0.007_347_819_77)] {
         let plugins = format!("{quantizer:?}");
         let packed = arm(&data, &[&keys[..], &[("plugins", &plugins)]].concat());

@@ -1,5 +1,5 @@
-//! Comparisons of any outcome -> their headline, sentences and table: no word contradicts the table, and the table
-//! contradicts no number.
+//! Comparisons of any outcome -> their headline, sentences and table: no word contradicts the
+//! table, and the table contradicts no number.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 mod verdicts;
@@ -54,7 +54,8 @@ fn no_outcome_gives_a_text_that_contradicts_its_table() {
     }
 }
 
-/// What a text says, turned into what it does not say, where the table holds what would be needed for either.
+/// What a text says, turned into what it does not say, where the table holds what would be needed
+/// for either.
 fn turned(summary: &Summary) -> Vec<Reading> {
     let lines = Lines::of(summary);
     let mut texts = Vec::new();

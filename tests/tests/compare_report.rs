@@ -97,7 +97,8 @@ fn bases_are_ranked_by_their_divergence_over_documents_and_by_nothing_else() {
         eval_only: true,
         ..Scene::default()
     };
-    // Of two arms the one with the smaller weight error diverges more on most documents, but not on all.
+    // Of two arms the one with the smaller weight error diverges more on most documents, but not on
+    // all.
     let close = |out: &Path, scatter: f64| {
         edit_base(out, "hqq-3", |base| {
             let divergence = base.divergence.as_mut().expect("one");

@@ -1,4 +1,5 @@
-//! The conformance kit: sound plugins pass it, and each planted bug is found by the check that is there for it.
+//! The conformance kit: sound plugins pass it, and each planted bug is found by the check that is
+//! there for it.
 
 use espalier_config::{Sources, resolve};
 use espalier_registry::{Registry, SearchPath};

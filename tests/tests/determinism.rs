@@ -146,7 +146,8 @@ fn the_reference_mode_agrees_with_f32() {
     }
 }
 
-/// Every gradient against differences of the loss in the reference mode, adapters on embeddings and head included.
+/// Every gradient against differences of the loss in the reference mode, adapters on embeddings and
+/// head included.
 #[test]
 fn gradients_are_slopes_of_the_loss() {
     let keys = [

@@ -1,5 +1,5 @@
-//! What a step pays for the boundary between host and plugins: its calls, counted, times what one costs beyond a call of
-//! the same code without the boundary.
+//! What a step pays for the boundary between host and plugins: its calls, counted, times what one
+//! costs beyond a call of the same code without the boundary.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 #![cfg(feature = "embedded")]
 
@@ -90,7 +90,8 @@ impl Kernels for Counted {
     }
 }
 
-/// Calls of one step of the quickstart's model, nf4 and LoRA, on 8 rows of 64 tokens; and its time in seconds.
+/// Calls of one step of the quickstart's model, nf4 and LoRA, on 8 rows of 64 tokens; and its time
+/// in seconds.
 fn step_of_the_quickstart() -> (u64, f64) {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart/model");
     let keys = [
@@ -179,7 +180,8 @@ fn calls_through_the_boundary_are_below_a_thousandth_of_a_step() {
         .expect("cpu");
     let through = backend.open(0).expect("a device");
     let (direct, through) = (launch_secs(direct.as_ref()), launch_secs(through.as_ref()));
-    // Both are least times, but neighbours on the machine disturb them: what is below this is noise.
+    // Both are least times, but neighbours on the machine disturb them: what is below this is
+    // noise.
     let extra = (through - direct).max(5e-9);
     let (calls, step_secs) = step_of_the_quickstart();
     let share = calls as f64 * extra / step_secs;

@@ -1,4 +1,5 @@
-//! Evaluation: the peers' losses, the bits of a training run's own evaluation, and no memory of training.
+//! Evaluation: the peers' losses, the bits of a training run's own evaluation, and no memory of
+//! training.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! Mistral, Qwen 2 and Qwen 3 on tiny models against transformers and PEFT: logits, losses, gradients and curves.
+//! Mistral, Qwen 2 and Qwen 3 on tiny models against transformers and PEFT: logits, losses,
+//! gradients and curves.
 
 use std::fs;
 use std::path::PathBuf;

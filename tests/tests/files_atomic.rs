@@ -120,7 +120,8 @@ fn an_output_is_written_by_one_at_a_time() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "1");
     assert_eq!(names(temp.path()), ["model", "report.html"]);
 
-    // Many at once: each is told that another one writes it, or that it is there, or writes it whole.
+    // Many at once: each is told that another one writes it, or that it is there, or writes it
+    // whole.
     let (whole, target) = (
         std::sync::atomic::AtomicU32::new(0),
         temp.path().join("many"),

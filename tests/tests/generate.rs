@@ -1,4 +1,5 @@
-//! Generation over a cache: the peers' greedy answers, the logits of whole passes, and independence of company.
+//! Generation over a cache: the peers' greedy answers, the logits of whole passes, and independence
+//! of company.
 
 use std::collections::BTreeSet;
 use std::fs;

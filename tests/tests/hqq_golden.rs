@@ -173,7 +173,8 @@ fn compare(case: &Case, golden: &SafeTensors, differences: &mut Differences) {
     }
 }
 
-/// Packed bytes, scales, zeros and decoded values are the library's to the last bit: the solver adds in torch's order.
+/// Packed bytes, scales, zeros and decoded values are the library's to the last bit: the solver
+/// adds in torch's order.
 #[test]
 fn codes_and_numbers_are_those_of_the_library() {
     let read = |name: &str| std::fs::read(golden_path(name)).expect("a golden file");

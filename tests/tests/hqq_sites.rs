@@ -1,4 +1,5 @@
-//! `hqq` within a model: exceptions by site beside other quantizers and other bits, and options that do not fit.
+//! `hqq` within a model: exceptions by site beside other quantizers and other bits, and options
+//! that do not fit.
 
 use std::collections::BTreeMap;
 

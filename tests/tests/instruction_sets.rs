@@ -1,4 +1,5 @@
-//! The instruction sets that a processor tells of against those that kernels are tested with on it; what cannot run is told.
+//! The instruction sets that a processor tells of against those that kernels are tested with on it;
+//! what cannot run is told.
 
 use std::fs;
 

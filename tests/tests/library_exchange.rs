@@ -1,4 +1,5 @@
-//! Libraries that are exchanged while they are opened: the hash on record is that of the code that ran, or none ran.
+//! Libraries that are exchanged while they are opened: the hash on record is that of the code that
+//! ran, or none ran.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,8 +29,8 @@ enum Outcome {
     Refused,
 }
 
-/// Finds `good`, begins to open it and make its component after `begin`, and puts `bad` in its place `after` so long. `bad`
-/// panics in `create`.
+/// Finds `good`, begins to open it and make its component after `begin`, and puts `bad` in its
+/// place `after` so long. `bad` panics in `create`.
 fn exchanged(
     good: &[u8],
     bad: &[u8],
@@ -74,7 +75,8 @@ fn exchanged(
     }
 }
 
-/// Exchanges at many moments; builds of each round have a hash of their own, so that each is opened anew.
+/// Exchanges at many moments; builds of each round have a hash of their own, so that each is opened
+/// anew.
 fn race(good: &[u8], bad: &[u8], beside: Option<&[u8]>) {
     let of_round = |bytes: &[u8], round: u32| [bytes, format!("round {round}").as_bytes()].concat();
     let begun = Instant::now();
@@ -149,8 +151,8 @@ fn the_same_bytes_are_loaded_once_wherever_they_lie() {
 /// The file that a patched library needs beside itself.
 const BESIDE: &str = "beside";
 
-/// A library that needs `$ORIGIN/beside`: the name takes the place of that of a symbol that nobody has to have, and the entry
-/// that of a count which only speeds up loading.
+/// A library that needs `$ORIGIN/beside`: the name takes the place of that of a symbol that nobody
+/// has to have, and the entry that of a count which only speeds up loading.
 fn needing_beside(library: &[u8]) -> Vec<u8> {
     /// Source: System V ABI, "Dynamic Section"; DT_RELACOUNT of the GNU linker.
     const DT_NEEDED: u64 = 1;
@@ -176,7 +178,8 @@ fn needing_beside(library: &[u8]) -> Vec<u8> {
             .unwrap_or_else(|| panic!("no entry {tag:#x}"))
     };
     let count = entry(&bytes, DT_RELACOUNT, &|count| count > 0 && count < 1 << 20);
-    // The strings lie in the first segment, where addresses are places in the file; the name is among them.
+    // The strings lie in the first segment, where addresses are places in the file; the name is
+    // among them.
     let near = |address: u64| address > 0 && address < at as u64 && at as u64 - address < 1 << 20;
     let table = count.saturating_sub(64 * 8);
     let strings = entry(&bytes[table..], DT_STRTAB, &near) + table;

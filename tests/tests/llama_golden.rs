@@ -1,4 +1,5 @@
-//! The whole path on a tiny Llama against transformers and PEFT: logits, losses, gradients and curves of training.
+//! The whole path on a tiny Llama against transformers and PEFT: logits, losses, gradients and
+//! curves of training.
 
 use std::fs;
 use std::path::Path;
@@ -198,7 +199,8 @@ fn summary() -> Json {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Trains the twenty steps and compares every loss, and the norms and learning rates where the peer wrote them.
+/// Trains the twenty steps and compares every loss, and the norms and learning rates where the peer
+/// wrote them.
 fn follow(rig: &Rig, curve: &Json, tag: &str) {
     let list = |key: &str| -> Option<Vec<f64>> {
         curve
@@ -259,8 +261,9 @@ fn twenty_adamw_steps_follow_the_golden_curves() {
         rig.set_params(&Golden::open("llama/lora_init_r8.safetensors"));
         follow(&rig, &summary[format!("curve_{tag}")], tag);
         let last = Golden::open(&format!("llama/final_params_{tag}.safetensors"));
-        // AdamW divides by the root of the second moment: where a gradient is almost nothing its rounding decides the
-        // step, so that single tensors wander a little further than the adapter as a whole.
+        // AdamW divides by the root of the second moment: where a gradient is almost nothing its
+        // rounding decides the step, so that single tensors wander a little further than the
+        // adapter as a whole.
         let (mut found, mut expected) = (Vec::new(), Vec::new());
         for name in last.names() {
             let distance = relative_norm(&rig.values(name), last.numbers(name));

@@ -1,4 +1,5 @@
-//! Ranks that load together: every weight is read and encoded once a machine, and every rank gets its part, to the byte.
+//! Ranks that load together: every weight is read and encoded once a machine, and every rank gets
+//! its part, to the byte.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -100,7 +101,8 @@ fn download(device: &dyn Device, range: BufferRange) -> Vec<u8> {
     bytes
 }
 
-/// Loads on as many threads as there are ranks, of as many processes; each rank keeps its part of every run.
+/// Loads on as many threads as there are ranks, of as many processes; each rank keeps its part of
+/// every run.
 fn load(model: &Path, world: World) -> Vec<Result<Parts, Error>> {
     let session = &session(model, world);
     let table = &Table {

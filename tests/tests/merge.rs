@@ -19,7 +19,8 @@ use espalier_trainer::convert::merge::{self, MergeOptions};
 use safetensors::SafeTensors;
 use serde_json::{Value as Json, json};
 
-/// An adapter for tests: on every `v_proj`, `B base(A x)`, or with `square` beside it what no weight can hold.
+/// An adapter for tests: on every `v_proj`, `B base(A x)`, or with `square` beside it what no
+/// weight can hold.
 struct Around {
     square: bool,
 }

@@ -1,4 +1,5 @@
-//! Checkpoints with packed weights: what bitsandbytes wrote loads as it is, and what we write is what it writes.
+//! Checkpoints with packed weights: what bitsandbytes wrote loads as it is, and what we write is
+//! what it writes.
 
 mod packing;
 

@@ -1,4 +1,5 @@
-//! Checkpoints packed by hqq: what transformers wrote loads as it is, and what we write is what it writes.
+//! Checkpoints packed by hqq: what transformers wrote loads as it is, and what we write is what it
+//! writes.
 
 mod packing;
 
@@ -136,7 +137,8 @@ fn what_we_write_is_what_transformers_writes() {
     }
 }
 
-/// The same names, types, shapes and bytes; scales and zeros as near as the solver's sums in another order are.
+/// The same names, types, shapes and bytes; scales and zeros as near as the solver's sums in
+/// another order are.
 fn same_tensors(variant: &str, ours: &[u8], theirs: &[u8]) {
     let ours = SafeTensors::deserialize(ours).expect("our file");
     let theirs = SafeTensors::deserialize(theirs).expect("their file");

@@ -1,5 +1,5 @@
-//! Ranks that call together: threads of a process, processes, and threads of several processes. The processes are played by
-//! threads here; the test `mpi` has real ones.
+//! Ranks that call together: threads of a process, processes, and threads of several processes. The
+//! processes are played by threads here; the test `mpi` has real ones.
 
 use std::sync::Arc;
 use std::thread;

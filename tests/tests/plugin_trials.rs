@@ -1,4 +1,5 @@
-//! Components that are called in a process of their own before a run takes them, and libraries rebuilt while one is open.
+//! Components that are called in a process of their own before a run takes them, and libraries
+//! rebuilt while one is open.
 
 use std::fs;
 use std::path::PathBuf;

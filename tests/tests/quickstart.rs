@@ -1,4 +1,5 @@
-//! The quickstart's files: its configs are read, its questions are sound, and the clone stays small.
+//! The quickstart's files: its configs are read, its questions are sound, and the clone stays
+//! small.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,5 @@
-//! How often a report tells of a change where there is none, and where there is one, over runs drawn from a fixed key.
+//! How often a report tells of a change where there is none, and where there is one, over runs
+//! drawn from a fixed key.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 use espalier_engine::document_loss::DocumentLoss;
@@ -36,7 +37,8 @@ fn random(run: u32, kind: Kind) -> Random {
     Random::of(u64::from(run), (kind.rows * 1000 + kind.steps) as u64)
 }
 
-/// Steps over shuffled rows, pass by pass as a run takes them; `fallen` gives the part of the loss that is gone at a step.
+/// Steps over shuffled rows, pass by pass as a run takes them; `fallen` gives the part of the loss
+/// that is gone at a step.
 fn steps(kind: Kind, run: u32, fallen: impl Fn(f64) -> f64) -> Vec<StepMetrics> {
     let mut random = random(run, kind);
     let losses: Vec<f64> = (0..kind.rows)
@@ -127,7 +129,8 @@ fn nothing_trained_is_seldom_told_as_a_change() {
     }
 }
 
-/// A loss that falls evenly, or mostly within the first tenth, where the mean of a step scatters by 3.5 % of it.
+/// A loss that falls evenly, or mostly within the first tenth, where the mean of a step scatters by
+/// 3.5 % of it.
 #[test]
 fn a_planted_fall_is_told() {
     for (steps, by) in [(15, 0.2), (30, 0.15), (120, 0.1), (600, 0.05)] {
@@ -148,7 +151,8 @@ fn a_planted_fall_is_told() {
     }
 }
 
-/// Held-out rows of which training changes each by some 4 %: on average by nothing, or down by 8, 5 or 2 %.
+/// Held-out rows of which training changes each by some 4 %: on average by nothing, or down by 8, 5
+/// or 2 %.
 #[test]
 fn held_out_rows_tell_what_other_rows_would_show() {
     for (rows, fall) in [(10, 0.08), (30, 0.05), (300, 0.02)] {

@@ -121,8 +121,8 @@ fn the_quickstart_learned() {
     assert_eq!(training.basis, Basis::Steps);
 }
 
-/// The losses of fifteen runs whose learning rate was 1e-15. Their means of the first and the last tenth of the steps lie
-/// more than 2 % apart in fourteen.
+/// The losses of fifteen runs whose learning rate was 1e-15. Their means of the first and the last
+/// tenth of the steps lie more than 2 % apart in fourteen.
 #[test]
 fn runs_that_trained_nothing_are_not_said_to_have_changed() {
     let text = fs::read_to_string(recorded("untrained.json")).expect("losses");

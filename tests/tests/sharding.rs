@@ -1,5 +1,6 @@
-//! What must not change a result: how many ranks there are, how weights are cut over them, where they lie, and when they are
-//! brought. Raw gradients, and what ten updates make of params and moments, are held against one rank that holds everything.
+//! What must not change a result: how many ranks there are, how weights are cut over them, where
+//! they lie, and when they are brought. Raw gradients, and what ten updates make of params and
+//! moments, are held against one rank that holds everything.
 
 mod sharded;
 
@@ -52,8 +53,8 @@ fn ranks_and_strategies_change_rounding_only() {
     }
 }
 
-/// AdamW that divides by a constant: it moves params by a tenth of their gradients, to within 1e-6 of that, so that a gradient
-/// of another scale shows.
+/// AdamW that divides by a constant: it moves params by a tenth of their gradients, to within 1e-6
+/// of that, so that a gradient of another scale shows.
 const SGD: [(&str, &str); 5] = [
     ("optim.learning_rate", "1e5"),
     ("optim.eps", "1e6"),
@@ -140,8 +141,8 @@ fn in_f32_gradients_are_one_ranks_within_its_rounding() {
     }
 }
 
-/// Every rank's gradients are rounded to bf16 and so is their sum, wherever parts of it are made: a unit in the last of 8 bits
-/// for each of them at most.
+/// Every rank's gradients are rounded to bf16 and so is their sum, wherever parts of it are made: a
+/// unit in the last of 8 bits for each of them at most.
 #[test]
 fn gradients_that_travel_in_bf16_differ_by_its_rounding_and_by_nothing_else() {
     for model in Model::all() {

@@ -1,4 +1,5 @@
-//! A request to stop that comes before the first step: a plugin that gives up is no failure, and nothing is taken.
+//! A request to stop that comes before the first step: a plugin that gives up is no failure, and
+//! nothing is taken.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Plugins that change while a job runs: what was taken over works on the same state to the bit, and what was not leaves no
-//! trace.
+//! Plugins that change while a job runs: what was taken over works on the same state to the bit,
+//! and what was not leaves no trace.
 
 mod swapping;
 

@@ -1,5 +1,6 @@
-//! Faulty plugins that are to take over in a running job: it goes on with the old one, to the bits of a run that was never
-//! asked. Faults are set in the environment, so each run is a process of its own.
+//! Faulty plugins that are to take over in a running job: it goes on with the old one, to the bits
+//! of a run that was never asked. Faults are set in the environment, so each run is a process of
+//! its own.
 
 mod swapping;
 

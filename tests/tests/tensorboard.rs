@@ -1,5 +1,5 @@
-//! Event files: byte for byte what TensorBoard's own writer makes (tests/golden/tensorboard), and no
-//! step twice after a run went on.
+//! Event files: byte for byte what TensorBoard's own writer makes (tests/golden/tensorboard), and
+//! no step twice after a run went on.
 
 use std::fs;
 use std::path::{Path, PathBuf};

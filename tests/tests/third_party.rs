@@ -1,4 +1,5 @@
-//! Sample plugins of third parties against the peers and against the shipped ones, loaded as libraries.
+//! Sample plugins of third parties against the peers and against the shipped ones, loaded as
+//! libraries.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -22,7 +22,8 @@ pub struct Options {
     /// Record the boundary as it is; refused where it changed and the version did not
     #[arg(long)]
     record: bool,
-    /// Keep the sources of this version, so that tests build plugins against it for as long as they are to load
+    /// Keep the sources of this version, so that tests build plugins against it for as long as they
+    /// are to load
     #[arg(long, conflicts_with = "record")]
     keep: bool,
 }
@@ -30,7 +31,8 @@ pub struct Options {
 /// Prints the boundary and compares it with the record.
 ///
 /// # Errors
-/// Where it changed under the same version, or the record is of another version; files that cannot be written.
+/// Where it changed under the same version, or the record is of another version; files that cannot
+/// be written.
 pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     let path = workspace.root.join(RECORD);
     let now = boundary();
@@ -130,8 +132,8 @@ mod tests {
         compare(&recorded, &boundary()).expect("no change without a version");
     }
 
-    /// abi_stable refuses a table of a crate whose version is incompatible, so a crate's minor version must stay for as
-    /// long as plugins built with an older one are to load.
+    /// abi_stable refuses a table of a crate whose version is incompatible, so a crate's minor
+    /// version must stay for as long as plugins built with an older one are to load.
     #[test]
     fn the_crates_version_says_which_plugins_load() {
         let version = tables::crate_version();

@@ -107,7 +107,8 @@ pub fn measure(workspace: &Workspace, options: &Options) -> Result<()> {
     }
 }
 
-/// Lets the library's Python drive our encoder, so that both see the same weights one after the other.
+/// Lets the library's Python drive our encoder, so that both see the same weights one after the
+/// other.
 fn hqq(workspace: &Workspace, python: &Path, sizes: &[(&str, String)]) -> Result<()> {
     require(
         python,

@@ -1,7 +1,8 @@
-//! Random bytes, guided by the code that they reach, for everything that reads files, and for plugins behind their boundary.
+//! Random bytes, guided by the code that they reach, for everything that reads files, and for
+//! plugins behind their boundary.
 //!
-//! `tests/fuzz` is built with the address sanitizer and libFuzzer's counters. Both come with a stable toolchain, whose
-//! compiler takes their flags under `RUSTC_BOOTSTRAP=1`.
+//! `tests/fuzz` is built with the address sanitizer and libFuzzer's counters. Both come with a
+//! stable toolchain, whose compiler takes their flags under `RUSTC_BOOTSTRAP=1`.
 
 mod build;
 mod report;
@@ -20,13 +21,15 @@ use report::Outcome;
 
 /// Seconds that an input may take.
 const SECONDS: u32 = 2;
-/// As many for a chat template: the process that renders it has 3 s of processor time for each of two conversations.
+/// As many for a chat template: the process that renders it has 3 s of processor time for each of
+/// two conversations.
 const TEMPLATE_SECONDS: u32 = 20;
 /// MiB that the process may take.
 const MEMORY_MIB: u32 = 512;
 /// Bytes of an input at most.
 const MOST_BYTES: u32 = 32 << 10;
-/// What the sanitizer is told: memory that was freed is kept back for a while, but within the limit.
+/// What the sanitizer is told: memory that was freed is kept back for a while, but within the
+/// limit.
 const SANITIZER: &str = "detect_leaks=0:quarantine_size_mb=32:abort_on_error=1";
 
 /// Options of `cargo xtask fuzz`.
@@ -46,7 +49,8 @@ pub struct Options {
 /// Builds the targets, runs each for its time and prints what came of it.
 ///
 /// # Errors
-/// Where the toolchain lacks something, with what to install; where a target crashed, took too long or too much memory.
+/// Where the toolchain lacks something, with what to install; where a target crashed, took too long
+/// or too much memory.
 pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     let names = targets(workspace)?;
     let chosen: Vec<&String> = match &options.only {
@@ -133,7 +137,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A target that crashed leaves its files; what cannot be removed goes with the machine's memory.
+        // A target that crashed leaves its files; what cannot be removed goes with the machine's
+        // memory.
         let _ = fs::remove_dir_all(&self.scratch);
     }
 }

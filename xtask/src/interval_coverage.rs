@@ -1,4 +1,5 @@
-//! Turns many training runs that differ in nothing but their seeds into one verdict: are intervals honest?
+//! Turns many training runs that differ in nothing but their seeds into one verdict: are intervals
+//! honest?
 
 use std::path::PathBuf;
 
@@ -26,8 +27,8 @@ pub struct Options {
     record: Option<PathBuf>,
 }
 
-/// Trains `2 x pairs x seeds` runs of the tiny model, some minutes on two cores, and holds how many intervals contain 0
-/// to 90 to 99 of 100.
+/// Trains `2 x pairs x seeds` runs of the tiny model, some minutes on two cores, and holds how many
+/// intervals contain 0 to 90 to 99 of 100.
 ///
 /// # Errors
 /// Where a run fails or the bounds are missed.

@@ -1,4 +1,5 @@
-//! Kills ranks of running trainings, one after the other, and wants every survivor to end in time and every run to go on.
+//! Kills ranks of running trainings, one after the other, and wants every survivor to end in time
+//! and every run to go on.
 
 use anyhow::Result;
 use clap::Args;

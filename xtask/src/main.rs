@@ -47,7 +47,8 @@ enum Command {
     Tidy(tidy::Options),
     /// Run the quickstart whole and hold its answers to held-out questions to a bound
     Quickstart(quickstart::Options),
-    /// Train hundreds of runs that differ in their seeds alone and count how often they look different
+    /// Train hundreds of runs that differ in their seeds alone and count how often they look
+    /// different
     IntervalCoverage(interval_coverage::Options),
     /// Kill ranks of running trainings; want the others to end in time and the runs to go on
     Kills(kills::Options),
@@ -55,7 +56,8 @@ enum Command {
     Symbolize(symbolize::Options),
     /// Attack the program in every way of the suite; print what it survived
     Torture(torture::Options),
-    /// Feed random bytes, guided by coverage, to what reads files and to plugins, under the address sanitizer
+    /// Feed random bytes, guided by coverage, to what reads files and to plugins, under the address
+    /// sanitizer
     Fuzz(fuzz::Options),
     /// Compare with the real peers (transformers, peft, bitsandbytes)
     Peers(peers::Options),

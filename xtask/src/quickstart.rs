@@ -11,7 +11,8 @@ use crate::workspace::{Workspace, run};
 
 /// The share of held-out questions answered word for word before training: at most this.
 const MOST_BEFORE: f64 = 0.05;
-/// And after it, at least this. Always giving a kind's most frequent answer is right in about a quarter.
+/// And after it, at least this. Always giving a kind's most frequent answer is right in about a
+/// quarter.
 const LEAST_AFTER: f64 = 0.8;
 
 /// Options of `cargo xtask quickstart`.
@@ -22,7 +23,8 @@ pub struct Options {
     out: Option<PathBuf>,
 }
 
-/// Trains as `configs/quickstart.toml` says, some minutes on two cores, and holds exact match to its bounds.
+/// Trains as `configs/quickstart.toml` says, some minutes on two cores, and holds exact match to
+/// its bounds.
 ///
 /// # Errors
 /// Where the run fails or a bound is missed.

@@ -19,7 +19,8 @@ const TRACE: &str = "; trace:";
 pub struct Options {
     /// The line that the program ended with; unset: it is read from standard input
     line: Option<String>,
-    /// Folders with the files of the crash: `host` and libraries as they were built; those of this workspace follow
+    /// Folders with the files of the crash: `host` and libraries as they were built; those of this
+    /// workspace follow
     #[arg(long = "in", value_name = "DIR")]
     folders: Vec<PathBuf>,
 }

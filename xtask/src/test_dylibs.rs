@@ -1,4 +1,5 @@
-//! Runs the suite with a host into which no plugin is linked: every shipped plugin comes through its library.
+//! Runs the suite with a host into which no plugin is linked: every shipped plugin comes through
+//! its library.
 
 use std::fs;
 
@@ -12,7 +13,8 @@ use crate::workspace::{Workspace, run};
 #[derive(Args)]
 pub struct Options {}
 
-/// Gathers the libraries beside the executable, runs what needs a host without linked plugins, and clears up.
+/// Gathers the libraries beside the executable, runs what needs a host without linked plugins, and
+/// clears up.
 ///
 /// # Errors
 /// Where a library cannot be built or a test fails.
@@ -23,7 +25,8 @@ pub fn check(workspace: &Workspace, _: &Options) -> Result<()> {
     test.args(["test", "--release", "--no-default-features"]);
     test.args(["--package", "espalier-tests", "--package", "espalier-cli"]);
     test.env("HOST_PLUGIN_PATH", &beside);
-    // What libraries do when they are tried is remembered there; not what those of an earlier build did.
+    // What libraries do when they are tried is remembered there; not what those of an earlier build
+    // did.
     let data = workspace.target.join("test-dylibs-data");
     let _ = fs::remove_dir_all(&data);
     test.env("XDG_DATA_HOME", data);

@@ -1,4 +1,5 @@
-//! Builds the program and what attacks it, and hands the options on to the suite in `tests/torture`.
+//! Builds the program and what attacks it, and hands the options on to the suite in
+//! `tests/torture`.
 
 use std::ffi::OsString;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! The conformance kit, host's side: a component behind the boundary -> the checks of its role, and those that need a host:
-//! gradients through packed weights, and a run of ten steps.
+//! The conformance kit, host's side: a component behind the boundary -> the checks of its role, and
+//! those that need a host: gradients through packed weights, and a run of ten steps.
 
 mod launch;
 mod linear;
@@ -28,8 +28,8 @@ use training::{KitModel, Start};
 pub use espalier_conformance::{Check, Outcome};
 pub use target::Target;
 
-/// Share of the first loss that the last may be, where what is trained can learn all of it: a quantized base with LoRA, a
-/// family's own weights.
+/// Share of the first loss that the last may be, where what is trained can learn all of it: a
+/// quantized base with LoRA, a family's own weights.
 const FALL: f64 = 0.7;
 /// The same for an adapter, which may have very few params.
 const ADAPTER_FALL: f64 = 0.98;

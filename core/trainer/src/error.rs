@@ -94,7 +94,8 @@ impl Error {
         self
     }
 
-    /// The same error, of a run that has its output directory: a file system that cannot be written now could be then.
+    /// The same error, of a run that has its output directory: a file system that cannot be written
+    /// now could be then.
     pub(crate) fn in_progress(self) -> Self {
         match self {
             Error::File(FileError::Write { path, source })

@@ -1,4 +1,5 @@
-//! What was trained -> files that the ecosystem reads: a PEFT adapter directory, or a whole model's.
+//! What was trained -> files that the ecosystem reads: a PEFT adapter directory, or a whole
+//! model's.
 
 mod exported;
 
@@ -17,7 +18,8 @@ use crate::Error;
 
 pub(crate) use exported::{EXPORTED, Exported, Kept};
 
-/// A directory that is written beside its place; dropped without [`Export::commit`] it leaves nothing behind.
+/// A directory that is written beside its place; dropped without [`Export::commit`] it leaves
+/// nothing behind.
 #[derive(Debug)]
 pub struct Export {
     target: PathBuf,
@@ -67,7 +69,8 @@ impl Export {
     }
 }
 
-/// Writes `adapter/` for `out`: f32, in PEFT's names. Every process calls this; the first one writes.
+/// Writes `adapter/` for `out`: f32, in PEFT's names. Every process calls this; the first one
+/// writes.
 ///
 /// # Errors
 /// A full disk or another failure to write; what the adapter or the backend reports.
@@ -102,7 +105,8 @@ pub fn adapter(
     Ok(Export { target, pending })
 }
 
-/// Writes `model/` for `out`: a complete Hugging Face directory in `dtype`. Every process calls this; the first one writes.
+/// Writes `model/` for `out`: a complete Hugging Face directory in `dtype`. Every process calls
+/// this; the first one writes.
 ///
 /// # Errors
 /// As [`adapter`].

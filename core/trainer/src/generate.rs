@@ -1,5 +1,5 @@
-//! A loaded model and prompts -> text: `generator` makes tokens, `sampling` chooses them, `stop` and `text` end and
-//! show them, `answers` counts how many are right.
+//! A loaded model and prompts -> text: `generator` makes tokens, `sampling` chooses them, `stop`
+//! and `text` end and show them, `answers` counts how many are right.
 
 mod answers;
 mod generator;

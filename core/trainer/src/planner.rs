@@ -1,4 +1,5 @@
-//! What is asked of `host plan` -> a session that is opened for it, and its plan in numbers and as text.
+//! What is asked of `host plan` -> a session that is opened for it, and its plan in numbers and as
+//! text.
 
 mod asked;
 mod auto;

@@ -77,7 +77,8 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
     }))
 }
 
-/// Adds to an outline the hashes of the model's and the adapter's files, and `gemm_rate` in operations a second.
+/// Adds to an outline the hashes of the model's and the adapter's files, and `gemm_rate` in
+/// operations a second.
 ///
 /// # Errors
 /// A file of the model that cannot be read or hashed.

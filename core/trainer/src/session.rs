@@ -98,7 +98,8 @@ impl Session {
         )
     }
 
-    /// As [`Session::open_for`], beside other sessions of this process; `meter` knows this one's memory from theirs.
+    /// As [`Session::open_for`], beside other sessions of this process; `meter` knows this one's
+    /// memory from theirs.
     ///
     /// # Errors
     /// As [`Session::open_for`].
@@ -118,8 +119,9 @@ impl Session {
         opened_model.plan_rows(purpose, data.transpose()?, meter)
     }
 
-    /// As [`Session::open`], to plan only: for other machines, or for `preset`, a model of which there is nothing but its
-    /// config. A preset has no tokenizer, so that rows are not read and the largest micro-batch is the config's.
+    /// As [`Session::open`], to plan only: for other machines, or for `preset`, a model of which
+    /// there is nothing but its config. A preset has no tokenizer, so that rows are not read and
+    /// the largest micro-batch is the config's.
     ///
     /// # Errors
     /// As [`Session::open`]; a preset that is unknown.
@@ -174,7 +176,8 @@ impl Session {
         Ok(assumed.world(world_of_run(&resolved.config().run)?)?)
     }
 
-    /// A session to generate in. `demand` says, once the model is known, how much is generated at once.
+    /// A session to generate in. `demand` says, once the model is known, how much is generated at
+    /// once.
     ///
     /// # Errors
     /// As [`Session::open_for`]; what `demand` gives.

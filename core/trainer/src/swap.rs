@@ -1,8 +1,10 @@
-//! A running job and a request to swap a plugin -> the job with the other plugin from its next step on, or as it was.
+//! A running job and a request to swap a plugin -> the job with the other plugin from its next step
+//! on, or as it was.
 //!
-//! The request lies as a file in the run's directory. Between two steps the run makes the new components, plans again,
-//! puts what the swap changes beside what there is, and tries it on the rows of the next step. Only then the new takes
-//! the place of the old. Trained params, moments, the rows' order and the random numbers are kept to the bit.
+//! The request lies as a file in the run's directory. Between two steps the run makes the new
+//! components, plans again, puts what the swap changes beside what there is, and tries it on the
+//! rows of the next step. Only then the new takes the place of the old. Trained params, moments,
+//! the rows' order and the random numbers are kept to the bit.
 
 mod answer;
 mod change;

@@ -84,7 +84,8 @@ impl RunSummary {
 /// Trains as the config says, in a directory that holds no run yet.
 ///
 /// # Errors
-/// Whatever goes wrong, with its exit code; [`Error::Stopped`] after a signal, once a checkpoint is saved.
+/// Whatever goes wrong, with its exit code; [`Error::Stopped`] after a signal, once a checkpoint is
+/// saved.
 pub fn run(
     resolved: &ResolvedConfig,
     observer: &dyn Observer,
@@ -93,8 +94,8 @@ pub fn run(
     start(resolved, None, observer, stop)
 }
 
-/// Goes on with the run in the output directory: what comes out is what [`run`] alone would have given.
-/// Without a checkpoint it starts over; a finished run it leaves as it is.
+/// Goes on with the run in the output directory: what comes out is what [`run`] alone would have
+/// given. Without a checkpoint it starts over; a finished run it leaves as it is.
 ///
 /// # Errors
 /// As [`run`]; [`Error::Resume`] for a checkpoint that is damaged, or that another run has saved.
@@ -130,7 +131,8 @@ fn start(
     }
 }
 
-/// The dtype in which a model's weights are written where nothing else says so: the one its config names, f32 otherwise.
+/// The dtype in which a model's weights are written where nothing else says so: the one its config
+/// names, f32 otherwise.
 pub(crate) fn stored_dtype(config: &serde_json::Value) -> DType {
     let named = config.get("dtype").or_else(|| config.get("torch_dtype"));
     match named.and_then(serde_json::Value::as_str) {

@@ -61,7 +61,8 @@ pub fn load_inspected(
     loading.all(run)
 }
 
-/// Joins the ranks of this process with all others, allocates what `runs` say, one a rank, and loads every param.
+/// Joins the ranks of this process with all others, allocates what `runs` say, one a rank, and
+/// loads every param.
 ///
 /// # Errors
 /// As [`load`]; a rank that does not come.
@@ -117,10 +118,12 @@ impl Loading<'_> {
         Ok((executors.swap_remove(0), report))
     }
 
-    /// Refuses what loading the params of a plan that are `wanted` would come upon, by the headers of their files alone.
+    /// Refuses what loading the params of a plan that are `wanted` would come upon, by the headers
+    /// of their files alone.
     ///
     /// # Errors
-    /// An adapter that is not the one the options describe; a tensor that is missing, or of another shape or dtype.
+    /// An adapter that is not the one the options describe; a tensor that is missing, or of another
+    /// shape or dtype.
     pub fn check(&self, plan: &RunPlan, wanted: &dyn Fn(&Param) -> bool) -> Result<(), Error> {
         if let Some(saved) = &self.components.saved_adapter {
             let added = plan.params.iter().filter(|param| param.kind.is_none());
@@ -158,7 +161,8 @@ impl Loading<'_> {
         self.load_staged(ranks, wanted)
     }
 
-    /// Loads units whole in memory that the machine's ranks share, and gives every rank its part of them.
+    /// Loads units whole in memory that the machine's ranks share, and gives every rank its part of
+    /// them.
     fn load_staged(
         &self,
         ranks: Vec<(PreparedRun, Arc<Peers>)>,
@@ -271,7 +275,8 @@ impl Loading<'_> {
         Ok(report)
     }
 
-    /// Warns of quantizers whose weights decode to something else: training goes on, and its result is of that.
+    /// Warns of quantizers whose weights decode to something else: training goes on, and its result
+    /// is of that.
     fn tell(&self, report: &LoadReport) {
         let wrong = || report.decode_checks.iter().filter(|check| check.is_wrong());
         let mut told: Vec<&str> = Vec::new();

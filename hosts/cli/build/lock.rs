@@ -59,7 +59,8 @@ fn text<'a>(package: &'a Table, key: &str) -> &'a str {
     package.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A package as cargo writes it. A dependency needs its version only where another of its name is there.
+/// A package as cargo writes it. A dependency needs its version only where another of its name is
+/// there.
 fn written(package: &Table, is_alone: &dyn Fn(&str) -> bool) -> String {
     let mut out = "[[package]]\n".to_owned();
     for key in ["name", "version", "source", "checksum"] {

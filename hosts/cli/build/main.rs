@@ -1,8 +1,8 @@
-//! Gathers what `host plugins new` unpacks: the sources of the interface and of the conformance kit, made to stand alone,
-//! and the versions of the libraries that they were built with.
+//! Gathers what `host plugins new` unpacks: the sources of the interface and of the conformance
+//! kit, made to stand alone, and the versions of the libraries that they were built with.
 //!
-//! They become a table of `include_str!` in the binary: some 250 KB of text that is read by people, so that neither an
-//! archive nor a library that unpacks one is needed.
+//! They become a table of `include_str!` in the binary: some 250 KB of text that is read by people,
+//! so that neither an archive nor a library that unpacks one is needed.
 #![allow(clippy::print_stdout)] // What a build script tells cargo.
 
 mod lock;
@@ -15,7 +15,8 @@ use std::{env, fs};
 
 use toml::Table;
 
-/// The crates that are unpacked: package, and its folder in the repository. Each lands in `espalier/` under its last name.
+/// The crates that are unpacked: package, and its folder in the repository. Each lands in
+/// `espalier/` under its last name.
 const CRATES: [(&str, &str); 2] = [
     ("espalier-interface", "core/interface"),
     ("espalier-conformance", "core/conformance"),

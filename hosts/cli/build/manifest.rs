@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use toml::{Table, Value};
 
-/// The text of `member` with everything that it inherits written out. A dependency on one of `siblings`, packages and
-/// their folders, is one on the folder beside it. Lints and what only the project's own tests need are left out.
+/// The text of `member` with everything that it inherits written out. A dependency on one of
+/// `siblings`, packages and their folders, is one on the folder beside it. Lints and what only the
+/// project's own tests need are left out.
 pub fn standing_alone(
     member: &Table,
     workspace: &Table,
@@ -43,7 +44,8 @@ pub fn standing_alone(
     Ok(text.trim_end().to_owned() + "\n")
 }
 
-/// `value`, or where it says `workspace = true` the workspace's, with the features added that it asks for besides.
+/// `value`, or where it says `workspace = true` the workspace's, with the features added that it
+/// asks for besides.
 fn written_out(
     key: &str,
     value: &Value,

@@ -35,8 +35,8 @@ pub use report::ReportArguments;
 pub use swap::SwapArguments;
 use unread::Unread;
 
-/// This very program, whatever has become of its file since it was started: it also tries plugin libraries and renders
-/// chat templates.
+/// This very program, whatever has become of its file since it was started: it also tries plugin
+/// libraries and renders chat templates.
 pub const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Fine-tunes large language models where there is no room for them.
@@ -81,7 +81,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it tries a library or renders a template for another process, which wants to see how this one ends.
+    /// Whether it tries a library or renders a template for another process, which wants to see how
+    /// this one ends.
     pub fn is_for_another(&self) -> bool {
         match self {
             Command::Plugins(plugins) => matches!(plugins.command, PluginsCommand::Probe(_)),
@@ -102,7 +103,8 @@ pub struct TrainArguments {
     /// Show the resolved config, where each value came from and the plan, and stop
     #[arg(long, conflicts_with = "resume")]
     pub dry_run: bool,
-    /// Go on with the run in --out: from its newest checkpoint, or from the one named (--resume=step-20)
+    /// Go on with the run in --out: from its newest checkpoint, or from the one named
+    /// (--resume=step-20)
     #[arg(long, value_name = "STEP", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "newest", value_parser = resume_from)]
     pub resume: Option<ResumeFrom>,
@@ -176,7 +178,8 @@ impl ConfigArguments {
         unread.refuse(&self.set)
     }
 
-    /// Refuses keys that no command about plugins or this machine reads, and of the plugins' own sections those in `more`.
+    /// Refuses keys that no command about plugins or this machine reads, and of the plugins' own
+    /// sections those in `more`.
     ///
     /// # Errors
     /// As [`Unread::refuse`].

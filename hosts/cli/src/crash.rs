@@ -1,5 +1,5 @@
-//! A signal that a fault raises -> a last line that names the plugin's call it happened in and the addresses on the stack, and
-//! the exit code of plugins.
+//! A signal that a fault raises -> a last line that names the plugin's call it happened in and the
+//! addresses on the stack, and the exit code of plugins.
 #![allow(unsafe_code)] // Handlers of signals, and the stack they run on.
 
 mod modules;
@@ -45,16 +45,16 @@ static SIGNAL: AtomicI32 = AtomicI32::new(0);
 /// Set where the report itself was at fault.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// From now on a fault inside a plugin's call ends the process with a line that names it. Threads that Rust starts have a
-/// stack for handlers, so that a stack without an end is such a fault, too.
+/// From now on a fault inside a plugin's call ends the process with a line that names it. Threads
+/// that Rust starts have a stack for handlers, so that a stack without an end is such a fault, too.
 pub fn watch() {
     ON_TERMINAL.store(io::stderr().is_terminal(), Ordering::Relaxed);
     trace::prepare();
     library::on_opened(modules::learn);
     give_stack();
     for number in SIGNALS {
-        // SAFETY: the struct is plain data, and zeros are a valid value of it; `at_fault` is a handler of one argument
-        // that calls only what is safe in handlers.
+        // SAFETY: the struct is plain data, and zeros are a valid value of it; `at_fault` is a
+        // handler of one argument that calls only what is safe in handlers.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = at_fault as *const () as usize;
@@ -65,10 +65,12 @@ pub fn watch() {
     }
 }
 
-/// Gives this thread, which is the first, a stack for handlers that has room for a fault within one: the standard
-/// library's has hardly room for the registers of two on a processor with wide ones.
+/// Gives this thread, which is the first, a stack for handlers that has room for a fault within
+/// one: the standard library's has hardly room for the registers of two on a processor with wide
+/// ones.
 fn give_stack() {
-    // SAFETY: the struct is plain data; the stack is leaked, so that it lives as long as the thread.
+    // SAFETY: the struct is plain data; the stack is leaked, so that it lives as long as the
+    // thread.
     unsafe {
         let stack = libc::stack_t {
             ss_sp: Box::leak(vec![0u8; STACK].into_boxed_slice())
@@ -220,7 +222,8 @@ impl<'a> Line<'a> {
         // One that cannot be written does not keep the line from the other.
         for file in [Some(libc::STDERR_FILENO), display::log_descriptor()] {
             let Some(file) = file else { continue };
-            // SAFETY: `count` pieces are set, each a slice that outlives the call, which only reads them.
+            // SAFETY: `count` pieces are set, each a slice that outlives the call, which only reads
+            // them.
             unsafe { libc::writev(file, pieces.as_ptr(), self.count as c_int) };
         }
     }

@@ -1,8 +1,9 @@
-//! What people are told -> lines on standard error, above the bars that are drawn there, and lines in the `log.txt` of an
-//! output directory.
+//! What people are told -> lines on standard error, above the bars that are drawn there, and lines
+//! in the `log.txt` of an output directory.
 //!
-//! Being told is display: what cannot be written is not shown, bars that cannot be drawn are not drawn again, and the work goes
-//! on. Nothing else in this program writes to standard error, but for the handler of faults.
+//! Being told is display: what cannot be written is not shown, bars that cannot be drawn are not
+//! drawn again, and the work goes on. Nothing else in this program writes to standard error, but
+//! for the handler of faults.
 
 mod log_file;
 mod screen;
@@ -27,7 +28,8 @@ use screen::Screen;
 /// Bars are drawn so many times a second at most.
 const DRAWN_PER_SEC: u8 = 20;
 
-/// How often the last line asks for a log that another thread holds, and the time between two questions.
+/// How often the last line asks for a log that another thread holds, and the time between two
+/// questions.
 const QUESTIONS: (u32, Duration) = (20, Duration::from_millis(10));
 
 /// How long the last line waits for a terminal that takes nothing.
@@ -74,13 +76,15 @@ pub fn keep(line: &str) {
     keep_text(&log_file::stamped(line));
 }
 
-/// The last line of a process that does not wait for its threads: whatever another of them holds is not waited for.
+/// The last line of a process that does not wait for its threads: whatever another of them holds is
+/// not waited for.
 pub fn say_last(line: &str) {
     keep_last(line);
     show_last(format!("{line}\n").as_bytes());
 }
 
-/// Writes to standard error past its lock, which a thread may hold that waits for a terminal to go on.
+/// Writes to standard error past its lock, which a thread may hold that waits for a terminal to go
+/// on.
 #[allow(unsafe_code)] // A descriptor of standard error that is borrowed, not locked.
 fn show_last(mut text: &[u8]) {
     // SAFETY: this program never closes standard error.
@@ -105,20 +109,21 @@ pub fn draws() -> bool {
     !BARS.is_hidden()
 }
 
-/// From now on lines are kept for the `log.txt` of the output directory `out`, until it is this process's.
+/// From now on lines are kept for the `log.txt` of the output directory `out`, until it is this
+/// process's.
 pub fn await_log(out: &Path) {
     locked().wait(out);
 }
 
-/// Writes all lines into the log, also those that waited for it: the output directory is this process's. A log that is open
-/// stays.
+/// Writes all lines into the log, also those that waited for it: the output directory is this
+/// process's. A log that is open stays.
 pub fn open_log() {
     let opened = locked().open();
     settle(opened);
 }
 
-/// Takes the log away where nothing else of a run is left, and all that it says was shown: a run that did not begin leaves its
-/// output directory as it was.
+/// Takes the log away where nothing else of a run is left, and all that it says was shown: a run
+/// that did not begin leaves its output directory as it was.
 pub fn withdraw_log() {
     if !UNSHOWN.load(Ordering::Relaxed) {
         // Before its file is closed: the number may become another file's.

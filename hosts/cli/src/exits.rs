@@ -1,5 +1,6 @@
-//! A call of `exit` that is not this program's own -> a last line that names the plugin's call it was made in, and the exit
-//! code of plugins: a library that ends the program in mid-work must not look like work that was done.
+//! A call of `exit` that is not this program's own -> a last line that names the plugin's call it
+//! was made in, and the exit code of plugins: a library that ends the program in mid-work must not
+//! look like work that was done.
 #![allow(unsafe_code)] // What the system calls at the end of a program, and the end itself.
 
 use std::process;
@@ -22,12 +23,12 @@ static WATCHED: AtomicU32 = AtomicU32::new(0);
 /// The program is at work until this is dropped.
 pub struct AtWork(());
 
-/// From now on an `exit` that comes before the program's own end is told of, and ends it with the exit code of plugins.
-/// `_exit`, which runs nothing, cannot be seen from within.
+/// From now on an `exit` that comes before the program's own end is told of, and ends it with the
+/// exit code of plugins. `_exit`, which runs nothing, cannot be seen from within.
 pub fn watch() -> AtWork {
     WATCHED.store(process::id(), Ordering::SeqCst);
-    // SAFETY: the function is part of the program, so it is there at the end. Where the system takes no more of them,
-    // nothing is watched.
+    // SAFETY: the function is part of the program, so it is there at the end. Where the system
+    // takes no more of them, nothing is watched.
     unsafe { libc::atexit(at_exit) };
     AtWork(())
 }

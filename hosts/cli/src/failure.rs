@@ -75,8 +75,8 @@ fn styled(error: &clap::Error) -> String {
     }
 }
 
-/// What a command came to, with what it printed to `out`: where it failed its error, once, as one line that ends with the next
-/// step. What only could not be printed is told after all else.
+/// What a command came to, with what it printed to `out`: where it failed its error, once, as one
+/// line that ends with the next step. What only could not be printed is told after all else.
 pub fn concluded(done: anyhow::Result<()>, out: &mut Output) -> ExitCode {
     let failure = out.end();
     match (done, failure) {
@@ -144,8 +144,9 @@ fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(exit_code)
 }
 
-/// Prints that a rank is lost, or that a plugin's call hangs, and ends the process at once: threads that hang are not waited for, and what libraries do at
-/// the end of a program is left out, since some of it waits for the other processes.
+/// Prints that a rank is lost, or that a plugin's call hangs, and ends the process at once: threads
+/// that hang are not waited for, and what libraries do at the end of a program is left out, since
+/// some of it waits for the other processes.
 pub fn last_word(error: &espalier_engine::Error) {
     let line = format!("error: {}; next: {}", chain(error), error.next_step());
     end_with(&line, error.exit_code());

@@ -43,7 +43,8 @@ impl Output {
         self.place = Some(format!("lies in {}", path.display()));
     }
 
-    /// Prints what work has come to that is written nowhere else. Where that cannot be done, standard error gets it.
+    /// Prints what work has come to that is written nowhere else. Where that cannot be done,
+    /// standard error gets it.
     ///
     /// # Errors
     /// What cannot be written.

@@ -1,4 +1,5 @@
-//! Shows a run on standard error, with bars on a terminal and in plain lines otherwise; and keeps the lines in its log.
+//! Shows a run on standard error, with bars on a terminal and in plain lines otherwise; and keeps
+//! the lines in its log.
 
 mod pace;
 mod text;
@@ -125,7 +126,8 @@ impl Progress {
         })
     }
 
-    /// `done` of `total` of the work `name`; `text` says it in words, given the seconds it has taken.
+    /// `done` of `total` of the work `name`; `text` says it in words, given the seconds it has
+    /// taken.
     fn work(
         &self,
         state: &mut State,

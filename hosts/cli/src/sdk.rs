@@ -1,7 +1,9 @@
-//! A plugin's name and kind -> the files of a crate that builds, loads and passes the conformance kit as it is.
+//! A plugin's name and kind -> the files of a crate that builds, loads and passes the conformance
+//! kit as it is.
 //!
-//! The crate stands alone: beside its own files it holds, in `espalier/`, the sources of the interface and of the kit that
-//! this host was built with, and a lock file with the versions of the libraries that those were built with.
+//! The crate stands alone: beside its own files it holds, in `espalier/`, the sources of the
+//! interface and of the kit that this host was built with, and a lock file with the versions of the
+//! libraries that those were built with.
 
 mod lock;
 mod name;
@@ -10,7 +12,8 @@ pub use name::check_name;
 
 use clap::ValueEnum;
 
-/// Sources of the interface and the kit, and the packages locked for them; gathered by the build script.
+/// Sources of the interface and the kit, and the packages locked for them; gathered by the build
+/// script.
 mod gathered {
     include!(concat!(env!("OUT_DIR"), "/sources.rs"));
 }

@@ -1,5 +1,6 @@
-//! Signals -> requests to the run. Ctrl-C and termination: the first asks it to stop and save, the second ends it at once. A
-//! terminal or a connection that is closed asks the same, however often. SIGUSR1 asks for a checkpoint.
+//! Signals -> requests to the run. Ctrl-C and termination: the first asks it to stop and save, the
+//! second ends it at once. A terminal or a connection that is closed asks the same, however often.
+//! SIGUSR1 asks for a checkpoint.
 #![allow(unsafe_code)] // What a signal does by now, and a handler that counts.
 
 use std::io;
@@ -12,8 +13,8 @@ use libc::c_int;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::{flag, low_level};
 
-/// Lets signals ask `stop` for what they ask for. A write beyond the limit of a file's size fails as
-/// on a full disk, and does not end the process.
+/// Lets signals ask `stop` for what they ask for. A write beyond the limit of a file's size fails
+/// as on a full disk, and does not end the process.
 pub fn watch(stop: &StopFlag) -> io::Result<()> {
     let seen_before = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -22,7 +23,8 @@ pub fn watch(stop: &StopFlag) -> io::Result<()> {
         flag::register(signal, Arc::clone(&seen_before))?;
         flag::register_usize(signal, stop.cell(), signal.unsigned_abs() as usize)?;
     }
-    // A closed terminal sends several: one from the system, one from the shell. Under nohup it sends none that count.
+    // A closed terminal sends several: one from the system, one from the shell. Under nohup it
+    // sends none that count.
     if !is_ignored(SIGHUP)? {
         flag::register_usize(SIGHUP, stop.cell(), SIGHUP.unsigned_abs() as usize)?;
     }
@@ -43,7 +45,8 @@ pub fn let_large_writes_fail() -> io::Result<()> {
 
 /// Whether whoever started the process wants it to ignore `signal`.
 fn is_ignored(signal: c_int) -> io::Result<bool> {
-    // SAFETY: the struct is plain data, and zeros are a valid value of it; the call fills it and changes nothing.
+    // SAFETY: the struct is plain data, and zeros are a valid value of it; the call fills it and
+    // changes nothing.
     unsafe {
         let mut found: libc::sigaction = std::mem::zeroed();
         match libc::sigaction(signal, ptr::null(), &mut found) {

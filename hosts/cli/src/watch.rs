@@ -32,8 +32,9 @@ impl Showing {
     }
 }
 
-/// Runs `work` under a flag that signals set, with as much of its progress on standard error as `shown` says, and all of it in
-/// the log of the output directory `log`, where it has one. The bars are gone when it returns.
+/// Runs `work` under a flag that signals set, with as much of its progress on standard error as
+/// `shown` says, and all of it in the log of the output directory `log`, where it has one. The bars
+/// are gone when it returns.
 pub fn watched<T, E: std::error::Error + Send + Sync + 'static>(
     shown: Showing,
     log: Option<&Path>,

@@ -1,7 +1,9 @@
-//! The adapter `my-plugin`: two thin matrices beside linears, `y = base(x) + alpha / rank * B A x`, as in LoRA.
+//! The adapter `my-plugin`: two thin matrices beside linears, `y = base(x) + alpha / rank * B A x`,
+//! as in LoRA.
 //!
-//! An adapter names the params that it adds and gives, for each place that it joins, a small graph of the host's ops. The
-//! host puts the graph in the place of the linear, derives the gradients, trains the params, and saves them.
+//! An adapter names the params that it adds and gives, for each place that it joins, a small graph
+//! of the host's ops. The host puts the graph in the place of the linear, derives the gradients,
+//! trains the params, and saves them.
 //!
 //! Letters in shapes: `T` tokens, `M` width in, `N` width out, `R` rank.
 
@@ -16,7 +18,8 @@ use serde_json::{Value as Json, json};
 /// The name by which users choose it: `--plugins my-plugin`.
 const NAME: &str = "my-plugin";
 
-/// What stands as `peft_type` in its `adapter_config.json`; by it the host finds this plugin for `--adapter DIR`.
+/// What stands as `peft_type` in its `adapter_config.json`; by it the host finds this plugin for
+/// `--adapter DIR`.
 const PEFT_TYPE: &str = "MY_PLUGIN";
 
 /// The adapter with its options.
@@ -47,8 +50,8 @@ impl LowRank {
         }
     }
 
-    /// The graph that takes a site's place: `x` `[T, M]` -> `[T, N]`. Sites of one shape get equal graphs, which then share
-    /// kernels: keep names and numbers of single sites out of it.
+    /// The graph that takes a site's place: `x` `[T, M]` -> `[T, N]`. Sites of one shape get equal
+    /// graphs, which then share kernels: keep names and numbers of single sites out of it.
     fn fragment(&self, [width, from]: [u64; 2]) -> Graph {
         let mut graph = Graph::new("low_rank");
         let shape = [Dim::Tokens, Dim::Fixed(from)];
@@ -66,8 +69,8 @@ impl LowRank {
 }
 
 impl Adapter for LowRank {
-    /// The params and the graphs for `sites`: all linears, the token table and the head of the model, each with its name
-    /// and the shape of its weight `[N, M]`.
+    /// The params and the graphs for `sites`: all linears, the token table and the head of the
+    /// model, each with its name and the shape of its weight `[N, M]`.
     fn adapt(&self, sites: &[Site]) -> Result<Adaptation> {
         let mut adaptation = Adaptation::default();
         for (index, site) in sites.iter().enumerate() {
@@ -135,8 +138,8 @@ impl Adapter for LowRank {
     }
 }
 
-/// What users can choose. The host reads this from the file without running it, checks every value against type and range,
-/// and fills in the defaults.
+/// What users can choose. The host reads this from the file without running it, checks every value
+/// against type and range, and fills in the defaults.
 pub const COMPONENT: Component = Component {
     name: NAME,
     role: Role::ADAPTER,

@@ -1,12 +1,13 @@
-//! The model family `my-plugin`: a decoder as in Llama, with grouped-query attention, rotary embeddings and a gated
-//! feed-forward part.
+//! The model family `my-plugin`: a decoder as in Llama, with grouped-query attention, rotary
+//! embeddings and a gated feed-forward part.
 //!
-//! A family turns a `config.json` into a model as data: the params with their names in the checkpoint, and a graph of the
-//! host's ops for each kind of unit. The host derives the gradients, packs the linears, lets adapters join them, and plans
-//! the memory. Nothing of this crate runs while training. `espalier/interface/src/op.rs` lists all ops.
+//! A family turns a `config.json` into a model as data: the params with their names in the
+//! checkpoint, and a graph of the host's ops for each kind of unit. The host derives the gradients,
+//! packs the linears, lets adapters join them, and plans the memory. Nothing of this crate runs
+//! while training. `espalier/interface/src/op.rs` lists all ops.
 //!
-//! Letters in shapes: `T` tokens, `D` width, `F` feed-forward width, `H` heads, `J` key/value heads, `K` head width,
-//! `V` vocabulary.
+//! Letters in shapes: `T` tokens, `D` width, `F` feed-forward width, `H` heads, `J` key/value
+//! heads, `K` head width, `V` vocabulary.
 
 use espalier_interface::graph::{Dim, Graph, Source, ValueId, batch};
 use espalier_interface::model::{Model, ParamKind, ParamSpec, Unit, UnitKind};
@@ -21,7 +22,8 @@ const NAME: &str = "my-plugin";
 struct Decoder;
 
 impl Family for Decoder {
-    /// The model that `config`, a parsed `config.json`, describes. Whatever stands there comes from a user's file: check it.
+    /// The model that `config`, a parsed `config.json`, describes. Whatever stands there comes from
+    /// a user's file: check it.
     fn describe(&self, config: &Json) -> Result<Model> {
         Numbers::read(config)?.model()
     }
@@ -78,7 +80,8 @@ impl Numbers {
                 "`head_dim` is {found}, expected an even number up to 4096"
             ));
         }
-        // Say no to what the graphs below do not compute, or the model would be another one in silence.
+        // Say no to what the graphs below do not compute, or the model would be another one in
+        // silence.
         for key in [
             "rope_scaling",
             "sliding_window",
@@ -120,7 +123,8 @@ impl Numbers {
         Ok(model)
     }
 
-    /// A unit runs a graph with params of its own: each is called `prefix` and its name in the graph, in the checkpoint too.
+    /// A unit runs a graph with params of its own: each is called `prefix` and its name in the
+    /// graph, in the checkpoint too.
     fn unit(
         &self,
         name: &str,
@@ -171,7 +175,8 @@ impl Numbers {
         graph
     }
 
-    /// `hidden` `[T, D]` -> `hidden` `[T, D]`: `x + attention(norm(x))`, then `x + feed_forward(norm(x))`.
+    /// `hidden` `[T, D]` -> `hidden` `[T, D]`: `x + attention(norm(x))`, then `x +
+    /// feed_forward(norm(x))`.
     fn layer(&self) -> Graph {
         let mut graph = Graph::new("layer");
         let hidden = self.hidden(&mut graph);
@@ -188,7 +193,8 @@ impl Numbers {
         graph
     }
 
-    /// `x` `[T, D]` -> `[T, D]`. `cu_seqlens` says where each of the packed sequences begins: none sees another.
+    /// `x` `[T, D]` -> `[T, D]`. `cu_seqlens` says where each of the packed sequences begins: none
+    /// sees another.
     fn attention(&self, graph: &mut Graph, x: ValueId) -> ValueId {
         let q = linear(
             graph,
@@ -225,8 +231,9 @@ impl Numbers {
         linear(graph, out, "self_attn.o_proj.weight", self.width)
     }
 
-    /// `hidden` `[T, D]` -> `loss` `[T]`, `correct` `[T]`, `logits` `[T, V]`, each token by itself: the host runs the head in
-    /// chunks of tokens, so that the logits of a batch are never there at once.
+    /// `hidden` `[T, D]` -> `loss` `[T]`, `correct` `[T]`, `logits` `[T, V]`, each token by itself:
+    /// the host runs the head in chunks of tokens, so that the logits of a batch are never there at
+    /// once.
     fn head(&self) -> Graph {
         let mut graph = Graph::new("head");
         let hidden = self.hidden(&mut graph);
@@ -250,7 +257,8 @@ impl Numbers {
         op::rms_norm(graph, x, weight, self.norm_eps)
     }
 
-    /// The angle a position of each pair of channels, `[K / 2]`, in radians: `theta ^ (-2 pair / K)`.
+    /// The angle a position of each pair of channels, `[K / 2]`, in radians: `theta ^ (-2 pair /
+    /// K)`.
     fn inv_freq(&self) -> Vec<f32> {
         let exponent = |pair: u64| (2 * pair) as f64 / self.head_dim as f64;
         let pairs = 0..self.head_dim / 2;
@@ -260,7 +268,8 @@ impl Numbers {
     }
 }
 
-/// `x` `[T, M]` -> `[T, width]` by a weight `[width, M]`: a site, which quantizers pack and adapters join.
+/// `x` `[T, M]` -> `[T, width]` by a weight `[width, M]`: a site, which quantizers pack and
+/// adapters join.
 fn linear(graph: &mut Graph, x: ValueId, name: &str, width: u64) -> ValueId {
     let from = graph.fixed(x, 1);
     let weight = graph.param(name, [width, from]);
@@ -327,8 +336,8 @@ const SAMPLE_CONFIG: &str = concat!(
     r#""rms_norm_eps": 1e-5, "rope_theta": 10000.0}"#,
 );
 
-/// What users can choose. The host reads this from the file without running it; it takes the family whose `model_types`
-/// hold the `model_type` of a `config.json`, or the one that `--plugins` names.
+/// What users can choose. The host reads this from the file without running it; it takes the family
+/// whose `model_types` hold the `model_type` of a `config.json`, or the one that `--plugins` names.
 pub const COMPONENT: Component = Component {
     name: NAME,
     role: Role::FAMILY,

@@ -1,8 +1,10 @@
-//! The quantizer `my-plugin`: 16 evenly spaced values, scaled by the largest magnitude of each block of 64.
+//! The quantizer `my-plugin`: 16 evenly spaced values, scaled by the largest magnitude of each
+//! block of 64.
 //!
-//! A quantizer says how a packed weight lies in memory (`format`) and packs one (`encode`). The host does the rest: it
-//! asks for the format of every weight before it reads the first, plans the memory by it, builds its matrix products and
-//! their gradients from it, and moves the packed bytes into checkpoints.
+//! A quantizer says how a packed weight lies in memory (`format`) and packs one (`encode`). The
+//! host does the rest: it asks for the format of every weight before it reads the first, plans the
+//! memory by it, builds its matrix products and their gradients from it, and moves the packed bytes
+//! into checkpoints.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,16 +25,17 @@ const HALF: f32 = 7.5;
 /// Blocks that a thread packs at once.
 const BLOCKS_AT_ONCE: usize = 256;
 
-/// The quantizer with its options. One instance serves a whole run and is called from many threads at once, so it
-/// never changes.
+/// The quantizer with its options. One instance serves a whole run and is called from many threads
+/// at once, so it never changes.
 struct Absmax {
     block_size: u64,
     services: Arc<dyn Services>,
 }
 
 impl Quantizer for Absmax {
-    /// How a weight of `shape` (rows, columns) lies in memory. The answer follows from the shape and the options alone:
-    /// the host asks long before there is a weight, and again later, and wants the same answer.
+    /// How a weight of `shape` (rows, columns) lies in memory. The answer follows from the shape
+    /// and the options alone: the host asks long before there is a weight, and again later, and
+    /// wants the same answer.
     fn format(&self, shape: [u64; 2]) -> Result<Format> {
         // Shapes may be absurd: `validate` below refuses what does not fit 64 bits.
         let elements = shape[0].saturating_mul(shape[1]);
@@ -40,14 +43,16 @@ impl Quantizer for Absmax {
         let format = Format {
             quantizer: NAME.to_owned(),
             shape,
-            // The bytes, in the order in which `encode` gets them: a name, a dtype, a number of elements.
+            // The bytes, in the order in which `encode` gets them: a name, a dtype, a number of
+            // elements.
             segments: vec![
                 SegmentSpec::new("codes", DType::U8, elements.div_ceil(2)),
                 SegmentSpec::new("absmax", DType::F32, blocks),
             ],
-            // What they mean. Element i of the flattened weight is `table[code[i]] * absmax[i / block_size]`. From this
-            // the host makes kernels as fast as those of its own quantizers; nothing of this crate runs while training.
-            // Where no description fits, say `Decoding::Callback` and write a `decode` (the tutorial does).
+            // What they mean. Element i of the flattened weight is `table[code[i]] * absmax[i /
+            // block_size]`. From this the host makes kernels as fast as those of its own
+            // quantizers; nothing of this crate runs while training. Where no description fits, say
+            // `Decoding::Callback` and write a `decode` (the tutorial does).
             decoding: Decoding::Codebook {
                 codes: Codes {
                     segment: 0,
@@ -65,8 +70,9 @@ impl Quantizer for Absmax {
         Ok(format)
     }
 
-    /// Packs one weight, row major. The host has allocated `segments` by the format and fills them into the model as they
-    /// are: every byte must be written, whatever stood there before. Called once for each weight while a run loads.
+    /// Packs one weight, row major. The host has allocated `segments` by the format and fills them
+    /// into the model as they are: every byte must be written, whatever stood there before. Called
+    /// once for each weight while a run loads.
     fn encode(
         &self,
         weight: &[f32],
@@ -82,8 +88,8 @@ impl Quantizer for Absmax {
         let [codes, absmax] = segments else {
             return Err(PluginError::invalid("expected two segments"));
         };
-        // Cut weight and segments into pieces that share no byte, and let the host's threads take them.
-        // A plugin starts no threads of its own.
+        // Cut weight and segments into pieces that share no byte, and let the host's threads take
+        // them. A plugin starts no threads of its own.
         let block = self.block_size as usize;
         let at_once = block * BLOCKS_AT_ONCE;
         let pieces: Vec<_> = weight
@@ -104,7 +110,8 @@ impl Quantizer for Absmax {
     }
 }
 
-/// Writes a block's codes, two a byte, the first in the low half, and returns its largest magnitude.
+/// Writes a block's codes, two a byte, the first in the low half, and returns its largest
+/// magnitude.
 fn encode_block(weight: &[f32], codes: &mut [u8]) -> f32 {
     let absmax = weight.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     let code = |x: &f32| match absmax > 0.0 {
@@ -119,8 +126,8 @@ fn encode_block(weight: &[f32], codes: &mut [u8]) -> f32 {
     absmax
 }
 
-/// What users can choose. The host reads this from the file without running it, checks every value against type and range,
-/// and fills in the defaults.
+/// What users can choose. The host reads this from the file without running it, checks every value
+/// against type and range, and fills in the defaults.
 pub const COMPONENT: Component = Component {
     name: NAME,
     role: Role::QUANTIZER,

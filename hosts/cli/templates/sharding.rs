@@ -1,8 +1,9 @@
 //! The sharding strategy `my-plugin`: one rank holds everything and computes unit after unit.
 //!
-//! A model is a row of units: the embedding, the layers, the head. A strategy says where the bytes of each unit lie between
-//! steps and in which order a step works through them. It sees sizes, never weights; what it answers is data, which the
-//! host checks and carries out, on one rank or many.
+//! A model is a row of units: the embedding, the layers, the head. A strategy says where the bytes
+//! of each unit lie between steps and in which order a step works through them. It sees sizes,
+//! never weights; what it answers is data, which the host checks and carries out, on one rank or
+//! many.
 
 use espalier_interface::schedule::{Act, Action, Place, Placement, Schedule, ShardingRequest};
 use espalier_interface::{Component, Instance, PluginError, Result, Role, Sharding};
@@ -14,9 +15,9 @@ const NAME: &str = "my-plugin";
 struct OneRank;
 
 impl Sharding for OneRank {
-    /// The order of a step. `request.units` has a name and four sizes in bytes a unit (frozen, trainable, gradients, optimizer
-    /// state), in the order of the forward pass; `request.world` is the number of ranks. Every rank asks and must get the
-    /// same answer.
+    /// The order of a step. `request.units` has a name and four sizes in bytes a unit (frozen,
+    /// trainable, gradients, optimizer state), in the order of the forward pass; `request.world` is
+    /// the number of ranks. Every rank asks and must get the same answer.
     fn schedule(&self, request: &ShardingRequest) -> Result<Schedule> {
         if request.world != 1 {
             // What was expected, what was found, what to do: the user reads this as it is.
@@ -26,20 +27,23 @@ impl Sharding for OneRank {
             )));
         }
         let units = request.units.len();
-        // All bytes of all units lie whole on the one device. A strategy that shards says `Place::Sharded` and puts
-        // `Act::Gather` before and `Act::Release` after what computes; one that streams says `Place::Host` and `Act::Fetch`.
-        // With several ranks every trained unit is reduced, and counted in the norm, once a step: `MicroBatch` of the interface
-        // puts passes, what is around them, and that in order.
+        // All bytes of all units lie whole on the one device. A strategy that shards says
+        // `Place::Sharded` and puts `Act::Gather` before and `Act::Release` after what computes;
+        // one that streams says `Place::Host` and `Act::Fetch`. With several ranks every trained
+        // unit is reduced, and counted in the norm, once a step: `MicroBatch` of the interface puts
+        // passes, what is around them, and that in order.
         let placement = Placement {
             frozen: Place::Replicated,
             trainable: Place::Replicated,
             optimizer: Place::Replicated,
         };
-        // Forward through all units, then back. The head's backward pass runs with its forward pass, in chunks of tokens.
+        // Forward through all units, then back. The head's backward pass runs with its forward
+        // pass, in chunks of tokens.
         let forward = (0..units).map(|unit| Action::new(Act::Forward, unit));
         let backward = (0..units.saturating_sub(1)).rev();
         let backward = backward.map(|unit| Action::new(Act::Backward, unit));
-        // After the last micro-batch, when the norm of all gradients is known: update what is trained.
+        // After the last micro-batch, when the norm of all gradients is known: update what is
+        // trained.
         let trained = (0..units).filter(|&unit| request.units[unit].trainable > 0);
         let schedule = Schedule {
             placements: vec![placement; units],
@@ -49,7 +53,8 @@ impl Sharding for OneRank {
                 .collect(),
             ..Schedule::default()
         };
-        // The host's own check: every unit forward and backward once, in order, with its bytes there.
+        // The host's own check: every unit forward and backward once, in order, with its bytes
+        // there.
         schedule.validate(request)?;
         Ok(schedule)
     }

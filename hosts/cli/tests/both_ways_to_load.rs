@@ -1,4 +1,5 @@
-//! The same run in both ways to load: plugins linked into the host, and the same plugins as libraries.
+//! The same run in both ways to load: plugins linked into the host, and the same plugins as
+//! libraries.
 #![cfg(feature = "embedded")]
 
 use espalier_torture::built;
@@ -25,7 +26,8 @@ const PLUGINS: [&str; 12] = [
     "single",
 ];
 
-/// A folder with the shipped plugins as libraries, which `cargo test --workspace` builds with the host.
+/// A folder with the shipped plugins as libraries, which `cargo test --workspace` builds with the
+/// host.
 fn libraries(folder: &Path) -> PathBuf {
     let plugins = folder.join("plugins");
     fs::create_dir(&plugins).expect("a folder");

@@ -1,4 +1,5 @@
-//! Chat templates that came with a model -> the same texts as in place, or exit code 3 with what they take too much of.
+//! Chat templates that came with a model -> the same texts as in place, or exit code 3 with what
+//! they take too much of.
 #![allow(unsafe_code)] // What ended processes took, from the system.
 
 mod place;
@@ -13,7 +14,8 @@ use serde_json::{Value as Json, json};
 
 use place::{Place, copy_directory};
 
-/// Time that a refusal may take; it takes a few seconds of processor time on a machine that does nothing else.
+/// Time that a refusal may take; it takes a few seconds of processor time on a machine that does
+/// nothing else.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Memory of any process of a refusal at most.
 const LARGEST_KIB: i64 = 400 << 10;

@@ -1,4 +1,5 @@
-//! A checkpoint with any byte changed, any file missing, cut or added: refused by name, never taken.
+//! A checkpoint with any byte changed, any file missing, cut or added: refused by name, never
+//! taken.
 
 use espalier_torture::training;
 

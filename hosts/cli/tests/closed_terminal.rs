@@ -1,4 +1,5 @@
-//! A terminal that is closed under a run: a checkpoint is saved, and the run goes on to the same bits.
+//! A terminal that is closed under a run: a checkpoint is saved, and the run goes on to the same
+//! bits.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)] // A terminal, and the process that it controls.
 

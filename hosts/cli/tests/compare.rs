@@ -120,8 +120,8 @@ fn nothing_is_trained_where_only_the_bases_are_measured() {
     }
 }
 
-/// Arms that training does not change differ in what packing did to them, and in nothing else: the text says what the
-/// table says.
+/// Arms that training does not change differ in what packing did to them, and in nothing else: the
+/// text says what the table says.
 #[test]
 fn the_printed_text_says_what_the_printed_table_says() {
     let training = training("");

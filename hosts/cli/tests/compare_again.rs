@@ -12,7 +12,8 @@ use comparing::{ARMS, compare, same, succeed};
 use serde_json::Value as Json;
 use training::{Training, files, last_line, refused};
 
-/// What is measured, by its place in an arm of `report.json`: times, and the memory that the program itself takes.
+/// What is measured, by its place in an arm of `report.json`: times, and the memory that the
+/// program itself takes.
 const MEASURED: [&str; 11] = [
     "/encode_secs",
     "/tokens_per_sec",

@@ -1,5 +1,5 @@
-//! A run that is killed, or whose disk fails, at any moment: no checkpoint is ever there in part, and going on
-//! ends as if nothing had happened.
+//! A run that is killed, or whose disk fails, at any moment: no checkpoint is ever there in part,
+//! and going on ends as if nothing had happened.
 #![cfg(target_os = "linux")]
 
 use espalier_torture::training;
@@ -15,8 +15,8 @@ use espalier_torture::built::faults;
 use espalier_trainer::checkpoint::{Checkpoints, ResumeFrom};
 use training::{Trained, Training, last_line, names, refused, trained};
 
-/// A run of five steps that keeps two checkpoints, so that the second save is followed by the third,
-/// which removes the first.
+/// A run of five steps that keeps two checkpoints, so that the second save is followed by the
+/// third, which removes the first.
 struct Crashes {
     training: Training,
     library: PathBuf,

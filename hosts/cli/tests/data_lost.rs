@@ -1,4 +1,5 @@
-//! Rows that lose what they would train -> a refusal, or counts by reason wherever a run is told of.
+//! Rows that lose what they would train -> a refusal, or counts by reason wherever a run is told
+//! of.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Weights that decode to something else -> a warning, once, with its figure on record; weights that do not -> nothing said.
+//! Weights that decode to something else -> a warning, once, with its figure on record; weights
+//! that do not -> nothing said.
 #![cfg(feature = "embedded")]
 
 mod place;

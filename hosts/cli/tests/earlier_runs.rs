@@ -1,4 +1,5 @@
-//! Runs and comparisons that version 0.1.0 left: this program goes on with them to the same bits, and reads them.
+//! Runs and comparisons that version 0.1.0 left: this program goes on with them to the same bits,
+//! and reads them.
 // Their plugins were linked: a library in the place of one is another plugin.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 #![cfg(feature = "embedded")]
@@ -74,7 +75,8 @@ impl Earlier {
         assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
     }
 
-    /// Wants the run in `directory` to be what `expected` says, to the bit where this machine computes as that one did.
+    /// Wants the run in `directory` to be what `expected` says, to the bit where this machine
+    /// computes as that one did.
     fn check(&self, directory: &str, expected: &Json) {
         let run = self.path("out").join(directory);
         let here = read(&run.join("run.json"))["instruction_set"].clone();

@@ -1,4 +1,5 @@
-//! What a finished run left, damaged afterwards: going on writes it again from the last checkpoint, or says what is wrong.
+//! What a finished run left, damaged afterwards: going on writes it again from the last checkpoint,
+//! or says what is wrong.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -192,7 +193,8 @@ fn a_damaged_record_is_no_finished_run() {
     assert!(said.contains("the run had not written it"), "{said}");
 }
 
-/// From the last step's checkpoint on, a kill at every call leaves a run that goes on to the same files.
+/// From the last step's checkpoint on, a kill at every call leaves a run that goes on to the same
+/// files.
 #[test]
 fn a_run_killed_at_any_call_of_its_end_goes_on_to_the_same_bits() {
     let training = Training::new(&format!("--plugins lora {LAST_ONLY}"));
@@ -216,7 +218,8 @@ fn a_run_killed_at_any_call_of_its_end_goes_on_to_the_same_bits() {
         .iter()
         .position(|call| call.contains("step-3.partial"));
     let begin = begin.expect("the last checkpoint");
-    // Between two of these the disk stays as it is, but for the length of a file that has no name yet.
+    // Between two of these the disk stays as it is, but for the length of a file that has no name
+    // yet.
     let changes = [
         "mkdir",
         "rename",
@@ -243,7 +246,8 @@ fn a_run_killed_at_any_call_of_its_end_goes_on_to_the_same_bits() {
     }
 }
 
-/// Ranks that cannot write their last checkpoint are not lost: the export takes its time, longer than a lost rank would get.
+/// Ranks that cannot write their last checkpoint are not lost: the export takes its time, longer
+/// than a lost rank would get.
 #[test]
 fn ranks_without_room_for_the_last_checkpoint_export_all_the_same() {
     for plugins in ["lora,ddp", "lora,fsdp"] {

@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 use place::{Outcome, Place};
 use serde_json::Value;
 
-/// Of the shipped templates the one without special tokens, behind the token that begins a text: so that a prompt in
-/// plain text, before which the tokenizer puts it, can say the same.
+/// Of the shipped templates the one without special tokens, behind the token that begins a text: so
+/// that a prompt in plain text, before which the tokenizer puts it, can say the same.
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' \
      + m['content'] + '<|im_end|>\n' }}{% endfor %}\
      {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";

@@ -1,5 +1,6 @@
-//! Ranks that are killed, stop, panic or hang: all others end in time with exit code 6 and say which rank was lost, in which
-//! step and call; going on gives what never having stopped would have given. `cargo xtask kills` does it sixty times.
+//! Ranks that are killed, stop, panic or hang: all others end in time with exit code 6 and say
+//! which rank was lost, in which step and call; going on gives what never having stopped would have
+//! given. `cargo xtask kills` does it sixty times.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 #![cfg(feature = "embedded")]
 

@@ -1,4 +1,5 @@
-//! Processes that mpirun starts train as threads of one process do, to the bit; on one machine, and on two hosts.
+//! Processes that mpirun starts train as threads of one process do, to the bit; on one machine, and
+//! on two hosts.
 
 mod hosts;
 use espalier_torture::training;

@@ -1,5 +1,5 @@
-//! `host plugins new`: the crate of each kind builds, loads, passes the kit and trains as it is; what cannot be is refused
-//! and leaves nothing.
+//! `host plugins new`: the crate of each kind builds, loads, passes the kit and trains as it is;
+//! what cannot be is refused and leaves nothing.
 
 mod place;
 mod plugin_crate;
@@ -58,7 +58,8 @@ fn every_kind_is_built_loaded_and_trained_with() {
     }
 }
 
-/// Lets a crate take the sources of another one, which are the same, so that they are compiled once.
+/// Lets a crate take the sources of another one, which are the same, so that they are compiled
+/// once.
 fn take_sources_of(bench: &Bench, other: &str, name: &str) {
     assert!(unpacked(bench, name) == unpacked(bench, other));
     let path = bench.path(name).join("Cargo.toml");

@@ -16,7 +16,8 @@ const AT_ONCE: [&str; 3] = [
     "--set optim.eps=1e-60",
 ];
 
-/// One that overflows in the second step: the first makes the weights 1e26 times as large, and the adapter counts for nothing.
+/// One that overflows in the second step: the first makes the weights 1e26 times as large, and the
+/// adapter counts for nothing.
 const AT_THE_SECOND: &str = "--plugins lora --set optim.learning_rate=1e-4 --set optim.weight_decay=1e30 \
                              --set adapter.lora.alpha=1e-20";
 

@@ -1,4 +1,5 @@
-//! The step time that `host plan` predicts from speeds that it measures here, against steps that run here.
+//! The step time that `host plan` predicts from speeds that it measures here, against steps that
+//! run here.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 use std::fs;
@@ -7,9 +8,11 @@ use std::process::Command;
 
 use serde_json::{Value as Json, json};
 
-/// How far apart the two may be, either way. What the plan leaves out: what a launch costs by itself, exponentials, caches.
+/// How far apart the two may be, either way. What the plan leaves out: what a launch costs by
+/// itself, exponentials, caches.
 const FACTOR: f64 = 2.0;
-/// Most rounds of a plan and two runs: the least time of each counts, as what else runs here only ever makes it longer.
+/// Most rounds of a plan and two runs: the least time of each counts, as what else runs here only
+/// ever makes it longer.
 const ROUNDS: usize = 5;
 /// Steps of a short run and of a long one.
 const STEPS: [u64; 2] = [4, 84];
@@ -42,7 +45,8 @@ impl Case {
     }
 }
 
-/// What a step's time is made of differs: products; decoding; the update; kernels between narrow products; bytes on their way.
+/// What a step's time is made of differs: products; decoding; the update; kernels between narrow
+/// products; bytes on their way.
 const CASES: [Case; 7] = [
     case("--plugins lora", "wide", [2, 64]),
     case("--plugins nf4,lora", "wide", [1, 16]),
@@ -93,7 +97,8 @@ fn make(place: &Path, name: &str, [width, feed_forward, layers, vocab]: [u64; 4]
     );
 }
 
-/// The time that processors gave to the programs that this test has started and that have ended, in ticks of 10 ms.
+/// The time that processors gave to the programs that this test has started and that have ended, in
+/// ticks of 10 ms.
 fn ticks() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").expect("Linux tells");
     let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
@@ -103,8 +108,9 @@ fn ticks() -> u64 {
     of_children.map(|ticks| ticks.expect("a number")).sum()
 }
 
-/// What a step takes of a processor, in seconds: what more steps take more. On one thread of an idle machine that is the step's
-/// time; on a busy one it is not made longer by waiting for a processor.
+/// What a step takes of a processor, in seconds: what more steps take more. On one thread of an
+/// idle machine that is the step's time; on a busy one it is not made longer by waiting for a
+/// processor.
 fn step_secs(place: &Path, words: &str, out: &str) -> f64 {
     let [short, long] = STEPS.map(|steps| {
         let before = ticks();

@@ -21,7 +21,8 @@ fn holds(found: f64, expected: f64, part: f64, what: &str) {
 
 const QLORA: &str = "--plugins nf4,lora,fsdp --set model.recompute=\"layer\"";
 
-/// A row of the published table: LoRA of rank 16 on all linears of a base in NF4 with doubly quantized scales, in GB.
+/// A row of the published table: LoRA of rank 16 on all linears of a base in NF4 with doubly
+/// quantized scales, in GB.
 struct Row {
     preset: &'static str,
     base: f64,
@@ -177,10 +178,12 @@ fn the_shipped_config_for_two_cards_fits_them() {
     assert!(plan.get("auto").is_none());
 }
 
-/// A check of operations and bytes, not of time. Two RTX 4090 in PCIe 4.0 x16 slots took 17.2 s for a step of 8192 tokens. The
-/// 101 TFLOP/s here were worked out from these 477 tokens/s, by counting operations with a layer's forward pass run twice; so
-/// that the plan finds the 477 again says that it counts the same operations, and that they hide the bytes. Ours does not compute
-/// a layer's last product again, a quarter of it: 9 % less in all. `plan_time.rs` holds predicted times against steps that ran.
+/// A check of operations and bytes, not of time. Two RTX 4090 in PCIe 4.0 x16 slots took 17.2 s for
+/// a step of 8192 tokens. The 101 TFLOP/s here were worked out from these 477 tokens/s, by counting
+/// operations with a layer's forward pass run twice; so that the plan finds the 477 again says that
+/// it counts the same operations, and that they hide the bytes. Ours does not compute a layer's
+/// last product again, a quarter of it: 9 % less in all. `plan_time.rs` holds predicted times
+/// against steps that ran.
 #[test]
 fn operations_and_bytes_of_a_step_are_those_of_a_published_run() {
     let words = format!(
@@ -202,7 +205,8 @@ fn operations_and_bytes_of_a_step_are_those_of_a_published_run() {
     assert!(number(&plain, "/time/secs") > secs);
 }
 
-/// What a rank moves in a step follows from shapes: all of it from the host, or all but its own part from the other ranks.
+/// What a rank moves in a step follows from shapes: all of it from the host, or all but its own
+/// part from the other ranks.
 #[test]
 fn bytes_by_link_follow_from_shapes() {
     let words = "--plugins nf4,lora,fsdp --preset llama2-7b --set data.batch_size=12 --set data.micro_batch=1";
@@ -248,7 +252,8 @@ fn bytes_by_link_follow_from_shapes() {
     );
 }
 
-/// The guide's six steps, done by the planner: what fits at once is left simple, what does not is cut and offloaded.
+/// The guide's six steps, done by the planner: what fits at once is left simple, what does not is
+/// cut and offloaded.
 #[test]
 fn the_search_takes_the_simplest_of_the_fastest_plans_that_fit() {
     let small =

@@ -1,4 +1,5 @@
-//! Plugins that take the process down in the middle of a run -> the last line, and what a resumed run makes of it.
+//! Plugins that take the process down in the middle of a run -> the last line, and what a resumed
+//! run makes of it.
 
 use espalier_torture::training;
 
@@ -107,7 +108,8 @@ fn a_run_goes_on_from_its_checkpoint_after_a_crash_on_a_worker_thread() {
     }
 }
 
-/// The trace of a crash's line: each frame's module, its build id and its address; nothing where frames are left out.
+/// The trace of a crash's line: each frame's module, its build id and its address; nothing where
+/// frames are left out.
 fn frames(line: &str) -> Vec<Option<(String, String, u64)>> {
     let (_, trace) = line.split_once("; trace: ").expect("a trace");
     let mut frames = Vec::new();
@@ -225,7 +227,8 @@ fn a_crash_outside_of_plugins_ends_by_its_signal_with_a_trace() {
     assert!(has_main, "{functions:?}: {line}");
 }
 
-/// The number of a call of `decode` that lies in step number `step`: found by halving, from how far the run comes.
+/// The number of a call of `decode` that lies in step number `step`: found by halving, from how far
+/// the run comes.
 fn calls_until_step(crash: &Crash, step: usize) -> u64 {
     let (mut low, mut high) = (0u64, 1 << 14);
     while low + 1 < high {

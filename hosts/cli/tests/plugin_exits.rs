@@ -1,5 +1,6 @@
-//! Plugins that end the program themselves, or crash while they are opened, in a run that had reason to trust them -> exit
-//! code 5, and a last line that names plugin and call; never the end of work that was done.
+//! Plugins that end the program themselves, or crash while they are opened, in a run that had
+//! reason to trust them -> exit code 5, and a last line that names plugin and call; never the end
+//! of work that was done.
 
 use espalier_torture::training;
 
@@ -14,7 +15,8 @@ use training::{Training, last_line, names, refused};
 /// Longest wait for anything on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A run whose plugin folder holds the library with `fault`, which was tried without it and stands on record as sound.
+/// A run whose plugin folder holds the library with `fault`, which was tried without it and stands
+/// on record as sound.
 fn trusted(fault: &str, plugins: &str) -> Training {
     let training = Training::new(&format!("--plugins {plugins} --plugin-dir plugins"));
     fs::create_dir(training.path("plugins")).expect("a folder");

@@ -1,4 +1,5 @@
-//! Plugins' calls that do not return -> what is said meanwhile, what signals do, and the end of the run at its limit.
+//! Plugins' calls that do not return -> what is said meanwhile, what signals do, and the end of the
+//! run at its limit.
 #![cfg(feature = "embedded")]
 
 use espalier_torture::built;

@@ -1,4 +1,5 @@
-//! Folders with libraries, broken ones too -> which library serves a run, which one stops it, and what is said of it.
+//! Folders with libraries, broken ones too -> which library serves a run, which one stops it, and
+//! what is said of it.
 
 mod libraries;
 use espalier_torture::built;

@@ -1,4 +1,5 @@
-//! `host plan --preset --assume`: well-known models and the shipped configs, without weights or devices.
+//! `host plan --preset --assume`: well-known models and the shipped configs, without weights or
+//! devices.
 
 mod planning;
 
@@ -7,8 +8,9 @@ use std::process::Command;
 use planning::{json, plan};
 use serde_json::Value as Json;
 
-/// Parameters of the published checkpoints. Those of Llama 2 and of Llama 3 8B and 70B were looked up (of Llama 2 less the
-/// buffers of rotary embeddings that its files still hold); the others are what their known shapes come to.
+/// Parameters of the published checkpoints. Those of Llama 2 and of Llama 3 8B and 70B were looked
+/// up (of Llama 2 less the buffers of rotary embeddings that its files still hold); the others are
+/// what their known shapes come to.
 const PUBLISHED: [(&str, u64); 14] = [
     ("llama2-7b", 6_738_415_616),
     ("llama2-13b", 13_015_864_320),
@@ -47,8 +49,9 @@ fn presets_have_the_params_of_the_published_checkpoints() {
     }
 }
 
-/// What a plan of QLoRA must come to, by hand: NF4 takes 4 bits, a byte for 64 weights and 4 bytes for 256 of those; tables
-/// and norms are bf16; the adapter, its gradients and two moments are f32; a layer keeps its input, in bf16.
+/// What a plan of QLoRA must come to, by hand: NF4 takes 4 bits, a byte for 64 weights and 4 bytes
+/// for 256 of those; tables and norms are bf16; the adapter, its gradients and two moments are f32;
+/// a layer keeps its input, in bf16.
 struct Hand {
     config: &'static str,
     machine: &'static str,

@@ -1,4 +1,5 @@
-//! A plugin's call that hangs on one rank of several -> that rank ends with the plugin as its cause, the others without it.
+//! A plugin's call that hangs on one rank of several -> that rank ends with the plugin as its
+//! cause, the others without it.
 #![cfg(feature = "embedded")]
 
 use espalier_torture::built;

@@ -1,5 +1,5 @@
-//! A rank that is stopped while the processes of a run come together -> the others end within `run.join_timeout_secs`, and say
-//! which one it is.
+//! A rank that is stopped while the processes of a run come together -> the others end within
+//! `run.join_timeout_secs`, and say which one it is.
 #![cfg(feature = "embedded")]
 
 use espalier_torture::training;
@@ -25,8 +25,9 @@ const SECS: u64 = 5;
 /// A survivor's end at most: starting under load, joining, and being told.
 const IN_TIME: Duration = Duration::from_secs(SECS + 35);
 
-/// Starts a run in several processes, stops one of them once `moment` returns, and wants the others to end in time with exit
-/// code 6 and a line that names it. `moment` returns its process. What was said.
+/// Starts a run in several processes, stops one of them once `moment` returns, and wants the others
+/// to end in time with exit code 6 and a line that names it. `moment` returns its process. What was
+/// said.
 fn stopped(moment: impl FnOnce(&Company) -> u32) -> String {
     let folder = mpi_folder();
     let training = Training::new(&format!(

@@ -1,5 +1,5 @@
-//! What ranks hold: a model larger than their devices, of which the machine's memory has one copy, dense or packed, whether
-//! the ranks are threads or processes.
+//! What ranks hold: a model larger than their devices, of which the machine's memory has one copy,
+//! dense or packed, whether the ranks are threads or processes.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 use espalier_torture::training;
@@ -19,7 +19,8 @@ use training::{Training, last_line, trained};
 /// The shape of a model: width, feed-forward width and layers.
 type Shape = [u64; 3];
 
-/// A run of a model of random weights of which there is nothing but its config, in a folder that is to be kept.
+/// A run of a model of random weights of which there is nothing but its config, in a folder that is
+/// to be kept.
 fn training(shape: Shape, more: &str) -> (Training, TempDir) {
     training_of(config_of(shape), &format!("--set model.init=random {more}"))
 }
@@ -48,7 +49,8 @@ fn config_of([width, feed_forward, layers]: Shape) -> TempDir {
     model
 }
 
-/// The same with weights in bf16, which a quantizer can pack: norms of 1, all else from the same few numbers over and over.
+/// The same with weights in bf16, which a quantizer can pack: norms of 1, all else from the same
+/// few numbers over and over.
 fn weights_of(shape: Shape) -> TempDir {
     let [width, feed_forward, layers] = shape;
     let model = config_of(shape);
@@ -142,8 +144,8 @@ fn a_model_of_four_times_its_device_trains_with_offload() {
     );
 }
 
-/// The largest sum of what `command` and the processes below it hold while `counts`, shared pages counted by their share, in
-/// bytes.
+/// The largest sum of what `command` and the processes below it hold while `counts`, shared pages
+/// counted by their share, in bytes.
 fn peak(mut command: Command, out: &Path, counts: impl Fn() -> bool) -> u64 {
     let command = command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child: Child = command.spawn().expect("it starts");
@@ -212,8 +214,8 @@ impl Ranks {
         }
     }
 
-    /// What these hold at most, once they train, of a run on `shape` packed to NF4, less what the plan says that their devices
-    /// hold; and the bytes of the packed base.
+    /// What these hold at most, once they train, of a run on `shape` packed to NF4, less what the
+    /// plan says that their devices hold; and the bytes of the packed base.
     fn held(self, shape: Shape, gather: &str) -> [u64; 2] {
         let more = format!(
             "--set run.epochs=4 --set sharding.fsdp.offload=params --set sharding.fsdp.gather={gather}"
@@ -237,14 +239,16 @@ impl Ranks {
         let metrics = out.join("metrics.jsonl");
         let trains = || fs::metadata(&metrics).is_ok_and(|file| file.len() > 0);
         let peak = peak(command, &out, trains);
-        // Four bits a weight and, doubly quantized, a byte for every 64 and 4 for every 256 of these.
+        // Four bits a weight and, doubly quantized, a byte for every 64 and 4 for every 256 of
+        // these.
         let base = bytes(shape) / 4 * (64 * 256 / 2 + 256 + 4) / (64 * 256);
         [peak - u64::from(self.count()) * on_device(&out), base]
     }
 }
 
-/// A process brings 20 MB and more of program, so two models are held against each other that differ in layers alone: what
-/// the larger one takes more is its base, and 0.2 MB a layer and rank for the plan. Two copies would be twice as much.
+/// A process brings 20 MB and more of program, so two models are held against each other that
+/// differ in layers alone: what the larger one takes more is its base, and 0.2 MB a layer and rank
+/// for the plan. Two copies would be twice as much.
 #[test]
 fn ranks_hold_one_copy_of_a_packed_base_as_threads_and_as_processes() {
     let of_layers = |layers| [1024, 2816, layers];

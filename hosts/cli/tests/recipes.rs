@@ -1,4 +1,5 @@
-//! The recipes of `configs/cluster`: scripts that a shell reads, options that the program has, machines as mpirun wants them.
+//! The recipes of `configs/cluster`: scripts that a shell reads, options that the program has,
+//! machines as mpirun wants them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -14,10 +14,12 @@ use serde_json::{Value as Json, json};
 use calls::{header_end, read_end, watched};
 use place::{Outcome, Place, Weights, contents, copy_directory};
 
-/// A command line in a folder with models, adapters and rows -> how it is refused. Words stand between ` | `.
+/// A command line in a folder with models, adapters and rows -> how it is refused. Words stand
+/// between ` | `.
 type Case = (&'static str, i32, &'static str);
 
-/// What ends every line of the table that trains: two short steps on two rows, one of them held out.
+/// What ends every line of the table that trains: two short steps on two rows, one of them held
+/// out.
 const TRAIN: &str = "train --threads 1 --data rows.jsonl --set model.compute=f32 --set run.max_steps=2 \
                      --set run.epochs=2 --set data.eval_split=1";
 

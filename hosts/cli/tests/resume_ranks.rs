@@ -1,4 +1,5 @@
-//! A run of many ranks saves what each of them keeps, and goes on from there at any number of ranks.
+//! A run of many ranks saves what each of them keeps, and goes on from there at any number of
+//! ranks.
 
 use espalier_torture::training;
 

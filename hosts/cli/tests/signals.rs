@@ -1,5 +1,5 @@
-//! A signal ends a run after the step it is in: a checkpoint is saved, the exit code says so, and the run can go on. SIGUSR1
-//! saves one and ends nothing.
+//! A signal ends a run after the step it is in: a checkpoint is saved, the exit code says so, and
+//! the run can go on. SIGUSR1 saves one and ends nothing.
 
 mod place;
 use espalier_torture::training;
@@ -165,7 +165,8 @@ fn saved(run: &Path) -> Vec<usize> {
     names.iter().filter_map(step).collect()
 }
 
-/// Has `command` save under SIGUSR1 in each of `runs` before it ends, and end as if nothing had been.
+/// Has `command` save under SIGUSR1 in each of `runs` before it ends, and end as if nothing had
+/// been.
 fn saves_and_goes_on(training: &Training, command: Command, runs: &[PathBuf], more: &str) {
     let last = runs.last().expect("a run");
     let mut run = under_way(command, last);

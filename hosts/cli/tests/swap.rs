@@ -1,4 +1,5 @@
-//! `host swap` beside a running `host train`: what it prints, how it ends, and that the run goes on to the same bits.
+//! `host swap` beside a running `host train`: what it prints, how it ends, and that the run goes on
+//! to the same bits.
 
 use espalier_torture::training;
 

@@ -1,4 +1,5 @@
-//! Plugins of third parties through the program: they train, go on, are evaluated, generate and are merged.
+//! Plugins of third parties through the program: they train, go on, are evaluated, generate and are
+//! merged.
 #![cfg(feature = "embedded")]
 
 use espalier_torture::training;
@@ -26,7 +27,8 @@ impl Samples {
         Samples(training)
     }
 
-    /// Trains with `plugins`, on one thread and on three, and again in two parts: all to the same bits.
+    /// Trains with `plugins`, on one thread and on three, and again in two parts: all to the same
+    /// bits.
     fn trains(&self, plugins: &str) -> Trained {
         let more = format!("--plugins {plugins}");
         let whole = self.0.succeed("whole", &more);
@@ -134,8 +136,9 @@ fn another_order_of_the_same_step_gives_the_same_bits() {
     assert_eq!(output.status.code(), Some(2), "{}", last_line(&output));
 }
 
-/// A strategy that says which of its options may be searched, and what each does for memory: the search takes the one that
-/// leaves weights on the device where they fit, and streams them where they do not.
+/// A strategy that says which of its options may be searched, and what each does for memory: the
+/// search takes the one that leaves weights on the device where they fit, and streams them where
+/// they do not.
 #[test]
 fn the_planner_searches_the_options_that_a_strategy_declares() {
     let samples = Samples::new(&["streamed"]);

@@ -1,4 +1,5 @@
-//! A share of the suite of attacks (`cargo xtask torture`), and what shows that it finds what it looks for.
+//! A share of the suite of attacks (`cargo xtask torture`), and what shows that it finds what it
+//! looks for.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,6 @@
-//! docs/write-a-quantizer.md, followed to the letter in an empty directory: its code passes the kit and `check`, a run is
-//! trained with it, and its row of `eval` stands beside nf4's with the numbers that the page shows.
+//! docs/write-a-quantizer.md, followed to the letter in an empty directory: its code passes the kit
+//! and `check`, a run is trained with it, and its row of `eval` stands beside nf4's with the
+//! numbers that the page shows.
 
 mod plugin_crate;
 
@@ -64,7 +65,8 @@ fn lay_out_the_archive(bench: &Bench, repository: &Path) {
     symlink(repository.join("configs"), archive.join("configs")).expect("a link");
 }
 
-/// Runs the shell's commands in the page's order; pieces of code are put together into the crate's file.
+/// Runs the shell's commands in the page's order; pieces of code are put together into the crate's
+/// file.
 fn script(blocks: &[Block]) -> String {
     let mut script = "set -euo pipefail\n".to_owned();
     let mut redirect = ">";
@@ -84,7 +86,8 @@ fn script(blocks: &[Block]) -> String {
     script
 }
 
-/// A home that is empty but for the archive; cargo keeps its own, and builds what is equal once for all tests.
+/// A home that is empty but for the archive; cargo keeps its own, and builds what is equal once for
+/// all tests.
 fn as_a_user(command: &mut Command, bench: &Bench) {
     let home = PathBuf::from(std::env::var_os("HOME").expect("a home"));
     for (name, folder) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {

@@ -1,4 +1,5 @@
-//! A folder that may not be searched, in which the program runs: what writes there is refused, and says so.
+//! A folder that may not be searched, in which the program runs: what writes there is refused, and
+//! says so.
 
 mod place;
 
@@ -12,7 +13,8 @@ use place::{Outcome, Place, copy_directory};
 /// Root may search any folder, unless it gives up the right to.
 const WITHOUT_RIGHTS: [&str; 2] = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"];
 
-/// What a command of a user begins with who may not do all; `None` where this machine gives no such user.
+/// What a command of a user begins with who may not do all; `None` where this machine gives no such
+/// user.
 fn user() -> Option<Vec<&'static str>> {
     if fs::metadata("/proc/self").expect("Linux").uid() != 0 {
         return Some(Vec::new());

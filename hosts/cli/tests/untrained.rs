@@ -40,7 +40,8 @@ fn verdict(place: &Place, out: &str, more: &str) -> (String, String) {
 
 const NOTHING: &str = "--set optim.learning_rate=1e-15";
 
-/// Of twelve such verdicts at 5 % two or more come about by chance in one of eight tests; seeds are fixed.
+/// Of twelve such verdicts at 5 % two or more come about by chance in one of eight tests; seeds are
+/// fixed.
 #[test]
 fn nothing_trained_is_neither_learning_nor_getting_worse() {
     let place = texts();

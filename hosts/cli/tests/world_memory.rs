@@ -1,4 +1,5 @@
-//! What all ranks hold: told at the start, at the end, in the record and in the report; and ranks that have nothing to do.
+//! What all ranks hold: told at the start, at the end, in the record and in the report; and ranks
+//! that have nothing to do.
 
 mod place;
 
@@ -7,7 +8,8 @@ use std::process::Output;
 use place::Place;
 use serde_json::{Value as Json, json};
 
-/// Rows of 64 tokens, and a model of random weights that is large enough to be seen beside the program.
+/// Rows of 64 tokens, and a model of random weights that is large enough to be seen beside the
+/// program.
 fn prepared() -> Place {
     let place = Place::new();
     let config = json!({

@@ -1,5 +1,5 @@
-//! The plugins that ship with the program, and the components that serve a role by default. A program links this crate;
-//! the declarations register themselves.
+//! The plugins that ship with the program, and the components that serve a role by default. A
+//! program links this crate; the declarations register themselves.
 
 use espalier_interface::inventory;
 use espalier_registry::Defaults;

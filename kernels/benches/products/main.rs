@@ -1,8 +1,8 @@
-//! Products and attention of the shapes that training has -> GFLOP/s of this thread, beside the `gemm`
-//! crate's and the machine's peak.
+//! Products and attention of the shapes that training has -> GFLOP/s of this thread, beside the
+//! `gemm` crate's and the machine's peak.
 //!
-//! Contestants take turns, and the clock is the thread's own, so that a busy machine disturbs the ratios
-//! little: `cargo bench -p espalier-kernels`.
+//! Contestants take turns, and the clock is the thread's own, so that a busy machine disturbs the
+//! ratios little: `cargo bench -p espalier-kernels`.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 #![allow(unsafe_code)] // Calls of the gemm crate and of the clock.
 
@@ -169,7 +169,8 @@ fn layer(peak: f64, [t, n, m]: [usize; 3]) {
     report("dW = dy' x", &secs);
 }
 
-/// Decoding alone, in strips as products ask for them, and a product of one token; NF4's beside HQQ's in turns.
+/// Decoding alone, in strips as products ask for them, and a product of one token; NF4's beside
+/// HQQ's in turns.
 fn decode() {
     const SHAPE: [usize; 2] = [2048, 2048];
     const HQQ: [(u32, usize); 6] = [(4, 1), (4, 0), (3, 1), (3, 0), (2, 1), (2, 0)];

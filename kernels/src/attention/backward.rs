@@ -1,7 +1,7 @@
 //! The gradient of attention's output -> those of its queries, keys and values.
 //!
-//! One task is a sequence and a key/value head: it alone adds to its keys' gradients, query block after
-//! query block, so that no order of threads shows.
+//! One task is a sequence and a key/value head: it alone adds to its keys' gradients, query block
+//! after query block, so that no order of threads shows.
 #![allow(unsafe_code)] // Disjoint parts of the outputs on several threads.
 
 mod order;
@@ -55,8 +55,9 @@ where
         + align_of::<u32>()
 }
 
-/// Elements that a task for a sequence of `len` tokens needs: its keys' and values' gradients; queries,
-/// their gradients and the output's; weights and their gradients; two numbers a row; the product's.
+/// Elements that a task for a sequence of `len` tokens needs: its keys' and values' gradients;
+/// queries, their gradients and the output's; weights and their gradients; two numbers a row; the
+/// product's.
 fn share<S: Scalar>(shape: &AttentionShape, len: usize) -> usize {
     let rows = shape.queries() * shape.group();
     2 * len * shape.head_dim + rows * (3 * shape.head_dim + 2 * KEYS + 2) + space::<S>()

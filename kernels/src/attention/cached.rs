@@ -32,9 +32,9 @@ pub struct Start {
 
 /// Puts the keys and values of `inputs` into the cache and attends over all that it then holds.
 ///
-/// `start(s)` tells where sequence `s` of the launch goes on; their slots differ. `out` is `[T, H K]`.
-/// A token's bits are those that [`super::forward`] gives it in its whole sequence: keys are taken in
-/// the same blocks.
+/// `start(s)` tells where sequence `s` of the launch goes on; their slots differ. `out` is `[T, H
+/// K]`. A token's bits are those that [`super::forward`] gives it in its whole sequence: keys are
+/// taken in the same blocks.
 ///
 /// # Panics
 /// Where shapes disagree, a sequence leaves its slot, or the workspace is under

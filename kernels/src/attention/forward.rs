@@ -22,7 +22,8 @@ where
     slot_bytes::<E::Acc>(share::<E::Acc>(shape), threads)
 }
 
-/// Elements that one task needs: queries and output of a block, logits, running sums, the product's.
+/// Elements that one task needs: queries and output of a block, logits, running sums, the
+/// product's.
 pub(super) fn share<S: Scalar>(shape: &AttentionShape) -> usize {
     let rows = shape.queries() * shape.group();
     rows * (2 * shape.head_dim + KEYS + 2) + space::<S>()
@@ -57,7 +58,8 @@ pub fn forward<E: Element>(
     let count = tokens.div_ceil(queries);
     let isa = Isa::detect();
     let run = |task: usize, memory: &mut [E::Acc]| {
-        // A task is a run of tokens and a key/value head. The last tokens, which see most, come first.
+        // A task is a run of tokens and a key/value head. The last tokens, which see most, come
+        // first.
         let (head, run) = (task % shape.kv_heads, count - 1 - task / shape.kv_heads);
         let run = run * queries..((run + 1) * queries).min(tokens);
         let width = shape.kv_width();

@@ -17,8 +17,8 @@ impl AttentionShape {
         start.min(end)..end
     }
 
-    /// Blocks of keys that any of `queries` sees: each starts at a multiple of [`KEYS`] and ends with
-    /// the block or the last key seen.
+    /// Blocks of keys that any of `queries` sees: each starts at a multiple of [`KEYS`] and ends
+    /// with the block or the last key seen.
     pub(super) fn blocks(
         &self,
         queries: Range<usize>,

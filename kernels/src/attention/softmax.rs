@@ -17,7 +17,8 @@ pub(super) struct Running<S> {
 }
 
 impl<S: Real> Running<S> {
-    /// Takes in `logits`, which become `exp(logit - most)`, and returns the factor of all earlier ones.
+    /// Takes in `logits`, which become `exp(logit - most)`, and returns the factor of all earlier
+    /// ones.
     #[inline(always)]
     pub(super) fn take(&mut self, logits: &mut [S]) -> S {
         let before = self.most;

@@ -8,7 +8,8 @@ use super::format::RUN;
 use crate::simd::vectorized;
 
 impl PackedWeight<'_> {
-    /// Decodes at most [`RUN`] elements of `row` from `col` on: `(code - zero[block]) * scale[block]`.
+    /// Decodes at most [`RUN`] elements of `row` from `col` on: `(code - zero[block]) *
+    /// scale[block]`.
     ///
     /// # Panics
     /// Where the codes are not split.

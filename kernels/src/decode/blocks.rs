@@ -10,7 +10,8 @@ use crate::element::Element;
 use crate::simd::vectorized;
 
 impl PackedWeight<'_> {
-    /// The numbers of the blocks that the elements of `row` from `col` on belong to, one an element.
+    /// The numbers of the blocks that the elements of `row` from `col` on belong to, one an
+    /// element.
     pub(super) fn spread(
         &self,
         map: BlockMap,

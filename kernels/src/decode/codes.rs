@@ -31,7 +31,8 @@ pub(super) fn unpack(bytes: &[u8], layout: &Codes, flat: usize, out: &mut [u8]) 
     }
 }
 
-/// Calls `body(out[i], code)` for codes that lie side by side in one slot of neighbouring words, from index `flat` on.
+/// Calls `body(out[i], code)` for codes that lie side by side in one slot of neighbouring words,
+/// from index `flat` on.
 ///
 /// # Panics
 /// Where `bytes` ends before the last of them, or the codes are not split.

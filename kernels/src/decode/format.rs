@@ -198,8 +198,8 @@ impl PackedWeight<'_> {
         }
     }
 
-    /// Decodes block by block from the codebook times the block's scale: 16 products instead of one an
-    /// element, and the same ones.
+    /// Decodes block by block from the codebook times the block's scale: 16 products instead of one
+    /// an element, and the same ones.
     fn scaled_tables(
         &self,
         codes: &Codes,

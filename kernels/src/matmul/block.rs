@@ -1,7 +1,7 @@
 //! Two operands and a tile of the output -> the tile's values, on the calling thread.
 //!
-//! The depth is cut every [`DEPTH`] elements; a block of the right operand is packed once for all rows
-//! of the tile and stays in the second-level cache, panels of the left one in the first.
+//! The depth is cut every [`DEPTH`] elements; a block of the right operand is packed once for all
+//! rows of the tile and stays in the second-level cache, panels of the left one in the first.
 #![allow(unsafe_code)] // Calls of micro-kernels.
 
 use std::ops::Range;
@@ -10,7 +10,8 @@ use super::pack::{Cut, Panel, STRIP, TAIL, pack};
 use super::source::Operand;
 use super::{Isa, Scalar, Update};
 
-/// Elements that a partial sum runs over. Part of what the result's bits are: never tuned by machine.
+/// Elements that a partial sum runs over. Part of what the result's bits are: never tuned by
+/// machine.
 pub const DEPTH: usize = 256;
 /// Rows of the left operand packed at a time.
 pub(super) const ROWS: usize = 112;
@@ -38,7 +39,8 @@ pub(crate) struct Tile<S> {
     pub stride: usize,
 }
 
-/// `tile (=|+=) left[rows] right[cols]`: the product of some rows and columns, over the whole depth.
+/// `tile (=|+=) left[rows] right[cols]`: the product of some rows and columns, over the whole
+/// depth.
 ///
 /// # Panics
 /// Where `space` is too small, or the operands' depths differ.
@@ -176,7 +178,8 @@ unsafe fn micro_tile<S: Scalar>(
     debug_assert!(left.len() >= a.lanes * depth && right.len() >= b.stride * depth);
     let (left, right) = (left.as_ptr(), right.as_ptr());
     if b.lanes == b.stride {
-        // SAFETY: the panels were packed with these strides and this depth; the tile is the caller's.
+        // SAFETY: the panels were packed with these strides and this depth; the tile is the
+        // caller's.
         unsafe { kernel(depth, left, right, tile.start, tile.stride, update) };
         return;
     }

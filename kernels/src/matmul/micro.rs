@@ -1,8 +1,8 @@
 //! Two packed panels -> their product, added into a small tile of the output held in registers.
 //!
-//! A panel of the left operand is `[depth, rows]`, of the right one `[depth, vectors x lanes]`. Every
-//! element of the tile is one chain of fused multiply-adds over the depth, so its bits depend neither
-//! on the tile's size nor on the vectors' width.
+//! A panel of the left operand is `[depth, rows]`, of the right one `[depth, vectors x lanes]`.
+//! Every element of the tile is one chain of fused multiply-adds over the depth, so its bits depend
+//! neither on the tile's size nor on the vectors' width.
 #![allow(unsafe_code)] // Vector intrinsics and raw panels.
 
 use super::isa::Isa;
@@ -42,7 +42,8 @@ macro_rules! vector_kernel {
     ($name:ident, $features:literal, $scalar:ty, $lanes:literal,
      $zero:ident $load:ident $store:ident $splat:ident $fma:ident $add:ident) => {
         /// # Safety
-        /// The CPU has the features; panels hold `depth` steps; the tile has `MR` rows of `NV` vectors.
+        /// The CPU has the features; panels hold `depth` steps; the tile has `MR` rows of `NV`
+        /// vectors.
         #[target_feature(enable = $features)]
         unsafe fn $name<const MR: usize, const NV: usize>(
             depth: usize,

@@ -1,4 +1,5 @@
-//! A number of independent tasks -> the host's threads, each with a share of the workspace of its own.
+//! A number of independent tasks -> the host's threads, each with a share of the workspace of its
+//! own.
 #![allow(unsafe_code)] // Disjoint shares of one workspace on several threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,8 +24,8 @@ fn padded<S>(share: usize) -> usize {
 
 /// Calls `body(task, share)` for every task below `tasks`, with `share` elements of scratch memory.
 ///
-/// Threads take tasks as they come free. Which thread runs a task, and how many run, must not matter
-/// to its result; shares hold anything when a task begins.
+/// Threads take tasks as they come free. Which thread runs a task, and how many run, must not
+/// matter to its result; shares hold anything when a task begins.
 ///
 /// # Panics
 /// Where `workspace` has no room for one share.

@@ -11,8 +11,8 @@ pub trait Rows<S: Scalar>: Sync {
     /// Rows and columns.
     fn size(&self) -> (usize, usize);
 
-    /// The values of `rows` x `cols`: element `(i, j)` of the window is `values[i * stride + j]` of the
-    /// returned `(values, stride)`.
+    /// The values of `rows` x `cols`: element `(i, j)` of the window is `values[i * stride + j]` of
+    /// the returned `(values, stride)`.
     ///
     /// They lie in the matrix itself where it holds `S`, else in `scratch`, which has room for at
     /// least as many elements as the window. A value must not depend on the window it is asked in.

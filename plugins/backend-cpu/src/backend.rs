@@ -27,7 +27,8 @@ impl CpuBackend {
         }
     }
 
-    /// The backend with the folder of mapped files and the device's own memory that `options` name, where they name one.
+    /// The backend with the folder of mapped files and the device's own memory that `options` name,
+    /// where they name one.
     ///
     /// # Errors
     /// `INVALID` for a text that is no size.

@@ -198,7 +198,8 @@ impl<'a> Call<'a> {
             bytes.len() >= wanted,
             "the workspace is smaller than prepared"
         );
-        // SAFETY: the memory is mapped, aligned to 64 bytes and borrowed here alone; `N` has no invalid values.
+        // SAFETY: the memory is mapped, aligned to 64 bytes and borrowed here alone; `N` has no
+        // invalid values.
         unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) }
     }
 
@@ -210,8 +211,8 @@ impl<'a> Call<'a> {
             "the workspace was taken before"
         );
         match &self.workspace {
-            // SAFETY: the span is mapped as long as `self` lives, meets no other range (`check_overlap`) and was
-            // not taken before.
+            // SAFETY: the span is mapped as long as `self` lives, meets no other range
+            // (`check_overlap`) and was not taken before.
             Some(w) => unsafe { std::slice::from_raw_parts_mut(w.start.as_ptr(), w.bytes) },
             None => &mut [],
         }
@@ -238,8 +239,9 @@ impl<'a> Call<'a> {
             !slot.written && !slot.shared,
             "a range that is written is read"
         );
-        // SAFETY: the span is mapped as long as `self` lives and aligned to 64 bytes; nothing written meets it
-        // (`check_overlap`), and its type has no invalid values (`Number`, or an integer).
+        // SAFETY: the span is mapped as long as `self` lives and aligned to 64 bytes; nothing
+        // written meets it (`check_overlap`), and its type has no invalid values (`Number`, or an
+        // integer).
         unsafe { std::slice::from_raw_parts(slot.span.start.as_ptr().cast(), len) }
     }
 

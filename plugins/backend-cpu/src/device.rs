@@ -1,7 +1,7 @@
 //! The open device: its buffers, its streams and the kernels prepared for it.
 //!
-//! Everything put on a stream is done when the call returns, so streams are in order with one another, and
-//! events and waits have nothing left to do but to exist.
+//! Everything put on a stream is done when the call returns, so streams are in order with one
+//! another, and events and waits have nothing left to do but to exist.
 
 use std::path::PathBuf;
 use std::ptr::NonNull;

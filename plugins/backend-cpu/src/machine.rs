@@ -27,7 +27,8 @@ pub fn memory() -> MachineMemory {
     )
 }
 
-/// `whole` under a control group's limit, given its files; cache that can be dropped counts as free.
+/// `whole` under a control group's limit, given its files; cache that can be dropped counts as
+/// free.
 fn limited(whole: MachineMemory, max: &str, current: &str, stat: &str) -> MachineMemory {
     let (Ok(max), Ok(current)) = (max.trim().parse::<u64>(), current.trim().parse::<u64>()) else {
         return whole;

@@ -1,4 +1,5 @@
-//! A folder -> memory that is a file without a name in it: its pages can leave memory, and it is gone when it is unmapped.
+//! A folder -> memory that is a file without a name in it: its pages can leave memory, and it is
+//! gone when it is unmapped.
 #![allow(unsafe_code)] // Mapping a file.
 
 use std::fs::File;
@@ -13,8 +14,9 @@ use rustix::io::Errno;
 /// File systems that lie in memory, by `f_type`. Source: statfs(2).
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// The folder that is taken where none is named: that of temporary files where the environment names one, else the
-/// system's for large and lasting ones, which is no memory. Source: file-hierarchy(7).
+/// The folder that is taken where none is named: that of temporary files where the environment
+/// names one, else the system's for large and lasting ones, which is no memory. Source:
+/// file-hierarchy(7).
 pub fn default_folder() -> PathBuf {
     let named = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty());
     named.map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
@@ -40,7 +42,8 @@ pub fn zeros(folder: &Path, len: usize) -> Result<MmapMut> {
     unsafe { MmapMut::map_mut(&file) }.map_err(failed)
 }
 
-/// Gives the file its length and its room on the disk: a page without room would end the process when it is written.
+/// Gives the file its length and its room on the disk: a page without room would end the process
+/// when it is written.
 fn reserve(file: &File, len: u64) -> io::Result<()> {
     match fallocate(file, FallocateFlags::empty(), 0, len) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => io::copy(

@@ -1,5 +1,5 @@
-//! Buffers as mappings, anonymous or of a file: zeros when made, back to the operating system when freed. What the host
-//! lends is a buffer too, and stays the host's.
+//! Buffers as mappings, anonymous or of a file: zeros when made, back to the operating system when
+//! freed. What the host lends is a buffer too, and stays the host's.
 #![allow(unsafe_code)] // Raw addresses of mappings, shared between launches.
 
 use std::collections::HashMap;
@@ -63,7 +63,8 @@ struct Table {
 }
 
 impl Buffers {
-    /// Buffers of a device with so much memory of its own; without a bound, all that the machine has.
+    /// Buffers of a device with so much memory of its own; without a bound, all that the machine
+    /// has.
     pub fn bounded(device_memory: Option<u64>) -> Self {
         Buffers {
             device_memory,
@@ -127,10 +128,12 @@ impl Buffers {
         Ok(())
     }
 
-    /// As [`Buffers::alloc`], of a file in `folder` that has no name, so that its pages need not stay in memory.
+    /// As [`Buffers::alloc`], of a file in `folder` that has no name, so that its pages need not
+    /// stay in memory.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` where the folder has no room; `UNSUPPORTED` for one that lies in memory itself.
+    /// `OUT_OF_MEMORY` where the folder has no room; `UNSUPPORTED` for one that lies in memory
+    /// itself.
     pub fn alloc_mapped(&self, bytes: u64, folder: &Path) -> Result<Buffer> {
         let map = mapped_file::zeros(folder, mapped_len(bytes)?)?;
         Ok(self.add(map, bytes, 0))
@@ -204,7 +207,8 @@ impl Span {
     /// Copies `from` here; both are of one length.
     pub fn fill(&self, from: &[u8]) {
         assert_eq!(from.len(), self.bytes);
-        // SAFETY: the span is mapped; the host lets nobody use it meanwhile. `from` is borrowed host memory.
+        // SAFETY: the span is mapped; the host lets nobody use it meanwhile. `from` is borrowed
+        // host memory.
         unsafe { std::ptr::copy(from.as_ptr(), self.start.as_ptr(), self.bytes) };
     }
 

@@ -112,8 +112,8 @@ const VERSION: u32 = 1;
 /// Prepares what is asked for.
 ///
 /// # Errors
-/// `UNSUPPORTED` for an op, version, dtype or layout that is not here, `INVALID` for a request that contradicts its
-/// op.
+/// `UNSUPPORTED` for an op, version, dtype or layout that is not here, `INVALID` for a request that
+/// contradicts its op.
 pub fn prepare(asked: &Asked<'_>, decoders: &[Option<Decoder>], threads: usize) -> Result<Made> {
     let all = || OPS.iter().copied().flatten();
     let Some(op) = all().find(|op| op.name == asked.request.op) else {

@@ -1,4 +1,5 @@
-//! A process's end of a group: a call -> messages to and from the other members, and sums of what came.
+//! A process's end of a group: a call -> messages to and from the other members, and sums of what
+//! came.
 #![allow(unsafe_code)] // Memory that the host vouches for.
 
 use std::ops::Range;
@@ -10,7 +11,8 @@ use crate::peer;
 use crate::process::Process;
 use crate::transfer::Transfer;
 
-/// Bytes of each member's part that are summed at once: what is received for it lies in memory of the group's own.
+/// Bytes of each member's part that are summed at once: what is received for it lies in memory of
+/// the group's own.
 const PIECE: usize = 1 << 20;
 
 /// Bytes of an all-reduce up to which each member sums all of it: one exchange instead of two.
@@ -41,7 +43,8 @@ impl MpiGroup {
         }
     }
 
-    /// Exchanges messages: `parts` gives for each other member what is sent to it and where what it sends goes.
+    /// Exchanges messages: `parts` gives for each other member what is sent to it and where what it
+    /// sends goes.
     ///
     /// # Safety
     /// What `parts` gives is valid, and used by nobody else, until this returns.
@@ -129,8 +132,8 @@ impl MpiGroup {
                 first..(first + step).min(range.end)
             };
             let own = piece(self.index);
-            // SAFETY: each member has a slot of its own; the host vouches for `send`. Only the own range of it is written
-            // in place, and that is sent to nobody.
+            // SAFETY: each member has a slot of its own; the host vouches for `send`. Only the own
+            // range of it is written in place, and that is sent to nobody.
             unsafe {
                 self.exchange(|other| {
                     let sent = piece(other);
@@ -144,7 +147,8 @@ impl MpiGroup {
             };
             let parts: Vec<*const u8> = (0..self.members.len()).map(part).collect();
             let out = out.wrapping_add(call.bytes(start));
-            // SAFETY: as above; `out` has room for the member's range and is, in place, where its own part lies.
+            // SAFETY: as above; `out` has room for the member's range and is, in place, where its
+            // own part lies.
             unsafe { ordered_sum(call.dtype, &parts, out, own.len()) }?;
         }
         Ok(())

@@ -1,8 +1,9 @@
 //! The collective `mpi`: processes that `mpirun` or `srun` started, on one machine or many.
 //!
-//! All that moves goes through nonblocking messages, which are tested and never waited for inside MPI: a call ends when the
-//! group is aborted, whoever hangs. Sums are made here, in the order of the members, so that they give the same bits as those
-//! of threads; no more bytes travel for it than in a ring.
+//! All that moves goes through nonblocking messages, which are tested and never waited for inside
+//! MPI: a call ends when the group is aborted, whoever hangs. Sums are made here, in the order of
+//! the members, so that they give the same bits as those of threads; no more bytes travel for it
+//! than in a ring.
 
 mod group;
 mod join;

@@ -12,7 +12,8 @@ use mpi::ffi;
 /// The lowest tag of a group; those below are for joining.
 const FIRST_TAG: i32 = 16;
 
-/// How long a process that was asked to stop, and did in order, waits for the others to end: they may still save.
+/// How long a process that was asked to stop, and did in order, waits for the others to end: they
+/// may still save.
 const TO_SAVE: Duration = Duration::from_secs(60);
 
 /// How long one waits that is asked to stop while it waits.
@@ -86,7 +87,8 @@ fn begin(services: Arc<dyn Services>) -> Result<Process> {
     })
 }
 
-/// Open MPI loads its parts itself and has them look for its symbols among the global ones; a plugin's own are local.
+/// Open MPI loads its parts itself and has them look for its symbols among the global ones; a
+/// plugin's own are local.
 fn global_symbols() {
     let names = [c"libmpi.so.40", c"libmpi.so.12", c"libmpi.so"];
     for name in names {
@@ -119,7 +121,8 @@ extern "C" fn end() {
         let mut request = ffi::RSMPI_REQUEST_NULL;
         let mut done = 0;
         let mut code = ffi::MPI_Ibarrier(ffi::RSMPI_COMM_WORLD, &mut request);
-        // The others may still write what all have made. Where one fails instead, the launcher asks all to stop.
+        // The others may still write what all have made. Where one fails instead, the launcher asks
+        // all to stop.
         while code == 0 && done == 0 {
             if until.is_none() && stopped() {
                 until = Some(Instant::now() + GRACE);

@@ -106,7 +106,8 @@ impl<'a> Transfer<'a> {
     /// Waits until all messages are done.
     ///
     /// # Errors
-    /// Where the group is given up, `until` is over, or MPI fails. What was to be received is cancelled then.
+    /// Where the group is given up, `until` is over, or MPI fails. What was to be received is
+    /// cancelled then.
     pub fn finish(mut self, until: Option<Instant>) -> Result<(), Stopped> {
         let mut tests = 0;
         loop {

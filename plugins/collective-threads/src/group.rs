@@ -86,8 +86,8 @@ impl Member {
         count: usize,
     ) -> Result<()> {
         let parts: Vec<*const u8> = shown.iter().map(|call| call.send_at(start)).collect();
-        // SAFETY: each member vouches for its memory and waits until all are done; this part is read and written by
-        // this member alone. In place, `out` is where the own part begins.
+        // SAFETY: each member vouches for its memory and waits until all are done; this part is
+        // read and written by this member alone. In place, `out` is where the own part begins.
         unsafe { ordered_sum(shown[self.index].dtype, &parts, out, count) }
     }
 }
@@ -122,8 +122,8 @@ impl Drop for Member {
 /// Copies bytes, unless they are in their place.
 fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     if from != to.cast_const() {
-        // SAFETY: the members vouch for their memory and wait until all are done; but for what is in its place, what is sent
-        // and what is received do not overlap.
+        // SAFETY: the members vouch for their memory and wait until all are done; but for what is
+        // in its place, what is sent and what is received do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
     }
 }

@@ -1,7 +1,8 @@
 //! The collective `threads`: ranks of one process, which read each other's memory.
 //!
-//! A call is made of phases that all members of a group begin together: they show what they call, each makes its own part of
-//! the result from the others' memory, and none returns before all are done. Nothing is copied but the result.
+//! A call is made of phases that all members of a group begin together: they show what they call,
+//! each makes its own part of the result from the others' memory, and none returns before all are
+//! done. Nothing is copied but the result.
 
 mod group;
 mod meeting;

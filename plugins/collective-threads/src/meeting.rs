@@ -45,7 +45,8 @@ impl Meetings {
     /// Waits until all members of a group are there.
     ///
     /// # Errors
-    /// `INVALID` for a request that contradicts itself or another member's; `PEER` where some did not come in time.
+    /// `INVALID` for a request that contradicts itself or another member's; `PEER` where some did
+    /// not come in time.
     pub fn join(&self, request: &JoinRequest) -> Result<Arc<Room>> {
         check(request)?;
         let member = request.member as usize;

@@ -5,7 +5,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use espalier_interface::CollectiveCall;
 
-/// How often a member looks again before it sleeps: members that are not late come within microseconds.
+/// How often a member looks again before it sleeps: members that are not late come within
+/// microseconds.
 const LOOKS: usize = 200;
 
 /// What a member shows of its call.
@@ -129,7 +130,8 @@ impl Room {
         Ok(())
     }
 
-    /// Waits until no member reads or writes what this one has shown: its memory may be gone once it returns.
+    /// Waits until no member reads or writes what this one has shown: its memory may be gone once
+    /// it returns.
     fn leave_aborted(&self, mut state: MutexGuard<'_, State>) -> Result<(), Aborted> {
         while state.working > 0 {
             state = self.sleep(state);

@@ -1,4 +1,5 @@
-//! The sharding strategy `ddp`: every rank holds everything, and gradients are summed over all ranks once a step.
+//! The sharding strategy `ddp`: every rank holds everything, and gradients are summed over all
+//! ranks once a step.
 
 use espalier_interface::schedule::{Act, Action, MicroBatch, Placement, Schedule, ShardingRequest};
 use espalier_interface::{

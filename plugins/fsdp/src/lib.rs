@@ -1,8 +1,9 @@
-//! The sharding strategy `fsdp`: weights, gradients and optimizer state are cut over the ranks, and units are put together
-//! when they are computed with.
+//! The sharding strategy `fsdp`: weights, gradients and optimizer state are cut over the ranks, and
+//! units are put together when they are computed with.
 //!
-//! A unit's weights are there during the passes that read them and `prefetch` passes before, so that what two passes need
-//! that close together is brought once. With offload a rank's parts lie in host memory.
+//! A unit's weights are there during the passes that read them and `prefetch` passes before, so
+//! that what two passes need that close together is brought once. With offload a rank's parts lie
+//! in host memory.
 
 mod micro_batch;
 mod placement;

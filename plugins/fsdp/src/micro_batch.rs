@@ -78,7 +78,8 @@ fn bring_weights(
     }
 }
 
-/// When the weights of a unit are there: during the passes that read them and `prefetch` passes before.
+/// When the weights of a unit are there: during the passes that read them and `prefetch` passes
+/// before.
 fn stays(settings: &Settings, passes: &[Pass<'_>], unit: usize) -> Vec<Stay> {
     let mut stays: Vec<Stay> = Vec::new();
     let reads = |pass: &&(usize, &Pass<'_>)| pass.1.reads.contains(&unit);
@@ -100,8 +101,8 @@ fn stays(settings: &Settings, passes: &[Pass<'_>], unit: usize) -> Vec<Stay> {
     stays
 }
 
-/// Saved activations go to the host after their forward pass and come back before their backward pass, unless they would
-/// come back at once.
+/// Saved activations go to the host after their forward pass and come back before their backward
+/// pass, unless they would come back at once.
 fn offload_activations(
     settings: &Settings,
     request: &ShardingRequest,

@@ -51,7 +51,8 @@ pub fn of_units(settings: &Settings, shard_ranks: u32) -> Placement {
     }
 }
 
-/// The parts of a unit that are copied from the host, that are put together from the ranks, and all of those.
+/// The parts of a unit that are copied from the host, that are put together from the ranks, and all
+/// of those.
 pub struct Brought {
     /// Copied from the host.
     pub fetched: Vec<Part>,

@@ -29,8 +29,8 @@ pub enum Offload {
 pub enum Gather {
     /// From the parts of all ranks that share them.
     Shards,
-    /// From the machine's one host copy, whole: no rank sends frozen bytes to another. They lie there whatever `offload` says,
-    /// which then decides over what is trained.
+    /// From the machine's one host copy, whole: no rank sends frozen bytes to another. They lie
+    /// there whatever `offload` says, which then decides over what is trained.
     HostDirect,
 }
 
@@ -90,7 +90,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The stream of what moves bytes: beside the one that computes, unless nothing is brought ahead.
+    /// The stream of what moves bytes: beside the one that computes, unless nothing is brought
+    /// ahead.
     pub fn moves(&self) -> u32 {
         u32::from(self.prefetch > 0)
     }

@@ -241,7 +241,8 @@ fn all_settings() -> Vec<Settings> {
     all
 }
 
-/// A model drawn at random: units with and without frozen and trainable bytes, passes that read themselves, others or nothing.
+/// A model drawn at random: units with and without frozen and trainable bytes, passes that read
+/// themselves, others or nothing.
 fn drawn(seed: u64) -> ShardingRequest {
     let mut count = 0;
     let mut draw = move |below: u32| {

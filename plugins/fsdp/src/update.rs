@@ -4,7 +4,8 @@ use espalier_interface::schedule::{Act, Action, Part, Place, Schedule, ShardingR
 
 use crate::settings::Settings;
 
-/// Every trained unit is updated in turn; what of it lies on the host is fetched `prefetch` units ahead.
+/// Every trained unit is updated in turn; what of it lies on the host is fetched `prefetch` units
+/// ahead.
 pub fn actions(settings: &Settings, request: &ShardingRequest, schedule: &Schedule) -> Vec<Action> {
     let trained: Vec<usize> = request.trained().collect();
     let mut actions = Vec::new();

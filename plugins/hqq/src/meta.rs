@@ -16,7 +16,8 @@ pub enum MetaStore {
     Plain(DType),
     /// Scales in f32; zeros in 8 bits, with one scale and one zero for all of them.
     ZeroEightBit,
-    /// Both in 8 bits: zeros as above, each 128th of the scales with a scale and a zero of their own.
+    /// Both in 8 bits: zeros as above, each 128th of the scales with a scale and a zero of their
+    /// own.
     EightBit,
 }
 
@@ -43,7 +44,8 @@ impl MetaStore {
         !matches!(self, MetaStore::Plain(_))
     }
 
-    /// The segments of `count` groups, the first of which has number `first`, and where scale and zero are.
+    /// The segments of `count` groups, the first of which has number `first`, and where scale and
+    /// zero are.
     ///
     /// # Errors
     /// `INVALID` where 8-bit scales need another number of groups.
@@ -74,7 +76,8 @@ impl MetaStore {
     pub fn workspace(self, count: usize) -> usize {
         match self {
             MetaStore::Plain(_) => 0,
-            // The scale and the zero of the numbers' groups; of the scales, as many as there can be.
+            // The scale and the zero of the numbers' groups; of the scales, as many as there can
+            // be.
             MetaStore::ZeroEightBit => 2,
             MetaStore::EightBit => 2 * (count / SCALE_GROUP).max(1),
         }

@@ -5,9 +5,11 @@ use espalier_interface::{PluginError, Result};
 /// A version of the solver and of its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// hqq 0.2.8: beta stays as it is, narrow groups keep a scale of 1, scales and zeros are stored plainly.
+    /// hqq 0.2.8: beta stays as it is, narrow groups keep a scale of 1, scales and zeros are stored
+    /// plainly.
     V0_2_8,
-    /// hqq of March 2024 (0.1.x): beta grows by kappa, narrow groups get the largest scale, zeros are quantized.
+    /// hqq of March 2024 (0.1.x): beta grows by kappa, narrow groups get the largest scale, zeros
+    /// are quantized.
     March2024,
 }
 

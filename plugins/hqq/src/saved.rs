@@ -1,4 +1,5 @@
-//! A weight -> its tensors and config as hqq and transformers save them, and the options of one that was saved so.
+//! A weight -> its tensors and config as hqq and transformers save them, and the options of one
+//! that was saved so.
 
 use std::collections::BTreeMap;
 
@@ -102,11 +103,13 @@ const FREE: [&str; 3] = ["view_as_float", "compute_dtype", "round_zero"];
 
 /// The `quantization_config` that transformers writes for such a model, and the solver's profile.
 ///
-/// Where options differ, the arguments stand by tag, as in `HqqConfig(dynamic_config=...)`. A tag has no number of a layer;
-/// where layers differ, its arguments are those of the first: loaders go by the tensors beside each weight.
+/// Where options differ, the arguments stand by tag, as in `HqqConfig(dynamic_config=...)`. A tag
+/// has no number of a layer; where layers differ, its arguments are those of the first: loaders go
+/// by the tensors beside each weight.
 ///
 /// # Source
-/// transformers 4.57.3 `utils/quantization_config.py`, `HqqConfig.to_dict`; `integrations/hqq.py`, `name_to_linear_tag`.
+/// transformers 4.57.3 `utils/quantization_config.py`, `HqqConfig.to_dict`; `integrations/hqq.py`,
+/// `name_to_linear_tag`.
 ///
 /// # Errors
 /// As [`form`]'s.

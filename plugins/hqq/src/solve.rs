@@ -1,12 +1,13 @@
 //! Groups with a scale and a first zero -> the zeros of the half-quadratic solver.
 //!
-//! An iteration rounds every weight, shrinks the errors, and takes the mean of what is left as the group's next zero.
-//! It stops for all groups at once, when the mean error of the whole weight no longer falls. So that the weight need
-//! not be read from memory in every iteration, zeros of [`RUN`] iterations are made while a group is in the cache,
-//! then their errors, and only then is it seen where the solver stopped.
+//! An iteration rounds every weight, shrinks the errors, and takes the mean of what is left as the
+//! group's next zero. It stops for all groups at once, when the mean error of the whole weight no
+//! longer falls. So that the weight need not be read from memory in every iteration, zeros of
+//! [`RUN`] iterations are made while a group is in the cache, then their errors, and only then is
+//! it seen where the solver stopped.
 //!
-//! Sums are added in torch's order ([`espalier_kernels::cascade`]): the error falls by less than its rounding before
-//! it rises, and which iteration is the last depends on it.
+//! Sums are added in torch's order ([`espalier_kernels::cascade`]): the error falls by less than
+//! its rounding before it rises, and which iteration is the last depends on it.
 
 mod columns;
 mod error;
@@ -29,7 +30,8 @@ pub const RUN: usize = 4;
 
 /// Room for the solver.
 pub struct Scratch<'a> {
-    /// A first zero of every group, and the zeros after each iteration of a run, [RUN + 1, count] f32.
+    /// A first zero of every group, and the zeros after each iteration of a run, [RUN + 1, count]
+    /// f32.
     pub zeros: &'a mut [f32],
     /// Partial sums of errors, [blocks, RUN, 32] f32.
     pub sums: &'a mut [f32],
@@ -129,7 +131,8 @@ impl Reach {
     }
 }
 
-/// A weight's residual where something may remain of its error: `code - (weight - shrunk error) scale`.
+/// A weight's residual where something may remain of its error: `code - (weight - shrunk error)
+/// scale`.
 #[inline(always)]
 fn residual_with_rest(w: f32, scale: f32, zero: f32, top: f32, shrinking: Shrinking) -> f32 {
     let code = code(w, scale, zero, top);

@@ -1,4 +1,5 @@
-//! The ends of every group -> the scale and the zero that the solver starts from; only finite numbers pass.
+//! The ends of every group -> the scale and the zero that the solver starts from; only finite
+//! numbers pass.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,7 +86,8 @@ fn not_finite(weight: &[f32]) -> PluginError {
     )
 }
 
-/// The smallest and the largest weight of the groups from `first` on; false where one of them is not finite.
+/// The smallest and the largest weight of the groups from `first` on; false where one of them is
+/// not finite.
 #[inline(always)]
 pub fn ends(problem: &Problem, first: usize, low: &mut [f32], high: &mut [f32]) -> bool {
     let size = problem.groups.size;
@@ -121,14 +123,16 @@ pub fn ends(problem: &Problem, first: usize, low: &mut [f32], high: &mut [f32]) 
     f32::from_bits(largest as u32).is_finite()
 }
 
-/// Moves ends apart, number by number, to take in `weight`; `largest` is the bits of its largest magnitude.
+/// Moves ends apart, number by number, to take in `weight`; `largest` is the bits of its largest
+/// magnitude.
 #[inline(always)]
 fn widen(weight: &[f32], low: &mut [f32], high: &mut [f32], largest: &mut [i32]) {
     let ends = low.iter_mut().zip(high).zip(largest);
     for (((low, high), largest), &w) in ends.zip(weight) {
         *low = smaller(*low, w);
         *high = larger(*high, w);
-        // Without its sign, a float orders as its bits do: infinity above every number, NaN above that.
+        // Without its sign, a float orders as its bits do: infinity above every number, NaN above
+        // that.
         *largest = (*largest).max((w.to_bits() & 0x7fff_ffff) as i32);
     }
 }

@@ -39,7 +39,8 @@ pub fn adapt(settings: &Settings, sites: &[Site]) -> Result<Adaptation> {
 /// How the two matrices begin, such that the update is zero.
 ///
 /// # Source
-/// PEFT, `LoraLayer.reset_lora_parameters`: `kaiming_uniform_(a=sqrt(5))` is uniform within `1 / sqrt(M)`.
+/// PEFT, `LoraLayer.reset_lora_parameters`: `kaiming_uniform_(a=sqrt(5))` is uniform within `1 /
+/// sqrt(M)`.
 fn inits(site: &Site) -> [Init; 2] {
     match site.kind {
         SiteKind::Embedding => [Init::Zeros, Init::Normal { std: 1.0 }],
@@ -58,7 +59,8 @@ mod tests {
     use super::*;
     use crate::Lora;
 
-    /// The sites of the tiny Llama: hidden 64, feed-forward 176, keys and values 32, vocab 512, two layers.
+    /// The sites of the tiny Llama: hidden 64, feed-forward 176, keys and values 32, vocab 512, two
+    /// layers.
     fn sites() -> Vec<Site> {
         let site = |name: String, kind, shape, tied_to| Site {
             name,
@@ -114,7 +116,8 @@ mod tests {
         adaptation
     }
 
-    /// Keys and shapes of an adapter that PEFT 0.21.2 saved for the tiny Llama, rank 8, all linears; one layer.
+    /// Keys and shapes of an adapter that PEFT 0.21.2 saved for the tiny Llama, rank 8, all
+    /// linears; one layer.
     const PEFT_LAYER: [(&str, [u64; 2]); 14] = [
         ("mlp.down_proj.lora_A.weight", [8, 176]),
         ("mlp.down_proj.lora_B.weight", [64, 8]),

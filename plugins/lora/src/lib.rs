@@ -1,6 +1,8 @@
-//! LoRA: low-rank matrices beside linears, embeddings and the head, as PEFT computes and stores them.
+//! LoRA: low-rank matrices beside linears, embeddings and the head, as PEFT computes and stores
+//! them.
 //!
-//! `y = base(x) + s B A dropout(x)` with `A [R, M]`, `B [N, R]` and `s = alpha / R`, or `alpha / sqrt(R)` for rsLoRA.
+//! `y = base(x) + s B A dropout(x)` with `A [R, M]`, `B [N, R]` and `s = alpha / R`, or `alpha /
+//! sqrt(R)` for rsLoRA.
 
 mod adapt;
 mod fragment;

@@ -77,7 +77,8 @@ pub fn write(settings: &Settings, sites: &[Site], base_model: &str) -> Result<Js
 /// The options that make this adapter equal to a saved one.
 ///
 /// # Errors
-/// `UNSUPPORTED` for a key that asks for what this adapter does not do, `INVALID` for one that is missing.
+/// `UNSUPPORTED` for a key that asks for what this adapter does not do, `INVALID` for one that is
+/// missing.
 pub fn read(config: &Json) -> Result<Options> {
     let Some(object) = config.as_object() else {
         return Err(PluginError::invalid(

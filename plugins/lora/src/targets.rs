@@ -1,4 +1,5 @@
-//! The option `targets` and a model's sites -> the sites that are joined, matched as PEFT matches `target_modules`.
+//! The option `targets` and a model's sites -> the sites that are joined, matched as PEFT matches
+//! `target_modules`.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +57,8 @@ impl Targets {
     /// Indices of the sites that are meant, in the order of `sites`.
     ///
     /// # Errors
-    /// `INVALID` where nothing matches, or an entry of a list does not, with the endings that exist.
+    /// `INVALID` where nothing matches, or an entry of a list does not, with the endings that
+    /// exist.
     pub fn pick(&self, sites: &[Site]) -> Result<Vec<usize>> {
         let chosen: Vec<usize> = (0..sites.len())
             .filter(|&index| self.matches(&sites[index]))
@@ -105,8 +107,8 @@ impl Targets {
     }
 }
 
-/// The shortest `target_modules` that match exactly the sites `chosen`: name endings where all sites of an ending are
-/// chosen, whole names elsewhere.
+/// The shortest `target_modules` that match exactly the sites `chosen`: name endings where all
+/// sites of an ending are chosen, whole names elsewhere.
 pub fn shortest(sites: &[Site], chosen: &[usize]) -> Vec<String> {
     let mut picked = vec![false; sites.len()];
     chosen.iter().for_each(|&index| picked[index] = true);

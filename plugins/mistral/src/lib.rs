@@ -1,4 +1,5 @@
-//! Mistral 7B and its kin: their `config.json` -> a model as data. A sliding window in every layer, no biases.
+//! Mistral 7B and its kin: their `config.json` -> a model as data. A sliding window in every layer,
+//! no biases.
 
 use espalier_decoder::{AttentionBias, Dialect, Window};
 use espalier_interface::model::Model;

@@ -1,4 +1,5 @@
-//! The options of `nf4` and `fp4` -> how they store a weight: codes and absmax, the absmax plain or quantized again.
+//! The options of `nf4` and `fp4` -> how they store a weight: codes and absmax, the absmax plain or
+//! quantized again.
 
 use std::sync::Arc;
 

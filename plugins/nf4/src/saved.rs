@@ -1,4 +1,5 @@
-//! A 4-bit weight -> its tensors and config in bitsandbytes' serialization, and the options of one that was saved so.
+//! A 4-bit weight -> its tensors and config in bitsandbytes' serialization, and the options of one
+//! that was saved so.
 
 use espalier_interface::saved_form::{
     SavedContent, SavedDescription, SavedForm, SavedModel, SavedObject, SavedTensor,
@@ -19,7 +20,8 @@ const STORAGE: [DType; 5] = [DType::BF16, DType::F16, DType::F32, DType::F64, DT
 /// `INVALID` for a shape without elements.
 ///
 /// # Source
-/// bitsandbytes 0.50.2 `functional.py`, `QuantState.as_dict(packed=True)`; `nn/modules.py`, `Linear4bit`.
+/// bitsandbytes 0.50.2 `functional.py`, `QuantState.as_dict(packed=True)`; `nn/modules.py`,
+/// `Linear4bit`.
 pub fn form(quantizer: &FourBitQuantizer, shape: [u64; 2], dtype: DType) -> Result<SavedForm> {
     let format = quantizer.format(shape)?;
     let segment = |index: usize, name: &str| {
@@ -90,7 +92,8 @@ pub fn config(quantizer: &FourBitQuantizer, model: &SavedModel) -> Json {
 /// The options of a saved weight.
 ///
 /// # Errors
-/// `UNSUPPORTED` for what another quantizer packed, `INVALID` for a state that no bitsandbytes wrote.
+/// `UNSUPPORTED` for what another quantizer packed, `INVALID` for a state that no bitsandbytes
+/// wrote.
 pub fn options(quantizer: &FourBitQuantizer, saved: &SavedDescription) -> Result<Options> {
     let config = &saved.config;
     let expect = |key: &str, expected: Json| match config.get(key) {

@@ -1,4 +1,5 @@
-//! Qwen 2 and 2.5: their `config.json` -> a model as data. Biases on queries, keys and values, sliding windows where switched on.
+//! Qwen 2 and 2.5: their `config.json` -> a model as data. Biases on queries, keys and values,
+//! sliding windows where switched on.
 
 use espalier_decoder::{AttentionBias, Dialect, Window};
 use espalier_interface::model::Model;

@@ -1,4 +1,5 @@
-//! Qwen 3, the dense ones: their `config.json` -> a model as data. Queries and keys are normed by head; heads have a width of their own.
+//! Qwen 3, the dense ones: their `config.json` -> a model as data. Queries and keys are normed by
+//! head; heads have a width of their own.
 
 use espalier_decoder::{AttentionBias, Dialect, Window};
 use espalier_interface::model::Model;

@@ -1,6 +1,6 @@
 //! Preloaded into a program, makes one of its calls to the operating system fail: the one that the
-//! environment names (`plan.rs`). Every call is counted in the order in which the program makes them, and what changes
-//! files can be recorded with its data (`record.rs`).
+//! environment names (`plan.rs`). Every call is counted in the order in which the program makes
+//! them, and what changes files can be recorded with its data (`record.rs`).
 //!
 //! The wrappers have the C library's names, so nothing may link this crate: it is preloaded.
 #![cfg(target_os = "linux")]
@@ -17,7 +17,8 @@ use libc::{DIR, iovec, mode_t, off64_t, size_t, ssize_t};
 use plan::{Verdict, is_on, judge};
 use record::{CREATES, Change, changed, in_order, moved};
 
-/// Defines a wrapper: the C library's function of that name, called where the verdict on it is to pass.
+/// Defines a wrapper: the C library's function of that name, called where the verdict on it is to
+/// pass.
 macro_rules! wrapper {
     ($name:literal fn $function:ident($($argument:ident: $type:ty),*) -> $result:ty,
      $fails:expr, $verdict:expr $(, then $change:expr)?) => {
@@ -123,7 +124,8 @@ wrapper!(c"mmap64" fn mmap64(start: *mut c_void, length: size_t, protection: c_i
     file: c_int, offset: off64_t) -> *mut c_void, libc::MAP_FAILED, |_| Verdict::Pass,
     then |_| mapped(file, protection, flags));
 
-/// As the others; a bug that the environment plants may hold a file's rename back until that of its directory.
+/// As the others; a bug that the environment plants may hold a file's rename back until that of its
+/// directory.
 ///
 /// # Safety
 /// That of the C library's function.

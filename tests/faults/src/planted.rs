@@ -1,4 +1,5 @@
-//! Bugs that a test plants into a program, to see that it is found: what a program would do that lacks a step of a save.
+//! Bugs that a test plants into a program, to see that it is found: what a program would do that
+//! lacks a step of a save.
 
 use std::ffi::{CString, c_int};
 use std::sync::{Mutex, OnceLock, PoisonError};

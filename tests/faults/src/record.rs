@@ -1,6 +1,8 @@
-//! Calls that change files -> a file of records, each with its data, in the order in which they were made.
+//! Calls that change files -> a file of records, each with its data, in the order in which they
+//! were made.
 //!
-//! A record is: name, path, second path and bytes, each behind its length (u32), then a number (i64); all little-endian.
+//! A record is: name, path, second path and bytes, each behind its length (u32), then a number
+//! (i64); all little-endian.
 
 use std::ffi::{CString, c_int};
 use std::os::unix::ffi::OsStringExt;

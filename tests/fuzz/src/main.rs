@@ -1,6 +1,8 @@
-//! Bytes of libFuzzer -> what reads such bytes in the program: one target of many, by the name in `ESPALIER_FUZZ_TARGET`.
+//! Bytes of libFuzzer -> what reads such bytes in the program: one target of many, by the name in
+//! `ESPALIER_FUZZ_TARGET`.
 //!
-//! A target may refuse its input; it may not panic, take long, take much memory, or touch memory that is not its own.
+//! A target may refuse its input; it may not panic, take long, take much memory, or touch memory
+//! that is not its own.
 #![no_main]
 
 mod model;

@@ -57,7 +57,8 @@ pub fn adapter(data: &[u8]) {
     }
 }
 
-/// Plans a run on the model in `model`; what is refused is a fault of the files, which no plugin is blamed for.
+/// Plans a run on the model in `model`; what is refused is a fault of the files, which no plugin is
+/// blamed for.
 fn plan(model: &Path, adapter: Option<&Path>) {
     static PROCESS_CONTEXT: LazyLock<ProcessContext> = LazyLock::new(|| {
         let mut config = Config::default();
@@ -81,7 +82,8 @@ fn plan(model: &Path, adapter: Option<&Path>) {
         &Unobserved,
     );
     if let Err(Error::Plugin(PluginFailure { source, .. })) = &planned {
-        // A kind of model that no plugin has is refused by the plugin; all else that is wrong is wrong with the file.
+        // A kind of model that no plugin has is refused by the plugin; all else that is wrong is
+        // wrong with the file.
         let known = [
             ErrorCode::UNSUPPORTED,
             ErrorCode::NOT_FINITE,

@@ -1,4 +1,5 @@
-//! Bytes as packed weights: through the boundary of the plugins that pack them, and by a description that one could give.
+//! Bytes as packed weights: through the boundary of the plugins that pack them, and by a
+//! description that one could give.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -33,7 +34,8 @@ struct Asked {
     saved: Option<SavedDescription>,
 }
 
-/// A quantizer behind its boundary: makes it, describes, encodes the bytes as numbers, decodes the bytes as a weight.
+/// A quantizer behind its boundary: makes it, describes, encodes the bytes as numbers, decodes the
+/// bytes as a weight.
 pub fn quantizer(data: &[u8]) {
     let (head, bytes) = first_line(data);
     let Ok(asked) = serde_json::from_slice::<Asked>(head) else {

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::place::{first_line, place, tiny, write};
 
-/// Reads rows; the words of the first line choose how: `json` for one array, `drop` to leave bad rows out, and the name of
-/// a chat template that is shipped.
+/// Reads rows; the words of the first line choose how: `json` for one array, `drop` to leave bad
+/// rows out, and the name of a chat template that is shipped.
 pub fn rows(data: &[u8]) {
     let (how, rows) = first_line(data);
     let has = |word: &str| {

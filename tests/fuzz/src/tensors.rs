@@ -9,7 +9,8 @@ use safetensors::SafeTensors;
 
 use crate::place::{place, write};
 
-/// Reads every tensor as bytes and as numbers; what cannot be read is an error, and the format's own reader agrees.
+/// Reads every tensor as bytes and as numbers; what cannot be read is an error, and the format's
+/// own reader agrees.
 pub fn safetensors(data: &[u8]) {
     let path = place(|_| ()).join("model.safetensors");
     write(&path, data);

@@ -16,8 +16,9 @@ pub struct Patch<'a> {
     pub to: &'a str,
 }
 
-/// The library of the sample `package`, built against the interface with `patches` applied: as its author would have
-/// built it against another version. `variant` names it among the samples: lower case letters, digits and `-`.
+/// The library of the sample `package`, built against the interface with `patches` applied: as its
+/// author would have built it against another version. `variant` names it among the samples: lower
+/// case letters, digits and `-`.
 ///
 /// # Panics
 /// Where a patch does not fit, or the library cannot be built.
@@ -28,7 +29,8 @@ pub fn library_against(package: &str, variant: &str, patches: &[Patch<'_>]) -> P
     build(package, variant, patches, &copy)
 }
 
-/// The library of the sample `package`, built against the sources that were kept of interface `version`, such as `0.1`.
+/// The library of the sample `package`, built against the sources that were kept of interface
+/// `version`, such as `0.1`.
 ///
 /// # Panics
 /// Where that version was not kept, or the library cannot be built.

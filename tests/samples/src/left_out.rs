@@ -1,8 +1,10 @@
-//! What a machine lacks -> a test that fails and says what to install, or a line about a test that was left out.
+//! What a machine lacks -> a test that fails and says what to install, or a line about a test that
+//! was left out.
 //!
-//! Where `.ci/run` runs nothing is left out that the machine could have. A test never passes in silence: it is left out where
-//! the environment says that this machine cannot run it, or where its processor cannot, and then says so past the harness,
-//! which keeps what passing tests print to itself.
+//! Where `.ci/run` runs nothing is left out that the machine could have. A test never passes in
+//! silence: it is left out where the environment says that this machine cannot run it, or where its
+//! processor cannot, and then says so past the harness, which keeps what passing tests print to
+//! itself.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -12,7 +14,8 @@ use std::thread;
 /// The environment variable that names, with commas between them, what this machine cannot have.
 pub const WITHOUT: &str = "ESPALIER_TESTS_WITHOUT";
 
-/// The environment variable that names the file in which `.ci/run` finds a line for each test that was left out.
+/// The environment variable that names the file in which `.ci/run` finds a line for each test that
+/// was left out.
 const RECORD: &str = "ESPALIER_TESTS_LEFT_OUT";
 
 /// What a test needs of its machine.
@@ -57,7 +60,8 @@ impl Facility {
         }
     }
 
-    /// What a test that lacks it comes to because of `why`: left out where `without`, the value of [`WITHOUT`], names it.
+    /// What a test that lacks it comes to because of `why`: left out where `without`, the value of
+    /// [`WITHOUT`], names it.
     ///
     /// # Errors
     /// Where it does not: what to do.
@@ -86,7 +90,8 @@ pub fn lacks(need: Facility, why: &str) {
     }
 }
 
-/// Tells that the running test, or a part of it, is left out: on standard error, and to `.ci/run`, which counts.
+/// Tells that the running test, or a part of it, is left out: on standard error, and to `.ci/run`,
+/// which counts.
 ///
 /// # Panics
 /// Where `.ci/run` cannot be told.
@@ -103,8 +108,9 @@ pub fn leave_out(reason: &str) {
     }
 }
 
-/// Runs `test` of the test program at work on a machine that has no programs at all, and so lacks `need`: it must fail and say
-/// what to do, and where the environment names `need`, pass and say that it was left out.
+/// Runs `test` of the test program at work on a machine that has no programs at all, and so lacks
+/// `need`: it must fail and say what to do, and where the environment names `need`, pass and say
+/// that it was left out.
 ///
 /// # Panics
 /// Where it does not.

@@ -1,5 +1,5 @@
-//! The name of a plugin below `tests/plugins` -> its library, built as its author would build it; and what else tests need of
-//! their machine.
+//! The name of a plugin below `tests/plugins` -> its library, built as its author would build it;
+//! and what else tests need of their machine.
 
 mod against;
 mod left_out;
@@ -17,7 +17,8 @@ pub use placed::put;
 /// What the bytes of `faulty-load` hold where its fault is chosen.
 const NO_FAULT: &[u8] = b"espalier-fault: nowhere:none............";
 
-/// The library of the sample plugin `package`. Cargo builds it first, beside the tests' own target directory.
+/// The library of the sample plugin `package`. Cargo builds it first, beside the tests' own target
+/// directory.
 ///
 /// # Panics
 /// Where it cannot be built.
@@ -28,7 +29,8 @@ pub fn library(package: &str) -> PathBuf {
     target().join(format!("release/lib{stem}.so"))
 }
 
-/// A library's bytes with every `from` replaced by `to`, which is as long: another library, with another hash.
+/// A library's bytes with every `from` replaced by `to`, which is as long: another library, with
+/// another hash.
 ///
 /// # Panics
 /// Where `from` is not in it.

@@ -1,4 +1,5 @@
-//! The site's MPI -> the collective `mpi`, built as a site would build it, and what starts processes that use it.
+//! The site's MPI -> the collective `mpi`, built as a site would build it, and what starts
+//! processes that use it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,8 @@ use crate::{build_in, put, root, target};
 const INSTALL: &str = "install an MPI and libclang: `apt-get install libopenmpi-dev openmpi-bin libclang-dev`, as `.ci/run` \
                        does where it may";
 
-/// A folder that holds the library of the collective `mpi` and nothing else. Cargo builds it first, in a workspace of its own.
+/// A folder that holds the library of the collective `mpi` and nothing else. Cargo builds it first,
+/// in a workspace of its own.
 ///
 /// # Panics
 /// Where there is no MPI, with what to install; where it cannot be built.
@@ -38,7 +40,8 @@ fn build() -> PathBuf {
     folder
 }
 
-/// `command` in `processes` processes, on more cores than there are and as root, where that is who tests.
+/// `command` in `processes` processes, on more cores than there are and as root, where that is who
+/// tests.
 pub fn mpirun(processes: u32, command: &Command) -> Command {
     let mut run = Command::new("mpirun");
     run.args(["-n", &processes.to_string()]);

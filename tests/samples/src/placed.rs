@@ -4,7 +4,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Writes a library as linkers and package managers do, as a new file that takes the name of an older one: that may be open.
+/// Writes a library as linkers and package managers do, as a new file that takes the name of an
+/// older one: that may be open.
 ///
 /// # Panics
 /// Where it cannot be written.

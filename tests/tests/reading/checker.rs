@@ -1,5 +1,5 @@
-//! A report's words, facts and page -> whether they agree with what the run's files hold. It knows the rules from their
-//! description alone and shares no code with the report.
+//! A report's words, facts and page -> whether they agree with what the run's files hold. It knows
+//! the rules from their description alone and shares no code with the report.
 
 use serde_json::Value as Json;
 
@@ -149,7 +149,8 @@ fn held_out(outcome: &Outcome, claim: &Claim<'_>, first: &str) -> Checked {
         return Ok(());
     };
     ensure(claim.rows == Some(before.len()), "the number of rows")?;
-    // The ratio's variance by its first-order formula: the jackknife's is near it, and an interval has two of these or more.
+    // The ratio's variance by its first-order formula: the jackknife's is near it, and an interval
+    // has two of these or more.
     let tokens: f64 = before.iter().map(|row| row.1 as f64).sum();
     let whole: f64 = before.iter().map(|row| row.0).sum();
     let moved = |(one, other): (&(f64, u64), &(f64, u64))| other.0 - one.0;

@@ -1,4 +1,5 @@
-//! A number -> what a run of that number left in its directory: any course that a run may take, and faults of its files.
+//! A number -> what a run of that number left in its directory: any course that a run may take, and
+//! faults of its files.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Shapes of a model -> the calls and bytes of every collective in a step, without asking plan or schedule.
+//! Shapes of a model -> the calls and bytes of every collective in a step, without asking plan or
+//! schedule.
 
 use espalier_engine::ranks::{Among, CallKind, Count, Counts};
 

@@ -30,8 +30,9 @@ pub struct Model {
 }
 
 impl Model {
-    /// Packed weights with adapters, where each layer has frozen and trainable params; and a model that is trained whole, of
-    /// shapes that no number of ranks divides, whose head is its embedding.
+    /// Packed weights with adapters, where each layer has frozen and trainable params; and a model
+    /// that is trained whole, of shapes that no number of ranks divides, whose head is its
+    /// embedding.
     pub fn all() -> [Model; 2] {
         let place = tempfile::tempdir().expect("a folder");
         let config = json!({
@@ -90,7 +91,8 @@ impl Model {
         }
     }
 
-    /// Steps for ranks that have so many micro-batches each, but for the last of several, which has one less.
+    /// Steps for ranks that have so many micro-batches each, but for the last of several, which has
+    /// one less.
     pub fn steps(&self, world: u32, rounds: usize) -> Vec<Step> {
         let count = rounds * world as usize - usize::from(world > 1);
         (0..STEPS as u64)

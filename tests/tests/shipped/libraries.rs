@@ -14,7 +14,8 @@ pub fn of_another_abi(library: &[u8]) -> Vec<u8> {
     patched(library, ours.as_bytes(), b"\"abi\":[0,9]")
 }
 
-/// The library of a shipped plugin: gathered where `HOST_PLUGIN_PATH` says, else built by Cargo beside this test.
+/// The library of a shipped plugin: gathered where `HOST_PLUGIN_PATH` says, else built by Cargo
+/// beside this test.
 pub fn shipped(plugin: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test is a file");
     let deps = test.parent().expect("it lies in a folder");

@@ -1,4 +1,5 @@
-//! A run of some steps that is asked for swaps after a step of its own, and what must be equal to the bit.
+//! A run of some steps that is asked for swaps after a step of its own, and what must be equal to
+//! the bit.
 #![allow(dead_code)] // Each test takes what it needs.
 
 use std::fs;

@@ -1,4 +1,5 @@
-//! What `cargo test --workspace` and `cargo build --workspace` make -> where it lies: beside the program at work.
+//! What `cargo test --workspace` and `cargo build --workspace` make -> where it lies: beside the
+//! program at work.
 
 use std::path::{Path, PathBuf};
 

@@ -29,7 +29,8 @@ pub struct Ended {
     pub took: Duration,
     /// The processor time that it and what it waited for took.
     pub worked: Duration,
-    /// The most memory that it held, in KiB. What it held for less than a millisecond before its end may be missing.
+    /// The most memory that it held, in KiB. What it held for less than a millisecond before its
+    /// end may be missing.
     pub peak_kib: u64,
 }
 
@@ -52,8 +53,8 @@ fn has_ended(pid: libc::pid_t) -> bool {
     unsafe { info.si_pid() == pid }
 }
 
-/// The most memory that a process has held so far. What `wait4` says of it begins with what its parent held, and until it is
-/// another program than this one it has this one's memory.
+/// The most memory that a process has held so far. What `wait4` says of it begins with what its
+/// parent held, and until it is another program than this one it has this one's memory.
 fn held_kib(process: u32) -> u64 {
     let program = fs::read_link(format!("/proc/{process}/exe"));
     if program.ok() == fs::read_link("/proc/self/exe").ok() {
@@ -156,7 +157,8 @@ impl Ended {
         self.code == Some(0)
     }
 
-    /// Wants an end in time with an exit code of the documents and, where it failed, one line with a cause and a next step.
+    /// Wants an end in time with an exit code of the documents and, where it failed, one line with
+    /// a cause and a next step.
     ///
     /// # Panics
     /// Where it has neither.
@@ -208,7 +210,8 @@ pub fn stop(process: u32) {
     assert_eq!(sent, 0, "process {process} has ended");
 }
 
-/// Sends a signal, such as `TERM`, to a process that was started here; one that has ended is let be.
+/// Sends a signal, such as `TERM`, to a process that was started here; one that has ended is let
+/// be.
 ///
 /// # Panics
 /// Where there is no `kill`.

@@ -1,4 +1,5 @@
-//! Attacks on the program: runs and their victims, what is done to them, and the suite that counts what survives.
+//! Attacks on the program: runs and their victims, what is done to them, and the suite that counts
+//! what survives.
 
 pub mod attacks;
 pub mod built;

@@ -1,4 +1,5 @@
-//! Options -> the suite of attacks, its table, and an exit status other than zero where anything failed.
+//! Options -> the suite of attacks, its table, and an exit status other than zero where anything
+//! failed.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // A tool of the developer's.
 
 use std::panic;

@@ -1,4 +1,5 @@
-//! Bytes of a file -> other bytes that a program may meet: flipped, cut, spliced, with lengths and values at their extremes.
+//! Bytes of a file -> other bytes that a program may meet: flipped, cut, spliced, with lengths and
+//! values at their extremes.
 
 use serde_json::{Value as Json, json};
 

@@ -1,4 +1,5 @@
-//! One small use of the program -> what it leaves undisturbed, and whether it comes to that again after an attack.
+//! One small use of the program -> what it leaves undisturbed, and whether it comes to that again
+//! after an attack.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -197,7 +198,8 @@ impl Scenario {
         command
     }
 
-    /// Wants what an attack left in `out` to come to what an undisturbed use leaves, and removes it.
+    /// Wants what an attack left in `out` to come to what an undisturbed use leaves, and removes
+    /// it.
     ///
     /// # Panics
     /// Where it does not, or a checkpoint that was there is not the one that it goes on from.
@@ -257,7 +259,8 @@ impl Scenario {
     }
 }
 
-/// What is in a directory that must be equal to the bit. Checkpoints are left out: the run verifies them itself.
+/// What is in a directory that must be equal to the bit. Checkpoints are left out: the run verifies
+/// them itself.
 pub fn leftover(directory: &Path) -> Leftover {
     let mut found = Leftover::new();
     collect(directory, "", &mut found);

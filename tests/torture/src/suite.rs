@@ -31,7 +31,8 @@ pub struct Asked {
 /// Failures of one attack above which the rest of its tries is left out.
 const ENOUGH: usize = 20;
 
-/// Makes the attacks one after the other, each its share of the hour, and then more of those that fill the time.
+/// Makes the attacks one after the other, each its share of the hour, and then more of those that
+/// fill the time.
 pub fn run(entries: &[Entry], asked: &Asked, mut tell: impl FnMut(&Row)) -> Vec<Row> {
     let end = Instant::now() + Duration::from_secs_f64(asked.minutes * 60.0);
     let chosen = |entry: &&Entry| asked.only.as_ref().is_none_or(|only| only == entry.name);

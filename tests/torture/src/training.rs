@@ -1,4 +1,5 @@
-//! A run of some steps on a tiny model, and what of it must be equal to the bit however it came about.
+//! A run of some steps on a tiny model, and what of it must be equal to the bit however it came
+//! about.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +28,8 @@ pub struct Training {
     words: Vec<String>,
 }
 
-/// What must be equal to the bit: the exact values of every line of metrics, and every file of what was trained.
+/// What must be equal to the bit: the exact values of every line of metrics, and every file of what
+/// was trained.
 #[derive(Debug, PartialEq)]
 pub struct Trained {
     /// Lines of exact values.
@@ -37,7 +39,8 @@ pub struct Trained {
 }
 
 impl Training {
-    /// Six steps in two passes over five rows, a sixth held out; `more` follows on the command line.
+    /// Six steps in two passes over five rows, a sixth held out; `more` follows on the command
+    /// line.
     pub fn new(more: &str) -> Self {
         let model = golden("llama/tiny");
         Training::on(&model, more)
@@ -110,8 +113,8 @@ impl Training {
         }
     }
 
-    /// Runs it, and wants it to end with `code` and a last line that has a next step and all of `words`,
-    /// which stand between ` | `.
+    /// Runs it, and wants it to end with `code` and a last line that has a next step and all of
+    /// `words`, which stand between ` | `.
     pub fn refuse(&self, out: &str, more: &str, code: i32, words: &str) -> String {
         refused(&self.run(out, more), code, words, more)
     }
@@ -153,8 +156,8 @@ pub fn trained(out: &Path) -> Trained {
     }
 }
 
-/// The exact values of lines of metrics, nulls for a line that is damaged. Swaps have lines of their own, which say how long
-/// they took.
+/// The exact values of lines of metrics, nulls for a line that is damaged. Swaps have lines of
+/// their own, which say how long they took.
 pub fn exact(metrics: &str) -> Vec<Vec<Json>> {
     let lines = metrics.lines().filter(|line| !line.contains("\"swap\":"));
     let line = |line: &str| {

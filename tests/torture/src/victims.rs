@@ -1,4 +1,5 @@
-//! The processes of a run under mpirun: which is which rank, how each ended, and whether any is left.
+//! The processes of a run under mpirun: which is which rank, how each ended, and whether any is
+//! left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,8 @@ impl Company {
         Company::start(processes, &command, &training.path(out), &codes)
     }
 
-    /// Starts `command`, which writes to `out`, in so many processes. Their exit codes lie in files `codes.RANK`.
+    /// Starts `command`, which writes to `out`, in so many processes. Their exit codes lie in files
+    /// `codes.RANK`.
     pub fn start(processes: u32, command: &Command, out: &Path, codes: &Path) -> Self {
         let mut wrapped = Command::new("sh");
         wrapped.arg("-c").arg(WRAPPED).arg(codes);
@@ -124,7 +126,8 @@ impl Company {
         begun.elapsed()
     }
 
-    /// What mpirun and its processes said, once they have ended, and the exit code of every process that wrote one.
+    /// What mpirun and its processes said, once they have ended, and the exit code of every process
+    /// that wrote one.
     pub fn end(mut self) -> (Output, Vec<Option<i32>>) {
         let said = self.said().into_bytes();
         let status = self.launcher.wait().expect("it is ours");

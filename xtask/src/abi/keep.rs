@@ -1,4 +1,5 @@
-//! The interface's sources -> an archive that tests build plugins against, when the interface has gone on.
+//! The interface's sources -> an archive that tests build plugins against, when the interface has
+//! gone on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use crate::workspace::Workspace;
 
 const INTERFACE: &str = "core/interface";
 
-/// Writes `tests/golden/abi/interface-VERSION.tar.gz`: the crate, and a workspace that has it as its one member.
+/// Writes `tests/golden/abi/interface-VERSION.tar.gz`: the crate, and a workspace that has it as
+/// its one member.
 ///
 /// # Errors
 /// Where that version is kept already, or a file cannot be read or written.

@@ -1,4 +1,5 @@
-//! The tables that cross the boundary as `repr(C)` -> a line for each field: its place, its size and its type.
+//! The tables that cross the boundary as `repr(C)` -> a line for each field: its place, its size
+//! and its type.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -141,7 +142,8 @@ fn signature(function: &TLFunction) -> String {
     format!("fn({}){given}", taken.join(", "))
 }
 
-/// A type in a line: one of abi_stable's with what it is made of, for it leaves its parameters out of its name.
+/// A type in a line: one of abi_stable's with what it is made of, for it leaves its parameters out
+/// of its name.
 fn shown(layout: &'static TypeLayout) -> String {
     if is_ours(layout) {
         return layout.name().to_owned();

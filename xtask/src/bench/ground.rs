@@ -16,7 +16,8 @@ pub struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
-    /// Builds the host and these sample plugins; writes config and rows, and lets the host make random weights.
+    /// Builds the host and these sample plugins; writes config and rows, and lets the host make
+    /// random weights.
     ///
     /// # Errors
     /// Where a build or the host fails.
@@ -95,8 +96,8 @@ impl<'a> Ground<'a> {
         run(&mut host)
     }
 
-    /// The times of the steps of two kinds of runs, which take turns. The first step of each, which touches memory for the
-    /// first time, is left out.
+    /// The times of the steps of two kinds of runs, which take turns. The first step of each, which
+    /// touches memory for the first time, is left out.
     ///
     /// # Errors
     /// Where a run fails.

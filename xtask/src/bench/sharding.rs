@@ -8,7 +8,8 @@ use crate::workspace::Workspace;
 /// The least share of `ddp`'s tokens a second that `fsdp` is to reach.
 const LEAST_SHARE: f64 = 0.95;
 
-/// Trains a packed model with adapters under both strategies in turns, and prints the ratio of their speeds.
+/// Trains a packed model with adapters under both strategies in turns, and prints the ratio of
+/// their speeds.
 ///
 /// # Errors
 /// Where a run fails, or `fsdp` is slower than the bound.

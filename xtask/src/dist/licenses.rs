@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use crate::workspace::{self, Workspace};
 
-/// Folders below a crate in which the C code that it builds keeps its licence are at most this deep.
+/// Folders below a crate in which the C code that it builds keeps its licence are at most this
+/// deep.
 const MOST_DEPTH: usize = 2;
 
 const PREFACE: &str = "\

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace::{Workspace, run};
 
-/// The counters of libFuzzer: how often each edge was taken, where it lies, and what was compared there.
+/// The counters of libFuzzer: how often each edge was taken, where it lies, and what was compared
+/// there.
 const COUNTERS: [&str; 5] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -43,7 +44,8 @@ pub fn build(workspace: &Workspace) -> Result<PathBuf> {
             "--manifest-path",
             "tests/fuzz/Cargo.toml",
         ])
-        // Named, so that programs and macros that run while it is built are built without the flags.
+        // Named, so that programs and macros that run while it is built are built without the
+        // flags.
         .args(["--target", &rustc.host, "--target-dir"])
         .arg(target(workspace))
         .env("RUSTC_BOOTSTRAP", "1")

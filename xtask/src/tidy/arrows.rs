@@ -1,8 +1,9 @@
 //! Turns the members' `Cargo.toml` into findings: who may depend on whom, and shared settings.
 //!
-//! hosts -> compare -> report -> trainer -> engine -> plan -> registry -> config -> data, compile, system -> interface <- plugins -> kernels -> interface;
-//! families -> decoder -> interface; trainer -> conformance -> interface; tests -> conformance. A plugin knows no other plugin and never the
-//! trainer; the trainer knows neither kernels nor decoder nor plugins.
+//! hosts -> compare -> report -> trainer -> engine -> plan -> registry -> config -> data, compile,
+//! system -> interface <- plugins -> kernels -> interface; families -> decoder -> interface;
+//! trainer -> conformance -> interface; tests -> conformance. A plugin knows no other plugin and
+//! never the trainer; the trainer knows neither kernels nor decoder nor plugins.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,8 @@ const KERNELS: &str = "espalier-kernels";
 const DECODER: &str = "espalier-decoder";
 const CONFORMANCE: &str = "espalier-conformance";
 
-/// The crates of the core that make a program of plugins, lowest first. Each may depend on those before it.
+/// The crates of the core that make a program of plugins, lowest first. Each may depend on those
+/// before it.
 const FLOORS: [&str; 10] = [
     "espalier-system",
     "espalier-compile",

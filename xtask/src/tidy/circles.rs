@@ -1,8 +1,8 @@
 //! Uses among the files of a crate -> findings: files that need each other in a circle.
 //!
-//! A file uses the file in which a name stands that it writes, however the name was imported or re-exported. A module and
-//! those within it are one: they may share types either way. Of the modules within one, each with all that is within it, none
-//! may need another that needs it.
+//! A file uses the file in which a name stands that it writes, however the name was imported or
+//! re-exported. A module and those within it are one: they may share types either way. Of the
+//! modules within one, each with all that is within it, none may need another that needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -122,7 +122,8 @@ impl<'a> Names<'a> {
         names
     }
 
-    /// The module in whose file what `path` names stands, as written in `module`; none of other crates' names.
+    /// The module in whose file what `path` names stands, as written in `module`; none of other
+    /// crates' names.
     fn file_of(&self, module: &ModulePath, path: &[String], hops: usize) -> Option<ModulePath> {
         let (first, rest) = path.split_first()?;
         let hops = hops.checked_sub(1)?;
@@ -265,8 +266,8 @@ impl<'ast> Visit<'ast> for Written {
 /// A use: the file that uses, and the one that is used.
 type Use = (ModulePath, ModulePath);
 
-/// The sets of modules within one module of which each uses the others, directly or through others of the set, with the uses
-/// that make it so.
+/// The sets of modules within one module of which each uses the others, directly or through others
+/// of the set, with the uses that make it so.
 fn circles(files: &Graph) -> Vec<(Vec<ModulePath>, Vec<Use>)> {
     let mut levels: BTreeMap<ModulePath, Vec<(ModulePath, ModulePath, Use)>> = BTreeMap::new();
     for (user, used) in files

@@ -100,7 +100,8 @@ fn check_file(file: &Path, text: &str, findings: &mut Findings) {
     }
 }
 
-/// The lines, counted from 1, on which a fold over floats begins that takes a NaN for no number at all.
+/// The lines, counted from 1, on which a fold over floats begins that takes a NaN for no number at
+/// all.
 fn lost_nans(text: &str) -> impl Iterator<Item = usize> {
     let begins = FOLDS
         .iter()

@@ -33,15 +33,15 @@ const FREE: [&str; 19] = [
     "data.max_lost",
 ];
 
-/// Roles whose components say where bytes lie and how they travel: another one, or another number of ranks, changes rounding
-/// only.
+/// Roles whose components say where bytes lie and how they travel: another one, or another number
+/// of ranks, changes rounding only.
 const LAYOUT: [Role; 2] = [Role::SHARDING, Role::COLLECTIVE];
 
 /// Config keys that say when the run ends.
 const HORIZON: [&str; 2] = ["run.epochs", "run.max_steps"];
 
-/// What of `new` differs from `old`, both as `run.json` has them, in a run that has done `step` steps.
-/// Empty where going on gives what never having stopped would have given.
+/// What of `new` differs from `old`, both as `run.json` has them, in a run that has done `step`
+/// steps. Empty where going on gives what never having stopped would have given.
 pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
     let mut found = stated_differences(old, new, step);
     // What the rest leads to, and so only told where nothing above explains it.
@@ -183,8 +183,9 @@ pub(crate) fn plugins(list: &Json) -> Leaves {
     leaves(&Json::Object(by_name))
 }
 
-/// Whether a difference between two lists of components says no more than that the program is of another version: a linked
-/// plugin was built with the program's own interface, and one that came with it has the program's version.
+/// Whether a difference between two lists of components says no more than that the program is of
+/// another version: a linked plugin was built with the program's own interface, and one that came
+/// with it has the program's version.
 fn is_of_the_program(difference: &Difference, old: &Json, new: &Json) -> bool {
     let all = |list: &Json| list.as_array().cloned().unwrap_or_default();
     let linked = |list: &Json, name: &str| {

@@ -120,8 +120,8 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Removes all but the newest `keep` of the checkpoints up to `newest`. Each first loses its name,
-    /// so that none is ever there in part.
+    /// Removes all but the newest `keep` of the checkpoints up to `newest`. Each first loses its
+    /// name, so that none is ever there in part.
     pub(crate) fn prune(&self, newest: u64, keep: u64) -> Result<(), FileError> {
         let mut steps = self.steps()?;
         steps.retain(|&step| step <= newest);

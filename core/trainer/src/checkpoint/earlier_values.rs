@@ -1,7 +1,8 @@
-//! The version of a config on record -> the values that the program of that time used for what nobody had set.
+//! The version of a config on record -> the values that the program of that time used for what
+//! nobody had set.
 //!
-//! A run goes on as it began. So its `run.json` says the version of its config, and each key that came later, or has another
-//! default since, has a row here.
+//! A run goes on as it began. So its `run.json` says the version of its config, and each key that
+//! came later, or has another default since, has a row here.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +10,13 @@ use espalier_config::{ConfigError, Origin, ResolvedConfig};
 use espalier_engine::observer::{Event, Observer};
 use serde_json::{Map, Value as Json};
 
-/// Version of the config that this program puts on record as `config_version`; records without one are of version 1.
+/// Version of the config that this program puts on record as `config_version`; records without one
+/// are of version 1.
 pub const CONFIG_VERSION: u64 = 2;
 
-/// What changed since version 1, in order: the version that brought it, the key, and the value, as JSON, with which an older
-/// run goes on where its user sets none. That is what the program did before the key was there, or the old default.
+/// What changed since version 1, in order: the version that brought it, the key, and the value, as
+/// JSON, with which an older run goes on where its user sets none. That is what the program did
+/// before the key was there, or the old default.
 const ROWS: &[(u64, &str, &str)] = &[
     (2, "data.train_on", r#""completion""#),
     (2, "run.plugin_timeout_secs", "900"),
@@ -38,7 +41,8 @@ pub(crate) fn completed_config(record: &Json) -> Json {
     complete(&record["config"], earlier_values(config_version(record)))
 }
 
-/// `resolved`, for a run whose config is of `version`: what no layer sets has the values of that time. Says which those are.
+/// `resolved`, for a run whose config is of `version`: what no layer sets has the values of that
+/// time. Says which those are.
 ///
 /// # Errors
 /// Values that do not go together with those that were set.
@@ -58,7 +62,8 @@ pub fn as_begun(
     resolved.with_values("the run on record", values)
 }
 
-/// The values of `rows` that hold for `version`: of several for one key, those before its first change since.
+/// The values of `rows` that hold for `version`: of several for one key, those before its first
+/// change since.
 fn values_before<'a>(rows: &[(u64, &'a str, &str)], version: u64) -> BTreeMap<&'a str, Json> {
     let later = rows.iter().filter(|(since, ..)| *since > version);
     let mut values = BTreeMap::new();
@@ -161,7 +166,8 @@ mod tests {
             json!(begun.config().data.train_on),
             json!(TrainOn::Completion)
         );
-        // Once there, it is as if the user had set it: laying more over it and going on again leave it.
+        // Once there, it is as if the user had set it: laying more over it and going on again leave
+        // it.
         let over = begun.overlaid("--flag", Map::new(), &["run.seed=7".to_owned()]);
         let over = over.expect("a config");
         assert_eq!(over.origin("data.train_on"), begun.origin("data.train_on"));

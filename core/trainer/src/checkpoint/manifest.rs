@@ -5,7 +5,8 @@ use espalier_system::files::FileHash;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-/// Version of the directory's layout where one file has all trained params, and another one all moments.
+/// Version of the directory's layout where one file has all trained params, and another one all
+/// moments.
 pub(super) const WHOLE: u32 = 1;
 /// Version of the layout where each rank has files of its own.
 pub(super) const BY_RANK: u32 = 2;
@@ -15,7 +16,8 @@ pub(super) const BY_RANK: u32 = 2;
 pub struct Manifest {
     /// Version of the directory's layout.
     pub format: u32,
-    /// How many ranks kept what is trained between them; unset in the layout without files of ranks.
+    /// How many ranks kept what is trained between them; unset in the layout without files of
+    /// ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
     /// How far the run was.

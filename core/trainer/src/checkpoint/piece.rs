@@ -1,4 +1,5 @@
-//! Elements of a trained param that one rank keeps <-> a tensor in that rank's file of a checkpoint.
+//! Elements of a trained param that one rank keeps <-> a tensor in that rank's file of a
+//! checkpoint.
 
 use std::ops::Range;
 
@@ -30,7 +31,8 @@ impl Piece {
     }
 }
 
-/// The name of rank `rank`'s file among those of `ranks` that stand for `file`: `params-00002-of-00004.safetensors`.
+/// The name of rank `rank`'s file among those of `ranks` that stand for `file`:
+/// `params-00002-of-00004.safetensors`.
 pub(super) fn file_of_rank(file: &str, rank: u32, ranks: u32) -> String {
     let (stem, extension) = file.split_once('.').expect("a file has an extension");
     format!("{stem}-{rank:05}-of-{ranks:05}.{extension}")

@@ -1,4 +1,5 @@
-//! A verified checkpoint -> its trained params and moments in their place on the device, at any number of ranks.
+//! A verified checkpoint -> its trained params and moments in their place on the device, at any
+//! number of ranks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,7 +34,8 @@ pub(crate) fn restore(checkpoint: &Checkpoint, executor: &Executor) -> Result<()
 struct Saved<'a> {
     checkpoint: &'a Checkpoint,
     stores: Vec<TensorStore>,
-    /// Where ranks have files of their own, the pieces of each stored name by their first element, with their file.
+    /// Where ranks have files of their own, the pieces of each stored name by their first element,
+    /// with their file.
     pieces: Option<BTreeMap<String, Pieces>>,
 }
 

@@ -1,4 +1,5 @@
-//! A run between two steps -> `checkpoints/step-N`: written beside, synced, committed by one rename.
+//! A run between two steps -> `checkpoints/step-N`: written beside, synced, committed by one
+//! rename.
 
 use std::path::{Path, PathBuf};
 
@@ -47,8 +48,9 @@ const FILES: [(&str, &[StatePart]); 2] = [
     ),
 ];
 
-/// Writes a checkpoint, whole or not at all, and returns its directory's path. Every process calls this: each rank writes
-/// what it keeps, and the first process commits when all of it is on the disk.
+/// Writes a checkpoint, whole or not at all, and returns its directory's path. Every process calls
+/// this: each rank writes what it keeps, and the first process commits when all of it is on the
+/// disk.
 ///
 /// # Errors
 /// A full disk or another failure to write, on any rank: what was there before stays.
@@ -142,7 +144,8 @@ fn parts(executor: &Executor) -> Option<u32> {
     ranks.filter(|&ranks| ranks > 1)
 }
 
-/// Writes what this rank keeps of all trainable params, each in its own dtype, and returns the files.
+/// Writes what this rank keeps of all trainable params, each in its own dtype, and returns the
+/// files.
 fn write_own(
     executor: &Executor,
     directory: &Path,

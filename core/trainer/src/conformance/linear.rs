@@ -1,5 +1,5 @@
-//! A packed weight in the products of a training step: forward against the decoded weight, backward against finite
-//! differences, on a device in f64.
+//! A packed weight in the products of a training step: forward against the decoded weight, backward
+//! against finite differences, on a device in f64.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ const STEP: f64 = 0.5;
 /// Relative error of a sum of some hundred products in f64.
 const CLOSE: f64 = 1e-9;
 
-/// Runs the checks of a quantizer's weights on a device: where one of the two is missing, they are skipped or fail with it.
+/// Runs the checks of a quantizer's weights on a device: where one of the two is missing, they are
+/// skipped or fail with it.
 pub fn check(bench: &Verdict<Bench>, suite: &mut Suite) {
     suite.check(
         "linear.forward",

@@ -1,4 +1,5 @@
-//! A component of the registry as the kit's subject: made and called through the boundary, as a run does.
+//! A component of the registry as the kit's subject: made and called through the boundary, as a run
+//! does.
 
 use espalier_conformance::{Subject, Threads};
 use espalier_interface::{

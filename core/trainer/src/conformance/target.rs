@@ -1,4 +1,5 @@
-//! A library or a component's name -> what is checked, and the config under which it is found before all others.
+//! A library or a component's name -> what is checked, and the config under which it is found
+//! before all others.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -17,13 +18,14 @@ pub struct Target {
     pub components: Vec<String>,
     /// The config, with the library's folder in front of the others.
     pub sources: Sources,
-    /// A folder that holds the library alone, so that no other of its own folder is found before it.
+    /// A folder that holds the library alone, so that no other of its own folder is found before
+    /// it.
     _folder: Option<TempDir>,
 }
 
 impl Target {
-    /// `library` is a file, or the name of a component that is found under `sources`. Of a file all components are checked,
-    /// or the `asked` ones.
+    /// `library` is a file, or the name of a component that is found under `sources`. Of a file all
+    /// components are checked, or the `asked` ones.
     ///
     /// # Errors
     /// A library that cannot be read or used; a component that it does not have.

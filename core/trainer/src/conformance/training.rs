@@ -1,4 +1,5 @@
-//! A component under test in a run of ten steps: its losses are finite, fall, and come out the same twice.
+//! A component under test in a run of ten steps: its losses are finite, fall, and come out the same
+//! twice.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,8 @@ pub fn tiny_llama() -> Json {
 }
 
 impl KitModel {
-    /// A place for runs under `sources`, which say where plugins are found and what their options are.
+    /// A place for runs under `sources`, which say where plugins are found and what their options
+    /// are.
     ///
     /// # Errors
     /// A temporary directory that cannot be written.
@@ -115,7 +117,8 @@ impl KitModel {
         Ok(directory)
     }
 
-    /// Rows that repeat a few tokens, each beginning at another of them: what is next follows from what is there.
+    /// Rows that repeat a few tokens, each beginning at another of them: what is next follows from
+    /// what is there.
     fn rows(&self, vocab: u64) -> Verdict<PathBuf> {
         let path = self.place.path().join(format!("rows-{vocab}.jsonl"));
         let token = |place: u64| 3 * (place % PERIOD) % vocab;
@@ -184,7 +187,8 @@ impl Observer for Steps {
     }
 }
 
-/// Runs the checks of a run with `keys`. `fall` is the share of the first loss that the last may be.
+/// Runs the checks of a run with `keys`. `fall` is the share of the first loss that the last may
+/// be.
 pub fn check(
     opened_model: &Verdict<KitModel>,
     start: Start<'_>,

@@ -81,10 +81,12 @@ fn same_as(graph: &Graph) -> Vec<ValueId> {
 }
 
 impl<'a> Fragment<'a> {
-    /// Puts `params`, those of the graph in its order, on the device; `max_rows` is the largest `T`.
+    /// Puts `params`, those of the graph in its order, on the device; `max_rows` is the largest
+    /// `T`.
     ///
     /// # Errors
-    /// A graph that is not whole or reads more than its site's input, a value that is no row of numbers; what the device reports.
+    /// A graph that is not whole or reads more than its site's input, a value that is no row of
+    /// numbers; what the device reports.
     pub fn new(
         device: &'a dyn Device,
         kernels: &'a Kernels,

@@ -1,4 +1,5 @@
-//! A weight, its bias and the adapter's fragment there -> the weight and bias that compute the same.
+//! A weight, its bias and the adapter's fragment there -> the weight and bias that compute the
+//! same.
 //!
 //! An adapter is a graph, not a formula that the host knows: what it makes of the unit vectors are
 //! the columns of the merged weight, and what it makes of zero is the merged bias. That holds where
@@ -89,7 +90,8 @@ impl Joined<'_> {
         Ok(())
     }
 
-    /// What the fragment makes of each unit vector: a column of the merged weight. No bias is added.
+    /// What the fragment makes of each unit vector: a column of the merged weight. No bias is
+    /// added.
     fn columns(
         &self,
         fragment: &mut Fragment<'_>,

@@ -27,7 +27,8 @@ use crate::weights::check_saved_adapter;
 /// How an adapter is merged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MergeOptions {
-    /// The weights it is added to; unset: decoded where the checkpoint is packed, original otherwise.
+    /// The weights it is added to; unset: decoded where the checkpoint is packed, original
+    /// otherwise.
     pub base: Option<Base>,
     /// Dtype of all weights written; unset: each as it was stored.
     pub dtype: Option<DType>,

@@ -1,4 +1,5 @@
-//! A dense model directory -> the same model packed, in the form that the ecosystem's loader of the quantizer reads.
+//! A dense model directory -> the same model packed, in the form that the ecosystem's loader of the
+//! quantizer reads.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -194,7 +195,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The `quantization_config` of a model whose weights may be packed with several options of one quantizer.
+/// The `quantization_config` of a model whose weights may be packed with several options of one
+/// quantizer.
 fn config_of_all(
     sites: &[Site],
     weights: &[PackedWeight<'_>],

@@ -83,8 +83,9 @@ impl Questions {
         demand(&self.list)
     }
 
-    /// Answers them greedily with a model's own weights and counts those whose text is the expected one, white space
-    /// around it aside. Where rows were read without a tokenizer, tokens are compared.
+    /// Answers them greedily with a model's own weights and counts those whose text is the expected
+    /// one, white space around it aside. Where rows were read without a tokenizer, tokens are
+    /// compared.
     ///
     /// # Errors
     /// As [`Generator::answer`]; tokens that the tokenizer cannot decode.

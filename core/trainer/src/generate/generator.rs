@@ -1,8 +1,8 @@
 //! Prompts -> answers, token by token: several sequences at once over one cache of keys and values.
 //!
-//! A pass either takes in prompts (packed, long ones in parts) or makes one more token of every sequence at work. A
-//! sequence that ends leaves its slot to the next prompt. A token's bits depend on its own sequence alone, so an
-//! answer does not depend on what else is answered.
+//! A pass either takes in prompts (packed, long ones in parts) or makes one more token of every
+//! sequence at work. A sequence that ends leaves its slot to the next prompt. A token's bits depend
+//! on its own sequence alone, so an answer does not depend on what else is answered.
 
 use std::time::Instant;
 
@@ -123,12 +123,12 @@ impl<'a> Generator<'a> {
         self.speed
     }
 
-    /// Answers all `requests`, in their order. `watch` sees each token that is no end token, with the index of its
-    /// request, as it is made.
+    /// Answers all `requests`, in their order. `watch` sees each token that is no end token, with
+    /// the index of its request, as it is made.
     ///
     /// # Errors
-    /// A prompt that is empty or fills the context, before anything is run; [`Error::LogitsNotFinite`],
-    /// [`Error::Interrupted`]; what the backend or `watch` reports.
+    /// A prompt that is empty or fills the context, before anything is run;
+    /// [`Error::LogitsNotFinite`], [`Error::Interrupted`]; what the backend or `watch` reports.
     pub fn answer(
         &mut self,
         requests: &[Request<'_>],
@@ -225,7 +225,8 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Runs one pass and returns the tokens that it made, each with the index of its sequence in `live`.
+    /// Runs one pass and returns the tokens that it made, each with the index of its sequence in
+    /// `live`.
     fn pass(&mut self, live: &mut [Live]) -> Result<Vec<(usize, i32)>, Error> {
         let begin = Instant::now();
         let unfinished = |one: &Live| one.end.is_none();

@@ -10,16 +10,18 @@ use crate::Error;
 use crate::checkpoint::{CheckpointError, completed_config};
 use crate::export::Kept;
 
-/// Sections that decide what the weights are; the others are the training's. What decides an adapter is in its own files.
+/// Sections that decide what the weights are; the others are the training's. What decides an
+/// adapter is in its own files.
 const SECTIONS: [&str; 5] = ["plugins", "family", "quantizer", "backend", "sites"];
 /// Keys of `[model]` that do.
 const MODEL_KEYS: [&str; 4] = ["path", "compute", "params", "keep_f32"];
 
-/// The config keys of the run in `directory` by its `run.json`, with the adapter that it saved, or the model where it
-/// trained all of it.
+/// The config keys of the run in `directory` by its `run.json`, with the adapter that it saved, or
+/// the model where it trained all of it.
 ///
 /// # Errors
-/// A directory without a `run.json`, or of a run that has saved nothing yet; files that are not of the size that they had.
+/// A directory without a `run.json`, or of a run that has saved nothing yet; files that are not of
+/// the size that they had.
 pub fn recorded(directory: &Path) -> Result<Map<String, Value>, Error> {
     let run = files::read_object(&directory.join("run.json"), FileKind::Record)?;
     let mut config = completed_config(&run);

@@ -48,7 +48,8 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// Ends the answer; passes what was held back, if anything, to `show`, and returns the whole text.
+    /// Ends the answer; passes what was held back, if anything, to `show`, and returns the whole
+    /// text.
     ///
     /// # Errors
     /// As [`Reply::push`].

@@ -78,8 +78,8 @@ impl Sampling {
         Ok(())
     }
 
-    /// The token that follows logits `[V]`; none where one of them is not finite. Of equal logits, the lower id is the
-    /// likelier token.
+    /// The token that follows logits `[V]`; none where one of them is not finite. Of equal logits,
+    /// the lower id is the likelier token.
     pub fn choose(&self, logits: &[f64], draw: Draw) -> Option<i32> {
         if logits.iter().any(|logit| !logit.is_finite()) {
             return None;

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// The tokens that end an answer: `eos_token_id` of `generation_config.json` and of `config.json`, a number or a list,
-/// and the tokenizer's own.
+/// The tokens that end an answer: `eos_token_id` of `generation_config.json` and of `config.json`,
+/// a number or a list, and the tokenizer's own.
 ///
 /// # Errors
 /// A `generation_config.json` that cannot be read, or an id that is none.

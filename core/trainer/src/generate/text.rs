@@ -7,8 +7,8 @@ const UNFINISHED: char = '\u{FFFD}';
 
 /// The text of a growing list of tokens.
 ///
-/// A token's text depends on those before it (a space that only the first word lacks, a character in several
-/// tokens), so a piece is what decoding a few tokens more adds to decoding those before.
+/// A token's text depends on those before it (a space that only the first word lacks, a character
+/// in several tokens), so a piece is what decoding a few tokens more adds to decoding those before.
 #[derive(Clone, Debug, Default)]
 pub struct TextStream {
     tokens: Vec<i32>,

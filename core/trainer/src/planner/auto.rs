@@ -1,7 +1,8 @@
-//! A config and machines -> the fastest plan that fits them: strategy, offload, recompute and micro-batch are searched.
+//! A config and machines -> the fastest plan that fits them: strategy, offload, recompute and
+//! micro-batch are searched.
 //!
-//! What the user set stays as it is. Everything else of a run is the same in all plans: the batch size, so that each is the
-//! same training, and what the numbers depend on.
+//! What the user set stays as it is. Everything else of a run is the same in all plans: the batch
+//! size, so that each is the same training, and what the numbers depend on.
 
 mod candidate;
 mod choice;

@@ -1,4 +1,5 @@
-//! A session -> what `host plan` prints: memory by category, the largest micro-batch, and the time at peak.
+//! A session -> what `host plan` prints: memory by category, the largest micro-batch, and the time
+//! at peak.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +51,8 @@ pub struct PlanReport {
     pub device: String,
     /// True where its memory is exact, not estimated.
     pub exact: bool,
-    /// The backend that was asked for the workspace of kernels in place of the assumed device's own.
+    /// The backend that was asked for the workspace of kernels in place of the assumed device's
+    /// own.
     pub stand_in: Option<String>,
     /// The memory of each machine, unless it is that of its only rank.
     pub host: Option<HostMemory>,
@@ -83,7 +85,8 @@ pub struct PlanReport {
     pub time: StepTime,
     /// Floating-point operations of the first step.
     pub step_flops: u64,
-    /// The device's measured matrix-product rate in the compute dtype, operations a second; not of an assumed device.
+    /// The device's measured matrix-product rate in the compute dtype, operations a second; not of
+    /// an assumed device.
     pub gemm_flops_per_sec: Option<f64>,
     /// The first step's time if all ranks ran at that rate.
     pub light_step_secs: Option<f64>,

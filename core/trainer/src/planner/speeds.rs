@@ -6,10 +6,10 @@ use espalier_plan::plan::{GivenSpeeds, Source, Speeds};
 
 use crate::error::Result;
 
-/// The speeds of the device that is here, as a rank has them where all ranks of the machine work at once. The rate of
-/// products, `gemm_rate`, and that of other kernels were timed on the threads of one rank, which are its own where
-/// the machine has a core for each rank; what comes from host memory is one bus for all. The network cannot be
-/// measured by one machine.
+/// The speeds of the device that is here, as a rank has them where all ranks of the machine work at
+/// once. The rate of products, `gemm_rate`, and that of other kernels were timed on the threads of
+/// one rank, which are its own where the machine has a core for each rank; what comes from host
+/// memory is one bus for all. The network cannot be measured by one machine.
 ///
 /// # Errors
 /// What the backend reports.

@@ -9,8 +9,8 @@ use espalier_system::failure::UsageError;
 
 use crate::Error;
 
-/// Opens the device of rank number `rank` of this process: of those that the config names in turn, the backend's first
-/// otherwise.
+/// Opens the device of rank number `rank` of this process: of those that the config names in turn,
+/// the backend's first otherwise.
 pub(crate) fn open_device(
     config: &Config,
     components: &Components,

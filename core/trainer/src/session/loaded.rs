@@ -33,11 +33,13 @@ impl Loaded {
     }
 }
 
-/// Loads the model, the adapter where one is named, and room for what `demand` says: it is asked with the directory,
-/// the tokenizer and the positions that the model was made for, before anything is allocated.
+/// Loads the model, the adapter where one is named, and room for what `demand` says: it is asked
+/// with the directory, the tokenizer and the positions that the model was made for, before anything
+/// is allocated.
 ///
 /// # Errors
-/// Whatever is wrong with model, tokenizer or adapter; a plan that does not fit; what `demand` gives.
+/// Whatever is wrong with model, tokenizer or adapter; a plan that does not fit; what `demand`
+/// gives.
 pub fn load(
     resolved: &ResolvedConfig,
     observer: &dyn Observer,

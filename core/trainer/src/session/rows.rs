@@ -52,7 +52,8 @@ impl Rows {
     /// Reads the files that the config names.
     ///
     /// # Errors
-    /// The first fault in the order of the files and rows; more of them lost than `data.max_lost` allows.
+    /// The first fault in the order of the files and rows; more of them lost than `data.max_lost`
+    /// allows.
     pub(super) fn read(
         model: &RowsModel<'_>,
         purpose: Purpose,

@@ -122,7 +122,8 @@ impl Live<'_> {
         }
     }
 
-    /// Lets another component play a role, once it has stood its trial. `record` is filled in as far as it comes.
+    /// Lets another component play a role, once it has stood its trial. `record` is filled in as
+    /// far as it comes.
     ///
     /// # Errors
     /// Why it cannot; everything is then as it was.
@@ -198,7 +199,8 @@ impl Live<'_> {
             })
     }
 
-    /// Makes the new state beside the old one and tries it; `self.components` are the new ones already.
+    /// Makes the new state beside the old one and tries it; `self.components` are the new ones
+    /// already.
     fn make(
         &self,
         resolved: &ResolvedConfig,

@@ -1,4 +1,5 @@
-//! The folder `swap` of a run: requests and the run's answers, each a file that is there whole or not at all.
+//! The folder `swap` of a run: requests and the run's answers, each a file that is there whole or
+//! not at all.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,5 @@
-//! What is asked of a running job: another component for a role, or the same one with other options or from a new file.
+//! What is asked of a running job: another component for a role, or the same one with other options
+//! or from a new file.
 
 use std::path::PathBuf;
 
@@ -55,7 +56,8 @@ impl SwapRequest {
     /// The request that `ROLE=NAME` and the changes `set` make.
     ///
     /// # Errors
-    /// A text that is none; a role that cannot be swapped; a change of something else than this component's options.
+    /// A text that is none; a role that cannot be swapped; a change of something else than this
+    /// component's options.
     pub fn new(assignment: &str, set: &[String]) -> Result<Self, Error> {
         let (role, name) = assignment
             .split_once('=')

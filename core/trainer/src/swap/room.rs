@@ -29,7 +29,8 @@ impl Needs {
     /// Where the new weights are put, with `available` bytes free.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] where not even a mapped file helps, or the new weights do not fit in the old ones' place.
+    /// [`Error::OutOfMemory`] where not even a mapped file helps, or the new weights do not fit in
+    /// the old ones' place.
     pub fn place(&self, staging: Staging, kind: &str, available: u64) -> Result<MemoryKind, Error> {
         let short = |needed: u64| {
             Error::OutOfMemory(OutOfMemory {

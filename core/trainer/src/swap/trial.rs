@@ -1,4 +1,5 @@
-//! A new executor beside the old one -> both losses of the next micro-batch, once the new one has passed.
+//! A new executor beside the old one -> both losses of the next micro-batch, once the new one has
+//! passed.
 
 use espalier_data::Step;
 use espalier_engine::executor::{Executor, LossSum, Moment, Pass};
@@ -7,9 +8,9 @@ use espalier_registry::{PluginFailure, PluginIdentity};
 
 use crate::Error;
 
-/// Runs the first micro-batch of `step`, number `index` of the run, forward through both, without dropout, and through the
-/// new one forward and backward. Nothing is updated, and what the old one's next step reads is not touched. Returns the
-/// losses of old and new.
+/// Runs the first micro-batch of `step`, number `index` of the run, forward through both, without
+/// dropout, and through the new one forward and backward. Nothing is updated, and what the old
+/// one's next step reads is not touched. Returns the losses of old and new.
 ///
 /// # Errors
 /// What a backend reports; numbers that are not finite, which are laid to `plugin`.

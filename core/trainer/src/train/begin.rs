@@ -46,8 +46,8 @@ impl<'a> Begin<'a, '_> {
     /// The run before its next step.
     ///
     /// # Errors
-    /// A rank that does not come, weights that cannot be loaded, a checkpoint that cannot be restored, a directory that
-    /// cannot be written.
+    /// A rank that does not come, weights that cannot be loaded, a checkpoint that cannot be
+    /// restored, a directory that cannot be written.
     pub fn run(self) -> Result<Runner<'a>, Error> {
         let Begin {
             resolved,

@@ -58,8 +58,8 @@ impl Beginning {
     /// A directory that holds a run, or is to hold one.
     ///
     /// # Errors
-    /// Another process's directory; a pipe in the place of a file; a checkpoint that is damaged or not there; what a
-    /// finished run left, where it is damaged and there is no checkpoint.
+    /// Another process's directory; a pipe in the place of a file; a checkpoint that is damaged or
+    /// not there; what a finished run left, where it is damaged and there is no checkpoint.
     pub fn resumed(
         out: &Path,
         world: World,
@@ -142,7 +142,8 @@ impl Beginning {
         })
     }
 
-    /// `resolved` with the values that the run began with, where a newer program has other defaults. Says which.
+    /// `resolved` with the values that the run began with, where a newer program has other
+    /// defaults. Says which.
     ///
     /// # Errors
     /// Values that do not go together.
@@ -171,8 +172,8 @@ impl Beginning {
         self.refuse(self.directory.path(), changed)
     }
 
-    /// Refuses to go on with another run than the checkpoint's, as far as `outline` says what `run.json` will hold: the model's
-    /// files are not read for it.
+    /// Refuses to go on with another run than the checkpoint's, as far as `outline` says what
+    /// `run.json` will hold: the model's files are not read for it.
     ///
     /// # Errors
     /// As [`Beginning::check`].
@@ -189,8 +190,8 @@ impl Beginning {
         self.refuse(&checkpoint.path, stated_differences(old, &new, step))
     }
 
-    /// Adds the resumptions to what `run.json` will hold, and refuses to go on with another run than
-    /// the checkpoint's.
+    /// Adds the resumptions to what `run.json` will hold, and refuses to go on with another run
+    /// than the checkpoint's.
     ///
     /// # Errors
     /// [`CheckpointError::Changed`], naming every difference.
@@ -289,7 +290,8 @@ fn claimed(out: &Path, world: World, existing: Continue) -> Result<RunDirectory,
     })
 }
 
-/// The checkpoint that what a finished run exported is written again from, as `damage` to it has it.
+/// The checkpoint that what a finished run exported is written again from, as `damage` to it has
+/// it.
 ///
 /// # Errors
 /// Where there is none.

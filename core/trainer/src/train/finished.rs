@@ -1,4 +1,5 @@
-//! An output directory with `adapter/` or `model/` -> whether its run came to its end, by the files that it left.
+//! An output directory with `adapter/` or `model/` -> whether its run came to its end, by the files
+//! that it left.
 
 use std::path::{Path, PathBuf};
 

@@ -27,8 +27,8 @@ pub struct HeldOutLog {
     most: usize,
 }
 
-/// Documents that a run outside of a comparison writes at most. More than these are so many that a change of their mean is
-/// hardly due to their choice.
+/// Documents that a run outside of a comparison writes at most. More than these are so many that a
+/// change of their mean is hardly due to their choice.
 const MOST_OF_A_RUN: usize = 100_000;
 
 /// The file of a run's [`HeldOut`] after `step` steps.
@@ -67,10 +67,11 @@ impl HeldOutLog {
         }
     }
 
-    /// Writes what an evaluation after `step` steps found, whole or not at all, over what stood there.
+    /// Writes what an evaluation after `step` steps found, whole or not at all, over what stood
+    /// there.
     ///
-    /// To be called before `metrics.jsonl` or a checkpoint says that the evaluation was done: a run that goes on from
-    /// there does not repeat it.
+    /// To be called before `metrics.jsonl` or a checkpoint says that the evaluation was done: a run
+    /// that goes on from there does not repeat it.
     ///
     /// # Errors
     /// A directory that cannot be written, a full disk.

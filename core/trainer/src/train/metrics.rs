@@ -30,7 +30,8 @@ impl Metrics {
         Metrics::open(path, OpenOptions::new().append(true).open(path))
     }
 
-    /// Has the first line say what became of the rows, where some are not trained as they are in the files.
+    /// Has the first line say what became of the rows, where some are not trained as they are in
+    /// the files.
     pub(super) fn headed(mut self, counts: Counts) -> Self {
         self.data = (!counts.reasons().is_empty()).then_some(counts);
         self

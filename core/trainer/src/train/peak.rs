@@ -4,7 +4,8 @@ use super::runner::Runner;
 use crate::Error;
 
 impl Runner<'_> {
-    /// The share that `flops_per_sec`, which step `step` did, has of the peak. A peak that it raised is put on record.
+    /// The share that `flops_per_sec`, which step `step` did, has of the peak. A peak that it
+    /// raised is put on record.
     ///
     /// # Errors
     /// What keeps it from being put on record.

@@ -1,4 +1,5 @@
-//! A session that fits -> whether its run can begin, before anything is written or a weight is read.
+//! A session that fits -> whether its run can begin, before anything is written or a weight is
+//! read.
 
 use espalier_compile::params::Param;
 use espalier_config::ResolvedConfig;
@@ -50,7 +51,8 @@ impl Ready {
     /// Refuses a run that would come upon something that it cannot do once its weights are loaded.
     ///
     /// # Errors
-    /// No rows; files without what is to be read of them; an adapter that cannot say how it is to be saved.
+    /// No rows; files without what is to be read of them; an adapter that cannot say how it is to
+    /// be saved.
     pub fn check(
         &self,
         config: &ResolvedConfig,

@@ -54,11 +54,12 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Opens the run: plans it, claims its directory, loads its weights. Where `measure` is given, it measures the base,
-    /// and every held-out document's loss is written.
+    /// Opens the run: plans it, claims its directory, loads its weights. Where `measure` is given,
+    /// it measures the base, and every held-out document's loss is written.
     ///
     /// # Errors
-    /// Whatever goes wrong. Until the first number of the run is on record, the directory is left free for the next attempt.
+    /// Whatever goes wrong. Until the first number of the run is on record, the directory is left
+    /// free for the next attempt.
     pub fn open(
         opening: Opening<'a>,
         measure: Option<&dyn BaseMeasure>,
@@ -131,7 +132,8 @@ impl<'a> Run<'a> {
             session,
         };
         ready.check(&swapped, observer, stop)?;
-        // A run that has begun goes on with what it has on record; arms have patterns in common, which were checked before.
+        // A run that has begun goes on with what it has on record; arms have patterns in common,
+        // which were checked before.
         if from.is_none() && measure.is_none() {
             ready.session.check_patterns(&swapped)?;
         }
@@ -211,8 +213,8 @@ impl<'a> Run<'a> {
         ended.map_err(|error| Stopped::explaining(error.in_progress(), self.stop, checkpoints))
     }
 
-    /// Writes what was trained: beside its place, then its hashes into `run.json`, then into its place. The last to be
-    /// written, it tells a finished run from one to go on with.
+    /// Writes what was trained: beside its place, then its hashes into `run.json`, then into its
+    /// place. The last to be written, it tells a finished run from one to go on with.
     fn save(&mut self) -> Result<RunSummary, Error> {
         let written = self.write()?;
         self.runner.exported = written.exported()?;

@@ -1,4 +1,5 @@
-//! The steps of a run, one after the other: each put on record, evaluated and saved where that is due.
+//! The steps of a run, one after the other: each put on record, evaluated and saved where that is
+//! due.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -72,7 +73,8 @@ pub enum Left {
 }
 
 impl Runner<'_> {
-    /// Does what is due between two steps, then the next step, if one is left. A request to stop ends it between the two.
+    /// Does what is due between two steps, then the next step, if one is left. A request to stop
+    /// ends it between the two.
     ///
     /// # Errors
     /// [`Error::Stopped`] after a signal, once a checkpoint is saved.
@@ -122,7 +124,8 @@ impl Runner<'_> {
         }))
     }
 
-    /// Saves what was learned where a signal asks for it, as soon as there is something, and says so.
+    /// Saves what was learned where a signal asks for it, as soon as there is something, and says
+    /// so.
     fn save_where_asked(&mut self, asked: &Asked) -> Result<(), Error> {
         let step = self.progress.step;
         if !asked.save || step == 0 {
@@ -242,8 +245,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Saves the last step's checkpoint, which what is exported can be written again from. Where it cannot be written, what
-    /// was learned is exported all the same.
+    /// Saves the last step's checkpoint, which what is exported can be written again from. Where it
+    /// cannot be written, what was learned is exported all the same.
     fn save_the_last(&mut self) -> Result<(), Error> {
         match self.save() {
             // Not where a rank is lost: nothing can be gathered any more.

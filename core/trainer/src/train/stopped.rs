@@ -39,7 +39,8 @@ impl Failure for Stopped {
 }
 
 impl Stopped {
-    /// `error`, or that the run was stopped where a plugin or the loading of weights gave up because of that.
+    /// `error`, or that the run was stopped where a plugin or the loading of weights gave up
+    /// because of that.
     pub(super) fn explaining(error: Error, stop: &StopFlag, checkpoints: &Checkpoints) -> Error {
         let cancelled = match &error {
             Error::Interrupted(_) => true,

@@ -1,4 +1,5 @@
-//! Swaps of plugins between two steps: those asked for, and those on record that a resumed run makes again.
+//! Swaps of plugins between two steps: those asked for, and those on record that a resumed run
+//! makes again.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -34,7 +35,8 @@ struct Teller<'a> {
 }
 
 impl Runner<'_> {
-    /// Makes the swaps that are due before the next step. A request to stop wins: what is not done is not begun.
+    /// Makes the swaps that are due before the next step. A request to stop wins: what is not done
+    /// is not begun.
     ///
     /// # Errors
     /// A swap on record that cannot be made again; what keeps one from being put on record.

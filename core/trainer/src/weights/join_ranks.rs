@@ -1,4 +1,5 @@
-//! Plans of this process's ranks -> the same among their peers: joined, watched, and agreed on what they run.
+//! Plans of this process's ranks -> the same among their peers: joined, watched, and agreed on what
+//! they run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +14,12 @@ use serde_json::Value as Json;
 use super::roll_call::roll_call;
 use crate::Error;
 
-/// How much longer a collective waits for the others than this process: the watch knows better who is missing.
+/// How much longer a collective waits for the others than this process: the watch knows better who
+/// is missing.
 const LONGER: Duration = Duration::from_secs(5);
 
-/// The plans of this process's ranks, each with its way to the others. All processes run the same from `step` on, as
-/// `circumstances` has it in `run.json`.
+/// The plans of this process's ranks, each with its way to the others. All processes run the same
+/// from `step` on, as `circumstances` has it in `run.json`.
 ///
 /// # Errors
 /// A rank that does not come; a process that cannot be watched.

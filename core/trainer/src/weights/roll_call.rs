@@ -9,8 +9,8 @@ use serde_json::{Value as Json, json};
 use crate::Error;
 use crate::checkpoint::{file_hashes, leaves, plugin_leaves};
 
-/// Config keys in which processes may differ: where things lie on their machine, and what its threads and libraries are.
-/// Files are compared by their content.
+/// Config keys in which processes may differ: where things lie on their machine, and what its
+/// threads and libraries are. Files are compared by their content.
 const LOCAL: [&str; 11] = [
     "run.out",
     "run.threads",
@@ -31,11 +31,13 @@ const NAMED: usize = 4;
 /// What a process runs, by key.
 type Sheet = BTreeMap<String, String>;
 
-/// Sees to it that all processes of `world` run the same: `circumstances` is what `run.json` holds, and `step` where the run
-/// begins. `exchange` passes what this process says to all and returns what each says, by process.
+/// Sees to it that all processes of `world` run the same: `circumstances` is what `run.json` holds,
+/// and `step` where the run begins. `exchange` passes what this process says to all and returns
+/// what each says, by process.
 ///
 /// # Errors
-/// [`Error::Peer`] for the first process that does not run what most run, naming what differs; those of `exchange`.
+/// [`Error::Peer`] for the first process that does not run what most run, naming what differs;
+/// those of `exchange`.
 pub fn roll_call(
     world: &World,
     circumstances: &Json,

@@ -44,7 +44,8 @@ pub struct RowArguments {
     /// What the fields of a row mean: text, input_ids, alpaca, chat, prompt_completion
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
-    /// Chat template: a shipped one (llama2, llama3, mistral, chatml, zephyr), `tokenizer` or a file
+    /// Chat template: a shipped one (llama2, llama3, mistral, chatml, zephyr), `tokenizer` or a
+    /// file
     #[arg(long, value_name = "NAME|FILE")]
     chat_template: Option<String>,
 }

@@ -28,10 +28,12 @@ pub struct GenerateArguments {
     /// Text to continue; `-` reads standard input
     #[arg(long, value_name = "TEXT", conflicts_with = "prompts")]
     pub prompt: Option<String>,
-    /// Answer many prompts at once: one a line, or JSON objects with `prompt` (.jsonl); prints JSON lines
+    /// Answer many prompts at once: one a line, or JSON objects with `prompt` (.jsonl); prints JSON
+    /// lines
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
-    /// Talk in the model's chat template: each prompt is a conversation's first turn; without one, a line of input a turn (`/reset` begins anew, `/quit` ends)
+    /// Talk in the model's chat template: each prompt is a conversation's first turn; without one,
+    /// a line of input a turn (`/reset` begins anew, `/quit` ends)
     #[arg(long)]
     pub chat: bool,
     /// Message of the system before the first turn

@@ -16,7 +16,8 @@ pub struct MergeArguments {
     /// PEFT adapter directory
     #[arg(long, value_name = "DIR", overrides_with = "adapter")]
     adapter: Option<String>,
-    /// What the adapter is added to: the stored weights, or the values that the quantizer decodes to
+    /// What the adapter is added to: the stored weights, or the values that the quantizer decodes
+    /// to
     #[arg(long, value_enum)]
     pub base: Option<BaseChoice>,
     /// Number type of all weights written [default: each as it was stored]

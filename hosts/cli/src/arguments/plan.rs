@@ -18,8 +18,8 @@ use super::unread::{self, Unread};
 pub struct PlanArguments {
     #[command(flatten)]
     pub run: RunArguments,
-    /// Search strategy, offload, recompute and micro-batch for the fastest plan that fits; what is set stays. Done anyway
-    /// for several ranks without a strategy
+    /// Search strategy, offload, recompute and micro-batch for the fastest plan that fits; what is
+    /// set stays. Done anyway for several ranks without a strategy
     #[arg(long)]
     pub auto: bool,
     /// Show the arithmetic behind memory and traffic
@@ -40,13 +40,16 @@ pub struct PlanArguments {
     /// Plan for this many machines with those devices and that memory each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub machines: Option<u32>,
-    /// Matrix products of a rank, in 10^12 operations a second, instead of what is measured or assumed
+    /// Matrix products of a rank, in 10^12 operations a second, instead of what is measured or
+    /// assumed
     #[arg(long, value_name = "TFLOPS", value_parser = speed)]
     pub compute_tflops: Option<f64>,
-    /// Bytes between a device and its host, in 10^9 a second in each direction, instead of what is measured or assumed
+    /// Bytes between a device and its host, in 10^9 a second in each direction, instead of what is
+    /// measured or assumed
     #[arg(long, value_name = "GB/S", value_parser = speed)]
     pub link_gbs: Option<f64>,
-    /// Bytes between devices of a machine, in 10^9 a second; left out, they go through the host's memory
+    /// Bytes between devices of a machine, in 10^9 a second; left out, they go through the host's
+    /// memory
     #[arg(long, value_name = "GB/S", value_parser = speed)]
     pub peer_gbs: Option<f64>,
     /// Bytes into a machine from others, in 10^9 a second; left out, 1.25

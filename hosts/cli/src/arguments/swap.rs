@@ -13,7 +13,8 @@ use clap::Args;
     random numbers; nothing but base weights is read. The new plugin is tried beside the old one\n\
     first: where it fails, the run goes on with the old one.")]
 pub struct SwapArguments {
-    /// What is to change: quantizer, adapter, sharding or backend, and the component that takes over
+    /// What is to change: quantizer, adapter, sharding or backend, and the component that takes
+    /// over
     #[arg(value_name = "ROLE=NAME")]
     pub assignment: String,
     /// Output directory of the running job
@@ -28,10 +29,12 @@ pub struct SwapArguments {
     /// Take over before this step, counted from 1 [default: the next]
     #[arg(long, value_name = "STEP")]
     pub before_step: Option<u64>,
-    /// Put the new weights into a mapped file until they take over, even where memory has room for both
+    /// Put the new weights into a mapped file until they take over, even where memory has room for
+    /// both
     #[arg(long)]
     pub mapped: bool,
-    /// Seconds to wait for the run; then the request is withdrawn [default: as long as the run lasts]
+    /// Seconds to wait for the run; then the request is withdrawn [default: as long as the run
+    /// lasts]
     #[arg(long, value_name = "SECS", conflicts_with = "no_wait")]
     pub timeout: Option<u64>,
     /// Do not wait for the run's answer

@@ -1,4 +1,5 @@
-//! The keys that `--set` gives a command -> all of them ones that it reads, or a refusal of the first that it does not.
+//! The keys that `--set` gives a command -> all of them ones that it reads, or a refusal of the
+//! first that it does not.
 //!
 //! Config files and the environment are shared by commands, and so may say more.
 

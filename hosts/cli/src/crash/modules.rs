@@ -1,4 +1,5 @@
-//! The program and its libraries -> a table of where each lies in memory, for a handler that can ask nobody.
+//! The program and its libraries -> a table of where each lies in memory, for a handler that can
+//! ask nobody.
 #![allow(unsafe_code)] // What the dynamic linker tells of what it loaded.
 
 use std::ffi::{CStr, c_int, c_void};
@@ -32,11 +33,12 @@ pub struct Module {
 /// Null, or a table that lives as long as the process.
 static TABLE: AtomicPtr<Vec<Module>> = AtomicPtr::new(ptr::null_mut());
 
-/// Takes down what is loaded now. The earlier table stays where it is, as a handler may be reading it: libraries are opened
-/// a few times in a process's life.
+/// Takes down what is loaded now. The earlier table stays where it is, as a handler may be reading
+/// it: libraries are opened a few times in a process's life.
 pub fn learn() {
     let mut found: Vec<Module> = Vec::new();
-    // SAFETY: `take` is called with one module after the other and this vector, before the call returns.
+    // SAFETY: `take` is called with one module after the other and this vector, before the call
+    // returns.
     unsafe { libc::dl_iterate_phdr(Some(take), ptr::from_mut(&mut found).cast()) };
     TABLE.store(Box::into_raw(Box::new(found)), Ordering::Release);
 }
@@ -121,7 +123,8 @@ fn build_id(addresses: &Range<usize>, base: usize, headers: &[Elf64_Phdr]) -> Ve
     digits.collect()
 }
 
-/// The identity among notes: each has the lengths of its owner and content and its type, then both, padded to 4 bytes.
+/// The identity among notes: each has the lengths of its owner and content and its type, then both,
+/// padded to 4 bytes.
 fn id_among(mut notes: &[u8]) -> Option<&[u8]> {
     loop {
         let number = |at: usize| {

@@ -1,4 +1,5 @@
-//! The stack below a signal's handler -> the addresses of the thread that it interrupted, as text in a place of its own.
+//! The stack below a signal's handler -> the addresses of the thread that it interrupted, as text
+//! in a place of its own.
 #![allow(unsafe_code)] // The unwinder of the C compiler's library, and a text that one thread alone writes.
 
 use std::cell::UnsafeCell;
@@ -54,8 +55,9 @@ unsafe impl Sync for Place {}
 
 static PLACE: Place = Place(UnsafeCell::new([0; BYTES]));
 
-/// Makes a walk within a handler possible: without looking up a symbol, and without a lock. C libraries before glibc 2.35
-/// take one to find a frame's description, so that nothing is walked there.
+/// Makes a walk within a handler possible: without looking up a symbol, and without a lock. C
+/// libraries before glibc 2.35 take one to find a frame's description, so that nothing is walked
+/// there.
 pub fn prepare() {
     modules::learn();
     // SAFETY: the name ends in NUL.
@@ -67,7 +69,8 @@ pub fn prepare() {
     }
 }
 
-/// Walks the stack of this thread. Where that is damaged it may fault: what was found until then stays.
+/// Walks the stack of this thread. Where that is damaged it may fault: what was found until then
+/// stays.
 pub fn take() {
     if WALKS.load(Ordering::Relaxed) {
         // SAFETY: `frame` is called with each frame of this thread, and only reads it.
@@ -75,7 +78,8 @@ pub fn take() {
     }
 }
 
-/// What was found, as ` MODULE[BUILD ID]+0xADDRESS,+0xADDRESS MODULE...`. To be called by the thread that reports alone.
+/// What was found, as ` MODULE[BUILD ID]+0xADDRESS,+0xADDRESS MODULE...`. To be called by the
+/// thread that reports alone.
 pub fn text() -> &'static [u8] {
     // SAFETY: this thread alone has it; an earlier call of it, which a fault ended, does not go on.
     let bytes = unsafe { &mut *PLACE.0.get() };

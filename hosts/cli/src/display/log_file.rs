@@ -54,7 +54,8 @@ impl LogFile {
         }
     }
 
-    /// Keeps what comes until the log of `out` is open, behind a line that says which process this is.
+    /// Keeps what comes until the log of `out` is open, behind a line that says which process this
+    /// is.
     pub fn wait(&mut self, out: &Path) {
         if matches!(self.state, State::None) {
             self.state = State::Waiting(session());
@@ -86,7 +87,8 @@ impl LogFile {
         self.keep(&text)
     }
 
-    /// Removes the log where it is new and all that is in its directory, with the directories that were made for it.
+    /// Removes the log where it is new and all that is in its directory, with the directories that
+    /// were made for it.
     pub fn withdraw(&mut self) {
         let (State::Open(_), Some(origin)) = (&self.state, self.origin.take()) else {
             return;

@@ -1,5 +1,5 @@
-//! Standard error as a terminal that bars are drawn on -> the same, drawn on no more once that has failed: a terminal may be
-//! closed at any time, and drawing is no part of the work.
+//! Standard error as a terminal that bars are drawn on -> the same, drawn on no more once that has
+//! failed: a terminal may be closed at any time, and drawing is no part of the work.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! A crate's name and what it uses -> its `Cargo.lock`, with the versions that this host was built with.
+//! A crate's name and what it uses -> its `Cargo.lock`, with the versions that this host was built
+//! with.
 
 use super::gathered::LOCKED;
 

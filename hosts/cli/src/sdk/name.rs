@@ -9,7 +9,8 @@ use super::lock;
 /// Most letters of a name: a line of code with it in fits a hundred columns.
 pub const LONGEST: usize = 40;
 
-/// Words that a crate of Rust cannot be called. Source: the Rust reference, "Keywords", editions to 2024; `cargo new`.
+/// Words that a crate of Rust cannot be called. Source: the Rust reference, "Keywords", editions to
+/// 2024; `cargo new`.
 const OF_RUST: [&str; 61] = [
     "abstract",
     "alloc",

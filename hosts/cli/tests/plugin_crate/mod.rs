@@ -1,12 +1,13 @@
-//! A folder in which plugins are made and built as a third party would, with one target directory for all.
+//! A folder in which plugins are made and built as a third party would, with one target directory
+//! for all.
 #![allow(dead_code)] // Each test takes what it needs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// An empty folder, and where everything in it is built. Both stay where they are between runs, so that what was compiled
-/// is found again and nothing piles up.
+/// An empty folder, and where everything in it is built. Both stay where they are between runs, so
+/// that what was compiled is found again and nothing piles up.
 pub struct Bench {
     pub folder: PathBuf,
     target: PathBuf,

@@ -6,8 +6,8 @@ pub fn length(cu_seqlens: &[i32], seq: u32) -> usize {
     (cu_seqlens[seq as usize + 1] - cu_seqlens[seq as usize]) as usize
 }
 
-/// The sequences that have tokens, the longest first, written into the front of `workspace`; and the
-/// rest of it.
+/// The sequences that have tokens, the longest first, written into the front of `workspace`; and
+/// the rest of it.
 pub fn longest_first<'a>(cu_seqlens: &[i32], workspace: &'a mut [u8]) -> (&'a [u32], &'a mut [u8]) {
     let sequences = || 0..cu_seqlens.len().saturating_sub(1) as u32;
     let count = sequences()

@@ -55,7 +55,8 @@ struct Callback {
     quantizer: String,
 }
 
-// SAFETY: the interface says that `decode` may be called with its context from many threads at once.
+// SAFETY: the interface says that `decode` may be called with its context from many threads at
+// once.
 unsafe impl Send for Callback {}
 // SAFETY: as above.
 unsafe impl Sync for Callback {}
@@ -103,8 +104,8 @@ impl Weight {
             Kind::Callback(callback) => {
                 let mut segments = [&[][..]; MOST_RANGES];
                 let segments = self.segments(call, &mut segments);
-                // SAFETY: the host keeps the decoder alive as long as the kernel, which was prepared for
-                // segments of these lengths.
+                // SAFETY: the host keeps the decoder alive as long as the kernel, which was
+                // prepared for segments of these lengths.
                 let weight = unsafe { CallbackDecoder::new(callback.decoder, segments, self.size) };
                 body(&Packed(&weight));
                 if let Some(code) = weight.failure() {

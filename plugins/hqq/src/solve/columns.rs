@@ -13,7 +13,8 @@ const WIDTH: usize = 4 * LANES;
 #[inline(always)]
 pub fn advance(stripe: &Stripe, zeros: &mut [&mut [f32]]) {
     let count = stripe.problem.groups.count;
-    // The rows of a block lie a power of two apart, where the caches have few places: a copy has all of them.
+    // The rows of a block lie a power of two apart, where the caches have few places: a copy has
+    // all of them.
     let mut block = vec![[0.0; WIDTH]; stripe.problem.groups.size];
     for at in (0..stripe.scale.len()).step_by(WIDTH) {
         let width = WIDTH.min(stripe.scale.len() - at);
@@ -143,8 +144,8 @@ impl Lanes {
         residuals
     }
 
-    /// torch adds the columns beyond the last whole row of vectors one by one, and in another order; of fewer columns
-    /// than a vector has numbers, all whole fours side by side.
+    /// torch adds the columns beyond the last whole row of vectors one by one, and in another
+    /// order; of fewer columns than a vector has numbers, all whole fours side by side.
     fn sum_column(&self, lane: usize, column: &[f32]) -> f32 {
         if self.count < LANES && lane < self.count / 4 * 4 {
             let mut sum = Cascade::<1>::new(column.len());

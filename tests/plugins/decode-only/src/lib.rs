@@ -1,5 +1,6 @@
-//! The quantizer `decode-only`: 8 values that lie closer near zero, codes of 3 bits that straddle bytes, and a scale a
-//! block. No description covers such codes, so that the host calls `decode` wherever it reads a weight.
+//! The quantizer `decode-only`: 8 values that lie closer near zero, codes of 3 bits that straddle
+//! bytes, and a scale a block. No description covers such codes, so that the host calls `decode`
+//! wherever it reads a weight.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -15,7 +16,8 @@ const BLOCK: usize = 64;
 const CODE_BYTES: usize = 3 * BLOCK / 8;
 /// Blocks that one call of a parallel loop encodes.
 const BLOCKS_AT_ONCE: usize = 256;
-/// What codes stand for: the seven and one quantiles of the normal distribution, with zero among them.
+/// What codes stand for: the seven and one quantiles of the normal distribution, with zero among
+/// them.
 const TABLE: [f32; 8] = [-1.0, -0.5783, -0.3202, 0.0, 0.2123, 0.4418, 0.6923, 1.0];
 
 struct DecodeOnly {

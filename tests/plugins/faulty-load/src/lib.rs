@@ -1,4 +1,5 @@
-//! A plugin that is at fault where its bytes say so: when it is opened, asked for its root, made, or called.
+//! A plugin that is at fault where its bytes say so: when it is opened, asked for its root, made,
+//! or called.
 
 mod adapter;
 mod backend;

@@ -1,12 +1,13 @@
-//! The environment -> which callback fails, how, and from when on. Options are none: a run that goes on with a mended
-//! plugin is the same run.
+//! The environment -> which callback fails, how, and from when on. Options are none: a run that
+//! goes on with a mended plugin is the same run.
 
 use std::env;
 use std::path::Path;
 
 use espalier_interface::{ErrorCode, PluginError, Result};
 
-/// What is to fail: `CALLBACK:KIND`, where the kind is `panic`, `hang`, `long`, `error`, `bytes`, `zeros`, `reply=TEXT` or a lie of the callback's own.
+/// What is to fail: `CALLBACK:KIND`, where the kind is `panic`, `hang`, `long`, `error`, `bytes`,
+/// `zeros`, `reply=TEXT` or a lie of the callback's own.
 const FAULT: &str = "FAULTY_RUN";
 /// The name of a thread of the system: nothing fails on another one.
 const ON: &str = "FAULTY_RUN_ON";

@@ -1,4 +1,5 @@
-//! The adapter `ia3` (Liu et al. 2022): a trained factor for each channel, as PEFT computes and stores it.
+//! The adapter `ia3` (Liu et al. 2022): a trained factor for each channel, as PEFT computes and
+//! stores it.
 //!
 //! `y = base(x) * l` with `l [N, 1]`; at feed-forward modules `y = base(x * l)` with `l [1, M]`.
 

@@ -1,5 +1,5 @@
-//! The quantizer `linear4`: 16 evenly spaced values, scaled by the largest magnitude of each block. Described as data, so
-//! that the host decodes and multiplies with kernels of its own.
+//! The quantizer `linear4`: 16 evenly spaced values, scaled by the largest magnitude of each block.
+//! Described as data, so that the host decodes and multiplies with kernels of its own.
 
 use std::sync::{Arc, Mutex};
 
@@ -85,7 +85,8 @@ impl Quantizer for Linear4 {
     }
 }
 
-/// Writes a block's codes, the first of a pair in the low half of its byte, and returns its largest magnitude.
+/// Writes a block's codes, the first of a pair in the low half of its byte, and returns its largest
+/// magnitude.
 fn encode_block(weight: &[f32], codes: &mut [u8]) -> f32 {
     let absmax = weight.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     let factor = if absmax > 0.0 { HALF / absmax } else { 0.0 };

@@ -37,7 +37,8 @@ impl Book {
             request.params.len(),
             request.outputs.len(),
         ];
-        // Ops of backward passes and of the update have no place in graphs, whose operands are known.
+        // Ops of backward passes and of the update have no place in graphs, whose operands are
+        // known.
         if let Some(allowed) = operands(op)
             && found
                 .iter()

@@ -1,4 +1,5 @@
-//! The backend `null`: it counts memory, checks every call, and computes nothing. Whatever is read from it is zeros.
+//! The backend `null`: it counts memory, checks every call, and computes nothing. Whatever is read
+//! from it is zeros.
 //!
 //! Plans and schedules of models of any size run on it, in no time and in no memory.
 

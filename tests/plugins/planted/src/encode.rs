@@ -93,7 +93,8 @@ fn keep(planted: &Planted, scales: &[f32], workspace: &mut [u8]) {
         Some(Bug::WorkspaceOverrun) => {
             let start = workspace.as_mut_ptr();
             for (at, byte) in scales.iter().flat_map(|x| x.to_le_bytes()).enumerate() {
-                // Not sound: the last four bytes lie behind the workspace. The kit leaves room there.
+                // Not sound: the last four bytes lie behind the workspace. The kit leaves room
+                // there.
                 unsafe { start.add(at).write(byte) };
             }
         }

@@ -1,5 +1,5 @@
-//! A 4-bit quantizer with blocks and nested scales, right as `sound`, and many times more with one planted bug each, for the
-//! tests of the conformance kit.
+//! A 4-bit quantizer with blocks and nested scales, right as `sound`, and many times more with one
+//! planted bug each, for the tests of the conformance kit.
 
 mod bug;
 mod decode;

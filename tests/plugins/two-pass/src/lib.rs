@@ -1,5 +1,6 @@
-//! The sharding strategy `two-pass`: one rank, as `single`, but what waits for what is written down, and the update takes
-//! every other unit first, from the head down, then the rest. Units are updated by themselves, so no bit depends on it.
+//! The sharding strategy `two-pass`: one rank, as `single`, but what waits for what is written
+//! down, and the update takes every other unit first, from the head down, then the rest. Units are
+//! updated by themselves, so no bit depends on it.
 
 use espalier_interface::schedule::{Act, Action, Place, Placement, Schedule, ShardingRequest};
 use espalier_interface::{Component, Instance, PluginError, Result, Role, Sharding};

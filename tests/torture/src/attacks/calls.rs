@@ -49,7 +49,8 @@ impl AtCalls {
     }
 
     fn case(&self, a_try: &Try) -> (&Scenario, usize, &'static str, String) {
-        // How many calls there are is not the same each time, and the order with it: a place is the case itself.
+        // How many calls there are is not the same each time, and the order with it: a place is the
+        // case itself.
         let place =
             |(of, call, kind): Case| 1 + (kind * self.uses.len() + of) as u64 * CALLS + call as u64;
         let at = a_try
@@ -128,7 +129,8 @@ impl Attack for Errors {
         let ended = Ended::of(&mut of.faulty(&out, "", call, kind), PATIENCE);
         ended.as_documented(&case);
         if kind == "readonly" {
-            // Where nothing may be removed, a lock that nobody holds stays, and what could not be written stays unfinished.
+            // Where nothing may be removed, a lock that nobody holds stays, and what could not be
+            // written stays unfinished.
             for name in names(&of.path(&out)) {
                 if name == "run.lock" || name.ends_with(".partial") {
                     fs::remove_file(of.path(&out).join(name)).expect("removed");

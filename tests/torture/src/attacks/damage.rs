@@ -1,4 +1,5 @@
-//! One file of an output directory or of an exported one, damaged in some way: refused by name, or of no consequence.
+//! One file of an output directory or of an exported one, damaged in some way: refused by name, or
+//! of no consequence.
 
 use std::fs;
 use std::os::unix::fs::symlink;

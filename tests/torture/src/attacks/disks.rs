@@ -1,4 +1,5 @@
-//! Disks with too little room, too few files, or none that may be written, in a namespace of mounts of their own.
+//! Disks with too little room, too few files, or none that may be written, in a namespace of mounts
+//! of their own.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,7 +8,8 @@ use crate::ended::{Ended, PATIENCE, carried};
 use crate::scenario::Scenario;
 use crate::suite::{Attack, Try};
 
-/// A use on a disk of its own; then there is room, and it goes on. `$0` are the disk's options, `$1` its folder.
+/// A use on a disk of its own; then there is room, and it goes on. `$0` are the disk's options,
+/// `$1` its folder.
 const ON_A_DISK: &str = r#"
 options=$0; disk=$1; shift
 mount -t tmpfs -o "$options" none "$disk" || exit 99

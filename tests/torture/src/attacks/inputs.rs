@@ -1,4 +1,5 @@
-//! Inputs that changed between a run and its going on: refused, or of no consequence; put back, the run goes on.
+//! Inputs that changed between a run and its going on: refused, or of no consequence; put back, the
+//! run goes on.
 
 use std::fs;
 

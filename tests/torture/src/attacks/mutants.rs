@@ -1,4 +1,5 @@
-//! Mutated files of every format that the program reads: refused or read, in time, within little memory.
+//! Mutated files of every format that the program reads: refused or read, in time, within little
+//! memory.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Numbers that are not finite, in weights and out of hyperparameters: exit code 7, or 4 and 2 for weights and hyperparameters
-//! that are refused, and none is ever saved.
+//! Numbers that are not finite, in weights and out of hyperparameters: exit code 7, or 4 and 2 for
+//! weights and hyperparameters that are refused, and none is ever saved.
 
 use std::fs;
 use std::path::Path;

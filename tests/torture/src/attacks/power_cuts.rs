@@ -1,4 +1,5 @@
-//! A power cut behind every change that a use of the program makes to files: what is left is old or new, never mixed.
+//! A power cut behind every change that a use of the program makes to files: what is left is old or
+//! new, never mixed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +16,8 @@ use crate::random::Random;
 use crate::scenario::{Scenario, leftover, named};
 use crate::suite::{Attack, Try};
 
-/// Uses of which every prefix is replayed: saves, the end of a run, a merge, packing, and a swap in a run.
+/// Uses of which every prefix is replayed: saves, the end of a run, a merge, packing, and a swap in
+/// a run.
 const USES: [&str; 6] = ["nf4-lora", "full", "fsdp", "merge", "quantize", "swap"];
 
 /// States of one prefix that are gone on from by a real run; the others are verified here.
@@ -83,7 +85,8 @@ impl Recorded {
         self.changes.is_empty()
     }
 
-    /// How many changes there are up to the first that makes `path`, or gives that name to what was made.
+    /// How many changes there are up to the first that makes `path`, or gives that name to what was
+    /// made.
     ///
     /// # Panics
     /// Where none does.
@@ -116,7 +119,8 @@ impl Recorded {
         (disk.after_a_cut(|end| random.below(end)), case)
     }
 
-    /// The step whose checkpoint must be there after `count` changes: the last before the one that is being saved.
+    /// The step whose checkpoint must be there after `count` changes: the last before the one that
+    /// is being saved.
     fn promised(&self, count: usize) -> Option<u64> {
         let is_begun = |change: &&Change| change.kind == Kind::MakeDirectory;
         let begun = self.changes[..count].iter().filter(is_begun);
@@ -134,7 +138,8 @@ impl Recorded {
         steps.last().copied()
     }
 
-    /// Holds each state after `count` changes against old and new; `is_new` tells whether it was not seen before.
+    /// Holds each state after `count` changes against old and new; `is_new` tells whether it was
+    /// not seen before.
     ///
     /// # Panics
     /// Where one is neither.
@@ -167,7 +172,8 @@ impl Recorded {
         }
     }
 
-    /// Wants the newest checkpoint whole and as new as promised; of what is made in one piece, all or nothing.
+    /// Wants the newest checkpoint whole and as new as promised; of what is made in one piece, all
+    /// or nothing.
     fn verify(&self, out: &str, count: usize, case: &str) {
         let path = self.of.path(out);
         let ended = count == self.changes.len();

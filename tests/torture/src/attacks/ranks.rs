@@ -1,4 +1,5 @@
-//! Ranks that are processes, killed or stopped while MPI starts or in mid-run: the others end in time and name the lost one.
+//! Ranks that are processes, killed or stopped while MPI starts or in mid-run: the others end in
+//! time and name the lost one.
 
 use std::time::{Duration, Instant};
 

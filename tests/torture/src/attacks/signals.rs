@@ -1,4 +1,5 @@
-//! Signals that ask a run to end, once and twice: it saves, says so, and goes on from there to the same bits.
+//! Signals that ask a run to end, once and twice: it saves, says so, and goes on from there to the
+//! same bits.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -55,7 +56,8 @@ impl Attack for Signals {
             .metadata()
             .is_ok_and(|file| file.len() > 0);
         match ended.signal {
-            // Before a run begins, and for who does not want to wait, a signal means what it means to any program.
+            // Before a run begins, and for who does not want to wait, a signal means what it means
+            // to any program.
             Some(_) => assert!(
                 !begun || second.is_some(),
                 "{case}: it did not save: {ended:?}"

@@ -1,4 +1,5 @@
-//! Standard output and standard error that are full, closed, or read by nobody: the work ends whole.
+//! Standard output and standard error that are full, closed, or read by nobody: the work ends
+//! whole.
 
 use std::process::{Command, Stdio};
 
@@ -6,7 +7,8 @@ use crate::ended::{Ended, PATIENCE, carried};
 use crate::scenario::Scenario;
 use crate::suite::{Attack, Try};
 
-/// What is done to the streams, `K` a number of bytes; whether what the program prints as its result is lost.
+/// What is done to the streams, `K` a number of bytes; whether what the program prints as its
+/// result is lost.
 const STREAMS: [(&str, bool); 8] = [
     ("2>/dev/full", false),
     ("2>&-", false),

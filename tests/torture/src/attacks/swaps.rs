@@ -31,8 +31,8 @@ pub fn scenario() -> Scenario {
     Scenario::with(named("nf4-lora"), LONG)
 }
 
-/// Starts `job`, which writes to `out`, stops it after its first step, asks for a swap with a command that `watch` changes, and
-/// lets it go on to its end.
+/// Starts `job`, which writes to `out`, stops it after its first step, asks for a swap with a
+/// command that `watch` changes, and lets it go on to its end.
 pub fn asked_of(of: &Scenario, job: Command, out: &str, watch: impl Fn(&mut Command)) -> Ended {
     asked_for(of, job, out, ASKED[0], watch)
 }

@@ -1,7 +1,8 @@
 //! Changes of files -> files and names on a disk, with what of them a power cut may take.
 //!
-//! What a file was given since its last sync may be there, missing, zero or cut. Each name that a directory got or lost since
-//! its own last sync may be there or not. A rename within a directory is one step.
+//! What a file was given since its last sync may be there, missing, zero or cut. Each name that a
+//! directory got or lost since its own last sync may be there or not. A rename within a directory
+//! is one step.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -151,7 +152,8 @@ impl Disk {
         data.push(step);
     }
 
-    /// Sets the name of `path` to `node`, where there is one, and removes those of `gone`, in one step.
+    /// Sets the name of `path` to `node`, where there is one, and removes those of `gone`, in one
+    /// step.
     fn step(&mut self, path: &Path, node: Vec<usize>, gone: &[&Path]) {
         let folder = path
             .parent()
@@ -203,7 +205,8 @@ impl Disk {
         (0..self.nodes.len()).filter(is_open).collect()
     }
 
-    /// What the disk may hold after a power cut: nothing lost, all lost, each thing alone lost, and what `draw` chooses.
+    /// What the disk may hold after a power cut: nothing lost, all lost, each thing alone lost, and
+    /// what `draw` chooses.
     pub fn after_a_cut(&self, mut draw: impl FnMut(usize) -> usize) -> Vec<State> {
         const LOSSES: [Loss; 4] = [Loss::Kept, Loss::Missing, Loss::Zero, Loss::Cut];
         let (steps, files) = (self.open_steps(), self.open_files());

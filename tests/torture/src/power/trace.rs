@@ -1,11 +1,13 @@
-//! What `strace -f -y` writes -> the names and paths of changes below a folder, as a record has them.
+//! What `strace -f -y` writes -> the names and paths of changes below a folder, as a record has
+//! them.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use super::{Change, Kind};
 
-/// What a trace and a record have in common of a change: what it does, where, and how many bytes it writes.
+/// What a trace and a record have in common of a change: what it does, where, and how many bytes it
+/// writes.
 type Seen = (Kind, String, usize);
 
 /// The calls that a trace is to have.
@@ -96,7 +98,8 @@ fn change(call: &str, folder: &Path) -> Option<Seen> {
     Some(seen)
 }
 
-/// The paths that arguments name: of open files and of texts, one that is relative behind the open directory before it.
+/// The paths that arguments name: of open files and of texts, one that is relative behind the open
+/// directory before it.
 fn paths(arguments: &str) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
     let mut directory = None;

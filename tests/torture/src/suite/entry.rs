@@ -12,7 +12,8 @@ pub struct Try {
     pub random: Random,
     /// Where it is to happen: what another try of that number said.
     pub at: Option<u64>,
-    /// Where it happened, as a number that says so whenever the try is repeated; 0 where its draws say all.
+    /// Where it happened, as a number that says so whenever the try is repeated; 0 where its draws
+    /// say all.
     pub happened: AtomicU64,
 }
 

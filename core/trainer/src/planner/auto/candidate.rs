@@ -47,7 +47,8 @@ impl Candidate {
 /// The strategies to be tried in `world`: the one that the user named, else all.
 ///
 /// # Errors
-/// A name that is unknown, options that are not a strategy's own, a capability `search` that cannot be read.
+/// A name that is unknown, options that are not a strategy's own, a capability `search` that cannot
+/// be read.
 pub(super) fn all(
     resolved: &ResolvedConfig,
     registry: &Registry,
@@ -111,8 +112,8 @@ fn defaults(declared: &[OptionDescriptor]) -> Section {
         .collect()
 }
 
-/// The values of searched options in all combinations that the strategy declares for this world. What the user gave
-/// stays, whatever the world.
+/// The values of searched options in all combinations that the strategy declares for this world.
+/// What the user gave stays, whatever the world.
 fn option_sets(
     declared: &[OptionDescriptor],
     spec: &SearchSpec,

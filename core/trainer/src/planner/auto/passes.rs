@@ -1,4 +1,5 @@
-//! A config -> the ways in which its micro-batches can be run: what is computed again, and how many sequences at once.
+//! A config -> the ways in which its micro-batches can be run: what is computed again, and how many
+//! sequences at once.
 
 use espalier_compile::recompute::Recompute;
 use espalier_config::{Origin, ResolvedConfig};

@@ -1,8 +1,9 @@
 //! A choice -> the step of the guide by which such runs are tuned by hand.
 //!
 //! # Source
-//! Answer.AI, "You can now train a 70b language model at home", 2024: a copy on every device, then gradient checkpointing,
-//! sharded gradients, full sharding, offload, offload of activations; each where the one before does not fit.
+//! Answer.AI, "You can now train a 70b language model at home", 2024: a copy on every device, then
+//! gradient checkpointing, sharded gradients, full sharding, offload, offload of activations; each
+//! where the one before does not fit.
 
 use espalier_compile::recompute::Recompute;
 use espalier_interface::search::MemoryStage;

@@ -1,4 +1,5 @@
-//! Plans that were tried -> the one to take: it fits, nothing that fits is faster, and nothing as fast is simpler.
+//! Plans that were tried -> the one to take: it fits, nothing that fits is faster, and nothing as
+//! fast is simpler.
 
 use std::fmt;
 
@@ -12,7 +13,8 @@ use crate::bytes::Bytes;
 /// Times that differ by less than this part are the same: the arithmetic knows no better.
 const SAME: f64 = 0.005;
 
-/// The part that a search leaves free of a device whose memory it can only estimate: plans predict to within that.
+/// The part that a search leaves free of a device whose memory it can only estimate: plans predict
+/// to within that.
 const RESERVE: u64 = 20;
 
 /// What is needed, and what there is.
@@ -31,7 +33,8 @@ pub struct Tried {
     pub choice: Choice,
     /// The step of the guide that it belongs to.
     pub step: Step,
-    /// Of each device with memory of its own, less a reserve where that is an estimate; unset where it is the host's.
+    /// Of each device with memory of its own, less a reserve where that is an estimate; unset where
+    /// it is the host's.
     pub device: Option<Room>,
     /// Of each machine's memory.
     pub host: Room,
@@ -114,7 +117,8 @@ impl Tried {
         }
     }
 
-    /// What makes one of two plans that are as fast the simpler one: an earlier step of the guide, then fewer bytes.
+    /// What makes one of two plans that are as fast the simpler one: an earlier step of the guide,
+    /// then fewer bytes.
     fn simplicity(&self) -> impl Ord + use<> {
         let device = self.device.map_or(0, |room| room.needed);
         let moved = self.time.moved.total();

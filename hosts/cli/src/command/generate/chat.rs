@@ -48,10 +48,12 @@ impl Chat {
         Ok(tokens)
     }
 
-    /// Adds the user's turn and returns the tokens of the conversation up to where the answer begins.
+    /// Adds the user's turn and returns the tokens of the conversation up to where the answer
+    /// begins.
     ///
     /// # Errors
-    /// What the template raises, a text that the tokenizer cannot encode; the turn is not added then.
+    /// What the template raises, a text that the tokenizer cannot encode; the turn is not added
+    /// then.
     pub fn ask(&mut self, said: &str, tokenizer: &TextTokenizer) -> Result<Vec<i32>, Error> {
         self.messages.push(Message::new("user", said));
         let rendered = self.template.render(&self.messages, true);

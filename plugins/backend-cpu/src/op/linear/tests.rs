@@ -1,4 +1,5 @@
-//! Linears of every layout launched through the device give what the kernel gives on the decoded weight.
+//! Linears of every layout launched through the device give what the kernel gives on the decoded
+//! weight.
 
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
@@ -153,7 +154,8 @@ extern "C" fn decode(
     if context.is_null() {
         return ErrorCode::DEVICE.0;
     }
-    // SAFETY: the caller passes four numbers and an output of the window's size; the context holds N x M values.
+    // SAFETY: the caller passes four numbers and an output of the window's size; the context holds
+    // N x M values.
     unsafe {
         let range = std::slice::from_raw_parts(range, 4);
         let [r, r_end, c, c_end] = [0, 1, 2, 3].map(|i| range[i] as usize);
