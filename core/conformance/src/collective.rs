@@ -32,7 +32,7 @@ impl Company {
 /// Group sizes under test, where members are threads.
 const MEMBERS: [u32; 4] = [1, 2, 3, 5];
 
-/// Elements of a part: none, few, and many with an odd count.
+/// Elements of a part: none, few, and many that are a multiple of no block size.
 const COUNTS: [usize; 5] = [0, 1, 3, 1003, 70_001];
 
 /// Runs all checks of a collective.

@@ -173,7 +173,8 @@ impl Case<'_> {
     }
 }
 
-/// Encodes with any instance. A refusal is told apart from a buffer that was overrun.
+/// Encodes with any instance. The outer error is a failed check, the inner one the encoder's
+/// refusal.
 pub fn encode(
     quantizer: &dyn Quantizer,
     format: &Format,

@@ -56,7 +56,8 @@ impl Assumed {
     /// The world of the assumed machines; `here` gives what is not assumed.
     ///
     /// # Errors
-    /// [`Error::Usage`] for more ranks than a world may have.
+    /// [`Error::Usage`] for more ranks than a world may have, and for another number of ranks than
+    /// of assumed devices.
     pub fn world(&self, here: World) -> Result<World, Error> {
         if self.devices.is_none() && self.machines.is_none() {
             return Ok(here);
