@@ -1,9 +1,10 @@
-//! A conversation -> its text, by the model's own chat template or another one, as transformers
-//! renders it.
+//! A conversation -> its text, rendered by the model's chat template or another one, as
+//! transformers does.
 //!
-//! A template that is not one of ours is a program from outside. Where the program that runs has said how it is started
-//! (`render_templates_with`), such a template is rendered in processes of its own, whose memory, time and stack the system
-//! bounds; a library that is told of no program renders it in place, where only its text, steps and output are bounded.
+//! A template that is not shipped is untrusted code. Where the program has set
+//! [`render_templates_with`], such a template is rendered in separate processes, whose memory, time
+//! and stack the system bounds. Otherwise it is rendered in this process, where only its text,
+//! steps and output are bounded.
 
 mod bounds;
 mod environment;
@@ -40,7 +41,7 @@ use espalier_system::files::{FileKind, read_regular_text};
 
 /// The name under which `data.chat_template` finds the tokenizer's own template.
 const OWN: &str = "tokenizer";
-/// Tokens of `tokenizer_config.json` that templates name.
+/// Tokens of `tokenizer_config.json` that templates can use.
 const SPECIAL_TOKENS: [&str; 7] = [
     "bos_token",
     "eos_token",
@@ -54,20 +55,20 @@ const SPECIAL_TOKENS: [&str; 7] = [
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who speaks: `system`, `user`, `assistant`, `tool` or what else the template knows.
+    /// The role: `system`, `user`, `assistant`, `tool` or another one that the template knows.
     pub role: String,
-    /// What is said.
+    /// The text.
     pub content: String,
     /// Other keys that a template may read, such as `tool_calls` and `name`.
     #[serde(flatten)]
     pub other: Map<String, Value>,
-    /// Whether there is no text beside calls of tools; templates then see `none`.
+    /// Whether the turn has tool calls and no text; templates then see `none`.
     #[serde(skip)]
     pub(super) without_text: bool,
 }
 
 impl Message {
-    /// A turn of nothing but text.
+    /// A turn of text only.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Message {
             role: role.into(),
@@ -97,7 +98,7 @@ impl Message {
     }
 }
 
-/// The turns of a conversation, and the tools that it may call.
+/// The turns of a conversation, and the tools that they may call.
 #[derive(Clone, Copy)]
 pub(super) struct Turns<'a> {
     pub messages: &'a [Message],
@@ -114,39 +115,40 @@ impl<'a> From<&'a [Message]> for Turns<'a> {
     }
 }
 
-/// The program that renders templates from outside.
+/// The program that renders untrusted templates.
 static PROGRAM: OnceLock<OsString> = OnceLock::new();
 
-/// From now on templates from outside are rendered by `program`, which answers `data render` by [`serve_templates`], as
-/// `host` does. The first call holds.
+/// Sets the program that renders untrusted templates. It has to run [`serve_templates`] for the
+/// arguments `data render`, as `host` does. The first call counts.
 pub fn render_templates_with(program: impl Into<OsString>) {
     PROGRAM.get_or_init(|| program.into());
 }
 
-/// A template with the special tokens of the model that it writes for.
+/// A template and the model's special tokens.
 pub struct ChatTemplate {
     renderer: Renderer,
     origin: String,
     source: String,
-    /// The first row, of those known, at which it met a bound.
+    /// The first known row that exceeded a bound.
     met: Mutex<Option<(Place, Met)>>,
 }
 
 enum Renderer {
-    /// This process.
+    /// Rendered in this process.
     Here(Box<Rendering>),
-    /// Others.
+    /// Rendered in worker processes.
     Apart(Workers),
 }
 
 impl ChatTemplate {
     /// The template of `choice` for the model in `model_dir`: `llama2`, `llama3`, `mistral`,
     /// `chatml` or `zephyr`, which are shipped; `tokenizer` or none for the tokenizer's own; the
-    /// name of one in the tokenizer's list; else a file. Nothing where the tokenizer's own is asked
+    /// name of one in the tokenizer's list; else a file. None where the tokenizer's own is asked
     /// for and it has none.
     ///
     /// # Errors
-    /// A file that cannot be read, a name that is nowhere, a text that is no template or goes beyond the bounds of one.
+    /// [`DataError::Io`] for a file that cannot be read. [`DataError::Option`] for an unknown name.
+    /// [`DataError::Template`] for a text that is no template or exceeds a bound.
     pub fn open(model_dir: &Path, choice: Option<&str>) -> Result<Option<Self>, DataError> {
         let found = match choice {
             None | Some(OWN) => own(model_dir, "default")?,
@@ -170,11 +172,10 @@ impl ChatTemplate {
         }
     }
 
-    /// The text of `messages`; with `add_generation_prompt` also what the template writes before an
-    /// answer.
+    /// The text of `messages`; with `add_generation_prompt`, followed by the generation prompt.
     ///
     /// # Errors
-    /// What the template raises, a bound that it meets.
+    /// [`DataError::Template`] where the template raises an error or exceeds a bound.
     pub fn render(
         &self,
         messages: &[Message],
@@ -197,13 +198,13 @@ impl ChatTemplate {
             })
     }
 
-    /// The text of turns with tools, and nothing behind it.
+    /// The text of turns with tools, without a generation prompt.
     pub(super) fn text(&self, turns: Turns<'_>) -> Result<String, Fault> {
         let job = Job::text(turns.messages.len());
         Ok(self.answers(turns, &[job])?.remove(0).text())
     }
 
-    /// The names of the templates that need no file, with commas between them.
+    /// The names of the shipped templates, separated by commas.
     pub fn shipped() -> String {
         names()
     }
@@ -213,12 +214,12 @@ impl ChatTemplate {
         &self.origin
     }
 
-    /// Whether the template encloses in `{% generation %}` what the model is to say.
+    /// Whether the template marks the model's text with `{% generation %}`.
     pub(super) fn marks_generation(&self) -> bool {
         environment::has_generation_tags(&self.source)
     }
 
-    /// What `jobs` give for `turns`, in their order.
+    /// The answers to `jobs` for `turns`, in order.
     pub(super) fn answers(&self, turns: Turns<'_>, jobs: &[Job]) -> Result<Vec<Answer>, Fault> {
         let bytes: usize = turns.messages.iter().map(Message::bytes).sum();
         let conversation = Conversation {
@@ -235,10 +236,12 @@ impl ChatTemplate {
         }
     }
 
-    /// What `render` makes of the row at `place`; a row behind one that met a bound is not tried.
+    /// Calls `render` for the row at `place`. A row behind one that exceeded a bound is not
+    /// rendered.
     ///
     /// # Errors
-    /// The row's refusal, or the bound with the row that met it.
+    /// [`DataError::Row`] where the template refuses the row. [`DataError::Template`] with the
+    /// first row that exceeded a bound.
     pub(super) fn of_row<T>(
         &self,
         place: &Place,
@@ -271,7 +274,7 @@ impl ChatTemplate {
     }
 }
 
-/// Compiles `source` where it is to be rendered.
+/// Compiles `source` in the process that is to render it.
 fn renderer(
     source: &str,
     special_tokens: BTreeMap<String, String>,
@@ -294,7 +297,7 @@ fn renderer(
     Ok(Renderer::Here(Box::new(rendering)))
 }
 
-/// The text of a marked one, and its bytes that the marks enclose.
+/// The text without its marks, and the byte ranges that they enclosed.
 pub(super) fn generated(marked: &str) -> Result<(String, Vec<Range<usize>>), String> {
     let (mut text, mut spans, mut begin) = (String::new(), Vec::new(), None);
     for letter in marked.chars() {

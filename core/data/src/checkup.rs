@@ -1,4 +1,5 @@
-//! Files of rows -> all that is wrong with them at once: bad rows, what is cut off, what is not trained.
+//! Files of rows -> everything that is wrong with them: bad rows, cut rows, rows that train
+//! nothing.
 
 mod lengths;
 
@@ -25,10 +26,10 @@ pub use lengths::{Bin, LengthLoss, Lengths};
 
 /// Faults whose text is kept; all are counted.
 const MOST_FAULTS: usize = 1000;
-/// Rows that stand several times whose places are kept.
+/// Repeated rows whose places are kept.
 const MOST_REPEATED: usize = 20;
 
-/// What was found in all files of a run.
+/// The findings in all files of a run.
 #[derive(Debug, Serialize)]
 pub struct Checkup {
     /// The training files.
@@ -37,11 +38,11 @@ pub struct Checkup {
     pub held_out: Option<Part>,
     /// Held-out rows that are also trained on; unset where no files are held out.
     pub held_out_trained: Option<u64>,
-    /// What would stop a run, in words.
+    /// What would stop a run, as messages.
     pub stops: Vec<String>,
 }
 
-/// What was found in some files.
+/// The findings in the training files or the held-out files.
 #[derive(Debug, Default, Serialize)]
 pub struct Part {
     /// The files that could be read to their end.
@@ -52,9 +53,9 @@ pub struct Part {
     pub split_tokens: Vec<SplitToken>,
     /// Bad rows by what is wrong with them.
     pub bad_rows: Dropped,
-    /// What is wrong with them and with the files, place by place; the first thousand.
+    /// The faults of rows and files with their places; the first thousand.
     pub faults: Vec<String>,
-    /// Faults that are no row's: a file that cannot be read or used.
+    /// Faults of whole files that cannot be read or used.
     pub file_faults: u64,
     /// The rows' lengths, and what other values of `max_seq_len` would lose.
     pub lengths: Lengths,
@@ -91,7 +92,7 @@ impl Checkup {
     }
 }
 
-/// What `files` stand for, where some are repositories.
+/// Resolves repositories among `files` to files.
 type Named = fn(&[PathBuf]) -> Result<Vec<PathBuf>, DataError>;
 
 impl Part {
@@ -108,7 +109,7 @@ impl Part {
             Vec::new()
         });
         part.lengths = Lengths::new(options.max_seq_len);
-        // As a run that goes on whatever it finds.
+        // Like a run that ignores every fault.
         let lenient = DataOptions {
             on_bad_row: OnBadRow::Drop,
             too_long: match options.too_long {
@@ -189,7 +190,7 @@ impl Part {
         }
     }
 
-    /// What of it would stop a run.
+    /// The findings that would stop a run.
     fn stops(
         &self,
         which: &'static str,
@@ -244,13 +245,13 @@ impl Part {
         stops
     }
 
-    /// The share of the trained tokens that is lost, in words.
+    /// The share of the trained tokens that is lost, as text.
     pub fn lost(&self) -> String {
         percent(self.counts.share(self.counts.lost.total()))
     }
 }
 
-/// What two rows of the same tokens and labels have in common.
+/// The hash of a row's tokens and labels.
 fn hash(row: &Row) -> [u8; 16] {
     let mut hasher = Sha256::new();
     let numbers = |numbers: &[i32]| -> Vec<u8> {

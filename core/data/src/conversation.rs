@@ -1,4 +1,4 @@
-//! A row's fields -> the turns of a conversation, or a prompt and what completes it.
+//! A row's fields -> the turns of a conversation, or a prompt and its completion.
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ use super::tools;
 /// The role whose turns the model learns.
 pub(super) const ASSISTANT: &str = "assistant";
 
-/// Roles as they stand in files, ShareGPT's names too, and as templates know them.
+/// Role names in files, ShareGPT's included, and the names that templates use.
 const ROLES: [(&str, &str); 11] = [
     ("system", "system"),
     ("developer", "developer"),
@@ -31,20 +31,20 @@ const ROLES: [(&str, &str); 11] = [
 /// What a field of an answer should hold.
 const ANSWER: &str = "an answer to train on";
 
-/// What a row says before any template.
+/// The content of a row before templates are applied.
 pub(super) enum Example {
-    /// Text that stands as it is; the prompt may be empty.
+    /// Text that is used as it is; the prompt may be empty.
     Plain { prompt: String, completion: String },
     /// Turns; the answers from `completion_from` on are the completion.
     Turns {
         messages: Vec<Message>,
         completion_from: usize,
-        /// What the answers may call: a list of objects.
+        /// The tools that answers may call: a list of objects.
         tools: Option<Value>,
     },
 }
 
-/// How rows are read that are neither text nor ids.
+/// The rules for reading rows that are neither text nor ids.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'a> {
     pub options: &'a DataOptions,
@@ -53,10 +53,10 @@ pub(super) struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// What `row` says.
+    /// The content of `row`.
     ///
     /// # Errors
-    /// A missing field, one of a wrong type, an unknown role.
+    /// [`DataError::Row`] for a missing field, a wrong type or an unknown role.
     pub(super) fn read(
         &self,
         format: Format,
@@ -172,7 +172,7 @@ impl Fields<'_> {
         }
     }
 
-    /// A text that is to be trained: one without a word is a fault of the row.
+    /// A text that is to be trained; an empty one is a fault of the row.
     fn words<'a>(
         &self,
         row: &'a Map<String, Value>,
@@ -252,7 +252,7 @@ impl Fields<'_> {
             .at(place.clone()));
         };
         let content = self.name(content);
-        // Calls of tools stand beside the text; then there may be none.
+        // With tool calls there may be no text.
         let calls = match self.options.tools {
             Tools::Write => tools::calls(turn),
             Tools::Ignore => turn.contains_key("tool_calls"),
@@ -301,7 +301,7 @@ fn answered(prompt: String, completion: &str, tools: Option<Value>) -> Example {
 }
 
 /// # Source
-/// Stanford Alpaca, with the line end behind `### Response:` that its followers write.
+/// Stanford Alpaca, with the line end behind `### Response:` that later projects write.
 fn alpaca_prompt(instruction: &str, input: &str) -> String {
     const REQUEST: &str = "Write a response that appropriately completes the request.";
     match input {

@@ -1,4 +1,4 @@
-//! What became of the rows of files, and of the tokens that they would have trained.
+//! Counts of the rows of files by outcome, and of their trained tokens.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::fault::Dropped;
 use super::format::Format;
 use super::options::TrainOn;
 
-/// What became of the rows of all files.
+/// Counts of the rows of all files by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
@@ -18,7 +18,7 @@ pub struct Counts {
     pub truncated: u64,
     /// Rows left out because they are longer than `max_seq_len`.
     pub too_long: u64,
-    /// Rows left out because what stands before their first trained token fills `max_seq_len`.
+    /// Rows left out because the tokens before the first trained one fill `max_seq_len`.
     pub prompt_fills: u64,
     /// Rows left out because none of their tokens would be trained at any length.
     pub untrained: u64,
@@ -30,13 +30,13 @@ pub struct Counts {
     pub trained_tokens: u64,
     /// Tokens of the longest row before any were cut off.
     pub longest: u64,
-    /// Trained tokens that will not be trained.
+    /// Trained tokens that are lost.
     pub lost: Lost,
     /// What is trained of the rows that stay.
     pub trains: Trains,
 }
 
-/// Trained tokens of rows as they are in the files that no step will train, by the reason.
+/// Trained tokens in the files that no step will train, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lost {
@@ -46,7 +46,7 @@ pub struct Lost {
     pub prompt_fills: u64,
     /// Of rows left out as longer than `max_seq_len`.
     pub too_long: u64,
-    /// Of rows left out as bad; what cannot be read counts as a row of mean length.
+    /// Of rows left out as bad; an unreadable row counts with the mean length.
     pub dropped: u64,
 }
 
@@ -62,7 +62,7 @@ impl Lost {
     }
 }
 
-/// What is trained of the rows that stay, by what they are.
+/// What is trained of the rows that stay, by kind of row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Trains {
@@ -72,10 +72,10 @@ pub struct Trains {
     pub answers: u64,
     /// Their answers that are not.
     pub untrained_answers: u64,
-    /// Conversations of which the last answer alone is trained because the template does not let the earlier ones be told
-    /// apart.
+    /// Conversations whose last answer alone is trained, because the template does not let earlier
+    /// answers be located.
     pub last_alone: u64,
-    /// Trained answers without a text: they train what ends an answer.
+    /// Trained answers without text: they train the end of an answer.
     pub empty_answers: u64,
     /// Prompts whose completion is trained.
     pub completions: u64,
@@ -85,12 +85,12 @@ pub struct Trains {
     pub labelled: u64,
 }
 
-/// A reason for which rows lost something.
+/// A reason for lost rows or tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Reason {
-    /// Rows that it is true of.
+    /// Rows that it applies to.
     pub rows: u64,
-    /// What it is, in words that follow the rows.
+    /// Its text, which follows the number of rows.
     pub what: &'static str,
     /// Trained tokens that they lose; unset where the rows of several reasons are counted together.
     pub lost_tokens: Option<u64>,
@@ -108,12 +108,12 @@ impl Counts {
         self.trained_tokens + self.lost.total()
     }
 
-    /// The share of [`Counts::all_trained_tokens`] that `lost` are.
+    /// `lost` as a share of [`Counts::all_trained_tokens`].
     pub fn share(&self, lost: u64) -> f64 {
         lost as f64 / self.all_trained_tokens().max(1) as f64
     }
 
-    /// Counts bad rows that could not be read as rows of mean length; nothing more is added behind it.
+    /// Counts unreadable rows with the mean length; no row may be added afterwards.
     pub(super) fn finish(&mut self) {
         let unread = self.dropped.total() - self.dropped.empty;
         let read = self.kept() + self.too_long + self.prompt_fills;
@@ -122,7 +122,7 @@ impl Counts {
         self.lost.dropped = (mean * unread as f64).round() as u64;
     }
 
-    /// Why rows are not trained as they are in the files: all reasons that there are.
+    /// The reasons why rows are not trained as they are in the files.
     pub fn reasons(&self) -> Vec<Reason> {
         let of = |rows, what, lost_tokens| Reason {
             rows,
@@ -154,7 +154,8 @@ impl Counts {
         all.filter(|reason| reason.rows > 0).collect()
     }
 
-    /// `12 of 100 rows cut to data.max_seq_len (3.1 %)`, one reason after the other; the shares are of the trained tokens.
+    /// `12 of 100 rows cut to data.max_seq_len (3.1 %)`, one reason after the other; the shares are
+    /// of the trained tokens.
     pub fn told(&self) -> String {
         let reasons = self.reasons().into_iter().map(|reason| {
             let share = match reason.lost_tokens {
@@ -198,8 +199,8 @@ impl fmt::Display for Counts {
 }
 
 impl Trains {
-    /// Adds a row that stays: one of `format`, its trained part told by `train_on`, all of whose tokens are trained where
-    /// `whole`.
+    /// Adds a row that stays. `train_on` decides its trained part; `whole` says that all of its
+    /// tokens are trained.
     pub(super) fn add(&mut self, format: Format, train_on: TrainOn, answers: Answers, whole: bool) {
         match format {
             Format::InputIds if !whole => self.labelled += 1,
@@ -226,7 +227,7 @@ pub(super) struct Answers {
     pub untrained: u32,
     /// Trained ones without a text.
     pub empty: u32,
-    /// Whether the earlier ones could not be told apart, though they should be trained.
+    /// Whether earlier answers should be trained but could not be located.
     pub last_alone: bool,
 }
 
@@ -282,7 +283,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// A share as `12.3 %`; one that is not nothing is not shown as nothing.
+/// A share as `12.3 %`; a share above 0 is never shown as 0.
 pub fn percent(share: f64) -> String {
     match share {
         share if share > 0.0 && share < 0.0005 => "under 0.1 %".to_owned(),
@@ -316,7 +317,8 @@ mod tests {
             ..Counts::default()
         };
         counts.finish();
-        // Nine rows have 900 trained tokens, so that two which cannot be read count as 200; an empty one has none.
+        // Nine rows have 900 trained tokens, so that two which cannot be read count as 200; an
+        // empty one has none.
         assert_eq!((counts.kept(), counts.lost.dropped), (7, 200));
         assert_eq!(counts.all_trained_tokens(), 1100);
         assert!((counts.share(counts.lost.total()) - 5.0 / 11.0).abs() < 1e-12);

@@ -1,4 +1,4 @@
-//! What was read of files -> the sequences to train or evaluate on, with shifted labels.
+//! The rows of files -> the sequences to train or evaluate on, with shifted labels.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Dataset {
     /// Reads the training rows and, where the options ask for any, the evaluation rows.
     ///
     /// # Errors
-    /// The first fault in the order of the files and rows, whatever the number of threads.
+    /// The first [`DataError`] in the order of files and rows, for any number of threads.
     pub fn open(
         options: &DataOptions,
         vocabulary: &Vocabulary,
@@ -78,8 +78,8 @@ impl Dataset {
         Ok((train, Some(eval)))
     }
 
-    /// Reads `files` in order; rows are tokenized side by side on rayon's current pool. A repository id stands for its
-    /// training files in the local Hugging Face cache.
+    /// Reads `files` in order; rows are tokenized in parallel on rayon's current pool. A repository
+    /// id stands for its training files in the local Hugging Face cache.
     ///
     /// # Errors
     /// As [`Dataset::open`].
@@ -107,7 +107,8 @@ impl Dataset {
         Dataset::read(&files, options, vocabulary, progress)
     }
 
-    /// `files`, and for a repository id among them its training files in the local Hugging Face cache.
+    /// `files`, and for a repository id among them its training files in the local Hugging Face
+    /// cache.
     pub(super) fn training_files(files: &[PathBuf]) -> Result<Vec<PathBuf>, DataError> {
         named_files(
             &HubCache::from_environment(),
@@ -199,7 +200,7 @@ impl Dataset {
     /// The sequence at `index` in file order.
     ///
     /// # Errors
-    /// A temporary file that cannot be read.
+    /// [`DataError::Cache`] for a temporary file that cannot be read.
     ///
     /// # Panics
     /// Where `index` is not below [`Dataset::num_sequences`].
@@ -234,17 +235,18 @@ impl Dataset {
         &self.store.files
     }
 
-    /// What became of the rows of these files; after a split, of both sides together.
+    /// Counts of these files' rows; after a split, of both sides together.
     pub fn counts(&self) -> Counts {
         self.store.counts
     }
 
-    /// Special tokens that the chat template writes and the tokenizer splits, with their counts in these files.
+    /// Special tokens that the chat template writes and the tokenizer splits, with their counts in
+    /// these files.
     pub fn split_tokens(&self) -> &[SplitToken] {
         &self.store.split
     }
 
-    /// Whether these are rows of the same files as `other`, of which each has a part.
+    /// Whether these rows and `other` are parts of the same files.
     pub fn shares_files(&self, other: &Dataset) -> bool {
         Arc::ptr_eq(&self.store, &other.store)
     }

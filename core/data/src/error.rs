@@ -1,4 +1,4 @@
-//! What can be wrong with data, a tokenizer or the options that join them; the host's exit code 3.
+//! Errors of data, tokenizers, chat templates and their options; exit code 3.
 
 mod place;
 mod row_error;
@@ -19,16 +19,16 @@ pub use row_error::{RowError, RowFault};
 pub use template_error::TemplateError;
 pub use tokenizer_error::TokenizerError;
 
-/// A reason why the data cannot be trained on.
+/// Why the data cannot be trained on.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    /// A row of a file.
+    /// A row of a file is at fault.
     #[error(transparent)]
     Row(#[from] RowError),
-    /// The model's tokenizer.
+    /// The model's tokenizer is at fault.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// The chat template.
+    /// The chat template is at fault.
     #[error(transparent)]
     Template(#[from] TemplateError),
     /// No file was named.
@@ -48,7 +48,7 @@ pub enum DataError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The file's name says that it is of another kind.
+    /// The file has another extension.
     #[error(
         "{} is not of a kind that this version reads; expected .jsonl, .json or .parquet, found `{found}`",
         path.display()
@@ -59,7 +59,7 @@ pub enum DataError {
         /// Its extension.
         found: String,
     },
-    /// A repository that is not in the local cache, or not whole.
+    /// A repository that is not in the local cache, or is incomplete.
     #[error(transparent)]
     Repository(Box<FileError>),
     /// A repository that holds no file of rows.
@@ -82,7 +82,7 @@ pub enum DataError {
     Option {
         /// The key below `[data]`.
         key: &'static str,
-        /// What would do.
+        /// What was expected.
         expected: String,
         /// The value.
         found: String,
@@ -157,10 +157,10 @@ pub enum DataError {
         split: f64,
         /// Rows it would take.
         eval: u64,
-        /// Rows that are there.
+        /// Rows in all.
         rows: u64,
     },
-    /// The rows fill more than memory may hold, and the file for them fails.
+    /// The temporary file for rows that exceed memory fails.
     #[error("cannot {doing} the temporary file for {bytes} bytes of tokens in {}: {source}; make room there, or name another directory with data.cache_dir", directory.display())]
     Cache {
         /// What was tried: make, write or read.
@@ -202,7 +202,7 @@ pub enum DataError {
     /// A check of rows found what stops a run.
     #[error("{faults} would stop a run on these rows")]
     Checked {
-        /// How many faults there are, in words.
+        /// The number of faults, as text.
         faults: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a row -> a kind that rows left out are counted by.
+//! Bad rows that are left out, counted by their fault.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,13 +8,13 @@ use super::error::{DataError, RowError, RowFault};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dropped {
-    /// No JSON object, or one that breaks off.
+    /// Not a JSON object, or a truncated one.
     pub json: u64,
-    /// Bytes that are no UTF-8.
+    /// Bytes that are not UTF-8.
     pub utf8: u64,
     /// More bytes than a row may have.
     pub long: u64,
-    /// Fields that are missing or of another type, and roles that nobody knows.
+    /// Fields that are missing or of another type, and unknown roles.
     pub fields: u64,
     /// Ids that the model does not have, and lengths that do not agree.
     pub ids: u64,
@@ -24,12 +24,12 @@ pub struct Dropped {
     pub encoding: u64,
     /// An answer or a text that is empty.
     pub empty: u64,
-    /// Tools, or calls of tools, that the chat template does not write.
+    /// Tools, or tool calls, that the chat template does not write.
     pub tools: u64,
 }
 
 impl Dropped {
-    /// Counts the row that `fault` is about; what is not about one row is handed back.
+    /// Counts the row that `fault` is about. Returns a fault that is not about one row.
     pub(super) fn add(&mut self, fault: DataError) -> Result<(), DataError> {
         let DataError::Row(RowError { fault: of_row, .. }) = &fault else {
             return Err(fault);
@@ -64,7 +64,7 @@ impl Dropped {
         self.by_kind().iter().map(|(count, _)| count).sum()
     }
 
-    /// The counts with what each is of, for messages.
+    /// The counts with their descriptions, for messages.
     pub fn by_kind(&self) -> [(u64, &'static str); 9] {
         [
             (self.json, "left out: no JSON object"),

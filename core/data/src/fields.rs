@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::error::{DataError, Place, RowFault};
 use super::format::{Format, KNOWN};
 
-/// Formats with the fields that tell them: all of one alternative must be there.
+/// Formats with the fields that identify them: all fields of one alternative have to be present.
 const TELLING: [(Format, &[&[&str]]); 5] = [
     (Format::Text, &[&["text"]]),
     (Format::InputIds, &[&["input_ids"]]),

@@ -1,4 +1,4 @@
-//! What stands on record of a file that was read.
+//! The record of a file that was read.
 
 use std::path::PathBuf;
 
@@ -18,6 +18,7 @@ pub struct FileRecord {
     pub rows: u64,
     /// What its fields mean.
     pub format: Format,
-    /// What decides about the trained tokens of its rows; never `auto`. Labels of pre-tokenized rows decide alone.
+    /// What decides about the trained tokens of its rows; never `auto`. Labels of pre-tokenized
+    /// rows decide alone.
     pub train_on: TrainOn,
 }

@@ -1,4 +1,4 @@
-//! A data file -> its rows in order, tokenized side by side, each with its line or what is wrong with it.
+//! A data file -> its rows in order, tokenized in parallel, each with its line or its fault.
 
 use std::path::Path;
 
@@ -18,21 +18,21 @@ use super::source::{Source, SourceRow};
 use super::special_tokens::{self, SplitToken};
 use super::tokenizer::Vocabulary;
 
-/// Rows and bytes that are read before their tokens are computed side by side.
+/// Rows and bytes of a chunk, which is read and then tokenized in parallel.
 const CHUNK_ROWS: usize = 2048;
 const CHUNK_BYTES: usize = 8 << 20;
 
-/// What a file turned out to be, with the tokens that its template writes and the tokenizer splits.
+/// A file that was read, with the special tokens that its template writes and the tokenizer splits.
 pub(super) struct ReadFile {
     pub record: FileRecord,
     pub split: Vec<SplitToken>,
 }
 
-/// Gives `take` every row of the file at `path` by its line, none of them cut, or what is wrong with it; `report` hears of
-/// the rows and bytes so far.
+/// Passes every row of the file at `path` to `take` with its line: the uncut row or its fault.
+/// `report` receives the rows and bytes so far.
 ///
 /// # Errors
-/// What is wrong with the file itself, and what `take` gives back, which ends the reading.
+/// Faults of the file itself. An error of `take` ends reading.
 pub(super) fn read(
     path: &Path,
     options: &DataOptions,
@@ -70,7 +70,7 @@ pub(super) fn read(
                 take(line, row)?;
             }
         }
-        // A fault behind the chunk waits until the rows before it are known to be sound.
+        // A fault behind the chunk is reported only after the rows before it.
         if let Some(fault) = fault {
             return Err(fault);
         }
@@ -114,7 +114,7 @@ fn next_chunk(source: &mut Source) -> (Vec<SourceRow>, Option<DataError>) {
     (chunk, None)
 }
 
-/// How a file's rows are read, told from its first row.
+/// The rules for a file's rows, from its first row.
 fn rules_of<'a>(
     first: &SourceRow,
     path: &Path,
@@ -159,7 +159,7 @@ fn rules_of<'a>(
     Ok(rules)
 }
 
-/// Whether the rows like `row` are turns, or become turns because a template is asked for.
+/// Whether rows like `row` have turns, or become turns because a template is set.
 fn has_turns(format: Format, row: &Map<String, Value>, options: &DataOptions) -> bool {
     let prompt = row.get(fields::renamed(&options.fields, "prompt"));
     match format {

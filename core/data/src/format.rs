@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// Told from the first row of each file.
+    /// Detected from the first row of each file.
     #[default]
     Auto,
     /// `text`: all of it is trained, and so is the end token that follows it.

@@ -1,6 +1,7 @@
-//! The kept rows in file order -> where each stands among the numbers, in little more than 4 bytes a row.
+//! The kept rows in file order -> each row's place among the numbers, in little more than 4 bytes
+//! per row.
 
-/// Rows between two whose place is known without adding.
+/// Rows between two rows whose place is stored.
 const STRIDE: usize = 64;
 /// The bit of a length that says that labels follow the tokens; lengths fit an i32.
 const LABELLED: u32 = 1 << 31;
@@ -58,7 +59,7 @@ impl Index {
         }
     }
 
-    /// Nothing more will be added.
+    /// Frees spare capacity; no row may be added afterwards.
     pub(super) fn finish(&mut self) {
         self.lengths.shrink_to_fit();
         self.places.shrink_to_fit();
@@ -70,7 +71,7 @@ impl Index {
     }
 }
 
-/// Numbers of a row with this length and mark.
+/// The count of numbers of a row with this stored length.
 fn numbers(header: usize, length: u32) -> u64 {
     let tokens = u64::from(length & !LABELLED);
     header as u64 + tokens * if length & LABELLED != 0 { 2 } else { 1 }

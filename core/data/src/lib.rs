@@ -1,12 +1,12 @@
 //! Files of rows -> tokens and labels -> the micro-batches of every step of a run.
 //!
-//! `reader` cuts a file into raw rows, `format` tells what their fields mean, `row` turns one into
-//! token ids (`tokenizer`), `file_rows` those of a file, `store` and `dataset` hold them and `counts` what became of
-//! them, `order` sorts an epoch, `pack` fills
-//! micro-batches and `schedule` yields step `k` of the run directly. Nothing here knows of ranks or
-//! devices: the world size never changes the order of rows, the batches or their labels.
+//! `reader` cuts a file into raw rows, `format` names the meaning of their fields, and `row_rules`
+//! turns a row into token ids (`tokenizer`). `file_rows` does so for a file. `store` and `dataset`
+//! hold the rows, and `counts` their outcomes. `order` sorts an epoch, `pack` fills micro-batches,
+//! and `schedule` computes step `k` of the run directly. Nothing here depends on ranks or devices:
+//! the world size never changes the order of rows, the batches or their labels.
 //!
-//! Legend: `T` packed tokens of a micro-batch, `S` its sequences.
+//! Notation: `T` packed tokens of a micro-batch, `S` its sequences.
 
 mod chat_template;
 pub mod checkup;

@@ -1,30 +1,32 @@
-//! The counts of rows and `data.max_lost` -> whether so much may be lost, and what is told of it.
+//! The counts of rows and `data.max_lost` -> whether the loss is allowed, and whether it is
+//! reported.
 
 use super::counts::{Counts, percent};
 use super::error::DataError;
 use super::options::DataOptions;
 
-/// The share of the trained tokens, or of the rows, above which a loss is told even where nothing else is.
+/// The share of the trained tokens, or of the rows, above which a loss is reported even in quiet
+/// mode.
 pub const TOLD_LOST: f64 = 0.01;
 
-/// Who chose what happens to long rows.
+/// Whether the user chose what happens to long rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooLongIs {
-    /// The user: what is lost to length is told.
+    /// The user chose: tokens lost to length are reported.
     Chosen,
-    /// Nobody: it counts against `data.max_lost`.
+    /// The default holds: tokens lost to length count against `data.max_lost`.
     Default,
 }
 
 impl Counts {
-    /// Whether so much is lost, or so many rows train nothing, that it must not be missed.
+    /// Whether so much is lost, or so many rows train nothing, that it has to be reported.
     pub fn tells(&self) -> bool {
         let rows = self.rows.max(1) as f64;
         self.share(self.lost.total()) > TOLD_LOST
             || (self.untrained + self.dropped.total()) as f64 / rows > TOLD_LOST
     }
 
-    /// Refuses rows of which more is lost than `data.max_lost` allows; `which` names them.
+    /// Refuses rows that lose more than `data.max_lost` allows; `which` names them.
     ///
     /// # Errors
     /// [`DataError::Lost`], with the counts by reason and what to set.

@@ -1,4 +1,5 @@
-//! What the user named -> files of rows: files as they are, and repositories of the local Hugging Face cache.
+//! Names from the config -> files of rows. A repository id stands for its files in the local
+//! Hugging Face cache.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +10,12 @@ use super::error::DataError;
 /// Extensions of files of rows.
 const EXTENSIONS: [&str; 3] = ["jsonl", "json", "parquet"];
 
-/// Which part of a repository's files is meant, where their names tell.
+/// The part of a repository's files that is meant, where file names tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RepositoryPart {
     /// Files with `train` in their path.
     Training,
-    /// Files with `validation`, `test` or `eval` in it.
+    /// Files with `validation`, `test` or `eval` in their path.
     HeldOut,
 }
 
@@ -27,11 +28,12 @@ impl RepositoryPart {
     }
 }
 
-/// The files that `names` mean, in their order; those of a repository by name. Of a repository without files whose names
-/// tell the part, all.
+/// The files that `names` stand for, in order; those of a repository sorted by name. Where no file
+/// name of a repository tells the part, all of its files.
 ///
 /// # Errors
-/// A repository that is not in `cache`, with the command that downloads it; one without files of rows.
+/// [`DataError::Repository`] for a repository that is not in `cache`.
+/// [`DataError::NoRowsInRepository`] for one without files of rows.
 pub(super) fn named_files(
     cache: &HubCache,
     names: &[PathBuf],
@@ -62,7 +64,8 @@ pub(super) fn named_files(
     Ok(files)
 }
 
-/// Whether `name` is an id such as `org/name`, and no path of a file: it has no file's extension and nothing lies there.
+/// Whether `name` is an id such as `org/name` and not a path: it has no file extension and does not
+/// exist as a file.
 fn is_repository(name: &Path) -> bool {
     let of_rows = |extension: &str| EXTENSIONS.contains(&extension.to_lowercase().as_str());
     let extension = name.extension().and_then(|found| found.to_str());

@@ -1,7 +1,7 @@
-//! A row of many numbers -> kept in memory while they are few, in a temporary file when they are not.
+//! A long list of numbers, in memory while it is short and in a temporary file when it is not.
 //!
-//! The file has no name from the start, so that it is gone with the process however that ends. It
-//! is read by position: what was read does not count as the process's memory.
+//! The file never has a name, so it is gone with the process however that ends. It is read by
+//! position, so what was read does not count as the process's memory.
 
 use std::fs::File;
 use std::io;
@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 
 use super::error::DataError;
 
-/// Bytes of all numbers that stay in memory.
+/// Most bytes of numbers in memory.
 const IN_MEMORY: usize = 64 << 20;
 /// Numbers that are written at once.
 const BUFFERED: usize = 1 << 18;
 
-/// Numbers that can only be added to and read by position.
+/// An append-only list of numbers, read by position.
 pub(super) struct Numbers {
     directory: PathBuf,
     /// The most numbers that stay in memory.
     limit: usize,
-    /// All numbers, or those behind the file's last.
+    /// All numbers, or those that are not in the file yet.
     held: Vec<i32>,
     file: Option<File>,
     /// Numbers in the file.
@@ -28,7 +28,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// None yet; a file is made in `directory` once it is needed.
+    /// An empty list; its file is made in `directory` when needed.
     pub(super) fn new(directory: &Path) -> Self {
         Numbers {
             directory: directory.to_path_buf(),
@@ -63,7 +63,7 @@ impl Numbers {
     /// Adds `numbers` behind the last.
     ///
     /// # Errors
-    /// A file that cannot be made or written.
+    /// [`DataError::Cache`] for a file that cannot be made or written.
     pub(super) fn extend(&mut self, numbers: &[i32]) -> Result<(), DataError> {
         self.held.extend_from_slice(numbers);
         let most = match self.file {
@@ -77,7 +77,7 @@ impl Numbers {
         }
     }
 
-    /// Nothing more will be added.
+    /// Writes what is buffered; nothing may be added afterwards.
     ///
     /// # Errors
     /// As [`Numbers::extend`].
@@ -93,10 +93,10 @@ impl Numbers {
     /// The `count` numbers from `start` on.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// [`DataError::Cache`] for a file that cannot be read.
     ///
     /// # Panics
-    /// Where there are fewer, or the numbers are not finished.
+    /// Where there are fewer numbers, or [`Numbers::finish`] was not called.
     pub(super) fn read(&self, start: u64, count: usize) -> Result<Vec<i32>, DataError> {
         let Some(file) = &self.file else {
             return Ok(self.held[start as usize..][..count].to_vec());

@@ -20,7 +20,8 @@ pub struct DataOptions {
     /// Part of the training rows held out for evaluation: a fraction below 1, or a number of rows.
     /// The rows are drawn by `split_seed`.
     pub eval_split: Option<f64>,
-    /// Seed of that draw; unset: the run's. Runs of several seeds that set it hold out the same rows.
+    /// Seed of that draw; unset: the run's. Runs of several seeds that set it hold out the same
+    /// rows.
     pub split_seed: Option<u64>,
     /// What a row's fields mean; `auto` tells it from the first row of each file.
     pub format: Format,
@@ -28,30 +29,32 @@ pub struct DataOptions {
     pub fields: BTreeMap<String, String>,
     /// Longest sequence in tokens, the end token included.
     pub max_seq_len: usize,
-    /// What happens to a longer row. Where it is set, what is lost by it is told and refuses nothing.
+    /// What happens to a longer row. Where it is set, the loss is reported and does not refuse the
+    /// run.
     pub too_long: TooLong,
-    /// The largest share of the trained tokens that may be lost to cut rows and rows left out, 0 to 1; more is refused.
+    /// The largest share of the trained tokens that may be lost to cut rows and rows left out, from
+    /// 0 to 1. A larger loss refuses the run.
     pub max_lost: f64,
     /// Sequences per optimizer step, over all ranks and micro-batches.
     pub batch_size: usize,
-    /// Sequences at once on a rank; without effect where `pack_tokens` is set.
+    /// Sequences of a micro-batch; without effect where `pack_tokens` is set.
     pub micro_batch: usize,
     /// Fill a micro-batch with whole sequences up to this many tokens.
     pub pack_tokens: Option<usize>,
-    /// Which tokens are trained. A `text` row is all completion; `labels` of a pre-tokenized row
-    /// decide alone.
+    /// Which tokens are trained. A `text` row is all completion. For a pre-tokenized row its
+    /// `labels` decide.
     pub train_on: TrainOn,
     /// Name or file of the chat template; unset: the tokenizer's, for rows with turns. Where it is
-    /// set (`tokenizer`: the tokenizer's own), rows of alpaca and of prompts and completions in plain
-    /// text become turns too; otherwise they stay text, one behind the other.
+    /// set (`tokenizer`: the tokenizer's own), rows of alpaca and of prompts and completions in
+    /// plain text become turns too; otherwise they stay text, one behind the other.
     pub chat_template: Option<String>,
     /// What happens to a row that cannot be read.
     pub on_bad_row: OnBadRow,
-    /// What a row is whose answer or text is empty.
+    /// How a row with an empty answer or text is treated.
     pub on_empty: OnEmpty,
-    /// What becomes of a conversation's tools: its `tools` column, calls of them and their answers.
+    /// How a conversation's tools are treated: the `tools` column, tool calls and their answers.
     pub tools: Tools,
-    /// Directory of the temporary file that tokens go to when they are many; unset: `TMPDIR`, else
+    /// Directory of the temporary file for tokens that exceed memory; unset: `TMPDIR`, else
     /// `/var/tmp`.
     pub cache_dir: Option<PathBuf>,
     /// Draw a new order of rows each epoch from the run's seed; otherwise file order.
@@ -78,29 +81,30 @@ pub enum OnBadRow {
     /// The run is refused.
     #[default]
     Error,
-    /// The row is left out and counted; where that are more than half, the run is refused.
+    /// The row is left out and counted. Where more than half of the rows are bad, the run is
+    /// refused.
     Drop,
 }
 
-/// What a row is whose answer or text is empty.
+/// How a row with an empty answer or text is treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnEmpty {
-    /// A bad row, as `on_bad_row` takes them.
+    /// As a bad row; see `on_bad_row`.
     #[default]
     Bad,
-    /// A row like others, which trains what ends it.
+    /// As any other row, which trains its end token.
     Train,
 }
 
-/// What becomes of a conversation's tools.
+/// How a conversation's tools are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tools {
-    /// The chat template is given them; where it does not write them, the row is a bad one.
+    /// The chat template receives them. Where it does not write them, the row is bad.
     #[default]
     Write,
-    /// The column is not read, and calls that the template does not write are passed over.
+    /// The column is not read, and calls that the template does not write are ignored.
     Ignore,
 }
 
@@ -120,7 +124,7 @@ pub enum TrainOn {
 }
 
 impl TrainOn {
-    /// What it says of rows of `format`; never [`TrainOn::Auto`].
+    /// The choice for rows of `format`; never [`TrainOn::Auto`].
     pub fn of(self, format: Format) -> Self {
         match (self, format) {
             (TrainOn::Auto, Format::Chat) => TrainOn::Assistant,
@@ -157,11 +161,11 @@ impl Default for DataOptions {
 }
 
 impl DataOptions {
-    /// Where tokens go that are too many for memory.
+    /// The directory of tokens that exceed memory.
     pub fn cache_directory(&self) -> PathBuf {
         let chosen = self.cache_dir.clone();
         let named = || std::env::var_os("TMPDIR").map(PathBuf::from);
-        // `/tmp` often is memory.
+        // `/tmp` is often in memory.
         let disk = || Some(PathBuf::from("/var/tmp")).filter(|path| path.is_dir());
         chosen
             .or_else(named)
@@ -169,7 +173,7 @@ impl DataOptions {
             .unwrap_or_else(std::env::temp_dir)
     }
 
-    /// Refuses values that no run can have; reads no file.
+    /// Refuses values that are never valid; reads no file.
     ///
     /// # Errors
     /// [`DataError::Option`] or [`DataError::UnknownField`] for the first unusable key.

@@ -25,7 +25,7 @@ impl Order {
         })
     }
 
-    /// Whether all epochs are alike.
+    /// Whether all epochs have the same order.
     pub(super) fn repeats(self) -> bool {
         self == Order::File
     }
@@ -33,8 +33,8 @@ impl Order {
 
 /// `0..rows`, sorted by the first two `words` of each, then by row.
 ///
-/// The rows are dealt into buckets by their keys' first bits and each bucket is sorted by itself,
-/// so that no more than a bucket's keys are held: 4 bytes a row in all.
+/// The rows are distributed into buckets by the first bits of their keys, and each bucket is sorted
+/// by itself. So only one bucket's keys are in memory: 4 bytes per row in all.
 pub(super) fn shuffled(rows: u32, words: impl Fn(u32) -> [u32; 4]) -> Vec<u32> {
     let key_of = |row| {
         let [high, low, ..] = words(row);
@@ -50,7 +50,7 @@ pub(super) fn shuffled(rows: u32, words: impl Fn(u32) -> [u32; 4]) -> Vec<u32> {
     }
     let mut sum = 0;
     for end in &mut ends {
-        // The bucket's begin for now; dealing moves it to the end.
+        // The bucket's begin; distributing rows moves it to the bucket's end.
         sum += std::mem::replace(end, sum);
     }
     let mut order = vec![0; rows as usize];
@@ -74,7 +74,7 @@ pub(super) fn shuffled(rows: u32, words: impl Fn(u32) -> [u32; 4]) -> Vec<u32> {
     order
 }
 
-/// Rows that share a bucket, about.
+/// Approximate number of rows in a bucket.
 const ROWS_OF_A_BUCKET: u32 = 1 << 12;
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
         assert!(shuffled(10_000, |row| [row / 5000, 0, 0, 0]).is_sorted());
     }
 
-    /// Pins the order itself: it must stay for ever, or no run could be repeated.
+    /// Fixes the order itself: a change would make old runs impossible to repeat.
     #[test]
     fn the_order_of_seed_42_stays() {
         let order = Order::Shuffled { seed: 42 };

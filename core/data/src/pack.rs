@@ -17,8 +17,8 @@ impl Packing {
     ///
     /// `Tokens` takes the longest sequence first and puts each into the first micro-batch with room
     /// ("first fit decreasing": never more than 11/9 of the fewest possible plus 6/9, Dosa 2007);
-    /// then the step's order holds again inside the micro-batches and, by their first sequence,
-    /// among them.
+    /// then sequences within a micro-batch, and micro-batches by their first sequence, are put back
+    /// into the step's order.
     pub(super) fn groups(self, lengths: &[usize]) -> Vec<Vec<u32>> {
         let all: Vec<u32> = (0..lengths.len() as u32).collect();
         let capacity = match self {
@@ -51,7 +51,7 @@ impl Packing {
     }
 }
 
-/// What goes through the model at once: sequences end to end, without padding.
+/// The input of one pass through the model: sequences end to end, without padding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MicroBatch {
     /// Token ids, `[T]`.
@@ -60,11 +60,11 @@ pub struct MicroBatch {
     pub positions: Vec<i32>,
     /// Where each sequence begins, and `T` at the end, `[S + 1]`.
     pub cu_seqlens: Vec<i32>,
-    /// The token that each one is to predict, `[T]`: the next of the same sequence, or
+    /// The token that each position predicts, `[T]`: the next one of the same sequence, or
     /// [`UNTRAINED`].
     pub labels: Vec<i32>,
-    /// Number of each sequence within the optimizer step, `[S]`: random numbers hang on it, not on
-    /// the micro-batch.
+    /// Number of each sequence within the optimizer step, `[S]`. Random numbers depend on it, not
+    /// on the micro-batch.
     pub sequences: Vec<i32>,
     /// Labels that are not [`UNTRAINED`].
     pub num_trained: usize,

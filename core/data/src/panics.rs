@@ -1,8 +1,7 @@
 //! A foreign library's panic -> an error, without a panic message on standard error.
 //!
-//! The tokenizers crate asserts and indexes where a damaged file leads it (its issues 2094 and
-//! 2151). Such a panic is the user's bad input, so it becomes an error; panics of our own stay
-//! loud.
+//! The tokenizers crate panics on some damaged files (its issues 2094 and 2151). Such a panic comes
+//! from bad input, so it becomes an error. Panics of this program are still printed.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -25,7 +24,7 @@ pub(super) fn contain<T>(call: impl FnOnce() -> T) -> Result<T, String> {
         }));
     });
     let outer = CONTAINED.replace(true);
-    // Whatever `call` may leave half-done is dropped or never used again by the caller.
+    // The caller drops or never uses again what `call` leaves incomplete.
     let result = panic::catch_unwind(AssertUnwindSafe(call));
     CONTAINED.set(outer);
     result.map_err(message)

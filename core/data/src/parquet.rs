@@ -30,7 +30,7 @@ impl ParquetRows {
     /// Opens `path` for the columns whose names are `wanted`.
     ///
     /// # Errors
-    /// A file that is no parquet file, or lacks its end.
+    /// [`DataError::Row`] for a file that is not parquet, or is truncated.
     pub(super) fn open(path: &Path, wanted: &[&str]) -> Result<Self, DataError> {
         let (file, _) =
             open_regular(path, FileKind::Rows).map_err(|e| DataError::io(path, e.into()))?;
@@ -54,7 +54,7 @@ impl ParquetRows {
     /// The next row with its number, counted from 1.
     ///
     /// # Errors
-    /// Pages that cannot be decoded, and a type that rows cannot have.
+    /// [`DataError::Row`] for pages that cannot be decoded, and for too few rows.
     pub(super) fn next_row(&mut self) -> Result<Option<NumberedRow>, DataError> {
         let row = contain(|| self.rows.next());
         self.taken += 1;
@@ -62,7 +62,7 @@ impl ParquetRows {
         match row.map_err(broken)? {
             Some(Ok(row)) => Ok(Some((self.taken, object(&row)))),
             Some(Err(error)) => Err(broken(error.to_string())),
-            // A page that breaks off looks like the end of the rows.
+            // A truncated page looks like the end of the rows.
             None if self.taken <= self.total => Err(broken("the rows end early".into())),
             None => Ok(None),
         }
@@ -93,7 +93,7 @@ fn object(row: &Row) -> Map<String, Value> {
         .collect()
 }
 
-/// A field as JSON; what JSON has no type for becomes its text, so that a message can show it.
+/// A field as JSON. A type that JSON lacks becomes text, so that a message can show it.
 fn value(field: &Field) -> Value {
     match field {
         Field::Null => Value::Null,

@@ -1,4 +1,4 @@
-//! A dataset's rows -> the pieces of text that their tokens are, with what is trained of them.
+//! A dataset's rows -> the texts of their tokens, and which of them are trained.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub struct Preview {
     pub length: usize,
     /// Tokens before it was cut to `max_seq_len`.
     pub full_length: usize,
-    /// Tokens that bear loss.
+    /// Tokens that are trained.
     pub trained_tokens: usize,
     /// The tokens, `[length]`.
     pub tokens: Vec<ShownToken>,
@@ -27,9 +27,9 @@ pub struct Preview {
 pub struct ShownToken {
     /// Its id.
     pub id: i32,
-    /// Its text; empty where it is a part of a letter that ends later, or there is no tokenizer.
+    /// Its text; empty for a part of a character that ends later, and without a tokenizer.
     pub text: String,
-    /// Whether the model learns to say it.
+    /// Whether it is trained.
     pub trained: bool,
     /// Whether it is a special token.
     pub special: bool,
@@ -39,7 +39,7 @@ impl Preview {
     /// The row at `index` of `dataset`.
     ///
     /// # Errors
-    /// Rows that cannot be read back.
+    /// [`DataError::Cache`] for rows that cannot be read back.
     ///
     /// # Panics
     /// Where `index` is not below [`Dataset::num_sequences`].
@@ -49,7 +49,7 @@ impl Preview {
         // Rows of ids need no tokenizer; where there is one, their text can be shown.
         let tokenizer = vocabulary.tokenizer().ok();
         let texts = texts(tokenizer, &sequence.tokens);
-        // A label stands at the token before the one that is learned.
+        // A label is at the token before the one that is trained.
         let trained = sequence.labels().map(|label| label != UNTRAINED);
         let trained = std::iter::once(false).chain(trained);
         let tokens = sequence.tokens.iter().zip(texts).zip(trained);
@@ -69,7 +69,8 @@ impl Preview {
     }
 }
 
-/// What each token adds to the text: a decoder may drop the space before a token that stands alone.
+/// The text that each token adds to the ones before: a decoder may drop the space before a single
+/// token.
 fn texts(tokenizer: Option<&TextTokenizer>, ids: &[i32]) -> Vec<String> {
     let Some(tokenizer) = tokenizer else {
         return vec![String::new(); ids.len()];
@@ -82,7 +83,7 @@ fn texts(tokenizer: Option<&TextTokenizer>, ids: &[i32]) -> Vec<String> {
     for end in 1..=ids.len() {
         let from = begun.min(end - 1).saturating_sub(BEFORE);
         let (before, with) = (decode(&ids[from..begun]), decode(&ids[from..end]));
-        // The decoder shows a letter that is not complete yet as a replacement character.
+        // The decoder shows an incomplete character as a replacement character.
         if with.ends_with('\u{FFFD}') && end < ids.len() && end - begun < 4 {
             texts.push(String::new());
             continue;

@@ -18,12 +18,12 @@ pub(super) const MOST_ROW_BYTES: usize = 64 << 20;
 /// A row as it stands in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RawRow {
-    /// Line of its first byte, counted from 1.
+    /// The line of its first byte, counted from 1.
     pub line: u64,
     /// Bytes before it in that line.
     pub column: usize,
-    /// The row's bytes, not yet known to be JSON or UTF-8; nothing is kept of a row that has more
-    /// than [`MOST_ROW_BYTES`].
+    /// The row's bytes, not yet known to be JSON or UTF-8; none for a row of more than
+    /// [`MOST_ROW_BYTES`].
     pub bytes: Option<Vec<u8>>,
     /// Whether the file ended right behind it, without a line end.
     pub last: bool,
@@ -43,7 +43,7 @@ enum Allowed {
     LinesOrArray,
 }
 
-/// Where in an array the reader stands.
+/// The reader's position in an array.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Between {
     Start,
@@ -99,18 +99,18 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Bytes taken so far.
+    /// Bytes consumed so far.
     pub(super) fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
 
-    /// sha256 of the whole file, in hexadecimal; to be asked behind the last row.
+    /// sha256 of the whole file, in hexadecimal; to be called after the last row.
     pub(super) fn sha256(mut self) -> Result<String, DataError> {
         io::copy(&mut self.input, &mut io::sink()).map_err(|e| DataError::io(&self.path, e))?;
         Ok(hex(&self.input.into_inner().hash.finalize()))
     }
 
-    /// The next row, or nothing behind the last.
+    /// The next row; none after the last.
     pub(super) fn next_row(&mut self) -> Result<Option<RawRow>, DataError> {
         match self.layout {
             Layout::Lines => self.next_line(),
@@ -126,8 +126,8 @@ impl Reader {
             };
             self.line += 1;
             self.column = 0;
-            // The line end goes: the parser would name the line behind it for a row that breaks
-            // off.
+            // The line end is removed: with it, the parser would name the next line for a truncated
+            // row.
             if let Some(bytes) = &mut bytes {
                 bytes.truncate(bytes.trim_ascii_end().len());
             }
@@ -142,8 +142,8 @@ impl Reader {
         }
     }
 
-    /// The bytes up to the next line end, and whether the file's end came before one; nothing at
-    /// the file's end.
+    /// The bytes up to the next line end, and whether the file ended before one. None at the file's
+    /// end.
     #[allow(clippy::type_complexity)]
     fn line_bytes(&mut self) -> Result<Option<(Option<Vec<u8>>, bool)>, DataError> {
         let mut bytes = Vec::new();
@@ -171,7 +171,7 @@ impl Reader {
             (Between::Behind, None) => return Ok(None),
             (Between::Behind, Some(byte)) => return Err(self.unexpected("the file's end", byte)),
             (_, None) => return Err(self.truncated(self.line)),
-            // The bracket that told the layout, or the comma behind a row.
+            // The bracket that begins the array, or the comma behind a row.
             (Between::Start, Some(_)) | (Between::Rows, Some(b',')) => self.take(),
             (Between::Rows, Some(b']')) => return self.end_of_array(),
             (Between::Rows, Some(byte)) => return Err(self.unexpected("`,` or `]`", byte)),
@@ -185,7 +185,7 @@ impl Reader {
         }
     }
 
-    /// Takes the bracket and sees that nothing follows.
+    /// Consumes the bracket and checks that nothing follows.
     fn end_of_array(&mut self) -> Result<Option<RawRow>, DataError> {
         self.take();
         self.between = Between::Behind;
@@ -232,7 +232,7 @@ impl Reader {
     }
 
     fn skip_byte_order_mark(&mut self) -> Result<(), DataError> {
-        // A pipe may hand over fewer bytes at first, but then the mark is a bad row that is named.
+        // A pipe may deliver fewer bytes at first; then the mark is reported as a bad row.
         self.peek()?;
         if self.input.buffer().starts_with(b"\xEF\xBB\xBF") {
             self.input.consume(3);
@@ -241,7 +241,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Passes white space and returns the byte behind it, not taken.
+    /// Skips white space and returns the next byte without consuming it.
     fn skip_white_space(&mut self) -> Result<Option<u8>, DataError> {
         while let Some(byte) = self.peek()? {
             if !byte.is_ascii_whitespace() {
@@ -262,7 +262,7 @@ impl Reader {
         }
     }
 
-    /// Takes the byte that was peeked at.
+    /// Consumes the byte that was peeked at.
     fn take(&mut self) {
         if self.input.buffer().first() == Some(&b'\n') {
             self.line += 1;
@@ -293,7 +293,7 @@ pub(super) fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Hashes what passes through.
+/// Hashes the bytes that pass through.
 struct Hashing {
     inner: Box<dyn Read>,
     hash: Sha256,

@@ -1,4 +1,4 @@
-//! The bytes of one row -> its fields; its token ids -> those that are kept of them.
+//! One row: its bytes -> its fields; its token ids -> the ones that are kept.
 
 use serde_json::error::Category;
 use serde_json::{Map, Value};
@@ -24,23 +24,23 @@ pub(super) struct Row {
     pub full_length: usize,
     /// Trained tokens before any were cut off.
     pub full_trained: usize,
-    /// What of it is trained, in words of its format.
+    /// Its kind, for the counts.
     pub kind: Kind,
 }
 
-/// What a row is, for what is told of all rows.
+/// The kind of a row, for the counts of all rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kind {
     pub format: Format,
     /// What decides about its trained tokens; not `auto`.
     pub train_on: TrainOn,
     pub answers: Answers,
-    /// How often each of the file's split special tokens stands in it.
+    /// How often each of the file's split special tokens occurs in it.
     pub split: Vec<u32>,
 }
 
 impl Row {
-    /// A row of which nothing is cut off yet.
+    /// A row that is not cut yet.
     pub(super) fn new(tokens: Vec<i32>, labels: Option<Vec<i32>>, kind: Kind) -> Self {
         let mut row = Row {
             full_length: tokens.len(),
@@ -53,7 +53,7 @@ impl Row {
         row
     }
 
-    /// Tokens that are trained: those whose label is one, the first token's aside.
+    /// Tokens that are trained: those with a label, except the first token.
     pub(super) fn trained(&self) -> usize {
         self.trained_within(self.tokens.len())
     }
@@ -72,7 +72,7 @@ impl Row {
     }
 }
 
-/// What becomes of one row.
+/// The outcome of one row.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Kept(Row),
@@ -106,7 +106,7 @@ pub(super) fn parse(raw: &RawRow, place: &Place) -> Result<Map<String, Value>, D
         }
         Err(e) => {
             let reason = e.to_string();
-            // The parser's own position counts from the row's first byte; the place says it better.
+            // The parser counts from the row's first byte; the place is more useful.
             let reason = reason
                 .rsplit_once(" at line ")
                 .map_or(reason.as_str(), |(r, _)| r);
@@ -125,7 +125,7 @@ pub(super) fn parse(raw: &RawRow, place: &Place) -> Result<Map<String, Value>, D
 /// Applies `max_seq_len` and `too_long`.
 ///
 /// # Errors
-/// [`RowFault::TooLong`] where that is asked for.
+/// [`RowFault::TooLong`] for a longer row under [`TooLong::Error`].
 pub(super) fn cut(
     mut row: Row,
     options: &DataOptions,

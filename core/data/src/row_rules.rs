@@ -1,4 +1,5 @@
-//! The fields of a row -> its token ids and labels, as the format and the chat template of its file say.
+//! The fields of a row -> its token ids and labels, by the format and the chat template of its
+//! file.
 
 mod input_ids;
 
@@ -19,14 +20,14 @@ use super::turns::{self, Rendered, trained_tokens};
 /// `[n]` token ids and their labels, as in [`Row`].
 type Labelled = (Vec<i32>, Option<Vec<i32>>);
 
-/// How the rows of one file are read.
+/// The rules for reading the rows of one file.
 pub(super) struct RowRules<'a> {
     pub options: &'a DataOptions,
     /// A format, not `auto`.
     pub format: Format,
-    /// For all formats but `input_ids`.
+    /// Present for all formats but `input_ids`.
     pub tokenizer: Option<&'a TextTokenizer>,
-    /// Where rows have turns.
+    /// Present where rows have turns.
     pub template: Option<ChatTemplate>,
     /// Special tokens that the template writes and the tokenizer splits.
     pub split: Vec<SplitToken>,
@@ -35,10 +36,11 @@ pub(super) struct RowRules<'a> {
 }
 
 impl RowRules<'_> {
-    /// The tokens of `row`, none cut off.
+    /// The tokens of `row`, not cut.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`DataError::Row`] for a fault of the row. [`DataError::Template`] for a missing template or
+    /// an exceeded bound.
     pub(super) fn read(&self, row: &Map<String, Value>, place: &Place) -> Result<Row, DataError> {
         match self.tokenizer {
             Some(tokenizer) => self.example(tokenizer, row, place),
@@ -49,12 +51,12 @@ impl RowRules<'_> {
         }
     }
 
-    /// What decides about the trained tokens of rows of the file's format.
+    /// The choice of trained tokens for rows of the file's format.
     pub(super) fn train_on(&self) -> TrainOn {
         self.options.train_on.of(self.format)
     }
 
-    /// What `row` says before any template.
+    /// The content of `row` before templates are applied.
     pub(super) fn fields(
         &self,
         row: &Map<String, Value>,
@@ -128,8 +130,9 @@ impl RowRules<'_> {
         Ok(Row::new(tokens, labels, kind))
     }
 
-    /// The conversation's text with what is trained of it, and what decided about that: where nobody chose and the
-    /// template does not let earlier answers be told apart, the last answer alone.
+    /// The conversation's text with its trained parts, and the choice that was applied. Under
+    /// [`TrainOn::Auto`], where the template does not let earlier answers be located, only the last
+    /// answer is trained.
     fn render(
         &self,
         template: &ChatTemplate,
@@ -154,7 +157,7 @@ impl RowRules<'_> {
     }
 }
 
-/// What of a conversation is trained, answer by answer.
+/// The counts of a conversation's answers.
 fn answers(
     messages: &[Message],
     completion_from: usize,
@@ -198,7 +201,7 @@ fn plain(
         ids.push(tokenizer.end_token());
         trained.push(true);
     }
-    // The tokenizer may have added it, for no byte of the text.
+    // The tokenizer may have added it; no byte of the text belongs to it.
     *trained.last_mut().expect("the end token is there") = true;
     let labels = labels_where(&ids, &trained);
     Ok((ids, Some(labels)))

@@ -1,8 +1,8 @@
 //! A dataset and the run's end -> the micro-batches of any step, computed from its number alone.
 //!
-//! Nothing is carried from step to step, so resuming at a step needs no more than its number. A
-//! step never crosses an epoch; the last step of an epoch holds the sequences that are left
-//! (Hugging Face's `dataloader_drop_last = false`).
+//! No state is carried from step to step, so resuming at a step needs only its number. A step never
+//! crosses an epoch; the last step of an epoch holds the sequences that are left (Hugging Face's
+//! `dataloader_drop_last = false`).
 
 mod extent;
 
@@ -52,7 +52,7 @@ pub struct Schedule {
     steps_per_epoch: u64,
     total_steps: u64,
     extent: Extent,
-    /// The order of the epoch that was asked for last.
+    /// The order of the last epoch that was used.
     recent: Mutex<Option<(u64, Arc<Vec<u32>>)>>,
 }
 
@@ -60,7 +60,9 @@ impl Schedule {
     /// The steps of a training run.
     ///
     /// # Errors
-    /// A sequence that no micro-batch holds, or a micro-batch too large to count.
+    /// [`DataError::Option`] or [`DataError::UnknownField`] for unusable options.
+    /// [`RowFault::PackTokens`] for a sequence that no micro-batch holds. [`DataError::MicroBatch`]
+    /// for a micro-batch too large to count.
     pub fn training(
         dataset: &Dataset,
         options: &DataOptions,
@@ -148,7 +150,7 @@ impl Schedule {
     /// Step `index` of the run, from 0.
     ///
     /// # Errors
-    /// A temporary file that cannot be read.
+    /// [`DataError::Cache`] for a temporary file that cannot be read.
     ///
     /// # Panics
     /// Where `index` is not below [`Schedule::total_steps`].
@@ -186,7 +188,7 @@ impl Schedule {
         match &*recent {
             Some((held, order)) if *held == epoch => Arc::clone(order),
             _ => {
-                // Before the next one is made: there is never more than one.
+                // Freed before the next one is made, so there is never more than one.
                 *recent = None;
                 let rows = self.dataset.num_sequences();
                 let order = Arc::new(self.order.of_epoch(epoch, rows));
@@ -196,7 +198,7 @@ impl Schedule {
         }
     }
 
-    /// The rows of a step of the epoch whose order this is.
+    /// The rows of a step of the epoch with this order.
     fn rows_of<'a>(&self, step_of_epoch: u64, order: &'a [u32]) -> &'a [u32] {
         let start = step_of_epoch as usize * self.batch_size;
         &order[start..(start + self.batch_size).min(order.len())]

@@ -1,4 +1,4 @@
-//! A file of any kind -> its rows one after the other, its length and its hash.
+//! A file of any kind -> its rows in order, its length and its hash.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::parquet::ParquetRows;
 use super::reader::{RawRow, Reader};
 use super::{fields, row};
 
-/// A row that is not looked into yet.
+/// A row that is not parsed yet.
 pub(super) struct SourceRow {
     /// Its line, or its number in a file without lines, counted from 1.
     pub line: u64,
@@ -28,12 +28,12 @@ impl SourceRow {
     pub(super) fn bytes(&self) -> usize {
         match &self.content {
             Content::Text(raw) => raw.bytes.as_ref().map_or(0, Vec::len),
-            // What a short text takes; the count only bounds how many rows are held at once.
+            // The size of a short text; the count only bounds how many rows are in memory.
             Content::Fields(_) => 1 << 10,
         }
     }
 
-    /// Its fields; the row stays.
+    /// Its fields, without consuming the row.
     ///
     /// # Errors
     /// As [`SourceRow::fields`].
@@ -47,7 +47,7 @@ impl SourceRow {
     /// Its fields.
     ///
     /// # Errors
-    /// Text that is no JSON object.
+    /// [`DataError::Row`] for text that is not a JSON object.
     pub(super) fn fields(self, place: &Place) -> Result<Map<String, Value>, DataError> {
         match self.content {
             Content::Text(raw) => row::parse(&raw, place),
@@ -73,7 +73,7 @@ impl Source {
         Ok(Source::Parquet(ParquetRows::open(path, &wanted)?, length))
     }
 
-    /// The next row, or nothing behind the last.
+    /// The next row; none after the last.
     pub(super) fn next_row(&mut self) -> Result<Option<SourceRow>, DataError> {
         match self {
             Source::Text(reader) => Ok(reader.next_row()?.map(|raw| SourceRow {
@@ -87,7 +87,7 @@ impl Source {
         }
     }
 
-    /// Bytes of the file that are read, or the same share of them as of the rows.
+    /// Bytes that were read; for parquet, the file's length times the share of rows that were read.
     pub(super) fn bytes_read(&self) -> u64 {
         match self {
             Source::Text(reader) => reader.bytes_read(),
@@ -95,7 +95,7 @@ impl Source {
         }
     }
 
-    /// sha256 of the whole file, in hexadecimal, and its length in bytes; to be asked behind the
+    /// sha256 of the whole file, in hexadecimal, and its length in bytes; to be called after the
     /// last row.
     pub(super) fn finish(self, path: &Path) -> Result<(String, u64), DataError> {
         match self {

@@ -1,6 +1,8 @@
-//! A chat template and a tokenizer -> the special tokens that the one writes and the other has no token for.
+//! A chat template and a tokenizer -> the special tokens that the template writes and the tokenizer
+//! splits.
 //!
-//! Such a token is trained as the pieces of its text: the model has never seen them as what they are meant for.
+//! Such a token is trained as the pieces of its text, which the model has never seen in that
+//! meaning.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -12,7 +14,7 @@ use super::chat_template::{ChatTemplate, Message, Turns};
 use super::conversation::ASSISTANT;
 use super::tokenizer::TextTokenizer;
 
-/// A special token that is written as pieces of text.
+/// A special token that the tokenizer splits into pieces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SplitToken {
@@ -22,9 +24,9 @@ pub struct SplitToken {
     pub template: String,
     /// Tokens that it becomes.
     pub pieces: u64,
-    /// How often it stands in the rows.
+    /// How often it occurs in the rows.
     pub count: u64,
-    /// Whether it is what ends an answer.
+    /// Whether it ends an answer.
     pub ends_answers: bool,
 }
 
@@ -35,13 +37,14 @@ impl SplitToken {
     }
 }
 
-/// The tokens of `template` that `tokenizer` splits, as far as turns like `messages` show them; none is counted yet.
+/// The special tokens of `template` that `tokenizer` splits, found by rendering turns like
+/// `messages`. Their counts are 0.
 pub(super) fn split(
     template: &ChatTemplate,
     tokenizer: &TextTokenizer,
     messages: &[Message],
 ) -> Vec<SplitToken> {
-    // What is said must not be taken for what the template writes.
+    // The turns' text must not be mistaken for the template's.
     const SAID: &str = "x";
     let messages: Vec<Message> = messages
         .iter()
@@ -79,7 +82,7 @@ pub(super) fn split(
         .collect()
 }
 
-/// How often each of `split` stands in `text`.
+/// How often each of `split` occurs in `text`.
 pub(super) fn count(split: &[SplitToken], text: &str) -> Vec<u32> {
     let count = |one: &SplitToken| text.matches(one.token.as_str()).count() as u32;
     split.iter().map(count).collect()
@@ -92,7 +95,7 @@ fn special() -> &'static Regex {
     SPECIAL.get_or_init(|| Regex::new(pattern).expect("a fixed pattern"))
 }
 
-/// One line on tokens that are split; nothing where none is.
+/// A line about tokens that are split; none where there are none.
 pub fn told(split: &[SplitToken]) -> Option<String> {
     let template = &split.first()?.template;
     let tokens = split.iter().map(|one| {

@@ -1,4 +1,4 @@
-//! Files -> all their rows as they are trained, kept in order, in memory or a temporary file.
+//! Files -> all their rows as they are trained, in order, in memory or a temporary file.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ use super::row::{self, Outcome, Row};
 use super::special_tokens::SplitToken;
 use super::tokenizer::Vocabulary;
 
-/// Numbers that stand before a row's tokens: how many are trained, how many there were before any
-/// were cut off, the file, and the line in two halves.
+/// Numbers before a row's tokens: trained tokens, tokens before the cut, the file, and the line in
+/// two halves.
 const HEADER: usize = 5;
 
 /// All that was read, in the order of the files.
@@ -25,9 +25,9 @@ pub(super) struct Store {
     pub counts: Counts,
     /// Special tokens that a template writes and the tokenizer splits.
     pub split: Vec<SplitToken>,
-    /// How often those of the file in work stand in its rows.
+    /// How often the split tokens of the current file occur in its rows.
     split_counts: Vec<u64>,
-    /// Whether rows are counted alone, and not kept.
+    /// Whether rows are only counted, and not kept.
     counts_alone: bool,
     /// What is wrong with the first row that was left out.
     first_fault: Option<String>,
@@ -48,10 +48,10 @@ pub(super) struct Origin {
     pub full_length: usize,
 }
 
-/// How far reading has come.
+/// The progress of reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// The file in work.
+    /// The current file.
     pub path: &'a Path,
     /// Rows read of all files so far.
     pub rows: u64,
@@ -62,7 +62,7 @@ pub struct Progress<'a> {
 }
 
 impl Store {
-    /// An empty one; tokens that are many go to a file in `directory`.
+    /// An empty store; tokens that exceed memory go to a file in `directory`.
     pub(super) fn new(directory: &Path) -> Self {
         Store {
             numbers: Numbers::new(directory),
@@ -76,7 +76,7 @@ impl Store {
         }
     }
 
-    /// An empty one that counts rows and keeps none.
+    /// An empty store that counts rows and keeps none.
     pub(super) fn counting() -> Self {
         Store {
             counts_alone: true,
@@ -107,12 +107,12 @@ impl Store {
         Ok(bytes)
     }
 
-    /// Takes note of a file that could not be read to its end.
+    /// Records a file that could not be read to its end.
     pub(super) fn give_file_up(&mut self) {
         self.split_counts.clear();
     }
 
-    /// Takes note of a file whose rows were added.
+    /// Records a file whose rows were added.
     pub(super) fn end_file(&mut self, file: ReadFile) {
         self.files.push(file.record);
         let counts = std::mem::take(&mut self.split_counts);
@@ -125,7 +125,7 @@ impl Store {
         }
     }
 
-    /// Counts a bad row, or hands its fault back where bad rows are errors.
+    /// Counts a bad row, or returns its fault where bad rows are errors.
     fn leave_out(&mut self, fault: DataError, options: &DataOptions) -> Result<(), DataError> {
         if options.on_bad_row == OnBadRow::Error {
             return Err(fault);
@@ -201,10 +201,10 @@ impl Store {
         self.numbers.extend(labels.as_deref().unwrap_or_default())
     }
 
-    /// Nothing more will be added.
+    /// Writes what is buffered and checks the counts; nothing may be added afterwards.
     ///
     /// # Errors
-    /// Where nothing is left to train on, or most rows were bad.
+    /// [`DataError::NothingTrained`], [`DataError::MostDropped`] and [`DataError::Cache`].
     pub(super) fn finish(&mut self) -> Result<(), DataError> {
         self.counts.finish();
         let counts = self.counts;
@@ -244,7 +244,7 @@ impl Store {
     /// The kept row `index`.
     ///
     /// # Errors
-    /// A temporary file that cannot be read.
+    /// [`DataError::Cache`] for a temporary file that cannot be read.
     pub(super) fn record(&self, index: usize) -> Result<Record, DataError> {
         let entry = self.index.entry(HEADER, index);
         let parts = if entry.labelled { 2 } else { 1 };

@@ -1,10 +1,10 @@
 //! A model's directory -> its tokenizer and end token, as transformers reads them.
 //!
-//! `tokenizer.json` alone decides about the token of the beginning: its post-processor adds it or
-//! not, and transformers 5 ignores `add_bos_token` beside that file. Truncation and padding stored
-//! there are off, as in transformers' own call. (Where the class is `LlamaTokenizer`, transformers
-//! 5 rebuilds the rules of white space and then splits texts that begin with a space otherwise than
-//! `tokenizer.json`, transformers 4 and the tokenizers crate, which agree. We follow the file.)
+//! `tokenizer.json` alone decides about the begin token: its post-processor adds it or not, and
+//! transformers 5 ignores `add_bos_token` beside that file. Truncation and padding stored there are
+//! off, as in transformers' own call. (For the class `LlamaTokenizer`, transformers 5 rebuilds the
+//! white-space rules and then splits texts that begin with a space differently. The file,
+//! transformers 4 and the tokenizers crate agree, and so does this code.)
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,8 @@ impl TextTokenizer {
     /// Reads the tokenizer of `directory` for a model with `vocab_size` rows of embedding.
     ///
     /// # Errors
-    /// A missing or damaged file, ids that do not fit into the model, no end token.
+    /// [`DataError::Tokenizer`] for a missing or damaged file, ids that do not fit the model, and a
+    /// missing end token. [`DataError::Io`].
     pub fn load(directory: &Path, vocab_size: usize) -> Result<Self, DataError> {
         let path = directory.join("tokenizer.json");
         let bytes = match read_regular(&path, FileKind::Tokenizer) {
@@ -85,7 +86,8 @@ impl TextTokenizer {
             end_token: end_token(directory, &vocabulary, vocab_size)?,
             sha256: hex(&Sha256::digest(&bytes)),
         };
-        // A damaged table shows at its first use only; then it is the file's fault, not the row's.
+        // A damaged table fails at its first use only. Used here, the error names the file and not
+        // a row.
         tokenizer.encode("a b").map_err(unusable)?;
         Ok(tokenizer)
     }
@@ -94,27 +96,27 @@ impl TextTokenizer {
     /// transformers' `tokenizer(text).input_ids`.
     ///
     /// # Errors
-    /// The tokenizer's own reason.
+    /// The tokenizer's own message.
     pub fn encode(&self, text: &str) -> Result<Vec<i32>, String> {
         let encoding =
             contain(|| self.inner.encode_fast(text, true))?.map_err(|e| e.to_string())?;
         ids(&encoding)
     }
 
-    /// The ids of a text in which a chat template has written the special tokens: none joins them.
+    /// The ids of a text in which a chat template has written the special tokens. None is added.
     ///
     /// # Errors
-    /// The tokenizer's own reason.
+    /// The tokenizer's own message.
     pub fn encode_rendered(&self, text: &str) -> Result<Vec<i32>, String> {
         let (ids, _) = self.encode_with_offsets(text, AddedTokens::None)?;
         Ok(ids)
     }
 
-    /// The ids of `text` and the bytes that each stands for; special tokens stand for none.
-    /// `adding` says whether special tokens join that the text does not have.
+    /// The ids of `text`, and the bytes of each; special tokens have none. `adding` says whether
+    /// special tokens are added.
     ///
     /// # Errors
-    /// The tokenizer's own reason.
+    /// The tokenizer's own message.
     pub(super) fn encode_with_offsets(
         &self,
         text: &str,
@@ -132,7 +134,7 @@ impl TextTokenizer {
             .any(|token| text.ends_with(token.as_str()))
     }
 
-    /// Tokens that `text` becomes where there is none for it alone.
+    /// Number of tokens of `text`, where it is not a single token.
     pub(super) fn pieces(&self, text: &str) -> Option<usize> {
         let ids = self.encode_rendered(text).ok()?;
         let own = self.inner.token_to_id(text);
@@ -140,7 +142,7 @@ impl TextTokenizer {
         (!alone).then_some(ids.len())
     }
 
-    /// The token with this id, as it stands in the vocabulary.
+    /// The token with this id, as in the vocabulary.
     pub fn token(&self, id: i32) -> Option<String> {
         self.inner.id_to_token(u32::try_from(id).ok()?)
     }
@@ -154,7 +156,7 @@ impl TextTokenizer {
     /// The ids of a row: those of `text`, then the end token where they do not already end with it.
     ///
     /// # Errors
-    /// The tokenizer's own reason.
+    /// The tokenizer's own message.
     pub fn encode_row(&self, text: &str) -> Result<Vec<i32>, String> {
         let mut ids = self.encode(text)?;
         if ids.last() != Some(&self.end_token) {
@@ -163,10 +165,10 @@ impl TextTokenizer {
         Ok(ids)
     }
 
-    /// The text of `ids`, special tokens shown.
+    /// The text of `ids` with special tokens.
     ///
     /// # Errors
-    /// The tokenizer's own reason.
+    /// The tokenizer's own message.
     pub fn decode(&self, ids: &[i32]) -> Result<String, String> {
         self.decode_with(ids, Special::Shown)
     }
@@ -174,7 +176,7 @@ impl TextTokenizer {
     /// The text of `ids`, without special tokens.
     ///
     /// # Errors
-    /// The tokenizer's own reason.
+    /// The tokenizer's own message.
     pub fn decode_plain(&self, ids: &[i32]) -> Result<String, String> {
         self.decode_with(ids, Special::LeftOut)
     }
@@ -196,17 +198,17 @@ impl TextTokenizer {
     }
 }
 
-/// For each token, the bytes of the text that it stands for: begin and end.
+/// For each token its bytes of the text: begin and end.
 pub(super) type Offsets = Vec<(usize, usize)>;
 
-/// What becomes of special tokens in a text.
+/// Whether a text shows special tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Special {
     Shown,
     LeftOut,
 }
 
-/// Which special tokens join a text.
+/// Which special tokens are added to a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddedTokens {
     /// Those that the tokenizer adds by itself.
@@ -228,7 +230,7 @@ fn read(bytes: &[u8]) -> Result<Tokenizer, String> {
     Ok(tokenizer)
 }
 
-/// The ids that a model knows, and its tokenizer once a row of text asks for it.
+/// The ids that a model knows, and its tokenizer, loaded when a row of text needs it.
 pub struct Vocabulary {
     directory: PathBuf,
     size: usize,
@@ -246,10 +248,10 @@ impl Vocabulary {
         }
     }
 
-    /// The vocabulary of the model in `directory`, as its `config.json` tells it.
+    /// The vocabulary of the model in `directory`, from its `config.json`.
     ///
     /// # Errors
-    /// A config without `vocab_size`.
+    /// [`DataError::Tokenizer`] for a config without `vocab_size`.
     pub fn of_model(directory: &ModelDirectory) -> Result<Self, DataError> {
         let config = directory.config();
         let size = ["/vocab_size", "/text_config/vocab_size"]
@@ -287,7 +289,7 @@ impl Vocabulary {
         Ok(self.tokenizer.get_or_init(|| tokenizer))
     }
 
-    /// The tokenizer where a row of text has asked for it.
+    /// The tokenizer, where it is loaded.
     pub fn loaded_tokenizer(&self) -> Option<&TextTokenizer> {
         self.tokenizer.get()
     }
@@ -336,7 +338,7 @@ fn end_token(
     .into())
 }
 
-/// The text of a token in a config: it stands there itself or in an object that describes it.
+/// The text of a token in a config: a string, or an object that describes the token.
 pub(super) fn token_text(value: &Value) -> Option<&str> {
     let text = match value {
         Value::Object(described) => described.get("content").and_then(Value::as_str),

@@ -1,7 +1,8 @@
-//! The tools of a row and the calls of them -> what a chat template is given, or why it cannot use them.
+//! The tools of a row and the tool calls -> the input of a chat template, or why it cannot use
+//! them.
 //!
-//! Whether a template writes them is not read out of its source: a row is rendered once more without them, and where
-//! the text is the same, they would be ignored.
+//! To find out whether a template writes them, a row is rendered once more without them. Where the
+//! text is the same, they would be ignored.
 
 use serde_json::{Map, Value};
 
@@ -10,15 +11,15 @@ use super::error::{DataError, Place, RowFault};
 use super::fields;
 use super::row::{wrong_field, wrong_type};
 
-/// Keys of a turn in which the model calls tools.
+/// Keys of tool calls in a turn.
 const CALLS: [&str; 2] = ["tool_calls", "function_call"];
-/// Roles whose turns are what a tool has answered.
+/// Roles of a tool's answers.
 const RESULTS: [&str; 3] = ["tool", "function", "ipython"];
 
 /// The tools that `field` of a row lists: a list of objects, or the JSON of one in a string.
 ///
 /// # Errors
-/// Anything else.
+/// [`DataError::Row`] for anything else.
 pub(super) fn of_row(
     row: &Map<String, Value>,
     field: &str,
@@ -72,7 +73,7 @@ pub(super) fn check_plain(tools: Option<&Value>, place: &Place) -> Result<(), Da
     }
 }
 
-/// Refuses tools, calls and answers of tools without which `template` would have written the same `text`.
+/// Refuses tools, tool calls and tool answers that do not change the `text` of `template`.
 ///
 /// # Errors
 /// [`RowFault::Unused`] for the first of them.
@@ -92,7 +93,7 @@ pub(super) fn check_written(
         }
         .at(place.clone())
     };
-    // A template that raises an error without them has looked at them.
+    // A template that raises an error without them has used them.
     let same = |turns: Turns<'_>| template.text(turns).is_ok_and(|other| other == text);
     if let Some(tools) = turns.tools.filter(|tools| is_there(tools)) {
         let without = Turns {

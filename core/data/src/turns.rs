@@ -1,9 +1,9 @@
 //! A conversation and its template -> its text and the bytes of it that are trained.
 //!
-//! Where a template encloses in `{% generation %}` what the model says, that is taken. Elsewhere an
-//! answer is what the template writes from its generation prompt up to the answer's end token. To
-//! find that, the conversation is rendered up to each answer, without and with it: both must be
-//! the beginning of the whole rendering, or the places found would be those of another text.
+//! Where a template marks the model's text with `{% generation %}`, that text is trained. Otherwise
+//! an answer is the text from the generation prompt up to the answer's end token. To locate it, the
+//! conversation is rendered up to each answer, without and with it. Both have to be prefixes of the
+//! whole rendering; otherwise the positions would be wrong.
 
 use std::ops::Range;
 
@@ -15,14 +15,15 @@ use super::tokenizer::TextTokenizer;
 /// The text of a conversation.
 pub(super) struct Rendered {
     pub text: String,
-    /// Bytes of it that are trained, in order; none where all are.
+    /// Byte ranges that are trained, in order; none where all are.
     pub trained: Option<Vec<Range<usize>>>,
 }
 
 /// Renders `turns`; the answers from `completion_from` on are the completion.
 ///
 /// # Errors
-/// What the template raises, a bound that it meets, or which of its renderings do not fit together.
+/// [`Fault::Raised`] where the template raises an error, or its renderings are no prefixes of each
+/// other. [`Fault::Met`] where it exceeds a bound.
 pub(super) fn render(
     template: &ChatTemplate,
     tokenizer: &TextTokenizer,
@@ -49,7 +50,7 @@ pub(super) fn render(
     }
 }
 
-/// What `{% generation %}` encloses in the turns from `first` on is trained.
+/// Trains the text that `{% generation %}` encloses in the turns from `first` on.
 fn marked(template: &ChatTemplate, turns: Turns<'_>, first: usize) -> Result<Rendered, Fault> {
     let all = turns.messages.len();
     let mut jobs = vec![Job::text(all), Job::marked(all)];
@@ -76,7 +77,7 @@ fn marked(template: &ChatTemplate, turns: Turns<'_>, first: usize) -> Result<Ren
     })
 }
 
-/// The answers from turn `first` on are trained, their end tokens included.
+/// Trains the answers from turn `first` on, with their end tokens.
 fn answered(
     template: &ChatTemplate,
     tokenizer: &TextTokenizer,
@@ -89,7 +90,7 @@ fn answered(
     let parts = said
         .iter()
         .flat_map(|&turn| [Job::beginning(turn).with_prompt(), Job::beginning(turn + 1)]);
-    // The last turn ends where the text does, and that of no rendering is asked for twice.
+    // The last turn ends where the text does, and no rendering is requested twice.
     let jobs: Vec<Job> = std::iter::once(Job::text(all))
         .chain(parts.filter(|job| *job != Job::beginning(all)))
         .collect();
@@ -112,7 +113,8 @@ fn answered(
     })
 }
 
-/// The bytes of the answer that is number `turn`, between the bytes of what stands before it and those up to it.
+/// The bytes of the answer of turn `turn`, from the lengths of the renderings before it and up to
+/// it.
 fn answer(
     tokenizer: &TextTokenizer,
     text: &str,
@@ -142,10 +144,9 @@ fn answer(
     Ok(prompt..end)
 }
 
-/// Which tokens hold a byte of the `trained` ranges; `offsets` are the tokens' own bytes.
+/// Which tokens contain a byte of the `trained` ranges; `offsets` are the tokens' own bytes.
 ///
-/// A byte that no token claims, such as a space that a tokenizer trims off, counts to the token
-/// behind it.
+/// A byte without a token, such as a space that the tokenizer trims, belongs to the next token.
 pub(super) fn trained_tokens(offsets: &[(usize, usize)], trained: &[Range<usize>]) -> Vec<bool> {
     let mut behind = 0;
     let mut at = 0;

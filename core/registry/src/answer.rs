@@ -1,4 +1,4 @@
-//! What plugins answer -> what the core can go on with: a size, an index or a name is checked before it is believed.
+//! Answers of plugins -> checked values: every size, index and name is checked before it is used.
 
 mod adaptation;
 mod model;
@@ -18,16 +18,18 @@ use crate::chosen::Chosen;
 pub use adaptation::adaptation;
 pub use model::model;
 
-/// Most bytes that one answer may ask for: what a process can address. Below it, what is too much for the machine is told
-/// from what is no size at all.
+/// Most bytes that one answer may ask for: what a process can address. A larger number is a wrong
+/// answer; a smaller one may still exceed the machine's memory.
 pub const MOST_BYTES: u64 = 1 << 47;
-/// Most elements of all params of a plugin together, which leaves room for their bytes, gradients and moments.
+/// Most elements of all params of a plugin together, which leaves room for their bytes, gradients
+/// and moments.
 const MOST_ELEMENTS: u64 = MOST_BYTES / 8;
 
-/// How `quantizer` packs a weight of `shape`. The format bears the component's name.
+/// How `quantizer` packs a weight of `shape`. The format has the component's name.
 ///
 /// # Errors
-/// What the quantizer reports; a format that contradicts itself, or is of another shape.
+/// [`Error::Plugin`] for an error of the quantizer, and for a format that is inconsistent or of
+/// another shape.
 pub fn format(quantizer: &Chosen<dyn Quantizer>, shape: [u64; 2]) -> Result<Format, Error> {
     let answer = || -> PluginResult<Format> {
         let mut format = quantizer.plugin.format(shape)?;
@@ -46,10 +48,10 @@ pub fn format(quantizer: &Chosen<dyn Quantizer>, shape: [u64; 2]) -> Result<Form
     answer().map_err(|error| quantizer.failed("format", error))
 }
 
-/// Bytes of workspace that `quantizer` wants for a weight of `shape`.
+/// Bytes of workspace that `quantizer` needs for a weight of `shape`.
 ///
 /// # Errors
-/// What the quantizer reports; more than a process can address.
+/// [`Error::Plugin`] for an error of the quantizer, and for more bytes than a process can address.
 pub fn encode_workspace(quantizer: &Chosen<dyn Quantizer>, shape: [u64; 2]) -> Result<u64, Error> {
     let wanted = quantizer.plugin.encode_workspace(shape);
     let wanted = wanted.and_then(|bytes| {
@@ -67,7 +69,7 @@ pub fn encode_workspace(quantizer: &Chosen<dyn Quantizer>, shape: [u64; 2]) -> R
 /// The text of `adapter_config.json` for an adapter on `base_model`.
 ///
 /// # Errors
-/// What the adapter reports; what is no object.
+/// [`Error::Plugin`] for an error of the adapter, and for an answer that is not an object.
 pub fn saved_config(
     adapter: &Chosen<dyn Adapter>,
     sites: &[Site],
@@ -87,7 +89,8 @@ pub fn saved_config(
 /// The schedule that `sharding` makes for `request`.
 ///
 /// # Errors
-/// [`Error::Usage`] for a world that the strategy refuses; what else it reports; a schedule that is not valid.
+/// [`Error::Usage`] for a world that the strategy refuses. [`Error::Plugin`] for its other errors
+/// and for an invalid schedule.
 pub fn schedule(
     sharding: &Chosen<dyn Sharding>,
     request: &ShardingRequest,
@@ -110,7 +113,7 @@ pub fn schedule(
     Ok(schedule)
 }
 
-/// An answer that cannot be.
+/// The error for a wrong answer.
 fn lie(message: String) -> PluginError {
     PluginError::new(ErrorCode::PROTOCOL, message)
 }

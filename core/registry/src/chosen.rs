@@ -26,7 +26,7 @@ impl<T: ?Sized> Clone for Chosen<T> {
 }
 
 impl<T: ?Sized> Chosen<T> {
-    /// What the registry made.
+    /// The result of the registry.
     pub(crate) fn of((plugin, identity): (Box<T>, PluginIdentity)) -> Self {
         Chosen {
             plugin: Arc::from(plugin),

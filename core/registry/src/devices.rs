@@ -1,4 +1,4 @@
-//! Every backend that can be chosen -> the devices it finds on this machine.
+//! Every available backend -> the devices that it finds on this machine.
 
 use espalier_config::{Config, Section};
 use espalier_interface::{DeviceInfo, Role, Services};
@@ -15,7 +15,7 @@ pub struct BackendDevices {
     pub devices: Result<Vec<DeviceInfo>, Error>,
 }
 
-/// Asks every backend of `registry` that can be chosen, with its options from `config`.
+/// Asks every available backend of `registry`, with its options from `config`.
 pub fn devices(
     config: &Config,
     registry: &Registry,

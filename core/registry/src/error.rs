@@ -1,4 +1,4 @@
-//! Everything that can be wrong before a run is planned.
+//! The errors before a run is planned.
 
 use espalier_config::ConfigError;
 use espalier_system::failure::UsageError;

@@ -1,4 +1,4 @@
-//! The plugins that there are, and the components that a run is made of.
+//! The plugins that were found, and the components of a run.
 
 pub mod answer;
 mod chosen;

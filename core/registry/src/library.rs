@@ -1,4 +1,5 @@
-//! A plugin's library file -> its descriptor, read without running it, and its tables, checked before they are believed.
+//! A plugin's library file -> its descriptor, read without running code, and its tables, checked
+//! before use.
 
 mod access;
 mod descriptor;
@@ -22,7 +23,7 @@ pub use root::Root;
 
 static OPENED: OnceLock<fn()> = OnceLock::new();
 
-/// Sets what is called each time a library was opened. The first one set stays.
+/// Sets a function that is called each time a library was opened. The first one set stays.
 pub fn on_opened(told: fn()) {
     let _ = OPENED.set(told);
 }
@@ -34,7 +35,7 @@ fn tell_opened() {
     }
 }
 
-/// Whether libraries are opened that others may write or replace.
+/// Whether libraries that other users may write or replace are opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorldWritable {
     /// They are not: another user could run code in this process.
@@ -51,14 +52,14 @@ pub struct LibraryFile {
     pub path: PathBuf,
     /// Hash of its bytes, hexadecimal; empty where they cannot be read.
     pub sha256: String,
-    /// What it says of itself, where that much can be read.
+    /// Its descriptor, where that can be read.
     pub descriptor: Option<Descriptor>,
     /// Why it cannot be used.
     pub fault: Option<LibraryFault>,
 }
 
 impl LibraryFile {
-    /// Looks at a file. What is wrong with it becomes its `fault`.
+    /// Inspects a file without running it. Errors become its `fault`.
     pub fn inspect(path: &Path, world_writable: WorldWritable) -> Self {
         // `dlopen` takes a path without a `/` for a name to look up elsewhere.
         let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -92,11 +93,12 @@ impl LibraryFile {
         file
     }
 
-    /// Opens the library and checks what it hands over. What is opened are the bytes that were hashed. It is never closed
-    /// again; one that was rebuilt since this process opened it stands beside the older one.
+    /// Opens the library and checks its tables. The opened bytes are the hashed ones. A library is
+    /// never closed; one that was rebuilt meanwhile is loaded beside the older one.
     ///
     /// # Errors
-    /// Its fault; or that it changed since it was inspected, cannot be opened, or was built otherwise.
+    /// [`LibraryError`] with its fault, or where it changed since it was inspected, cannot be
+    /// opened or has another layout.
     pub fn open(&self) -> Result<Root, LibraryError> {
         let fail = |fault: LibraryFault| LibraryError {
             path: self.path.clone(),

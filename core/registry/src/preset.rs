@@ -42,7 +42,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// The model called `name`, as a directory without files.
 ///
 /// # Errors
-/// [`Error::Usage`] with the nearest name and all names, where there is none of that name.
+/// [`Error::Usage`], with the nearest name and all names, for an unknown name.
 pub fn model(name: &str) -> Result<ModelDirectory, Error> {
     let Some((_, config)) = PRESETS.iter().find(|(known, _)| *known == name) else {
         let all = names().collect::<Vec<_>>().join(", ");

@@ -1,5 +1,5 @@
-//! A plugin library -> whether it can be opened and its components made, tried in a process of its own, so that a crash, an
-//! endless loop or an `exit` ends that process and no other.
+//! A plugin library -> whether it can be opened and its components made. This is tried in a
+//! separate process, so that a crash, an endless loop or an `exit` ends only that process.
 
 mod child;
 mod record;
@@ -17,7 +17,8 @@ use crate::library::{LibraryFault, LibraryFile};
 
 use record::{Entry, Record, Verdict};
 
-/// What tries libraries: a program that answers `plugins probe FILE` by [`crate::trial::answer`], as `host` does.
+/// Probes libraries by a program that runs [`crate::trial::answer`] for `plugins probe FILE`, as
+/// `host` does.
 #[derive(Clone, Debug)]
 pub struct Prober {
     program: PathBuf,
@@ -26,18 +27,18 @@ pub struct Prober {
     anew: bool,
 }
 
-/// What is on record of a library.
+/// The record of a library.
 pub enum Recalled {
     /// Nothing, or a probe by another host.
     Nothing,
-    /// It was tried, and each component made or refused.
+    /// It was probed; each component was made or refused.
     Passed(Vec<Tried>),
-    /// It is not to be opened.
+    /// It must not be opened.
     Quarantined(LibraryFault),
 }
 
 impl Prober {
-    /// Tries libraries with `program`, each for at most `time_limit`.
+    /// Probes libraries with `program`, each for at most `time_limit`.
     pub fn new(program: PathBuf, time_limit: Duration) -> Self {
         Prober {
             program,
@@ -47,19 +48,20 @@ impl Prober {
         }
     }
 
-    /// As this one, keeping what it finds in the file `record`: no library is tried twice, and none that crashed is opened.
+    /// The same prober with the record file `record`: no library is probed twice, and none that
+    /// crashed is opened.
     pub fn remembering(mut self, record: PathBuf) -> Self {
         self.record = Some(record);
         self
     }
 
-    /// As this one, trying also what was tried before.
+    /// The same prober, which probes recorded libraries again.
     pub fn anew(mut self) -> Self {
         self.anew = true;
         self
     }
 
-    /// What is known of `libraries` from before, in their order.
+    /// The records of `libraries`, in their order.
     pub fn recall(&self, libraries: &[&LibraryFile]) -> Vec<Recalled> {
         let record = match &self.record {
             Some(path) if !self.anew => Record::read(path),
@@ -79,10 +81,10 @@ impl Prober {
         libraries.iter().map(recall).collect()
     }
 
-    /// Opens the library and makes each of its components with default options, elsewhere.
+    /// Opens the library and makes each of its components with default options, in another process.
     ///
     /// # Errors
-    /// The library's fault. One that ended or held up its process is on record from then on.
+    /// The library's fault. A library that ended its process or hung is recorded.
     pub fn probe(&self, library: &LibraryFile) -> Result<Vec<Tried>, LibraryFault> {
         let found = self.run(library, None);
         let verdict = match &found {
@@ -92,7 +94,7 @@ impl Prober {
                 | LibraryFault::Exited { .. }
                 | LibraryFault::Hung { .. }),
             ) => Verdict::Quarantined(fault.clone()),
-            // What is missing may be there the next time.
+            // A missing dependency may be installed later.
             Err(_) => return found,
         };
         if let Some(path) = &self.record {
@@ -106,8 +108,8 @@ impl Prober {
         found
     }
 
-    /// Makes one component with its options and calls it, elsewhere. Nothing of it is kept on record: other options may
-    /// well do.
+    /// Makes one component with its options and calls it, in another process. Nothing is recorded,
+    /// since other options may work.
     ///
     /// # Errors
     /// The library's fault.
@@ -138,7 +140,7 @@ impl Prober {
         Ok(report.components)
     }
 
-    /// Tells this host from one that was built otherwise, without reading all of it.
+    /// Identifies this build of the host without reading all of its file.
     fn host(&self) -> String {
         fs::metadata(&self.program).map_or_else(
             |_| "unknown".to_owned(),

@@ -1,4 +1,5 @@
-//! Search path -> the components that exist, linked or in libraries, by name; the way from a name to an instance.
+//! The search path -> the components that were found, linked or in libraries, and their instances
+//! by name.
 
 mod create;
 mod error;
@@ -28,24 +29,25 @@ pub use listing::{Listing, Probe, Status};
 pub use places::{Place, Places, Unusable};
 pub use plugin_failure::{NOT_FINITE_NEXT_STEP, PluginFailure};
 
-/// Every plugin that was found, in the order of the search path; linked ones stand last.
+/// Every plugin that was found, in the order of the search path; linked ones come last.
 pub struct Registry {
     search: SearchPath,
     plugins: Vec<Plugin>,
-    /// Roots of the plugins that were asked for, by index into `plugins`.
+    /// Roots of the opened plugins, by index into `plugins`.
     opened: Mutex<HashMap<usize, Root>>,
 }
 
 /// A plugin as it was found.
 struct Plugin {
     source: PluginSource,
-    /// The folder that its library was found in; none of a linked one.
+    /// The folder of its library; none for a linked plugin.
     dir: Option<SearchDir>,
-    /// The library's file name without `lib`, `espalier_` and `.so`, with `-` for `_`; empty of a linked one.
+    /// The library's file name without `lib`, `espalier_` and `.so`, with `-` for `_`; empty for a
+    /// linked plugin.
     called: String,
-    /// What it says of itself; nothing where that cannot be read.
+    /// Its descriptor; none where it cannot be read.
     descriptor: Option<Descriptor>,
-    /// What came of trying its components in a process of its own; nothing where that was not done.
+    /// The outcome of probing its components; none where it was not probed.
     tried: Option<Vec<Tried>>,
 }
 
@@ -54,7 +56,7 @@ enum PluginSource {
     Library(Box<LibraryFile>),
 }
 
-/// A component that can be made, and where it stands.
+/// A component that can be made, and its plugin.
 #[derive(Clone, Copy)]
 struct Found<'a> {
     plugin: usize,
@@ -75,8 +77,9 @@ impl Plugin {
 }
 
 impl Registry {
-    /// Looks at the files `*.so` of the path's folders, in their order and each by name, then at the linked plugins.
-    /// No library is opened. One that is broken stands in [`Registry::list`] with its reason.
+    /// Inspects the files `*.so` of the path's folders, sorted by name in each folder, and then the
+    /// linked plugins. No library is opened. A broken one is listed by [`Registry::list`] with its
+    /// reason.
     pub fn discover(search: &SearchPath) -> Self {
         let mut plugins = Vec::new();
         for found in search.libraries() {
@@ -119,7 +122,7 @@ impl Registry {
         }
     }
 
-    /// Where it looked.
+    /// The search path.
     pub fn search(&self) -> &SearchPath {
         &self.search
     }
@@ -132,8 +135,9 @@ impl Registry {
     /// The first component called `name`, whatever its role.
     ///
     /// # Errors
-    /// `UnknownComponent` with the names that exist for `role`, or for every role; `Library` where the first plugin that
-    /// has it is broken, or a library before it that cannot be read has that plugin's name.
+    /// `UnknownComponent`, with the names that exist for `role` or for every role. `Library` where
+    /// the first plugin that has it is broken, or where an unreadable library before it has that
+    /// plugin's name.
     fn find(&self, role: Option<Role>, name: &str) -> Result<Found<'_>, RegistryError> {
         for (plugin, found) in self.plugins.iter().enumerate() {
             let Some(descriptor) = &found.descriptor else {
@@ -169,8 +173,8 @@ impl Registry {
         })
     }
 
-    /// A library ahead of plugin number `plugin` that cannot be read, so that nobody knows its components, and that has by
-    /// its file name taken the place of this plugin, which has `component`.
+    /// An unreadable library before plugin number `plugin` with the same plugin name by its file
+    /// name. Its components are unknown, so it may shadow this plugin, which has `component`.
     fn unreadable_before(&self, plugin: usize, component: &ComponentDescriptor) -> Option<&Plugin> {
         let descriptor = self.plugins[plugin].descriptor.as_ref()?;
         let (role, names) = (&component.role, [&descriptor.name, &component.name]);
@@ -197,7 +201,7 @@ impl Registry {
         names
     }
 
-    /// Components of plugins without a fault; a name may stand twice.
+    /// Components of plugins without a fault; a name may occur twice.
     fn usable(&self) -> impl Iterator<Item = &ComponentDescriptor> {
         let sound = self
             .plugins
@@ -228,14 +232,15 @@ impl Registry {
     }
 }
 
-/// The name of the plugin that a library's file name gives: `nf4` of `libespalier_nf4.so` and of `libnf4.so`.
+/// The name of the plugin that a library's file name gives: `nf4` of `libespalier_nf4.so` and of
+/// `libnf4.so`.
 fn called(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let stem = stem.strip_prefix("lib").unwrap_or(&stem).replace('_', "-");
     stem.strip_prefix("espalier-").unwrap_or(&stem).to_owned()
 }
 
-/// The plugins linked into this program, by name: the linker's order is no promise.
+/// The plugins linked into this program, sorted by name, since the linker's order is not defined.
 fn linked() -> Vec<Plugin> {
     let mut found: Vec<(Descriptor, Root)> = Vec::new();
     for root in espalier_interface::linked() {

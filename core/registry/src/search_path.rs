@@ -11,7 +11,7 @@ use crate::data_dir::data_dir;
 use crate::library::WorldWritable;
 use crate::probe::Prober;
 
-/// What is known of libraries that were probed, in the user's data directory.
+/// The file of probe records in the user's data directory.
 const RECORD: &str = "probed.json";
 
 /// The variable with further folders, separated as in `PATH`.
@@ -23,23 +23,23 @@ const KEY: &str = "run.plugin_dirs";
 /// A folder that is searched, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchDir {
-    /// What put it into the list, such as `--plugin-dir`.
+    /// Why it is searched, such as `--plugin-dir`.
     pub reason: String,
     /// The folder; it need not exist.
     pub path: PathBuf,
-    /// Whether a config file names it, which may be another's work.
+    /// Whether a config file names it; such a file may come from someone else.
     pub by_config_file: bool,
 }
 
-/// A library file, as the folder that it was found in has it.
+/// A library file in the folder where it was found.
 pub(crate) struct FoundFile<'a> {
     /// Its path there, links not followed.
     pub path: PathBuf,
-    /// The folder; none where the file itself was named.
+    /// The folder; none where the file itself was given.
     pub dir: Option<&'a SearchDir>,
 }
 
-/// Where plugins come from. The first that has a component of the asked name serves.
+/// Where plugins come from. For each name the first plugin that has it is used.
 #[derive(Clone, Debug)]
 pub struct SearchPath {
     /// Folders in the order in which they are searched.
@@ -48,17 +48,17 @@ pub struct SearchPath {
     pub world_writable: WorldWritable,
     /// True where the plugins linked into this program follow the folders.
     pub linked: bool,
-    /// Tries each library before it is opened in this process.
+    /// Probes each library before it is opened in this process.
     pub prober: Option<Prober>,
     /// How long calls of plugins may show no sign of progress.
     pub limits: Limits,
-    /// The one library that is looked at, where it was named by its path.
+    /// The only library, where one was given by its path.
     file: Option<PathBuf>,
 }
 
 impl SearchPath {
-    /// The folders `(reason, path)` in their order, then the linked plugins. A folder that stands twice keeps its first
-    /// place.
+    /// The folders `(reason, path)` in their order, then the linked plugins. A repeated folder
+    /// keeps its first place.
     pub fn new<R: Into<String>>(dirs: impl IntoIterator<Item = (R, PathBuf)>) -> Self {
         let dir = |(reason, path): (R, PathBuf)| SearchDir {
             reason: reason.into(),
@@ -86,9 +86,9 @@ impl SearchPath {
         }
     }
 
-    /// The path of a run: `--plugin-dir` or `run.plugin_dirs`, `HOST_PLUGIN_PATH`, the user's data directory, the executable's
-    /// `plugins/`, then the linked plugins. Libraries are tried by the program that `resolved` names, and what comes of it is
-    /// kept in the user's data directory.
+    /// The path of a run: `--plugin-dir` or `run.plugin_dirs`, `HOST_PLUGIN_PATH`, the user's data
+    /// directory, the executable's `plugins/`, then the linked plugins. Libraries are probed by the
+    /// program that `resolved` names, and the results are recorded in the user's data directory.
     pub fn of(resolved: &ResolvedConfig) -> Self {
         SearchPath::through(search_order(resolved)).ruled_by(resolved)
     }
@@ -146,7 +146,7 @@ impl SearchPath {
         file.chain(dirs).chain(linked).collect()
     }
 
-    /// The file that was named, or the files `*.so` of all folders, those of a folder by name.
+    /// The given file, or the files `*.so` of all folders, sorted by name in each folder.
     pub(crate) fn libraries(&self) -> Vec<FoundFile<'_>> {
         let named = self.file.iter().cloned();
         let mut libraries: Vec<FoundFile<'_>> =
@@ -179,9 +179,9 @@ fn is_same(a: &Path, b: &Path) -> bool {
     a == b || matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// The folders in the order in which they are searched: `--plugin-dir` or `run.plugin_dirs`, `HOST_PLUGIN_PATH`, the user's
-/// data directory, the executable's `plugins/`. The folder that a config file lies in is none of them: a config that was
-/// downloaded brings no code.
+/// The folders in the order in which they are searched: `--plugin-dir` or `run.plugin_dirs`,
+/// `HOST_PLUGIN_PATH`, the user's data directory, the executable's `plugins/`. A config file's own
+/// folder is not searched, so a downloaded config brings no code.
 fn search_order(resolved: &ResolvedConfig) -> Vec<SearchDir> {
     let environment = env::var_os(VARIABLE).unwrap_or_default();
     let data_dir = data_dir();
@@ -197,7 +197,7 @@ fn search_order(resolved: &ResolvedConfig) -> Vec<SearchDir> {
 }
 
 struct Folders<'a> {
-    /// `run.plugin_dirs`, and what gave it.
+    /// `run.plugin_dirs`.
     named: &'a [PathBuf],
     by: Origin,
     environment: Vec<PathBuf>,

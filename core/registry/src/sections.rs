@@ -1,6 +1,6 @@
-//! Every `[role.NAME]` of a config -> checked against the component that it names, chosen or not.
+//! Checks every `[role.NAME]` of a config against the component that it names, chosen or not.
 //!
-//! A mistyped name would otherwise leave the component that was meant with its defaults, unnoticed.
+//! Otherwise, with a mistyped name, the intended component would silently use its defaults.
 
 use espalier_config::{ConfigError, ResolvedConfig, check_options, nearest};
 use espalier_interface::abi::descriptor::ComponentDescriptor;
@@ -10,7 +10,9 @@ use crate::registry::{Listing, Registry, Status};
 /// Checks all plugin sections of `resolved` against the components of `registry`.
 ///
 /// # Errors
-/// A name that no component of the role has; an option that it does not take; each with where it was written.
+/// [`ConfigError::UnknownKey`] for a name that no component of the role has.
+/// [`ConfigError::PluginOption`] for an option that it does not take. Both name the place in the
+/// config.
 pub fn check(resolved: &ResolvedConfig, registry: &Registry) -> Result<(), ConfigError> {
     check_against(resolved, &registry.list())
 }
@@ -32,7 +34,7 @@ fn check_against(resolved: &ResolvedConfig, listings: &[Listing]) -> Result<(), 
                 });
             };
             if matches!(found.status, Status::Broken { .. }) {
-                // Only a run that names it is told so.
+                // Reported only to a run that names it.
                 continue;
             }
             let component = ComponentDescriptor {

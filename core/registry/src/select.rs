@@ -1,4 +1,4 @@
-//! Config and registry -> one component a role, made with its options.
+//! Config and registry -> one component per role, made with its options.
 
 mod adapter_options;
 mod collectives;
@@ -37,7 +37,7 @@ type AdapterAndOptions = (Chosen<dyn Adapter>, Section);
 pub struct Components {
     /// Model family.
     pub family: Chosen<dyn Family>,
-    /// Adapter; none trains the model itself.
+    /// Adapter; none where the model itself is trained.
     pub adapter: Option<Chosen<dyn Adapter>>,
     /// All options of the adapter as the run begins, defaults among them.
     pub adapter_options: Option<Section>,
@@ -54,7 +54,7 @@ pub struct Components {
 /// Makes the components that the config names, and the defaults of the roles it leaves out.
 ///
 /// # Errors
-/// An unknown name, two components of one role, an option that is not known or not allowed.
+/// [`Error::Registry`] for an unknown name, two components of one role, and an unusable option.
 pub fn select(
     resolved: &ResolvedConfig,
     directory: &ModelDirectory,
@@ -98,7 +98,7 @@ pub fn backend(
     Selection::new(config, registry, services)?.backend()
 }
 
-/// The choice of a component for each role.
+/// The config and the chosen component of each role.
 pub struct Selection<'a> {
     config: &'a Config,
     roles: BTreeMap<Role, String>,
@@ -110,7 +110,7 @@ impl<'a> Selection<'a> {
     /// The choice that `config` makes among the components of `registry`.
     ///
     /// # Errors
-    /// An unknown name, two components of one role.
+    /// [`Error::Registry`] for an unknown name, and for two components of one role.
     pub fn new(
         config: &'a Config,
         registry: &'a Registry,
@@ -144,10 +144,11 @@ impl<'a> Selection<'a> {
         Ok(Chosen::of(made))
     }
 
-    /// The adapter, and all options that it was made with; those of a `saved` one win over the config's.
+    /// The adapter, and all options that it was made with; those of a `saved` one take precedence
+    /// over the config's.
     ///
     /// # Errors
-    /// An unknown name, an option that is not known or not allowed.
+    /// [`Error::Registry`] for an unknown name or an unusable option.
     pub fn adapter(
         &self,
         saved: Option<&AdapterDirectory>,
@@ -175,7 +176,7 @@ impl<'a> Selection<'a> {
     /// The quantizers; `packed` is how the checkpoint's weights are packed already.
     ///
     /// # Errors
-    /// An unknown name, an option that is not known or not allowed.
+    /// [`Error::Registry`] for an unknown name or an unusable option.
     pub fn quantizers(&self, packed: Option<PackedCheckpoint>) -> Result<Quantizers, Error> {
         let default = self.named(Role::QUANTIZER);
         Quantizers::select(self.config, default, packed, self.registry, self.services)
@@ -184,7 +185,7 @@ impl<'a> Selection<'a> {
     /// The sharding strategy.
     ///
     /// # Errors
-    /// An unknown name, an option that is not known or not allowed.
+    /// [`Error::Registry`] for an unknown name or an unusable option.
     pub fn sharding(&self) -> Result<Chosen<dyn Sharding>, Error> {
         let name = match self.named(Role::SHARDING) {
             Some(name) => name,
@@ -202,7 +203,7 @@ impl<'a> Selection<'a> {
     /// The compute backend.
     ///
     /// # Errors
-    /// An unknown name, an option that is not known or not allowed.
+    /// [`Error::Registry`] for an unknown name or an unusable option.
     pub fn backend(&self) -> Result<Chosen<dyn Backend>, Error> {
         let given = self.config.run.backend.as_deref();
         let name = match given.or(self.named(Role::BACKEND)) {
@@ -224,7 +225,7 @@ pub fn saved_options(
 ) -> Result<Section, Error> {
     let read = adapter.plugin.options_from_saved(saved.config());
     let read = read.map_err(|error| match error.code {
-        // What the file says is at fault, not the plugin that reads it.
+        // The file is at fault, not the plugin that reads it.
         ErrorCode::INVALID => Error::Weights(WeightsError {
             path: saved.path().to_owned(),
             message: error.message,
@@ -238,7 +239,7 @@ impl Components {
     /// The quantizer of a site, as [`Quantizers::of`] gives it.
     ///
     /// # Errors
-    /// One that the checkpoint is not packed by.
+    /// [`Error::Usage`] for another quantizer than the checkpoint's.
     pub fn quantizer_of(
         &self,
         config: &Config,

@@ -1,4 +1,4 @@
-//! The probing process itself: it opens a library, makes its components, and says at every step what comes next.
+//! The probing process: opens a library, makes its components, and announces each call.
 
 mod exercise;
 
@@ -15,14 +15,14 @@ use crate::library::{Doing, LibraryFault, LibraryFile, WorldWritable};
 use crate::probe::report::{Failure, Line, Report, Trial, Tried};
 use crate::registry::{Listing, Registry, RegistryError};
 
-/// What a library answered, or what is wrong with all of it.
+/// The answer of a library, or a fault of the whole library.
 pub(super) type Answered<T> = Result<T, LibraryFault>;
 
-/// Says what a probing process does, where nothing of the library's own can get in between.
+/// Writes the output of a probing process, which the library's own output cannot reach.
 pub(super) struct Answer(File);
 
 impl Answer {
-    /// Takes standard output for itself; what the library prints goes to standard error.
+    /// Takes over standard output; the library's output goes to standard error.
     fn take() -> io::Result<Self> {
         let out = io::stdout().as_fd().try_clone_to_owned()?;
         rustix::stdio::dup2_stdout(io::stderr())?;
@@ -35,18 +35,19 @@ impl Answer {
         self.0.write_all(text.as_bytes())
     }
 
-    /// Says that `callback` is called next.
+    /// Announces that `callback` is called next.
     pub(super) fn doing(&mut self, callback: &str, component: Option<&str>) -> io::Result<()> {
         self.say(&Line::Doing(Doing::new(callback, component)))
     }
 }
 
-/// Tries the library at `path` in this process, which may not survive it, and reports on standard output. One that has not the
-/// hash `expected` is reported, and not opened. With `trial`, the JSON that [`crate::probe::Prober`] passes, one component is made with
-/// given options and called.
+/// Probes the library at `path` in this process, which may crash, and reports on standard output. A
+/// library without the hash `expected` is reported and not opened. With `trial`, the JSON that
+/// [`crate::probe::Prober`] passes, one component is made with given options and called.
 ///
 /// # Errors
-/// Where nothing can be said, or the trial is none. All faults of the library are answers.
+/// Where standard output cannot be written, or the trial is invalid. Faults of the library are part
+/// of the report.
 pub fn answer(path: &Path, expected: Option<&str>, trial: Option<&str>) -> io::Result<()> {
     let trial: Option<Trial> = trial.map(serde_json::from_str).transpose()?;
     limit_harm();
@@ -82,13 +83,13 @@ pub fn answer(path: &Path, expected: Option<&str>, trial: Option<&str>) -> io::R
     answer.doing("exit", None)
 }
 
-/// No core file of a crash, and no process that outlives the one that asked.
+/// Prevents a core file on a crash, and ends this process with its parent.
 fn limit_harm() {
     let none = Rlimit {
         current: Some(0),
         maximum: Some(0),
     };
-    // A system that refuses either has no harm to limit.
+    // Refusal of either is harmless.
     let _ = rustix::process::setrlimit(Resource::Core, none);
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
 }
@@ -104,7 +105,7 @@ fn make_all(registry: &Registry, answer: &mut Answer) -> io::Result<Answered<Vec
     Ok(Ok(all))
 }
 
-/// Makes a component with default options and unmakes it.
+/// Makes a component with default options and destroys it.
 fn make(
     registry: &Registry,
     listing: &Listing,
@@ -112,7 +113,7 @@ fn make(
 ) -> io::Result<Answered<Tried>> {
     let name = listing.component.as_str();
     answer.doing("create", Some(name))?;
-    // A role of a later host is nothing to this one.
+    // A role of a later host version is skipped.
     let made = match Role::from_name(&listing.role) {
         Some(role) => registry
             .instance(role, name, &Map::new(), &Serial)
@@ -123,7 +124,7 @@ fn make(
     Ok(tried(name, made.map(drop)))
 }
 
-/// What came of a component: its own error, or the fault of the library as a whole.
+/// The outcome of a component: its own error, or the fault of the whole library.
 pub(super) fn tried(component: &str, made: Result<(), RegistryError>) -> Answered<Tried> {
     let failure = match made {
         Ok(()) => None,

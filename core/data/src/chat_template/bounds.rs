@@ -1,10 +1,10 @@
-//! What a template from outside may take: its size and shape, told from its text before anything reads it, and steps,
-//! time, memory and text of a rendering.
+//! The bounds of an untrusted template: its size and nesting, checked before it is parsed, and the
+//! steps, time, memory and text of a rendering.
 //!
-//! A template is a program that came with a model. minijinja counts its steps, but one step can double a text, a chain
-//! of operators is compiled by a call within a call, and nothing in the crate bounds memory. So such a template is
-//! rendered in a process of its own ([`super::workers`]), which may take no more than stands here; what its text alone
-//! tells is refused before.
+//! A template is a program that came with a model. minijinja counts its steps, but one step can
+//! double a text, a chain of operators is compiled recursively, and nothing in the crate bounds
+//! memory. So such a template is rendered in a process of its own ([`super::workers`]) with these
+//! limits. What can be seen from its text is refused earlier.
 
 use std::fmt;
 
@@ -13,32 +13,32 @@ use minijinja::machinery::{Token, WhitespaceConfig, tokenize};
 use minijinja::syntax::SyntaxConfig;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a template at most; the longest of published models has 30,000.
+/// Most bytes of a template; the longest of published models has 30,000.
 const SOURCE_BYTES: usize = 1 << 20;
-/// Names, values and signs of one tag at most: an expression is compiled by as many calls within calls.
+/// Most tokens of one tag: an expression is compiled by as many nested calls.
 const TAG_TOKENS: usize = 4096;
-/// `elif` of a template at most: each is compiled within the one before.
+/// Most `elif`s of a template: each is compiled within the one before.
 const ELIFS: usize = 1000;
-/// Steps after which a rendering counts as one that never ends.
+/// Steps after which a rendering counts as endless.
 pub(super) const STEPS: u64 = 50_000_000;
 /// Seconds of processor time that a conversation may take.
 pub(super) const SECS: u64 = 3;
-/// Bytes of stack that a template is compiled and rendered on.
+/// Bytes of stack for compiling and rendering.
 pub(super) const STACK_BYTES: usize = 64 << 20;
 
-/// Bytes that a process may take for a conversation of `bytes`, over what it takes for none: in few sizes, since each is a
-/// call of the system.
+/// Bytes that a process may allocate for a conversation of `bytes`, above its idle size. Rounded to
+/// few sizes, since each change is a system call.
 pub(super) fn memory_bytes(bytes: usize) -> u64 {
     let conversations = 1 + bytes / (4 << 20);
     (128 << 20) * conversations as u64
 }
 
-/// Bytes of text that a conversation of `bytes` may become.
+/// Most bytes of text for a conversation of `bytes`.
 pub(super) fn text_bytes(bytes: usize) -> usize {
     (1 << 20) + 16 * bytes
 }
 
-/// A bound that a template met, with its value.
+/// A bound that a template exceeded, with its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) enum Bound {
     Source {
@@ -98,11 +98,11 @@ impl fmt::Display for Bound {
     }
 }
 
-/// A bound, and where in the template it was met.
+/// A bound, and where in the template it was exceeded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) struct Met {
     pub bound: Bound,
-    /// None where it cannot be told.
+    /// None where it is not known.
     pub line: Option<Line>,
 }
 
@@ -110,7 +110,7 @@ pub(in super::super) struct Met {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) enum Line {
     At(usize),
-    /// One that is reached before.
+    /// A line that is reached before it.
     Near(usize),
 }
 
@@ -125,8 +125,8 @@ impl fmt::Display for Met {
     }
 }
 
-/// Refuses a text that is too long, or nested too deeply, to be compiled. What is not a template's text at all is left
-/// to the compiler, which says it better.
+/// Refuses a text that is too long or nested too deeply. A text that is no template is left to the
+/// compiler, which has better messages.
 pub(super) fn check(source: &str) -> Result<(), Met> {
     let met = |bound, line| Err(Met { bound, line });
     if source.len() > SOURCE_BYTES {
@@ -154,7 +154,7 @@ pub(super) fn check(source: &str) -> Result<(), Met> {
     Ok(())
 }
 
-/// The bound that minijinja itself keeps, where `error` is of it.
+/// The bound that minijinja itself enforces, where `error` is about it.
 pub(super) fn of_error(error: &minijinja::Error) -> Option<Met> {
     (error.kind() == ErrorKind::OutOfFuel).then(|| Met {
         bound: Bound::Steps,
@@ -209,7 +209,7 @@ mod tests {
             "{{ a ".repeat(9000)
         ))
         .expect("no tag");
-        // No template, which the compiler tells.
+        // Not a template; the compiler reports that.
         check("{{ 'a").expect("not judged");
     }
 }

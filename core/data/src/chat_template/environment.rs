@@ -15,9 +15,10 @@ use super::bounds::STEPS;
 pub(super) const NAME: &str = "chat template";
 /// The variable that asks for marks around what `{% generation %}` encloses.
 pub(super) const MARKING: &str = "espalier_marks_generation";
-/// Begins what is marked; both marks are noncharacters of Unicode, which no text should contain.
+/// The mark before generated text. Both marks are Unicode noncharacters, which no text should
+/// contain.
 pub(super) const BEGIN: char = '\u{FDD0}';
-/// See [`BEGIN`].
+/// The mark behind generated text.
 pub(super) const END: char = '\u{FDD1}';
 
 /// An environment with the template `source`.
@@ -40,12 +41,13 @@ pub(super) fn new(source: &str) -> Result<Environment<'static>, Error> {
     Ok(environment)
 }
 
-/// Whether `source` tells itself what the model says.
+/// Whether `source` marks the model's text.
 pub(super) fn has_generation_tags(source: &str) -> bool {
     generation_tag().is_match(source)
 }
 
-/// `{% generation %}` is a tag of transformers; a filter block has the same rules of white space.
+/// `source` with filter blocks in place of `{% generation %}`, a tag of transformers. Both have the
+/// same rules for white space.
 fn without_generation_tags(source: &str) -> String {
     let replaced = generation_tag().replace_all(source, |tag: &regex::Captures<'_>| {
         let inner = if tag[2].is_empty() {

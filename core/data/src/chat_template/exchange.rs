@@ -1,4 +1,4 @@
-//! What the two processes say to each other: JSON, with its length before it.
+//! The messages between the two processes: JSON with a length prefix.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::rendering::{Answer, Conversation, Fault, Job, Variables};
 
-/// The first thing that is said to a process.
+/// The first message to a process.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Opening {
     pub source: String,
     pub special_tokens: BTreeMap<String, String>,
 }
 
-/// What it answers: whether the source is a template.
+/// The answer to it: whether the source is a template.
 pub(super) type Opened = Result<(), Fault>;
 
 /// A conversation, as it is sent.
@@ -34,23 +34,23 @@ pub(super) struct Received {
     pub limits: Limits,
 }
 
-/// What is answered to it.
+/// The answer to a conversation.
 pub(super) type Response = Result<Vec<Answer>, Fault>;
 
-/// What the renderings of a conversation may take.
+/// The limits of a conversation's renderings.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Limits {
     /// Steps of each.
     pub steps: u64,
     /// Processor time of all.
     pub millis: u64,
-    /// Bytes of memory, over what the process takes for none.
+    /// Bytes of memory above the process's idle size.
     pub memory_bytes: u64,
     /// Bytes of each text.
     pub text_bytes: usize,
 }
 
-/// Says `what`.
+/// Writes the message `what`.
 pub(super) fn write(to: &mut impl Write, what: &impl Serialize) -> io::Result<()> {
     let mut bytes = vec![0; size_of::<u64>()];
     serde_json::to_writer(&mut bytes, what)?;
@@ -60,7 +60,7 @@ pub(super) fn write(to: &mut impl Write, what: &impl Serialize) -> io::Result<()
     to.flush()
 }
 
-/// What is said next; nothing where the other one has ended.
+/// The next message; none where the other process has ended.
 pub(super) fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     let mut length = [0; size_of::<u64>()];
     match from.read_exact(&mut length) {

@@ -1,27 +1,28 @@
-//! Renderings that are stopped after a number of steps -> the line at which a bound is met.
+//! Renderings that stop after a number of steps -> the line at which a bound is exceeded.
 //!
-//! A process that a bound ends says no more, so the same conversation is rendered again, stopped earlier or later, until
-//! the step is found that the template survives and the one that it does not. minijinja tells the line that it was
-//! stopped at.
+//! A process that a bound ends cannot report the line. So the same conversation is rendered again
+//! with other numbers of steps, until the last harmless step is found. minijinja reports the line
+//! at which it stopped.
 
 use std::time::{Duration, Instant};
 
 use super::bounds::{Line, STEPS};
 
-/// Time that the search may take; the line is then the last one that the template is known to reach.
+/// Time limit of the search. After it, the line is the last one that the template is known to
+/// reach.
 const SEARCH: Duration = Duration::from_secs(10);
 
-/// How a rendering of so many steps ended.
+/// How a rendering with a limit of steps ended.
 pub(super) enum Attempt {
     /// It was stopped, at this line.
     Stopped(Option<Line>),
-    /// The bound was met before.
+    /// The bound was exceeded first.
     Met,
-    /// Neither.
+    /// It finished.
     Finished,
 }
 
-/// The line of the step that meets the bound; none where no rendering meets it.
+/// The line of the step that exceeds the bound; none where no rendering exceeds it.
 pub(super) fn line(mut attempt: impl FnMut(u64) -> Attempt) -> Option<Line> {
     let end = Instant::now() + SEARCH;
     let (mut survived, mut line, mut met) = (0, None, 64);
@@ -53,7 +54,7 @@ pub(super) fn line(mut attempt: impl FnMut(u64) -> Attempt) -> Option<Line> {
 mod tests {
     use super::*;
 
-    /// A template whose line grows by one each ten steps, and whose step `fatal` meets a bound.
+    /// A template whose line grows by one every ten steps, and whose step `fatal` exceeds a bound.
     fn found(fatal: u64, last: u64) -> Option<Line> {
         line(|steps| match steps {
             steps if steps > fatal => Attempt::Met,

@@ -1,4 +1,4 @@
-//! A compiled template, a conversation and what is asked of it -> texts, within the bounds of steps and text.
+//! A compiled template, a conversation and jobs -> texts, within the bounds of steps and text.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use super::super::panics::contain;
 use super::bounds::{self, Bound, Met};
 use super::environment::{self, MARKING, NAME};
 
-/// What a template is given.
+/// The input of a template.
 #[derive(Serialize)]
 pub(super) struct Conversation {
     /// The turns.
@@ -24,7 +24,7 @@ pub(super) struct Conversation {
     pub bytes: usize,
 }
 
-/// The same, as templates know it.
+/// The same as Jinja values.
 #[derive(Deserialize)]
 pub(super) struct Variables {
     messages: Vec<Jinja>,
@@ -48,24 +48,24 @@ pub(in super::super) struct Job {
     /// Messages of the conversation that are rendered, the first ones.
     turns: usize,
     add_generation_prompt: bool,
-    /// Whether marks stand around what `{% generation %}` encloses.
+    /// Whether the text that `{% generation %}` encloses is marked.
     marked: bool,
     give: Give,
 }
 
-/// What is to be known of a rendering.
+/// What a job asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Give {
     Text,
     Beginning,
 }
 
-/// What a [`Job`] gives.
+/// The answer to a [`Job`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) enum Answer {
     /// The text.
     Text(String),
-    /// Its bytes, where it is the beginning of the first job's text.
+    /// The text's length in bytes, where the first job's text begins with it.
     Beginning(Option<usize>),
 }
 
@@ -74,7 +74,7 @@ pub(in super::super) enum Answer {
 pub(in super::super) enum Fault {
     /// The template refuses the conversation, with the line.
     Raised(String),
-    /// A bound was met.
+    /// A bound was exceeded.
     Met(Met),
 }
 
@@ -95,7 +95,7 @@ impl Job {
         }
     }
 
-    /// The text with marks around what is generated.
+    /// The text with marks around generated text.
     pub fn marked(turns: usize) -> Self {
         Job {
             marked: true,
@@ -103,7 +103,7 @@ impl Job {
         }
     }
 
-    /// Whether the first job's text begins with this one's, and how far it goes.
+    /// Whether the first job's text begins with this one's, and its length.
     pub fn beginning(turns: usize) -> Self {
         Job {
             give: Give::Beginning,
@@ -111,7 +111,7 @@ impl Job {
         }
     }
 
-    /// As this one, with what the template writes before an answer.
+    /// The same job with the generation prompt.
     pub fn with_prompt(self) -> Self {
         Job {
             add_generation_prompt: true,
@@ -154,7 +154,7 @@ impl Rendering {
         })
     }
 
-    /// As this one, stopping after `steps`.
+    /// The same rendering with a limit of `steps`.
     pub fn of_steps(&self, steps: u64) -> Self {
         let mut environment = self.environment.clone();
         environment.set_fuel(Some(steps));
@@ -164,7 +164,7 @@ impl Rendering {
         }
     }
 
-    /// What `jobs` give for `given`, each text of at most `most` bytes.
+    /// The answers to `jobs` for `given`; each text has at most `most` bytes.
     pub fn answers(
         &self,
         given: &Variables,
@@ -218,7 +218,7 @@ impl Rendering {
     }
 }
 
-/// Text as it is written.
+/// The output text.
 struct Page {
     text: Vec<u8>,
     most: usize,
@@ -240,7 +240,7 @@ impl io::Write for Page {
     }
 }
 
-/// What minijinja says, in one line and without its kind where it says more.
+/// minijinja's message in one line, without the error kind where there are details.
 fn raised(error: minijinja::Error) -> Fault {
     if let Some(met) = bounds::of_error(&error) {
         return Fault::Met(met);
@@ -254,7 +254,7 @@ fn raised(error: minijinja::Error) -> Fault {
     })
 }
 
-/// The standard library panics where a text would have more bytes than there are addresses.
+/// The standard library panics where a text would exceed the address space.
 fn panicked(message: String) -> Fault {
     if message.contains("capacity overflow") {
         Fault::Met(Met {

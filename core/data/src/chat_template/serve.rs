@@ -1,5 +1,5 @@
-//! The rendering process itself: a template, then conversations on standard input -> texts on standard output, within
-//! limits of memory and time that end the process.
+//! The rendering process: reads a template and conversations from standard input and writes texts
+//! to standard output. Limits of memory and time end it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,16 +16,16 @@ use super::bounds::{self, STACK_BYTES, STEPS};
 use super::exchange::{self, Opening, Received, Response};
 use super::rendering::{Fault, Rendering};
 
-/// How the process ends where a conversation takes too long.
+/// Exit code where a conversation takes too long.
 pub(super) const OUT_OF_TIME: i32 = 75;
 
-/// Between two looks at the processor time that a conversation takes.
+/// Interval between two checks of a conversation's processor time.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Renders a template in this process, which may not survive it, until standard input ends.
+/// Renders a template in this process until standard input ends. A limit may end the process.
 ///
 /// # Errors
-/// Where nothing can be said.
+/// Where standard output cannot be written.
 pub fn serve() -> io::Result<()> {
     set(Resource::Core, 0);
     let watch = Arc::new(Watch::default());
@@ -42,10 +42,10 @@ pub fn serve() -> io::Result<()> {
     rendering.join().expect("it has no panic of its own")
 }
 
-/// What is known of the conversation in work.
+/// The state of the current conversation.
 #[derive(Default)]
 struct Watch {
-    /// Its number; even between two of them.
+    /// Its number; even between two conversations.
     number: AtomicU64,
     /// Milliseconds of processor time that it may take.
     millis: AtomicU64,
@@ -61,7 +61,7 @@ impl Watch {
         self.number.fetch_add(1, Ordering::Release);
     }
 
-    /// Ends the process where the conversation that was `seen`, with the time at which it was, takes too long.
+    /// Ends the process where the conversation `seen` earlier, with its start time, takes too long.
     fn look(&self, seen: (u64, u64)) -> (u64, u64) {
         let number = self.number.load(Ordering::Acquire);
         if number.is_multiple_of(2) {
@@ -80,7 +80,7 @@ impl Watch {
 
 fn render_all(watch: &Watch) -> io::Result<()> {
     let mut input = io::stdin().lock();
-    // Its own, which nothing else writes to or holds back.
+    // A duplicate of its own, which nothing else writes to or buffers.
     let mut output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdout(io::stderr())?;
     let Some(opening) = exchange::read::<Opening>(&mut input)? else {
@@ -120,7 +120,7 @@ fn render_all(watch: &Watch) -> io::Result<()> {
     Ok(())
 }
 
-/// Bounds what this process may take; what it may not ask for stays as it is.
+/// Sets a limit of this process. A limit that may not be set stays as it is.
 fn set(resource: Resource, most: u64) {
     let maximum = rustix::process::getrlimit(resource).maximum;
     let current = Some(maximum.map_or(most, |maximum| most.min(maximum)));
@@ -128,12 +128,12 @@ fn set(resource: Resource, most: u64) {
     let _ = rustix::process::setrlimit(resource, Rlimit { current, maximum });
 }
 
-/// Bytes of addresses that this process takes.
+/// Bytes of address space of this process.
 fn address_space() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
     let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    // Where the system does not say it, more than this program has.
+    // Where the system does not say, more than this program uses.
     kib.map_or(4 << 30, |kib| kib << 10)
 }
 
@@ -141,8 +141,8 @@ fn address_space() -> u64 {
 fn processor_millis() -> u64 {
     let mut text = String::new();
     let read = File::open("/proc/self/stat").and_then(|mut file| file.read_to_string(&mut text));
-    // The name of the program, in brackets, may hold spaces; 11 and 12 fields behind it stand user and system time, in
-    // hundredths of a second.
+    // The program's name, in parentheses, may hold spaces. User and system time are the 11th and
+    // 12th field behind it, in hundredths of a second.
     let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields);
     let ticks = fields.split(' ').skip(11).take(2);
     match read {

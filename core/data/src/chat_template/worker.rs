@@ -1,4 +1,4 @@
-//! The process that renders a template from outside -> its answers, or the bound that ended it.
+//! The process that renders an untrusted template -> its answers, or the bound that ended it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,7 +13,7 @@ use super::bounds::Bound;
 use super::exchange;
 use super::serve::OUT_OF_TIME;
 
-/// Bytes read of what it wrote to standard error.
+/// Bytes of standard error that are read.
 const READ_BYTES: u64 = 64 << 10;
 
 /// A process that renders one template, one conversation after another.
@@ -21,7 +21,7 @@ pub(super) struct Worker {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// A file, not a pipe: it is never full, and nobody has to read it.
+    /// Standard error; a file, since a pipe can be full and has to be read.
     errors: File,
 }
 
@@ -34,7 +34,7 @@ impl Worker {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(errors.try_clone()?)
-            // Of its own: a signal of the terminal is meant for the program that waits for it.
+            // A group of its own: the terminal's signals are for the parent only.
             .process_group(0)
             .spawn()?;
         Ok(Worker {
@@ -45,10 +45,10 @@ impl Worker {
         })
     }
 
-    /// Asks it.
+    /// Sends a message and returns the answer.
     ///
     /// # Errors
-    /// What ended it.
+    /// The bound that ended the process.
     pub fn ask<T: DeserializeOwned>(
         &mut self,
         what: &impl Serialize,
@@ -63,7 +63,7 @@ impl Worker {
     }
 
     fn ending(&mut self, memory_bytes: u64) -> Bound {
-        // One that speaks no sense still runs.
+        // A process with a malformed answer still runs.
         self.input = None;
         let status = self.child.wait();
         let mut said = Vec::new();
@@ -71,7 +71,7 @@ impl Worker {
             .errors
             .rewind()
             .and_then(|()| (&self.errors).take(READ_BYTES).read_to_end(&mut said));
-        // What cannot be read was not said.
+        // What cannot be read counts as empty.
         let _ = read;
         bound(status, &String::from_utf8_lossy(&said), memory_bytes)
     }
@@ -80,13 +80,13 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.input = None;
-        // One that has ended cannot be killed, and one that was killed is waited for.
+        // A process that has ended cannot be killed; a killed one is waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What ended a process; `said` are the last words of Rust's standard library.
+/// The bound that ended a process; `said` is the last message of Rust's standard library.
 fn bound(status: io::Result<ExitStatus>, said: &str, memory_bytes: u64) -> Bound {
     let how = match &status {
         Ok(status) if status.code() == Some(OUT_OF_TIME) => return Bound::Time,

@@ -1,7 +1,9 @@
-//! Conversations from several threads -> as many processes that render them, each bounded in memory and time.
+//! A pool of processes that render the conversations of several threads, each bounded in memory and
+//! time.
 //!
-//! A bound on memory that is sure is one that the system keeps: minijinja asks nobody before it doubles a text. So the
-//! program itself is started once more for a template that came from outside, and stays for all rows.
+//! Only the system can bound memory reliably: minijinja checks nothing before it doubles a text. So
+//! the program starts itself once more for an untrusted template, and keeps that process for all
+//! rows.
 
 use std::ffi::OsString;
 use std::sync::{Mutex, PoisonError};
@@ -12,14 +14,14 @@ use super::locate::{self, Attempt};
 use super::rendering::{Answer, Conversation, Fault, Job};
 use super::worker::Worker;
 
-/// Processor time of a rendering that looks for the line that takes too much of it.
+/// Processor time of a rendering that searches for the slow line.
 const ATTEMPT_MILLIS: u64 = 300;
 
 /// The processes of one template.
 pub(super) struct Workers {
     program: OsString,
     opening: Opening,
-    /// Those that nobody waits for.
+    /// Idle processes.
     idle: Mutex<Vec<Worker>>,
 }
 
@@ -36,7 +38,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// What `jobs` give for `conversation`.
+    /// The answers to `jobs` for `conversation`.
     pub fn answers(&self, conversation: &Conversation, jobs: &[Job]) -> Result<Vec<Answer>, Fault> {
         let bytes = conversation.bytes;
         let limits = Limits {
@@ -81,7 +83,7 @@ impl Workers {
         Err(Fault::Met(Met { line, ..met }))
     }
 
-    /// Asks a process that is free, or a new one. The outer error is of starting one.
+    /// Asks an idle process or a new one. The outer error is a failed start.
     fn ask(&self, request: &Request<'_>) -> Result<Response, Fault> {
         let free = self.idle().pop();
         let mut was_idle = free.is_some();
@@ -92,7 +94,7 @@ impl Workers {
                     self.put_back(worker);
                     return Ok(response);
                 }
-                // Something may have ended it while it waited.
+                // It may have been killed while it was idle.
                 Err(Bound::Ended { .. }) if was_idle => {
                     was_idle = false;
                     worker = self.start()?;

@@ -101,7 +101,7 @@ impl Lengths {
         }
     }
 
-    /// Nothing more is added.
+    /// Computes the statistics; no row may be added afterwards.
     pub(super) fn finish(&mut self) {
         self.all.sort_unstable();
         let all = &self.all;
@@ -120,7 +120,7 @@ impl Lengths {
                 _ => (share(at.kept), share(at.whole)),
             };
         }
-        // Beyond the longest row nothing changes: one such value says it.
+        // Beyond the longest row nothing changes, so one such value is enough.
         let longest = self.longest;
         let own = self.max_seq_len;
         let first = self.at.iter().position(|at| at.max_seq_len >= longest);
@@ -131,7 +131,7 @@ impl Lengths {
     }
 }
 
-/// The sorted lengths in steps of equal width: a power of two of tokens, or its half more.
+/// The sorted lengths in bins of equal width: a power of two of tokens, or 1.5 times one.
 fn histogram(lengths: &[u32], longest: usize) -> Vec<Bin> {
     let widths = (0..40).flat_map(|power| [2usize << power, 3usize << power]);
     let mut width = widths.filter(|width| width * BINS > longest);

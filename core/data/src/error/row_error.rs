@@ -56,7 +56,7 @@ pub enum RowFault {
         what: String,
         /// The type it should have.
         expected: &'static str,
-        /// What stands there.
+        /// What was found.
         found: String,
     },
     /// A row lacks a field of its file's format.
@@ -120,7 +120,7 @@ pub enum RowFault {
         /// Tokens of the row.
         found: usize,
     },
-    /// A conversation that the template refuses, or of which it cannot tell what is trained.
+    /// A conversation that the template refuses, or in which answers cannot be located.
     #[error("the chat template {origin} cannot be used for this row: {reason}")]
     Conversation {
         /// The template's name or file.
@@ -134,7 +134,7 @@ pub enum RowFault {
         /// The field's name in the file.
         field: String,
     },
-    /// A turn of nobody known.
+    /// A turn with an unknown role.
     #[error("{what} is \"{found}\", which no template knows; expected one of {known}")]
     UnknownRole {
         /// The field.
@@ -158,7 +158,7 @@ pub enum RowFault {
         /// The reason.
         reason: String,
     },
-    /// An answer or a text without a word.
+    /// An empty answer or text.
     #[error(
         "field `{field}` is empty; expected {expected}: write one, or leave such rows out with \
          data.on_bad_row = \"drop\" (data.on_empty = \"train\" trains them all the same)"
@@ -169,7 +169,7 @@ pub enum RowFault {
         /// What it should hold.
         expected: &'static str,
     },
-    /// Tools, or calls of tools, that would have no effect on what is trained.
+    /// Tools, or tool calls, without an effect on training.
     #[error("{what} would be ignored: {why}")]
     Unused {
         /// The field.

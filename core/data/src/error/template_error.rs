@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// A chat template that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// A text that is no chat template.
+    /// A text that is not a chat template.
     #[error(
         "the chat template {origin} cannot be used: {reason}; correct it or choose another with data.chat_template"
     )]
@@ -20,15 +20,15 @@ pub enum TemplateError {
     Raised {
         /// Its name or file.
         origin: String,
-        /// What it says.
+        /// Its message.
         reason: String,
     },
-    /// A chat template takes more than one from outside may.
+    /// An untrusted chat template exceeded a bound.
     #[error(
         "{row}the chat template {origin} {met}: correct it or choose another with data.chat_template"
     )]
     Bound {
-        /// The row's place with what follows it; empty where there is none.
+        /// The row's place with `: `; empty where there is no row.
         row: String,
         /// Its name or file.
         origin: String,

@@ -42,7 +42,7 @@ pub enum TokenizerError {
         /// Rows of the model's embedding.
         vocab_size: usize,
     },
-    /// No file of the model's directory tells the end token.
+    /// No file of the model's directory names the end token.
     #[error(
         "{} names no end token; set eos_token in tokenizer_config.json or eos_token_id in \
          config.json",

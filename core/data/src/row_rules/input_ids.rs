@@ -100,7 +100,7 @@ impl RowRules<'_> {
         Ok(ids)
     }
 
-    /// A tokenizer can give ids that the model has no row for.
+    /// Refuses ids that the model's embedding has no row for; a tokenizer can produce them.
     pub(super) fn check_ids(&self, tokens: &[i32], place: &Place) -> Result<(), DataError> {
         let known = 0..self.vocab_size as i64;
         match tokens.iter().position(|&id| !known.contains(&id.into())) {

@@ -1,4 +1,4 @@
-//! Rows of ids as they are read, and what is said of bad ones.
+//! Rows of ids, and the messages for bad ones.
 
 use std::path::Path;
 

@@ -6,8 +6,8 @@ use super::Schedule;
 use crate::error::DataError;
 use crate::pack::Packing;
 
-/// Sequences of a run, repeated ones too, whose micro-batches are all measured (some seconds); the
-/// sizes of a longer run are bounded instead.
+/// Most sequences of a run, repeated ones included, whose micro-batches are all measured (some
+/// seconds). The sizes of a longer run are bounded instead.
 const MEASURED: u64 = 1 << 27;
 
 /// The largest sizes over all steps of a run; the memory plan is made for them.
@@ -15,11 +15,11 @@ const MEASURED: u64 = 1 << 27;
 pub struct Extent {
     /// Tokens of the largest micro-batch.
     pub max_tokens: usize,
-    /// Sequences of the micro-batch with most of them.
+    /// Sequences of the micro-batch with the most sequences.
     pub max_sequences: usize,
     /// Tokens of the longest sequence.
     pub max_sequence_tokens: usize,
-    /// Micro-batches of the step with most of them.
+    /// Micro-batches of the step with the most micro-batches.
     pub max_micro_batches: usize,
 }
 
@@ -47,7 +47,7 @@ impl Schedule {
         let extent = if epochs.saturating_mul(rows as u64) > MEASURED {
             self.bound()
         } else {
-            // The first epoch comes last: its order stays for the run to begin with.
+            // The first epoch is measured last, so that its order is cached when the run begins.
             (0..epochs)
                 .rev()
                 .map(|epoch| {

@@ -14,7 +14,7 @@ use crate::Error;
 ///
 /// # Errors
 /// `Error::Weights` or `Error::File` for a tensor that is missing, or of another shape or dtype.
-/// `Error::Plugin` for a weight to be packed that has random values.
+/// `Error::Usage` for a weight to be packed that has random values.
 pub fn check_origin(
     param: &Param,
     origin: Origin<'_>,

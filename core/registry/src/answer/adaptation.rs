@@ -1,4 +1,5 @@
-//! An adapter's params and fragments: each at a site that is there, of its width, bound to params that are there.
+//! Checks an adapter's params and fragments: each needs an existing site, its width and existing
+//! params.
 
 use std::collections::HashSet;
 
@@ -15,7 +16,8 @@ use crate::chosen::Chosen;
 /// What `adapter` adds to a model with these sites.
 ///
 /// # Errors
-/// [`Error::Usage`] for options that fit no site; what else the adapter reports; a param or fragment that fits nothing, named.
+/// [`Error::Usage`] for options that fit no site. [`Error::Plugin`] for other errors of the
+/// adapter, and for a param or fragment that does not fit.
 pub fn adaptation(adapter: &Chosen<dyn Adapter>, sites: &[Site]) -> Result<Adaptation, Error> {
     let failed = |error| adapter.failed("adapt", error);
     let name = &adapter.identity.component;
@@ -67,7 +69,7 @@ fn check(adaptation: &Adaptation, sites: &[Site]) -> PluginResult<()> {
     }
 }
 
-/// Checks that the fragment takes what its site takes, and gives what it gives.
+/// Checks that the fragment has its site's input and output.
 fn fits(join: &Join, site: &Site) -> PluginResult<()> {
     let fragment = &join.fragment;
     let [rows, cols] = site.shape;

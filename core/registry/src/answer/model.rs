@@ -1,4 +1,5 @@
-//! A family's model: units that hand over hidden states, sites that are matrices, sizes that can be.
+//! Checks a family's model: units that pass on hidden states, sites that are matrices, possible
+//! sizes.
 
 use std::collections::HashSet;
 
@@ -15,7 +16,7 @@ use crate::chosen::Chosen;
 /// Checks the model that `family` described.
 ///
 /// # Errors
-/// What of it contradicts itself, named.
+/// [`Error::Plugin`] with the part that is inconsistent.
 pub fn model(family: &Chosen<dyn Family>, model: &Model) -> Result<(), Error> {
     check(model).map_err(|error| family.failed("describe", error))
 }

@@ -1,4 +1,4 @@
-//! A library's path and permissions -> who else could put other code in its place.
+//! A library's path and permissions -> whether other users could replace its code.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -6,22 +6,23 @@ use std::path::{Path, PathBuf};
 
 use super::fault::{LibraryFault, Writers};
 
-/// Links from one to the next that are followed, as the system does.
+/// Most symbolic links that are followed in a chain, as the system does.
 const LINKS: usize = 40;
 
-/// Mode bits: all may write, the group may write, only owners may replace what lies in the folder.
+/// Mode bits: any user may write, the group may write, and (sticky) only owners may replace files
+/// of the folder.
 const BY_ANY: u32 = 0o002;
 const BY_GROUP: u32 = 0o020;
 const STICKY: u32 = 0o1000;
 
-/// Checks that nobody but this user and root can write the file `path`, which has `metadata`, or put another in its place.
+/// Checks that only this user and root can write or replace the file `path`, which has `metadata`.
 ///
-/// The file and its folder belong to this user or to root, and no other user or group may write to them; to a folder above
-/// them, not any user. What lies in a sticky folder only its owner can replace. Where links lead to the file, so it is with the
-/// folder of each.
+/// The file and its folder have to belong to this user or to root, and no other user or group may
+/// write to them. Folders above may not be writable by any user. In a sticky folder only the owner
+/// can replace a file. The same holds for the folder of each symbolic link to the file.
 ///
 /// # Errors
-/// Who may write where, or to whom what belongs.
+/// [`LibraryFault::Writable`], [`LibraryFault::Foreign`] and [`LibraryFault::Unreadable`].
 pub(super) fn check(path: &Path, metadata: &Metadata) -> Result<(), LibraryFault> {
     let user = rustix::process::geteuid().as_raw();
     owned(metadata, user, None)?;
@@ -40,7 +41,7 @@ pub(super) fn check(path: &Path, metadata: &Metadata) -> Result<(), LibraryFault
     Ok(())
 }
 
-/// The path, what each link at its end names, and the file's own path.
+/// The path, the target of each link at its end, and the file's own path.
 fn hops(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut hops = vec![std::path::absolute(path)?];
     while let (Some(last), true) = (hops.last(), hops.len() <= LINKS) {
@@ -102,7 +103,8 @@ fn by_any(found: &Metadata) -> Option<Writers> {
     (found.mode() & BY_ANY != 0).then_some(Writers::Any)
 }
 
-/// Who may write but the owner. A group with the user's own number is the user alone, as most systems make one for each.
+/// Who may write besides the owner. A group with the user's own number has only that user, as on
+/// most systems.
 fn writers(found: &Metadata, user: u32) -> Option<Writers> {
     let by_group = found.mode() & BY_GROUP != 0 && found.gid() != user;
     by_any(found).or_else(|| by_group.then_some(Writers::Group(found.gid())))
@@ -141,7 +143,7 @@ mod tests {
         set(&file, 0o755);
         set(&folder, 0o777);
         refused("any user may write to its folder ");
-        // As under /tmp: only the owner can replace it there.
+        // As for temporary files: only the owner can replace a file there.
         set(&folder, 0o1777);
         assert_eq!(checked(&file), Ok(()));
         set(&folder, 0o755);
@@ -151,7 +153,7 @@ mod tests {
         set(&above, 0o1777);
         assert_eq!(checked(&file), Ok(()));
         set(&above, 0o755);
-        // A link is as good as the folder that it lies in.
+        // A link is as safe as its folder.
         let links = place.path().join("links");
         fs::create_dir(&links).expect("a folder");
         symlink(&file, links.join("first.so")).expect("a link");

@@ -1,4 +1,4 @@
-//! The bytes of a library file -> its descriptor; nothing of it is run.
+//! The bytes of a library file -> its descriptor, without running code.
 
 use espalier_interface::abi::descriptor::{self, Descriptor, SECTION};
 use espalier_interface::abi::is_served;
@@ -20,7 +20,7 @@ const MACHINE: u16 = EM_AARCH64;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const MACHINE: u16 = 0; // EM_NONE: no library is ever built for it, so only linked plugins serve.
 
-/// The interface's version, which stands first in every descriptor, of this version or another.
+/// The interface's version, which comes first in every version of the descriptor.
 #[derive(Deserialize)]
 struct Version {
     abi: [u32; 2],
@@ -29,7 +29,7 @@ struct Version {
 /// The descriptor in the section `.espalier` of an ELF file.
 ///
 /// # Errors
-/// What kind of file it is instead.
+/// A [`LibraryFault`] that names the kind of file.
 pub fn read(bytes: &[u8]) -> Result<Descriptor, LibraryFault> {
     header(bytes)?;
     let truncated = |reason: String| LibraryFault::Truncated {
@@ -57,8 +57,8 @@ pub fn read(bytes: &[u8]) -> Result<Descriptor, LibraryFault> {
     })
 }
 
-/// Whether the dynamic linker looks for others beside the library in the ELF file, by `$ORIGIN` in what it needs or where it
-/// looks.
+/// Whether the dynamic linker searches the library's own folder, by `$ORIGIN` in the needed names
+/// or search paths of the ELF file.
 pub fn names_origin(bytes: &[u8]) -> bool {
     let Ok(file) = ElfFile::<FileHeader64<LittleEndian>>::parse(bytes) else {
         return false;
@@ -81,7 +81,8 @@ pub fn names_origin(bytes: &[u8]) -> bool {
 /// Checks that this host can talk to the plugin.
 ///
 /// # Errors
-/// Another version of the interface, a name that is none, or one that stands twice.
+/// [`LibraryFault::Abi`] for another version of the interface. [`LibraryFault::Descriptor`] for an
+/// invalid or repeated name.
 pub fn check(descriptor: &Descriptor) -> Result<(), LibraryFault> {
     if !is_served(descriptor.abi) {
         let found = descriptor.abi;
@@ -111,7 +112,7 @@ pub fn check(descriptor: &Descriptor) -> Result<(), LibraryFault> {
     }
 }
 
-/// The version in a descriptor that cannot be read otherwise.
+/// The version of a descriptor that cannot be read in full.
 fn version(section: &[u8]) -> Option<[u32; 2]> {
     let start = descriptor::MAGIC.len() + 4;
     let length = section
@@ -125,7 +126,7 @@ fn version(section: &[u8]) -> Option<[u32; 2]> {
         .map(|version| version.abi)
 }
 
-/// Checks the header's own words: class, byte order, type and machine.
+/// Checks the header's class, byte order, type and machine.
 fn header(bytes: &[u8]) -> Result<(), LibraryFault> {
     if !bytes.starts_with(b"\x7fELF") {
         let start = &bytes[..bytes.len().min(4)];

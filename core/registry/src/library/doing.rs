@@ -1,13 +1,13 @@
-//! What a library is called for -> its name in messages.
+//! The call that a library is in, for messages.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Something that runs a library's code.
+/// A call that runs a library's code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doing {
-    /// The call, such as `create`; `open` for all that a library does before its components are made.
+    /// The call, such as `create`; `open` for everything before components are made.
     pub callback: String,
     /// The component; none where the library as a whole is meant.
     pub component: Option<String>,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::doing::Doing;
 
-/// What lets libraries be opened that others may replace.
+/// The option that lets libraries be opened that others may replace.
 const ALLOWING: &str = "run.allow_world_writable_plugins = true";
 
 /// A library that cannot be used.
@@ -26,10 +26,10 @@ pub struct LibraryError {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum LibraryFault {
-    /// The operating system does not give it.
+    /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Unreadable(String),
-    /// It is no ELF file.
+    /// It is not an ELF file.
     #[error("expected an ELF shared library, found a file that begins with {found}")]
     NotElf {
         /// Its first bytes.
@@ -49,7 +49,7 @@ pub enum LibraryFault {
         /// The library's.
         found: String,
     },
-    /// It ends before it should, or its headers make no sense.
+    /// It is truncated, or its headers are invalid.
     #[error("truncated or damaged: {reason} (the file has {bytes} bytes)")]
     Truncated {
         /// Its length.
@@ -57,10 +57,10 @@ pub enum LibraryFault {
         /// What is missing or wrong.
         reason: String,
     },
-    /// It is a library, but no plugin.
+    /// It is a library, but not a plugin.
     #[error("no section `.espalier`, so it is no plugin made with declare_plugin!")]
     NoSection,
-    /// Its description does not make sense.
+    /// Its descriptor is invalid.
     #[error("{0}")]
     Descriptor(String),
     /// It was built with another version of the interface.
@@ -79,7 +79,7 @@ pub enum LibraryFault {
         /// Permission bits.
         mode: u32,
     },
-    /// Somebody else may replace it.
+    /// Another user may replace it.
     #[error(
         "{} belongs to user {uid}, expected user {user} or root",
         place(folder)
@@ -92,7 +92,7 @@ pub enum LibraryFault {
         /// Who runs this.
         user: u32,
     },
-    /// It is not what was inspected.
+    /// It changed since it was inspected.
     #[error("changed since it was found: sha256 {expected} then, {found} now")]
     Changed {
         /// Hash when it was inspected.
@@ -100,19 +100,19 @@ pub enum LibraryFault {
         /// Hash when it was opened.
         found: String,
     },
-    /// It is not what was hashed.
+    /// The mapped file is not the hashed one.
     #[error("another file took its place, or it was written to, while it was opened")]
     Exchanged,
     /// The dynamic linker refuses it.
     #[error("cannot be opened: {0}")]
     Open(String),
-    /// It has no root.
+    /// It has no root symbol.
     #[error("no symbol `{symbol}`, although its section names that plugin")]
     NoRoot {
         /// The symbol.
         symbol: String,
     },
-    /// It does not offer what its components need.
+    /// It lacks a table that its components need.
     #[error("has no table `{table}` in version {version}")]
     NoTable {
         /// Name.
@@ -120,7 +120,7 @@ pub enum LibraryFault {
         /// Version.
         version: u32,
     },
-    /// A table is laid out otherwise.
+    /// A table has another layout.
     #[error(
         "table `{table}` is laid out otherwise than in this host ({summary}; in full in {details})"
     )]
@@ -137,17 +137,17 @@ pub enum LibraryFault {
     Crashed {
         /// The signal's number.
         signal: i32,
-        /// What it was at.
+        /// The call that it was in.
         doing: Doing,
         /// What it wrote to standard error.
         said: String,
     },
-    /// It ended the process in which it was tried, by its own will.
+    /// It ended the process in which it was tried, by a call of `exit`.
     #[error("ended the process with code {code} {doing}{}", quoted(said))]
     Exited {
         /// The exit code.
         code: i32,
-        /// What it was at.
+        /// The call that it was in.
         doing: Doing,
         /// What it wrote to standard error.
         said: String,
@@ -157,13 +157,13 @@ pub enum LibraryFault {
     Hung {
         /// The time in seconds.
         secs: u64,
-        /// What it was at.
+        /// The call that it was in.
         doing: Doing,
     },
     /// It crashed, exited or hung when it was tried before, and is not opened again.
     #[error("quarantined, not opened again: {fault}")]
     Quarantined {
-        /// What it did then.
+        /// The fault of that time.
         fault: Box<LibraryFault>,
     },
     /// It could not be tried in a process of its own.
@@ -171,7 +171,7 @@ pub enum LibraryFault {
     Untried(String),
 }
 
-/// Who may write where others may not.
+/// Who may write, besides the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Writers {

@@ -1,4 +1,4 @@
-//! An address of this process -> the file that is mapped there, and the pages of that file that the process holds.
+//! An address of this process -> the file that is mapped there; maps all of a library's pages.
 #![allow(unsafe_code)] // The kernel is asked to map pages of a library that stays open.
 
 use std::ops::Range;
@@ -6,8 +6,8 @@ use std::{fs, io};
 
 use rustix::mm::{Advice, madvise};
 
-/// Device and inode of a file in the system's own words: on some file systems they are others than those of the file's
-/// metadata.
+/// Device and inode of a mapped file, as the system lists them. On some file systems they differ
+/// from those of the file's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MappedFile {
     device: String,
@@ -33,8 +33,9 @@ pub(super) fn file_at(address: usize) -> io::Result<Option<MappedFile>> {
 
 /// Maps every page of the library with code at `address`, which is never closed.
 ///
-/// A file in memory takes its pages whether they are mapped or not, and the system counts those that are: from here on it counts
-/// them all, not more with each function that is first called. A system before Linux 5.14 cannot, and counts as it did.
+/// A file in memory occupies its pages whether they are mapped or not, but the system counts only
+/// mapped ones. Afterwards it counts all of them, instead of more with each first call of a
+/// function. Linux before 5.14 does not support this; the count then grows as before.
 ///
 /// # Errors
 /// Where the system does not list mappings.
@@ -49,7 +50,7 @@ pub(super) fn populate(address: usize) -> io::Result<()> {
     let of_library = |mapping: &&Mapping| mapping.is_readable && mapping.file == library;
     for mapping in mappings.iter().filter(of_library) {
         let (start, bytes) = (mapping.addresses.start, mapping.addresses.len());
-        // SAFETY: reads of mapped pages that change nothing of what they hold.
+        // SAFETY: reads of mapped pages, which change no content.
         let populated = unsafe { madvise(start as *mut _, bytes, Advice::LinuxPopulateRead) };
         if let Err(error) = populated {
             tracing::debug!("pages of a library are mapped when they are used: {error}");

@@ -1,8 +1,9 @@
-//! A library's bytes -> the path to open it by, behind which lie those bytes and no others.
+//! A library's bytes -> a path that opens exactly these bytes.
 //!
-//! What is hashed is what runs: the bytes go into a private copy that nobody can change, one for each hash, so that nothing is
-//! loaded twice. The dynamic linker knows a library by its path; a copy has one that no other build ever had. A library that
-//! looks for others beside itself (`$ORIGIN`) is opened where it lies, and the mapping is held against the file that was hashed.
+//! The hashed bytes are the ones that run. They go into a private copy that cannot be changed, one
+//! per hash, so that nothing is loaded twice. The dynamic linker identifies a library by its path,
+//! and each copy has a path of its own. A library that searches its own folder (`$ORIGIN`) is
+//! opened where it lies; then the mapping is compared with the file that was hashed.
 #![allow(unsafe_code)] // A mapping of the file that was hashed.
 
 use std::collections::HashMap;
@@ -24,7 +25,7 @@ use super::mapping::file_at;
 /// Most bytes of the name of a file in memory.
 const NAME: usize = 200;
 
-/// What was opened so far.
+/// The libraries that were opened so far.
 static OPENED: LazyLock<Mutex<Opened>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
@@ -43,18 +44,18 @@ struct Original {
     file: File,
 }
 
-/// A library's file as it was read once: all that is said of it is of these bytes.
+/// A library's file, read once: hash and descriptor are of these bytes.
 pub(super) struct Content {
     pub file: File,
     pub bytes: Mmap,
     pub sha256: String,
 }
 
-/// Where a library is opened.
+/// A library's bytes at a path by which they can be opened.
 pub(super) struct PlacedLibrary {
-    /// What the dynamic linker is given.
+    /// The path for the dynamic linker.
     pub path: PathBuf,
-    /// The file that was hashed, where another could stand behind the path.
+    /// The file that was hashed and its hash, where the path could name another file.
     original: Option<(File, String)>,
 }
 
@@ -62,7 +63,7 @@ impl Content {
     /// Reads the library at `path`.
     ///
     /// # Errors
-    /// As [`open_regular`], and where the file's length changes meanwhile.
+    /// As [`open_regular`]; an error also where the file's length changes meanwhile.
     pub fn read(path: &Path) -> Result<Self, Unopened> {
         let (mut file, size) = open_regular(path, FileKind::Library)?;
         let bytes = read_mapped(&mut file, size as usize)?;
@@ -74,10 +75,11 @@ impl Content {
         })
     }
 
-    /// Where these bytes, which were read from `path`, can be opened.
+    /// Makes these bytes, which were read from `path`, available at a path.
     ///
     /// # Errors
-    /// Where a copy cannot be made, or a library that needs its own place was rewritten there.
+    /// [`LibraryFault::Open`] where a copy cannot be made, or a library that needs its own folder
+    /// was rewritten in place.
     pub fn place(self, path: &Path) -> Result<PlacedLibrary, LibraryFault> {
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = |error: io::Error| LibraryFault::Open(error.to_string());
@@ -91,7 +93,7 @@ impl Content {
                     opened.copies.insert(self.sha256, copy.clone());
                     copy
                 }
-                // Under a limit on the size of files, which holds for files in memory, too.
+                // A limit on the size of files also applies to files in memory.
                 Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                     return opened.original(path, self);
                 }
@@ -106,8 +108,8 @@ impl Content {
 }
 
 impl Opened {
-    /// The library in its own folder. Where another build was opened by the path, the path is written otherwise, so that the
-    /// linker does not take it for that one.
+    /// The library in its own folder. Where another build was opened by the path, the path is
+    /// spelled differently, so that the linker does not confuse the two.
     fn original(&mut self, path: &Path, content: Content) -> Result<PlacedLibrary, LibraryFault> {
         let failed = |error: io::Error| LibraryFault::Open(error.to_string());
         let id = |file: &File| file.metadata().map(|found| (found.dev(), found.ino()));
@@ -148,16 +150,19 @@ impl Opened {
 }
 
 impl PlacedLibrary {
-    /// Makes sure that the library with code at `address`, which was opened here, is the file that was hashed.
+    /// Checks that the library with code at `address`, which was opened here, is the file that was
+    /// hashed.
     ///
     /// # Errors
-    /// Where another took its place, or it was written to.
+    /// [`LibraryFault::Exchanged`] where the file was replaced or written to.
+    /// [`LibraryFault::Open`] where that cannot be checked.
     pub fn check(self, address: usize) -> Result<(), LibraryFault> {
         let Some((mut file, sha256)) = self.original else {
             return Ok(());
         };
         let failed = |error: io::Error| LibraryFault::Open(error.to_string());
-        // SAFETY: one page that is only looked up, never read, so it may change.
+        // SAFETY: one page, whose address is looked up and whose content is never read, so it may
+        // change.
         let own = unsafe { MmapOptions::new().len(1).map(&file) }.map_err(failed)?;
         let found = file_at(address).map_err(failed)?;
         let expected = file_at(own.as_ptr() as usize).map_err(failed)?;
@@ -172,8 +177,8 @@ impl PlacedLibrary {
     }
 }
 
-/// All of `file`, which has `size` bytes, in memory that the system has back once it is dropped. The heap would keep some of
-/// it, beyond what a plan counts.
+/// All of `file`, which has `size` bytes, in mapped memory, which the system gets back on drop. The
+/// heap would keep some of it, which no plan counts.
 fn read_mapped(file: &mut File, size: usize) -> io::Result<Mmap> {
     let mut bytes = MmapOptions::new().len(size).map_anon()?;
     let filled = file.read_exact(&mut bytes);
@@ -188,7 +193,8 @@ fn read_mapped(file: &mut File, size: usize) -> io::Result<Mmap> {
     }
 }
 
-/// A file in memory with `bytes`, which is never closed and cannot be changed; `path` gives its name in the table of mappings.
+/// A sealed file in memory with `bytes`, which is never closed. Its name in the table of mappings
+/// comes from `path`.
 fn copy(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let name = String::from_utf8_lossy(&name[..name.len().min(NAME)]).into_owned();
@@ -203,7 +209,7 @@ fn copy(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     )))
 }
 
-/// Without leave to be run as a program, which systems may refuse and a library does not need.
+/// Without execute permission as a program, which a system may refuse and a library does not need.
 fn in_memory(name: &str) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let made = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {

@@ -1,4 +1,4 @@
-//! A plugin's root, linked or loaded -> its tables, each layout-checked before its pointer is believed.
+//! A plugin's root, linked or loaded -> its tables, each layout-checked before its pointer is used.
 #![allow(unsafe_code)] // Opening a library and following the pointers it hands over.
 
 use std::fs;
@@ -38,7 +38,8 @@ impl Root {
     /// The root of a plugin that is linked into this program.
     ///
     /// # Errors
-    /// As for a library: a linked plugin takes the same way.
+    /// [`LibraryFault::Descriptor`] for a null root and [`LibraryFault::Abi`] for another version,
+    /// as for a library.
     pub fn linked(root: RootFn) -> Result<Self, LibraryFault> {
         Root::of(root)
     }
@@ -56,10 +57,10 @@ impl Root {
         Ok(Root { root, component })
     }
 
-    /// What the plugin says of itself.
+    /// The plugin's descriptor.
     ///
     /// # Errors
-    /// A description that cannot be read.
+    /// [`LibraryFault::Descriptor`] where it cannot be read.
     pub fn descriptor(&self) -> Result<Descriptor, LibraryFault> {
         descriptor::read(self.root.descriptor.as_slice()).map_err(LibraryFault::Descriptor)
     }
@@ -77,7 +78,8 @@ impl Root {
     /// The table of quantizers.
     ///
     /// # Errors
-    /// Where the plugin has none, or another layout.
+    /// [`LibraryFault::NoTable`] where it is missing. [`LibraryFault::Layout`] where its layout
+    /// differs.
     pub fn quantizer(&self) -> Result<QuantizerTable, LibraryFault> {
         table(self.root, "quantizer", QUANTIZER_VERSION)
     }
@@ -85,15 +87,16 @@ impl Root {
     /// The table of backends.
     ///
     /// # Errors
-    /// Where the plugin has none, or another layout.
+    /// [`LibraryFault::NoTable`] where it is missing. [`LibraryFault::Layout`] where its layout
+    /// differs.
     pub fn backend(&self) -> Result<BackendTable, LibraryFault> {
         table(self.root, "backend", BACKEND_VERSION)
     }
 
-    /// The table of backends that take memory of the host's; nothing of a plugin that has none.
+    /// The table of backends that can import host memory; none where the plugin has none.
     ///
     /// # Errors
-    /// Another layout.
+    /// [`LibraryFault::Layout`] where its layout differs.
     pub fn host_memory(&self) -> Result<Option<HostMemoryTable>, LibraryFault> {
         match table(self.root, "host_memory", HOST_MEMORY_VERSION) {
             Err(LibraryFault::NoTable { .. }) => Ok(None),
@@ -104,20 +107,22 @@ impl Root {
     /// The table of collectives.
     ///
     /// # Errors
-    /// Where the plugin has none, or another layout.
+    /// [`LibraryFault::NoTable`] where it is missing. [`LibraryFault::Layout`] where its layout
+    /// differs.
     pub fn collective(&self) -> Result<CollectiveTable, LibraryFault> {
         table(self.root, "collective", COLLECTIVE_VERSION)
     }
 }
 
-/// Opens the library at `place` for good.
+/// Opens the library at `place`. It is never closed.
 pub(super) fn open(place: PlacedLibrary, expected: &Descriptor) -> Result<Root, LibraryFault> {
-    // SAFETY: opening runs the library's initialisers. It is a plugin by its section, for this machine and interface,
-    // and the user named it or put it where plugins are looked for.
+    // SAFETY: opening runs the library's initialisers. It is a plugin by its section, for this
+    // machine and interface, and the user named it or put it where plugins are looked for.
     let library = unsafe { Library::open(Some(&place.path), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| LibraryFault::Open(chain(&error)))?;
     super::tell_opened();
-    // Never unloaded: instances, leaked services and thread-locals of its runtime outlive every scope.
+    // Never unloaded: instances, leaked services and thread-locals of its runtime outlive every
+    // scope.
     let library = ManuallyDrop::new(library);
     let symbol = format!("espalier_root_{}", expected.name);
     // SAFETY: `declare_plugin!` gives the symbol this type in every interface of this major.
@@ -134,11 +139,11 @@ pub(super) fn open(place: PlacedLibrary, expected: &Descriptor) -> Result<Root, 
     Ok(root)
 }
 
-/// libloading itself says only that `dlopen` failed; its sources say why.
+/// An error and its sources as text: libloading's own message says only that `dlopen` failed.
 fn chain(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => chain(source),
-        // It may quote what a damaged library has in the place of a name.
+        // It may quote garbage that a damaged library has in place of a name.
         None => one_line(&error.to_string()),
     }
 }
@@ -181,15 +186,15 @@ fn check_layout(
     })
 }
 
-/// Writes what is too long for a message into the user's data directory and returns the file's path. The same text has the
-/// same file, however often it is found.
+/// Writes a text that is too long for a message to a file in the user's data directory. Returns the
+/// path; equal texts have the same file.
 fn details(table: &str, text: &str) -> String {
     let Some(folder) = data_dir() else {
         return "no file, as neither XDG_DATA_HOME nor HOME names a folder for it".to_owned();
     };
     let name = format!("layout-{table}-{}.txt", &hash_bytes(text.as_bytes())[..16]);
     let path = folder.join(name);
-    // Under a name of its own until it is whole: another process may write at the same time.
+    // Written under a temporary name: another process may write at the same time.
     let write = || {
         fs::create_dir_all(&folder)?;
         let mut file = NamedTempFile::new_in(&folder)?;

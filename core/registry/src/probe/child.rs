@@ -1,4 +1,4 @@
-//! A process that tries a library -> its report, or how it ended instead.
+//! The process that probes a library -> its report, or how it ended.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use super::report::{Line, Report, Trial};
 use crate::library::{Doing, LibraryFault, LibraryFile};
 
-/// Between two looks at whether it has ended.
+/// Interval between two checks whether it has ended.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Bytes read of what it wrote, and characters of it that are shown.
+/// Bytes of its output that are read, and characters that are shown.
 const READ_BYTES: u64 = 1 << 20;
 const SHOWN: usize = 300;
 
-/// Lets `program` try `library`, for at most `time_limit`. Another file that has taken its place is not opened.
+/// Lets `program` probe `library`, for at most `time_limit`. A file that replaced it is not opened.
 ///
 /// # Errors
-/// How the process ended, if not by its report.
+/// How the process ended, where it made no report.
 pub(super) fn run(
     program: &Path,
     time_limit: Duration,
@@ -29,7 +29,7 @@ pub(super) fn run(
     trial: Option<&Trial>,
 ) -> Result<Report, LibraryFault> {
     let untried = |error: io::Error| LibraryFault::Untried(error.to_string());
-    // Files, not pipes: they are never full, and nobody has to read them while it runs.
+    // Files: a pipe can be full and has to be read while the process runs.
     let mut out = tempfile::tempfile().map_err(untried)?;
     let mut err = tempfile::tempfile().map_err(untried)?;
     let mut command = Command::new(program);
@@ -43,7 +43,7 @@ pub(super) fn run(
         .stdin(Stdio::null())
         .stdout(out.try_clone().map_err(untried)?)
         .stderr(err.try_clone().map_err(untried)?)
-        // Of its own, so that what the library starts can be ended with it.
+        // A group of its own, so that processes of the library can be ended with it.
         .process_group(0);
     let mut child = command.spawn().map_err(untried)?;
     let ended = wait(&mut child, time_limit).map_err(untried)?;
@@ -68,7 +68,7 @@ pub(super) fn run(
     }
 }
 
-/// How it ended; nothing where it had to be killed.
+/// How it ended; none where it had to be killed.
 fn wait(child: &mut Child, time_limit: Duration) -> io::Result<Option<ExitStatus>> {
     let begin = Instant::now();
     loop {
@@ -76,7 +76,7 @@ fn wait(child: &mut Child, time_limit: Duration) -> io::Result<Option<ExitStatus
             return Ok(Some(status));
         }
         if begin.elapsed() >= time_limit {
-            // It leads its group and was not waited for, so the group is its own.
+            // It leads its group and is not reaped yet, so the group is still its own.
             if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             }
@@ -93,12 +93,12 @@ fn text(file: &mut File) -> String {
     let read = file
         .rewind()
         .and_then(|()| file.take(READ_BYTES).read_to_end(&mut bytes));
-    // What cannot be read was not said.
+    // What cannot be read counts as empty.
     let _ = read;
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What it was at last, and its report.
+/// The last call that it was in, and its report.
 fn said(out: &mut File) -> (Doing, Option<Report>) {
     let mut last = Doing::new("open", None);
     let mut report = None;

@@ -1,5 +1,5 @@
-//! Libraries that were probed -> a file in the user's data directory, so that none is tried twice and none that crashed is
-//! opened again.
+//! The record of probed libraries in the user's data directory: none is probed twice, and none that
+//! crashed is opened again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 use super::report::Tried;
 use crate::library::LibraryFault;
 
-/// How long a change waits for another one.
+/// How long a change waits for the lock.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The libraries that were probed, by the hash of their bytes.
@@ -23,29 +23,30 @@ pub(super) struct Record {
     libraries: BTreeMap<String, Entry>,
 }
 
-/// A library as it was probed.
+/// The record of one library.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Entry {
     /// Where it lay.
     pub file: PathBuf,
     /// The host that probed it.
     pub host: String,
-    /// What came of it.
+    /// The outcome.
     pub verdict: Verdict,
 }
 
-/// What came of a probe.
+/// The outcome of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
-    /// Every component was made, or said why it cannot be.
+    /// Every component was made or returned an error.
     Passed(Vec<Tried>),
-    /// It ended its process, or did not end.
+    /// It ended its process or hung.
     Quarantined(LibraryFault),
 }
 
 impl Record {
-    /// The record at `path`. One that cannot be read counts as empty: what it knew is found out again.
+    /// The record at `path`. One that cannot be read counts as empty, so libraries are probed
+    /// again.
     pub fn read(path: &Path) -> Self {
         let text = match read_regular(path, FileKind::Record) {
             Ok(text) => text,
@@ -66,8 +67,9 @@ impl Record {
         self.libraries.get(sha256)
     }
 
-    /// Puts `entry` into the record at `path`, in the place of what lay in the same file before. Threads and processes that
-    /// do so at once wait for each other, for a while; where the file system has no locks, one may lose its entry, and probes again.
+    /// Adds `entry` to the record at `path` and removes older entries of the same file. Concurrent
+    /// changes wait for each other for a limited time. Where the file system has no locks, an entry
+    /// may be lost, and the library is probed again.
     pub fn put(path: &Path, sha256: &str, entry: Entry) {
         if let Err(error) = Record::change(path, sha256, entry) {
             let path = path.display();
@@ -85,7 +87,7 @@ impl Record {
         record.write(path, folder)
     }
 
-    /// Whole or not at all, under a name of its own until then: others may read it at the same time.
+    /// Writes atomically, under a temporary name: others may read the file at the same time.
     fn write(&self, path: &Path, folder: &Path) -> io::Result<()> {
         let mut file = NamedTempFile::new_in(folder)?;
         file.write_all(format!("{}\n", serde_json::to_string_pretty(self)?).as_bytes())?;
@@ -118,7 +120,7 @@ mod tests {
         assert!(Record::read(&path).get("aa").is_none());
         Record::put(&path, "aa", entry("x.so", 11));
         Record::put(&path, "bb", entry("y.so", 6));
-        // Rebuilt: what lay there before is forgotten.
+        // Rebuilt: the older entry of the file is removed.
         Record::put(&path, "cc", entry("x.so", 4));
         let record = Record::read(&path);
         assert!(record.get("aa").is_none());

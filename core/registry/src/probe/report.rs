@@ -1,4 +1,4 @@
-//! What a probing process says on its standard output, one JSON object a line.
+//! The output of a probing process: one JSON object per line.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use crate::library::{Doing, LibraryFault};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Line {
-    /// What it does next: the last of these tells what it was at when it ended.
+    /// The next call. The last such line is the call in which it ended.
     Doing(Doing),
-    /// What it found; the last line but that of its end.
+    /// Its findings.
     Report(Report),
 }
 
-/// What a probing process found.
+/// The findings of a probing process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// Hash of the file that it opened.
@@ -29,23 +29,23 @@ pub(crate) struct Report {
     pub components: Vec<Tried>,
 }
 
-/// A component that was made, called and unmade.
+/// A component that was made and destroyed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
     /// Its name.
     pub component: String,
-    /// What it answered, where that was an error.
+    /// Its error, where it returned one.
     pub failure: Option<Failure>,
 }
 
-/// An error that a component answered.
+/// An error that a component returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The call.
     pub callback: String,
     /// [`ErrorCode`].
     pub code: u32,
-    /// Its words.
+    /// Its message.
     pub message: String,
 }
 
@@ -58,7 +58,7 @@ impl Failure {
         }
     }
 
-    /// The error as the component gave it.
+    /// The component's error.
     pub fn error(&self) -> PluginError {
         PluginError::new(ErrorCode(self.code), self.message.clone())
     }

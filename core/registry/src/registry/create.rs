@@ -1,4 +1,5 @@
-//! A component's name and options -> an instance behind its role's trait, and the identity of its plugin.
+//! A component's name and options -> an instance behind its role's trait, and the identity of its
+//! plugin.
 
 use espalier_config::check_options;
 use espalier_interface::abi::call_site::{CallSite, Limit};
@@ -20,7 +21,7 @@ pub type Created<T> = Result<(Box<T>, PluginIdentity), RegistryError>;
 /// A component's options as the user wrote them.
 type Given = Map<String, Json>;
 
-/// Everything but the step from a handle to its role's proxy.
+/// An instance's handle, before it is wrapped in its role's proxy.
 struct Made {
     handle: InstanceHandle,
     root: Root,
@@ -31,7 +32,9 @@ impl Registry {
     /// The model family `name`.
     ///
     /// # Errors
-    /// An unknown name, options that are not its own, a library that cannot be opened, or what it says itself.
+    /// [`RegistryError::UnknownComponent`] and [`RegistryError::WrongRole`] for the name,
+    /// [`RegistryError::Option`] for options. [`RegistryError::Library`] for a library that cannot
+    /// be opened, [`RegistryError::Plugin`] for the component's own error.
     pub fn create_family(
         &self,
         name: &str,
@@ -128,10 +131,11 @@ impl Registry {
         Ok((Box::new(collective), made.identity))
     }
 
-    /// All options of the component `name`: those that are `given`, and the defaults of the others.
+    /// All options of the component `name`: the `given` ones, and the defaults of the others.
     ///
     /// # Errors
-    /// An unknown name, options that are not its own.
+    /// [`RegistryError::UnknownComponent`], [`RegistryError::WrongRole`] and
+    /// [`RegistryError::Option`].
     pub fn all_options(
         &self,
         role: Role,
@@ -191,7 +195,7 @@ impl Registry {
         let (table, context) = (root.component(), root.context());
         let mut limits = self.search.limits;
         if role == Role::COLLECTIVE {
-            // The watch of the ranks sees who is waited for.
+            // The watch of the ranks handles a collective call that waits.
             limits.call = Limit::OfOthers;
         }
         let site = CallSite::limited(name, identity.file.as_deref(), limits);
@@ -205,7 +209,7 @@ impl Registry {
     }
 }
 
-/// A fault of a plugin's tables as an error that names where it lies.
+/// A fault of a plugin's tables as an error that names its library.
 fn blame(identity: &PluginIdentity, fault: LibraryFault) -> RegistryError {
     let path = identity.file.clone().unwrap_or_else(|| "linked".into());
     RegistryError::Library(LibraryError { path, fault })

@@ -1,4 +1,4 @@
-//! What can go wrong between a component's name and a call of it, with the user's next step.
+//! The errors between a component's name and a call of it, with the user's next step.
 
 use espalier_config::{OptionError, nearest};
 use espalier_interface::{ErrorCode, PluginError, Role};
@@ -19,21 +19,21 @@ pub enum RegistryError {
     UnknownComponent {
         /// The name given.
         name: String,
-        /// The role it was asked for, or `plugin` for any.
+        /// The expected role, or `plugin` for any.
         role: &'static str,
         /// Names that exist for the role.
         known: Vec<String>,
         /// Libraries that could have had it.
         broken: Vec<LibraryError>,
-        /// Where it was looked for.
+        /// The folders that were searched.
         searched: Vec<String>,
     },
-    /// The component is something else.
+    /// The component has another role.
     #[error("`{name}` is a component of role {found}, expected one of role {expected}")]
     WrongRole {
         /// The component.
         name: String,
-        /// The role it was asked for.
+        /// The expected role.
         expected: Role,
         /// Its own.
         found: String,
@@ -75,7 +75,7 @@ pub enum RegistryError {
         identity: Box<PluginIdentity>,
         /// The call, such as `create` or `describe`.
         callback: String,
-        /// What it said.
+        /// Its error.
         source: PluginError,
     },
 }
@@ -98,7 +98,8 @@ impl From<OptionError> for RegistryError {
 }
 
 impl Failure for RegistryError {
-    /// Usage for options and names that do not go together, numbers and resources where a plugin's own code says so.
+    /// Usage for options and names that conflict. Numbers and resources follow the plugin's error
+    /// code.
     fn exit_class(&self) -> ExitClass {
         match self {
             RegistryError::Option(_) | RegistryError::TwoOfRole { .. } => ExitClass::Usage,
@@ -107,7 +108,7 @@ impl Failure for RegistryError {
             } => match (source.code, callback.as_str()) {
                 (ErrorCode::NOT_FINITE, _) => ExitClass::Numbers,
                 (ErrorCode::OUT_OF_MEMORY, _) => ExitClass::Resources,
-                // What a plugin refuses when it is made are its options, beyond the ranges that it declares.
+                // A plugin refuses options in `create`, beyond the ranges that it declares.
                 (ErrorCode::INVALID, "create") => ExitClass::Usage,
                 _ => ExitClass::Plugin,
             },

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Plugin, PluginSource, Registry, RegistryError};
 use crate::probe::Tried;
 
-/// A component, or a library whose components cannot be told.
+/// A component, or a library whose components are unknown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Listing {
     /// The component's name; the file's where the library cannot be read.
@@ -31,25 +31,25 @@ pub struct Listing {
     pub sha256: Option<String>,
     /// Options it takes.
     pub options: Vec<OptionDescriptor>,
-    /// What it declares to the host.
+    /// The capabilities that it declares.
     pub capabilities: BTreeMap<String, String>,
     /// Whether it can be chosen.
     pub status: Status,
-    /// What came of making it in a process of its own.
+    /// The outcome of probing it.
     pub probe: Probe,
 }
 
-/// What came of making a component in a process of its own.
+/// The outcome of probing a component in a separate process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Probe {
-    /// It is linked into this program, and not tried.
+    /// It is linked into this program and not probed.
     Linked,
-    /// It was not tried.
+    /// It was not probed.
     None,
-    /// It was made and unmade.
+    /// It was made and destroyed.
     Passed,
-    /// It could not be made, or its library not be opened.
+    /// It could not be made, or its library could not be opened.
     Failed {
         /// Why.
         reason: String,
@@ -57,7 +57,7 @@ pub enum Probe {
 }
 
 impl Probe {
-    /// It in a word.
+    /// The outcome in a word.
     pub fn word(&self) -> &'static str {
         match self {
             Probe::Linked => "linked",
@@ -81,11 +81,11 @@ impl fmt::Display for Probe {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// By its name.
+    /// It can, by its name.
     Available,
-    /// Not by its name: one found earlier has it.
+    /// It cannot: a component found earlier has its name.
     Shadowed {
-        /// Where the earlier one lies: a file, or `linked`.
+        /// The earlier component's file, or `linked`.
         by: String,
     },
     /// Its library cannot be used.
@@ -108,7 +108,7 @@ pub(super) fn location(file: Option<&Path>) -> String {
 }
 
 impl Registry {
-    /// Everything that was found, in the order in which it is looked at.
+    /// All components and broken libraries, in the order of the search.
     pub fn list(&self) -> Vec<Listing> {
         let mut listings: Vec<Listing> = Vec::new();
         for (index, plugin) in self.plugins.iter().enumerate() {
@@ -118,7 +118,7 @@ impl Registry {
             };
             for component in &descriptor.components {
                 let mut listing = plugin.listing(component);
-                // A broken one is meant by its name all the same, and then an error.
+                // A broken library still claims its names: choosing one is an error.
                 let earlier = listings
                     .iter()
                     .find(|one| !one.role.is_empty() && one.component == component.name);
@@ -144,7 +144,7 @@ impl Registry {
         Ok(self.plugins[found.plugin].listing(found.component))
     }
 
-    /// What the component called `name` declares.
+    /// The descriptor of the component called `name`.
     ///
     /// # Errors
     /// As [`Registry::inspect`].

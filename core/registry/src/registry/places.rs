@@ -1,4 +1,5 @@
-//! The components of a run -> where each came from, what else has its name, and the libraries that could not be used.
+//! The components of a run -> where each came from, other components of its name, and unusable
+//! libraries.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use super::{PluginIdentity, Registry};
 pub struct Places {
     /// One for each component that is used.
     pub used: Vec<Place>,
-    /// Libraries in searched folders that cannot be used, and that nothing of this run needs.
+    /// Libraries in searched folders that cannot be used and that this run does not need.
     pub unusable: Vec<Unusable>,
 }
 
@@ -27,12 +28,12 @@ pub struct Place {
     pub role: String,
     /// The library, or `linked`.
     pub from: String,
-    /// What put the library's folder into the search; none where it is linked.
+    /// Why the library's folder is searched; none for a linked plugin.
     pub folder: Option<String>,
-    /// Whether that was a config file.
+    /// Whether a config file names the folder.
     #[serde(skip)]
     pub by_config_file: bool,
-    /// Where else a component of the name was found, in the order of the search.
+    /// Where other components of the name were found, in the order of the search.
     pub also_found: Vec<String>,
 }
 
@@ -100,8 +101,8 @@ impl Registry {
 }
 
 impl Places {
-    /// Says, once in a process, which of several of one name is used, what comes from a folder that a config file names,
-    /// and which libraries cannot be used.
+    /// Reports, once per process, which of several components of a name is used, what comes from a
+    /// folder that a config file names, and which libraries cannot be used.
     pub fn tell(&self) {
         for place in &self.used {
             let (component, from) = (&place.component, &place.from);

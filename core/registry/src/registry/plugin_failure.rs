@@ -8,7 +8,7 @@ use espalier_system::memory::OutOfMemory;
 
 use super::PluginIdentity;
 
-/// What the user can do where a run comes to numbers that are not finite.
+/// The next step for the user where a run's numbers are not finite.
 pub const NOT_FINITE_NEXT_STEP: &str =
     "lower optim.learning_rate, raise the warm-up, or try model.compute = \"f32\"";
 
@@ -22,12 +22,12 @@ pub struct PluginFailure {
     pub callback: String,
     /// The library; none where the plugin is linked into the host.
     pub file: Option<PathBuf>,
-    /// What the plugin said.
+    /// The plugin's error.
     pub source: PluginError,
 }
 
 impl PluginFailure {
-    /// The call `callback` of `plugin` failed; its library is not known yet.
+    /// The failure of the call `callback` of `plugin`, whose library is not known yet.
     pub fn new(plugin: &str, callback: &str, source: PluginError) -> Self {
         PluginFailure {
             plugin: plugin.to_owned(),
@@ -63,7 +63,7 @@ impl Failure for PluginFailure {
             ErrorCode::INVALID => format!("see `host plugins inspect {plugin}`"),
             ErrorCode::UNSUPPORTED => "choose another plugin or another option".to_owned(),
             ErrorCode::OUT_OF_MEMORY => OutOfMemory::NEXT_STEP.to_owned(),
-            // The weight is the model's own: nothing was trained yet.
+            // The weight comes from the model: nothing was trained yet.
             ErrorCode::NOT_FINITE if self.callback == "encode" => {
                 "see to that weight in the model's files, or keep it dense by [[sites]] with quantizer = \"none\"".to_owned()
             }

@@ -1,4 +1,5 @@
-//! Libraries that were found -> those that may be opened in this process: tried elsewhere first.
+//! Libraries that were found -> those that may be opened in this process, probed in another one
+//! first.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,10 +14,10 @@ use super::{Plugin, PluginSource, Registry, RegistryError};
 use crate::library::{LibraryError, LibraryFault, LibraryFile};
 use crate::probe::{Prober, Recalled, Trial, Tried};
 
-/// What a library of a plugin's came to.
+/// The outcome of probing a library.
 type Verdict = Result<Vec<Tried>, LibraryFault>;
 
-/// Takes what is on record of the libraries of `plugins`.
+/// Applies the records of the libraries of `plugins`.
 pub(super) fn recall(prober: Option<&Prober>, plugins: &mut [Plugin]) {
     let Some(prober) = prober else { return };
     let files: Vec<&LibraryFile> = plugins.iter().filter_map(sound).collect();
@@ -30,7 +31,7 @@ pub(super) fn recall(prober: Option<&Prober>, plugins: &mut [Plugin]) {
     }
 }
 
-/// A plugin's library, where nothing is wrong with it so far.
+/// A plugin's library, where it has no fault so far.
 fn sound(plugin: &Plugin) -> Option<&LibraryFile> {
     match &plugin.source {
         PluginSource::Library(file) if file.fault.is_none() => Some(file),
@@ -59,13 +60,13 @@ impl Plugin {
 }
 
 impl Registry {
-    /// Tries every library that was not tried before, several at once, and calls `progress` with how many are done and how
-    /// many there are.
+    /// Probes every library that is not recorded, several at once. Calls `progress` with the number
+    /// done and the number in all.
     pub fn probe_all(&mut self, progress: &(dyn Fn(usize, usize) + Sync)) {
         self.probe_where(|_| true, progress);
     }
 
-    /// As [`Registry::probe_all`], only the library of the first component called `name`.
+    /// As [`Registry::probe_all`], for the library of the first component called `name`.
     pub fn probe_named(&mut self, name: &str) {
         let first = self.plugins.iter().position(|plugin| plugin.has(name));
         self.probe_where(|plugin| Some(plugin) == first, &|_, _| ());
@@ -113,11 +114,11 @@ impl Registry {
         }
     }
 
-    /// Makes the component `name` with `options` in a process of its own and calls its methods there, as a run would. A
-    /// linked plugin is not tried, nor is any where no program was named that tries.
+    /// Makes the component `name` with `options` in a separate process and calls its methods there,
+    /// as a run would. Linked plugins are not probed; without a prober, none is.
     ///
     /// # Errors
-    /// As [`Registry::create_family`]; `Library` where that process did not survive it.
+    /// As [`Registry::create_family`]; `Library` where that process crashed, exited or hung.
     pub fn probe(
         &self,
         role: Role,
@@ -148,7 +149,7 @@ impl Registry {
         }
     }
 
-    /// Tries a library that is about to be opened, if that was not done before.
+    /// Probes a library that is about to be opened, if that was not done before.
     pub(super) fn try_elsewhere(
         &self,
         plugin: usize,

@@ -1,4 +1,4 @@
-//! `--plugins a,b,c`, a `model_type` or a `peft_type` -> the components that are meant.
+//! `--plugins a,b,c`, a `model_type`, a `peft_type` or a `quant_method` -> components.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ impl Registry {
     /// The roles of the named components; a role that is not named is absent.
     ///
     /// # Errors
-    /// A name that is unknown, of a role that this host does not know, or a second one of its role.
+    /// [`RegistryError::UnknownComponent`], [`RegistryError::TwoOfRole`], and
+    /// [`RegistryError::Plugin`] for a role that this host does not know.
     pub fn roles_of<S: AsRef<str>>(
         &self,
         names: &[S],
@@ -42,7 +43,7 @@ impl Registry {
     /// The family that reads a `config.json` of this `model_type`.
     ///
     /// # Errors
-    /// Where none does, with what is read.
+    /// [`RegistryError::NoReader`], with the known values.
     pub fn family_for(&self, model_type: &str) -> Result<String, RegistryError> {
         self.first_reader(Role::FAMILY, "model_types", "model_type", model_type)
     }
@@ -50,16 +51,16 @@ impl Registry {
     /// The adapter that reads an `adapter_config.json` of this `peft_type`.
     ///
     /// # Errors
-    /// Where none does, with what is read.
+    /// [`RegistryError::NoReader`], with the known values.
     pub fn adapter_for(&self, peft_type: &str) -> Result<String, RegistryError> {
         self.first_reader(Role::ADAPTER, "peft_types", "peft_type", peft_type)
     }
 
-    /// The quantizers that may read weights of this `quant_method`: the rest of the
-    /// `quantization_config` tells which does.
+    /// The quantizers that may read weights of this `quant_method`. The rest of the
+    /// `quantization_config` decides among them.
     ///
     /// # Errors
-    /// Where none does, with what is read.
+    /// [`RegistryError::NoReader`], with the known values.
     pub fn quantizers_for(&self, quant_method: &str) -> Result<Vec<String>, RegistryError> {
         let key = "quant_method";
         self.readers(Role::QUANTIZER, "quant_methods", key, quant_method)
@@ -76,7 +77,7 @@ impl Registry {
         Ok(readers.swap_remove(0))
     }
 
-    /// The components of `role` whose `capability` lists `value`: one at least.
+    /// The components of `role` whose `capability` lists `value`; at least one.
     fn readers(
         &self,
         role: Role,

@@ -1,4 +1,4 @@
-//! What the config says of an adapter that was saved -> nothing that the saved one is not, or a refusal.
+//! Checks that the config does not change the options of a saved adapter.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,13 @@ use crate::chosen::Chosen;
 use crate::registry::Registry;
 use crate::{Error, answer};
 
-/// Refuses options that the config gives an adapter and that would make another one than the saved one is. A value that is
-/// written otherwise and comes to the same at every site passes: `"all-linear"`, and the list of their names.
+/// Refuses options of the config that would make another adapter than the saved one. A value that
+/// is written differently and has the same effect at every site is allowed: `"all-linear"` and the
+/// list of their names.
 ///
 /// # Errors
-/// [`Error::Usage`] with both values of each, and the file; what the adapter reports.
+/// [`Error::Usage`] with both values of each option, and the file. [`Error::Plugin`] for an error
+/// of the adapter.
 pub fn refuse_others(
     resolved: &ResolvedConfig,
     components: &Components,
@@ -57,7 +59,8 @@ pub fn refuse_others(
     }
 }
 
-/// The options in `given` that `saved` has otherwise, with both values; those that it does not have are not its own to fix.
+/// The options in `given` that differ in `saved`, with both values. Options that `saved` lacks are
+/// allowed.
 fn differing(given: &Section, saved: &Section) -> BTreeMap<String, [Json; 2]> {
     let given = given.iter().filter(|(_, value)| !value.is_null());
     let both = given.filter_map(|(key, value)| Some((key, value, saved.get(key)?)));
@@ -66,7 +69,7 @@ fn differing(given: &Section, saved: &Section) -> BTreeMap<String, [Json; 2]> {
         .collect()
 }
 
-/// Whether two values are the same, numbers by what they are worth: 32 is 32.0.
+/// Whether two values are equal; numbers are compared by value: 32 is 32.0.
 fn equal(one: &Json, other: &Json) -> bool {
     match (one.as_f64(), other.as_f64()) {
         (Some(one), Some(other)) => one == other,

@@ -11,7 +11,7 @@ use crate::chosen::Chosen;
 use crate::defaults::Defaults;
 use crate::registry::{PluginIdentity, Registry, RegistryError};
 
-/// What joins the ranks of a world; nothing where there is nobody to join.
+/// The collectives of a world; none where there is nothing to join.
 #[derive(Clone, Default)]
 pub struct Collectives {
     /// Joins the threads of a process.
@@ -24,7 +24,8 @@ impl Collectives {
     /// The collective that the config names, and those that `world` needs beside it.
     ///
     /// # Errors
-    /// A name that is not known, options that are not the collective's own, a library below it that is missing.
+    /// [`Error::Registry`] for an unknown name, unusable options and a missing library.
+    /// [`Error::Usage`] where nothing joins the processes.
     pub fn select(
         config: &Config,
         world: &World,
@@ -70,7 +71,7 @@ impl Selection<'_> {
     }
 }
 
-/// The error for a world of processes where nothing joins them.
+/// The error for a world of processes without a collective for processes.
 fn missing(name: &str, world: &World, error: Error) -> Error {
     match error {
         Error::Registry(RegistryError::UnknownComponent { searched, .. }) => {

@@ -1,4 +1,5 @@
-//! A checkpoint's `quantization_config` and its tensors' names -> the quantizer that each packed weight needs.
+//! A checkpoint's `quantization_config` and its tensors' names -> the quantizer that each packed
+//! weight needs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use crate::Error;
 use crate::chosen::Chosen;
 use crate::registry::{PluginIdentity, Registry};
 
-/// A shape that every quantizer takes, for the names in its form.
+/// A shape that every quantizer takes, used to learn the tensor names of its form.
 const SAMPLE: [u64; 2] = [64, 64];
 
 /// A checkpoint whose weights are packed.
@@ -36,7 +37,8 @@ impl PackedCheckpoint {
     /// Reads how the weights of `directory` are packed; nothing where they are dense.
     ///
     /// # Errors
-    /// A method or an option that no quantizer reads; a description that is missing or broken.
+    /// [`Error::Registry`] for a method that no quantizer reads. [`Error::Weights`] for an option
+    /// that cannot be read, and for a missing or broken description.
     pub fn open(
         directory: &ModelDirectory,
         registry: &Registry,
@@ -72,7 +74,7 @@ impl PackedCheckpoint {
                 reasons.push(format!("no tensor is one of `{name}`'s"));
                 continue;
             };
-            // What is missing is left out here: it is refused once the reader is known.
+            // Missing tensors are left out here and refused once the reader is known.
             let saved = describe(config, &store, &module, &form, Missing::LeftOut)?;
             match reader.plugin.options_from_saved(&saved) {
                 Err(error) if error.code == ErrorCode::UNSUPPORTED => reasons.push(error.message),
@@ -127,7 +129,7 @@ impl Reader<'_> {
             let saved = describe(config, store, &module, &self.form, Missing::Refused)?;
             let options = self.reader.plugin.options_from_saved(&saved);
             let options = options.map_err(|error| match error.code {
-                // What the file says is at fault, not the plugin that reads it.
+                // The file is at fault, not the plugin that reads it.
                 ErrorCode::INVALID | ErrorCode::UNSUPPORTED => {
                     damaged(store, &module, &error.message)
                 }
@@ -152,7 +154,7 @@ impl Reader<'_> {
     }
 }
 
-/// The modules that have a tensor of the form which dense modules lack.
+/// The modules that have a tensor that only packed modules have.
 fn packed_modules(store: &TensorStore, form: &SavedForm) -> BTreeSet<String> {
     let endings: Vec<String> = form
         .tensors
@@ -171,7 +173,7 @@ fn packed_modules(store: &TensorStore, form: &SavedForm) -> BTreeSet<String> {
         .collect()
 }
 
-/// The error for a description that contradicts itself.
+/// The error for a description that is inconsistent.
 fn damaged(store: &TensorStore, module: &str, message: &str) -> Error {
     let prefix = format!("{module}.");
     let entry = store

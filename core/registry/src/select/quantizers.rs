@@ -11,7 +11,7 @@ use crate::Error;
 use crate::chosen::Chosen;
 use crate::registry::{PluginIdentity, Registry};
 
-/// The quantizers that a config names, and those by which a checkpoint is packed already.
+/// The quantizers that a config names, and those of a packed checkpoint.
 pub struct Quantizers {
     default: Option<Named>,
     /// One for each `[[sites]]` rule; none keeps the weight dense.
@@ -29,7 +29,7 @@ impl Quantizers {
     /// Makes the quantizers: `default` for the linears of layers, and those of the rules.
     ///
     /// # Errors
-    /// An unknown name, an option that is not known or not allowed.
+    /// [`Error::Registry`] for an unknown name or an unusable option.
     pub fn select(
         config: &Config,
         default: Option<&str>,
@@ -62,11 +62,11 @@ impl Quantizers {
         })
     }
 
-    /// The quantizer of a site: as the checkpoint was packed; else that of the last rule that
-    /// matches, else the run's own for the linears of layers.
+    /// The quantizer of a site: the checkpoint's, else that of the last rule that matches, else the
+    /// run's own for linears of layers.
     ///
     /// # Errors
-    /// Where the config asks for another one than the checkpoint's.
+    /// [`Error::Usage`] where the config asks for another quantizer than the checkpoint's.
     pub fn of(
         &self,
         config: &Config,

@@ -1,4 +1,4 @@
-//! One role's components of a run <-> those that are to take over.
+//! The components of one role of a run <-> their replacement.
 
 use std::collections::BTreeMap;
 use std::mem::swap;
@@ -13,7 +13,7 @@ use crate::Error;
 use crate::chosen::Chosen;
 use crate::registry::{PluginIdentity, Registry};
 
-/// What plays a role, beside the components of a run.
+/// The component of one role, outside of a run's components.
 pub enum Replacement {
     Quantizers(Quantizers),
     Adapter(Option<Chosen<dyn Adapter>>),
@@ -22,10 +22,11 @@ pub enum Replacement {
 }
 
 impl Replacement {
-    /// Makes what plays `role` in `config`, there by `name`; nothing else is looked for.
+    /// Makes the component of `role` in `config`, which has `name`. No other role is looked up.
     ///
     /// # Errors
-    /// A role that cannot be replaced, an unknown name, an option that is not known or not allowed.
+    /// [`Error::Usage`] for a role that cannot be replaced. [`Error::Registry`] for an unknown name
+    /// or an unusable option.
     pub fn make(
         (role, name): (Role, Option<&str>),
         config: &Config,
@@ -63,7 +64,7 @@ impl Replacement {
 }
 
 impl Components {
-    /// Puts `other` in its place, and what was there into `other`.
+    /// Swaps a role's component with `other`.
     pub fn exchange(&mut self, other: &mut Replacement) {
         match other {
             Replacement::Quantizers(other) => swap(&mut self.quantizers, other),
@@ -73,7 +74,7 @@ impl Components {
         }
     }
 
-    /// What plays `role`: of quantizers, the one for all linears that no rule names.
+    /// The component of `role`; of quantizers, the one for all linears that no rule names.
     pub fn playing(&self, role: Role) -> Option<&PluginIdentity> {
         match role {
             Role::FAMILY => Some(&self.family.identity),

@@ -1,4 +1,4 @@
-//! The tensors beside a packed weight -> what they say of it, as its quantizer reads it.
+//! The tensors beside a packed weight -> its description, for its quantizer.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,23 @@ use serde_json::{Map, Value as Json};
 
 use crate::Error;
 
-/// Largest object or constant beside a weight that is read, in bytes; real ones have some 200.
+/// Most bytes of an object or constant beside a weight; real ones have about 200.
 const MAX_OBJECT_BYTES: u64 = 1 << 16;
 
-/// What becomes of tensors that a checkpoint lacks.
+/// How missing tensors are treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
-    /// They are not told.
+    /// They are left out.
     LeftOut,
     /// They are an error.
     Refused,
 }
 
-/// What `store` says of the weight of `module`, which is saved in `form`.
+/// The description in `store` of the weight of `module`, which is saved in `form`.
 ///
 /// # Errors
-/// A tensor that is missing, or is no such object or constant, by name.
+/// [`Error::File`] or [`Error::Weights`] for a tensor that is missing, or is no such object or
+/// constant.
 pub fn describe(
     config: &Json,
     store: &TensorStore,
@@ -41,7 +42,7 @@ pub fn describe(
         let tensor = format!("{module}.{name}");
         let told = match content {
             SavedContent::Json(_) | SavedContent::Constant(_) => missing,
-            // Only its dtype is told here: it is missed when it is read.
+            // Only its dtype is needed here; a missing tensor fails when it is read.
             _ => Missing::LeftOut,
         };
         if told == Missing::LeftOut && !store.contains(&tensor) {
@@ -71,7 +72,7 @@ pub fn describe(
 /// The JSON object that the tensor `name` holds as text.
 ///
 /// # Errors
-/// A tensor that is missing, too long or no object, by name.
+/// [`Error::File`] or [`Error::Weights`] for a tensor that is missing, too long or no object.
 pub fn read_object(store: &TensorStore, name: &str) -> Result<Map<String, Json>, Error> {
     let entry = store.entry(name)?;
     let expected = format!("a JSON object as at most {MAX_OBJECT_BYTES} elements of U8");
@@ -86,7 +87,8 @@ pub fn read_object(store: &TensorStore, name: &str) -> Result<Map<String, Json>,
 /// The number, list or text that the tensor `name` holds.
 ///
 /// # Errors
-/// A tensor that is missing, too long or no such, by name.
+/// [`Error::File`] or [`Error::Weights`] for a tensor that is missing, too long or no such
+/// constant.
 pub fn read_constant(store: &TensorStore, name: &str) -> Result<Json, Error> {
     let entry = store.entry(name)?;
     let expected = "a number, a list of numbers or a text";

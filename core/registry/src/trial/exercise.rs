@@ -1,4 +1,5 @@
-//! A component and its options -> calls of its methods on small, made-up data, as a run would make them.
+//! A component and its options -> calls of its methods on small synthetic data, as a run would make
+//! them.
 
 use std::io;
 
@@ -14,18 +15,18 @@ use super::{Answer, Answered, tried};
 use crate::probe::report::{Trial, Tried};
 use crate::registry::{PluginIdentity, Registry, RegistryError};
 
-/// The weight that is packed: enough for several blocks and several threads.
+/// The shape of the packed weight: enough for several blocks and several threads.
 const SHAPE: [u64; 2] = [32, 128];
 
-/// Bytes that a packed [`SHAPE`] and its workspace may take at most.
+/// Most bytes of a packed [`SHAPE`] and its workspace.
 const BYTES: u64 = 64 << 20;
 
-/// A component under trial, and where it says what it does.
+/// A component under trial, and its output.
 struct Exercise<'a> {
     name: &'a str,
     answer: &'a mut Answer,
     identity: PluginIdentity,
-    /// A failure to say something, which ends the process.
+    /// A failure to write the output, which ends the process.
     unsaid: io::Result<()>,
 }
 
@@ -100,7 +101,7 @@ fn call(
 }
 
 impl Exercise<'_> {
-    /// One call. What it refuses because the data are made up is no fault.
+    /// Makes one call. A refusal of synthetic data is no fault.
     fn call(
         &mut self,
         callback: &'static str,
@@ -205,12 +206,12 @@ impl Exercise<'_> {
     }
 }
 
-/// A format that contradicts itself is no refusal of the shape.
+/// An inconsistent format is not a refusal of the shape.
 fn lie(error: PluginError) -> PluginError {
     PluginError::new(ErrorCode::PROTOCOL, error.message)
 }
 
-/// A shape that has a format has to be packed and unpacked.
+/// A shape with a format has to be packed and unpacked.
 fn refused(done: Result<(), PluginError>) -> Result<(), PluginError> {
     done.map_err(|error| match error.code {
         ErrorCode::INVALID | ErrorCode::UNSUPPORTED => lie(error),

@@ -21,8 +21,8 @@ use crate::ranks::{Lost, LostBy, Watch};
 /// what is cut.
 ///
 /// # Errors
-/// `Error::Usage` for groups that do not fit the world. `Error::Plugin` for a collective that
-/// fails. `Error::Peer` for ranks that do not join within `timeout`.
+/// `Error::Usage` for groups that do not fit the world. `Error::Plugin` or `Error::Peer` where a
+/// collective fails, or ranks do not join within `timeout`.
 pub fn join(
     world: &World,
     shards: u32,
