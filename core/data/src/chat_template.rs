@@ -10,9 +10,11 @@ mod bounds;
 mod environment;
 mod exchange;
 mod locate;
+mod message;
 mod rendering;
 mod serve;
 mod shipped;
+mod source;
 mod worker;
 mod workers;
 
@@ -23,97 +25,23 @@ use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use super::error::{DataError, Place, RowFault, TemplateError};
 
+pub use self::message::Message;
 pub use self::serve::serve as serve_templates;
+
+pub(super) use self::message::Turns;
+pub(super) use self::rendering::{Answer, Fault, Job};
+pub(super) use self::source::names;
 
 use self::bounds::{Met, STACK_BYTES};
 use self::environment::{BEGIN, END};
 use self::exchange::Opening;
-pub(super) use self::rendering::{Answer, Fault, Job};
+use self::message::json_bytes;
 use self::rendering::{Conversation, Rendering, Variables};
 use self::shipped::SHIPPED;
+use self::source::{OWN, chosen, own, special_tokens};
 use self::workers::Workers;
-use super::error::{DataError, Place, RowFault, TemplateError};
-use super::tokenizer::{json, token_text};
-use espalier_system::files::{FileKind, read_regular_text};
-
-/// The name under which `data.chat_template` finds the tokenizer's own template.
-const OWN: &str = "tokenizer";
-/// Tokens of `tokenizer_config.json` that templates can use.
-const SPECIAL_TOKENS: [&str; 7] = [
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-];
-
-/// One turn of a conversation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Message {
-    /// The role: `system`, `user`, `assistant`, `tool` or another one that the template knows.
-    pub role: String,
-    /// The text.
-    pub content: String,
-    /// Other keys that a template may read, such as `tool_calls` and `name`.
-    #[serde(flatten)]
-    pub other: Map<String, Value>,
-    /// Whether the turn has tool calls and no text; templates then see `none`.
-    #[serde(skip)]
-    pub(super) without_text: bool,
-}
-
-impl Message {
-    /// A turn of text only.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
-        Message {
-            role: role.into(),
-            content: content.into(),
-            other: Map::new(),
-            without_text: false,
-        }
-    }
-
-    /// The turn as a template sees it.
-    fn to_value(&self) -> Value {
-        let mut value = serde_json::to_value(self).expect("a turn is plain data");
-        if self.without_text {
-            value["content"] = Value::Null;
-        }
-        value
-    }
-
-    /// Bytes of what a template reads of it.
-    fn bytes(&self) -> usize {
-        let other = if self.other.is_empty() {
-            0
-        } else {
-            json_bytes(&self.other)
-        };
-        self.role.len() + self.content.len() + other
-    }
-}
-
-/// The turns of a conversation, and the tools that they may call.
-#[derive(Clone, Copy)]
-pub(super) struct Turns<'a> {
-    pub messages: &'a [Message],
-    /// A list of objects.
-    pub tools: Option<&'a Value>,
-}
-
-impl<'a> From<&'a [Message]> for Turns<'a> {
-    fn from(messages: &'a [Message]) -> Self {
-        Turns {
-            messages,
-            tools: None,
-        }
-    }
-}
 
 /// The program that renders untrusted templates.
 static PROGRAM: OnceLock<OsString> = OnceLock::new();
@@ -318,10 +246,6 @@ pub(super) fn generated(marked: &str) -> Result<(String, Vec<Range<usize>>), Str
     Ok((text, spans))
 }
 
-fn json_bytes(value: &impl Serialize) -> usize {
-    serde_json::to_vec(value).map_or(0, |json| json.len())
-}
-
 fn out_of_bounds(row: Option<Place>, origin: &str, met: &Met) -> DataError {
     TemplateError::Bound {
         row: row.map_or_else(String::new, |place| format!("{place}: ")),
@@ -329,70 +253,6 @@ fn out_of_bounds(row: Option<Place>, origin: &str, met: &Met) -> DataError {
         met: met.to_string(),
     }
     .into()
-}
-
-/// The tokenizer's template called `name`, with its origin; `default` is also the only one.
-fn own(model_dir: &Path, name: &str) -> Result<Option<(String, String)>, DataError> {
-    let file = match name {
-        "default" => model_dir.join("chat_template.jinja"),
-        _ => model_dir.join(format!("additional_chat_templates/{name}.jinja")),
-    };
-    match read_regular_text(&file, FileKind::ChatTemplate) {
-        Ok(source) => return Ok(Some((file.display().to_string(), source))),
-        Err(e) if e.is_not_found() => {}
-        Err(e) => return Err(DataError::io(&file, e.into())),
-    }
-    let path = model_dir.join("tokenizer_config.json");
-    let origin = path.display().to_string();
-    let config = json(&path)?.unwrap_or_default();
-    let source = match config.get("chat_template") {
-        Some(Value::String(source)) if name == "default" => Some(source.as_str()),
-        Some(Value::Array(list)) => list
-            .iter()
-            .find(|entry| entry["name"] == name)
-            .and_then(|entry| entry["template"].as_str()),
-        _ => None,
-    };
-    Ok(source.map(|source| (origin, source.to_owned())))
-}
-
-/// A template by name or file, with its origin.
-fn chosen(model_dir: &Path, name: &str) -> Result<(String, String), DataError> {
-    if let Some((_, source)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
-        return Ok((name.to_owned(), (*source).to_owned()));
-    }
-    if !name.contains(['/', '\\'])
-        && let Some(found) = own(model_dir, name)?
-    {
-        return Ok(found);
-    }
-    match read_regular_text(Path::new(name), FileKind::ChatTemplate) {
-        Ok(source) => Ok((name.to_owned(), source)),
-        Err(e) if e.is_not_found() => Err(DataError::option(
-            "chat_template",
-            format!("{OWN}, {}, or a file", names()),
-            format!("\"{name}\""),
-        )),
-        Err(e) => Err(DataError::io(Path::new(name), e.into())),
-    }
-}
-
-/// The names of the shipped templates.
-pub(super) fn names() -> String {
-    SHIPPED.map(|(name, _)| name).join(", ")
-}
-
-fn special_tokens(model_dir: &Path) -> Result<BTreeMap<String, String>, DataError> {
-    let mut tokens = BTreeMap::new();
-    for file in ["tokenizer_config.json", "special_tokens_map.json"] {
-        let config = json(&model_dir.join(file))?.unwrap_or_default();
-        for name in SPECIAL_TOKENS {
-            if let Some(token) = config.get(name).and_then(token_text) {
-                tokens.entry(name.to_owned()).or_insert(token.to_owned());
-            }
-        }
-    }
-    Ok(tokens)
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ mod mesh;
 mod message;
 mod monitor;
 mod rank_status;
+mod shared;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,9 +23,9 @@ use espalier_system::failure::UsageError;
 use espalier_system::stop::StopFlag;
 use espalier_system::world::World;
 
-use self::link::{Link, State};
 use self::mesh::{Introduction, Post};
-use self::rank_status::{Call, RankStatus, Report};
+use self::rank_status::{Call, RankStatus};
+use self::shared::{Meeting, Shared};
 use super::gathering::Gathering;
 use super::lost::{Lost, LostBy};
 use crate::Error;
@@ -32,50 +33,10 @@ use crate::Error;
 /// How long a failed call waits for the cause.
 const BLAME_WAIT: Duration = Duration::from_millis(1500);
 
-/// What ranks are reported to do while no thread of their process acts for them.
-const RESTING: &str = "the work of its process";
-
 /// The watch of a process.
 pub struct Watch {
     shared: Arc<Shared>,
     monitor: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// State that is shared with the watch's thread.
-struct Shared {
-    world: World,
-    timeout: Duration,
-    start: Instant,
-    stop: StopFlag,
-    statuses: Vec<RankStatus>,
-    /// Time in milliseconds since when the watch has run without a gap. Before, every rank seems
-    /// silent.
-    since: AtomicU64,
-    /// Whether the processes are connected. Before, nothing else can end a process that waits.
-    met: AtomicBool,
-    /// By when the processes have to be connected.
-    meeting: Mutex<Option<Meeting>>,
-    /// The other processes.
-    links: Mutex<Vec<Link>>,
-    verdict: Mutex<Verdict>,
-    told: Condvar,
-}
-
-/// How long this process waits for the others to join.
-struct Meeting {
-    within: Duration,
-    since: Instant,
-    gathering: Gathering,
-}
-
-#[derive(Default)]
-struct Verdict {
-    lost: Option<Lost>,
-    /// When the loss was found.
-    since: Option<Instant>,
-    on_abort: Vec<Box<dyn Fn() + Send + Sync>>,
-    /// The watch is dropped.
-    over: bool,
 }
 
 /// A rank is in a call until this is dropped.
@@ -272,92 +233,6 @@ impl Watch {
     fn status(&self, rank: u32) -> &RankStatus {
         let first = self.shared.world.own_ranks().start;
         &self.shared.statuses[(rank - first) as usize]
-    }
-}
-
-impl Shared {
-    /// Milliseconds of the watch's clock.
-    fn now(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64
-    }
-
-    /// The watch did not run before `now`.
-    fn seeing_since(&self, now: u64) {
-        self.since.store(now, Ordering::Relaxed);
-    }
-
-    fn seen_since(&self) -> u64 {
-        self.since.load(Ordering::Relaxed)
-    }
-
-    /// The status of this process's ranks.
-    fn reports(&self) -> Vec<Report> {
-        let now = self.now();
-        let seen = now.saturating_sub(self.seen_since());
-        let ranks = self.world.own_ranks().zip(&self.statuses);
-        let reports = ranks.map(|(rank, status)| status.report(rank, now).capped(seen));
-        let mut reports: Vec<Report> = reports.collect();
-        if !self.statuses.iter().any(RankStatus::acts) {
-            for report in &mut reports {
-                report.busy.get_or_insert_with(|| RESTING.to_owned());
-            }
-        }
-        reports
-    }
-
-    /// The status of the ranks of all running processes.
-    fn all_reports(&self, links: &[Link], now: u64) -> Vec<Report> {
-        let seen = now.saturating_sub(self.seen_since());
-        let open = links.iter().filter(|link| link.state == State::Open);
-        let others = open.flat_map(|link| link.reports(now));
-        let mut reports = self.reports();
-        reports.extend(others.map(|report| report.capped(seen)));
-        reports
-    }
-
-    /// The number of this process and the name of its machine, where there are several.
-    fn own_process(&self) -> Option<(u32, String)> {
-        (self.world.processes > 1).then(|| (self.world.process, mesh::host_name()))
-    }
-
-    fn meeting(&self) -> MutexGuard<'_, Option<Meeting>> {
-        self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn links(&self) -> MutexGuard<'_, Vec<Link>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// `lost`, a rank of this process, with where it is.
-    fn placed(&self, lost: Lost) -> Lost {
-        let reports = self.reports();
-        let own = reports.iter().find(|report| report.rank == lost.rank);
-        Lost {
-            step: own.map_or(0, |report| report.step),
-            place: own.map(Report::place).unwrap_or_default(),
-            waiting: diagnosis::longest_waiting(&reports, lost.rank..lost.rank + 1),
-            process: self.own_process(),
-            ..lost
-        }
-    }
-
-    /// Makes `lost` the verdict, unless there is one, and aborts the groups.
-    fn conclude(&self, lost: Lost) {
-        let mut verdict = self.verdict();
-        if verdict.lost.is_some() {
-            return;
-        }
-        tracing::debug!("lost: {lost}");
-        verdict.lost = Some(lost);
-        verdict.since = Some(Instant::now());
-        let aborts = std::mem::take(&mut verdict.on_abort);
-        drop(verdict);
-        self.told.notify_all();
-        aborts.iter().for_each(|abort| abort());
-    }
-
-    fn verdict(&self) -> MutexGuard<'_, Verdict> {
-        self.verdict.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,10 +10,11 @@ use espalier_interface::abi::call_site;
 use espalier_system::notice;
 use espalier_system::stop::Interrupted;
 
+use super::diagnosis;
 use super::link::{Link, State};
 use super::message::Message;
 use super::rank_status::Report;
-use super::{Shared, diagnosis};
+use super::shared::Shared;
 use crate::call_watch::Hung;
 use crate::last_word::last_word;
 use crate::ranks::NotMet;
