@@ -1,4 +1,5 @@
-//! A config and the components that exist -> the arms: each a run's config, with what tells it from the others.
+//! A config and the components that exist -> the arms: each a run's config, with what tells it from
+//! the others.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +104,8 @@ impl Wanted {
     }
 }
 
-/// The config that all arms share. What follows from the first seed and is to be the same under all is written down.
+/// The config that all arms share. What follows from the first seed and is to be the same under all
+/// is written down.
 fn shared(resolved: &ResolvedConfig) -> Result<ResolvedConfig, Error> {
     let base = resolved.without(&["compare", "arms", "run.out"])?;
     let data = &base.config().data;

@@ -43,16 +43,17 @@ pub enum Against<'a> {
 pub struct Extra {
     /// Bytes while weights are loaded: the parts that are decoded.
     pub loading: u64,
-    /// Bytes while the held-out rows are evaluated: blocks of logits, and the adapter's values that are put aside.
+    /// Bytes while the held-out rows are evaluated: blocks of logits, and the adapter's values that
+    /// are put aside.
     pub measuring: u64,
 }
 
-/// Measures an arm's base: the model as it was loaded, without the effect of an adapter, whether that is fresh or was
-/// trained before.
+/// Measures an arm's base: the model as it was loaded, without the effect of an adapter, whether
+/// that is fresh or was trained before.
 ///
 /// # Errors
-/// [`Error::NotFinite`] for a loss that is not a number; a dense baseline that was not measured, or on other rows; what the
-/// backend reports; [`Error::Interrupted`] after a signal.
+/// [`Error::NotFinite`] for a loss that is not a number; a dense baseline that was not measured, or
+/// on other rows; what the backend reports; [`Error::Interrupted`] after a signal.
 pub fn measure(
     subject: &LoadedBase<'_>,
     loaded: Loaded,
@@ -102,8 +103,8 @@ pub fn measure(
     })
 }
 
-/// Measures the dense arm's predictions alone, where its base is on record and its predictions are gone with the process
-/// that made them.
+/// Measures the dense arm's predictions alone, where its base is on record and its predictions are
+/// gone with the process that made them.
 ///
 /// # Errors
 /// As [`measure`].
@@ -114,8 +115,9 @@ pub fn measure_dense_baseline(
     keep(subject, dense_baseline).map(|_| ())
 }
 
-/// Whether arms are still to be held against the dense baseline and it is not there: `arms` are those that have a base of
-/// their own. The dense arm is then to be loaded for [`measure_dense_baseline`], unless [`measure`] is to see it anyway.
+/// Whether arms are still to be held against the dense baseline and it is not there: `arms` are
+/// those that have a base of their own. The dense arm is then to be loaded for
+/// [`measure_dense_baseline`], unless [`measure`] is to see it anyway.
 pub fn needs_dense_baseline<'a>(
     dense_baseline: &DenseBaseline,
     out: &Path,

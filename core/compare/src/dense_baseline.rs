@@ -1,4 +1,5 @@
-//! The dense base's logits of some held-out tokens -> a temporary file, and back when an arm is held against them.
+//! The dense base's logits of some held-out tokens -> a temporary file, and back when an arm is
+//! held against them.
 
 use std::fs::File;
 use std::io;
@@ -17,10 +18,11 @@ const MOST_BYTES: u64 = 1 << 30;
 /// Bytes of logits that are moved at once, a token's at least.
 const BLOCK_BYTES: u64 = 4 << 20;
 
-/// What arms are held against: logits of the dense base, as they lay on the device, so that nothing is rounded.
+/// What arms are held against: logits of the dense base, as they lay on the device, so that nothing
+/// is rounded.
 ///
-/// They are in a file without a name, which is gone with the process. A comparison that goes on in another process
-/// measures the dense base again, where an arm is still to be held against it.
+/// They are in a file without a name, which is gone with the process. A comparison that goes on in
+/// another process measures the dense base again, where an arm is still to be held against it.
 pub struct DenseBaseline {
     directory: PathBuf,
     most_bytes: u64,
@@ -116,7 +118,8 @@ impl Choice {
         }
     }
 
-    /// Whether token `index` is taken: tokens are taken at equal distances, so that every document gives its share.
+    /// Whether token `index` is taken: tokens are taken at equal distances, so that every document
+    /// gives its share.
     fn takes(self, index: u64) -> bool {
         let before =
             |index: u64| u128::from(index) * u128::from(self.chosen) / u128::from(self.trained);
@@ -145,7 +148,8 @@ impl Picker {
     }
 }
 
-/// Passes the logits of the chosen `tokens` of a window, some at once, as bytes of the device's dtype.
+/// Passes the logits of the chosen `tokens` of a window, some at once, as bytes of the device's
+/// dtype.
 pub(super) fn for_each_block(
     window: &LogitsWindow<'_>,
     tokens: &[u64],
@@ -172,7 +176,8 @@ fn block_rows(row_bytes: u64) -> u64 {
     (BLOCK_BYTES / row_bytes.max(1)).max(1)
 }
 
-/// Bytes that measuring takes at most: a block of each of two bases, and a row of each in f64 a thread.
+/// Bytes that measuring takes at most: a block of each of two bases, and a row of each in f64 a
+/// thread.
 pub(super) fn block_bytes(row_bytes: u64, dtype: DType, threads: usize) -> u64 {
     let block = block_rows(row_bytes) * row_bytes;
     // The dense baseline may be of a wider dtype than the arm.

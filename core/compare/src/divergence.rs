@@ -95,7 +95,8 @@ impl<'a> Comparer<'a> {
         })
     }
 
-    /// Takes the logits of a window of `micro`, the first row of whose step is document number `first`.
+    /// Takes the logits of a window of `micro`, the first row of whose step is document number
+    /// `first`.
     pub(super) fn take(
         &mut self,
         first: usize,
@@ -170,8 +171,8 @@ fn incomparable(message: String) -> Error {
 }
 
 impl TokenDivergence {
-    /// Of the logits `[V]` of both bases: `sum p (z - y) - log sum exp z + log sum exp y`, where `p` is the softmax of
-    /// `z`.
+    /// Of the logits `[V]` of both bases: `sum p (z - y) - log sum exp z + log sum exp y`, where
+    /// `p` is the softmax of `z`.
     fn of(dense: &[f64], arm: &[f64]) -> Self {
         let [dense_top, arm_top] = [dense, arm].map(likeliest);
         let (dense_most, arm_most) = (dense[dense_top], arm[arm_top]);

@@ -1,7 +1,7 @@
 //! Several arms on the same batches in one run, and what their numbers say.
 //!
-//! Every run of a comparison, an arm under a seed, is what `host train` would do with the arm's config: the same code, the
-//! same files, the same bits.
+//! Every run of a comparison, an arm under a seed, is what `host train` would do with the arm's
+//! config: the same code, the same files, the same bits.
 
 mod arms;
 pub mod base;
@@ -52,8 +52,8 @@ use runs::Runs;
 /// Compares the arms that the config names, in its output directory.
 ///
 /// # Errors
-/// What is wrong with the comparison as a whole; [`Error::Stopped`] after a signal, once every run is saved.
-/// What goes wrong in a run stands in the result.
+/// What is wrong with the comparison as a whole; [`Error::Stopped`] after a signal, once every run
+/// is saved. What goes wrong in a run stands in the result.
 pub fn run(
     resolved: &ResolvedConfig,
     existing: Continue,
@@ -349,13 +349,15 @@ fn changes(planned: &Planned) -> Vec<String> {
     shown.collect()
 }
 
-/// Version of the config under which the comparison in `out` began; this program's where there is none yet.
+/// Version of the config under which the comparison in `out` began; this program's where there is
+/// none yet.
 fn version_on_record(out: &Path) -> u64 {
     let record = files::read_object(&out.join(COMPARISON), FileKind::Record);
     record.map_or(CONFIG_VERSION, |record| config_version(&record))
 }
 
-/// Refuses to go on with another comparison than the one in `out`. More seeds may follow those that there were.
+/// Refuses to go on with another comparison than the one in `out`. More seeds may follow those that
+/// there were.
 fn refuse_another(out: &Path, record: &Comparison) -> Result<(), Error> {
     let path: PathBuf = out.join(COMPARISON);
     let old = files::read_object(&path, FileKind::Record)?;

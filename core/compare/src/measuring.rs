@@ -1,4 +1,5 @@
-//! What measures an arm's base between the loading of its weights and its first step, and puts it on record.
+//! What measures an arm's base between the loading of its weights and its first step, and puts it
+//! on record.
 
 use std::cell::{OnceCell, RefCell};
 use std::fs;

@@ -1,4 +1,5 @@
-//! Arms -> the plan of each, before anything is written or a weight is read: which fit, and whether together.
+//! Arms -> the plan of each, before anything is written or a weight is read: which fit, and whether
+//! together.
 
 use espalier_config::{ResolvedConfig, Turns};
 use espalier_data::DataError;

@@ -1,4 +1,5 @@
-//! What a comparison leaves on disk, and where. Everything that is said of it follows from these files.
+//! What a comparison leaves on disk, and where. Everything that is said of it follows from these
+//! files.
 //!
 //! ```text
 //! OUT/compare.json                            Comparison
@@ -83,7 +84,8 @@ pub struct Base {
     pub encode_secs: f64,
     /// The error of each encoded weight.
     pub weights: Vec<WeightError>,
-    /// How far the base's predictions are from the dense base's; nothing without a dense baseline, and of the dense baseline itself.
+    /// How far the base's predictions are from the dense base's; nothing without a dense baseline,
+    /// and of the dense baseline itself.
     pub divergence: Option<Divergence>,
     /// Each held-out document's loss before training, without an adapter.
     pub held_out: Option<HeldOut>,

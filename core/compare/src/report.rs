@@ -180,8 +180,8 @@ pub fn is_comparison(out: &Path) -> bool {
     out.join(COMPARISON).is_file()
 }
 
-/// Writes the report of a comparison that has come to an end, whatever end. That it cannot be written is
-/// said and spoils nothing else.
+/// Writes the report of a comparison that has come to an end, whatever end. That it cannot be
+/// written is said and spoils nothing else.
 pub fn conclude(out: &Path, observer: &dyn Observer) {
     if is_comparison(out) {
         let written = Report::of(out).and_then(|report| report.write(out));

@@ -71,8 +71,8 @@ impl Runs<'_> {
     /// Does all runs, or all that are left of them.
     ///
     /// # Errors
-    /// What is wrong with the comparison; what goes wrong in a run is that run's failure. A request to stop is no error
-    /// here: every run has saved what it learned.
+    /// What is wrong with the comparison; what goes wrong in a run is that run's failure. A request
+    /// to stop is no error here: every run has saved what it learned.
     pub fn train(&self, turns: Turns) -> Result<(), Error> {
         let arms: Vec<usize> = (0..self.planned.len()).collect();
         let seeds = self.record.borrow().seeds.clone();

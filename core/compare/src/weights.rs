@@ -51,7 +51,8 @@ impl WeightErrors {
         }
     }
 
-    /// Takes what was found so far, in the order of loading. Weights that the files hold packed are not among it.
+    /// Takes what was found so far, in the order of loading. Weights that the files hold packed are
+    /// not among it.
     pub fn take_found(&self) -> Vec<WeightError> {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *found)
@@ -176,7 +177,8 @@ impl Windows {
     }
 }
 
-/// The module's own name in the name of its weight: `q_proj` of `model.layers.0.self_attn.q_proj.weight`.
+/// The module's own name in the name of its weight: `q_proj` of
+/// `model.layers.0.self_attn.q_proj.weight`.
 fn projection(param: &str) -> &str {
     let module = param.strip_suffix(".weight").unwrap_or(param);
     module.rsplit('.').next().unwrap_or(module)

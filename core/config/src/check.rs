@@ -95,8 +95,8 @@ impl Checker<'_> {
         self.tables(value, "sites", &known, needed)
     }
 
-    /// `[[arms]]`: a name, components, and sections as the config has them. What stands in those is checked once they are
-    /// laid over the rest.
+    /// `[[arms]]`: a name, components, and sections as the config has them. What stands in those is
+    /// checked once they are laid over the rest.
     fn arms(&self, value: &mut Value) -> Result<(), ConfigError> {
         let mut known = self.known.clone();
         known.retain(|key, _| !["arms", "compare"].contains(&key.as_str()));

@@ -8,11 +8,13 @@ use super::Section;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompareOptions {
-    /// Arms in short (`--arms`): a component's name, with options behind colons: `nf4`, `nf4:block_size=128`.
+    /// Arms in short (`--arms`): a component's name, with options behind colons: `nf4`,
+    /// `nf4:block_size=128`.
     pub arms: Vec<String>,
     /// Runs of each arm, under as many seeds from `run.seed` on (`--seeds`).
     pub seeds: u64,
-    /// The order of the arms' steps (`--schedule`); unset: interleaved where all arms fit into memory together.
+    /// The order of the arms' steps (`--schedule`); unset: interleaved where all arms fit into
+    /// memory together.
     pub schedule: Option<Turns>,
     /// Whether an arm without a quantizer is added where none is given.
     pub dense: bool,

@@ -19,8 +19,8 @@ pub struct ModelOptions {
     pub compute: ComputeType,
     /// Number type that trainable parameters are kept in.
     pub params: ParamType,
-    /// Patterns of frozen dense weights that stay f32 where `compute` is narrower. Packed weights are kept dense by
-    /// `[[sites]]`, trained ones are as `params` says.
+    /// Patterns of frozen dense weights that stay f32 where `compute` is narrower. Packed weights
+    /// are kept dense by `[[sites]]`, trained ones are as `params` says.
     pub keep_f32: Vec<String>,
     /// Which activations are computed again in the backward pass instead of kept.
     pub recompute: Recompute,

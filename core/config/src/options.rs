@@ -1,4 +1,5 @@
-//! Options as the user wrote them and as the component declares them -> options with every value set and checked.
+//! Options as the user wrote them and as the component declares them -> options with every value
+//! set and checked.
 
 use espalier_interface::abi::descriptor::{ComponentDescriptor, OptionDescriptor};
 use espalier_interface::{Options, range};
@@ -64,7 +65,8 @@ impl OptionError {
     }
 }
 
-/// Checks `given` against what `component` declares and adds its defaults. A null counts as not given.
+/// Checks `given` against what `component` declares and adds its defaults. A null counts as not
+/// given.
 ///
 /// # Errors
 /// A name it does not declare, a value of another type or outside its range.

@@ -116,7 +116,8 @@ impl ResolvedConfig {
         Ok(())
     }
 
-    /// This config with the tree `values` laid over it, as `flag` gave it, and `sets`, as `--set` takes them, over that.
+    /// This config with the tree `values` laid over it, as `flag` gave it, and `sets`, as `--set`
+    /// takes them, over that.
     ///
     /// # Errors
     /// As [`resolve`].
@@ -199,7 +200,8 @@ impl ResolvedConfig {
         Ok(resolved)
     }
 
-    /// True where the adapter's options are the config's even if a saved adapter has options of its own.
+    /// True where the adapter's options are the config's even if a saved adapter has options of its
+    /// own.
     pub fn has_own_adapter_options(&self) -> bool {
         self.own_adapter_options
     }

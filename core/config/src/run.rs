@@ -41,7 +41,8 @@ pub struct RunOptions {
     pub plugin_dirs: Vec<PathBuf>,
     /// Uses plugin libraries that other users of this machine may write or replace.
     pub allow_world_writable_plugins: bool,
-    /// Seconds that a plugin library has to open and make its components: when it is first tried, and in the run itself.
+    /// Seconds that a plugin library has to open and make its components: when it is first tried,
+    /// and in the run itself.
     pub probe_timeout_secs: u64,
     /// Seconds without a sign of progress after which a plugin's call ends the run; 0: never.
     pub plugin_timeout_secs: u64,

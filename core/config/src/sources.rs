@@ -25,7 +25,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Names the program that tries plugin libraries in processes of its own. Without one none is tried before it is opened.
+    /// Names the program that tries plugin libraries in processes of its own. Without one none is
+    /// tried before it is opened.
     pub fn prober(mut self, program: impl Into<PathBuf>) -> Self {
         self.prober = Some(program.into());
         self

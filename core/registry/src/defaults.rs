@@ -1,15 +1,15 @@
-//! The components that a host falls back on: the core knows none by name.
+//! The default components of a host; the core knows none by name.
 
 use espalier_interface::inventory;
 use espalier_system::failure::UsageError;
 
 use crate::error::Error;
 
-/// The components that serve the roles which a config leaves out. Each host, and each test binary, submits one table:
-/// `inventory::submit! { espalier_registry::Defaults { .. } }`.
+/// The components that serve the roles which a config leaves out. Each host, and each test binary,
+/// submits one table: `inventory::submit! { espalier_registry::Defaults { .. } }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
-    /// The compute backend; also the reference that other backends are held against.
+    /// The compute backend; also the reference that other backends are compared with.
     pub backend: &'static str,
     /// The sharding strategy of a rank alone.
     pub sharding: &'static str,

@@ -71,7 +71,8 @@ impl Axis {
         axis
     }
 
-    /// Logarithmic, from a round number at or below `low` to one at or above `high`; `low` is above 0.
+    /// Logarithmic, from a round number at or below `low` to one at or above `high`; `low` is above
+    /// 0.
     pub fn logarithmic(low: f64, high: f64) -> Self {
         let around = |value: f64| {
             let power = 10f64.powf(value.log10().floor());
@@ -109,8 +110,8 @@ impl Axis {
         }
     }
 
-    /// Of values around 0, which it holds. Where some of `widths`, what the eye should tell apart, would
-    /// vanish beside the largest of `values`, it is logarithmic away from 0.
+    /// Of values around 0, which it holds. Where some of `widths`, what the eye should tell apart,
+    /// would vanish beside the largest of `values`, it is logarithmic away from 0.
     pub fn signed(values: &[f64], widths: &[f64]) -> Self {
         let finite = || values.iter().copied().filter(|value| value.is_finite());
         let (low, high) =

@@ -1,8 +1,9 @@
 //! Losses before and after -> how far their mean moved, and what of that can be told.
 //!
-//! Held-out rows are the same before and after, so that they are paired. Training losses are of other rows at every step.
-//! Where rows are shuffled the first and the last part of the steps are compared; in file order those are not drawn from
-//! the same lot, and the last pass is compared with the first, step by step, on the same rows. See `change/interval.rs`.
+//! Held-out rows are the same before and after, so that they are paired. Training losses are of
+//! other rows at every step. Where rows are shuffled the first and the last part of the steps are
+//! compared; in file order those are not drawn from the same lot, and the last pass is compared
+//! with the first, step by step, on the same rows. See `change/interval.rs`.
 
 mod interval;
 
@@ -44,9 +45,11 @@ pub enum Basis {
     Steps,
     /// Other rows: the same ones in the first and in the last pass, paired by step.
     Passes,
-    /// No interval: both means are of the same rows, and there is no loss by row. What is said is said of these rows.
+    /// No interval: both means are of the same rows, and there is no loss by row. What is said is
+    /// said of these rows.
     TheseRows,
-    /// No interval: the rows of the first steps and those of the last are not drawn from the same lot.
+    /// No interval: the rows of the first steps and those of the last are not drawn from the same
+    /// lot.
     FileOrder,
     /// No interval: too few steps.
     FewSteps,
@@ -74,7 +77,8 @@ pub struct Change {
 pub enum RowOrder {
     /// In an order of its own in each pass.
     Shuffled,
-    /// In the order of the files, the same in each pass of so many steps; nothing where that is not on record.
+    /// In the order of the files, the same in each pass of so many steps; nothing where that is not
+    /// on record.
     File(Option<u64>),
 }
 
@@ -110,13 +114,15 @@ impl Change {
         Change::new(found.means, Some(found.interval), basis, found.count)
     }
 
-    /// The change from one evaluation of rows to another one of the same, of which only the means are on record.
+    /// The change from one evaluation of rows to another one of the same, of which only the means
+    /// are on record.
     pub fn of_means(means: [f64; 2]) -> Self {
         Change::new(means, None, Basis::TheseRows, 0)
     }
 
-    /// The change from one evaluation of rows to another one of the same, one of `comparisons` that are made (Bonferroni's
-    /// share of the risk falls to each). Nothing where they are not the same, or fewer than two.
+    /// The change from one evaluation of rows to another one of the same, one of `comparisons` that
+    /// are made (Bonferroni's share of the risk falls to each). Nothing where they are not the
+    /// same, or fewer than two.
     pub fn of_rows(rows: [&[DocumentLoss]; 2], comparisons: usize) -> Option<Self> {
         let [before, after] = rows;
         let alike = before.len() == after.len();

@@ -7,7 +7,8 @@ use super::course::{Course, EvalPoint};
 use super::peak::SharesOfPeak;
 use super::series::Point;
 
-/// The charts that have something to show; `planned_bytes` is the planned peak of memory, where it is known.
+/// The charts that have something to show; `planned_bytes` is the planned peak of memory, where it
+/// is known.
 pub fn charts(course: &Course, peak: &SharesOfPeak, planned_bytes: Option<u64>) -> Vec<Chart> {
     let steps = |of: &dyn Fn(&StepMetrics) -> f64| -> Vec<Point> {
         let points = course.steps.iter().map(|step| (step.step as f64, of(step)));

@@ -145,7 +145,8 @@ impl Course {
     }
 }
 
-/// A line as an object. Python writes `NaN` and `Infinity`, which are not JSON: they count as unset.
+/// A line as an object. Python writes `NaN` and `Infinity`, which are not JSON: they count as
+/// unset.
 fn parse(line: &[u8]) -> Option<Json> {
     let text = std::str::from_utf8(line).ok()?;
     let parsed: Json = serde_json::from_str(text)

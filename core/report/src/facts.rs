@@ -1,4 +1,5 @@
-//! A run's course and record -> what is decided of it, once: verdict, sentences and figures all follow from this.
+//! A run's course and record -> what is decided of it, once: verdict, sentences and figures all
+//! follow from this.
 
 use espalier_engine::document_loss::DocumentLoss;
 use espalier_plan::plan::IdleRanks;
@@ -33,7 +34,8 @@ pub enum Verdict {
     TooShort,
 }
 
-/// A number of the held-out rows at the first evaluation that has it, and at the last, if that is another.
+/// A number of the held-out rows at the first evaluation that has it, and at the last, if that is
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ends {
     /// At the first.
@@ -113,7 +115,8 @@ pub struct Facts {
 pub type RowLosses<'a> = &'a dyn Fn(u64) -> Option<Vec<DocumentLoss>>;
 
 impl Facts {
-    /// What is decided of `course` under `record`, with the losses of held-out rows that `rows` gives.
+    /// What is decided of `course` under `record`, with the losses of held-out rows that `rows`
+    /// gives.
     pub fn of(course: &Course, record: &Record, rows: RowLosses<'_>) -> Self {
         let order = match record.value("data.shuffle").and_then(|v| v.as_bool()) {
             Some(false) => RowOrder::File(record.data.steps_per_epoch),
@@ -194,7 +197,8 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<Ends> {
     values.first().map(|&before| Ends { before, after })
 }
 
-/// The change from one evaluation to another one, one of `comparisons`; by row where that is on record.
+/// The change from one evaluation to another one, one of `comparisons`; by row where that is on
+/// record.
 fn between(evals: [(u64, f64); 2], rows: RowLosses<'_>, comparisons: usize) -> Change {
     let [before, after] = evals.map(|(_, loss)| loss);
     let found = evals.map(|(step, loss)| rows(step).filter(|rows| are_of(rows, loss)));
@@ -212,7 +216,8 @@ fn between(evals: [(u64, f64); 2], rows: RowLosses<'_>, comparisons: usize) -> C
     )
 }
 
-/// Whether these rows are those of the evaluation that came to `loss`: a run that was begun anew may leave others.
+/// Whether these rows are those of the evaluation that came to `loss`: a run that was begun anew
+/// may leave others.
 fn are_of(rows: &[DocumentLoss], loss: f64) -> bool {
     let sum: f64 = rows.iter().map(|row| row.loss).sum();
     let trained: u64 = rows.iter().map(|row| row.trained).sum();
@@ -220,7 +225,8 @@ fn are_of(rows: &[DocumentLoss], loss: f64) -> bool {
     (mean - loss).abs() <= 1e-9 * loss.abs()
 }
 
-/// Where the held-out loss fell and surely rose again, by what counts, while the training loss did not rise.
+/// Where the held-out loss fell and surely rose again, by what counts, while the training loss did
+/// not rise.
 fn turn(
     losses: &[(u64, f64)],
     course: &Course,
@@ -232,7 +238,8 @@ fn turn(
     if best.0 == first.0 || best.0 == last.0 {
         return None;
     }
-    // The lowest of several lies below its own truth: each that it was chosen from takes its share of the risk.
+    // The lowest of several lies below its own truth: each that it was chosen from takes its share
+    // of the risk.
     let chosen_from = losses.len() - 1;
     let fell = between([first, best], rows, chosen_from);
     let change = between([best, last], rows, chosen_from);

@@ -1,8 +1,8 @@
-//! A run's output directory -> `report.html` and `report.json`: whether it learned, how it went, and
-//! what to do with the result.
+//! A run's output directory -> `report.html` and `report.json`: whether it learned, how it went,
+//! and what to do with the result.
 //!
-//! A report is a function of the directory's path and content alone, so that it can be made again at
-//! any time, of a run that goes on too.
+//! A report is a function of the directory's path and content alone, so that it can be made again
+//! at any time, of a run that goes on too.
 
 pub mod axis;
 mod change;
@@ -160,8 +160,9 @@ pub fn announce(written: Result<PathBuf>, observer: &dyn Observer) {
     }
 }
 
-/// Passes every event on, and writes the report of each run that comes to an end, whatever end. That
-/// a report cannot be written is said and spoils nothing else; a run that recorded nothing has none.
+/// Passes every event on, and writes the report of each run that comes to an end, whatever end.
+/// That a report cannot be written is said and spoils nothing else; a run that recorded nothing has
+/// none.
 #[derive(Clone, Copy, Debug)]
 pub struct Reporting<O>(pub O);
 

@@ -57,8 +57,8 @@ struct Observed {
 }
 
 impl Memory {
-    /// The plan on record beside the bytes held on host and device: the plan is of the devices where they have memory of
-    /// their own.
+    /// The plan on record beside the bytes held on host and device: the plan is of the devices
+    /// where they have memory of their own.
     pub fn new(record: &Record, [host_bytes, device_bytes]: [u64; 2]) -> Self {
         let on_device = device_bytes > 0;
         let mut memory = Memory {

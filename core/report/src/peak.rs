@@ -1,7 +1,8 @@
-//! Shares of peak as they were recorded and the peaks as they came to be known -> shares of the highest, and how that is known.
+//! Shares of peak as they were recorded and the peaks as they came to be known -> shares of the
+//! highest, and how that is known.
 //!
-//! A peak that a step beats was measured too low, and so were the shares of the steps before: all shares are of the highest
-//! peak that the same devices have shown. None exceeds 100 %.
+//! A peak that a step beats was measured too low, and so were the shares of the steps before: all
+//! shares are of the highest peak that the same devices have shown. None exceeds 100 %.
 
 use espalier_engine::measure::{self, Cause, PeakRate};
 use espalier_system::number::{percent, significant};

@@ -74,7 +74,8 @@ impl Rows {
         lost.chain(split).collect()
     }
 
-    /// The reasons as lines of a table: which rows, why, how many, what share of the trained tokens they lose.
+    /// The reasons as lines of a table: which rows, why, how many, what share of the trained tokens
+    /// they lose.
     pub fn table(&self) -> Vec<Row> {
         let parts = [("trained on", &self.training), ("held out", &self.held_out)];
         let parts = parts

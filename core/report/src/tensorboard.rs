@@ -1,6 +1,7 @@
 //! The metrics of a run -> TensorBoard's event files, for whoever likes to watch there.
 //!
-//! Every number of a line of `metrics.jsonl` becomes a scalar of its name: `train/loss`, `eval/loss`.
+//! Every number of a line of `metrics.jsonl` becomes a scalar of its name: `train/loss`,
+//! `eval/loss`.
 
 mod event;
 mod event_file;

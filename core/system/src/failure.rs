@@ -89,8 +89,8 @@ impl Failure for UsageError {
 
 /// Declares a crate's error: an enum of failures, one a variant, each converted with `?`.
 ///
-/// `from lower::Error { A, B }` converts the error of a lower crate, variant by variant. `through A { X, Y }` converts what a
-/// variant's own failure is made from.
+/// `from lower::Error { A, B }` converts the error of a lower crate, variant by variant. `through A
+/// { X, Y }` converts what a variant's own failure is made from.
 #[macro_export]
 macro_rules! failures {
     (

@@ -1,4 +1,5 @@
-//! What the trainer knows of its machine: files that are whole or not there, memory, threads, signals, ranks.
+//! What the trainer knows of its machine: files that are whole or not there, memory, threads,
+//! signals, ranks.
 
 pub mod failure;
 pub mod files;

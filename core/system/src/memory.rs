@@ -8,7 +8,8 @@ use std::fs;
 pub use error::OutOfMemory;
 pub use meter::Meter;
 
-/// Bytes of anonymous and shared memory that this process holds now; 0 where the system does not say.
+/// Bytes of anonymous and shared memory that this process holds now; 0 where the system does not
+/// say.
 ///
 /// Pages of files are left out: they can be dropped, and a plan does not count them.
 pub fn resident_bytes() -> u64 {
@@ -19,14 +20,15 @@ pub fn resident_bytes() -> u64 {
         .sum()
 }
 
-/// Bytes of memory that this process may ever use: the machine's, or its control group's where that is less.
+/// Bytes of memory that this process may ever use: the machine's, or its control group's where that
+/// is less.
 pub fn total_bytes() -> Option<u64> {
     let machine = field(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")?;
     Some(machine.min(group_limit().map_or(u64::MAX, |(limit, _)| limit)))
 }
 
-/// Bytes that this process could take now without swapping: the machine's, or what its control group or `ulimit -v` leave
-/// where that is less.
+/// Bytes that this process could take now without swapping: the machine's, or what its control
+/// group or `ulimit -v` leave where that is less.
 pub fn available_bytes() -> Option<u64> {
     let machine = field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
     let group = group_limit().map(|(limit, used)| limit.saturating_sub(used));
@@ -47,8 +49,8 @@ fn field(text: &str, key: &str) -> Option<u64> {
     )
 }
 
-/// Limit and use of this process's control group (version 2, then 1), where one is set. Pages of files that can be dropped
-/// are not counted as used.
+/// Limit and use of this process's control group (version 2, then 1), where one is set. Pages of
+/// files that can be dropped are not counted as used.
 fn group_limit() -> Option<(u64, u64)> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own = groups

@@ -11,7 +11,8 @@ static SAY: OnceLock<Say> = OnceLock::new();
 /// What was said by [`once`].
 static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Sets what says a line to the user; without it lines go to the log, as warnings. The first one set stays.
+/// Sets what says a line to the user; without it lines go to the log, as warnings. The first one
+/// set stays.
 pub fn on_notice(say: impl Fn(&str) + Send + Sync + 'static) {
     let _ = SAY.set(Box::new(say));
 }
@@ -24,7 +25,8 @@ pub fn say(line: &str) {
     }
 }
 
-/// Says `line`, unless this process said it before: it has many sessions where it compares or plans.
+/// Says `line`, unless this process said it before: it has many sessions where it compares or
+/// plans.
 pub fn once(line: &str) {
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     let is_new = said.insert(line.to_owned());

@@ -23,7 +23,8 @@ impl Failure for Interrupted {
     }
 }
 
-/// Holds the number of the signal that asked the run to stop, or 0, and how often one asked for a checkpoint. Clones share it.
+/// Holds the number of the signal that asked the run to stop, or 0, and how often one asked for a
+/// checkpoint. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct StopFlag {
     signal: Arc<AtomicUsize>,

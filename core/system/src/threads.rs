@@ -13,7 +13,8 @@ use crate::stop::StopFlag;
 /// Threads of a process at most: far more than a machine has cores.
 pub const MAX_THREADS: usize = 1024;
 
-/// Services over one pool of threads. A process makes one and keeps it: plugins may hold on to it for ever.
+/// Services over one pool of threads. A process makes one and keeps it: plugins may hold on to it
+/// for ever.
 pub struct HostServices {
     pool: ThreadPool,
     stop: StopFlag,
@@ -52,7 +53,8 @@ impl HostServices {
         Ok(Box::leak(Box::new(HostServices { pool, stop, single })))
     }
 
-    /// Services of one of `parts` equal shares of as many threads, one at least, that stop with these.
+    /// Services of one of `parts` equal shares of as many threads, one at least, that stop with
+    /// these.
     ///
     /// # Errors
     /// Where the operating system starts no more threads.

@@ -1,4 +1,5 @@
-//! What was found of all arms -> the runs that can be held against each other, and why others cannot.
+//! What was found of all arms -> the runs that can be held against each other, and why others
+//! cannot.
 
 use std::borrow::Cow;
 
@@ -50,7 +51,8 @@ impl<'a> Contest<'a> {
         contest.with(entrants)
     }
 
-    /// Of how far the bases' predictions are from those of the dense base, which takes no part itself.
+    /// Of how far the bases' predictions are from those of the dense base, which takes no part
+    /// itself.
     pub fn bases(findings: &'a Findings) -> Self {
         let mut contest = Contest::default();
         let mut entrants = Vec::new();
@@ -154,7 +156,8 @@ impl<'a> Contest<'a> {
         kept
     }
 
-    /// The arms that share enough seeds for a verdict, as many arms as may be, and their runs under the shared seeds.
+    /// The arms that share enough seeds for a verdict, as many arms as may be, and their runs under
+    /// the shared seeds.
     fn of_the_same_seeds(
         &mut self,
         findings: &Findings,

@@ -16,8 +16,8 @@ const DRAWS: u32 = 2000;
 /// Steps at which a difference is drawn with its interval, at most.
 const MOST_INTERVALS: usize = 16;
 
-/// Charts that stand one above the other: two of held-out loss, two of training loss, those that have
-/// something to show. `colour` gives an arm's.
+/// Charts that stand one above the other: two of held-out loss, two of training loss, those that
+/// have something to show. `colour` gives an arm's.
 pub fn charts(findings: &Findings, colour: impl Fn(usize) -> usize) -> Vec<Chart> {
     if findings.arms.is_empty() {
         return Vec::new();
@@ -101,8 +101,8 @@ fn training_runs(arm: &ArmFindings) -> Vec<Vec<Point>> {
     runs.map(|points| smoothed(&points)).collect()
 }
 
-/// What a run's loss exceeds that of the dense baseline's run under the same seed by: the same rows in the
-/// same steps, so that what the rows do to a loss cancels.
+/// What a run's loss exceeds that of the dense baseline's run under the same seed by: the same rows
+/// in the same steps, so that what the rows do to a loss cancels.
 fn paired_runs(arm: &ArmFindings, measure: &ArmFindings) -> Vec<Vec<Point>> {
     let pair = |run: &RunFindings| {
         let other = measure.runs.iter().find(|other| other.seed == run.seed)?;
@@ -142,8 +142,8 @@ fn over_seeds(runs: Vec<Vec<Point>>) -> (Vec<Point>, Vec<Span>) {
     (points.collect(), spans.collect())
 }
 
-/// What was found after each step at which arms were evaluated, some of them where they are many: the arms' places, and
-/// how they differ.
+/// What was found after each step at which arms were evaluated, some of them where they are many:
+/// the arms' places, and how they differ.
 fn families(findings: &Findings) -> Vec<(f64, Vec<usize>, Family)> {
     let runs = findings.arms.iter().flat_map(|arm| &arm.runs);
     let steps = runs.flat_map(|run| run.held_out.keys().copied());

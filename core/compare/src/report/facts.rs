@@ -1,5 +1,5 @@
-//! What was found of a comparison -> what may be said of each arm, decided once: headline, sentences, table and picture
-//! all follow from it.
+//! What was found of a comparison -> what may be said of each arm, decided once: headline,
+//! sentences, table and picture all follow from it.
 
 use serde::Serialize;
 
@@ -164,7 +164,8 @@ impl Facts {
         those
     }
 
-    /// Two arms that are told apart though neither leads nor is told from the leader; the better one second.
+    /// Two arms that are told apart though neither leads nor is told from the leader; the better
+    /// one second.
     pub fn told_beside(&self) -> Vec<[usize; 2]> {
         let untold = |place: &usize| self.standings[*place] == Standing::NotToldApart;
         let told = self.comparisons.iter().filter(|comparison| comparison.told);
@@ -254,8 +255,8 @@ fn extent(contest: &Contest<'_>) -> [u64; 2] {
     })
 }
 
-/// Whether the model knows less of these documents than one that gives each token the same chance: of trained arms the
-/// best, without training the dense one.
+/// Whether the model knows less of these documents than one that gives each token the same chance:
+/// of trained arms the best, without training the dense one.
 fn worse_than_guessing(findings: &Findings, facts: &Facts) -> Option<Obstacle> {
     let bases = findings.arms.iter().filter_map(|arm| arm.base.as_ref());
     let vocab = bases

@@ -56,7 +56,8 @@ impl Findings {
     /// Reads the comparison in `out`, whether it has ended or goes on.
     ///
     /// # Errors
-    /// [`Error::Usage`] where `out` holds no comparison; files that the operating system refuses to read.
+    /// [`Error::Usage`] where `out` holds no comparison; files that the operating system refuses to
+    /// read.
     pub fn read(out: &Path) -> Result<Self, Error> {
         let path = out.join(COMPARISON);
         let refuse = |why: String| {
@@ -130,7 +131,8 @@ impl ArmFindings {
         })
     }
 
-    /// What the runs that have not failed found on the held-out documents after `step` steps, by seed.
+    /// What the runs that have not failed found on the held-out documents after `step` steps, by
+    /// seed.
     pub fn held_out(&self, step: u64) -> Vec<(u64, &HeldOut)> {
         let failed = |seed: u64| {
             let mut failures = self.arm.failures.iter();

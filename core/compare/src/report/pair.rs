@@ -24,7 +24,8 @@ pub struct Pair {
     pub missing: Option<String>,
     /// The difference of their bases before training, over documents.
     pub before: Option<Difference>,
-    /// Without training: the difference of their divergences from the dense base, which is what they are judged by.
+    /// Without training: the difference of their divergences from the dense base, which is what
+    /// they are judged by.
     pub divergence: Option<Difference>,
     /// Whether there is a verdict, and it is that they differ, decided among all arms at once.
     pub is_real: bool,
@@ -50,7 +51,8 @@ impl Pair {
         }
     }
 
-    /// Whether there is something to show of it: without training, what was not held against the dense base has nothing.
+    /// Whether there is something to show of it: without training, what was not held against the
+    /// dense base has nothing.
     pub fn is_shown(&self) -> bool {
         self.measure == Measure::HeldOutLoss || self.divergence.is_some()
     }
@@ -66,8 +68,8 @@ impl Pair {
     }
 }
 
-/// All pairs of a comparison, those with the dense baseline first; a later arm is compared with an earlier
-/// one, and each with the dense baseline. What was decided of them stands in `facts`.
+/// All pairs of a comparison, those with the dense baseline first; a later arm is compared with an
+/// earlier one, and each with the dense baseline. What was decided of them stands in `facts`.
 pub fn pairs(findings: &Findings, facts: &Facts, noise: Option<&Noise>, draws: u32) -> Vec<Pair> {
     let mut order: Vec<usize> = (0..findings.arms.len()).collect();
     order.sort_by_key(|place| Some(*place) != findings.dense_baseline());
@@ -132,7 +134,8 @@ fn decided(facts: &Facts, places: [usize; 2]) -> Option<(Difference, bool)> {
     facts.comparisons.iter().find_map(of)
 }
 
-/// The difference after `step` steps of these two arms alone, under the seeds that both have, from `draws` draws.
+/// The difference after `step` steps of these two arms alone, under the seeds that both have, from
+/// `draws` draws.
 fn after(
     arms: [&ArmFindings; 2],
     step: Option<u64>,
@@ -178,8 +181,8 @@ pub fn shown(interval: Interval) -> String {
     format!("{low} to {high}")
 }
 
-/// The width whose digits are shown of an interval: one more than of itself, so that an end close to 0 is seen to be on
-/// its side.
+/// The width whose digits are shown of an interval: one more than of itself, so that an end close
+/// to 0 is seen to be on its side.
 pub fn shown_width(interval: Interval) -> f64 {
     interval.width() / 10.0
 }

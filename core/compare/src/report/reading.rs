@@ -1,6 +1,7 @@
 //! What was decided of a comparison -> a headline and two sentences, and what else must be known.
 //!
-//! Nothing is decided here: each sentence says in words what stands in [`Facts`], and so does the table.
+//! Nothing is decided here: each sentence says in words what stands in [`Facts`], and so does the
+//! table.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Numbers of several things on one axis -> rows of marks: the differences of pairs, the error by kind of projection.
+//! Numbers of several things on one axis -> rows of marks: the differences of pairs, the error by
+//! kind of projection.
 
 use espalier_report::axis::{Axis, Tick};
 use espalier_system::number::{signed, significant};

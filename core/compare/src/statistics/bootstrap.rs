@@ -1,16 +1,21 @@
-//! Differences by seed and document -> draws of what their mean could have been, and intervals of these.
+//! Differences by seed and document -> draws of what their mean could have been, and intervals of
+//! these.
 //!
-//! A handful of seeds cannot be drawn with replacement: the spread of three values, drawn from themselves, is too small by
-//! a third and knows nothing of how uncertain it is. So the seeds' part of the variance enters as Student's t with one
-//! degree of freedom fewer than there are seeds, or with more where several arms are pooled (see [`Pool`]), which is exact
-//! where the seeds' means are normal. Documents are many and of any shape: they are drawn with replacement, paired, all
-//! seeds of a document together, and the deviation of their mean is scaled to the documents' own part of the variance
-//! (see [`Variance`]), widened as Student's t is wider than the normal distribution. The sum of both is a draw. `simulation.rs` holds how often the intervals cover the truth.
+//! A handful of seeds cannot be drawn with replacement: the spread of three values, drawn from
+//! themselves, is too small by a third and knows nothing of how uncertain it is. So the seeds' part
+//! of the variance enters as Student's t with one degree of freedom fewer than there are seeds, or
+//! with more where several arms are pooled (see [`Pool`]), which is exact where the seeds' means
+//! are normal. Documents are many and of any shape: they are drawn with replacement, paired, all
+//! seeds of a document together, and the deviation of their mean is scaled to the documents' own
+//! part of the variance (see [`Variance`]), widened as Student's t is wider than the normal
+//! distribution. The sum of both is a draw. `simulation.rs` holds how often the intervals cover the
+//! truth.
 //!
 //! # Source
-//! The paired bootstrap: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 8; the widening:
-//! Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69, 2015, section 3.2 (expanded
-//! percentile interval). The sum of two such parts is Fisher's solution of Behrens' problem.
+//! The paired bootstrap: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 8;
+//! the widening: Hesterberg, "What Teachers Should Know About the Bootstrap", The American
+//! Statistician 69, 2015, section 3.2 (expanded percentile interval). The sum of two such parts is
+//! Fisher's solution of Behrens' problem.
 
 use espalier_interface::random::{Purpose, key, philox};
 use rayon::prelude::*;
@@ -81,8 +86,8 @@ impl Parts {
 }
 
 impl Draws {
-    /// `count` draws, by the scatter over seeds of `pool` where there is one. Fewer than [`FEWEST_SEEDS`] seeds add
-    /// nothing: what is drawn are documents alone.
+    /// `count` draws, by the scatter over seeds of `pool` where there is one. Fewer than
+    /// [`FEWEST_SEEDS`] seeds add nothing: what is drawn are documents alone.
     pub fn of(paired: &Paired, pool: Option<&Pool>, count: u32) -> Self {
         let (variance, estimate) = (Variance::of(paired), paired.estimate());
         let deviations = document_deviations(paired, &variance, count);
@@ -111,7 +116,8 @@ impl Draws {
         }
     }
 
-    /// The interval that holds `share` of the draws, as many left out below as above, and the estimate.
+    /// The interval that holds `share` of the draws, as many left out below as above, and the
+    /// estimate.
     pub fn interval(&self, share: f64) -> Interval {
         let tail = (1.0 - share) / 2.0;
         let [low, high] = [tail, 1.0 - tail].map(|at| self.quantile(at));
@@ -138,7 +144,8 @@ impl Draws {
     }
 }
 
-/// How far the mean difference a token moves when documents are drawn anew, without what is told by the seeds, `[count]`.
+/// How far the mean difference a token moves when documents are drawn anew, without what is told by
+/// the seeds, `[count]`.
 fn document_deviations(paired: &Paired, variance: &Variance, count: u32) -> Vec<f64> {
     let documents = paired.trained.len();
     let total = variance.documents_total;
@@ -166,8 +173,8 @@ fn document_deviations(paired: &Paired, variance: &Variance, count: u32) -> Vec<
     widened(drawn, (documents - 1) as f64)
 }
 
-/// Each of `drawn` as much further out as Student's t of so many degrees of freedom is than the normal distribution at
-/// the same share of the probability.
+/// Each of `drawn` as much further out as Student's t of so many degrees of freedom is than the
+/// normal distribution at the same share of the probability.
 fn widened(mut drawn: Vec<f64>, freedom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..drawn.len()).collect();
     order.sort_unstable_by(|a, b| drawn[*a].total_cmp(&drawn[*b]));

@@ -34,7 +34,8 @@ pub struct Difference {
     pub estimate: f64,
     /// Where it may truly lie: 95 % of such intervals hold the truth.
     pub interval: Interval,
-    /// The wider interval by which it was decided whether the arms differ, where it is one of many comparisons.
+    /// The wider interval by which it was decided whether the arms differ, where it is one of many
+    /// comparisons.
     pub together: Interval,
     /// What the intervals take into account.
     pub basis: Basis,

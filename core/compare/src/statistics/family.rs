@@ -1,13 +1,16 @@
-//! Arms that were evaluated on the same documents under the same seeds -> which of them differ, decided once.
+//! Arms that were evaluated on the same documents under the same seeds -> which of them differ,
+//! decided once.
 //!
-//! Each two arms are compared, paired by seed and document. What is told of the arm with the lowest loss is decided step
-//! by step, as Holm's procedure does: all arms that differ from it at the risk which [`range::risk`] gives for so many
-//! arms are told; then those that are left are so many fewer. Two arms neither of which leads are told apart at the
-//! risk of all arms. The interval of each comparison is that of the risk at which it was decided, so that it excludes 0
-//! exactly where the two are told apart.
+//! Each two arms are compared, paired by seed and document. What is told of the arm with the lowest
+//! loss is decided step by step, as Holm's procedure does: all arms that differ from it at the risk
+//! which [`range::risk`] gives for so many arms are told; then those that are left are so many
+//! fewer. Two arms neither of which leads are told apart at the risk of all arms. The interval of
+//! each comparison is that of the risk at which it was decided, so that it excludes 0 exactly where
+//! the two are told apart.
 //!
 //! # Source
-//! Holm, Scandinavian Journal of Statistics 6, 1979; comparisons with the best: Hsu, "Multiple Comparisons", 1996.
+//! Holm, Scandinavian Journal of Statistics 6, 1979; comparisons with the best: Hsu, "Multiple
+//! Comparisons", 1996.
 
 use espalier_trainer::train::HeldOut;
 
@@ -40,7 +43,8 @@ pub struct ComparedPair {
 }
 
 impl ComparedPair {
-    /// The difference of the arms at `places`, the second's taken from the first's, if it is of these two.
+    /// The difference of the arms at `places`, the second's taken from the first's, if it is of
+    /// these two.
     pub fn between(&self, places: [usize; 2]) -> Option<Difference> {
         let [first, second] = places;
         match self.places {

@@ -6,7 +6,8 @@ use super::bootstrap::{FEWEST_SEEDS, Parts, student_quantile};
 use super::difference::{Basis, Difference};
 use super::pool::Spread;
 
-/// The share of comparisons of that size in which a difference as large as the one seen would be told.
+/// The share of comparisons of that size in which a difference as large as the one seen would be
+/// told.
 const POWER: f64 = 0.8;
 /// More seeds or documents than this are no advice.
 const MOST_SEEDS: usize = 200;
@@ -22,8 +23,9 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// Of `difference`, if it is truly as large as it looks and scatters as it did: as many documents as there were and
-    /// more seeds, or where documents alone hide it more of both. Nothing where no number that anybody has would do.
+    /// Of `difference`, if it is truly as large as it looks and scatters as it did: as many
+    /// documents as there were and more seeds, or where documents alone hide it more of both.
+    /// Nothing where no number that anybody has would do.
     pub fn of(difference: &Difference) -> Option<Self> {
         let documents = difference.documents as f64;
         if difference.documents < 2 || difference.estimate == 0.0 {
@@ -39,11 +41,13 @@ impl Needed {
         known(documents).or_else(|| {
             let share = match difference.basis {
                 Basis::Documents => 1.0,
-                // The seeds' part is then most of it, so that more documents would hardly spare a seed.
+                // The seeds' part is then most of it, so that more documents would hardly spare a
+                // seed.
                 _ => 0.25,
             };
             let allowed = share * allowed(difference, f64::INFINITY);
-            // Some more than that, since the variance is not known as well as the normal distribution takes it to be.
+            // Some more than that, since the variance is not known as well as the normal
+            // distribution takes it to be.
             let more = (1.01 * a_document / allowed).max(documents).ceil() + 6.0;
             (more <= MOST_DOCUMENTS).then(|| known(more))?
         })
@@ -58,7 +62,8 @@ fn allowed(difference: &Difference, freedom: f64) -> f64 {
     (difference.estimate / (told + often)).powi(2)
 }
 
-/// The fewest seeds, no fewer than there were, where so many other documents make the variance `documents`.
+/// The fewest seeds, no fewer than there were, where so many other documents make the variance
+/// `documents`.
 fn seeds_for(difference: &Difference, documents: f64, documents_freedom: f64) -> Option<usize> {
     let parts = |seeds: Option<Spread>| Parts {
         seeds,

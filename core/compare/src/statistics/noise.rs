@@ -1,4 +1,5 @@
-//! An arm's own held-out losses under several seeds -> the noise that no comparison can look through.
+//! An arm's own held-out losses under several seeds -> the noise that no comparison can look
+//! through.
 
 use serde::Serialize;
 
@@ -18,9 +19,10 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// The noise of arms whose runs had these losses, one list an arm, together; a range is of means of `seeds`
-    /// losses. Arms share their seeds, so that several know no more of what a seed does than one: the degrees of
-    /// freedom are those of the arm with most runs. Nothing where no arm has two.
+    /// The noise of arms whose runs had these losses, one list an arm, together; a range is of
+    /// means of `seeds` losses. Arms share their seeds, so that several know no more of what a seed
+    /// does than one: the degrees of freedom are those of the arm with most runs. Nothing where no
+    /// arm has two.
     pub fn of(arms: &[Vec<f64>], seeds: usize) -> Option<Self> {
         let several = arms.iter().filter_map(|losses| {
             let variance = sample_variance(losses).filter(|variance| variance.is_finite())?;

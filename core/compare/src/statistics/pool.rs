@@ -1,21 +1,23 @@
-//! The losses of several arms under the same seeds -> how much another choice of seeds would change the difference of
-//! two of them.
+//! The losses of several arms under the same seeds -> how much another choice of seeds would change
+//! the difference of two of them.
 //!
-//! Two arms under S seeds know their scatter with S - 1 degrees of freedom: two of three seeds, by which Student's t is
-//! 4.3 and no correction for many arms leaves anything real. K arms under the same seeds are a two-way layout, whose
-//! residuals know it with (K - 1)(S - 1), as far as the arms scatter alike. Where they do not, two things hold:
+//! Two arms under S seeds know their scatter with S - 1 degrees of freedom: two of three seeds, by
+//! which Student's t is 4.3 and no correction for many arms leaves anything real. K arms under the
+//! same seeds are a two-way layout, whose residuals know it with (K - 1)(S - 1), as far as the arms
+//! scatter alike. Where they do not, two things hold:
 //!
-//! - an arm whose runs scatter far more than all others (F test of what the residuals lose without it) is left out of
-//!   the pool, so that it cannot hide what is seen of the others;
-//! - two arms whose own difference scatters more than the pool are judged by their own scatter. The part beyond the pool
-//!   counts with its own S - 1 degrees of freedom (Satterthwaite), so that little more is believed than two arms show.
+//! - an arm whose runs scatter far more than all others (F test of what the residuals lose without
+//!   it) is left out of the pool, so that it cannot hide what is seen of the others;
+//! - two arms whose own difference scatters more than the pool are judged by their own scatter. The
+//!   part beyond the pool counts with its own S - 1 degrees of freedom (Satterthwaite), so that
+//!   little more is believed than two arms show.
 //!
-//! `tests/tests/compare_family.rs` holds error rates where arms scatter alike, and where one or several scatter 3 to 16
-//! times as much.
+//! `tests/tests/compare_family.rs` holds error rates where arms scatter alike, and where one or
+//! several scatter 3 to 16 times as much.
 //!
 //! # Source
-//! The two-way layout: Scheffé, "The Analysis of Variance", 1959, section 4.2; degrees of freedom of a sum of variances:
-//! Satterthwaite, Biometrics Bulletin 2, 1946.
+//! The two-way layout: Scheffé, "The Analysis of Variance", 1959, section 4.2; degrees of freedom
+//! of a sum of variances: Satterthwaite, Biometrics Bulletin 2, 1946.
 
 use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 
@@ -42,8 +44,8 @@ pub struct Spread {
 }
 
 impl Pool {
-    /// Of the arms' losses a token, `[K][S]`; nothing of fewer than three arms or two seeds, where there is nothing to
-    /// pool.
+    /// Of the arms' losses a token, `[K][S]`; nothing of fewer than three arms or two seeds, where
+    /// there is nothing to pool.
     pub fn of(arms: &[Vec<f64>]) -> Option<Self> {
         let seeds = arms.first()?.len();
         if arms.len() < 3 || seeds < 2 {

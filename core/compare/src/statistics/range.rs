@@ -1,13 +1,15 @@
 //! A number of arms -> how strict a comparison with the best of them must be.
 //!
-//! The arm with the lowest loss is found by the same numbers that then judge it: where no arm differs, the least and the
-//! greatest of K means lie as far apart as the range of K values does. So the share of the risk that a comparison takes
-//! is the probability at which Student's t reaches what the studentized range of as many arms exceeds in 5 % of cases.
-//! Of two arms that is 5 %. It is less strict than 5 % shared among all pairs, and is right for all of them at once.
+//! The arm with the lowest loss is found by the same numbers that then judge it: where no arm
+//! differs, the least and the greatest of K means lie as far apart as the range of K values does.
+//! So the share of the risk that a comparison takes is the probability at which Student's t reaches
+//! what the studentized range of as many arms exceeds in 5 % of cases. Of two arms that is 5 %. It
+//! is less strict than 5 % shared among all pairs, and is right for all of them at once.
 //!
 //! # Source
-//! Tukey's studentized range for pairs of means; with unequal variances: Games and Howell, Journal of Educational
-//! Statistics 1, 1976. The integral: Copenhaver and Holland, Journal of Statistical Computation and Simulation 30, 1988.
+//! Tukey's studentized range for pairs of means; with unequal variances: Games and Howell, Journal
+//! of Educational Statistics 1, 1976. The integral: Copenhaver and Holland, Journal of Statistical
+//! Computation and Simulation 30, 1988.
 
 use std::collections::BTreeMap;
 use std::f64::consts::SQRT_2;
@@ -17,15 +19,16 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::bootstrap::CONFIDENCE;
 
-/// Distance of the points at which the integrand over normal values is taken, and how far they reach. It is smooth and
-/// ends in zeros, so that the trapezoidal sum is exact to more digits than are used.
+/// Distance of the points at which the integrand over normal values is taken, and how far they
+/// reach. It is smooth and ends in zeros, so that the trapezoidal sum is exact to more digits than
+/// are used.
 const STEP: f64 = 0.25;
 const REACH: f64 = 7.5;
 /// More degrees of freedom than this change nothing that is seen.
 const MOST_FREEDOM: f64 = 240.0;
 
-/// The risk of one comparison whose scatter is known with `freedom` degrees, so that of `arms` arms that do not differ
-/// two are told apart in 5 % of cases (Games and Howell).
+/// The risk of one comparison whose scatter is known with `freedom` degrees, so that of `arms` arms
+/// that do not differ two are told apart in 5 % of cases (Games and Howell).
 pub fn risk(arms: usize, freedom: f64) -> f64 {
     static KNOWN: Mutex<BTreeMap<(usize, u32), f64>> = Mutex::new(BTreeMap::new());
     if arms <= 2 {
@@ -86,7 +89,8 @@ fn normals() -> Vec<(f64, f64, f64)> {
     (0..=count).map(at).collect()
 }
 
-/// The probability that `arms` normal values lie within `width`: the greatest is `z`, all others within `width` below.
+/// The probability that `arms` normal values lie within `width`: the greatest is `z`, all others
+/// within `width` below.
 fn range_below(normals: &[(f64, f64, f64)], arms: usize, width: f64) -> f64 {
     let normal = Normal::standard();
     let others = arms as i32 - 1;
@@ -97,8 +101,8 @@ fn range_below(normals: &[(f64, f64, f64)], arms: usize, width: f64) -> f64 {
     arms as f64 * each.sum::<f64>()
 }
 
-/// Standard deviations as estimated with so many degrees of freedom where the true one is 1, and their probabilities: at
-/// equal distances of their logarithm.
+/// Standard deviations as estimated with so many degrees of freedom where the true one is 1, and
+/// their probabilities: at equal distances of their logarithm.
 fn scales(freedom: f64) -> Vec<(f64, f64)> {
     let step = 0.3 / (2.0 * freedom).sqrt();
     // Relative to that of 1, which is the greatest.

@@ -1,14 +1,15 @@
 //! Differences by seed and document -> how much of their mean's variance either makes.
 //!
-//! A document's difference a token under a seed is taken for `d + a(seed) + b(document) + c(seed, document)`, with
-//! independent effects of mean 0: the two-way layout with random effects. The variance of the mean over S seeds and D
-//! documents is then `A / S + B / D + C / (S D)`. The means by seed scatter by `A + C / D`, the means by document by
-//! `B + C / S`; to add both would count C twice, so the part of C is taken out of the documents'.
+//! A document's difference a token under a seed is taken for `d + a(seed) + b(document) + c(seed,
+//! document)`, with independent effects of mean 0: the two-way layout with random effects. The
+//! variance of the mean over S seeds and D documents is then `A / S + B / D + C / (S D)`. The means
+//! by seed scatter by `A + C / D`, the means by document by `B + C / S`; to add both would count C
+//! twice, so the part of C is taken out of the documents'.
 //!
 //! # Source
-//! Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4; the documents' ratio estimator: Cochran,
-//! "Sampling Techniques", 1977, section 6.3. For the same split in models of language: Miller, "Adding Error Bars to
-//! Evals", 2024, section 3.
+//! Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4; the documents' ratio
+//! estimator: Cochran, "Sampling Techniques", 1977, section 6.3. For the same split in models of
+//! language: Miller, "Adding Error Bars to Evals", 2024, section 3.
 
 use super::paired::Paired;
 
@@ -47,7 +48,8 @@ impl Variance {
             .flat_map(|seed| seed.iter().zip(&means))
             .map(|(residual, mean)| (residual - mean) * (residual - mean))
             .sum();
-        // Sums over documents have documents - 1 degrees of freedom, and are of the square of all tokens.
+        // Sums over documents have documents - 1 degrees of freedom, and are of the square of all
+        // tokens.
         let scale = match documents {
             0 | 1 => None,
             n => Some(n as f64 / (n as f64 - 1.0) / (paired.tokens() * paired.tokens())),

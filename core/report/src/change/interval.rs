@@ -1,12 +1,15 @@
-//! Losses in pairs, or steps one after the other -> the interval in which the change of their mean may truly lie.
+//! Losses in pairs, or steps one after the other -> the interval in which the change of their mean
+//! may truly lie.
 //!
-//! Of pairs it is of other rows like these: the jackknife of a ratio, which also holds for rows of unequal length. Of
-//! shuffled steps it is Student's t of two means. Without training such steps are exchangeable, and the noise of one
-//! follows from how far it lies from the middle of its neighbours, whatever slow course the losses take.
+//! Of pairs it is of other rows like these: the jackknife of a ratio, which also holds for rows of
+//! unequal length. Of shuffled steps it is Student's t of two means. Without training such steps
+//! are exchangeable, and the noise of one follows from how far it lies from the middle of its
+//! neighbours, whatever slow course the losses take.
 //!
 //! # Source
-//! The ratio's jackknife: Cochran, "Sampling Techniques", 1977, section 6.15. The noise from second differences: Gasser,
-//! Sroka and Jennen-Steinmetz, "Residual variance and residual pattern in nonlinear regression", Biometrika 73, 1986.
+//! The ratio's jackknife: Cochran, "Sampling Techniques", 1977, section 6.15. The noise from second
+//! differences: Gasser, Sroka and Jennen-Steinmetz, "Residual variance and residual pattern in
+//! nonlinear regression", Biometrika 73, 1986.
 
 use std::ops::Range;
 
@@ -65,7 +68,8 @@ pub fn of_parts(steps: &[StepMetrics]) -> Option<Found> {
         let residual = step[1].loss - (step[0].loss + step[2].loss) / 2.0;
         residual * residual / (1.0 / w[1] + (1.0 / w[0] + 1.0 / w[2]) / 4.0)
     });
-    // Tokens that are independent: a step of weight w has the variance of one of weight 1, divided by w.
+    // Tokens that are independent: a step of weight w has the variance of one of weight 1, divided
+    // by w.
     let sum = |part: &Range<usize>| weights[part.clone()].iter().sum::<f64>();
     let of_tokens = mean(residuals) * ends.iter().map(|part| 1.0 / sum(part)).sum::<f64>();
     // Rows whose tokens go together: all steps have the same variance.
@@ -80,8 +84,8 @@ pub fn of_parts(steps: &[StepMetrics]) -> Option<Found> {
     Some(Found::around(means, half, steps.len()))
 }
 
-/// The change of the mean over pairs, which is one of `comparisons` that are made (Bonferroni's share of the risk falls to
-/// each); nothing of fewer than two.
+/// The change of the mean over pairs, which is one of `comparisons` that are made (Bonferroni's
+/// share of the risk falls to each); nothing of fewer than two.
 pub fn of_pairs(pairs: &[Pair], comparisons: usize) -> Option<Found> {
     let count = pairs.len() as f64;
     if pairs.len() < 2 {
@@ -123,8 +127,8 @@ pub fn weights(steps: &[StepMetrics]) -> Vec<f64> {
     steps.iter().map(weight).collect()
 }
 
-/// The steps at both ends whose means are compared, half as many at the beginning, where losses fall fastest; they do not
-/// overlap unless there is but one. Nothing without any.
+/// The steps at both ends whose means are compared, half as many at the beginning, where losses
+/// fall fastest; they do not overlap unless there is but one. Nothing without any.
 fn parts(steps: usize) -> Option<[Range<usize>; 2]> {
     let of_few = steps.div_ceil(PART_OF_FEW).min(MOST_OF_FEW);
     let part = (steps / PART_OF_MANY).clamp(of_few, MOST_OF_MANY);
@@ -132,8 +136,8 @@ fn parts(steps: usize) -> Option<[Range<usize>; 2]> {
     (steps > 0).then(|| [0..part.div_ceil(2), steps - part..steps])
 }
 
-/// Degrees of freedom of the mean of squared second differences of so many independent values: they overlap, with
-/// correlations of -2/3 and 1/6 with the next two. Nothing of fewer than three.
+/// Degrees of freedom of the mean of squared second differences of so many independent values: they
+/// overlap, with correlations of -2/3 and 1/6 with the next two. Nothing of fewer than three.
 fn freedom(values: usize) -> Option<f64> {
     let count = values.checked_sub(2).filter(|count| *count > 0)? as f64;
     let overlap = (count - 1.0) * 4.0 / 9.0 + (count - 2.0).max(0.0) / 36.0;

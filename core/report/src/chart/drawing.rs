@@ -1,4 +1,5 @@
-//! A chart -> what the page draws: paths, ticks, names at the ends of curves and values to hover over.
+//! A chart -> what the page draws: paths, ticks, names at the ends of curves and values to hover
+//! over.
 
 use std::fmt::Write;
 
@@ -33,7 +34,8 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// The drawing with a mark behind each of the steps of `marks`; `steps` as in [`Chart::drawing`].
+    /// The drawing with a mark behind each of the steps of `marks`; `steps` as in
+    /// [`Chart::drawing`].
     pub fn marked(mut self, marks: &[(u64, String)], steps: [u64; 2]) -> Self {
         let across = Axis::whole(steps[0] as f64, steps[1] as f64, 5);
         let mark = |(step, text): &(u64, String)| {
@@ -104,7 +106,8 @@ impl Chart {
         }
     }
 
-    /// The names of curves with colours of their own, each beside its curve's end, none over another.
+    /// The names of curves with colours of their own, each beside its curve's end, none over
+    /// another.
     fn ends(&self, up: &Axis) -> Vec<End> {
         let room = if self.wide && !self.under {
             END_ROOM
@@ -171,7 +174,8 @@ impl Chart {
     }
 }
 
-/// Moves places along an axis, in rising order, until each is `room` percent from the next, none above 100.
+/// Moves places along an axis, in rising order, until each is `room` percent from the next, none
+/// above 100.
 pub fn set_apart<'a>(places: impl Iterator<Item = &'a mut f64>, room: f64) {
     let mut places: Vec<&mut f64> = places.collect();
     let mut least = f64::NEG_INFINITY;

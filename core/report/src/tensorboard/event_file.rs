@@ -15,8 +15,8 @@ use crate::Error;
 const PREFIX: &str = "events.out.tfevents.";
 const SUFFIX: &str = ".espalier";
 
-/// An event file that grows. It is named after the step that it follows, not after time and host, so
-/// that a run that goes on from that step again replaces it.
+/// An event file that grows. It is named after the step that it follows, not after time and host,
+/// so that a run that goes on from that step again replaces it.
 #[derive(Debug)]
 pub struct EventFile {
     path: PathBuf,

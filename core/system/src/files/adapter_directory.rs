@@ -74,8 +74,8 @@ impl AdapterDirectory {
     }
 }
 
-/// Writes a PEFT adapter beside the directory `target`, which is as it was until the commit. `fill` writes tensor
-/// `specs[index]`, as for [`write_safetensors`].
+/// Writes a PEFT adapter beside the directory `target`, which is as it was until the commit. `fill`
+/// writes tensor `specs[index]`, as for [`write_safetensors`].
 pub fn write_adapter<E: From<FileError>>(
     target: &Path,
     config: &Value,

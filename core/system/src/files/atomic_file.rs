@@ -43,8 +43,9 @@ impl PartialFile {
     ///
     /// # Errors
     ///
-    /// [`FileError::DiskFull`] where the file system already says that there is no room, [`FileError::OutputLocked`] where
-    /// another process is writing `target` and is not done in two seconds.
+    /// [`FileError::DiskFull`] where the file system already says that there is no room,
+    /// [`FileError::OutputLocked`] where another process is writing `target` and is not done in two
+    /// seconds.
     pub fn create(target: &Path, needed_bytes: u64) -> Result<Self, FileError> {
         check_room(target, needed_bytes)?;
         let partial = partial_path(target);
@@ -98,7 +99,8 @@ impl PartialFile {
 impl Drop for PartialFile {
     fn drop(&mut self) {
         if let Some(writer) = self.writer.take() {
-            // What is still buffered is not wanted. Removed while it is held; nothing can be done if that fails.
+            // What is still buffered is not wanted. Removed while it is held; nothing can be done
+            // if that fails.
             let held = writer.into_parts();
             let _ = fs::remove_file(&self.partial);
             drop(held);
@@ -106,7 +108,8 @@ impl Drop for PartialFile {
     }
 }
 
-/// Makes the empty file `partial` of `target` and holds it; what an earlier process left there is removed.
+/// Makes the empty file `partial` of `target` and holds it; what an earlier process left there is
+/// removed.
 fn claim(target: &Path, partial: &Path, needed_bytes: u64) -> Result<File, FileError> {
     let fail = |error| write_error(target, needed_bytes, error);
     let begun = Instant::now();

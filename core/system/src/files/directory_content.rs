@@ -27,7 +27,8 @@ impl Damage {
     }
 }
 
-/// The paths of all files below `directory`, itself called `name`; a directory without any counts as one.
+/// The paths of all files below `directory`, itself called `name`; a directory without any counts
+/// as one.
 ///
 /// # Errors
 /// [`FileError::Read`] for a directory that cannot be listed.

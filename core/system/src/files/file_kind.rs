@@ -34,8 +34,8 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// Most bytes that a file of this kind may have: many times what real ones have. Those of `1 << 44` (16 TiB, the
-    /// largest file of ext4) are read in parts, the others are held in memory.
+    /// Most bytes that a file of this kind may have: many times what real ones have. Those of `1 <<
+    /// 44` (16 TiB, the largest file of ext4) are read in parts, the others are held in memory.
     pub fn max_bytes(self) -> u64 {
         match self {
             FileKind::Revision => 4 << 10,

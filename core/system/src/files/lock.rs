@@ -1,4 +1,5 @@
-//! An open file or directory -> held by this process alone until it is closed, however the process ends.
+//! An open file or directory -> held by this process alone until it is closed, however the process
+//! ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -62,8 +63,8 @@ pub(super) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok(path.symlink_metadata().is_ok_and(same))
 }
 
-/// Makes the empty file `path` if need be and waits until no other process holds it, for at most `patience`. `None` where
-/// another one holds it longer, or its file system has no locks.
+/// Makes the empty file `path` if need be and waits until no other process holds it, for at most
+/// `patience`. `None` where another one holds it longer, or its file system has no locks.
 ///
 /// # Errors
 /// A file that cannot be made or opened; something else in its place.

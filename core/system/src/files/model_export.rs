@@ -50,8 +50,8 @@ impl GroupSink<'_, '_> {
     }
 }
 
-/// Writes a model whose tensors come one by one beside the directory `target`, which is as it was until the commit.
-/// Otherwise as [`write_model_groups`].
+/// Writes a model whose tensors come one by one beside the directory `target`, which is as it was
+/// until the commit. Otherwise as [`write_model_groups`].
 pub fn write_model<E: From<FileError>>(
     target: &Path,
     config: &Value,
@@ -153,7 +153,8 @@ pub fn refuse_existing(target: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Copies what stands beside the weights; `target` is the directory's name in the end, for messages.
+/// Copies what stands beside the weights; `target` is the directory's name in the end, for
+/// messages.
 fn copy_companions(source: &ModelDirectory, home: &Path, target: &Path) -> Result<(), FileError> {
     for file in source.companion_files()? {
         let name = file.file_name().expect("the name of a file");

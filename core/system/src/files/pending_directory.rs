@@ -141,7 +141,8 @@ pub fn remove_committed(directory: &Path) -> Result<(), FileError> {
     remove_directory(&partial)
 }
 
-/// Tidies up after a process that died while it committed, replaced or removed the directory `target`.
+/// Tidies up after a process that died while it committed, replaced or removed the directory
+/// `target`.
 pub fn sweep_leftover(target: &Path) -> Result<(), FileError> {
     restore_replaced(target)?;
     remove_directory(&partial_path(target))?;

@@ -1,7 +1,9 @@
-//! A path -> the regular file that stands there, open and no larger than its kind may be, or what stands there instead.
+//! A path -> the regular file that stands there, open and no larger than its kind may be, or what
+//! stands there instead.
 //!
-//! Paths come from users and from downloaded directories. A pipe would block for ever, a device would fill memory, so
-//! nothing but a regular file is opened for reading; every file is opened here.
+//! Paths come from users and from downloaded directories. A pipe would block for ever, a device
+//! would fill memory, so nothing but a regular file is opened for reading; every file is opened
+//! here.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -71,12 +73,14 @@ impl From<Unopened> for io::Error {
     }
 }
 
-/// The regular file `path`, opened to be read as a `kind`, and its size in bytes. Waits for no pipe and touches no device.
+/// The regular file `path`, opened to be read as a `kind`, and its size in bytes. Waits for no pipe
+/// and touches no device.
 ///
 /// # Errors
 /// Nothing there, no permission, something that is no regular file, one that is too large.
 pub fn open_regular(path: &Path, kind: FileKind) -> Result<(File, u64), Unopened> {
-    // Looked at before it is opened, as opening some devices does something, and after, as it may have been replaced.
+    // Looked at before it is opened, as opening some devices does something, and after, as it may
+    // have been replaced.
     fit(&std::fs::metadata(path)?, kind)?;
     let mut options = OpenOptions::new();
     options.read(true);

@@ -77,8 +77,8 @@ impl RunDirectory {
         RunDirectory::claim_where(path, goes_on)
     }
 
-    /// Refuses a directory that [`RunDirectory::claim`] would refuse to a new run for what it holds, or because another
-    /// process has it. Nothing is made.
+    /// Refuses a directory that [`RunDirectory::claim`] would refuse to a new run for what it
+    /// holds, or because another process has it. Nothing is made.
     ///
     /// # Errors
     ///
@@ -148,14 +148,16 @@ impl RunDirectory {
         self.path.join(name)
     }
 
-    /// Where a finished run's adapter or model would stand, if anything stood there when it was claimed.
+    /// Where a finished run's adapter or model would stand, if anything stood there when it was
+    /// claimed.
     pub fn finished(&self) -> Option<PathBuf> {
         let mut saved = FINISHED.iter().map(|name| self.home.join(name));
         let finished = self.state == RunState::Finished;
         saved.find(|path| finished && path.symlink_metadata().is_ok())
     }
 
-    /// The first file that a run which goes on reads or writes to where no regular file stands, and what stands there.
+    /// The first file that a run which goes on reads or writes to where no regular file stands, and
+    /// what stands there.
     pub fn not_regular(&self) -> Option<(PathBuf, &'static str)> {
         let beside = [METRICS, "run.json"].map(|name| self.home.join(name));
         let within = ["tensorboard", "held_out"].into_iter().flat_map(|name| {
@@ -304,8 +306,8 @@ fn taken(path: &Path, state: RunState, found: String) -> FileError {
     }
 }
 
-/// Whether `directory` holds what a run leaves that was ended before its first number: metrics without a line, and nothing
-/// learned.
+/// Whether `directory` holds what a run leaves that was ended before its first number: metrics
+/// without a line, and nothing learned.
 fn never_began(directory: &Path) -> bool {
     let metrics = directory.join(METRICS).symlink_metadata();
     let has_no_line = metrics.is_ok_and(|file| file.is_file() && file.len() == 0);

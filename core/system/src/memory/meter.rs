@@ -1,11 +1,12 @@
-//! What one of several runs in a process holds, told from what the others do: they act one at a time.
+//! What one of several runs in a process holds, told from what the others do: they act one at a
+//! time.
 
 use super::resident_bytes;
 
 /// The memory of a run: all of the program's, less what other runs have added to it.
 ///
-/// Only what changes between [`Meter::enter`] and [`Meter::leave`] is the run's own. A process with one run never has to
-/// enter or leave.
+/// Only what changes between [`Meter::enter`] and [`Meter::leave`] is the run's own. A process with
+/// one run never has to enter or leave.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     /// Bytes that other runs hold.

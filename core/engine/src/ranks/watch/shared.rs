@@ -33,7 +33,7 @@ pub(super) struct Shared {
     pub(super) meeting: Mutex<Option<Meeting>>,
     /// The other processes.
     pub(super) links: Mutex<Vec<Link>>,
-    pub(super) verdict: Mutex<Verdict>,
+    pub(super) verdict: Mutex<LossVerdict>,
     pub(super) told: Condvar,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Meeting {
 }
 
 #[derive(Default)]
-pub(super) struct Verdict {
+pub(super) struct LossVerdict {
     pub(super) lost: Option<Lost>,
     /// When the loss was found.
     pub(super) since: Option<Instant>,
@@ -135,7 +135,7 @@ impl Shared {
         aborts.iter().for_each(|abort| abort());
     }
 
-    pub(super) fn verdict(&self) -> MutexGuard<'_, Verdict> {
+    pub(super) fn verdict(&self) -> MutexGuard<'_, LossVerdict> {
         self.verdict.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
