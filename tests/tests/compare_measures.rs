@@ -42,11 +42,8 @@ fn each_documents_loss_is_its_own_and_they_add_up_to_the_runs() {
             (found.loss - expected.loss).abs() <= 1e-4,
             "{number}: {found:?} {expected:?}"
         );
-        assert_eq!(
-            (found.correct, found.trained),
-            (expected.correct, expected.trained),
-            "document {number}"
-        );
+        let counts = |one: &DocumentLoss| [one.correct, one.trained];
+        assert_eq!(counts(found), counts(expected), "document {number}");
     }
     let held_out = HeldOut {
         step: 7,

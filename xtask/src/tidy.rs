@@ -5,6 +5,7 @@ mod circles;
 mod repository;
 mod rust_crate;
 mod sources;
+mod type_names;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -52,6 +53,7 @@ pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     repository::check(workspace, &files, &mut findings)?;
     arrows::check(workspace, &mut findings)?;
     circles::check(workspace, &mut findings)?;
+    type_names::check(workspace, &mut findings)?;
     if run(workspace.cargo().args(["fmt", "--all", "--check"])).is_err() {
         findings.problem("rustfmt would change files (or is not installed): run `cargo fmt --all`");
     }

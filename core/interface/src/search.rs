@@ -1,8 +1,8 @@
 //! The capability `search` of a sharding strategy -> what `host plan --auto` may try of it.
 //!
-//! A strategy without the capability is tried as it is configured. With it, the planner makes one plan for each
-//! combination of the values that are listed, and predicts its memory and time from the strategy's own schedule.
-//! List only options that change no bit of the result.
+//! A strategy without the capability is tried as it is configured. With it, the planner makes one
+//! plan for each combination of the values that are listed, and predicts its memory and time from
+//! the strategy's own schedule. List only options that change no bit of the result.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,8 @@ pub const SEARCH: &str = "search";
 
 /// What may be tried: the JSON text of the capability.
 ///
-/// `{"world": "ranks", "options": {"offload": {"none": {}, "params": {"stage": "offload_weights"}}}}`
+/// `{"world": "ranks", "options": {"offload": {"none": {}, "params": {"stage":
+/// "offload_weights"}}}}`
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SearchSpec {
@@ -69,8 +70,8 @@ impl SearchWorld {
     }
 }
 
-/// What leaves the memory of a rank's device, from the least to the most. A later stage needs less memory and moves
-/// more bytes.
+/// What leaves the memory of a rank's device, from the least to the most. A later stage needs less
+/// memory and moves more bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryStage {
@@ -91,7 +92,8 @@ impl SearchSpec {
     /// Reads the capability's text, for a component with these options.
     ///
     /// # Errors
-    /// `INVALID` where the text is no such JSON, or names an option or a value that the component does not declare.
+    /// `INVALID` where the text is no such JSON, or names an option or a value that the component
+    /// does not declare.
     pub fn read(text: &str, declared: &[OptionDescriptor]) -> Result<Self> {
         let spec: SearchSpec = serde_json::from_str(text)
             .map_err(|error| PluginError::invalid(format!("capability `{SEARCH}`: {error}")))?;
@@ -115,7 +117,8 @@ impl SearchSpec {
     }
 }
 
-/// The value that a key of [`SearchSpec::options`] stands for; none where it is not of the option's type.
+/// The value that a key of [`SearchSpec::options`] stands for; none where it is not of the option's
+/// type.
 pub fn value_of(option: &OptionDescriptor, key: &str) -> Option<Json> {
     if option.kind == OptionKind::TEXT.0 {
         return Some(key.into());

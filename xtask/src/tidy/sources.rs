@@ -8,9 +8,11 @@ use anyhow::{Context, Result};
 use super::Findings;
 use crate::workspace::Workspace;
 
-/// Lines above which a file is listed, and above which it fails.
-const LONG: usize = 400;
-const TOO_LONG: usize = 600;
+/// Most lines of a file.
+const MOST_LINES: usize = 400;
+
+/// Most columns of a comment, but for tables and what cannot be broken.
+const MOST_COLUMNS: usize = 100;
 
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: [&str; 5] = ["utils", "common", "helpers", "manager", "misc"];
@@ -46,11 +48,14 @@ pub fn check(workspace: &Workspace, files: &[PathBuf], findings: &mut Findings) 
 fn check_file(file: &Path, text: &str, findings: &mut Findings) {
     let name = file.display();
     let lines = text.lines().count();
-    if lines > TOO_LONG {
-        findings.problem(format!("{name}: {lines} lines, at most {TOO_LONG}"));
-    } else if lines > LONG {
-        findings.note(format!(
-            "{name}: {lines} lines, more than {LONG}: is it one noun?"
+    if lines > MOST_LINES {
+        findings.problem(format!(
+            "{name}: {lines} lines, at most {MOST_LINES}: a file is one noun"
+        ));
+    }
+    for at in wide_comments(text) {
+        findings.problem(format!(
+            "{name}:{at}: a comment of more than {MOST_COLUMNS} columns"
         ));
     }
     if !text.starts_with("//! ") {
@@ -98,6 +103,28 @@ fn check_file(file: &Path, text: &str, findings: &mut Findings) {
             ));
         }
     }
+}
+
+/// The lines, counted from 1, of comments that are too wide. Tables and texts as they stand
+/// elsewhere, which are indented or fenced, cannot be wrapped.
+fn wide_comments(text: &str) -> impl Iterator<Item = usize> {
+    let mut fenced = false;
+    let mut is_wide = move |line: &str| {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            return false;
+        };
+        let comment = comment.trim_start_matches(['/', '!']);
+        fenced ^= comment.trim_start().starts_with("```");
+        let stands = fenced || comment.starts_with(" |") || comment.starts_with("     ");
+        let has_words = comment.trim().contains(' ');
+        !stands && has_words && line.chars().count() > MOST_COLUMNS
+    };
+    let lines: Vec<usize> = (1..)
+        .zip(text.lines())
+        .filter(|(_, line)| is_wide(line))
+        .map(|(at, _)| at)
+        .collect();
+    lines.into_iter()
 }
 
 /// The lines, counted from 1, on which a fold over floats begins that takes a NaN for no number at
@@ -163,8 +190,15 @@ mod tests {
 
     #[test]
     fn each_fault_is_named() {
-        let long = "//! Turns a into b.\n".repeat(TOO_LONG + 1);
-        assert!(problems("a/src/b.rs", &long)[0].contains("601 lines"));
+        let long = "//! Turns a into b.\n".repeat(MOST_LINES + 1);
+        assert!(problems("a/src/b.rs", &long)[0].contains("401 lines"));
+        let wide = |comment: &str| {
+            let text = format!("//! A.\n{comment}{}\n", " word".repeat(20));
+            problems("a/src/b.rs", &text)
+        };
+        assert!(wide("/// Says")[0].starts_with("a/src/b.rs:2: a comment of more than 100"));
+        assert_eq!(wide("/// | a |"), [""; 0]);
+        assert_eq!(wide("///     code"), [""; 0]);
         assert!(problems("a/src/b.rs", "fn a() {}\n")[0].contains("first line"));
         assert!(problems("a/src/utils.rs", "//! A.\n")[0].contains("utils.rs"));
         assert!(problems("a/common/b.rs", "//! A.\n")[0].contains("common"));

@@ -100,7 +100,7 @@ pub enum RowFault {
     },
     /// A row above `max_seq_len` under `too_long = "error"`.
     #[error(
-        "the row has {found} tokens; data.max_seq_len is {expected} and data.too_long is\
+        "the row has {found} tokens; data.max_seq_len is {expected} and data.too_long is \
           \"error\""
     )]
     TooLong {

@@ -3,20 +3,24 @@
 use std::sync::Arc;
 
 use espalier_config::ResolvedConfig;
-use espalier_engine::measure::{self as speeds, Cause};
+use espalier_engine::load::LoadReport;
+use espalier_engine::measure::{self as speeds, Cause, Peaks};
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::team::Team;
 use espalier_interface::Device;
 use espalier_plan::plan::WorldMemory;
+use espalier_registry::select::Components;
+use espalier_system::files::ModelDirectory;
 use espalier_system::memory::Meter;
 use espalier_system::stop::StopFlag;
-use serde_json::json;
+use espalier_system::threads::HostServices;
+use serde_json::{Value as Json, json};
 
 use super::base_measure::{BaseMeasure, LoadedBase};
 use super::beginning::Beginning;
 use super::held_out_log::HeldOutLog;
 use super::metrics::Metrics;
-use super::ready::Ready;
+use super::ready::{Ready, Wanted};
 use super::runner::Runner;
 use crate::checkpoint::{self, Checkpoints};
 use crate::session::{RunData, Session};
@@ -30,8 +34,6 @@ pub(super) struct Begin<'a, 'b> {
     pub resolved: &'b ResolvedConfig,
     /// The same with the swaps so far: the session was opened under it.
     pub swapped: ResolvedConfig,
-    /// The session.
-    pub ready: Ready,
     /// The directory, which is claimed.
     pub beginning: &'b Beginning,
     /// Measures the base, where that is asked for.
@@ -42,87 +44,51 @@ pub(super) struct Begin<'a, 'b> {
     pub stop: &'a StopFlag,
 }
 
+/// A model whose weights are in their places.
+struct LoadedModel {
+    model: ModelDirectory,
+    components: Components,
+    data: RunData,
+    services: &'static HostServices,
+    team: Team,
+    report: LoadReport,
+}
+
 impl<'a> Begin<'a, '_> {
-    /// The run before its next step.
+    /// The run of a session before its next step.
     ///
     /// # Errors
     /// A rank that does not come, weights that cannot be loaded, a checkpoint that cannot be
     /// restored, a directory that cannot be written.
-    pub fn run(self) -> Result<Runner<'a>, Error> {
-        let Begin {
-            resolved,
-            swapped,
-            ready,
-            beginning,
-            measure,
-            meter,
-            observer,
-            stop,
-        } = self;
-        let directory = &beginning.directory;
+    pub fn run(self, ready: Ready) -> Result<Runner<'a>, Error> {
         let Ready {
             session,
             outline: mut circumstances,
             wanted,
         } = ready;
-        observer.observe(&Event::RunStarted(&session.summary()));
-        if let Some(idle) = session.idle_ranks(swapped.config()) {
-            observer.observe(&Event::Note(&idle.to_string()));
-        }
-        let planned = WorldMemory::of(&session.run.plan);
-        let rate = product_rate(&session)?;
-        record::complete(&mut circumstances, &session, rate)?;
-        beginning.check(&mut circumstances, observer)?;
-        let progress = beginning.progress();
-        let mut peaks = beginning.peaks();
-        peaks.push(progress.step + 1, rate, Cause::Start);
-        circumstances["machine"]["peak_rates"] = json!(peaks);
-        let Session {
-            directory: model,
-            components,
-            data,
-            run,
-            others,
-            collectives,
-            services,
-            ..
-        } = session;
-        let data = data.expect("a run without rows is refused before it begins");
-        let facts = Facts::of(&run.plan);
-        let loading = Loading {
-            config: swapped.config(),
-            model: &model,
-            components: &components,
-            observer,
-            stop,
-            inspector: measure.and_then(|measure| measure.inspector(&run.plan, services)),
-        };
-        let runs = std::iter::once(run).chain(others).collect();
-        let roll = (&circumstances, progress.step);
-        let ranks = join_ranks(runs, &collectives, swapped.config(), stop, roll)?;
-        let (executors, report) = loading.load_ranks(ranks, &|param| wanted.holds(param))?;
-        circumstances["decode_checks"] = json!(report.decode_checks);
-        let team = Team::new(executors);
-        // A checkpoint of all of a model leaves nothing of its base.
-        let base_is_whole = beginning.checkpoint.is_none() || components.adapter.is_some();
-        if let (Some(measure), Some(rows), true) = (measure, &data.eval, base_is_whole) {
-            let base = LoadedBase {
-                executor: team.only("a comparison")?,
-                rows,
-                seed: resolved.config().run.seed,
-                services,
-                observer,
-                stop,
-            };
-            measure.measure(&base, report)?;
-        }
-        if let Some(checkpoint) = &beginning.checkpoint {
+        let plan = &session.run.plan;
+        let (planned, facts) = (WorldMemory::of(plan), Facts::of(plan));
+        let peaks = self.put_on_record(&session, &mut circumstances)?;
+        let loaded = self.load(session, wanted, &mut circumstances)?;
+        self.measure_base(&loaded)?;
+        if let Some(checkpoint) = &self.beginning.checkpoint {
+            let team = &loaded.team;
             team.each(|executor| checkpoint::restore(checkpoint, executor))?;
         }
+        let LoadedModel {
+            model,
+            components,
+            data,
+            services,
+            team,
+            ..
+        } = loaded;
+        let (beginning, observer, stop) = (self.beginning, self.observer, self.stop);
+        let (directory, progress) = (&beginning.directory, beginning.progress());
         // Only now: what is refused leaves the directory free for the next attempt.
         let metrics = metrics(beginning, &data)?;
         let mut runner = Runner {
-            config: resolved.config().clone(),
+            config: self.resolved.config().clone(),
             observer,
             stop,
             saves_seen: 0,
@@ -130,7 +96,7 @@ impl<'a> Begin<'a, '_> {
             live: Live {
                 team,
                 components,
-                resolved: swapped,
+                resolved: self.swapped,
                 facts,
                 around: RunContext {
                     model,
@@ -146,7 +112,7 @@ impl<'a> Begin<'a, '_> {
             swaps: beginning.swaps.clone(),
             later_swaps: beginning.later_swaps.clone().into(),
             mailbox: Mailbox::of(directory.path()),
-            held_out: match measure {
+            held_out: match self.measure {
                 Some(_) => HeldOutLog::of(directory.path()),
                 None => HeldOutLog::of_run_alone(directory.path()),
             },
@@ -155,7 +121,7 @@ impl<'a> Begin<'a, '_> {
             saved: (progress.step > 0).then_some(progress.step),
             progress,
             peaks,
-            meter,
+            meter: self.meter,
             planned,
         };
         if let Some(saved) = runner.saved {
@@ -164,6 +130,85 @@ impl<'a> Begin<'a, '_> {
         }
         runner.put_on_record()?;
         Ok(runner)
+    }
+
+    /// Completes `run.json`: says what is begun, and how fast the devices are.
+    fn put_on_record(&self, session: &Session, circumstances: &mut Json) -> Result<Peaks, Error> {
+        let observer = self.observer;
+        observer.observe(&Event::RunStarted(&session.summary()));
+        if let Some(idle) = session.idle_ranks(self.swapped.config()) {
+            observer.observe(&Event::Note(&idle.to_string()));
+        }
+        let rate = product_rate(session)?;
+        record::complete(circumstances, session, rate)?;
+        self.beginning.check(circumstances, observer)?;
+        let mut peaks = self.beginning.peaks();
+        peaks.push(self.beginning.progress().step + 1, rate, Cause::Start);
+        circumstances["machine"]["peak_rates"] = json!(peaks);
+        Ok(peaks)
+    }
+
+    /// Joins the ranks and loads the weights that are `wanted`.
+    fn load(
+        &self,
+        session: Session,
+        wanted: Wanted,
+        circumstances: &mut Json,
+    ) -> Result<LoadedModel, Error> {
+        let Session {
+            directory: model,
+            components,
+            data,
+            run,
+            others,
+            collectives,
+            services,
+            ..
+        } = session;
+        let config = self.swapped.config();
+        let plan = &run.plan;
+        let inspector = self.measure.and_then(|one| one.inspector(plan, services));
+        let loading = Loading {
+            config,
+            model: &model,
+            components: &components,
+            observer: self.observer,
+            stop: self.stop,
+            inspector,
+        };
+        let runs = std::iter::once(run).chain(others).collect();
+        let roll = (&*circumstances, self.beginning.progress().step);
+        let ranks = join_ranks(runs, &collectives, config, self.stop, roll)?;
+        let (executors, report) = loading.load_ranks(ranks, &|param| wanted.holds(param))?;
+        circumstances["decode_checks"] = json!(report.decode_checks);
+        Ok(LoadedModel {
+            data: data.expect("a run without rows is refused before it begins"),
+            team: Team::new(executors),
+            model,
+            components,
+            services,
+            report,
+        })
+    }
+
+    /// Measures the base, where that is asked for and it is whole.
+    fn measure_base(&self, loaded: &LoadedModel) -> Result<(), Error> {
+        let (Some(measure), Some(rows)) = (self.measure, &loaded.data.eval) else {
+            return Ok(());
+        };
+        // A checkpoint of all of a model leaves nothing of its base.
+        if self.beginning.checkpoint.is_some() && loaded.components.adapter.is_none() {
+            return Ok(());
+        }
+        let base = LoadedBase {
+            executor: loaded.team.only("a comparison")?,
+            rows,
+            seed: self.resolved.config().run.seed,
+            services: loaded.services,
+            observer: self.observer,
+            stop: self.stop,
+        };
+        measure.measure(&base, loaded.report.clone())
     }
 }
 

@@ -94,8 +94,9 @@ impl<'a> Run<'a> {
         if from.is_none() && world.writes() {
             RunDirectory::refuse_taken(out)?;
         }
-        let resumed = from.map(|from| Beginning::resumed(out, world, from, observer));
-        let resumed = resumed.transpose()?;
+        let resumed = from
+            .map(|from| Beginning::resumed(out, world, from, observer))
+            .transpose()?;
         let begun = match &resumed {
             Some(beginning) => beginning.begun(resolved, observer)?,
             None => resolved.clone(),
@@ -110,10 +111,8 @@ impl<'a> Run<'a> {
             }
             return Ok(Opened::Finished(Box::new(summary)));
         }
-        let swapped = match &resumed {
-            Some(beginning) => beginning.swapped(resolved)?,
-            None => resolved.clone(),
-        };
+        let earlier = resumed.as_ref();
+        let swapped = earlier.map_or_else(|| Ok(resolved.clone()), |one| one.swapped(resolved))?;
         let session = match process_context {
             None => Session::open_for(&swapped, Purpose::Train, observer, stop)?,
             Some(process_context) => {
@@ -125,7 +124,7 @@ impl<'a> Run<'a> {
             Some(measure) => measure.check(&session.run.plan, session.services)?,
             None => session.run.plan.check(session.run.plan.available())?,
         }
-        let checkpoint = resumed.as_ref().and_then(|one| one.checkpoint.as_ref());
+        let checkpoint = earlier.and_then(|one| one.checkpoint.as_ref());
         let ready = Ready {
             wanted: Wanted::after(checkpoint),
             outline: record::outline(resolved, &session)?,
@@ -145,23 +144,22 @@ impl<'a> Run<'a> {
         let begin = Begin {
             resolved,
             swapped,
-            ready,
             beginning: &beginning,
             measure,
             meter,
             observer,
             stop,
         };
-        match begin.run() {
-            Ok(runner) => Ok(Opened::Run(Box::new(Run {
+        match begin.run(ready) {
+            Ok(mut runner) => {
                 // What was asked for while it was loaded is still to be done.
-                runner: Runner {
-                    saves_seen,
-                    ..runner
-                },
-                beginning,
-                stop,
-            }))),
+                runner.saves_seen = saves_seen;
+                Ok(Opened::Run(Box::new(Run {
+                    runner,
+                    beginning,
+                    stop,
+                })))
+            }
             Err(error) => {
                 observer.observe(&Event::RunEnded(beginning.directory.path()));
                 Err(error.naming(Role::BACKEND.0, &backend).in_progress())

@@ -1,0 +1,86 @@
+//! Schedules on the backend `null`, which checks every call and computes nothing: what a plan says
+//! of memory and of launches is tried whole, in no time, for models of any size.
+
+use std::fs;
+use std::process::Output;
+
+use espalier_torture::training::{Training, last_line};
+use serde_json::Value as Json;
+
+/// Runs in a folder whose `plugins` holds the backend.
+fn training() -> Training {
+    let training = Training::new("--plugin-dir plugins --backend null");
+    let folder = training.path("plugins");
+    fs::create_dir(&folder).expect("a folder");
+    let library = espalier_samples::library("null");
+    let name = library.file_name().expect("a library is a file");
+    fs::copy(&library, folder.join(name)).expect("a copy");
+    training
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn every_launch_and_copy_of_a_schedule_is_sound() {
+    let training = training();
+    let schedules = [
+        "--plugins nf4,lora",
+        "--plugins hqq,lora --set model.recompute=\"selective\"",
+        "--plugins lora --set data.pack_tokens=96",
+        "--plugins nf4,lora,fsdp --set sharding.fsdp.offload=\"params\" --set sharding.fsdp.prefetch=2",
+        "--plugins lora,fsdp --set sharding.fsdp.offload=\"params+optimizer\"",
+        "--plugins nf4,lora,fsdp --set sharding.fsdp.offload=\"params\" --set sharding.fsdp.offload_activations=true",
+    ];
+    for (index, words) in schedules.into_iter().enumerate() {
+        let out = format!("out{index}");
+        let output = training.run(&out, words);
+        assert!(output.status.success(), "{words}: {}", error(&output));
+        let metrics = fs::read_to_string(training.path(&out).join("metrics.jsonl"));
+        let metrics = metrics.expect("numbers of every step");
+        let lines = metrics
+            .lines()
+            .map(|line| serde_json::from_str::<Json>(line).expect("JSON"));
+        let losses: Vec<f64> = lines.filter_map(|line| line["loss"].as_f64()).collect();
+        assert!(
+            !losses.is_empty() && losses.iter().all(|loss| *loss == 0.0),
+            "{losses:?}"
+        );
+    }
+}
+
+#[test]
+fn a_device_of_the_size_of_the_plan_suffices_and_a_smaller_one_is_refused() {
+    let training = training();
+    let words = "--plugins nf4,lora,fsdp --set sharding.fsdp.offload=\"params\"";
+    let whole = training.run("whole", words);
+    assert!(whole.status.success(), "{}", error(&whole));
+    let run = fs::read(training.path("whole").join("run.json")).expect("a record");
+    let run: Json = serde_json::from_slice(&run).expect("JSON");
+    let planned = run["memory"]["device"].as_u64().unwrap_or_else(|| {
+        panic!(
+            "the plan of a device of its own says what lies there: {}",
+            run["memory"]
+        )
+    });
+    let fits = format!("{words} --set backend.null.memory={planned}");
+    let output = training.run("fits", &fits);
+    assert!(output.status.success(), "{}", error(&output));
+    let small = format!("{words} --set backend.null.memory={}", planned * 95 / 100);
+    let output = training.run("small", &small);
+    assert_eq!(output.status.code(), Some(8), "{}", last_line(&output));
+}
+
+#[test]
+fn an_op_that_a_backend_lacks_is_named_before_a_weight_is_read() {
+    let training = training();
+    let output = training.run(
+        "out",
+        "--plugins lora --set backend.null.ops=\"linear,add\"",
+    );
+    let error = error(&output);
+    assert_eq!(output.status.code(), Some(5), "{error}");
+    assert!(error.contains("there is no op `"), "{error}");
+    assert!(!training.path("out").exists(), "the directory is free");
+}
