@@ -9,8 +9,8 @@ use std::time::Instant;
 use espalier_compile::arena::aligned;
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
-    BufferRange, DType, Device, KernelRequest, Launch, MemoryKind, Operand, ParamOperand, Prepared,
-    Stream, WeightLayout,
+    Buffer, BufferRange, DType, Device, ErrorCode, KernelRequest, Launch, MemoryKind, Operand,
+    ParamOperand, Prepared, Stream, WeightLayout,
 };
 
 use crate::error::{BackendCall, Result};
@@ -108,18 +108,31 @@ impl Product {
 }
 
 /// Floating-point operations per second of a dense `linear` in `compute`: the best of a few runs of
-/// 2 SIZE^3 operations.
+/// 2 SIZE^3 operations, of the largest size that the device has memory for.
 ///
 /// # Errors
-/// `Error::Plugin`: a call to the backend failed.
+/// `Error::Plugin`: a call to the backend failed; it has no memory for the smallest size.
 pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
-    let product = Product::new(device, compute, SIZES[0])?;
-    let bytes = product.room();
-    let buffer = device.alloc(bytes, MemoryKind::DEVICE).during("alloc")?;
+    let [larger @ .., smallest] = SIZES;
+    for size in larger {
+        let product = Product::new(device, compute, size)?;
+        match device.alloc(product.room(), MemoryKind::DEVICE) {
+            Ok(buffer) => return rate_in(device, &product, buffer),
+            Err(error) if error.code == ErrorCode::OUT_OF_MEMORY => {}
+            Err(error) => return Err(error).during("alloc"),
+        }
+    }
+    let product = Product::new(device, compute, smallest)?;
+    let buffer = device.alloc(product.room(), MemoryKind::DEVICE);
+    rate_in(device, &product, buffer.during("alloc")?)
+}
+
+/// The rate of a product in a buffer of its size, which is freed.
+fn rate_in(device: &dyn Device, product: &Product, buffer: Buffer) -> Result<f64> {
     let room = BufferRange {
         buffer,
         offset: 0,
-        bytes,
+        bytes: product.room(),
     };
     let rate = product.rate(device, room);
     device.free(buffer).during("free")?;

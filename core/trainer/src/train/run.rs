@@ -8,6 +8,7 @@ use espalier_engine::ranks::world_of_run;
 use espalier_interface::Role;
 use espalier_plan::plan::Purpose;
 use espalier_registry::PluginIdentity;
+use espalier_registry::select::Components;
 use espalier_system::failure::UsageError;
 use espalier_system::files::RunDirectory;
 use espalier_system::memory::Meter;
@@ -139,7 +140,7 @@ impl<'a> Run<'a> {
         if let Some(beginning) = &resumed {
             beginning.check_outline(&ready.outline)?;
         }
-        let backend = ready.session.components.backend.identity.clone();
+        let roles = named_roles(&ready.session.components);
         let beginning = resumed.map_or_else(|| Beginning::fresh(out, world), Ok)?;
         let begin = Begin {
             resolved,
@@ -162,7 +163,7 @@ impl<'a> Run<'a> {
             }
             Err(error) => {
                 observer.observe(&Event::RunEnded(beginning.directory.path()));
-                Err(error.naming(Role::BACKEND.0, &backend).in_progress())
+                Err(naming(error, &roles).in_progress())
             }
         }
     }
@@ -254,6 +255,23 @@ impl<'a> Run<'a> {
     fn backend(&self) -> &PluginIdentity {
         &self.runner.live.components.backend.identity
     }
+}
+
+/// The components whose roles an error may name alone.
+fn named_roles(components: &Components) -> [(Role, PluginIdentity); 3] {
+    [
+        (Role::BACKEND, components.backend.identity.clone()),
+        (Role::SHARDING, components.sharding.identity.clone()),
+        (Role::FAMILY, components.family.identity.clone()),
+    ]
+}
+
+/// The same error, naming the component where only its role was known.
+fn naming(error: Error, roles: &[(Role, PluginIdentity)]) -> Error {
+    let roles = roles.iter();
+    roles.fold(error, |error, (role, identity)| {
+        error.naming(role.0, identity)
+    })
 }
 
 /// What a run came to that was finished before.

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use espalier_interface::{
-    Buffer, BufferRange, Decoder, Event, KernelRequest, Kernels, Launch, Memory, MemoryKind,
-    Prepared, Result, Stream, Streams,
+    Buffer, BufferRange, Decoder, Event, HostMemory, KernelRequest, Kernels, Launch, Memory,
+    MemoryKind, Prepared, Result, Stream, Streams,
 };
 
 use crate::kernels::Book;
@@ -62,6 +62,14 @@ impl Memory for NullDevice {
         memory.check(from)?;
         memory.check(to)?;
         memory.same(from.bytes, to.bytes)
+    }
+
+    fn import(&self, memory: HostMemory) -> Result<Buffer> {
+        let bytes = memory.bytes();
+        self.memory
+            .lock()
+            .expect(SOUND)
+            .alloc(bytes, MemoryKind::PINNED)
     }
 }
 
