@@ -174,7 +174,8 @@ impl<'a> Run<'a> {
     /// [`Error::Stopped`] after a signal, once a checkpoint is saved; whatever ends the run.
     pub fn advance(&mut self) -> Result<Left, Error> {
         let advanced = self.runner.advance();
-        advanced.map_err(|error| error.naming(Role::BACKEND.0, self.backend()).in_progress())
+        let roles = || named_roles(&self.runner.live.components);
+        advanced.map_err(|error| naming(error, &roles()).in_progress())
     }
 
     /// Does all that is left.
@@ -250,10 +251,6 @@ impl<'a> Run<'a> {
                 export::model(&live.team, model, stored_dtype(model.config()), out)
             }
         }
-    }
-
-    fn backend(&self) -> &PluginIdentity {
-        &self.runner.live.components.backend.identity
     }
 }
 
