@@ -9,7 +9,7 @@ use std::time::Instant;
 use espalier_compile::arena::aligned;
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
-    Buffer, BufferRange, DType, Device, ErrorCode, KernelRequest, Launch, MemoryKind, Operand,
+    BufferRange, DType, Device, ErrorCode, KernelRequest, Launch, MemoryKind, Operand,
     ParamOperand, Prepared, Stream, WeightLayout,
 };
 
@@ -113,30 +113,26 @@ impl Product {
 /// # Errors
 /// `Error::Plugin`: a call to the backend failed; it has no memory for the smallest size.
 pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
-    let [larger @ .., smallest] = SIZES;
-    for size in larger {
+    let mut refusal = None;
+    for size in SIZES {
         let product = Product::new(device, compute, size)?;
-        match device.alloc(product.room(), MemoryKind::DEVICE) {
-            Ok(buffer) => return rate_in(device, &product, buffer),
-            Err(error) if error.code == ErrorCode::OUT_OF_MEMORY => {}
+        let bytes = product.room();
+        match device.alloc(bytes, MemoryKind::DEVICE) {
+            Ok(buffer) => {
+                let room = BufferRange {
+                    buffer,
+                    offset: 0,
+                    bytes,
+                };
+                let rate = product.rate(device, room);
+                device.free(buffer).during("free")?;
+                return rate;
+            }
+            Err(error) if error.code == ErrorCode::OUT_OF_MEMORY => refusal = Some(error),
             Err(error) => return Err(error).during("alloc"),
         }
     }
-    let product = Product::new(device, compute, smallest)?;
-    let buffer = device.alloc(product.room(), MemoryKind::DEVICE);
-    rate_in(device, &product, buffer.during("alloc")?)
-}
-
-/// The rate of a product in a buffer of its size, which is freed.
-fn rate_in(device: &dyn Device, product: &Product, buffer: Buffer) -> Result<f64> {
-    let room = BufferRange {
-        buffer,
-        offset: 0,
-        bytes: product.room(),
-    };
-    let rate = product.rate(device, room);
-    device.free(buffer).during("free")?;
-    rate
+    Err(refusal.expect("there is a size")).during("alloc")
 }
 
 /// As [`gemm_rate`], for the largest product that fits into `room`; none where none fits. The

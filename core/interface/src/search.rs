@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::abi::descriptor::OptionDescriptor;
+use crate::abi::descriptor::{ComponentDescriptor, OptionDescriptor};
 use crate::range::allows;
 use crate::{OptionKind, PluginError, Result};
 
@@ -89,12 +89,16 @@ pub enum MemoryStage {
 }
 
 impl SearchSpec {
-    /// Reads the capability's text, for a component with these options.
+    /// What a component declares; nothing to search where it lacks the capability.
     ///
     /// # Errors
     /// `INVALID` where the text is no such JSON, or names an option or a value that the component
     /// does not declare.
-    pub fn read(text: &str, declared: &[OptionDescriptor]) -> Result<Self> {
+    pub fn of(component: &ComponentDescriptor) -> Result<Self> {
+        let Some(text) = component.capabilities.get(SEARCH) else {
+            return Ok(SearchSpec::default());
+        };
+        let declared = &component.options;
         let spec: SearchSpec = serde_json::from_str(text)
             .map_err(|error| PluginError::invalid(format!("capability `{SEARCH}`: {error}")))?;
         for (name, values) in &spec.options {
@@ -158,16 +162,25 @@ mod tests {
         ]
     }
 
+    fn read(text: &str) -> Result<SearchSpec> {
+        SearchSpec::of(&ComponentDescriptor {
+            name: "cut".to_owned(),
+            role: "sharding".to_owned(),
+            doc: String::new(),
+            options: declared(),
+            capabilities: BTreeMap::from_iter([(SEARCH.to_owned(), text.to_owned())]),
+        })
+    }
+
     fn refused(text: &str) -> String {
-        let error = SearchSpec::read(text, &declared()).expect_err(text);
-        error.message
+        read(text).expect_err(text).message
     }
 
     #[test]
     fn what_is_left_out_has_no_condition() {
         let text = r#"{"options": {"offload": {"none": {}, "params": {"stage": "offload_weights"}},
                        "groups": {"2": {"world": "machines"}}, "late": {"true": {"after": "shard_state"}}}}"#;
-        let spec = SearchSpec::read(text, &declared()).expect("a spec");
+        let spec = read(text).expect("a spec");
         assert_eq!(spec.world, SearchWorld::Any);
         assert_eq!(spec.options["offload"]["none"], ValueSpec::default());
         assert_eq!(spec.options["groups"]["2"].world, SearchWorld::Machines);

@@ -14,7 +14,7 @@ pub use espalier_conformance::Report;
 use espalier_conformance::{BOUNDS, Company, Fault, Suite, Verdict};
 use espalier_engine::observer::StepMetrics;
 use espalier_engine::ranks::launch;
-use espalier_interface::search::{SEARCH, SearchSpec};
+use espalier_interface::search::SearchSpec;
 use espalier_interface::{ErrorCode, PluginError};
 use espalier_registry::{Chosen, Defaults, PluginFailure, Registry, RegistryError};
 use espalier_system::threads::HostServices;
@@ -169,9 +169,7 @@ impl Subject<'_> {
             || {
                 let component = self.registry.component(self.name);
                 let component = component.map_err(|error| error.to_string())?;
-                let text = component.capabilities.get(SEARCH);
-                let read = text.map(|text| SearchSpec::read(text, &component.options));
-                read.transpose()?;
+                SearchSpec::of(&component)?;
                 Ok(())
             },
         );

@@ -7,7 +7,7 @@ use espalier_data::DataError;
 use espalier_engine::call_watch::Hung;
 use espalier_engine::not_finite::NotFinite;
 use espalier_engine::ranks::{Lost, NotMet, RankFailure, Reach};
-use espalier_interface::ErrorCode;
+use espalier_interface::{ErrorCode, Role};
 use espalier_registry::{PluginFailure, PluginIdentity, RegistryError};
 use espalier_system::failure::UsageError;
 use espalier_system::failures;
@@ -73,10 +73,18 @@ failures! {
 }
 
 impl Error {
-    /// The same error, naming the component that plays `role` where only the role was known.
-    pub fn naming(self, role: &str, identity: &PluginIdentity) -> Self {
+    /// The same error, naming the one of `components` that plays a role where only the role was
+    /// known.
+    pub fn naming(self, components: &[(Role, PluginIdentity)]) -> Self {
         match self {
-            Error::Plugin(failure) => Error::Plugin(failure.naming(role, identity)),
+            Error::Plugin(failure) => {
+                let mut roles = components.iter();
+                let named = roles.find(|(role, _)| failure.plugin == role.0);
+                Error::Plugin(match named {
+                    Some((role, identity)) => failure.naming(role.0, identity),
+                    None => failure,
+                })
+            }
             other => other,
         }
     }

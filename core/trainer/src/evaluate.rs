@@ -7,7 +7,7 @@ use espalier_config::ResolvedConfig;
 use espalier_data::Counts;
 use espalier_engine::exact_match::ExactMatch;
 use espalier_engine::observer::{Event, Observer};
-use espalier_interface::{Role, WeightLayout};
+use espalier_interface::WeightLayout;
 use espalier_plan::plan::Purpose;
 use espalier_system::failure::UsageError;
 use espalier_system::stop::StopFlag;
@@ -65,9 +65,8 @@ pub fn run(
     session.check_patterns(resolved)?;
     session.run.plan.check(session.run.plan.available())?;
     observer.observe(&Event::RunStarted(&session.summary()));
-    let backend = session.components.backend.identity.clone();
-    evaluate(resolved, session, observer, stop)
-        .map_err(|error| error.naming(Role::BACKEND.0, &backend))
+    let components = session.components.by_role();
+    evaluate(resolved, session, observer, stop).map_err(|error| error.naming(&components))
 }
 
 /// The evaluation of a session that fits.

@@ -85,4 +85,17 @@ impl Components {
             _ => None,
         }
     }
+
+    /// The component of each role that is played: what names an error that knows the role alone.
+    pub fn by_role(&self) -> Vec<(Role, PluginIdentity)> {
+        let roles = [
+            Role::FAMILY,
+            Role::QUANTIZER,
+            Role::ADAPTER,
+            Role::SHARDING,
+            Role::BACKEND,
+        ];
+        let played = roles.map(|role| Some((role, self.playing(role)?.clone())));
+        played.into_iter().flatten().collect()
+    }
 }

@@ -23,13 +23,13 @@ pub struct Loaded {
     pub tokenizer: TextTokenizer,
     /// The tokens that end an answer.
     pub ends: Vec<i32>,
-    backend: PluginIdentity,
+    components: Vec<(Role, PluginIdentity)>,
 }
 
 impl Loaded {
-    /// `error`, with the backend's own name where it is the backend's.
+    /// `error`, with the component's own name where it knows the role alone.
     pub fn naming(&self, error: Error) -> Error {
-        error.naming(Role::BACKEND.0, &self.backend)
+        error.naming(&self.components)
     }
 }
 
@@ -72,13 +72,13 @@ pub fn load(
         run,
         ..
     } = session;
-    let backend = components.backend.identity.clone();
+    let by_role = components.by_role();
     let loaded = weights::load(resolved.config(), &directory, &components, run, observer);
-    let (executor, _) = loaded.map_err(|error| error.naming(Role::BACKEND.0, &backend))?;
+    let (executor, _) = loaded.map_err(|error| error.naming(&by_role))?;
     Ok(Loaded {
         executor,
         tokenizer,
         ends,
-        backend,
+        components: by_role,
     })
 }

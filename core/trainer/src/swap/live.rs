@@ -158,7 +158,7 @@ impl Live<'_> {
         registry.places(&record.to).tell();
         let made = self
             .make(&resolved, role, attempt)
-            .map_err(|error| self.blame(error));
+            .map_err(|error| error.naming(&self.components.by_role()));
         let made = match made {
             Ok(made) => made,
             Err(error) => {
@@ -186,17 +186,6 @@ impl Live<'_> {
             self.around.observer.observe(&Event::Note(&note));
         }
         Ok(())
-    }
-
-    /// The same error, naming the component where only its role was known.
-    fn blame(&self, error: Error) -> Error {
-        let roles = [Role::BACKEND, Role::QUANTIZER, Role::ADAPTER];
-        roles
-            .iter()
-            .fold(error, |error, role| match self.components.playing(*role) {
-                Some(identity) => error.naming(role.0, identity),
-                None => error,
-            })
     }
 
     /// Makes the new state beside the old one and tries it; `self.components` are the new ones

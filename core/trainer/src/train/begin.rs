@@ -51,7 +51,6 @@ struct LoadedModel {
     data: RunData,
     services: &'static HostServices,
     team: Team,
-    report: LoadReport,
 }
 
 impl<'a> Begin<'a, '_> {
@@ -69,8 +68,8 @@ impl<'a> Begin<'a, '_> {
         let plan = &session.run.plan;
         let (planned, facts) = (WorldMemory::of(plan), Facts::of(plan));
         let peaks = self.put_on_record(&session, &mut circumstances)?;
-        let loaded = self.load(session, wanted, &mut circumstances)?;
-        self.measure_base(&loaded)?;
+        let (loaded, report) = self.load(session, wanted, &mut circumstances)?;
+        self.measure_base(&loaded, report)?;
         if let Some(checkpoint) = &self.beginning.checkpoint {
             let team = &loaded.team;
             team.each(|executor| checkpoint::restore(checkpoint, executor))?;
@@ -81,7 +80,6 @@ impl<'a> Begin<'a, '_> {
             data,
             services,
             team,
-            ..
         } = loaded;
         let (beginning, observer, stop) = (self.beginning, self.observer, self.stop);
         let (directory, progress) = (&beginning.directory, beginning.progress());
@@ -148,13 +146,13 @@ impl<'a> Begin<'a, '_> {
         Ok(peaks)
     }
 
-    /// Joins the ranks and loads the weights that are `wanted`.
+    /// Joins the ranks and loads the weights that are `wanted`; the report says what that did.
     fn load(
         &self,
         session: Session,
         wanted: Wanted,
         circumstances: &mut Json,
-    ) -> Result<LoadedModel, Error> {
+    ) -> Result<(LoadedModel, LoadReport), Error> {
         let Session {
             directory: model,
             components,
@@ -181,18 +179,18 @@ impl<'a> Begin<'a, '_> {
         let ranks = join_ranks(runs, &collectives, config, self.stop, roll)?;
         let (executors, report) = loading.load_ranks(ranks, &|param| wanted.holds(param))?;
         circumstances["decode_checks"] = json!(report.decode_checks);
-        Ok(LoadedModel {
+        let loaded = LoadedModel {
             data: data.expect("a run without rows is refused before it begins"),
             team: Team::new(executors),
             model,
             components,
             services,
-            report,
-        })
+        };
+        Ok((loaded, report))
     }
 
     /// Measures the base, where that is asked for and it is whole.
-    fn measure_base(&self, loaded: &LoadedModel) -> Result<(), Error> {
+    fn measure_base(&self, loaded: &LoadedModel, report: LoadReport) -> Result<(), Error> {
         let (Some(measure), Some(rows)) = (self.measure, &loaded.data.eval) else {
             return Ok(());
         };
@@ -208,7 +206,7 @@ impl<'a> Begin<'a, '_> {
             observer: self.observer,
             stop: self.stop,
         };
-        measure.measure(&base, loaded.report.clone())
+        measure.measure(&base, report)
     }
 }
 

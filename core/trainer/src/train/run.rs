@@ -5,10 +5,7 @@ use std::path::Path;
 use espalier_config::ResolvedConfig;
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::ranks::world_of_run;
-use espalier_interface::Role;
 use espalier_plan::plan::Purpose;
-use espalier_registry::PluginIdentity;
-use espalier_registry::select::Components;
 use espalier_system::failure::UsageError;
 use espalier_system::files::RunDirectory;
 use espalier_system::memory::Meter;
@@ -140,7 +137,7 @@ impl<'a> Run<'a> {
         if let Some(beginning) = &resumed {
             beginning.check_outline(&ready.outline)?;
         }
-        let roles = named_roles(&ready.session.components);
+        let components = ready.session.components.by_role();
         let beginning = resumed.map_or_else(|| Beginning::fresh(out, world), Ok)?;
         let begin = Begin {
             resolved,
@@ -163,7 +160,7 @@ impl<'a> Run<'a> {
             }
             Err(error) => {
                 observer.observe(&Event::RunEnded(beginning.directory.path()));
-                Err(naming(error, &roles).in_progress())
+                Err(error.naming(&components).in_progress())
             }
         }
     }
@@ -174,8 +171,8 @@ impl<'a> Run<'a> {
     /// [`Error::Stopped`] after a signal, once a checkpoint is saved; whatever ends the run.
     pub fn advance(&mut self) -> Result<Left, Error> {
         let advanced = self.runner.advance();
-        let roles = || named_roles(&self.runner.live.components);
-        advanced.map_err(|error| naming(error, &roles()).in_progress())
+        let components = &self.runner.live.components;
+        advanced.map_err(|error| error.naming(&components.by_role()).in_progress())
     }
 
     /// Does all that is left.
@@ -252,23 +249,6 @@ impl<'a> Run<'a> {
             }
         }
     }
-}
-
-/// The components whose roles an error may name alone.
-fn named_roles(components: &Components) -> [(Role, PluginIdentity); 3] {
-    [
-        (Role::BACKEND, components.backend.identity.clone()),
-        (Role::SHARDING, components.sharding.identity.clone()),
-        (Role::FAMILY, components.family.identity.clone()),
-    ]
-}
-
-/// The same error, naming the component where only its role was known.
-fn naming(error: Error, roles: &[(Role, PluginIdentity)]) -> Error {
-    let roles = roles.iter();
-    roles.fold(error, |error, (role, identity)| {
-        error.naming(role.0, identity)
-    })
 }
 
 /// What a run came to that was finished before.

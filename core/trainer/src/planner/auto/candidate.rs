@@ -1,7 +1,9 @@
 //! Strategies and what they declare -> those to be tried, with their options.
 
+use std::collections::BTreeMap;
+
 use espalier_config::{ResolvedConfig, Section};
-use espalier_interface::abi::descriptor::{ComponentDescriptor, OptionDescriptor};
+use espalier_interface::abi::descriptor::OptionDescriptor;
 use espalier_interface::range::{Clause, clauses};
 use espalier_interface::search::{MemoryStage, SEARCH, SearchSpec, ValueSpec, key_of, value_of};
 use espalier_interface::{Role, Services, Sharding};
@@ -64,7 +66,8 @@ pub(super) fn all(
         let given = config.section(Role::SHARDING.0, &name).cloned();
         let given = given.unwrap_or_default();
         let component = registry.component(&name)?;
-        let spec = spec(&component).map_err(|error| PluginFailure::new(&name, SEARCH, error))?;
+        let spec =
+            SearchSpec::of(&component).map_err(|error| PluginFailure::new(&name, SEARCH, error))?;
         let is_named = named.is_some();
         if !is_named && !spec.world.holds(world.ranks, world.machines()) {
             continue;
@@ -97,14 +100,6 @@ fn available(registry: &Registry) -> Vec<String> {
     usable.map(|one| one.component).collect()
 }
 
-/// What a strategy declares to be searched; nothing where it declares nothing.
-fn spec(component: &ComponentDescriptor) -> espalier_interface::Result<SearchSpec> {
-    match component.capabilities.get(SEARCH) {
-        Some(text) => SearchSpec::read(text, &component.options),
-        None => Ok(SearchSpec::default()),
-    }
-}
-
 fn defaults(declared: &[OptionDescriptor]) -> Section {
     let options = declared.iter();
     options
@@ -128,9 +123,11 @@ fn option_sets(
         if given.contains_key(&option.name) {
             continue;
         }
-        let holds = |key: &String| values[key].world.holds(world.ranks, world.machines());
-        let tried = in_order(option, values.keys()).into_iter().filter(holds);
-        let tried: Vec<Json> = tried.filter_map(|key| value_of(option, &key)).collect();
+        let tried: Vec<Json> = in_order(option, values)
+            .into_iter()
+            .filter(|(_, value)| value.world.holds(world.ranks, world.machines()))
+            .filter_map(|(key, _)| value_of(option, key))
+            .collect();
         let with = |set: &Section| -> Vec<Section> {
             let values = tried.iter().map(|value| {
                 let mut set = set.clone();
@@ -156,7 +153,10 @@ fn option_sets(
 }
 
 /// Keys as the option's range lists them; numbers, which a range does not list, by their size.
-fn in_order<'k>(option: &OptionDescriptor, keys: impl Iterator<Item = &'k String>) -> Vec<String> {
+fn in_order<'v>(
+    option: &OptionDescriptor,
+    values: &'v BTreeMap<String, ValueSpec>,
+) -> Vec<(&'v String, &'v ValueSpec)> {
     let words: Vec<String> = clauses(&option.range)
         .into_iter()
         .flat_map(|clause| match clause {
@@ -164,36 +164,31 @@ fn in_order<'k>(option: &OptionDescriptor, keys: impl Iterator<Item = &'k String
             Clause::Bounds { .. } | Clause::PowerOfTwo => Vec::new(),
         })
         .collect();
-    let mut keys: Vec<String> = keys.cloned().collect();
-    keys.sort_by(|one, other| {
+    let mut values: Vec<_> = values.iter().collect();
+    values.sort_by(|(one, _), (other, _)| {
         let place = |key: &String| words.iter().position(|word| word == key);
         let number = |key: &String| key.parse().unwrap_or(0.0_f64);
         let by_word = place(one).cmp(&place(other));
         by_word.then_with(|| number(one).total_cmp(&number(other)))
     });
-    keys
+    values
 }
 
 /// The values of a set whose meaning the strategy declares, each with its option.
-fn meanings<'s>(
-    spec: &'s SearchSpec,
-    set: &Section,
-) -> impl Iterator<Item = (&'s str, &'s ValueSpec)> {
-    let of = |(name, values): (
-        &'s String,
-        &'s std::collections::BTreeMap<String, ValueSpec>,
-    )| {
+fn meanings<'s>(spec: &'s SearchSpec, set: &Section) -> Vec<(&'s str, &'s ValueSpec)> {
+    let options = spec.options.iter();
+    let found = options.filter_map(|(name, values)| {
         let value = values.get(&key_of(set.get(name)?))?;
         Some((name.as_str(), value))
-    };
-    let found: Vec<_> = spec.options.iter().filter_map(of).collect();
-    found.into_iter()
+    });
+    found.collect()
 }
 
 /// Whether each value of a set saves something that the set without it would not.
 fn is_told_apart(spec: &SearchSpec, set: &Section) -> bool {
-    meanings(spec, set).all(|(name, value)| {
-        let others = meanings(spec, set).filter(|(other, _)| *other != name);
+    let meanings = meanings(spec, set);
+    meanings.iter().all(|(name, value)| {
+        let others = meanings.iter().filter(|(other, _)| other != name);
         let reached = others.map(|(_, other)| other.stage).max();
         reached.unwrap_or_default().max(spec.stage) >= value.after
     })
@@ -201,7 +196,8 @@ fn is_told_apart(spec: &SearchSpec, set: &Section) -> bool {
 
 /// What a set does for memory.
 fn stage_of(spec: &SearchSpec, set: &Section) -> MemoryStage {
-    let stages = meanings(spec, set).map(|(_, value)| value.stage);
+    let meanings = meanings(spec, set).into_iter();
+    let stages = meanings.map(|(_, value)| value.stage);
     stages.max().unwrap_or_default().max(spec.stage)
 }
 
@@ -231,7 +227,7 @@ mod tests {
                     "groups": {"stage": "shard_weights", "world": "machines"}},
             "keep": {"device": {"world": "ranks"}, "host": {"stage": "offload_weights"}},
             "late": {"false": {}, "true": {"stage": "offload_activations", "after": "offload_weights"}}}}"#;
-        SearchSpec::read(text, &declared()).expect("a spec")
+        serde_json::from_str(text).expect("a spec")
     }
 
     fn sets(given: &[(&str, &str)], world: World) -> Vec<OptionSet> {
