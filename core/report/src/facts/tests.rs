@@ -1,0 +1,95 @@
+//! Losses of a run -> what its report concludes.
+
+use super::*;
+use espalier_engine::observer::StepMetrics;
+
+/// Steps with these losses and evaluations spread evenly over them.
+fn course(losses: &[f64], evals: &[f64]) -> Course {
+    let step = |(index, loss): (usize, &f64)| StepMetrics {
+        step: index as u64 + 1,
+        loss: *loss,
+        ..StepMetrics::default()
+    };
+    let every = losses.len() / evals.len().saturating_sub(1).max(1);
+    let eval = |(index, loss): (usize, &f64)| EvalPoint {
+        step: (index * every) as u64,
+        loss: Some(*loss),
+        ..EvalPoint::default()
+    };
+    Course {
+        steps: losses.iter().enumerate().map(step).collect(),
+        evals: evals.iter().enumerate().map(eval).collect(),
+        ..Course::default()
+    }
+}
+
+fn verdict(losses: &[f64], evals: &[f64]) -> Verdict {
+    let course = course(losses, evals);
+    Facts::of(&course, &Record::default(), &|_| None).verdict
+}
+
+#[test]
+fn the_verdict_follows_from_the_losses() {
+    let falls: Vec<f64> = (0..20).map(|i| 4.0 - f64::from(i) * 0.1).collect();
+    let rises: Vec<f64> = (0..20).map(|i| 4.0 + f64::from(i) * 0.1).collect();
+    let noise: Vec<f64> = (0..20).map(|i| 4.0 + f64::from(i * i % 7)).collect();
+    let flat = [3.0; 20];
+    assert_eq!(verdict(&falls, &[4.0, 3.0]), Verdict::Learned);
+    assert_eq!(verdict(&falls, &[]), Verdict::Learned);
+    assert_eq!(verdict(&falls, &[4.0, 3.95]), Verdict::NothingLearned);
+    assert_eq!(verdict(&falls, &[4.0, 4.2]), Verdict::GotWorse);
+    assert_eq!(verdict(&falls, &[4.0, 3.0, 3.5]), Verdict::Overfits);
+    assert_eq!(verdict(&falls, &[4.0, 3.0, 3.01]), Verdict::Learned);
+    assert_eq!(verdict(&flat, &[]), Verdict::NothingLearned);
+    assert_eq!(verdict(&noise, &[]), Verdict::CannotTell);
+    assert_eq!(verdict(&rises, &[4.0, 3.0]), Verdict::Diverged);
+    assert_eq!(verdict(&falls[..4], &[]), Verdict::TooShort);
+    assert_eq!(verdict(&falls[..4], &[4.0, 3.0]), Verdict::Learned);
+    assert_eq!(verdict(&[], &[]), Verdict::TooShort);
+    assert_eq!(verdict(&[4.0, f64::NAN], &[]), Verdict::Diverged);
+    assert_eq!(verdict(&falls, &[4.0, f64::NAN]), Verdict::Diverged);
+}
+
+/// The first and the last of sorted rows differ, whatever was trained.
+#[test]
+fn the_order_of_the_files_is_told_from_learning() {
+    let sorted: Vec<f64> = (0..20).map(|i| 4.0 - f64::from(i % 10) * 0.1).collect();
+    let mut record = Record {
+        config: serde_json::json!({"data": {"shuffle": false}}),
+        ..Record::default()
+    };
+    let judge = |record: &Record, losses: &[f64]| {
+        Facts::of(&course(losses, &[]), record, &|_| None).verdict
+    };
+    assert_eq!(judge(&record, &sorted), Verdict::CannotTell);
+    record.data.steps_per_epoch = Some(10);
+    assert_eq!(judge(&record, &sorted), Verdict::NothingLearned);
+    assert_eq!(judge(&record, &sorted[..19]), Verdict::CannotTell);
+    let lower = sorted.iter().enumerate();
+    let lower: Vec<f64> = lower.map(|(i, x)| x - 0.2 * (i / 10) as f64).collect();
+    assert_eq!(judge(&record, &lower), Verdict::Learned);
+}
+
+/// One row of a hundred carries all of the difference: other rows need not show it.
+#[test]
+fn held_out_rows_are_paired() {
+    let row = |loss: f64| DocumentLoss {
+        loss,
+        correct: 0,
+        trained: 1,
+    };
+    let before = vec![row(4.0); 100];
+    let all: Vec<DocumentLoss> = before.iter().map(|one| row(one.loss - 0.2)).collect();
+    let mut one = before.clone();
+    one[7] = row(24.0);
+    let judge = |after: &[DocumentLoss]| {
+        let mean = after.iter().map(|row| row.loss).sum::<f64>() / 100.0;
+        let course = course(&[4.0; 20], &[4.0, mean]);
+        let rows = |step: u64| Some([&before[..], after][(step / 20) as usize].to_vec());
+        let facts = Facts::of(&course, &Record::default(), &rows);
+        (facts.verdict, facts.held_out.map(|held_out| held_out.count))
+    };
+    assert_eq!(judge(&all), (Verdict::Learned, Some(100)));
+    assert_eq!(judge(&one), (Verdict::CannotTell, Some(100)));
+    assert_eq!(judge(&before), (Verdict::NothingLearned, Some(100)));
+}

@@ -1,0 +1,86 @@
+//! Sets of options that `--auto` tries, from what a component declares.
+
+use super::*;
+
+fn declared() -> Vec<OptionDescriptor> {
+    let option = |name: &str, kind: &str, range: &str| OptionDescriptor {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        default: Json::Null,
+        range: range.to_owned(),
+        doc: String::new(),
+    };
+    vec![
+        option("cut", "text", "weights | state | groups"),
+        option("keep", "text", "device | host"),
+        option("late", "bool", ""),
+        option("reduce_dtype", "text", "f32 | bf16"),
+    ]
+}
+
+fn spec() -> SearchSpec {
+    let text = r#"{"options": {
+            "cut": {"weights": {"stage": "shard_weights"}, "state": {"stage": "shard_state", "world": "ranks"},
+                    "groups": {"stage": "shard_weights", "world": "machines"}},
+            "keep": {"device": {"world": "ranks"}, "host": {"stage": "offload_weights"}},
+            "late": {"false": {}, "true": {"stage": "offload_activations", "after": "offload_weights"}}}}"#;
+    serde_json::from_str(text).expect("a spec")
+}
+
+fn sets(given: &[(&str, &str)], world: World) -> Vec<OptionSet> {
+    let given = given.iter();
+    let given = given.map(|(name, value)| ((*name).to_owned(), Json::from(*value)));
+    option_sets(&declared(), &spec(), &given.collect(), world)
+}
+
+#[test]
+fn what_is_not_declared_is_not_searched() {
+    let four = sets(&[], World::threads(4));
+    // Two ways to cut, on the device or (with activations or without) on the host.
+    assert_eq!(four.len(), 2 * 3);
+    assert!(
+        four.iter()
+            .all(|set| !set.values.contains_key("reduce_dtype"))
+    );
+    let one = sets(&[], World::ONE);
+    assert_eq!(one.len(), 2, "{one:?}");
+    assert!(one.iter().all(|set| set.values["keep"] == "host"));
+    let none = option_sets(
+        &declared(),
+        &SearchSpec::default(),
+        &Section::new(),
+        World::ONE,
+    );
+    assert_eq!(none.len(), 1);
+    assert_eq!(none[0].values, Section::new());
+}
+
+#[test]
+fn a_set_is_of_the_last_stage_of_its_values() {
+    let stages: Vec<MemoryStage> = sets(&[], World::threads(2))
+        .iter()
+        .map(|set| set.stage)
+        .collect();
+    let expected = [
+        MemoryStage::ShardWeights,
+        MemoryStage::OffloadWeights,
+        MemoryStage::OffloadActivations,
+        MemoryStage::ShardState,
+        MemoryStage::OffloadWeights,
+        MemoryStage::OffloadActivations,
+    ];
+    assert_eq!(stages, expected);
+}
+
+#[test]
+fn what_the_user_set_stays_and_counts() {
+    let host = sets(&[("keep", "host")], World::threads(2));
+    assert_eq!(host.len(), 2 * 2);
+    assert!(host.iter().all(|set| !set.values.contains_key("keep")));
+    assert!(
+        host.iter()
+            .all(|set| set.stage >= MemoryStage::OffloadWeights)
+    );
+    // The user may ask for what a search of this world leaves out.
+    assert_eq!(sets(&[("keep", "device")], World::ONE).len(), 1);
+}

@@ -1,0 +1,68 @@
+//! The last lines of a run.
+
+use espalier_data::{Counts, Lost};
+use espalier_plan::plan::{HostMemory, WorldMemory};
+use espalier_trainer::train::RunMemory;
+
+use super::*;
+
+#[test]
+fn a_run_ends_in_a_few_lines() {
+    let before = EvalMetrics {
+        eval_loss: 5.7539,
+        eval_perplexity: 315.43,
+        eval_token_accuracy: 0.093,
+        ..EvalMetrics::default()
+    };
+    let after = EvalMetrics {
+        eval_loss: 4.4092,
+        eval_perplexity: 82.2,
+        eval_token_accuracy: 0.219,
+        ..before.clone()
+    };
+    let summary = RunSummary {
+        steps: 120,
+        last_loss: Some(4.5218),
+        eval_before: Some(before),
+        eval_after: Some(after),
+        finished_before: false,
+        swaps: Vec::new(),
+        counts: Counts {
+            rows: 9,
+            truncated: 2,
+            tokens: 100,
+            trained_tokens: 75,
+            lost: Lost {
+                truncated: 25,
+                ..Lost::default()
+            },
+            ..Counts::default()
+        },
+        memory: Some(RunMemory {
+            planned: WorldMemory {
+                ranks_per_process: 2,
+                processes_per_machine: 1,
+                rank_bytes: 41 << 20,
+                process: HostMemory {
+                    devices: 82 << 20,
+                    program: 12 << 20,
+                    ..HostMemory::default()
+                },
+                ..WorldMemory::default()
+            },
+            held_bytes: 97 << 20,
+        }),
+        saved: "my runs/first/adapter".into(),
+    };
+    let expected = "\
+120 steps done, training loss 4.5218 in the last
+  held-out loss        5.7539 -> 4.4092
+  perplexity           315.43 -> 82.20
+  token accuracy        9.3 % -> 21.9 %
+rows      9 sequences of 9 rows, 100 tokens, 75 trained (75.0 %), 2 cut to data.max_seq_len; 25.0 % of the trained tokens are lost
+memory    97.00 MiB held at most, 94.00 MiB planned (2 ranks of 41.00 MiB each)
+saved     my runs/first/adapter
+next      host generate --run 'my runs/first' --prompt \"...\"
+";
+    assert_eq!(lines(&summary, "host"), expected);
+}

@@ -1,0 +1,102 @@
+//! Layers with biases and packed weights: values, gradients and bits.
+
+use half::{bf16, f16};
+
+use super::*;
+use crate::decode::{Packed, TileDecoder};
+use crate::element::{Real, convert};
+use crate::matmul::tests::numbers;
+use crate::matmul::threads::Threads;
+
+/// `y`, `dx` and `dW` of one layer.
+fn layer<E: Element>(
+    weight: &dyn Rows<E::Acc>,
+    tokens: usize,
+    threads: usize,
+) -> (Vec<E>, Vec<E>, Vec<E::Acc>)
+where
+    E::Acc: Scalar,
+{
+    let (n, m) = weight.size();
+    let (x, dy) = (numbers::<E>(tokens * m, 1), numbers::<E>(tokens * n, 2));
+    let bias = numbers::<bf16>(n, 3);
+    let bias = Dense::new(&bias, 1, n);
+    let mut workspace = vec![0; workspace_bytes::<E>(threads)];
+    let (mut y, mut dx) = (
+        vec![E::default(); tokens * n],
+        vec![E::default(); tokens * m],
+    );
+    let mut dweight = vec![E::Acc::ONE; n * m];
+    let services = Threads(threads);
+    forward(&services, &x, weight, Some(&bias), &mut y, &mut workspace);
+    input_backward(
+        &services,
+        &dy,
+        weight,
+        &mut dx,
+        Update::Overwrite,
+        &mut workspace,
+    );
+    weight_backward(&services, &dy, &x, &mut dweight, (n, m), &mut workspace);
+    (y, dx, dweight)
+}
+
+#[test]
+fn gradients_are_those_of_the_output() {
+    // The layer is linear: <dy, y(x) - bias> = <dx, x> = <dW - 1, W>, exactly but for rounding.
+    fn check<W: Element>() {
+        let [tokens, n, m] = [19, 70, 41];
+        let w = numbers::<W>(n * m, 4);
+        let (y, dx, dw) = layer::<f64>(&Dense::new(&w, n, m), tokens, 2);
+        let (x, dy) = (numbers::<f64>(tokens * m, 1), numbers::<f64>(tokens * n, 2));
+        let bias: Vec<f64> = numbers::<bf16>(n, 3).into_iter().map(convert).collect();
+        let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
+        let along: f64 = (0..tokens * n).map(|i| dy[i] * (y[i] - bias[i % n])).sum();
+        assert!((along - dot(&dx, &x)).abs() < 1e-11);
+        let grown: f64 = (0..n * m)
+            .map(|i| (dw[i] - 1.0) * convert::<W, f64>(w[i]))
+            .sum();
+        assert!((along - grown).abs() < 1e-11);
+        assert!(along.abs() > 1e-3);
+    }
+    check::<f64>();
+    check::<f32>();
+    check::<bf16>();
+    check::<f16>();
+}
+
+/// Decodes to multiples of 1/64.
+struct Steps(usize, usize);
+
+impl TileDecoder for Steps {
+    fn size(&self) -> (usize, usize) {
+        (self.0, self.1)
+    }
+
+    fn decode(&self, rows: std::ops::Range<usize>, cols: std::ops::Range<usize>, out: &mut [f32]) {
+        let flat = rows.flat_map(|row| cols.clone().map(move |col| row * self.1 + col));
+        out.iter_mut()
+            .zip(flat)
+            .for_each(|(out, i)| *out = (i * 37 % 129) as f32 / 64.0 - 1.0);
+    }
+}
+
+#[test]
+fn a_packed_weight_gives_the_bits_of_its_decoded_values() {
+    fn check<E: Element>()
+    where
+        E::Acc: Scalar,
+    {
+        let (n, m) = (150, 530);
+        let mut decoded = vec![0.0f32; n * m];
+        Steps(n, m).decode(0..n, 0..m, &mut decoded);
+        for tokens in [0, 1, 600] {
+            let packed = layer::<E>(&Packed(&Steps(n, m)), tokens, 1);
+            let dense = layer::<E>(&Dense::new(&decoded, n, m), tokens, 2);
+            assert!(packed == dense, "{tokens} tokens");
+        }
+    }
+    check::<f32>();
+    check::<bf16>();
+    check::<f64>();
+}

@@ -1,0 +1,179 @@
+//! The params and graphs of an adapter against those of PEFT.
+
+use espalier_interface::{Adapter, Options};
+use serde_json::{Value as Json, json};
+
+use super::*;
+use crate::Lora;
+
+/// The sites of the tiny Llama: hidden 64, feed-forward 176, keys and values 32, vocab 512, two
+/// layers.
+fn sites() -> Vec<Site> {
+    let site = |name: String, kind, shape, tied_to| Site {
+        name,
+        kind,
+        shape,
+        tied_to,
+    };
+    let table = "model.embed_tokens".to_owned();
+    let mut sites = vec![site(table.clone(), SiteKind::Embedding, [512, 64], None)];
+    for layer in 0..2 {
+        for (name, shape) in [
+            ("self_attn.q_proj", [64, 64]),
+            ("self_attn.k_proj", [32, 64]),
+            ("self_attn.v_proj", [32, 64]),
+            ("self_attn.o_proj", [64, 64]),
+            ("mlp.gate_proj", [176, 64]),
+            ("mlp.up_proj", [176, 64]),
+            ("mlp.down_proj", [64, 176]),
+        ] {
+            let name = format!("model.layers.{layer}.{name}");
+            sites.push(site(name, SiteKind::Linear, shape, None));
+        }
+    }
+    sites.push(site(
+        "lm_head".to_owned(),
+        SiteKind::Head,
+        [512, 64],
+        Some(table),
+    ));
+    sites
+}
+
+fn lora(changes: Json) -> Lora {
+    let mut options = json!({
+        "rank": 8, "alpha": 16, "dropout": 0.0, "targets": "all-linear", "rslora": false
+    });
+    for (key, value) in changes.as_object().expect("an object") {
+        options[key] = value.clone();
+    }
+    let options: Options = serde_json::from_value(options).expect("an object");
+    Lora::new(&options).expect("good options")
+}
+
+fn adapted(changes: Json) -> Adaptation {
+    let adaptation = lora(changes).adapt(&sites()).expect("sites match");
+    for join in &adaptation.joins {
+        join.fragment.validate().expect("a whole graph");
+        for (local, &bound) in join.fragment.params.iter().zip(&join.params) {
+            assert_eq!(local.shape, adaptation.params[bound].shape);
+            assert!(adaptation.params[bound].name.ends_with(&local.name));
+        }
+    }
+    adaptation
+}
+
+/// Keys and shapes of an adapter that PEFT 0.21.2 saved for the tiny Llama, rank 8, all
+/// linears; one layer.
+const PEFT_LAYER: [(&str, [u64; 2]); 14] = [
+    ("mlp.down_proj.lora_A.weight", [8, 176]),
+    ("mlp.down_proj.lora_B.weight", [64, 8]),
+    ("mlp.gate_proj.lora_A.weight", [8, 64]),
+    ("mlp.gate_proj.lora_B.weight", [176, 8]),
+    ("mlp.up_proj.lora_A.weight", [8, 64]),
+    ("mlp.up_proj.lora_B.weight", [176, 8]),
+    ("self_attn.k_proj.lora_A.weight", [8, 64]),
+    ("self_attn.k_proj.lora_B.weight", [32, 8]),
+    ("self_attn.o_proj.lora_A.weight", [8, 64]),
+    ("self_attn.o_proj.lora_B.weight", [64, 8]),
+    ("self_attn.q_proj.lora_A.weight", [8, 64]),
+    ("self_attn.q_proj.lora_B.weight", [64, 8]),
+    ("self_attn.v_proj.lora_A.weight", [8, 64]),
+    ("self_attn.v_proj.lora_B.weight", [32, 8]),
+];
+
+#[test]
+fn keys_and_shapes_are_pefts() {
+    let adaptation = adapted(json!({}));
+    let mut found: Vec<(String, Vec<u64>)> = adaptation
+        .params
+        .iter()
+        .map(|param| (param.name.clone(), param.shape.clone()))
+        .collect();
+    found.sort();
+    let expected: Vec<(String, Vec<u64>)> = (0..2)
+        .flat_map(|layer| {
+            PEFT_LAYER.map(|(name, shape)| {
+                let key = format!("base_model.model.model.layers.{layer}.{name}");
+                (key, shape.to_vec())
+            })
+        })
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_update_begins_at_zero() {
+    let adaptation = adapted(json!({"targets": ["down_proj", "embed_tokens"]}));
+    let inits: Vec<Init> = adaptation.params.iter().map(|param| param.init).collect();
+    let bound = 1.0 / 176f64.sqrt();
+    assert_eq!(inits[..2], [Init::Zeros, Init::Normal { std: 1.0 }]);
+    assert_eq!(inits[2..4], [Init::Uniform { bound }, Init::Zeros]);
+}
+
+#[test]
+fn a_linear_calls_its_base_and_adds_the_scaled_update() {
+    let fragment = &adapted(json!({})).joins[0].fragment;
+    let ops: Vec<_> = fragment.nodes.iter().map(|node| node.op.as_str()).collect();
+    assert_eq!(ops, ["base", "linear", "linear", "add"]);
+    assert_eq!(
+        fragment.nodes[3].attributes.number("alpha").expect("given"),
+        2.0
+    );
+    let rslora = adapted(json!({"rslora": true}));
+    let alpha = rslora.joins[0].fragment.nodes[3].attributes.number("alpha");
+    assert_eq!(alpha.expect("given"), 16.0 / 8f64.sqrt());
+}
+
+#[test]
+fn sites_of_one_shape_share_a_fragment() {
+    let plain = adapted(json!({})).joins;
+    assert_eq!((plain[1].site, plain[2].site), (2, 3));
+    assert_eq!(plain[1].fragment, plain[2].fragment);
+    assert_ne!(plain[0].fragment, plain[1].fragment);
+}
+
+#[test]
+fn dropout_stands_before_the_first_matrix_and_not_before_the_base() {
+    let dropped = adapted(json!({"dropout": 0.1})).joins;
+    assert_eq!(dropped[1].fragment, dropped[2].fragment);
+    let fragment = &dropped[0].fragment;
+    let [base, dropout, down] = &fragment.nodes[..3] else {
+        panic!("{} nodes", fragment.nodes.len());
+    };
+    assert_eq!((base.op.as_str(), dropout.op.as_str()), ("base", "dropout"));
+    assert_eq!(dropout.attributes.number("p").expect("given"), 0.1);
+    assert_eq!(base.inputs[0], fragment.inputs[0].value);
+    assert_eq!(down.inputs[0], dropout.outputs[0]);
+}
+
+#[test]
+fn embeddings_and_a_tied_head_are_as_in_peft() {
+    let targets = json!({"targets": ["embed_tokens", "lm_head"], "dropout": 0.1});
+    let adaptation = adapted(targets);
+    let params: Vec<_> = adaptation
+        .params
+        .iter()
+        .map(|param| (param.name.as_str(), param.shape.clone()))
+        .collect();
+    assert_eq!(
+        params,
+        [
+            (
+                "base_model.model.model.embed_tokens.lora_embedding_A",
+                vec![8, 512]
+            ),
+            (
+                "base_model.model.model.embed_tokens.lora_embedding_B",
+                vec![64, 8]
+            ),
+            ("base_model.model.lm_head.lora_A.weight", vec![8, 64]),
+            ("base_model.model.lm_head.lora_B.weight", vec![512, 8]),
+        ]
+    );
+    let nodes = &adaptation.joins[0].fragment.nodes;
+    let ops: Vec<_> = nodes.iter().map(|node| node.op.as_str()).collect();
+    assert_eq!(ops, ["base", "embedding", "linear", "add"]);
+    assert!(nodes[1].attributes.flag("transposed"));
+    assert_eq!(adaptation.joins[1].fragment.nodes[1].op, "dropout");
+}

@@ -1,0 +1,112 @@
+//! `adapter_config.json`, PEFT's and ours <-> options.
+
+use espalier_interface::adaptation::SiteKind;
+use espalier_interface::{Adapter, ErrorCode};
+
+use super::*;
+use crate::Lora;
+
+fn sites() -> Vec<Site> {
+    ["q_proj", "v_proj"]
+        .map(|name| Site {
+            name: format!("model.layers.0.self_attn.{name}"),
+            kind: SiteKind::Linear,
+            shape: [64, 64],
+            tied_to: None,
+        })
+        .to_vec()
+}
+
+fn lora(options: Json) -> Lora {
+    let options: Options = serde_json::from_value(options).expect("an object");
+    Lora::new(&options).expect("good options")
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let options = json!({
+        "rank": 4, "alpha": 6.5, "dropout": 0.25, "targets": ["v_proj"], "rslora": true
+    });
+    let lora = lora(options.clone());
+    let saved = lora
+        .saved_config(&sites(), "models/tiny")
+        .expect("a site matches");
+    assert_eq!(saved["target_modules"], json!(["v_proj"]));
+    assert_eq!(saved["base_model_name_or_path"], "models/tiny");
+    assert_eq!(saved["lora_alpha"], 6.5);
+    let read = lora.options_from_saved(&saved).expect("our own");
+    assert_eq!(Json::Object(read.0), options);
+}
+
+#[test]
+fn whole_alphas_are_written_as_peft_writes_them() {
+    let lora = lora(json!({
+        "rank": 8, "alpha": 16.0, "dropout": 0.0, "targets": "all-linear", "rslora": false
+    }));
+    let saved = lora.saved_config(&sites(), "m").expect("linears");
+    assert_eq!(saved["lora_alpha"].to_string(), "16");
+    assert_eq!(saved["target_modules"], json!(["q_proj", "v_proj"]));
+    assert_eq!(saved.as_object().expect("an object").len(), 41);
+}
+
+#[test]
+fn what_peft_leaves_out_takes_pefts_defaults() {
+    let read = read(&json!({"peft_type": "LORA", "target_modules": ".*q_proj"}));
+    let options = read.expect("enough for PEFT");
+    assert_eq!(options.0["rank"], 8);
+    assert_eq!(options.0["alpha"], 8);
+    assert_eq!(options.0["targets"], ".*q_proj");
+}
+
+#[test]
+fn what_this_adapter_does_not_do_is_named() {
+    let cases = [
+        ("use_dora", json!(true)),
+        ("rank_pattern", json!({"q_proj": 4})),
+        ("alpha_pattern", json!({"q_proj": 4})),
+        ("modules_to_save", json!(["lm_head"])),
+        ("bias", json!("all")),
+        ("lora_bias", json!(true)),
+        ("fan_in_fan_out", json!(true)),
+        ("layers_to_transform", json!([0])),
+        ("exclude_modules", json!("lm_head")),
+        ("init_lora_weights", json!("pissa")),
+        ("layer_replication", json!([[0, 1]])),
+        ("trainable_token_indices", json!([3])),
+        ("task_type", json!("SEQ_CLS")),
+        ("a_later_invention", json!(1)),
+        ("peft_type", json!("LOHA")),
+    ];
+    for (key, value) in cases {
+        let mut config = json!({"peft_type": "LORA", "target_modules": ["q_proj"]});
+        config[key] = value;
+        let error = read(&config).expect_err(key);
+        assert_eq!(error.code, ErrorCode::UNSUPPORTED);
+        assert!(error.message.contains(&format!("`{key}` is ")), "{error}");
+    }
+    let error = read(&json!({"peft_type": "LORA"})).expect_err("no targets");
+    assert!(
+        error.message.contains("`target_modules` is missing"),
+        "{error}"
+    );
+}
+
+/// `adapter_config.json` of an adapter that PEFT 0.21.2 saved, the keys that are not neutral.
+#[test]
+fn a_saved_config_of_peft_is_understood() {
+    let config = json!({
+        "base_model_name_or_path": "models/tiny-trained", "bias": "none",
+        "ensure_weight_tying": false, "inference_mode": true, "init_lora_weights": true,
+        "loftq_config": {}, "lora_alpha": 16, "lora_dropout": 0.0, "megatron_config": null,
+        "megatron_core": "megatron.core", "peft_type": "LORA", "peft_version": "0.21.2",
+        "qalora_group_size": 16, "r": 8, "rank_pattern": {}, "revision": null,
+        "target_modules": ["down_proj", "v_proj"], "task_type": "CAUSAL_LM",
+        "use_dora": false, "use_qalora": false, "use_rslora": false
+    });
+    let options = read(&config).expect("a plain LoRA");
+    let expected = json!({
+        "rank": 8, "alpha": 16, "dropout": 0.0, "targets": ["down_proj", "v_proj"],
+        "rslora": false
+    });
+    assert_eq!(Json::Object(options.0), expected);
+}
