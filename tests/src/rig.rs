@@ -5,7 +5,7 @@ use std::path::Path;
 
 use espalier_config::{Config, ResolvedConfig, Sources, resolve};
 use espalier_data::{MicroBatch, Step};
-use espalier_engine::executor::{Executor, Moment};
+use espalier_engine::executor::{Executor, StepPosition};
 use espalier_engine::load::LoadReport;
 use espalier_engine::observer::Unobserved;
 use espalier_engine::step;
@@ -95,7 +95,7 @@ impl Rig {
 
     /// The logits of a micro-batch, `[T, V]`.
     pub fn logits(&self, micro: &MicroBatch) -> Vec<f64> {
-        self.executor.logits(micro, moment()).expect("logits")
+        self.executor.logits(micro, position()).expect("logits")
     }
 
     /// Runs one step's passes and returns the mean loss; gradients stay on the device.
@@ -118,8 +118,8 @@ impl Rig {
     }
 }
 
-fn moment() -> Moment {
-    Moment {
+fn position() -> StepPosition {
+    StepPosition {
         seed: 42,
         step: 0,
         first: true,

@@ -1,6 +1,6 @@
 //! Turns runs side by side into ratios: what plugins of third parties cost beside the shipped ones.
 
-mod ground;
+mod setup;
 mod sharding;
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 
-use ground::Ground;
+use setup::BenchSetup;
 
 use crate::golden::require;
 use crate::workspace::{Workspace, run};
@@ -132,11 +132,11 @@ fn hqq(workspace: &Workspace, python: &Path, sizes: &[(&str, String)]) -> Result
 
 fn third_party(workspace: &Workspace, rounds: usize, steps: usize) -> Result<()> {
     ensure!(rounds > 0 && steps > 1, "a round and two steps at least");
-    let ground = Ground::prepare(workspace, &["linear4"])?;
+    let setup = BenchSetup::prepare(workspace, &["linear4"])?;
     let one_row = ["--set", "data.batch_size=1", "--plugins"];
     let [nf4, linear4] =
         ["nf4,lora", "linear4,lora"].map(|plugins| [&one_row[..], &[plugins]].concat());
-    let [ours, theirs] = ground.in_turns([&nf4, &linear4], rounds, steps)?;
+    let [ours, theirs] = setup.in_turns([&nf4, &linear4], rounds, steps)?;
     let ratio = theirs.median / ours.median;
     println!(
         "nf4 {:.4} s a step, linear4 {:.4} s: {ratio:.3} times nf4's (medians; at best {:.4} s and {:.4} s)",

@@ -194,7 +194,7 @@ fn span(findings: &Findings) -> [u64; 2] {
     let runs = || findings.arms.iter().flat_map(|arm| &arm.runs);
     let steps = || {
         let held_out = runs().flat_map(|run| run.held_out.keys().copied());
-        held_out.chain(runs().flat_map(|run| run.course.steps.iter().map(|step| step.step)))
+        held_out.chain(runs().flat_map(|run| run.metrics.steps.iter().map(|step| step.step)))
     };
     [steps().min(), steps().max()].map(Option::unwrap_or_default)
 }

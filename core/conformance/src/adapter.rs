@@ -7,8 +7,8 @@ use espalier_interface::graph::{Dim, Source, ValueType};
 use espalier_interface::{Adapter, DType, ErrorCode, Init, PluginError};
 use serde_json::Value as Json;
 
+use crate::checked::{Checked, Fault, calm, ensure, refusal};
 use crate::sites::{self, Head};
-use crate::verdict::{Fault, Verdict, calm, ensure, refusal};
 use crate::{OptionSet, Subject, Suite, Threads, declared};
 
 /// The base model that saved adapters name.
@@ -90,8 +90,8 @@ pub fn adapter(subject: &Subject<'_, dyn Adapter>, suite: &mut Suite) {
 /// options and models.
 fn each(
     subject: &Subject<'_, dyn Adapter>,
-    body: impl Fn(&dyn Adapter, &OptionSet, &[Site], &Adaptation) -> Verdict,
-) -> Verdict {
+    body: impl Fn(&dyn Adapter, &OptionSet, &[Site], &Adaptation) -> Checked,
+) -> Checked {
     for (index, set) in subject.option_sets().iter().enumerate() {
         let tried = calm(|| {
             let adapter = match subject.make(&set.options, Threads::new(1)) {
@@ -111,7 +111,7 @@ fn each(
     Ok(())
 }
 
-fn params(adaptation: &Adaptation) -> Verdict {
+fn params(adaptation: &Adaptation) -> Checked {
     let mut names = BTreeSet::new();
     let mut used = vec![false; adaptation.params.len()];
     for join in &adaptation.joins {
@@ -149,7 +149,7 @@ pub fn is_finite(init: Init) -> bool {
     }
 }
 
-fn distinct_sites(adaptation: &Adaptation) -> Verdict {
+fn distinct_sites(adaptation: &Adaptation) -> Checked {
     let mut seen = BTreeSet::new();
     for join in &adaptation.joins {
         ensure(seen.insert(join.site), || {
@@ -159,14 +159,14 @@ fn distinct_sites(adaptation: &Adaptation) -> Verdict {
     Ok(())
 }
 
-fn fragment(join: &Join, sites: &[Site], adaptation: &Adaptation) -> Verdict {
+fn fragment(join: &Join, sites: &[Site], adaptation: &Adaptation) -> Checked {
     let site = sites.get(join.site);
     let site = site.ok_or_else(|| format!("it joins site {} of {}", join.site, sites.len()))?;
     let done = fragment_of(join, site, adaptation);
     done.map_err(|fault| fault.at(&format!("site `{}`", site.name)))
 }
 
-fn fragment_of(join: &Join, site: &Site, adaptation: &Adaptation) -> Verdict {
+fn fragment_of(join: &Join, site: &Site, adaptation: &Adaptation) -> Checked {
     let graph = &join.fragment;
     graph.validate()?;
     let compute = |width: u64| ValueType {
@@ -225,7 +225,7 @@ fn fragment_of(join: &Join, site: &Site, adaptation: &Adaptation) -> Verdict {
     Ok(())
 }
 
-fn shared(sites: &[Site], adaptation: &Adaptation) -> Verdict {
+fn shared(sites: &[Site], adaptation: &Adaptation) -> Checked {
     let site = |join: &Join| &sites[join.site];
     for (index, join) in adaptation.joins.iter().enumerate() {
         let ending = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
@@ -244,7 +244,7 @@ fn shared(sites: &[Site], adaptation: &Adaptation) -> Verdict {
     Ok(())
 }
 
-fn nothing_fits(subject: &Subject<'_, dyn Adapter>) -> Verdict {
+fn nothing_fits(subject: &Subject<'_, dyn Adapter>) -> Checked {
     let adapter = subject.make(&subject.option_sets()[0].options, Threads::new(1))?;
     let strange = Site {
         name: "vision.patches".to_owned(),
@@ -284,7 +284,7 @@ fn saved(
     subject: &Subject<'_, dyn Adapter>,
     adapter: &dyn Adapter,
     (set, sites, adaptation): (&OptionSet, &[Site], &Adaptation),
-) -> Verdict {
+) -> Checked {
     let config = adapter.saved_config(sites, BASE)?;
     let kind = config.get("peft_type").and_then(Json::as_str);
     let listed = subject.component.capabilities.get("peft_types");

@@ -8,7 +8,7 @@ use espalier_interface::{
     PluginError, Stream,
 };
 
-use crate::verdict::{Fault, Verdict, ensure, refusal};
+use crate::checked::{Checked, Fault, ensure, refusal};
 use crate::{Subject, Suite, Threads, declared};
 
 /// Bytes of the buffers under test: some hundred KiB, and a multiple of no alignment.
@@ -49,7 +49,7 @@ pub fn backend(subject: &Subject<'_, dyn Backend>, suite: &mut Suite) {
     }
 }
 
-type OnDevice = fn(&dyn Device) -> Verdict;
+type OnDevice = fn(&dyn Device) -> Checked;
 
 const CHECKS: [(&str, &str, OnDevice); 6] = [
     (
@@ -84,7 +84,7 @@ const CHECKS: [(&str, &str, OnDevice); 6] = [
     ),
 ];
 
-fn make(subject: &Subject<'_, dyn Backend>) -> Verdict<Box<dyn Backend>> {
+fn make(subject: &Subject<'_, dyn Backend>) -> Checked<Box<dyn Backend>> {
     Ok(subject.make(&subject.option_sets()[0].options, Threads::new(2))?)
 }
 
@@ -100,7 +100,7 @@ fn part(buffer: Buffer, offset: u64, bytes: u64) -> BufferRange {
     }
 }
 
-fn zeros(device: &dyn Device) -> Verdict {
+fn zeros(device: &dyn Device) -> Checked {
     for kind in [MemoryKind::DEVICE, MemoryKind::PINNED] {
         let first = device.alloc(BYTES, kind)?;
         let second = device.alloc(BYTES, kind)?;
@@ -128,7 +128,7 @@ fn pattern(bytes: u64, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-fn copies(device: &dyn Device) -> Verdict {
+fn copies(device: &dyn Device) -> Checked {
     let (from, to) = (
         device.alloc(BYTES, MemoryKind::DEVICE)?,
         device.alloc(BYTES, MemoryKind::DEVICE)?,
@@ -154,14 +154,14 @@ fn copies(device: &dyn Device) -> Verdict {
 }
 
 /// Fails where an absurd request succeeded.
-fn expect_refusal<T>(done: Result<T, PluginError>, what: &str) -> Verdict {
+fn expect_refusal<T>(done: Result<T, PluginError>, what: &str) -> Checked {
     match done {
         Ok(_) => Err(Fault::Failed(format!("{what} was done, expected an error"))),
         Err(error) => refusal(&error).map_err(|fault| fault.at(what)),
     }
 }
 
-fn refused(device: &dyn Device) -> Verdict {
+fn refused(device: &dyn Device) -> Checked {
     let buffer = device.alloc(BYTES, MemoryKind::DEVICE)?;
     let other = device.alloc(BYTES, MemoryKind::DEVICE)?;
     let mut bytes = vec![0; 64];
@@ -213,7 +213,7 @@ impl Lent {
     }
 }
 
-fn lent(device: &dyn Device) -> Verdict {
+fn lent(device: &dyn Device) -> Checked {
     let mut memory = Lent::new();
     let buffer = match memory.to(device) {
         Err(error) if error.code == ErrorCode::UNSUPPORTED => {
@@ -242,7 +242,7 @@ fn lent(device: &dyn Device) -> Verdict {
     })
 }
 
-fn streams(device: &dyn Device) -> Verdict {
+fn streams(device: &dyn Device) -> Checked {
     let stream = device.stream()?;
     ensure(stream != Stream(0), || {
         "a new stream is the compute stream".into()
@@ -261,7 +261,7 @@ fn streams(device: &dyn Device) -> Verdict {
     )
 }
 
-fn unknown_op(device: &dyn Device) -> Verdict {
+fn unknown_op(device: &dyn Device) -> Checked {
     let request = KernelRequest {
         op: "no_such_op".to_owned(),
         version: 1,

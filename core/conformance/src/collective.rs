@@ -12,21 +12,21 @@ use espalier_interface::{
     Members, PluginError,
 };
 
-use crate::verdict::{Fault, Verdict, calm, described, ensure, refusal};
+use crate::checked::{Checked, Fault, calm, described, ensure, refusal};
 use crate::{Subject, Suite, Threads, declared};
 
 /// The processes that run the checks together, where members are processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Company {
+pub struct ProcessGroup {
     /// Index of this process.
     pub own: u32,
     /// Number of processes.
     pub size: u32,
 }
 
-impl Company {
+impl ProcessGroup {
     /// No other process.
-    pub const ALONE: Company = Company { own: 0, size: 1 };
+    pub const ALONE: ProcessGroup = ProcessGroup { own: 0, size: 1 };
 }
 
 /// Group sizes under test, where members are threads.
@@ -36,7 +36,11 @@ const MEMBERS: [u32; 4] = [1, 2, 3, 5];
 const COUNTS: [usize; 5] = [0, 1, 3, 1003, 70_001];
 
 /// Runs all checks of a collective.
-pub fn collective(subject: &Subject<'_, dyn Collective>, company: Company, suite: &mut Suite<'_>) {
+pub fn collective(
+    subject: &Subject<'_, dyn Collective>,
+    processes: ProcessGroup,
+    suite: &mut Suite<'_>,
+) {
     declared::check(&subject.component, suite);
     suite.check(
         "describe",
@@ -51,15 +55,15 @@ pub fn collective(subject: &Subject<'_, dyn Collective>, company: Company, suite
         },
     );
     for (name, asserts, body) in CHECKS {
-        suite.check(name, asserts, || each(subject, company, name, body));
+        suite.check(name, asserts, || each(subject, processes, name, body));
     }
     suite.check(
         "join.refused",
         "a member that is not of its group is refused in words",
         || {
             let wrong = JoinRequest {
-                member: company.size + 3,
-                ..request("refused", company.own, company.size)
+                member: processes.size + 3,
+                ..request("refused", processes.own, processes.size)
             };
             match make(subject)?.join(&wrong) {
                 Ok(_) => Err(Fault::Failed("it joined".to_owned())),
@@ -69,7 +73,7 @@ pub fn collective(subject: &Subject<'_, dyn Collective>, company: Company, suite
     );
 }
 
-type OfMember = fn(&Member<'_>) -> Verdict;
+type OfMember = fn(&Member<'_>) -> Checked;
 
 const CHECKS: [(&str, &str, OfMember); 7] = [
     (
@@ -117,7 +121,7 @@ struct Member<'a> {
     members: usize,
 }
 
-fn make(subject: &Subject<'_, dyn Collective>) -> Verdict<Box<dyn Collective>> {
+fn make(subject: &Subject<'_, dyn Collective>) -> Checked<Box<dyn Collective>> {
     Ok(subject.make(&subject.option_sets()[0].options, Threads::new(1))?)
 }
 
@@ -135,14 +139,14 @@ fn request(group: &str, member: u32, members: u32) -> JoinRequest {
 /// processes.
 fn each(
     subject: &Subject<'_, dyn Collective>,
-    company: Company,
+    processes: ProcessGroup,
     name: &str,
     body: OfMember,
-) -> Verdict {
+) -> Checked {
     // It outlives its groups.
     let collective = make(subject)?;
     let info = collective.describe()?;
-    let member = |index: u32, members: u32| -> Verdict {
+    let member = |index: u32, members: u32| -> Checked {
         let group = collective.join(&request(&format!("{name} of {members}"), index, members))?;
         let done = calm(|| {
             body(&Member {
@@ -159,7 +163,7 @@ fn each(
         done.map_err(|fault| fault.at(&format!("member {index} of {members}")))
     };
     if info.members == Members::Processes {
-        return member(company.own, company.size);
+        return member(processes.own, processes.size);
     }
     let member = &member;
     for members in MEMBERS {
@@ -168,10 +172,10 @@ fn each(
             let running: Vec<_> = (0..members).map(spawn).collect();
             let done = running.into_iter().map(|one| one.join());
             done.map(|one| one.expect("panics are caught within"))
-                .collect::<Vec<Verdict>>()
+                .collect::<Vec<Checked>>()
         })
         .into_iter()
-        .collect::<Verdict>()?;
+        .collect::<Checked>()?;
     }
     Ok(())
 }
@@ -202,7 +206,7 @@ fn rough(member: usize, index: usize) -> f64 {
     if bits & 1 == 0 { value } else { -1e-3 * value }
 }
 
-fn gather(member: &Member<'_>) -> Verdict {
+fn gather(member: &Member<'_>) -> Checked {
     let part = |member: usize, count: usize| (0..count).map(move |i| (member * 57 + i) as u8);
     for count in COUNTS {
         let expected: Vec<u8> = (0..member.members)
@@ -227,7 +231,7 @@ fn gather(member: &Member<'_>) -> Verdict {
     Ok(())
 }
 
-fn broadcast(member: &Member<'_>) -> Verdict {
+fn broadcast(member: &Member<'_>) -> Checked {
     for count in COUNTS {
         let send: Vec<u8> = (0..count).map(|i| (member.index * 91 + i) as u8).collect();
         let mut recv = vec![0xEE; count];
@@ -241,7 +245,7 @@ fn broadcast(member: &Member<'_>) -> Verdict {
     Ok(())
 }
 
-fn sums(member: &Member<'_>) -> Verdict {
+fn sums(member: &Member<'_>) -> Checked {
     sum_as(member, DType::F32, |x| x as f32)?;
     if member.info.dtypes.contains(&DType::F64) {
         sum_as(member, DType::F64, |x| x)
@@ -250,7 +254,7 @@ fn sums(member: &Member<'_>) -> Verdict {
     }
 }
 
-fn sum_as<T>(member: &Member<'_>, dtype: DType, of: impl Fn(f64) -> T) -> Verdict
+fn sum_as<T>(member: &Member<'_>, dtype: DType, of: impl Fn(f64) -> T) -> Checked
 where
     T: Copy + PartialEq + std::ops::Add<Output = T>,
 {
@@ -293,7 +297,7 @@ const ROUNDED: [(DType, u16, u16, [u16; 3]); 2] = [
     (DType::F16, 0x6800, 0x3C00, [0x6800, 0x6800, 0x6801]), // 2048, 1; 2049 lies between 2048 and 2050
 ];
 
-fn rounded_once(member: &Member<'_>) -> Verdict {
+fn rounded_once(member: &Member<'_>) -> Checked {
     for (dtype, large, one, sums) in ROUNDED {
         if !member.info.dtypes.contains(&dtype) {
             continue;
@@ -318,7 +322,7 @@ fn rounded_once(member: &Member<'_>) -> Verdict {
     Ok(())
 }
 
-fn refused(member: &Member<'_>) -> Verdict {
+fn refused(member: &Member<'_>) -> Checked {
     let mut data = [1.0f32; 4];
     let start = data.as_mut_ptr();
     let both = (start.cast_const(), start);
@@ -338,7 +342,7 @@ fn refused(member: &Member<'_>) -> Verdict {
     })
 }
 
-fn mismatch(member: &Member<'_>) -> Verdict {
+fn mismatch(member: &Member<'_>) -> Checked {
     threads_only(member)?;
     if member.members == 1 {
         return Ok(());
@@ -351,7 +355,7 @@ fn mismatch(member: &Member<'_>) -> Verdict {
 }
 
 /// Skips a check that destroys the group, where its members cannot be started again.
-fn threads_only(member: &Member<'_>) -> Verdict {
+fn threads_only(member: &Member<'_>) -> Checked {
     match member.info.members {
         Members::Threads => Ok(()),
         Members::Processes => Err(Fault::Skipped(
@@ -360,7 +364,7 @@ fn threads_only(member: &Member<'_>) -> Verdict {
     }
 }
 
-fn abort(member: &Member<'_>) -> Verdict {
+fn abort(member: &Member<'_>) -> Checked {
     threads_only(member)?;
     if member.members == 1 || member.index == 0 {
         // The member that does not make the call.
@@ -382,7 +386,7 @@ fn abort(member: &Member<'_>) -> Verdict {
 }
 
 /// Fails unless a call ended with `PEER` and a message.
-fn peer(done: Result<(), PluginError>) -> Verdict {
+fn peer(done: Result<(), PluginError>) -> Checked {
     match done {
         Err(error) if error.code == ErrorCode::PEER => refusal(&error),
         Err(error) => Err(format!("expected code PEER, found {}", described(&error)).into()),

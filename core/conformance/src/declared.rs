@@ -7,7 +7,7 @@ use espalier_interface::range;
 use serde_json::Value as Json;
 
 use crate::Suite;
-use crate::verdict::{Verdict, ensure};
+use crate::checked::{Checked, ensure};
 
 /// Checks names, documentation and defaults.
 pub fn check(component: &ComponentDescriptor, suite: &mut Suite) {
@@ -30,7 +30,7 @@ pub fn check(component: &ComponentDescriptor, suite: &mut Suite) {
     );
 }
 
-fn of_option(option: &OptionDescriptor) -> Verdict {
+fn of_option(option: &OptionDescriptor) -> Checked {
     ensure(!option.doc.is_empty(), || "it has no documentation".into())?;
     let default = &option.default;
     let fits = match option.kind.as_str() {

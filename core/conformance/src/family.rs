@@ -8,7 +8,7 @@ use espalier_interface::{ErrorCode, Family, PluginError};
 use serde_json::{Value as Json, json};
 
 use crate::adapter::is_finite;
-use crate::verdict::{Fault, Verdict, calm, ensure, refusal};
+use crate::checked::{Checked, Fault, calm, ensure, refusal};
 use crate::{Subject, Suite, Threads, declared};
 
 /// The capability with the text of a small `config.json` that the family reads.
@@ -86,7 +86,7 @@ pub fn family(subject: &Subject<'_, dyn Family>, config: Option<&Json>, suite: &
 ///
 /// # Errors
 /// [`Fault::Failed`] where the capability is not JSON, [`Fault::Skipped`] where there is no config.
-pub fn sample(subject: &Subject<'_, dyn Family>, given: Option<&Json>) -> Verdict<Json> {
+pub fn sample(subject: &Subject<'_, dyn Family>, given: Option<&Json>) -> Checked<Json> {
     match (given, subject.component.capabilities.get(SAMPLE_CONFIG)) {
         (Some(config), _) => Ok(config.clone()),
         (None, Some(text)) => serde_json::from_str(text)
@@ -97,7 +97,7 @@ pub fn sample(subject: &Subject<'_, dyn Family>, given: Option<&Json>) -> Verdic
     }
 }
 
-fn whole(model: &Model) -> Verdict {
+fn whole(model: &Model) -> Checked {
     model.validate()?;
     let mut names = BTreeSet::new();
     let mut bound = vec![false; model.params.len()];
@@ -136,7 +136,7 @@ fn whole(model: &Model) -> Verdict {
 }
 
 /// The sample config with each field replaced by each wrong value.
-fn spoiled(family: &dyn Family, config: &Json) -> Verdict {
+fn spoiled(family: &dyn Family, config: &Json) -> Checked {
     let fields = config
         .as_object()
         .ok_or("the sample config is no object".to_owned())?;
@@ -181,7 +181,7 @@ fn wrongs(value: &Json) -> Vec<Json> {
 }
 
 /// Fails unless the answer is a valid description, or a refusal that names a field.
-fn answered(family: &dyn Family, config: &Json, fields: &serde_json::Map<String, Json>) -> Verdict {
+fn answered(family: &dyn Family, config: &Json, fields: &serde_json::Map<String, Json>) -> Checked {
     let begin = Instant::now();
     let described = calm(|| Ok(family.describe(config)))?;
     let taken = begin.elapsed();

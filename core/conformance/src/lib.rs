@@ -18,6 +18,7 @@
 
 mod adapter;
 mod backend;
+mod checked;
 mod collective;
 mod declared;
 mod difference;
@@ -31,14 +32,14 @@ mod sites;
 mod subject;
 mod suite;
 mod threads;
-mod verdict;
 pub mod weights;
 
 use espalier_interface::{Component, Role};
 
 pub use adapter::adapter;
 pub use backend::backend;
-pub use collective::{Company, collective};
+pub use checked::{Checked, Fault, within};
+pub use collective::{ProcessGroup, collective};
 pub use difference::{largest, largest_difference};
 pub use family::{SAMPLE_CONFIG, family, sample};
 pub use option_sets::OptionSet;
@@ -48,7 +49,6 @@ pub use sharding::sharding;
 pub use subject::Subject;
 pub use suite::Suite;
 pub use threads::{Order, Threads};
-pub use verdict::{Fault, Verdict, within};
 
 /// Runs the checks of the component's role.
 pub fn check(component: &Component) -> Report {
@@ -61,7 +61,7 @@ pub fn check(component: &Component) -> Report {
         Role::BACKEND => backend(&Subject::backend(component), &mut suite),
         Role::COLLECTIVE => {
             let subject = Subject::collective(component);
-            collective(&subject, Company::ALONE, &mut suite);
+            collective(&subject, ProcessGroup::ALONE, &mut suite);
         }
         role => suite.check("role", "the kit knows the role", || {
             Err(Fault::Failed(format!("no checks for a {role}")))

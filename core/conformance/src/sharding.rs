@@ -3,7 +3,7 @@
 use espalier_interface::schedule::{ShardingRequest, UnitBytes};
 use espalier_interface::{ErrorCode, Sharding};
 
-use crate::verdict::{Fault, Verdict, calm, ensure, refusal};
+use crate::checked::{Checked, Fault, calm, ensure, refusal};
 use crate::{OptionSet, Subject, Suite, Threads, declared};
 
 /// World sizes under test.
@@ -48,8 +48,8 @@ pub fn sharding(subject: &Subject<'_, dyn Sharding>, suite: &mut Suite) {
 /// Calls `body` with a strategy, its options and a request, for all options, models and worlds.
 fn each(
     subject: &Subject<'_, dyn Sharding>,
-    body: impl Fn(&dyn Sharding, &OptionSet, &ShardingRequest) -> Verdict,
-) -> Verdict {
+    body: impl Fn(&dyn Sharding, &OptionSet, &ShardingRequest) -> Checked,
+) -> Checked {
     for (index, set) in subject.option_sets().iter().enumerate() {
         let made = calm(|| Ok(subject.make(&set.options, Threads::new(1))))?;
         let sharding = match made {
@@ -75,7 +75,7 @@ fn each(
     Ok(())
 }
 
-fn valid(sharding: &dyn Sharding, request: &ShardingRequest) -> Verdict {
+fn valid(sharding: &dyn Sharding, request: &ShardingRequest) -> Checked {
     match sharding.schedule(request) {
         Ok(schedule) => Ok(schedule.validate(request)?),
         Err(error) => {

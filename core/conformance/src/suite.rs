@@ -1,7 +1,7 @@
 //! Runs checks one after the other, each whatever the outcome of those before it.
 
+use crate::checked::{Checked, Fault, calm};
 use crate::report::{Check, Outcome, Report};
-use crate::verdict::{Fault, Verdict, calm};
 
 /// A run of checks.
 pub struct Suite<'a> {
@@ -31,7 +31,7 @@ impl<'a> Suite<'a> {
         &mut self,
         name: &'static str,
         asserts: &'static str,
-        body: impl FnOnce() -> Verdict,
+        body: impl FnOnce() -> Checked,
     ) {
         let outcome = match calm(body) {
             Ok(()) => Outcome::Passed,

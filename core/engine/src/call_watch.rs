@@ -6,8 +6,8 @@
 //! [`on_last_word`](crate::last_word::on_last_word)). The trainer as a library watches nothing by
 //! itself.
 
+mod call_times;
 mod hung;
-mod judge;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -18,8 +18,8 @@ use espalier_interface::abi::call_site;
 use espalier_system::notice;
 use espalier_system::stop::StopFlag;
 
+use self::call_times::{Action, CallTimes};
 pub use self::hung::Hung;
-use self::judge::{Judge, Verdict};
 use crate::Error;
 use crate::last_word::last_word;
 
@@ -89,19 +89,19 @@ pub fn late() -> Option<LateCall> {
 }
 
 fn run() {
-    let mut judge = Judge::default();
+    let mut times = CallTimes::default();
     let mut looked = Instant::now();
     loop {
         thread::sleep(TICK);
         let passed = looked.elapsed().min(COUNTED);
         looked = Instant::now();
         let asked = locked(&STOP).as_ref().and_then(StopFlag::requested);
-        let (verdicts, late) = judge.look(&call_site::pending(), passed, asked);
+        let (actions, late) = times.look(&call_site::pending(), passed, asked);
         *locked(&LATE) = late;
-        for verdict in verdicts {
-            match verdict {
-                Verdict::Say(line) => notice::say(&line),
-                Verdict::End(call, limited_by) => end(call, limited_by),
+        for action in actions {
+            match action {
+                Action::Say(line) => notice::say(&line),
+                Action::End(call, limited_by) => end(call, limited_by),
             }
         }
     }

@@ -63,7 +63,7 @@ pub enum Pass {
 
 /// A micro-batch's place in its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct StepPosition {
     /// The run's seed.
     pub seed: u64,
     /// The optimizer step, from 0.

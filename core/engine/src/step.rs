@@ -6,7 +6,7 @@ use espalier_interface::{ErrorCode, PluginError};
 use espalier_registry::PluginFailure;
 
 use crate::document_loss::DocumentLoss;
-use crate::executor::{Executor, LogitsWindow, LossSum, Moment, Pass, TokenLosses, Update};
+use crate::executor::{Executor, LogitsWindow, LossSum, Pass, StepPosition, TokenLosses, Update};
 use crate::not_finite::NotFinite;
 use crate::{Error, optim};
 
@@ -87,13 +87,13 @@ pub fn gradients(executor: &Executor, step: &Step, index: u64, seed: u64) -> Res
     let last = micro_batches.len() - 1;
     let mut loss = 0.0;
     for (number, micro) in micro_batches.enumerate() {
-        let moment = Moment {
+        let position = StepPosition {
             seed,
             step: index,
             first: number == 0,
             last: number == last,
         };
-        loss += executor.micro_batch(micro, pass, moment)?.loss;
+        loss += executor.micro_batch(micro, pass, position)?.loss;
     }
     Ok(loss / step.trained_tokens as f64)
 }
@@ -192,9 +192,9 @@ pub fn evaluate_looking(
     for index in 0..rows.total_steps() {
         let first = documents.len();
         for micro in &rows.step(index)?.micro_batches {
-            let moment = alone(seed, index);
+            let position = alone(seed, index);
             let losses =
-                executor.evaluate(micro, moment, &mut |window| look(first, micro, window))?;
+                executor.evaluate(micro, position, &mut |window| look(first, micro, window))?;
             tokens += micro.tokens.len();
             put_documents(micro, &losses, first, &mut documents);
         }
@@ -297,9 +297,9 @@ pub fn evaluation_not_finite(executor: &Executor, rows: &Schedule, seed: u64) ->
     Error::NotFinite(NotFinite { step, tensor })
 }
 
-/// The moment of a single micro-batch.
-fn alone(seed: u64, step: u64) -> Moment {
-    Moment {
+/// The position of a single micro-batch.
+fn alone(seed: u64, step: u64) -> StepPosition {
+    StepPosition {
         seed,
         step,
         first: true,

@@ -15,7 +15,7 @@ pub use report::{Failure, Tried};
 
 use crate::library::{LibraryFault, LibraryFile};
 
-use record::{Entry, Record, Verdict};
+use record::{Entry, Outcome, Record};
 
 /// Probes libraries by a program that runs [`crate::trial::answer`] for `plugins probe FILE`, as
 /// `host` does.
@@ -70,12 +70,12 @@ impl Prober {
         let host = self.host();
         let recall = |library: &&LibraryFile| match record.get(&library.sha256) {
             None => Recalled::Nothing,
-            Some(entry) => match &entry.verdict {
-                Verdict::Quarantined(fault) => Recalled::Quarantined(LibraryFault::Quarantined {
+            Some(entry) => match &entry.outcome {
+                Outcome::Quarantined(fault) => Recalled::Quarantined(LibraryFault::Quarantined {
                     fault: Box::new(fault.clone()),
                 }),
-                Verdict::Passed(tried) if entry.host == host => Recalled::Passed(tried.clone()),
-                Verdict::Passed(_) => Recalled::Nothing,
+                Outcome::Passed(tried) if entry.host == host => Recalled::Passed(tried.clone()),
+                Outcome::Passed(_) => Recalled::Nothing,
             },
         };
         libraries.iter().map(recall).collect()
@@ -87,13 +87,13 @@ impl Prober {
     /// The library's fault. A library that ended its process or hung is recorded.
     pub fn probe(&self, library: &LibraryFile) -> Result<Vec<Tried>, LibraryFault> {
         let found = self.run(library, None);
-        let verdict = match &found {
-            Ok(tried) => Verdict::Passed(tried.clone()),
+        let outcome = match &found {
+            Ok(tried) => Outcome::Passed(tried.clone()),
             Err(
                 fault @ (LibraryFault::Crashed { .. }
                 | LibraryFault::Exited { .. }
                 | LibraryFault::Hung { .. }),
-            ) => Verdict::Quarantined(fault.clone()),
+            ) => Outcome::Quarantined(fault.clone()),
             // A missing dependency may be installed later.
             Err(_) => return found,
         };
@@ -101,7 +101,7 @@ impl Prober {
             let entry = Entry {
                 file: library.path.clone(),
                 host: self.host(),
-                verdict,
+                outcome,
             };
             Record::put(path, &library.sha256, entry);
         }

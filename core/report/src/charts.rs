@@ -1,22 +1,25 @@
-//! A run's course -> the charts of its report.
+//! A run's metrics -> the charts of its report.
 
 use espalier_engine::observer::StepMetrics;
 
 use super::chart::{Chart, Style, Upward};
-use super::course::{Course, EvalPoint};
 use super::peak::SharesOfPeak;
+use super::run_metrics::{EvalPoint, RunMetrics};
 use super::series::Point;
 
 /// The charts that have something to show; `planned_bytes` is the planned peak of memory, where it
 /// is known.
-pub fn charts(course: &Course, peak: &SharesOfPeak, planned_bytes: Option<u64>) -> Vec<Chart> {
+pub fn charts(metrics: &RunMetrics, peak: &SharesOfPeak, planned_bytes: Option<u64>) -> Vec<Chart> {
     let steps = |of: &dyn Fn(&StepMetrics) -> f64| -> Vec<Point> {
-        let points = course.steps.iter().map(|step| (step.step as f64, of(step)));
+        let points = metrics
+            .steps
+            .iter()
+            .map(|step| (step.step as f64, of(step)));
         points.collect()
     };
     let evals = |of: fn(&EvalPoint) -> Option<f64>| -> Vec<Point> {
         let value = |eval: &EvalPoint| Some((eval.step as f64, of(eval)?));
-        course.evals.iter().filter_map(value).collect()
+        metrics.evals.iter().filter_map(value).collect()
     };
     let mut loss = Chart::new("Loss", "")
         .with_noisy("training, ", &steps(&|step| step.loss))

@@ -1,4 +1,4 @@
-//! A run's course and record -> what is decided of it, once: verdict, sentences and figures all
+//! A run's metrics and record -> what is decided of it, once: verdict, sentences and figures all
 //! follow from this.
 
 use espalier_engine::document_loss::DocumentLoss;
@@ -6,8 +6,8 @@ use espalier_plan::plan::IdleRanks;
 use serde::Serialize;
 
 use super::change::{Change, RowOrder, Told};
-use super::course::{Course, EvalPoint};
 use super::record::Record;
+use super::run_metrics::{EvalPoint, RunMetrics};
 
 /// A training loss that surely rose, by this part of itself, runs away.
 pub(super) const DIVERGED: f64 = 0.10;
@@ -115,42 +115,42 @@ pub struct Facts {
 pub type RowLosses<'a> = &'a dyn Fn(u64) -> Option<Vec<DocumentLoss>>;
 
 impl Facts {
-    /// What is decided of `course` under `record`, with the losses of held-out rows that `rows`
+    /// What is decided of `metrics` under `record`, with the losses of held-out rows that `rows`
     /// gives.
-    pub fn of(course: &Course, record: &Record, rows: RowLosses<'_>) -> Self {
+    pub fn of(metrics: &RunMetrics, record: &Record, rows: RowLosses<'_>) -> Self {
         let order = match record.value("data.shuffle").and_then(|v| v.as_bool()) {
             Some(false) => RowOrder::File(record.data.steps_per_epoch),
             _ => RowOrder::Shuffled,
         };
-        let done = course.steps.last().map_or(0, |last| last.step);
+        let done = metrics.steps.last().map_or(0, |last| last.step);
         let clip_norm = record.value("optim.clip_norm").and_then(|v| v.as_f64());
-        let not_finite = not_finite(course);
+        let not_finite = not_finite(metrics);
         let finite = not_finite.is_none();
-        let held_out = Some(losses(&course.evals)).filter(|_| finite);
-        let ends = |of: fn(&EvalPoint) -> Option<f64>| ends(course.evals.iter().filter_map(of));
+        let held_out = Some(losses(&metrics.evals)).filter(|_| finite);
+        let ends = |of: fn(&EvalPoint) -> Option<f64>| ends(metrics.evals.iter().filter_map(of));
         let mut facts = Facts {
             verdict: Verdict::TooShort,
             done,
             planned: record.data.total_steps.filter(|planned| done < *planned),
             not_finite,
-            training: Change::of_steps(&course.steps, order).filter(|_| finite),
+            training: Change::of_steps(&metrics.steps, order).filter(|_| finite),
             held_out: held_out.as_deref().and_then(|losses| match *losses {
                 [first, .., last] => Some(between([first, last], rows, 1)),
                 _ => None,
             }),
             turn: held_out
                 .as_deref()
-                .and_then(|losses| turn(losses, course, order, rows)),
+                .and_then(|losses| turn(losses, metrics, order, rows)),
             loss: ends(|eval| eval.loss),
             perplexity: ends(|eval| eval.perplexity),
             token_accuracy: ends(|eval| eval.token_accuracy),
             exact_match: ends(|eval| eval.exact_match),
-            clipping: clipping(course, clip_norm.unwrap_or_default()),
-            swaps: course.swaps.iter().filter(|swap| swap.is_taken()).count(),
-            unreadable: course.unreadable,
+            clipping: clipping(metrics, clip_norm.unwrap_or_default()),
+            swaps: metrics.swaps.iter().filter(|swap| swap.is_taken()).count(),
+            unreadable: metrics.unreadable,
             idle_ranks: record.idle_ranks.clone(),
         };
-        facts.verdict = facts.judge(course.steps.len());
+        facts.verdict = facts.judge(metrics.steps.len());
         facts
     }
 
@@ -177,10 +177,10 @@ impl Facts {
     }
 }
 
-fn not_finite(course: &Course) -> Option<NotFinite> {
-    let step = course.steps.iter().find(|step| !step.loss.is_finite());
+fn not_finite(metrics: &RunMetrics) -> Option<NotFinite> {
+    let step = metrics.steps.iter().find(|step| !step.loss.is_finite());
     let eval = |eval: &&EvalPoint| eval.loss.is_some_and(|loss| !loss.is_finite());
-    let eval = course.evals.iter().find(eval);
+    let eval = metrics.evals.iter().find(eval);
     let of_step = step.map(|step| NotFinite::Step(step.step));
     of_step.or(eval.map(|eval| NotFinite::HeldOut(eval.step)))
 }
@@ -229,7 +229,7 @@ fn are_of(rows: &[DocumentLoss], loss: f64) -> bool {
 /// not rise.
 fn turn(
     losses: &[(u64, f64)],
-    course: &Course,
+    metrics: &RunMetrics,
     order: RowOrder,
     rows: RowLosses<'_>,
 ) -> Option<Turn> {
@@ -244,7 +244,7 @@ fn turn(
     let fell = between([first, best], rows, chosen_from);
     let change = between([best, last], rows, chosen_from);
     let rose = change.told == Told::Rose && change.counts();
-    let since = course
+    let since = metrics
         .steps
         .iter()
         .filter(|step| step.step > best.0 && step.step <= last.0);
@@ -259,9 +259,9 @@ fn turn(
     })
 }
 
-fn clipping(course: &Course, norm: f64) -> Option<Clipping> {
-    let clipped = course.steps.iter().filter(|step| step.grad_norm > norm);
-    let share = clipped.count() as f64 / course.steps.len().max(1) as f64;
+fn clipping(metrics: &RunMetrics, norm: f64) -> Option<Clipping> {
+    let clipped = metrics.steps.iter().filter(|step| step.grad_norm > norm);
+    let share = clipped.count() as f64 / metrics.steps.len().max(1) as f64;
     (norm > 0.0 && share > OFTEN_CLIPPED).then_some(Clipping { norm, share })
 }
 

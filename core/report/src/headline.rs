@@ -1,13 +1,13 @@
-//! A run's course and plan -> its headline numbers.
+//! A run's metrics and plan -> its headline numbers.
 
 use espalier_interface::bytes::Bytes;
 use espalier_system::number::{change, count, duration, percent, significant};
 use serde::Serialize;
 
-use super::course::{Course, EvalPoint};
 use super::facts::{Ends, Facts};
 use super::peak::SharesOfPeak;
 use super::record::Record;
+use super::run_metrics::{EvalPoint, RunMetrics};
 
 /// The numbers of a run; what is not known is unset.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -37,18 +37,18 @@ pub struct Headline {
 }
 
 impl Headline {
-    /// The numbers of `course` under `record`, as `facts` has them where it decides.
-    pub fn new(course: &Course, record: &Record, facts: &Facts, peak: &SharesOfPeak) -> Self {
-        let (tokens, secs) = (course.tokens(), course.secs());
+    /// The numbers of `metrics` under `record`, as `facts` has them where it decides.
+    pub fn new(metrics: &RunMetrics, record: &Record, facts: &Facts, peak: &SharesOfPeak) -> Self {
+        let (tokens, secs) = (metrics.tokens(), metrics.secs());
         Headline {
-            steps: course.steps.last().map_or(0, |last| last.step),
+            steps: metrics.steps.last().map_or(0, |last| last.step),
             planned_steps: record.data.total_steps,
             training_loss: facts
                 .training
                 .map(|training| [training.before, training.after]),
-            eval_before: course.evals.first().copied(),
-            eval_after: course.evals.get(1..).and_then(<[_]>::last).copied(),
-            trained_tokens: course.trained_tokens(),
+            eval_before: metrics.evals.first().copied(),
+            eval_after: metrics.evals.get(1..).and_then(<[_]>::last).copied(),
+            trained_tokens: metrics.trained_tokens(),
             tokens,
             secs,
             tokens_per_sec: (secs > 0.0).then_some(tokens as f64 / secs),

@@ -8,7 +8,6 @@ pub mod axis;
 mod change;
 pub mod chart;
 mod charts;
-pub mod course;
 pub mod error;
 mod facts;
 mod headline;
@@ -18,6 +17,7 @@ mod peak;
 mod reading;
 pub mod record;
 mod rows;
+pub mod run_metrics;
 pub mod series;
 pub mod tensorboard;
 mod usage;
@@ -32,11 +32,10 @@ use espalier_trainer::train::{HeldOut, held_out_file};
 use serde::Serialize;
 
 use chart::Chart;
-use course::Course;
 use record::Record;
+use run_metrics::RunMetrics;
 
 pub use change::{Basis, Change, RowOrder, Told};
-pub use course::EvalPoint;
 pub use error::{Error, Result};
 pub use facts::{Clipping, Ends, Facts, NotFinite, Turn, Verdict};
 pub use headline::Headline;
@@ -44,6 +43,7 @@ pub use memory::Memory;
 pub use peak::SharesOfPeak;
 pub use reading::Reading;
 pub use rows::{Part, Rows};
+pub use run_metrics::EvalPoint;
 pub use usage::Usage;
 
 /// The page's name in an output directory.
@@ -92,13 +92,13 @@ impl Report {
     /// [`Error::Usage`] where `directory` holds no run; a file that cannot be read.
     pub fn of(directory: &Path) -> Result<Self> {
         let record = Record::read(directory)?;
-        let course = Course::read(&directory.join("metrics.jsonl"))?;
-        let facts = Facts::of(&course, &record, &|step| held_out(directory, step));
-        let first = course.evals.first().map(|eval| eval.step);
-        let first = first.or(course.steps.first().map(|step| step.step));
-        let last = course.steps.last().map_or(0, |step| step.step);
-        let peak = SharesOfPeak::of(&course, &record.machine);
-        let memory = Memory::new(&record, course.peak_bytes());
+        let metrics = RunMetrics::read(&directory.join("metrics.jsonl"))?;
+        let facts = Facts::of(&metrics, &record, &|step| held_out(directory, step));
+        let first = metrics.evals.first().map(|eval| eval.step);
+        let first = first.or(metrics.steps.first().map(|step| step.step));
+        let last = metrics.steps.last().map_or(0, |step| step.step);
+        let peak = SharesOfPeak::of(&metrics, &record.machine);
+        let memory = Memory::new(&record, metrics.peak_bytes());
         // One rank's plan is no measure of what several hold.
         let planned = match memory.unplanned_ranks {
             None => Some(memory.planned_peak_bytes),
@@ -108,16 +108,16 @@ impl Report {
             title: title(&record),
             identity: record.identity(),
             reading: reading::read(&facts),
-            headline: Headline::new(&course, &record, &facts, &peak),
+            headline: Headline::new(&metrics, &record, &facts, &peak),
             facts,
-            charts: charts::charts(&course, &peak, planned),
+            charts: charts::charts(&metrics, &peak, planned),
             peak,
             memory,
             usages: usage::usages(directory, &record),
             rows: Rows::of(&record.data),
             span: [first.unwrap_or(0), last],
-            evals: course.evals,
-            swaps: course.swaps,
+            evals: metrics.evals,
+            swaps: metrics.swaps,
             record,
         })
     }

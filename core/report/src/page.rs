@@ -9,8 +9,8 @@ use minijinja::{AutoEscape, Environment, context};
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::course::EvalPoint;
 use super::record::{DataFile, Record, shown_hash};
+use super::run_metrics::EvalPoint;
 use super::{Report, reading};
 
 /// The parts that all pages have.

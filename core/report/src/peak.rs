@@ -8,8 +8,8 @@ use espalier_engine::measure::{self, Cause, PeakRate};
 use espalier_system::number::{percent, significant};
 use serde::Serialize;
 
-use super::course::Course;
 use super::record::MachineRecord;
+use super::run_metrics::RunMetrics;
 use super::series::{Point, quantile};
 
 /// The shares of a run's steps.
@@ -41,10 +41,10 @@ impl Stretch {
 }
 
 impl SharesOfPeak {
-    /// The shares of the steps of `course` on `machine`.
-    pub fn of(course: &Course, machine: &MachineRecord) -> Self {
+    /// The shares of the steps of `metrics` on `machine`.
+    pub fn of(metrics: &RunMetrics, machine: &MachineRecord) -> Self {
         let mut stretches = stretches(machine);
-        let recorded: Vec<(u64, f64, usize)> = course
+        let recorded: Vec<(u64, f64, usize)> = metrics
             .steps
             .iter()
             .map(|step| {

@@ -237,8 +237,8 @@ fn moved(what: &str, change: &Change, over: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::course::Course;
     use crate::record::Record;
+    use crate::run_metrics::RunMetrics;
     use espalier_engine::observer::StepMetrics;
 
     #[test]
@@ -249,15 +249,15 @@ mod tests {
             grad_norm: if index < 5 { 2.0 } else { 0.0 },
             ..StepMetrics::default()
         };
-        let course = Course {
+        let metrics = RunMetrics {
             steps: (0..10).map(step).collect(),
             unreadable: 1,
-            ..Course::default()
+            ..RunMetrics::default()
         };
         let mut record = Record::default();
         record.data.total_steps = Some(20);
         record.config = serde_json::json!({"optim": {"clip_norm": 1.0}});
-        let facts = Facts::of(&course, &record, &|_| None);
+        let facts = Facts::of(&metrics, &record, &|_| None);
         let said = read(&facts).sentences.join("\n");
         for words in ["10 of 20 steps", "clipped to 1 in 50.0 %", "left out: 1"] {
             assert!(said.contains(words), "{said}");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use espalier_config::{Sources, resolve};
 pub use espalier_conformance::Report;
-use espalier_conformance::{BOUNDS, Company, Fault, Suite, Verdict};
+use espalier_conformance::{BOUNDS, Checked, Fault, ProcessGroup, Suite};
 use espalier_engine::observer::StepMetrics;
 use espalier_engine::ranks::launch;
 use espalier_interface::search::SearchSpec;
@@ -151,12 +151,12 @@ impl Subject<'_> {
 
     /// Under a launcher of processes this is one of them, and all run the same checks.
     fn collective(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) -> Result<(), Error> {
-        let company = launch()?.map_or(Company::ALONE, |launch| Company {
+        let processes = launch()?.map_or(ProcessGroup::ALONE, |launch| ProcessGroup {
             own: launch.process,
             size: launch.processes,
         });
         let collective = subject::collective(self.registry, self.name).given(options.clone());
-        espalier_conformance::collective(&collective, company, suite);
+        espalier_conformance::collective(&collective, processes, suite);
         Ok(())
     }
 
@@ -210,11 +210,11 @@ impl Subject<'_> {
     /// The run to compare with, which needs other components.
     fn other(
         &self,
-        opened_model: &Verdict<KitModel>,
+        opened_model: &Checked<KitModel>,
         trained: &Option<Vec<StepMetrics>>,
         needed: &[&str],
         keys: &[String],
-    ) -> Verdict<Vec<StepMetrics>> {
+    ) -> Checked<Vec<StepMetrics>> {
         self.found(needed)?;
         trained.as_ref().ok_or_else(first_failed)?;
         let opened_model = opened_model.as_ref().map_err(Clone::clone)?;
@@ -222,12 +222,12 @@ impl Subject<'_> {
     }
 
     /// Where runs are made, if the components that they need beside the one under test are there.
-    fn opened_model(&self, needed: &[&str]) -> Verdict<KitModel> {
+    fn opened_model(&self, needed: &[&str]) -> Checked<KitModel> {
         self.found(needed)?;
         KitModel::new(self.sources)
     }
 
-    fn found(&self, needed: &[&str]) -> Verdict {
+    fn found(&self, needed: &[&str]) -> Checked {
         for name in needed {
             if self.registry.component(name).is_err() {
                 return Err(Fault::Skipped(format!(
@@ -239,7 +239,7 @@ impl Subject<'_> {
     }
 
     /// The quantizer, and the reference device: the first of the default backend.
-    fn bench(&self, options: &Map<String, Json>, defaults: Defaults) -> Verdict<Bench> {
+    fn bench(&self, options: &Map<String, Json>, defaults: Defaults) -> Checked<Bench> {
         self.found(&[defaults.backend])?;
         let services = HostServices::start(None).map_err(|error| error.to_string())?;
         let failed = |error: RegistryError| Fault::Failed(error.to_string());

@@ -1,7 +1,7 @@
 //! Plans of this process's ranks -> their storage on the devices with every param in its place.
 
+mod agreement;
 mod join_ranks;
-mod roll_call;
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use espalier_samples::mpi_folder;
 use training::{Trained, Training, last_line, trained};
-use victims::Company;
+use victims::RankGroup;
 
 /// Processes, and threads of a process.
 const RANKS: u32 = 3;
@@ -48,14 +48,14 @@ fn survivors_of_a_killed_or_stopped_process_end_in_time_and_the_run_goes_on() {
         let victim = (round + round / RANKS) % RANKS;
         let signal = ["-KILL", "-STOP", "-KILL"][round as usize % 3];
         let case = format!("round {round}: {signal} to rank {victim}");
-        let mut company = Company::of(RANKS, &training, &out, "");
+        let mut group = RankGroup::of(RANKS, &training, &out, "");
         let step = 2 + 2 * (round * 7 % 5);
-        company.await_file(&training.path(&out).join(format!("checkpoints/step-{step}")));
+        group.await_file(&training.path(&out).join(format!("checkpoints/step-{step}")));
         thread::sleep(Duration::from_millis(u64::from(round * 37 % 100)));
-        company.signal(victim, signal);
+        group.signal(victim, signal);
         let stopped = usize::from(signal == "-STOP");
-        let took = company.await_end(stopped);
-        let (output, codes) = company.end();
+        let took = group.await_end(stopped);
+        let (output, codes) = group.end();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(took <= IN_TIME, "{case}: {took:?}: {said}");
         for rank in (0..RANKS).filter(|&rank| rank != victim) {
@@ -135,8 +135,8 @@ fn a_thread_that_panics_or_hangs_ends_its_process_in_time() {
 
 /// The run in processes, to its end.
 fn to_the_end(training: &Training, out: &str, more: &str) -> (String, Trained) {
-    let company = Company::of(RANKS, training, out, more);
-    let (output, codes) = company.end();
+    let group = RankGroup::of(RANKS, training, out, more);
+    let (output, codes) = group.end();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{out} {more}: {codes:?}: {said}");
     (said, trained(&training.path(out)))

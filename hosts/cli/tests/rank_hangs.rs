@@ -11,7 +11,7 @@ use std::process::Command;
 
 use espalier_samples::{mpi_folder, put};
 use training::{Training, refused};
-use victims::Company;
+use victims::RankGroup;
 
 /// A run on two ranks whose backend hangs on the second one, once two steps are saved.
 fn hanging(plugins: &str, more: &str) -> (Training, Command) {
@@ -62,10 +62,10 @@ fn a_process_whose_plugin_hangs_names_it_and_the_others_end_with_the_code_of_a_l
     let (training, mut command) = hanging("mpi,", &more);
     command.env("FAULTY_RUN_RANK", "1");
     let out = training.path("out");
-    let mut company = Company::start(2, &command, &out, &training.path("codes"));
-    company.await_file(&out.join("checkpoints/step-2"));
-    company.await_end(0);
-    let (output, codes) = company.end();
+    let mut group = RankGroup::start(2, &command, &out, &training.path("codes"));
+    group.await_file(&out.join("checkpoints/step-2"));
+    group.await_end(0);
+    let (output, codes) = group.end();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(codes[..2], [Some(6), Some(5)], "{said}");
     let begins = "error: plugin `faulty-backend` (";

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use espalier_samples::mpi_folder;
 use espalier_torture::ended::stop;
 use training::Training;
-use victims::{Company, variable};
+use victims::{RankGroup, variable};
 
 const RANKS: u32 = 3;
 
@@ -28,7 +28,7 @@ const IN_TIME: Duration = Duration::from_secs(SECS + 35);
 /// Starts a run in several processes, stops one of them once `moment` returns, and wants the others
 /// to end in time with exit code 6 and a line that names it. `moment` returns its process. What was
 /// said.
-fn stopped(moment: impl FnOnce(&Company) -> u32) -> String {
+fn stopped(moment: impl FnOnce(&RankGroup) -> u32) -> String {
     let folder = mpi_folder();
     let training = Training::new(&format!(
         "--plugins lora,fsdp,mpi --set run.epochs=2000 --set run.join_timeout_secs={SECS} \
@@ -36,10 +36,10 @@ fn stopped(moment: impl FnOnce(&Company) -> u32) -> String {
         folder.display()
     ));
     let (out, codes) = (training.path("out"), training.path("codes"));
-    let mut company = Company::start(RANKS, &training.command("out", ""), &out, &codes);
-    stop(moment(&company));
-    let took = company.await_end(1);
-    let (output, codes) = company.end();
+    let mut group = RankGroup::start(RANKS, &training.command("out", ""), &out, &codes);
+    stop(moment(&group));
+    let took = group.await_end(1);
+    let (output, codes) = group.end();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(took <= IN_TIME, "{took:?}: {said}");
     for rank in (0..RANKS).filter(|&rank| rank != VICTIM) {
@@ -55,7 +55,7 @@ fn stopped(moment: impl FnOnce(&Company) -> u32) -> String {
 
 #[test]
 fn a_rank_that_is_stopped_before_it_comes_is_named() {
-    let said = stopped(|company| company.await_process(VICTIM));
+    let said = stopped(|group| group.await_process(VICTIM));
     let words = format!("error: the processes did not come together within {SECS} s: ");
     let line = said.lines().find(|line| line.starts_with(&words));
     let line = line.unwrap_or_else(|| panic!("{said}"));
@@ -71,8 +71,8 @@ fn a_rank_that_is_stopped_before_it_comes_is_named() {
 
 #[test]
 fn a_rank_that_is_stopped_inside_mpis_start_is_named() {
-    let said = stopped(|company| {
-        let process = company.await_process(VICTIM);
+    let said = stopped(|group| {
+        let process = group.await_process(VICTIM);
         let value = |name| variable(process, name).expect("Open MPI sets it");
         let mark = format!("espalier-{}-{VICTIM}", value("PMIX_NAMESPACE"));
         let mark = Path::new(&value("PMIX_SERVER_TMPDIR")).join(mark);
@@ -92,8 +92,8 @@ fn a_rank_that_is_stopped_inside_mpis_start_is_named() {
 #[test]
 fn a_rank_that_is_stopped_at_any_moment_of_the_start_ends_all() {
     for delay in [60, 150, 300, 500] {
-        stopped(|company| {
-            let process = company.await_process(VICTIM);
+        stopped(|group| {
+            let process = group.await_process(VICTIM);
             thread::sleep(Duration::from_millis(delay));
             process
         });

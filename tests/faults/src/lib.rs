@@ -14,14 +14,14 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{DIR, iovec, mode_t, off64_t, size_t, ssize_t};
-use plan::{Verdict, is_on, judge};
+use plan::{Action, decide, is_on};
 use record::{CREATES, Change, changed, in_order, moved};
 
-/// Defines a wrapper: the C library's function of that name, called where the verdict on it is to
+/// Defines a wrapper: the C library's function of that name, called where the action for it is to
 /// pass.
 macro_rules! wrapper {
     ($name:literal fn $function:ident($($argument:ident: $type:ty),*) -> $result:ty,
-     $fails:expr, $verdict:expr $(, then $change:expr)?) => {
+     $fails:expr, $action:expr $(, then $change:expr)?) => {
         /// The C library's function, unless it is to fail.
         ///
         /// # Safety
@@ -33,12 +33,12 @@ macro_rules! wrapper {
             let name: &CStr = $name;
             // SAFETY: the next definition of this name is the C library's, which has this type.
             let real: Real = unsafe { std::mem::transmute(next(&REAL, name)) };
-            let verdict = match is_on() {
-                true => $verdict(name),
-                false => Verdict::Pass,
+            let action = match is_on() {
+                true => $action(name),
+                false => Action::Pass,
             };
-            match verdict {
-                Verdict::Pass | Verdict::Short => {
+            match action {
+                Action::Pass | Action::Short => {
                     let _order = in_order();
                     // SAFETY: the caller's own arguments.
                     let result = unsafe { real($($argument),*) };
@@ -47,81 +47,81 @@ macro_rules! wrapper {
                     })?
                     result
                 }
-                Verdict::Fail(errno) => fail(errno, $fails),
+                Action::Fail(errno) => fail(errno, $fails),
             }
         }
     };
 }
 
 wrapper!(c"open" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int, -1,
-    |name| judge(name, text(path), flags & libc::O_CREAT != 0),
+    |name| decide(name, text(path), flags & libc::O_CREAT != 0),
     then |file| opened(file, flags));
 wrapper!(c"open64" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int, -1,
-    |name| judge(name, text(path), flags & libc::O_CREAT != 0),
+    |name| decide(name, text(path), flags & libc::O_CREAT != 0),
     then |file| opened(file, flags));
 wrapper!(c"openat64" fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
-    -1, |name| judge(name, &below(at, path), flags & libc::O_CREAT != 0),
+    -1, |name| decide(name, &below(at, path), flags & libc::O_CREAT != 0),
     then |file| opened(file, flags));
 wrapper!(c"opendir" fn opendir(path: *const c_char) -> *mut DIR, std::ptr::null_mut(),
-    |name| judge(name, text(path), false));
+    |name| decide(name, text(path), false));
 wrapper!(c"mkdir" fn mkdir(path: *const c_char, mode: mode_t) -> c_int, -1,
-    |name| judge(name, text(path), true),
+    |name| decide(name, text(path), true),
     then |_| changed(&Change::of(b"mkdir", &below(libc::AT_FDCWD, path))));
 wrapper!(c"link" fn link(from: *const c_char, to: *const c_char) -> c_int, -1,
-    |name| judge(name, text(to), true),
+    |name| decide(name, text(to), true),
     then |_| moved(b"link", &below(libc::AT_FDCWD, from), &below(libc::AT_FDCWD, to), 0));
 wrapper!(c"linkat" fn linkat(at: c_int, from: *const c_char, to_at: c_int, to: *const c_char,
-    flags: c_int) -> c_int, -1, |name| judge(name, &below(to_at, to), true),
+    flags: c_int) -> c_int, -1, |name| decide(name, &below(to_at, to), true),
     then |_| moved(b"link", &below(at, from), &below(to_at, to), 0));
 wrapper!(c"symlink" fn symlink(content: *const c_char, path: *const c_char) -> c_int, -1,
-    |name| judge(name, text(path), true),
+    |name| decide(name, text(path), true),
     then |_| changed(&Change::of(b"unmodelled symlink", &below(libc::AT_FDCWD, path))));
 wrapper!(c"renameat" fn renameat(at: c_int, from: *const c_char, to_at: c_int, to: *const c_char)
-    -> c_int, -1, |name| judge(name, &below(at, from), false),
+    -> c_int, -1, |name| decide(name, &below(at, from), false),
     then |_| moved(b"rename", &below(at, from), &below(to_at, to), 0));
 wrapper!(c"renameat2" fn renameat2(at: c_int, from: *const c_char, to_at: c_int, to: *const c_char,
-    flags: c_uint) -> c_int, -1, |name| judge(name, &below(at, from), false),
+    flags: c_uint) -> c_int, -1, |name| decide(name, &below(at, from), false),
     then |_| moved(b"rename", &below(at, from), &below(to_at, to), flags.into()));
 wrapper!(c"unlink" fn unlink(path: *const c_char) -> c_int, -1,
-    |name| judge(name, text(path), false),
+    |name| decide(name, text(path), false),
     then |_| changed(&Change::of(b"unlink", &below(libc::AT_FDCWD, path))));
 wrapper!(c"unlinkat" fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int, -1,
-    |name| judge(name, &below(at, path), false),
+    |name| decide(name, &below(at, path), false),
     then |_| changed(&Change::of(b"unlink", &below(at, path))));
 wrapper!(c"rmdir" fn rmdir(path: *const c_char) -> c_int, -1,
-    |name| judge(name, text(path), false),
+    |name| decide(name, text(path), false),
     then |_| changed(&Change::of(b"unlink", &below(libc::AT_FDCWD, path))));
 wrapper!(c"fdatasync" fn fdatasync(file: c_int) -> c_int, -1,
-    |name| judge(name, &path_of(file), false),
+    |name| decide(name, &path_of(file), false),
     then |_| changed(&Change::of(b"fsync", &path_of(file))));
 wrapper!(c"ftruncate64" fn ftruncate64(file: c_int, length: off64_t) -> c_int, -1,
-    |name| judge(name, &path_of(file), true),
+    |name| decide(name, &path_of(file), true),
     then |_| changed(&Change { at: length, ..Change::of(b"truncate", &path_of(file)) }));
 wrapper!(c"fallocate64" fn fallocate64(file: c_int, mode: c_int, offset: off64_t, length: off64_t)
-    -> c_int, -1, |name| judge(name, &path_of(file), true),
+    -> c_int, -1, |name| decide(name, &path_of(file), true),
     then |_| changed(&Change { at: offset + length, ..Change::of(b"extend", &path_of(file)) }));
 wrapper!(c"read" fn read(file: c_int, bytes: *mut c_void, count: size_t) -> ssize_t, -1,
-    |name| judge(name, &path_of(file), false));
+    |name| decide(name, &path_of(file), false));
 wrapper!(c"pread64" fn pread64(file: c_int, bytes: *mut c_void, count: size_t, offset: off64_t)
-    -> ssize_t, -1, |name| judge(name, &up_to(file, count, offset), false));
+    -> ssize_t, -1, |name| decide(name, &up_to(file, count, offset), false));
 wrapper!(c"pwrite64" fn pwrite64(file: c_int, bytes: *const c_void, count: size_t, offset: off64_t)
-    -> ssize_t, -1, |name| judge(name, &path_of(file), true),
+    -> ssize_t, -1, |name| decide(name, &path_of(file), true),
     then |written| wrote(file, offset, written));
 wrapper!(c"writev" fn writev(file: c_int, parts: *const iovec, count: c_int) -> ssize_t, -1,
-    |name| judge(name, &path_of(file), true),
+    |name| decide(name, &path_of(file), true),
     then |written| wrote_here(file, written));
 wrapper!(c"copy_file_range" fn copy_file_range(from: c_int, from_at: *mut off64_t, to: c_int,
     to_at: *mut off64_t, length: size_t, flags: c_uint) -> ssize_t, -1,
-    |name| judge(name, &path_of(to), true),
+    |name| decide(name, &path_of(to), true),
     then |written| copied(to, to_at, written));
 wrapper!(c"sendfile64" fn sendfile64(to: c_int, from: c_int, offset: *mut off64_t, count: size_t)
-    -> ssize_t, -1, |name| judge(name, &path_of(to), true),
+    -> ssize_t, -1, |name| decide(name, &path_of(to), true),
     then |written| wrote_here(to, written));
 wrapper!(c"mmap" fn mmap(start: *mut c_void, length: size_t, protection: c_int, flags: c_int,
-    file: c_int, offset: off64_t) -> *mut c_void, libc::MAP_FAILED, |_| Verdict::Pass,
+    file: c_int, offset: off64_t) -> *mut c_void, libc::MAP_FAILED, |_| Action::Pass,
     then |_| mapped(file, protection, flags));
 wrapper!(c"mmap64" fn mmap64(start: *mut c_void, length: size_t, protection: c_int, flags: c_int,
-    file: c_int, offset: off64_t) -> *mut c_void, libc::MAP_FAILED, |_| Verdict::Pass,
+    file: c_int, offset: off64_t) -> *mut c_void, libc::MAP_FAILED, |_| Action::Pass,
     then |_| mapped(file, protection, flags));
 
 /// As the others; a bug that the environment plants may hold a file's rename back until that of its
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int
         // SAFETY: the caller's own arguments.
         return unsafe { real(from, to) };
     }
-    if let Verdict::Fail(errno) = judge(c"rename", text(from), false) {
+    if let Action::Fail(errno) = decide(c"rename", text(from), false) {
         return fail(errno, -1);
     }
     let order = in_order();
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn fsync(file: c_int) -> c_int {
         return unsafe { real(file) };
     }
     let path = path_of(file);
-    if let Verdict::Fail(errno) = judge(c"fsync", &path, false) {
+    if let Action::Fail(errno) = decide(c"fsync", &path, false) {
         return fail(errno, -1);
     }
     if planted::leaves_unsynced(file) {
@@ -202,15 +202,15 @@ pub unsafe extern "C" fn write(file: c_int, bytes: *const c_void, count: size_t)
     type Real = unsafe extern "C" fn(c_int, *const c_void, size_t) -> ssize_t;
     // SAFETY: the next definition of this name is the C library's, which has this type.
     let real: Real = unsafe { std::mem::transmute(next(&REAL, c"write")) };
-    let verdict = if is_on() {
-        judge(c"write", &path_of(file), true)
+    let action = if is_on() {
+        decide(c"write", &path_of(file), true)
     } else {
-        Verdict::Pass
+        Action::Pass
     };
-    let count = match verdict {
-        Verdict::Pass => count,
-        Verdict::Short => count.div_ceil(2),
-        Verdict::Fail(errno) => return fail(errno, -1),
+    let count = match action {
+        Action::Pass => count,
+        Action::Short => count.div_ceil(2),
+        Action::Fail(errno) => return fail(errno, -1),
     };
     let order = in_order();
     // SAFETY: the caller's own bytes, or the first of them.
@@ -231,15 +231,15 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
     // SAFETY: the next definition of this name is the C library's, which has this type.
     let real: unsafe extern "C" fn(c_int) -> c_int =
         unsafe { std::mem::transmute(next(&REAL, c"close")) };
-    let verdict = if is_on() {
-        judge(c"close", &path_of(file), false)
+    let action = if is_on() {
+        decide(c"close", &path_of(file), false)
     } else {
-        Verdict::Pass
+        Action::Pass
     };
     // SAFETY: the caller's own argument.
     let closed = unsafe { real(file) };
-    match verdict {
-        Verdict::Fail(errno) => fail(errno, -1),
+    match action {
+        Action::Fail(errno) => fail(errno, -1),
         _ => closed,
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// What becomes of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Action {
     /// It is made.
     Pass,
     /// It is not made, and this is its errno.
@@ -67,15 +67,15 @@ pub fn is_on() -> bool {
 }
 
 /// Counts the call `name` on `path` where it is below the prefix, and says what becomes of it.
-pub fn judge(name: &CStr, path: &[u8], takes_room: bool) -> Verdict {
+pub fn decide(name: &CStr, path: &[u8], takes_room: bool) -> Action {
     let Some(plan) = plan() else {
-        return Verdict::Pass;
+        return Action::Pass;
     };
     if !path.starts_with(&plan.prefix) {
-        return Verdict::Pass;
+        return Action::Pass;
     }
     if CALLS.load(Ordering::SeqCst) == 0 && !contains(path, &plan.from) {
-        return Verdict::Pass;
+        return Action::Pass;
     }
     let number = CALLS.fetch_add(1, Ordering::SeqCst) + 1;
     plan.note(name, path);
@@ -83,23 +83,23 @@ pub fn judge(name: &CStr, path: &[u8], takes_room: bool) -> Verdict {
         thread::sleep(SLOW);
     }
     if plan.fault == Fault::DiskFull && plan.call != 0 && number >= plan.call && takes_room {
-        return Verdict::Fail(libc::ENOSPC);
+        return Action::Fail(libc::ENOSPC);
     }
     let changes = takes_room || CHANGES.contains(&name.to_bytes());
     if plan.fault == Fault::ReadOnly && plan.call != 0 && number >= plan.call && changes {
-        return Verdict::Fail(libc::EROFS);
+        return Action::Fail(libc::EROFS);
     }
     if number != plan.call {
-        return Verdict::Pass;
+        return Action::Pass;
     }
     match plan.fault {
-        Fault::Errno(errno) => Verdict::Fail(errno),
-        Fault::DiskFull | Fault::ReadOnly => Verdict::Pass,
-        Fault::Short => Verdict::Short,
+        Fault::Errno(errno) => Action::Fail(errno),
+        Fault::DiskFull | Fault::ReadOnly => Action::Pass,
+        Fault::Short => Action::Short,
         Fault::Kill => {
             // SAFETY: a process may end itself.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
-            Verdict::Pass
+            Action::Pass
         }
     }
 }

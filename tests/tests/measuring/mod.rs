@@ -16,7 +16,7 @@ use espalier_compare::weights::WeightErrors;
 use espalier_config::{ResolvedConfig, Sources, resolve};
 use espalier_data::{MicroBatch, Schedule};
 use espalier_engine::document_loss::DocumentLoss;
-use espalier_engine::executor::{Executor, Moment};
+use espalier_engine::executor::{Executor, StepPosition};
 use espalier_engine::observer::Unobserved;
 use espalier_plan::plan::Purpose;
 use espalier_registry::select::Components;
@@ -30,7 +30,7 @@ use tempfile::TempDir;
 
 use oracle::log_softmax;
 
-const MOMENT: Moment = Moment {
+const POSITION: StepPosition = StepPosition {
     seed: 42,
     step: 0,
     first: true,
@@ -174,7 +174,7 @@ impl Arm {
     pub fn predictions(&self) -> Vec<(Vec<f64>, usize)> {
         let mut predictions = Vec::new();
         for micro in self.micro_batches() {
-            let logits = self.executor.logits(&micro, MOMENT).expect("logits");
+            let logits = self.executor.logits(&micro, POSITION).expect("logits");
             for (logits, &label) in logits.chunks_exact(512).zip(&micro.labels) {
                 if label >= 0 {
                     predictions.push((log_softmax(logits), label as usize));

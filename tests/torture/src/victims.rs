@@ -17,19 +17,19 @@ const WRAPPED: &str =
     r#"trap "" TERM; "$@"; code=$?; echo $code > "$0.$OMPI_COMM_WORLD_RANK"; exit $code"#;
 
 /// A run that goes on in processes of its own.
-pub struct Company {
+pub struct RankGroup {
     launcher: Child,
     codes: PathBuf,
     /// A path that only its processes have among their arguments.
     out: PathBuf,
 }
 
-impl Company {
+impl RankGroup {
     /// Starts the run that `training` describes, which writes to `out`, in so many processes.
     pub fn of(processes: u32, training: &Training, out: &str, more: &str) -> Self {
         let codes = training.path(&format!("codes-{out}-{}", more.len()));
         let command = training.command(out, more);
-        Company::start(processes, &command, &training.path(out), &codes)
+        RankGroup::start(processes, &command, &training.path(out), &codes)
     }
 
     /// Starts `command`, which writes to `out`, in so many processes. Their exit codes lie in files
@@ -51,7 +51,7 @@ impl Company {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn();
-        Company {
+        RankGroup {
             launcher: launcher.expect("mpirun starts"),
             codes: codes.to_owned(),
             out: out.to_owned(),
@@ -82,7 +82,7 @@ impl Company {
         self.try_signal(rank, signal).expect("it runs");
     }
 
-    /// As [`Company::signal`]; nothing where no process has begun as that rank, or it has ended.
+    /// As [`RankGroup::signal`]; nothing where no process has begun as that rank, or it has ended.
     pub fn try_signal(&self, rank: u32, signal: &str) -> Option<()> {
         let victim = self.process(rank)?;
         let mut kill = Command::new("kill");
@@ -162,7 +162,7 @@ pub fn variable(process: u32, name: &str) -> Option<String> {
     value.map(str::to_owned)
 }
 
-impl Drop for Company {
+impl Drop for RankGroup {
     /// What is left after a failure, stopped processes among it, is killed.
     fn drop(&mut self) {
         for process in running(&self.out) {

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::ground::Ground;
+use super::setup::BenchSetup;
 use crate::workspace::Workspace;
 
 /// The least share of `ddp`'s tokens a second that `fsdp` is to reach.
@@ -18,12 +18,12 @@ pub fn measure(workspace: &Workspace, rounds: usize, steps: usize, ranks: u32) -
         rounds > 0 && steps > 1 && ranks > 1,
         "a round, two steps and two ranks at least"
     );
-    let ground = Ground::prepare(workspace, &[])?;
+    let setup = BenchSetup::prepare(workspace, &[])?;
     let (ranks, rows) = (ranks.to_string(), format!("data.batch_size={}", 2 * ranks));
     let plugins = ["nf4,lora,ddp", "nf4,lora,fsdp"];
     let run = |plugins| ["--ranks", &ranks, "--set", &rows, "--plugins", plugins];
     let [ddp, fsdp] = plugins.map(run);
-    let [ddp, fsdp] = ground.in_turns([&ddp, &fsdp], rounds, steps)?;
+    let [ddp, fsdp] = setup.in_turns([&ddp, &fsdp], rounds, steps)?;
     let share = ddp.median / fsdp.median;
     println!(
         "{ranks} ranks: ddp {:.4} s a step, fsdp {:.4} s: {share:.3} of ddp's tokens a second (medians; at best {:.4} s \

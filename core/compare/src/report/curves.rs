@@ -75,7 +75,7 @@ fn difference_title(findings: &Findings, measure: usize) -> String {
 
 fn training_unit(findings: &Findings) -> String {
     let runs = findings.arms.iter().flat_map(|arm| &arm.runs);
-    let steps = runs.map(|run| run.course.steps.len()).max();
+    let steps = runs.map(|run| run.metrics.steps.len()).max();
     let steps = smoothed_steps(steps.unwrap_or_default());
     format!("nats a token, mean of about {steps} steps")
 }
@@ -92,7 +92,7 @@ fn held_out_runs(arm: &ArmFindings) -> Vec<Vec<Point>> {
 }
 
 fn training_points(run: &RunFindings) -> Vec<Point> {
-    let steps = run.course.steps.iter();
+    let steps = run.metrics.steps.iter();
     steps.map(|step| (step.step as f64, step.loss)).collect()
 }
 
@@ -107,12 +107,12 @@ fn paired_runs(arm: &ArmFindings, measure: &ArmFindings) -> Vec<Vec<Point>> {
     let pair = |run: &RunFindings| {
         let other = measure.runs.iter().find(|other| other.seed == run.seed)?;
         let losses: BTreeMap<u64, f64> = other
-            .course
+            .metrics
             .steps
             .iter()
             .map(|step| (step.step, step.loss))
             .collect();
-        let steps = run.course.steps.iter();
+        let steps = run.metrics.steps.iter();
         let points: Vec<Point> = steps
             .filter_map(|step| Some((step.step as f64, step.loss - losses.get(&step.step)?)))
             .collect();

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use espalier_report::Error;
-use espalier_report::course::Course;
 use espalier_report::record::Record;
+use espalier_report::run_metrics::RunMetrics;
 use espalier_system::failure::UsageError;
 use espalier_system::files::{COMPARISON, FileKind, read_regular, read_regular_text};
 use espalier_trainer::train::{HeldOut, held_out_file};
@@ -45,7 +45,7 @@ pub struct RunFindings {
     /// Its seed.
     pub seed: u64,
     /// Its metrics.
-    pub course: Course,
+    pub metrics: RunMetrics,
     /// Its circumstances.
     pub record: Record,
     /// Each held-out document's loss, by the steps that were done before.
@@ -169,7 +169,7 @@ impl RunFindings {
         }
         Ok(Some(RunFindings {
             seed,
-            course: Course::read(&directory.join("metrics.jsonl"))?,
+            metrics: RunMetrics::read(&directory.join("metrics.jsonl"))?,
             record,
             held_out,
         }))

@@ -69,7 +69,7 @@ impl ArmRow {
         let before = found.before().and_then(|run| Quality::of(run.total()));
         let losses: Vec<f64> = after.iter().map(|quality| quality.loss).collect();
         let (tokens, secs) = found.runs.iter().fold((0, 0.0), |(tokens, secs), run| {
-            (tokens + run.course.tokens(), secs + run.course.secs())
+            (tokens + run.metrics.tokens(), secs + run.metrics.secs())
         });
         ArmRow {
             name: found.arm.name.clone(),
@@ -133,7 +133,7 @@ fn mean_quality(runs: &[Quality]) -> Option<Quality> {
 /// The plan of the first run, which is that of all, and the most that any of them held.
 fn memory(runs: &[RunFindings]) -> Option<Memory> {
     let record = &runs.first()?.record;
-    let peaks = runs.iter().map(|run| run.course.peak_bytes());
+    let peaks = runs.iter().map(|run| run.metrics.peak_bytes());
     let peak = peaks.fold([0, 0], |most, peak| {
         [most[0].max(peak[0]), most[1].max(peak[1])]
     });

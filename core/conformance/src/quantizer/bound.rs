@@ -10,7 +10,7 @@ use espalier_interface::Quantizer;
 use espalier_interface::format::{BlockMap, BlockValues, Decoding, Format};
 
 use super::case::{Case, each, place};
-use crate::verdict::{Fault, Verdict, within};
+use crate::checked::{Checked, Fault, within};
 use crate::{Subject, Suite, weights};
 
 /// Tolerance for rounding, and for encoders whose search is not exhaustive.
@@ -44,7 +44,7 @@ fn size_of(block: u64) -> f32 {
 
 const LARGEST: f64 = 16.0;
 
-fn blocks(case: &Case<'_>) -> Verdict {
+fn blocks(case: &Case<'_>) -> Checked {
     let resolution = Resolution::of(&case.format);
     let cols = case.shape[1];
     let weight = match resolution {
@@ -78,7 +78,7 @@ fn blocks(case: &Case<'_>) -> Verdict {
     Ok(())
 }
 
-fn normal(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdict {
+fn normal(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Checked {
     let weight = weights::gaussian(case.shape, 1.0, 14);
     let (_, decoded) = case.round_trip(&weight)?;
     let bounds = bounds(subject, case, &weight)?;
@@ -110,7 +110,7 @@ fn bounds(
     subject: &Subject<'_, dyn Quantizer>,
     case: &Case<'_>,
     weight: &[f32],
-) -> Verdict<Vec<f64>> {
+) -> Checked<Vec<f64>> {
     let Some(resolution) = Resolution::of(&case.format) else {
         // Small weights take more bytes per element than large ones without being more exact.
         let large = subject.make(&case.set.options, crate::Threads::new(1))?;

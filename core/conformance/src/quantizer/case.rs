@@ -5,8 +5,8 @@ use std::ops::Range;
 use espalier_interface::format::Format;
 use espalier_interface::{ErrorCode, PluginError, Quantizer};
 
+use crate::checked::{Checked, Fault, calm, ensure};
 use crate::guarded::Guarded;
-use crate::verdict::{Fault, Verdict, calm, ensure};
 use crate::{OptionSet, Subject, Threads};
 
 /// Shapes that every quantizer must accept with its defaults.
@@ -60,8 +60,8 @@ impl Encoded {
 /// Calls `body` for every set of options and every shape that the quantizer accepts, on one thread.
 pub fn each(
     subject: &Subject<'_, dyn Quantizer>,
-    mut body: impl FnMut(&Case<'_>) -> Verdict,
-) -> Verdict {
+    mut body: impl FnMut(&Case<'_>) -> Checked,
+) -> Checked {
     let mut skipped = Fault::Skipped("no shape is accepted".to_owned());
     let mut ran = false;
     for (index, set) in subject.option_sets().iter().enumerate() {
@@ -103,7 +103,7 @@ fn case<'a>(
     set: &'a OptionSet,
     shape: [u64; 2],
     must: bool,
-) -> Verdict<Option<Case<'a>>> {
+) -> Checked<Option<Case<'a>>> {
     let format = match quantizer.format(shape) {
         Ok(format) => format,
         Err(error) if !must && error.code == ErrorCode::INVALID => return Ok(None),
@@ -136,14 +136,14 @@ impl Case<'_> {
     }
 
     /// Encodes into segments and workspace that hold `fill`.
-    pub fn encode(&self, weight: &[f32], fill: u8) -> Verdict<Encoded> {
+    pub fn encode(&self, weight: &[f32], fill: u8) -> Checked<Encoded> {
         encode(self.quantizer, &self.format, weight, fill)?.map_err(|error| {
-            Fault::Failed(format!("encode: {}", crate::verdict::described(&error)))
+            Fault::Failed(format!("encode: {}", crate::checked::described(&error)))
         })
     }
 
     /// Decodes the whole weight into a buffer of NaN.
-    pub fn decode(&self, segments: &[&[u8]]) -> Verdict<Vec<f32>> {
+    pub fn decode(&self, segments: &[&[u8]]) -> Checked<Vec<f32>> {
         self.decode_range(segments, 0..self.shape[0], 0..self.shape[1])
     }
 
@@ -153,19 +153,19 @@ impl Case<'_> {
         segments: &[&[u8]],
         rows: Range<u64>,
         cols: Range<u64>,
-    ) -> Verdict<Vec<f32>> {
+    ) -> Checked<Vec<f32>> {
         decode(self.quantizer, self.shape, segments, (rows, cols))
     }
 
     /// Encodes a weight and decodes all of it.
-    pub fn round_trip(&self, weight: &[f32]) -> Verdict<(Encoded, Vec<f32>)> {
+    pub fn round_trip(&self, weight: &[f32]) -> Checked<(Encoded, Vec<f32>)> {
         let encoded = self.encode(weight, 0)?;
         let decoded = self.decode(&encoded.segments())?;
         Ok((encoded, decoded))
     }
 
     /// Fails where two encodings differ; `what` names the change that should have no effect.
-    pub fn same(&self, found: &[&[u8]], expected: &[&[u8]], what: &str) -> Verdict {
+    pub fn same(&self, found: &[&[u8]], expected: &[&[u8]], what: &str) -> Checked {
         match difference(&self.format, found, expected) {
             None => Ok(()),
             Some(place) => Err(Fault::Failed(format!("{what}: {place}"))),
@@ -180,7 +180,7 @@ pub fn encode(
     format: &Format,
     weight: &[f32],
     fill: u8,
-) -> Verdict<Result<Encoded, PluginError>> {
+) -> Checked<Result<Encoded, PluginError>> {
     let workspace = quantizer.encode_workspace(format.shape)?;
     let most = MOST_BYTES * weight.len() as u64 + MOST_BYTES_ONCE;
     ensure(workspace <= most, || {
@@ -210,7 +210,7 @@ pub fn decode(
     shape: [u64; 2],
     segments: &[&[u8]],
     (rows, cols): (Range<u64>, Range<u64>),
-) -> Verdict<Vec<f32>> {
+) -> Checked<Vec<f32>> {
     let elements = (rows.end - rows.start) * (cols.end - cols.start);
     let mut out = vec![f32::NAN; elements as usize];
     let done = quantizer.decode(segments, shape, rows, cols, &mut out);

@@ -7,7 +7,7 @@ use espalier_interface::Quantizer;
 use espalier_interface::format::Decoding;
 
 use super::case::{Case, bits_differ, each};
-use crate::verdict::{Fault, Verdict};
+use crate::checked::{Checked, Fault};
 use crate::{Subject, Suite, weights};
 
 pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
@@ -34,7 +34,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
 }
 
 /// Fails at a number that is not finite; one that was not written is NaN.
-pub fn finite(decoded: &[f32], cols: u64) -> Verdict {
+pub fn finite(decoded: &[f32], cols: u64) -> Checked {
     match decoded.iter().position(|x| !x.is_finite()) {
         None => Ok(()),
         Some(at) => Err(Fault::Failed(format!(
@@ -45,7 +45,7 @@ pub fn finite(decoded: &[f32], cols: u64) -> Verdict {
     }
 }
 
-fn ranges(case: &Case<'_>) -> Verdict {
+fn ranges(case: &Case<'_>) -> Checked {
     let [rows, cols] = case.shape;
     let (encoded, whole) = case.round_trip(&weights::ordinary(case.shape, 6))?;
     let segments = encoded.segments();
@@ -86,7 +86,7 @@ fn pieces(extent: u64) -> Vec<Range<u64>> {
     pieces
 }
 
-fn description(case: &Case<'_>) -> Verdict {
+fn description(case: &Case<'_>) -> Checked {
     if case.format.decoding == Decoding::Callback {
         let why = "its format describes no decoding: the host calls `decode`";
         return Err(Fault::Skipped(why.to_owned()));

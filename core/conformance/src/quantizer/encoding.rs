@@ -4,7 +4,7 @@
 use espalier_interface::Quantizer;
 
 use super::case::{Case, difference, each, encode};
-use crate::verdict::{Fault, Verdict, ensure};
+use crate::checked::{Checked, Fault, ensure};
 use crate::{Order, Subject, Suite, Threads, weights};
 
 /// The check that must pass before an encoder gets any other memory.
@@ -62,7 +62,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     );
 }
 
-fn fills(case: &Case<'_>) -> Verdict {
+fn fills(case: &Case<'_>) -> Checked {
     let weight = weights::ordinary(case.shape, 1);
     let zeros = case.encode(&weight, 0x00)?;
     for fill in [0xff, 0xa5] {
@@ -76,7 +76,7 @@ fn fills(case: &Case<'_>) -> Verdict {
     Ok(())
 }
 
-fn bounds(case: &Case<'_>) -> Verdict {
+fn bounds(case: &Case<'_>) -> Checked {
     let encoded = case.encode(&weights::ordinary(case.shape, 2), 0xa5)?;
     for (segment, guarded) in case.format.segments.iter().zip(&encoded.segments) {
         outside(guarded.overrun(), &format!("segment `{}`", segment.name))?;
@@ -84,7 +84,7 @@ fn bounds(case: &Case<'_>) -> Verdict {
     outside(encoded.workspace.overrun(), "the workspace")
 }
 
-fn outside(overrun: Option<i64>, what: &str) -> Verdict {
+fn outside(overrun: Option<i64>, what: &str) -> Checked {
     let Some(bytes) = overrun else {
         return Ok(());
     };
@@ -95,7 +95,7 @@ fn outside(overrun: Option<i64>, what: &str) -> Verdict {
     )))
 }
 
-fn deterministic(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdict {
+fn deterministic(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Checked {
     let weight = weights::ordinary(case.shape, 3);
     let first = case.encode(&weight, 0)?;
     let elsewhere = weight.clone();
@@ -109,7 +109,7 @@ fn deterministic(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdi
     case.same(&again.segments(), &first.segments(), "another instance")
 }
 
-fn threads(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdict {
+fn threads(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Checked {
     let weight = weights::ordinary(case.shape, 4);
     let alone = case.encode(&weight, 0)?;
     for way in WAYS {

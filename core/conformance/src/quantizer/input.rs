@@ -4,7 +4,7 @@ use espalier_interface::Quantizer;
 
 use super::case::{Case, each, encode};
 use super::decoding::finite;
-use crate::verdict::{Fault, Verdict, refusal};
+use crate::checked::{Checked, Fault, refusal};
 use crate::{Subject, Suite, weights};
 
 /// Largest value to which an all-zero weight may decode: the smallest scale that encoders divide
@@ -34,7 +34,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     );
 }
 
-fn not_finite(case: &Case<'_>) -> Verdict {
+fn not_finite(case: &Case<'_>) -> Checked {
     let count = case.elements();
     for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for at in [0, count / 2, count - 1] {
@@ -53,7 +53,7 @@ fn not_finite(case: &Case<'_>) -> Verdict {
     Ok(())
 }
 
-fn zeros(case: &Case<'_>) -> Verdict {
+fn zeros(case: &Case<'_>) -> Checked {
     let cols = case.shape[1];
     let (_, decoded) = case.round_trip(&vec![0.0; case.elements()])?;
     finite(&decoded, cols)?;
@@ -71,7 +71,7 @@ fn zeros(case: &Case<'_>) -> Verdict {
     finite(&decoded, cols).map_err(|fault| fault.at("where the second half is zero"))
 }
 
-fn sizes(case: &Case<'_>) -> Verdict {
+fn sizes(case: &Case<'_>) -> Checked {
     let ordinary = weights::ordinary(case.shape, 10);
     let scaled = |factor: f32| ordinary.iter().map(|x| x * factor).collect();
     let filled = |value: f32| vec![value; case.elements()];
@@ -91,7 +91,7 @@ fn sizes(case: &Case<'_>) -> Verdict {
     Ok(())
 }
 
-fn huge(case: &Case<'_>) -> Verdict {
+fn huge(case: &Case<'_>) -> Checked {
     for size in [1e30, 1e37, 3e38] {
         let mut weight = weights::gaussian(case.shape, 1.0, 11);
         let largest = weight.iter().fold(0.0f32, |most, x| most.max(x.abs()));

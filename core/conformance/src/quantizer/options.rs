@@ -7,8 +7,8 @@ use espalier_interface::{ErrorCode, Options, Quantizer};
 use serde_json::{Value as Json, json};
 
 use super::case::{decode, encode};
+use crate::checked::{Checked, Fault, calm, ensure, refusal};
 use crate::option_sets::alternatives;
-use crate::verdict::{Fault, Verdict, calm, ensure, refusal};
 use crate::{OptionSet, Subject, Suite, Threads, weights};
 
 /// Shapes at which the effect of an option is looked for; the last has enough elements for several
@@ -33,7 +33,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     );
 }
 
-fn accepted(subject: &Subject<'_, dyn Quantizer>) -> Verdict {
+fn accepted(subject: &Subject<'_, dyn Quantizer>) -> Checked {
     for (index, set) in subject.option_sets().iter().enumerate() {
         let at = |fault: Fault| fault.at(&set.label);
         let made = calm(|| Ok(subject.make(&set.options, Threads::new(1)))).map_err(at)?;
@@ -48,7 +48,7 @@ fn accepted(subject: &Subject<'_, dyn Quantizer>) -> Verdict {
     Ok(())
 }
 
-fn refused(subject: &Subject<'_, dyn Quantizer>) -> Verdict {
+fn refused(subject: &Subject<'_, dyn Quantizer>) -> Checked {
     let sets = subject.option_sets();
     let defaults = &sets[0].options;
     for option in &subject.component.options {
@@ -90,7 +90,7 @@ fn try_value(
     defaults: &Options,
     option: &OptionDescriptor,
     value: &Json,
-) -> Verdict<Option<espalier_interface::PluginError>> {
+) -> Checked<Option<espalier_interface::PluginError>> {
     let mut options = defaults.clone();
     options.0.insert(option.name.clone(), value.clone());
     calm(|| {
@@ -108,7 +108,7 @@ fn try_value(
     })
 }
 
-fn heeded(subject: &Subject<'_, dyn Quantizer>) -> Verdict {
+fn heeded(subject: &Subject<'_, dyn Quantizer>) -> Checked {
     let sets = subject.option_sets();
     let base = &sets[0];
     if sets.len() == 1 {
@@ -154,10 +154,10 @@ type Outcome = (Format, Vec<Vec<u8>>, Vec<u32>);
 fn outcomes(
     subject: &Subject<'_, dyn Quantizer>,
     set: &OptionSet,
-) -> Verdict<Vec<Option<Outcome>>> {
+) -> Checked<Vec<Option<Outcome>>> {
     calm(|| {
         let quantizer = subject.make(&set.options, Threads::new(1))?;
-        let outcome = |shape: [u64; 2]| -> Verdict<_> {
+        let outcome = |shape: [u64; 2]| -> Checked<_> {
             let Ok(format) = quantizer.format(shape) else {
                 return Ok(None);
             };

@@ -10,7 +10,7 @@ use espalier_interface::{DType, ErrorCode, Quantizer};
 use serde_json::Value as Json;
 
 use super::case::{Case, bits_differ, each, encode};
-use crate::verdict::{Fault, Verdict, ensure, refusal};
+use crate::checked::{Checked, Fault, ensure, refusal};
 use crate::{Subject, Suite, Threads, weights};
 
 /// Dtypes that the dense weight may have had.
@@ -47,7 +47,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
 }
 
 /// The saved form; a quantizer without one skips the check.
-fn form_of(case: &Case<'_>, dtype: DType) -> Verdict<SavedForm> {
+fn form_of(case: &Case<'_>, dtype: DType) -> Checked<SavedForm> {
     case.quantizer
         .saved_form(case.shape, dtype)
         .map_err(|error| match error.code {
@@ -93,7 +93,7 @@ fn read(
     form: &SavedForm,
     case: &Case<'_>,
     tensors: &BTreeMap<String, Vec<u8>>,
-) -> Verdict<Vec<Vec<u8>>> {
+) -> Checked<Vec<Vec<u8>>> {
     let mut segments = vec![Vec::new(); case.format.segments.len()];
     for tensor in &form.tensors {
         let bytes = &tensors[&tensor.name];
@@ -115,7 +115,7 @@ fn read(
     Ok(segments)
 }
 
-fn round_trip(case: &Case<'_>) -> Verdict {
+fn round_trip(case: &Case<'_>) -> Checked {
     let form = form_of(case, DType::BF16)?;
     form.validate(&case.format)?;
     let (encoded, decoded) = case.round_trip(&weights::ordinary(case.shape, 15))?;
@@ -130,7 +130,7 @@ fn round_trip(case: &Case<'_>) -> Verdict {
     }
 }
 
-fn options(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdict {
+fn options(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Checked {
     let form = form_of(case, DType::BF16)?;
     let model = SavedModel {
         dtype: DType::BF16,
@@ -181,7 +181,7 @@ fn described(
     config: Json,
     form: &SavedForm,
     tensors: &BTreeMap<String, Vec<u8>>,
-) -> Verdict<SavedDescription> {
+) -> Checked<SavedDescription> {
     let mut saved = SavedDescription {
         config,
         ..SavedDescription::default()

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use espalier_interface::Quantizer;
 
 use super::case::{Case, bits_differ, decode, difference, each, encode};
-use crate::verdict::{Fault, Verdict, calm};
+use crate::checked::{Checked, Fault, calm};
 use crate::{Subject, Suite, Threads, weights};
 
 /// Threads that use an instance at once.
@@ -40,7 +40,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     );
 }
 
-fn at_once(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdict {
+fn at_once(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Checked {
     let quantizer = subject.make(&case.set.options, Threads::new(2))?;
     let quantizer = quantizer.as_ref();
     let whole = || (0..case.shape[0], 0..case.shape[1]);
@@ -57,7 +57,7 @@ fn at_once(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Verdict {
     let start = Barrier::new(THREADS);
     let format = &case.format;
     let shape = case.shape;
-    let run = |index: usize| -> Verdict {
+    let run = |index: usize| -> Checked {
         let (weight, alone, numbers) = &expected[index];
         start.wait();
         for _ in 0..ROUNDS {
@@ -90,7 +90,7 @@ fn beside(
     subject: &Subject<'_, dyn Quantizer>,
     case: &Case<'_>,
     other: &crate::OptionSet,
-) -> Verdict {
+) -> Checked {
     let weight = weights::ordinary(case.shape, 30);
     let (before, decoded) = case.round_trip(&weight)?;
     // An instance that refuses its options or the shape is left out.

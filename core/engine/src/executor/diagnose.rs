@@ -10,7 +10,7 @@ use espalier_plan::storage_layout::StateKind;
 
 use super::lanes::walk;
 use super::window::{Numbers, Window};
-use super::{Executor, Moment, Pass, StatePart, numbers};
+use super::{Executor, Pass, StatePart, StepPosition, numbers};
 use crate::Error;
 use crate::error::{BackendCall, Result};
 
@@ -93,10 +93,10 @@ impl Executor {
     pub fn forward_not_finite(
         &self,
         micro: &MicroBatch,
-        moment: Moment,
+        position: StepPosition,
     ) -> Result<Option<NotFiniteTensor>> {
-        let numbers = self.begin(micro, Pass::Evaluate, moment)?;
-        let wanted = self.wanted(Pass::Evaluate, moment);
+        let numbers = self.begin(micro, Pass::Evaluate, position)?;
+        let wanted = self.wanted(Pass::Evaluate, position);
         let mut found = None;
         let mut compute = |task: &Task| match task.action.act {
             // Transfers go on: the other ranks wait for them.

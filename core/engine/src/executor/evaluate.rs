@@ -8,7 +8,7 @@ use espalier_data::MicroBatch;
 use espalier_interface::{DType, PluginError, Stream};
 
 use super::window::{Numbers, Window};
-use super::{Executor, LossSum, Moment, Pass};
+use super::{Executor, LossSum, Pass, StepPosition};
 use crate::error::{BackendCall, Result, model_failure};
 
 /// Each token's result, `[T]`; 0 and false where a token is not trained.
@@ -94,10 +94,10 @@ impl Executor {
     pub fn evaluate(
         &self,
         micro: &MicroBatch,
-        moment: Moment,
+        position: StepPosition,
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<TokenLosses> {
-        let numbers = self.pass(micro, Pass::Evaluate, moment, look)?;
+        let numbers = self.pass(micro, Pass::Evaluate, position, look)?;
         self.token_losses(&numbers)
     }
 

@@ -7,7 +7,7 @@ use espalier_plan::plan::Generation;
 
 use super::prepared_kernels::PreparedUnit;
 use super::window::{Numbers, Window};
-use super::{Executor, Moment, Pass};
+use super::{Executor, Pass, StepPosition};
 use crate::error::{BackendCall, Error, Result, model_failure};
 
 impl Executor {
@@ -43,13 +43,13 @@ impl Executor {
                 .is_none_or(|&last| last < micro.tokens.len() as u64)
         );
         let (program, units) = self.generating()?;
-        let moment = Moment {
+        let position = StepPosition {
             seed: 0,
             step: 0,
             first: true,
             last: true,
         };
-        let numbers = self.begin(micro, Pass::Evaluate, moment)?;
+        let numbers = self.begin(micro, Pass::Evaluate, position)?;
         let head = program.units.len() - 1;
         for unit in &units[..head] {
             for launch in &unit.forward {

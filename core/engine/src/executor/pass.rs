@@ -10,7 +10,7 @@ use super::evaluate::LogitsWindow;
 use super::lanes::walk;
 use super::transfer::numbers;
 use super::window::{Numbers, Window};
-use super::{Executor, LossSum, Moment, Pass};
+use super::{Executor, LossSum, Pass, StepPosition};
 use crate::error::{BackendCall, Result, schedule_failure};
 
 impl Executor {
@@ -19,8 +19,13 @@ impl Executor {
     /// # Errors
     /// `Error::Plugin`: a call to the backend failed, or the schedule asks for what this executor
     /// does not do.
-    pub fn micro_batch(&self, micro: &MicroBatch, pass: Pass, moment: Moment) -> Result<LossSum> {
-        let numbers = self.pass(micro, pass, moment, &mut |_| Ok(()))?;
+    pub fn micro_batch(
+        &self,
+        micro: &MicroBatch,
+        pass: Pass,
+        position: StepPosition,
+    ) -> Result<LossSum> {
+        let numbers = self.pass(micro, pass, position, &mut |_| Ok(()))?;
         let losses = self.token_losses(&numbers)?;
         Ok(losses.sum(micro, 0..micro.tokens.len()))
     }
@@ -30,13 +35,13 @@ impl Executor {
         &self,
         micro: &MicroBatch,
         pass: Pass,
-        moment: Moment,
+        position: StepPosition,
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<Numbers> {
-        let numbers = self.begin(micro, pass, moment)?;
+        let numbers = self.begin(micro, pass, position)?;
         let tasks = &self.step_plan.micro_batch;
-        let wanted = self.wanted(pass, moment);
-        let mut compute = |task: &Task| self.compute(task, pass, moment, &numbers, look);
+        let wanted = self.wanted(pass, position);
+        let mut compute = |task: &Task| self.compute(task, pass, position, &numbers, look);
         walk(tasks, &wanted, &mut compute, &|task| {
             self.transfer(task, Some(&numbers))
         })?;
@@ -47,7 +52,7 @@ impl Executor {
     pub(super) fn wanted(
         &self,
         pass: Pass,
-        moment: Moment,
+        position: StepPosition,
     ) -> impl Fn(usize, &Task) -> bool + use<> {
         let head = self.program.units.len() - 1;
         let mut tasks = self.step_plan.micro_batch.iter();
@@ -57,8 +62,8 @@ impl Executor {
         move |index, task| {
             let now = match task.action.when {
                 When::Every => true,
-                When::First => moment.first,
-                When::Last => moment.last,
+                When::First => position.first,
+                When::Last => position.last,
             };
             let forward = matches!(
                 task.action.act,
@@ -73,18 +78,18 @@ impl Executor {
         &self,
         task: &Task,
         pass: Pass,
-        moment: Moment,
+        position: StepPosition,
         numbers: &Numbers,
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<()> {
         let trains = matches!(pass, Pass::Train { .. });
         for &(unit, when) in task.begins.iter().filter(|_| trains) {
-            if when == When::Every && !moment.first {
+            if when == When::Every && !position.first {
                 // The plan holds one micro-batch's gradients; those of the others would be lost.
                 let message = "a step of several micro-batches, expected one for each rank";
                 return Err(schedule_failure(PluginError::invalid(message)));
             }
-            if moment.first {
+            if position.first {
                 self.zero_region(task, unit)?;
             }
         }
@@ -106,10 +111,10 @@ impl Executor {
     ///
     /// # Errors
     /// `Error::Plugin`: a call to the backend failed.
-    pub fn logits(&self, micro: &MicroBatch, moment: Moment) -> Result<Vec<f64>> {
+    pub fn logits(&self, micro: &MicroBatch, position: StepPosition) -> Result<Vec<f64>> {
         let row = self.logits_row_bytes()?;
         let mut logits = Vec::new();
-        self.pass(micro, Pass::Evaluate, moment, &mut |window| {
+        self.pass(micro, Pass::Evaluate, position, &mut |window| {
             let tokens = window.tokens();
             let mut bytes = vec![0; ((tokens.end - tokens.start) * row) as usize];
             window.read(tokens, &mut bytes)?;
@@ -120,7 +125,12 @@ impl Executor {
     }
 
     /// Uploads the batch and fixes the numbers of its launches.
-    pub(super) fn begin(&self, micro: &MicroBatch, pass: Pass, moment: Moment) -> Result<Numbers> {
+    pub(super) fn begin(
+        &self,
+        micro: &MicroBatch,
+        pass: Pass,
+        position: StepPosition,
+    ) -> Result<Numbers> {
         self.storage
             .upload_batch(self.device.as_ref(), micro)
             .during("upload")?;
@@ -131,8 +141,8 @@ impl Executor {
         Ok(Numbers {
             tokens: micro.tokens.len() as u64,
             sequences: (micro.cu_seqlens.len() - 1) as u64,
-            seed: moment.seed,
-            step: moment.step,
+            seed: position.seed,
+            step: position.step,
             loss_factor,
             evaluate: pass == Pass::Evaluate,
         })

@@ -285,14 +285,14 @@ impl Peers {
         let watch = self.watch.as_ref()?;
         watch.failed(self.rank, what);
         self.abort();
-        watch.verdict()
+        watch.first_lost()
     }
 
     /// Whether this rank knows that a rank is lost.
     pub fn has_lost(&self) -> bool {
         self.watch
             .as_ref()
-            .is_some_and(|watch| watch.verdict().is_some())
+            .is_some_and(|watch| watch.first_lost().is_some())
     }
 
     /// The calls so far and the bytes that left this rank.

@@ -1,7 +1,7 @@
 //! The health of all ranks: heartbeats -> the first rank that is lost, reported to all.
 //!
 //! A process has one watch. Its ranks report their status to it, and its thread checks them several
-//! times a second. The first loss is the verdict: the groups are aborted, so that waiting calls
+//! times a second. The first loss counts: the groups are aborted, so that waiting calls
 //! return, and every rank fails with it. Where a thread still does not return, the watch ends the
 //! process itself (see [`on_last_word`](crate::last_word::on_last_word)).
 
@@ -75,7 +75,7 @@ impl Watch {
             met: AtomicBool::new(world.processes == 1),
             meeting: Mutex::default(),
             links: Mutex::default(),
-            verdict: Mutex::default(),
+            first_lost: Mutex::default(),
             told: Condvar::new(),
         });
         let monitor = (world.ranks > 1).then(|| monitor::start(Arc::clone(&shared)));
@@ -201,33 +201,33 @@ impl Watch {
 
     /// Calls `abort` once a rank is lost; at once, where one is.
     pub fn on_abort(&self, abort: impl Fn() + Send + Sync + 'static) {
-        let mut verdict = self.shared.verdict();
-        if verdict.lost.is_none() {
-            verdict.on_abort.push(Box::new(abort));
+        let mut first = self.shared.first_lost();
+        if first.lost.is_none() {
+            first.on_abort.push(Box::new(abort));
             return;
         }
-        drop(verdict);
+        drop(first);
         abort();
     }
 
     /// The first loss, once there is one.
-    pub fn verdict(&self) -> Option<Error> {
-        self.shared.verdict().lost.clone().map(Error::Peer)
+    pub fn first_lost(&self) -> Option<Error> {
+        self.shared.first_lost().lost.clone().map(Error::Peer)
     }
 
     /// The error of a collective call that failed for `rank`: the loss that caused it, or the
     /// call's own error where no loss is known.
     pub fn blame(&self, rank: u32, error: &PluginError) -> Error {
-        let verdict = self.shared.verdict();
+        let first = self.shared.first_lost();
         let waited = self
             .shared
             .told
-            .wait_timeout_while(verdict, BLAME_WAIT, |v| v.lost.is_none());
+            .wait_timeout_while(first, BLAME_WAIT, |v| v.lost.is_none());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
-        if self.shared.verdict().lost.is_none() {
+        if self.shared.first_lost().lost.is_none() {
             self.failed(rank, error.message.clone());
         }
-        self.verdict().expect("one fell")
+        self.first_lost().expect("one fell")
     }
 
     fn status(&self, rank: u32) -> &RankStatus {
@@ -241,7 +241,7 @@ impl Drop for Watch {
         if std::thread::panicking() {
             self.failed(self.shared.world.own_ranks().start, "its process panicked");
         }
-        self.shared.verdict().over = true;
+        self.shared.first_lost().over = true;
         self.shared.told.notify_all();
         let monitor = self
             .monitor

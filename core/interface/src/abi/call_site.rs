@@ -1,7 +1,7 @@
 //! Marks which component's method each thread of the host is in. The mark names the culprit when a
 //! call takes the process down, or does not return.
 
-mod seat;
+mod thread_record;
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::time::Duration;
 
-pub use seat::{About, Pending, about, pending};
-use seat::{Seat, Seated};
+pub use thread_record::{About, Pending, about, pending};
+use thread_record::{SavedState, ThreadRecord};
 
 /// Name of the call that opens a library, for [`CallSite::enter`].
 pub const OPENING: &str = "opening";
@@ -53,7 +53,7 @@ pub struct Call {
     site: &'static CallSite,
     callback: &'static str,
     /// The record of the thread that made the call.
-    seat: &'static Seat,
+    record: &'static ThreadRecord,
     /// Depth of nested calls, this one included.
     depth: u32,
 }
@@ -90,15 +90,15 @@ impl CallSite {
 
     /// Marks this thread as being in `callback`, until the mark is dropped.
     pub fn enter(&'static self, callback: &'static str) -> Mark {
-        let seat = Seat::mine();
+        let record = ThreadRecord::mine();
         let before = CURRENT.get();
         let call = Call {
             site: self,
             callback,
-            seat,
+            record,
             depth: before.map_or(0, |before| before.depth) + 1,
         };
-        call.mark(seat, seat.enter(Some(call)))
+        call.mark(record, record.enter(Some(call)))
     }
 }
 
@@ -135,23 +135,23 @@ impl Call {
     /// Marks this thread as working for the same call, until the mark is dropped. Dropping it
     /// counts as progress of the call.
     pub fn enter(self) -> Mark {
-        let seat = Seat::mine();
-        // The watcher judges the thread that made the call, not this one.
-        self.mark(seat, seat.enter(None))
+        let record = ThreadRecord::mine();
+        // The watcher checks the thread that made the call, not this one.
+        self.mark(record, record.enter(None))
     }
 
-    fn mark(self, seat: &'static Seat, seated: Seated) -> Mark {
+    fn mark(self, record: &'static ThreadRecord, saved: SavedState) -> Mark {
         let before = CURRENT.replace(Some(self));
         // The mark must be written before the call can fault.
         compiler_fence(Ordering::SeqCst);
         if let Some(before) = before {
-            before.seat.beat();
+            before.record.beat();
         }
         Mark {
             call: self,
             before,
-            seat,
-            seated: Some(seated),
+            record,
+            saved: Some(saved),
         }
     }
 }
@@ -162,22 +162,22 @@ impl Call {
 pub struct Mark {
     call: Call,
     before: Option<Call>,
-    seat: &'static Seat,
+    record: &'static ThreadRecord,
     /// The thread's record before this mark.
-    seated: Option<Seated>,
+    saved: Option<SavedState>,
 }
 
 impl Drop for Mark {
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
         CURRENT.set(self.before);
-        if let Some(seated) = self.seated.take() {
-            self.seat.leave(seated);
+        if let Some(saved) = self.saved.take() {
+            self.record.leave(saved);
         }
         // The end of work for a call, or of a call within it, is progress of the call.
-        self.call.seat.beat();
+        self.call.record.beat();
         if let Some(before) = self.before {
-            before.seat.beat();
+            before.record.beat();
         }
     }
 }
@@ -190,7 +190,7 @@ pub fn current() -> Option<Call> {
 /// Records progress of the call that this thread is in, or works for.
 pub fn progress() {
     if let Some(call) = CURRENT.get() {
-        call.seat.beat();
+        call.record.beat();
     }
 }
 

@@ -31,13 +31,14 @@ pub(super) struct Entry {
     /// The host that probed it.
     pub host: String,
     /// The outcome.
-    pub verdict: Verdict,
+    #[serde(rename = "verdict")]
+    pub outcome: Outcome,
 }
 
 /// The outcome of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
+pub(super) enum Outcome {
     /// Every component was made or returned an error.
     Passed(Vec<Tried>),
     /// It ended its process or hung.

@@ -15,7 +15,7 @@ use crate::library::{LibraryError, LibraryFault, LibraryFile};
 use crate::probe::{Prober, Recalled, Trial, Tried};
 
 /// The outcome of probing a library.
-type Verdict = Result<Vec<Tried>, LibraryFault>;
+type ProbeResult = Result<Vec<Tried>, LibraryFault>;
 
 /// Applies the records of the libraries of `plugins`.
 pub(super) fn recall(prober: Option<&Prober>, plugins: &mut [Plugin]) {
@@ -50,8 +50,8 @@ impl Plugin {
             .any(|component| component.name == name)
     }
 
-    fn settle(&mut self, verdict: Verdict) {
-        match (&mut self.source, verdict) {
+    fn settle(&mut self, result: ProbeResult) {
+        match (&mut self.source, result) {
             (PluginSource::Library(file), Err(fault)) => file.fault = Some(fault),
             (_, Ok(tried)) => self.tried = Some(tried),
             (PluginSource::Linked(_), Err(_)) => {}
@@ -91,26 +91,24 @@ impl Registry {
             .filter_map(untried)
             .collect();
         let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let verdicts: Mutex<BTreeMap<usize, Verdict>> = Mutex::default();
+        let results: Mutex<BTreeMap<usize, ProbeResult>> = Mutex::default();
         let cores = thread::available_parallelism().map_or(1, usize::from);
         thread::scope(|scope| {
             for _ in 0..cores.min(files.len()) {
                 scope.spawn(|| {
                     while let Some((index, file)) = files.get(next.fetch_add(1, Ordering::Relaxed))
                     {
-                        let verdict = prober.probe(file);
-                        let mut verdicts = verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-                        verdicts.insert(*index, verdict);
+                        let result = prober.probe(file);
+                        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                        results.insert(*index, result);
                         progress(done.fetch_add(1, Ordering::Relaxed) + 1, files.len());
                     }
                 });
             }
         });
-        let verdicts = verdicts
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
-        for (index, verdict) in verdicts {
-            self.plugins[index].settle(verdict);
+        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for (index, result) in results {
+            self.plugins[index].settle(result);
         }
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use espalier_engine::observer::StepMetrics;
 
 /// Steps with these losses and evaluations spread evenly over them.
-fn course(losses: &[f64], evals: &[f64]) -> Course {
+fn metrics(losses: &[f64], evals: &[f64]) -> RunMetrics {
     let step = |(index, loss): (usize, &f64)| StepMetrics {
         step: index as u64 + 1,
         loss: *loss,
@@ -16,16 +16,16 @@ fn course(losses: &[f64], evals: &[f64]) -> Course {
         loss: Some(*loss),
         ..EvalPoint::default()
     };
-    Course {
+    RunMetrics {
         steps: losses.iter().enumerate().map(step).collect(),
         evals: evals.iter().enumerate().map(eval).collect(),
-        ..Course::default()
+        ..RunMetrics::default()
     }
 }
 
 fn verdict(losses: &[f64], evals: &[f64]) -> Verdict {
-    let course = course(losses, evals);
-    Facts::of(&course, &Record::default(), &|_| None).verdict
+    let metrics = metrics(losses, evals);
+    Facts::of(&metrics, &Record::default(), &|_| None).verdict
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn the_order_of_the_files_is_told_from_learning() {
         ..Record::default()
     };
     let judge = |record: &Record, losses: &[f64]| {
-        Facts::of(&course(losses, &[]), record, &|_| None).verdict
+        Facts::of(&metrics(losses, &[]), record, &|_| None).verdict
     };
     assert_eq!(judge(&record, &sorted), Verdict::CannotTell);
     record.data.steps_per_epoch = Some(10);
@@ -84,9 +84,9 @@ fn held_out_rows_are_paired() {
     one[7] = row(24.0);
     let judge = |after: &[DocumentLoss]| {
         let mean = after.iter().map(|row| row.loss).sum::<f64>() / 100.0;
-        let course = course(&[4.0; 20], &[4.0, mean]);
+        let metrics = metrics(&[4.0; 20], &[4.0, mean]);
         let rows = |step: u64| Some([&before[..], after][(step / 20) as usize].to_vec());
-        let facts = Facts::of(&course, &Record::default(), &rows);
+        let facts = Facts::of(&metrics, &Record::default(), &rows);
         (facts.verdict, facts.held_out.map(|held_out| held_out.count))
     };
     assert_eq!(judge(&all), (Verdict::Learned, Some(100)));

@@ -4,15 +4,15 @@ use super::*;
 use espalier_engine::measure::Peaks;
 use espalier_engine::observer::StepMetrics;
 
-fn course(shares: &[f64]) -> Course {
+fn metrics(shares: &[f64]) -> RunMetrics {
     let step = |(index, share): (usize, &f64)| StepMetrics {
         step: index as u64 + 1,
         speed_of_light: Some(*share),
         ..StepMetrics::default()
     };
-    Course {
+    RunMetrics {
         steps: shares.iter().enumerate().map(step).collect(),
-        ..Course::default()
+        ..RunMetrics::default()
     }
 }
 
@@ -26,7 +26,7 @@ fn shares_are_of_the_highest_peak_and_say_how_it_is_known() {
     machine.peak_rates.push(1, 100e9, Cause::Start);
     machine.peak_rates.push(3, 120e9, Cause::Again);
     machine.peak_rates.push(3, 125e9, Cause::Step);
-    let found = SharesOfPeak::of(&course(&[0.5, 1.0, 1.0, 0.8]), &machine);
+    let found = SharesOfPeak::of(&metrics(&[0.5, 1.0, 1.0, 0.8]), &machine);
     assert_eq!(shares(&found), [0.4, 0.8, 1.0, 0.8]);
     let how = found.how.expect("it is known");
     for words in [
@@ -43,7 +43,7 @@ fn another_process_has_a_peak_of_its_own() {
     let mut machine = MachineRecord::default();
     machine.peak_rates.push(1, 100e9, Cause::Start);
     machine.peak_rates.push(3, 50e9, Cause::Start);
-    let found = SharesOfPeak::of(&course(&[0.5, 0.5, 0.5]), &machine);
+    let found = SharesOfPeak::of(&metrics(&[0.5, 0.5, 0.5]), &machine);
     assert_eq!(shares(&found), [0.5, 0.5, 0.5]);
     assert_eq!(found.flops_per_sec, Some(50e9));
 }
@@ -55,7 +55,7 @@ fn an_older_record_whose_peak_was_beaten_says_so() {
         peak_rates: Peaks::default(),
         ..MachineRecord::default()
     };
-    let found = SharesOfPeak::of(&course(&[1.34, 0.67]), &machine);
+    let found = SharesOfPeak::of(&metrics(&[1.34, 0.67]), &machine);
     assert_eq!(shares(&found), [1.0, 0.5]);
     let peak = found.flops_per_sec.expect("it is known");
     assert!((peak / 134e9 - 1.0).abs() < 1e-12, "{peak}");
@@ -65,6 +65,6 @@ fn an_older_record_whose_peak_was_beaten_says_so() {
             .expect("it is known")
             .contains("134.0 % of what had been measured")
     );
-    let unknown = SharesOfPeak::of(&course(&[1.5]), &MachineRecord::default());
+    let unknown = SharesOfPeak::of(&metrics(&[1.5]), &MachineRecord::default());
     assert_eq!(shares(&unknown), [1.0]);
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use espalier_conformance::{Fault, Suite, Verdict, weights, within};
+use espalier_conformance::{Checked, Fault, Suite, weights, within};
 use espalier_engine::decoder::Callback;
 use espalier_interface::format::{Decoding, Format};
 use espalier_interface::{DType, Device, Quantizer, WeightLayout};
@@ -24,7 +24,7 @@ const CLOSE: f64 = 1e-9;
 
 /// Runs the checks of a quantizer's weights on a device: where one of the two is missing, they are
 /// skipped or fail with it.
-pub fn check(bench: &Verdict<Bench>, suite: &mut Suite) {
+pub fn check(bench: &Checked<Bench>, suite: &mut Suite) {
     suite.check(
         "linear.forward",
         "the host's product with the packed weight is the product with its decoded numbers",
@@ -54,7 +54,7 @@ struct Sample<'a> {
     decoded: Vec<f32>,
 }
 
-fn each(bench: &Verdict<Bench>, body: impl Fn(&Sample<'_>) -> Verdict) -> Verdict {
+fn each(bench: &Checked<Bench>, body: impl Fn(&Sample<'_>) -> Checked) -> Checked {
     let bench = bench.as_ref().map_err(Clone::clone)?;
     for shape in SHAPES {
         // A shape that it refuses is the business of another check.
@@ -67,7 +67,7 @@ fn each(bench: &Verdict<Bench>, body: impl Fn(&Sample<'_>) -> Verdict) -> Verdic
     Ok(())
 }
 
-fn sample(bench: &Bench, format: Format) -> Verdict<Sample<'_>> {
+fn sample(bench: &Bench, format: Format) -> Checked<Sample<'_>> {
     format.validate()?;
     let quantizer = &bench.quantizer.plugin;
     let shape = format.shape;
@@ -98,7 +98,7 @@ fn sample(bench: &Bench, format: Format) -> Verdict<Sample<'_>> {
     })
 }
 
-fn forward(sample: &Sample<'_>) -> Verdict {
+fn forward(sample: &Sample<'_>) -> Checked {
     let [rows, cols] = sample.shape;
     let x = numbers([TOKENS, cols], 41);
     let found = product(sample.device, "linear", (&x, cols), &sample.weight, rows)?;
@@ -115,12 +115,12 @@ fn forward(sample: &Sample<'_>) -> Verdict {
     Ok(())
 }
 
-fn input_gradient(sample: &Sample<'_>) -> Verdict {
+fn input_gradient(sample: &Sample<'_>) -> Checked {
     let [rows, cols] = sample.shape;
     let (x, dy) = (numbers([TOKENS, cols], 42), numbers([TOKENS, rows], 43));
     let backward = "linear_input_backward";
     let dx = product(sample.device, backward, (&dy, rows), &sample.weight, cols)?;
-    let loss = |x: &[f64]| -> Verdict<f64> {
+    let loss = |x: &[f64]| -> Checked<f64> {
         let y = product(sample.device, "linear", (x, cols), &sample.weight, rows)?;
         Ok(y.iter().zip(&dy).map(|(y, dy)| y * dy).sum())
     };

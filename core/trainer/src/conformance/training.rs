@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use espalier_config::{Sources, resolve};
-use espalier_conformance::{Fault, Suite, Verdict, within};
+use espalier_conformance::{Checked, Fault, Suite, within};
 use espalier_engine::observer::{Event, Observer, StepMetrics};
 use espalier_system::stop::StopFlag;
 use serde_json::{Value as Json, json};
@@ -56,7 +56,7 @@ impl KitModel {
     ///
     /// # Errors
     /// A temporary directory that cannot be written.
-    pub fn new(sources: &Sources) -> Verdict<Self> {
+    pub fn new(sources: &Sources) -> Checked<Self> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
         Ok(KitModel {
             place,
@@ -69,7 +69,7 @@ impl KitModel {
     ///
     /// # Errors
     /// What the run reports.
-    pub fn train(&self, start: Start<'_>, keys: &[String]) -> Verdict<Vec<StepMetrics>> {
+    pub fn train(&self, start: Start<'_>, keys: &[String]) -> Checked<Vec<StepMetrics>> {
         let (model, init, vocab) = match start {
             Start::Adapter => (self.base()?, "checkpoint", 64),
             Start::Family(config) => {
@@ -92,7 +92,7 @@ impl KitModel {
     }
 
     /// The tiny Llama with random weights, as a run without a step writes it.
-    fn base(&self) -> Verdict<PathBuf> {
+    fn base(&self) -> Checked<PathBuf> {
         let out = self.place.path().join("base");
         let model = out.join("model");
         if !model.is_dir() {
@@ -110,7 +110,7 @@ impl KitModel {
     }
 
     /// A directory that holds `config` and nothing else.
-    fn described(&self, name: &str, config: &Json) -> Verdict<PathBuf> {
+    fn described(&self, name: &str, config: &Json) -> Checked<PathBuf> {
         let directory = self.place.path().join(name);
         fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
         write(&directory.join("config.json"), &config.to_string())?;
@@ -119,7 +119,7 @@ impl KitModel {
 
     /// Rows that repeat a few tokens, each beginning at another of them: what is next follows from
     /// what is there.
-    fn rows(&self, vocab: u64) -> Verdict<PathBuf> {
+    fn rows(&self, vocab: u64) -> Checked<PathBuf> {
         let path = self.place.path().join(format!("rows-{vocab}.jsonl"));
         let token = |place: u64| 3 * (place % PERIOD) % vocab;
         let row = |first: usize| {
@@ -130,7 +130,7 @@ impl KitModel {
         Ok(path)
     }
 
-    fn run(&self, model: &Path, keys: &[String]) -> Verdict<Vec<StepMetrics>> {
+    fn run(&self, model: &Path, keys: &[String]) -> Checked<Vec<StepMetrics>> {
         let number = {
             let mut runs = self.runs.lock().expect("nothing panics while it is held");
             *runs += 1;
@@ -170,7 +170,7 @@ fn words(error: &Error) -> String {
     text
 }
 
-fn write(path: &Path, text: &str) -> Verdict {
+fn write(path: &Path, text: &str) -> Checked {
     fs::write(path, text).map_err(|error| Fault::Failed(format!("{}: {error}", path.display())))
 }
 
@@ -190,7 +190,7 @@ impl Observer for Steps {
 /// Runs the checks of a run with `keys`. `fall` is the share of the first loss that the last may
 /// be.
 pub fn check(
-    opened_model: &Verdict<KitModel>,
+    opened_model: &Checked<KitModel>,
     start: Start<'_>,
     keys: &[String],
     fall: f64,
@@ -224,7 +224,7 @@ pub fn check(
     trained
 }
 
-fn learned(steps: &[StepMetrics], fall: f64) -> Verdict {
+fn learned(steps: &[StepMetrics], fall: f64) -> Checked {
     let losses: Vec<f64> = steps.iter().map(|step| step.loss).collect();
     let (Some(first), Some(last)) = (losses.first(), losses.last()) else {
         return Err(Fault::Failed("the run had no steps".to_owned()));
@@ -242,7 +242,7 @@ fn learned(steps: &[StepMetrics], fall: f64) -> Verdict {
 }
 
 /// Fails where two runs differ in a bit of a loss or a gradient's norm.
-pub fn same(found: &[StepMetrics], expected: &[StepMetrics]) -> Verdict {
+pub fn same(found: &[StepMetrics], expected: &[StepMetrics]) -> Checked {
     if found.len() != expected.len() {
         let (found, expected) = (found.len(), expected.len());
         return Err(Fault::Failed(format!(
@@ -262,7 +262,7 @@ pub fn same(found: &[StepMetrics], expected: &[StepMetrics]) -> Verdict {
 }
 
 /// Fails where losses of two runs are further apart than `share` of the expected.
-pub fn close(found: &[StepMetrics], expected: &[StepMetrics], share: f64) -> Verdict {
+pub fn close(found: &[StepMetrics], expected: &[StepMetrics], share: f64) -> Checked {
     let apart = |(found, expected): &(&StepMetrics, &StepMetrics)| {
         let difference = (found.loss - expected.loss).abs();
         !within(difference, share * expected.loss.abs())

@@ -2,7 +2,7 @@
 //! passed.
 
 use espalier_data::Step;
-use espalier_engine::executor::{Executor, LossSum, Moment, Pass};
+use espalier_engine::executor::{Executor, LossSum, Pass, StepPosition};
 use espalier_interface::{ErrorCode, PluginError};
 use espalier_registry::{PluginFailure, PluginIdentity};
 
@@ -21,13 +21,13 @@ pub(super) fn run(
     plugin: &PluginIdentity,
 ) -> Result<[f64; 2], Error> {
     let micro = &step.micro_batches[0];
-    let moment = Moment {
+    let position = StepPosition {
         seed,
         step: index,
         first: true,
         last: true,
     };
-    let pass = |executor: &Executor, pass| executor.micro_batch(micro, pass, moment);
+    let pass = |executor: &Executor, pass| executor.micro_batch(micro, pass, position);
     let before = pass(old, Pass::Evaluate)?;
     let after = pass(new, Pass::Evaluate)?;
     new.zero_gradients()?;
@@ -40,7 +40,7 @@ pub(super) fn run(
         ("norm of the gradient", norm),
     ] {
         if !value.is_finite() {
-            let found = new.forward_not_finite(micro, moment)?;
+            let found = new.forward_not_finite(micro, position)?;
             let tensor = found.map_or_else(String::new, |found| format!(" ({found})"));
             return Err(Error::Plugin(PluginFailure {
                 plugin: plugin.component.clone(),

@@ -11,7 +11,7 @@ use espalier_registry::select::Collectives;
 use espalier_system::stop::StopFlag;
 use serde_json::Value as Json;
 
-use super::roll_call::roll_call;
+use super::agreement::agree;
 use crate::Error;
 
 /// How much longer a collective waits for the others than this process: the watch knows better who
@@ -45,8 +45,8 @@ pub(crate) fn join_ranks(
             peers
         }
     };
-    roll_call(&world, circumstances, step, |sent| {
-        Ok(by_process(&peers, "roll call", sent)?)
+    agree(&world, circumstances, step, |sent| {
+        Ok(by_process(&peers, "agreement", sent)?)
     })?;
     let peers = peers.into_iter().map(Arc::new);
     Ok(runs.into_iter().zip(peers).collect())

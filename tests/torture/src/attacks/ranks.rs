@@ -7,7 +7,7 @@ use espalier_samples::mpi_folder;
 
 use crate::suite::{Attack, Try};
 use crate::training::{Trained, Training, trained};
-use crate::victims::Company;
+use crate::victims::RankGroup;
 
 const RANKS: u32 = 3;
 /// The time within which all others have ended.
@@ -27,7 +27,7 @@ impl Ranks {
         let more = format!("{LONG} --plugin-dir {}", mpi_folder().display());
         let training = Training::new(&more);
         let begun = Instant::now();
-        let (output, codes) = Company::of(RANKS, &training, "whole", "").end();
+        let (output, codes) = RankGroup::of(RANKS, &training, "whole", "").end();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{codes:?}: {said}");
         let whole = trained(&training.path("whole"));
@@ -47,21 +47,21 @@ impl Attack for Ranks {
         let signal = *random.of_all(&["-KILL", "-STOP"]);
         let pause = self.takes.mul_f64(random.share());
         let case = format!("{signal} to rank {victim} after {pause:?}");
-        let mut company = Company::of(RANKS, &self.training, &out, "");
+        let mut group = RankGroup::of(RANKS, &self.training, &out, "");
         std::thread::sleep(pause);
-        let Some(()) = company.try_signal(victim, signal) else {
+        let Some(()) = group.try_signal(victim, signal) else {
             // It had ended, or was not there yet: the run is one like any other.
-            let (output, codes) = company.end();
+            let (output, codes) = group.end();
             assert!(
                 output.status.success(),
                 "{case}, and nobody was there: {codes:?}"
             );
             return self.remove(&out);
         };
-        let took = company.await_end(usize::from(signal == "-STOP"));
+        let took = group.await_end(usize::from(signal == "-STOP"));
         // mpirun would wait for one that is stopped where all others had ended already.
-        company.try_signal(victim, "-KILL");
-        let (output, codes) = company.end();
+        group.try_signal(victim, "-KILL");
+        let (output, codes) = group.end();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(took <= IN_TIME, "{case}: {took:?}: {said}");
         let done = output.status.success();
@@ -76,7 +76,7 @@ impl Attack for Ranks {
                 "{case}: rank {rank} of {codes:?}: {said}"
             );
         }
-        let (output, codes) = Company::of(RANKS, &self.training, &out, "--resume").end();
+        let (output, codes) = RankGroup::of(RANKS, &self.training, &out, "--resume").end();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
             output.status.success(),

@@ -84,16 +84,13 @@ impl Monitor {
     /// Waits for the next look; false when the watch is over.
     fn wait(&self) -> bool {
         let tick = TICK.min(self.shared.timeout / 8);
-        let verdict = self.shared.verdict();
-        let known = verdict.lost.is_some();
-        let waited = self
-            .shared
-            .told
-            .wait_timeout_while(verdict, tick, |verdict| {
-                !verdict.over && verdict.lost.is_some() == known
-            });
-        let (verdict, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        !verdict.over
+        let first = self.shared.first_lost();
+        let known = first.lost.is_some();
+        let waited = self.shared.told.wait_timeout_while(first, tick, |first| {
+            !first.over && first.lost.is_some() == known
+        });
+        let (first, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !first.over
     }
 
     fn look(&mut self) {
@@ -113,15 +110,15 @@ impl Monitor {
             }
         }
         let reports = self.shared.all_reports(&links, now);
-        let verdict = self.shared.verdict().lost.clone();
-        let verdict = verdict.or_else(|| {
+        let first = self.shared.first_lost().lost.clone();
+        let first = first.or_else(|| {
             let lost = self.lost_process(&links, &reports, now);
-            let lost = lost.or_else(|| self.judged(&links, &reports));
+            let lost = lost.or_else(|| self.diagnosed(&links, &reports));
             lost.inspect(|lost| self.shared.conclude(lost.clone()))
         });
-        self.tell(&mut links, verdict.as_ref(), now);
+        self.tell(&mut links, first.as_ref(), now);
         drop(links);
-        match verdict {
+        match first {
             Some(lost) => self.end_if_late(lost),
             None => self.end_if_waiting(),
         }
@@ -193,7 +190,7 @@ impl Monitor {
     }
 
     /// The loss that the reports of all ranks show.
-    fn judged(&self, links: &[Link], reports: &[Report]) -> Option<Lost> {
+    fn diagnosed(&self, links: &[Link], reports: &[Report]) -> Option<Lost> {
         let timeout = self.shared.timeout.as_millis() as u64;
         let lost = diagnosis::diagnose(reports, timeout)?;
         let process = lost.rank / self.shared.world.ranks_per_process();
@@ -229,7 +226,7 @@ impl Monitor {
             Some(_) => SHORT_GRACE,
             None => GRACE,
         };
-        let since = self.shared.verdict().since;
+        let since = self.shared.first_lost().since;
         let late = since.is_some_and(|since| since.elapsed() >= grace);
         if let Some(say) = last_word().filter(|_| late) {
             say(&self.own_cause(lost));
@@ -259,11 +256,11 @@ impl Monitor {
     fn farewell(&mut self) {
         let shared = Arc::clone(&self.shared);
         let now = shared.now();
-        let verdict = shared.verdict().lost.clone();
+        let first = shared.first_lost().lost.clone();
         let mut links = shared.links();
-        self.tell(&mut links, verdict.as_ref(), now);
+        self.tell(&mut links, first.as_ref(), now);
         for link in links.iter_mut() {
-            if verdict.is_none() {
+            if first.is_none() {
                 link.send(&Message::Bye);
             }
             link.finish();

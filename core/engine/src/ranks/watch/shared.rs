@@ -33,7 +33,7 @@ pub(super) struct Shared {
     pub(super) meeting: Mutex<Option<Meeting>>,
     /// The other processes.
     pub(super) links: Mutex<Vec<Link>>,
-    pub(super) verdict: Mutex<LossVerdict>,
+    pub(super) first_lost: Mutex<FirstLost>,
     pub(super) told: Condvar,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Meeting {
 }
 
 #[derive(Default)]
-pub(super) struct LossVerdict {
+pub(super) struct FirstLost {
     pub(super) lost: Option<Lost>,
     /// When the loss was found.
     pub(super) since: Option<Instant>,
@@ -120,22 +120,24 @@ impl Shared {
         }
     }
 
-    /// Makes `lost` the verdict, unless there is one, and aborts the groups.
+    /// Records `lost`, unless a rank was lost before, and aborts the groups.
     pub(super) fn conclude(&self, lost: Lost) {
-        let mut verdict = self.verdict();
-        if verdict.lost.is_some() {
+        let mut first = self.first_lost();
+        if first.lost.is_some() {
             return;
         }
         tracing::debug!("lost: {lost}");
-        verdict.lost = Some(lost);
-        verdict.since = Some(Instant::now());
-        let aborts = std::mem::take(&mut verdict.on_abort);
-        drop(verdict);
+        first.lost = Some(lost);
+        first.since = Some(Instant::now());
+        let aborts = std::mem::take(&mut first.on_abort);
+        drop(first);
         self.told.notify_all();
         aborts.iter().for_each(|abort| abort());
     }
 
-    pub(super) fn verdict(&self) -> MutexGuard<'_, LossVerdict> {
-        self.verdict.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn first_lost(&self) -> MutexGuard<'_, FirstLost> {
+        self.first_lost
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

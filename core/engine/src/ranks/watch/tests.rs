@@ -52,12 +52,12 @@ fn thread_each<T: Send>(count: u32, act: impl Fn(u32) -> T + Sync) -> Vec<T> {
     })
 }
 
-fn await_verdict(watch: &Watch) -> Lost {
+fn await_loss(watch: &Watch) -> Lost {
     let begun = Instant::now();
     loop {
-        match watch.verdict() {
+        match watch.first_lost() {
             Some(Error::Peer(lost)) => return lost,
-            _ => assert!(begun.elapsed().as_secs() < 10, "no verdict"),
+            _ => assert!(begun.elapsed().as_secs() < 10, "no rank was found lost"),
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -73,7 +73,7 @@ fn a_rank_that_fails_is_told_to_all_once() {
     drop(watch.enter(1, "shards", 9, "all_gather `unit 2`"));
     watch.failed(1, "it panicked");
     watch.failed(0, "a rank was lost");
-    let error = watch.verdict().expect("told");
+    let error = watch.first_lost().expect("told");
     assert_eq!(error.exit_code(), 6);
     assert_eq!(
         error.to_string(),
@@ -97,9 +97,9 @@ fn a_hanging_thread_is_found_while_others_wait_and_a_busy_one_is_not() {
     let _waits_too = watch.enter(2, "world", 1, "all_reduce `norm`");
     let busy = watch.busy(1, "fsync");
     std::thread::sleep(Duration::from_millis(900));
-    assert!(watch.verdict().is_none());
+    assert!(watch.first_lost().is_none());
     drop(busy);
-    let lost = await_verdict(&watch);
+    let lost = await_loss(&watch);
     assert_eq!(lost.rank, 1);
     assert_eq!(
         lost.waiting,
@@ -126,7 +126,7 @@ fn a_process_that_is_gone_is_named_by_all_others_even_the_first() {
             .enumerate()
             .filter(|(process, _)| *process != gone)
         {
-            let lost = await_verdict(watch);
+            let lost = await_loss(watch);
             assert_eq!(
                 (lost.rank, lost.ranks, lost.step),
                 (2 * gone as u32, 2, 5),
@@ -151,11 +151,11 @@ fn a_stopped_process_is_silent_and_learns_it_when_it_wakes() {
     let watches = processes(2, 1500);
     let stopped = watches[1].shared.links();
     let begun = Instant::now();
-    let lost = await_verdict(&watches[0]);
+    let lost = await_loss(&watches[0]);
     assert!(begun.elapsed() >= Duration::from_millis(1000), "{lost}");
     assert_eq!((lost.rank, lost.cause), (2, LostBy::Silent(1)));
     drop(stopped);
-    assert_eq!(await_verdict(&watches[1]).rank, 2);
+    assert_eq!(await_loss(&watches[1]).rank, 2);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn failures_hangs_and_other_calls_are_told_across_processes() {
     let watches = processes(3, 60_000);
     watches[1].failed(3, "not enough memory");
     for watch in &watches {
-        let lost = await_verdict(watch);
+        let lost = await_loss(watch);
         assert_eq!((lost.rank, lost.ranks), (3, 1));
         assert_eq!(lost.cause, LostBy::Told("not enough memory".into()));
     }
@@ -176,7 +176,7 @@ fn failures_hangs_and_other_calls_are_told_across_processes() {
         .map(|rank| watches[rank as usize / 2].enter(rank, "world", 1, "all_reduce `norm`"))
         .into();
     for watch in &watches {
-        let lost = await_verdict(watch);
+        let lost = await_loss(watch);
         assert_eq!(lost.rank, 2);
         assert!(matches!(lost.cause, LostBy::Hangs(_)), "{lost}");
         assert_eq!(lost.process.as_ref().map(|(process, _)| *process), Some(1));
@@ -195,7 +195,7 @@ fn failures_hangs_and_other_calls_are_told_across_processes() {
         })
         .collect();
     for watch in &watches {
-        let lost = await_verdict(watch);
+        let lost = await_loss(watch);
         assert_eq!(lost.rank, 3, "{lost}");
         assert!(matches!(lost.cause, LostBy::OtherCall { .. }), "{lost}");
     }
@@ -206,18 +206,18 @@ fn a_process_that_ends_its_run_is_lost_only_to_those_that_wait_for_it() {
     let mut watches = processes(3, 1500);
     drop(watches.remove(1));
     std::thread::sleep(Duration::from_millis(2000));
-    assert!(watches.iter().all(|watch| watch.verdict().is_none()));
+    assert!(watches.iter().all(|watch| watch.first_lost().is_none()));
     let _waits = watches[1].enter(4, "world", 3, "all_gather `end`");
     // Its neighbour lives on, so that it is not the one that is waited for.
     let alive = Instant::now();
-    while watches[1].verdict().is_none() && alive.elapsed().as_secs() < 10 {
+    while watches[1].first_lost().is_none() && alive.elapsed().as_secs() < 10 {
         for (watch, rank) in watches.iter().zip([0, 4]) {
             watch.beat(rank);
             watch.beat(rank + 1);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    let lost = await_verdict(&watches[1]);
+    let lost = await_loss(&watches[1]);
     assert_eq!((lost.rank, lost.cause), (2, LostBy::Ended));
 }
 

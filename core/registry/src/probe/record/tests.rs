@@ -7,7 +7,7 @@ fn entry(file: &str, signal: i32) -> Entry {
     Entry {
         file: file.into(),
         host: "a".to_owned(),
-        verdict: Verdict::Quarantined(LibraryFault::Crashed {
+        outcome: Outcome::Quarantined(LibraryFault::Crashed {
             signal,
             doing,
             said,
@@ -26,9 +26,9 @@ fn what_is_put_is_read_and_a_damaged_record_is_empty() {
     Record::put(&path, "cc", entry("x.so", 4));
     let record = Record::read(&path);
     assert!(record.get("aa").is_none());
-    let verdict = |hash: &str| record.get(hash).expect("put").verdict.clone();
-    assert_eq!(verdict("bb"), entry("y.so", 6).verdict);
-    assert_eq!(verdict("cc"), entry("x.so", 4).verdict);
+    let outcome = |hash: &str| record.get(hash).expect("put").outcome.clone();
+    assert_eq!(outcome("bb"), entry("y.so", 6).outcome);
+    assert_eq!(outcome("cc"), entry("x.so", 4).outcome);
     for damaged in ["", "[]", "{\"libraries\": 3}"] {
         fs::write(&path, damaged).expect("our own file");
         assert!(Record::read(&path).get("bb").is_none(), "{damaged}");

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Call;
 
-/// All seats, and those whose threads have ended. A new thread first reuses one of these.
-static ALL: Mutex<Vec<&'static Seat>> = Mutex::new(Vec::new());
-static FREE: Mutex<Vec<&'static Seat>> = Mutex::new(Vec::new());
+/// All records, and those whose threads have ended. A new thread first reuses one of these.
+static ALL: Mutex<Vec<&'static ThreadRecord>> = Mutex::new(Vec::new());
+static FREE: Mutex<Vec<&'static ThreadRecord>> = Mutex::new(Vec::new());
 
 /// The record of a thread. It is never freed.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct ThreadRecord {
     beats: AtomicU64,
     work: Mutex<Work>,
 }
@@ -36,7 +36,7 @@ struct Inside {
 
 /// The state of a thread before it entered a call.
 #[derive(Debug)]
-pub(super) struct Seated(Option<Inside>);
+pub(super) struct SavedState(Option<Inside>);
 
 /// A call that has not returned.
 #[derive(Clone, Debug)]
@@ -54,32 +54,32 @@ pub struct Pending {
 }
 
 thread_local! {
-    static MINE: Lease = Lease(Seat::hired());
+    static MINE: Borrowed = Borrowed(ThreadRecord::unowned());
 }
 
-/// Returns the seat when the thread ends.
-struct Lease(&'static Seat);
+/// Returns the record when the thread ends.
+struct Borrowed(&'static ThreadRecord);
 
-impl Drop for Lease {
+impl Drop for Borrowed {
     fn drop(&mut self) {
         locked(&FREE).push(self.0);
     }
 }
 
-impl Seat {
-    /// The seat of this thread.
-    pub fn mine() -> &'static Seat {
-        // A thread that is being destroyed has no seat any more; it gets one that is never
+impl ThreadRecord {
+    /// The record of this thread.
+    pub fn mine() -> &'static ThreadRecord {
+        // A thread that is being destroyed has no record any more; it gets one that is never
         // returned.
-        MINE.try_with(|lease| lease.0)
-            .unwrap_or_else(|_| Seat::hired())
+        MINE.try_with(|borrowed| borrowed.0)
+            .unwrap_or_else(|_| ThreadRecord::unowned())
     }
 
-    fn hired() -> &'static Seat {
-        if let Some(seat) = locked(&FREE).pop() {
-            return seat;
+    fn unowned() -> &'static ThreadRecord {
+        if let Some(record) = locked(&FREE).pop() {
+            return record;
         }
-        let seat: &'static Seat = Box::leak(Box::new(Seat {
+        let record: &'static ThreadRecord = Box::leak(Box::new(ThreadRecord {
             beats: AtomicU64::new(0),
             work: Mutex::new(Work {
                 entered: 0,
@@ -87,8 +87,8 @@ impl Seat {
                 subject: None,
             }),
         }));
-        locked(&ALL).push(seat);
-        seat
+        locked(&ALL).push(record);
+        record
     }
 
     /// Records a sign of progress.
@@ -97,7 +97,7 @@ impl Seat {
     }
 
     /// Enters `call`, or with none, work for another thread's call.
-    pub fn enter(&self, call: Option<Call>) -> Seated {
+    pub fn enter(&self, call: Option<Call>) -> SavedState {
         let mut work = locked(&self.work);
         let inside = call.map(|call| {
             work.entered += 1;
@@ -107,12 +107,12 @@ impl Seat {
                 subject: work.subject.clone(),
             }
         });
-        Seated(std::mem::replace(&mut work.inside, inside))
+        SavedState(std::mem::replace(&mut work.inside, inside))
     }
 
     /// Restores the state from before the call.
-    pub fn leave(&self, before: Seated) {
-        locked(&self.work).inside = before.0;
+    pub fn leave(&self, saved: SavedState) {
+        locked(&self.work).inside = saved.0;
     }
 
     fn pending(&self, thread: usize) -> Option<Pending> {
@@ -139,14 +139,14 @@ pub struct About {
 
 impl Drop for About {
     fn drop(&mut self) {
-        locked(&Seat::mine().work).subject = self.before.take();
+        locked(&ThreadRecord::mine().work).subject = self.before.take();
     }
 }
 
 /// Sets the subject of this thread's calls, such as a weight's name, until the returned value is
 /// dropped.
 pub fn about(subject: &Arc<str>) -> About {
-    let before = locked(&Seat::mine().work)
+    let before = locked(&ThreadRecord::mine().work)
         .subject
         .replace(Arc::clone(subject));
     About { before }
@@ -155,9 +155,9 @@ pub fn about(subject: &Arc<str>) -> About {
 /// The innermost call of each thread that is in one.
 pub fn pending() -> Vec<Pending> {
     let all = locked(&ALL).clone();
-    let seats = all.iter().enumerate();
-    seats
-        .filter_map(|(thread, seat)| seat.pending(thread))
+    let records = all.iter().enumerate();
+    records
+        .filter_map(|(thread, record)| record.pending(thread))
         .collect()
 }
 

@@ -1,4 +1,4 @@
-//! The file `metrics.jsonl` -> the course of a run: its steps and its evaluations.
+//! The file `metrics.jsonl` -> the metrics of a run: its steps and its evaluations.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::Error;
 
 /// What happened, in the order of steps; numbers that were not written are not a number.
 #[derive(Clone, Debug, Default)]
-pub struct Course {
+pub struct RunMetrics {
     /// One entry a step.
     pub steps: Vec<StepMetrics>,
     /// One entry an evaluation.
@@ -39,7 +39,7 @@ pub struct EvalPoint {
     pub exact_match: Option<f64>,
 }
 
-impl Course {
+impl RunMetrics {
     /// Reads `path`, line by line; a file that is not there holds nothing.
     ///
     /// # Errors
@@ -51,14 +51,14 @@ impl Course {
         };
         let file = match open_regular(path, FileKind::Measurements) {
             Ok((file, _)) => file,
-            Err(error) if error.is_not_found() => return Ok(Course::default()),
+            Err(error) if error.is_not_found() => return Ok(RunMetrics::default()),
             Err(error) => return Err(fail(error.into())),
         };
-        let mut course = Course::default();
+        let mut metrics = RunMetrics::default();
         for line in BufReader::new(file).split(b'\n') {
-            course.take(&line.map_err(fail)?);
+            metrics.take(&line.map_err(fail)?);
         }
-        Ok(course)
+        Ok(metrics)
     }
 
     fn take(&mut self, line: &[u8]) {

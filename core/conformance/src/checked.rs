@@ -1,4 +1,4 @@
-//! The verdict of one check: passed, failed, or not applicable, with the reason.
+//! The outcome of one check: passed, failed, or not applicable, with the reason.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,10 +14,10 @@ pub enum Fault {
 }
 
 /// The outcome of a check.
-pub type Verdict<T = ()> = Result<T, Fault>;
+pub type Checked<T = ()> = Result<T, Fault>;
 
 impl Fault {
-    /// The same verdict, with the place where it was found.
+    /// The same outcome, with the place where it was found.
     #[must_use]
     pub fn at(self, place: &str) -> Self {
         match self {
@@ -40,7 +40,7 @@ impl From<PluginError> for Fault {
 }
 
 /// Fails the check unless `holds`.
-pub fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Verdict {
+pub fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Checked {
     if holds {
         Ok(())
     } else {
@@ -54,7 +54,7 @@ pub fn within(error: f64, bound: f64) -> bool {
 }
 
 /// Runs `body`; a panic in it fails the check.
-pub fn calm<T>(body: impl FnOnce() -> Verdict<T>) -> Verdict<T> {
+pub fn calm<T>(body: impl FnOnce() -> Checked<T>) -> Checked<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
         let text = payload
             .downcast_ref::<&str>()
@@ -66,7 +66,7 @@ pub fn calm<T>(body: impl FnOnce() -> Verdict<T>) -> Verdict<T> {
 }
 
 /// Checks that `error` is a proper refusal: it has a message and is no caught panic.
-pub fn refusal(error: &PluginError) -> Verdict {
+pub fn refusal(error: &PluginError) -> Checked {
     let improper = [ErrorCode::PANIC, ErrorCode::PROTOCOL].contains(&error.code);
     ensure(!improper && !error.message.trim().is_empty(), || {
         format!("expected an error in words, found {}", described(error))

@@ -38,7 +38,7 @@ type Sheet = BTreeMap<String, String>;
 /// # Errors
 /// [`Error::Peer`] for the first process that does not run what most run, naming what differs;
 /// those of `exchange`.
-pub fn roll_call(
+pub fn agree(
     world: &World,
     circumstances: &Json,
     step: u64,

@@ -25,7 +25,7 @@ fn called(runs: &[Json; 3]) -> Result<(), String> {
             .map(|run| serde_json::to_vec(&sheet(run, 4)).expect("data"));
         Ok(sheets.collect())
     };
-    roll_call(&world, &runs[0], 4, all).map_err(|error| {
+    agree(&world, &runs[0], 4, all).map_err(|error| {
         assert_eq!(error.exit_code(), 6);
         error.to_string()
     })

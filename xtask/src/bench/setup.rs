@@ -10,33 +10,33 @@ use serde_json::{Value, json};
 use crate::workspace::{Workspace, run};
 
 /// A folder with a model of random weights, rows and plugins.
-pub struct Ground<'a> {
+pub struct BenchSetup<'a> {
     workspace: &'a Workspace,
     folder: PathBuf,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> BenchSetup<'a> {
     /// Builds the host and these sample plugins; writes config and rows, and lets the host make
     /// random weights.
     ///
     /// # Errors
     /// Where a build or the host fails.
     pub fn prepare(workspace: &'a Workspace, samples: &[&str]) -> Result<Self> {
-        let ground = Ground {
+        let setup = BenchSetup {
             workspace,
             folder: workspace.target.join("bench"),
         };
-        if ground.folder.exists() {
-            fs::remove_dir_all(&ground.folder)?;
+        if setup.folder.exists() {
+            fs::remove_dir_all(&setup.folder)?;
         }
-        fs::create_dir_all(ground.folder.join("plugins"))?;
+        fs::create_dir_all(setup.folder.join("plugins"))?;
         let host = ["build", "--release", "--quiet", "--package", "espalier-cli"];
         run(workspace.cargo().args(host))?;
         for sample in samples {
-            ground.build_sample(sample)?;
+            setup.build_sample(sample)?;
         }
-        ground.make_model()?;
-        Ok(ground)
+        setup.make_model()?;
+        Ok(setup)
     }
 
     fn build_sample(&self, sample: &str) -> Result<()> {

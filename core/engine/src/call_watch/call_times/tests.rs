@@ -24,19 +24,19 @@ fn pending(of: &str) -> Vec<Pending> {
         .collect()
 }
 
-/// The verdicts of `secs` checks, a second apart, each with its second.
+/// The actions of `secs` checks, a second apart, each with its second.
 fn looks(
-    judge: &mut Judge,
+    times: &mut CallTimes,
     of: &str,
     secs: u64,
     mut between: impl FnMut(u64),
     asked: Option<i32>,
-) -> Vec<(u64, Verdict)> {
+) -> Vec<(u64, Action)> {
     let mut all = Vec::new();
     for sec in 0..secs {
         between(sec);
-        let (verdicts, _) = judge.look(&pending(of), SECOND, asked);
-        all.extend(verdicts.into_iter().map(|verdict| (sec, verdict)));
+        let (actions, _) = times.look(&pending(of), SECOND, asked);
+        all.extend(actions.into_iter().map(|action| (sec, action)));
     }
     all
 }
@@ -45,8 +45,8 @@ fn looks(
 fn a_silent_call_is_told_of_in_time_and_ended_at_its_limit() {
     let _about = call_site::about_text("lm_head.weight");
     let _mark = entered("silent", "encode", Limit::After(30 * SECOND));
-    let found = looks(&mut Judge::default(), "silent", 60, |_| (), None);
-    let [(10, Verdict::Say(line)), (30, Verdict::End(call, key))] = &found[..] else {
+    let found = looks(&mut CallTimes::default(), "silent", 60, |_| (), None);
+    let [(10, Action::Say(line)), (30, Action::End(call, key))] = &found[..] else {
         panic!("{found:?}")
     };
     let what = "plugin `silent` (/p/libx.so) in encode of `lm_head.weight`";
@@ -66,13 +66,13 @@ fn a_call_that_shows_progress_is_told_of_once_and_never_ended() {
             call_site::progress();
         }
     };
-    let found = looks(&mut Judge::default(), "goes-on", 1000, beat, None);
-    let said: Vec<&Verdict> = found.iter().map(|(_, verdict)| verdict).collect();
+    let found = looks(&mut CallTimes::default(), "goes-on", 1000, beat, None);
+    let said: Vec<&Action> = found.iter().map(|(_, action)| action).collect();
     assert!(
-        said.iter().all(|one| matches!(one, Verdict::Say(_))),
+        said.iter().all(|one| matches!(one, Action::Say(_))),
         "{found:?}"
     );
-    let goes_on = |one: &&&Verdict| matches!(one, Verdict::Say(line) if line.contains("goes on"));
+    let goes_on = |one: &&&Action| matches!(one, Action::Say(line) if line.contains("goes on"));
     assert_eq!(said.iter().filter(goes_on).count(), 1, "{found:?}");
 }
 
@@ -82,18 +82,18 @@ fn what_a_call_waits_for_is_named_in_its_place() {
     let _outer = entered("nested-cpu", "launch", limit);
     let outer = pending("nested-cpu");
     let _inner = entered("nested-nf4", "decode", limit);
-    // Another thread's, as the judge sees it.
+    // Another thread's, as the times sees it.
     let both = || {
         let mut inner = pending("nested-nf4");
         inner[0].thread += 1000;
         [outer.clone(), inner].concat()
     };
-    let mut judge = Judge::default();
+    let mut times = CallTimes::default();
     let mut found = Vec::new();
     for _ in 0..30 {
-        found.extend(judge.look(&both(), SECOND, None).0);
+        found.extend(times.look(&both(), SECOND, None).0);
     }
-    let [Verdict::Say(line), Verdict::End(call, _)] = &found[..] else {
+    let [Action::Say(line), Action::End(call, _)] = &found[..] else {
         panic!("{found:?}")
     };
     assert!(
@@ -106,28 +106,28 @@ fn what_a_call_waits_for_is_named_in_its_place() {
 #[test]
 fn calls_that_wait_for_others_or_have_no_limit_are_never_ended() {
     let _mark = entered("others", "call", Limit::OfOthers);
-    let found = looks(&mut Judge::default(), "others", 2000, |_| (), None);
+    let found = looks(&mut CallTimes::default(), "others", 2000, |_| (), None);
     assert_eq!(found, []);
     let _mark = entered("endless", "encode", Limit::None);
-    let found = looks(&mut Judge::default(), "endless", 2000, |_| (), None);
+    let found = looks(&mut CallTimes::default(), "endless", 2000, |_| (), None);
     assert_eq!(found.len(), 3, "{found:?}");
-    assert!(found.iter().all(|(_, one)| matches!(one, Verdict::Say(_))));
+    assert!(found.iter().all(|(_, one)| matches!(one, Action::Say(_))));
 }
 
 #[test]
 fn the_first_signal_says_what_is_waited_for_and_how_to_end_it() {
-    let mut judge = Judge::default();
+    let mut times = CallTimes::default();
     let _mark = entered("asked", "decode", Limit::After(900 * SECOND));
-    looks(&mut judge, "asked", 3, |_| (), None);
-    let found = looks(&mut judge, "asked", 4, |_| (), Some(15));
-    let [(0, Verdict::Say(line))] = &found[..] else {
+    looks(&mut times, "asked", 3, |_| (), None);
+    let found = looks(&mut times, "asked", 4, |_| (), Some(15));
+    let [(0, Action::Say(line))] = &found[..] else {
         panic!("{found:?}")
     };
     let what = "SIGTERM asks to stop, and this waits for plugin `asked` (/p/libx.so) in decode, 3 s so far; a second signal ends";
     assert!(line.starts_with(what), "{line}");
     // Where nothing hangs the report comes later, if the process still runs.
-    let found = looks(&mut Judge::default(), "nobody", 9, |_| (), Some(2));
-    let [(1, Verdict::Say(line))] = &found[..] else {
+    let found = looks(&mut CallTimes::default(), "nobody", 9, |_| (), Some(2));
+    let [(1, Action::Say(line))] = &found[..] else {
         panic!("{found:?}")
     };
     assert!(

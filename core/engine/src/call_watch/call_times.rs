@@ -24,7 +24,7 @@ const AFTER_SIGNAL: Duration = Duration::from_secs(2);
 
 /// What the watch has to do.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Action {
     /// Tell the user.
     Say(String),
     /// End the process: the call took longer than the config key allows.
@@ -33,7 +33,7 @@ pub(super) enum Verdict {
 
 /// What earlier checks saw.
 #[derive(Default)]
-pub(super) struct Judge {
+pub(super) struct CallTimes {
     threads: HashMap<usize, Seen>,
     /// Slow calls that make progress, already reported: component and callback.
     told_to_go_on: BTreeSet<(String, &'static str)>,
@@ -65,7 +65,7 @@ struct Wait<'a> {
     silent: Duration,
 }
 
-impl Judge {
+impl CallTimes {
     /// Checks the pending calls, `passed` after the last check. `asked` is the signal that asked to
     /// stop. Returns what to do, and the late call.
     pub fn look(
@@ -73,29 +73,29 @@ impl Judge {
         pending: &[Pending],
         passed: Duration,
         asked: Option<i32>,
-    ) -> (Vec<Verdict>, Option<LateCall>) {
+    ) -> (Vec<Action>, Option<LateCall>) {
         let waits = self.waits(pending, passed);
-        let mut verdicts = Vec::new();
+        let mut actions = Vec::new();
         if let Some((call, limited_by)) = ended_by(&waits)
             && !std::mem::replace(&mut self.ended, true)
         {
-            verdicts.push(Verdict::End(call, limited_by));
-            return (verdicts, None);
+            actions.push(Action::End(call, limited_by));
+            return (actions, None);
         }
         let late = deepest(&waits, |wait| wait.silent >= LATE);
-        verdicts.extend(self.told(&waits));
-        verdicts.extend(self.signalled(asked, passed, late));
-        (verdicts, late.map(Wait::late))
+        actions.extend(self.told(&waits));
+        actions.extend(self.signalled(asked, passed, late));
+        (actions, late.map(Wait::late))
     }
 
     /// The calls that are checked, with their times.
     fn waits<'a>(&mut self, pending: &'a [Pending], passed: Duration) -> Vec<Wait<'a>> {
         self.threads
             .retain(|thread, _| pending.iter().any(|one| one.thread == *thread));
-        let judged = pending
+        let checked = pending
             .iter()
             .filter(|one| one.call.limit() != Limit::OfOthers);
-        let waits = judged.map(|one| {
+        let waits = checked.map(|one| {
             let known = self.threads.get(&one.thread);
             if known.is_none_or(|seen| seen.number != one.number) {
                 self.threads.insert(one.thread, Seen::of(one));
@@ -121,7 +121,7 @@ impl Judge {
 
     /// The message about long calls. One without progress is reported each time; one with progress,
     /// once in a process.
-    fn told(&mut self, waits: &[Wait<'_>]) -> Option<Verdict> {
+    fn told(&mut self, waits: &[Wait<'_>]) -> Option<Action> {
         let due: Vec<usize> = waits
             .iter()
             .filter(|wait| wait.is_due(self.threads[&wait.pending.thread].told))
@@ -138,7 +138,7 @@ impl Judge {
                 let limit = limit.as_secs();
                 line += &format!("; without a sign of progress the program ends after {limit} s");
             }
-            return Some(Verdict::Say(line));
+            return Some(Action::Say(line));
         }
         let goes_on = |wait: &Wait<'_>| wait.lasted >= TOLD_AFTER[0] && wait.silent < LATE;
         let wait = deepest(waits, goes_on)?;
@@ -151,7 +151,7 @@ impl Judge {
             wait.late(),
             wait.lasted.as_secs()
         );
-        is_new.then_some(Verdict::Say(line))
+        is_new.then_some(Action::Say(line))
     }
 
     /// The message after a signal: at once for a late call, else after [`AFTER_SIGNAL`].
@@ -160,7 +160,7 @@ impl Judge {
         asked: Option<i32>,
         passed: Duration,
         late: Option<&Wait<'_>>,
-    ) -> Option<Verdict> {
+    ) -> Option<Action> {
         let number = asked?;
         let signal = self.signal.get_or_insert(Signal {
             ago: Duration::ZERO,
@@ -172,7 +172,7 @@ impl Judge {
         }
         signal.told = true;
         let name = signal::name(number);
-        Some(Verdict::Say(match late {
+        Some(Action::Say(match late {
             Some(wait) => format!(
                 "{name} asks to stop, and this waits for {}, {} s so far; a second signal ends the program at once",
                 wait.late(),
