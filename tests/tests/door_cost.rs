@@ -13,7 +13,6 @@ use espalier_backend_cpu::CpuBackend;
 use espalier_config::{Sources, resolve};
 use espalier_engine::observer::Unobserved;
 use espalier_engine::step;
-use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
     Backend, Buffer, BufferRange, DType, Decoder, Device, Event, KernelRequest, Kernels, Launch,
     Memory, MemoryKind, Operand, Prepared, Result, Serial, Services, Stream, Streams,
@@ -129,19 +128,7 @@ fn step_of_the_quickstart() -> (u64, f64) {
 
 /// Seconds of one launch of almost nothing, the least of many rounds.
 fn launch_secs(device: &dyn Device) -> f64 {
-    let request = KernelRequest {
-        op: "zero".to_owned(),
-        version: 1,
-        attributes: Attributes::new(),
-        inputs: vec![],
-        params: vec![],
-        outputs: vec![Operand {
-            shape: vec![Dim::Fixed(16)],
-            dtype: DType::F32,
-        }],
-        max_tokens: 0,
-        max_sequences: 0,
-    };
+    let request = KernelRequest::new("zero").outputs(vec![Operand::flat(16, DType::F32)]);
     let prepared = device.prepare(&request, &[]).expect("an op of version 1");
     let buffer = device.alloc(64, MemoryKind::DEVICE).expect("64 bytes");
     let range = BufferRange {

@@ -262,16 +262,7 @@ fn streams(device: &dyn Device) -> Checked {
 }
 
 fn unknown_op(device: &dyn Device) -> Checked {
-    let request = KernelRequest {
-        op: "no_such_op".to_owned(),
-        version: 1,
-        attributes: Default::default(),
-        inputs: Vec::new(),
-        params: Vec::new(),
-        outputs: Vec::new(),
-        max_tokens: 1,
-        max_sequences: 1,
-    };
+    let request = KernelRequest::new("no_such_op").limits(1, 1);
     let Err(error) = device.prepare(&request, &[]) else {
         return Err(Fault::Failed("`no_such_op` was prepared".to_owned()));
     };

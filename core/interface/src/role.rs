@@ -5,20 +5,21 @@ mod backend;
 mod collective;
 mod family;
 mod host_memory;
+mod kernel_request;
 mod quantizer;
 mod sharding;
 
 pub use adapter::Adapter;
 pub use backend::{
-    Backend, Buffer, BufferRange, Decoder, Device, DeviceInfo, Event, Kernel, KernelRequest,
-    Kernels, Launch, Memory, MemoryKind, Operand, ParamOperand, Prepared, Stream, Streams,
-    WeightLayout,
+    Backend, Buffer, BufferRange, Decoder, Device, DeviceInfo, Event, Kernel, Kernels, Launch,
+    Memory, MemoryKind, Prepared, Stream, Streams,
 };
 pub use collective::{
     Collective, CollectiveCall, CollectiveInfo, CollectiveOp, Group, JoinRequest, Members,
 };
 pub use family::Family;
 pub use host_memory::HostMemory;
+pub use kernel_request::{KernelRequest, Operand, ParamOperand, WeightLayout};
 pub use quantizer::Quantizer;
 pub use sharding::Sharding;
 

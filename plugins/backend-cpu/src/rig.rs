@@ -125,16 +125,12 @@ impl Rig {
 
     /// The request for this launch.
     pub fn request(&self) -> KernelRequest {
-        KernelRequest {
-            op: self.op.to_owned(),
-            version: 1,
-            attributes: self.attributes.clone(),
-            inputs: self.inputs.iter().map(|a| a.operand.clone()).collect(),
-            params: self.params.iter().map(|p| p.0.clone()).collect(),
-            outputs: self.outputs.iter().map(|a| a.operand.clone()).collect(),
-            max_tokens: self.tokens + 3,
-            max_sequences: self.sequences + 1,
-        }
+        KernelRequest::new(self.op)
+            .attributes(self.attributes.clone())
+            .inputs(self.inputs.iter().map(|a| a.operand.clone()).collect())
+            .params(self.params.iter().map(|p| p.0.clone()).collect())
+            .outputs(self.outputs.iter().map(|a| a.operand.clone()).collect())
+            .limits(self.tokens + 3, self.sequences + 1)
     }
 
     /// A range with these bytes, in a buffer of its own, after 64 bytes of something else.

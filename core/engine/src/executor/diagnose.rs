@@ -2,7 +2,6 @@
 
 use espalier_compile::program::{OperandPlace, Region};
 use espalier_data::MicroBatch;
-use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::schedule::Act;
 use espalier_interface::{BufferRange, DType, KernelRequest, Operand, Stream, WeightLayout};
 use espalier_plan::step_plan::Task;
@@ -164,20 +163,9 @@ impl Executor {
         if count == 0 {
             return Ok(None);
         }
-        let operand = |count, dtype| Operand {
-            shape: vec![Dim::Fixed(count)],
-            dtype,
-        };
-        let request = KernelRequest {
-            op: "first_not_finite".to_owned(),
-            version: 1,
-            attributes: Attributes::new(),
-            inputs: vec![operand(count, dtype)],
-            params: vec![],
-            outputs: vec![operand(1, DType::I64)],
-            max_tokens: 0,
-            max_sequences: 0,
-        };
+        let request = KernelRequest::new("first_not_finite")
+            .inputs(vec![Operand::flat(count, dtype)])
+            .outputs(vec![Operand::flat(1, DType::I64)]);
         let prepared = self.device.prepare(&request, &[]);
         let prepared = prepared.during("prepare")?;
         let result = self.storage.result();

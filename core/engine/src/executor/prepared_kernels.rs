@@ -5,11 +5,11 @@ mod maker;
 use std::collections::HashMap;
 
 use espalier_compile::program::{OperandPlace, Scalars};
-use espalier_interface::{DType, Device, Kernel, Result};
+use espalier_interface::{DType, Device, Kernel, Operand, Result};
 use espalier_plan::plan::RunPlan;
 
 use crate::decoder::Callback;
-use maker::{Maker, flat};
+use maker::Maker;
 
 /// A kernel and where its operands lie.
 pub(super) struct PreparedStep {
@@ -65,7 +65,10 @@ impl PreparedKernels {
         let [gradients, _] = shard_layout.whole_elements();
         let zero_whole = match gradients {
             0 => None,
-            all => Some(maker.flat("zero", vec![], vec![flat(all, dtypes.reduce)])?),
+            all => {
+                let gradients = Operand::flat(all, dtypes.reduce);
+                Some(maker.flat("zero", vec![], vec![gradients])?)
+            }
         };
         let mut trained = Vec::with_capacity(program.units.len());
         for unit in 0..program.units.len() {
@@ -76,7 +79,7 @@ impl PreparedKernels {
         }
         let mut casts = HashMap::new();
         for (dtypes, count) in shard_layout.casts(dtypes) {
-            let [from, to] = dtypes.map(|dtype| vec![flat(count, dtype)]);
+            let [from, to] = dtypes.map(|dtype| vec![Operand::flat(count, dtype)]);
             casts.insert((dtypes, count), maker.flat("cast", from, to)?);
         }
         Ok(PreparedKernels {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use espalier_compile::params::Param;
 use espalier_interface::abi::call_site;
 use espalier_interface::format::Format;
-use espalier_interface::graph::{Attributes, Dim};
+use espalier_interface::graph::Attributes;
 use espalier_interface::{
     BufferRange, DType, Device, Init, KernelRequest, Launch, Operand, PluginError, Quantizer,
     Stream, WeightLayout,
@@ -165,19 +165,9 @@ impl<'a> Loader<'a> {
                 .with("bound", bound),
             Init::Normal { std } => Attributes::new().with("kind", "normal").with("std", std),
         };
-        let request = KernelRequest {
-            op: "init".to_owned(),
-            version: 1,
-            attributes,
-            inputs: vec![],
-            params: vec![],
-            outputs: vec![Operand {
-                shape: vec![Dim::Fixed(param.elements())],
-                dtype,
-            }],
-            max_tokens: 0,
-            max_sequences: 0,
-        };
+        let request = KernelRequest::new("init")
+            .attributes(attributes)
+            .outputs(vec![Operand::flat(param.elements(), dtype)]);
         let prepared = self.device.prepare(&request, &[]).during("prepare")?;
         let launched = self.device.launch(&Launch {
             kernel: prepared.kernel,

@@ -8,10 +8,8 @@ use std::ptr::NonNull;
 
 use serde::{Deserialize, Serialize};
 
-use super::HostMemory;
-use crate::format::Format;
-use crate::graph::{Attributes, Dim};
-use crate::{DType, PluginError, Result};
+use super::{HostMemory, KernelRequest};
+use crate::{PluginError, Result};
 
 /// A device as its backend describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,55 +76,6 @@ impl MemoryKind {
     /// A mapped private file, for data that kernels use for a while and that does not fit into the
     /// device's own memory. A backend may not have it.
     pub const MAPPED: MemoryKind = MemoryKind(3);
-}
-
-/// An operand of a kernel: a value of a graph with its dtype resolved.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Operand {
-    /// Extents; the symbolic ones are given at launch.
-    pub shape: Vec<Dim>,
-    /// Element type.
-    pub dtype: DType,
-}
-
-/// The memory layout of a weight.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WeightLayout {
-    /// One array of elements, row major.
-    Dense(DType),
-    /// Segments, one buffer range each, in the format's order.
-    Packed(Box<Format>),
-}
-
-/// A param of a kernel.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ParamOperand {
-    /// Shape as in the checkpoint.
-    pub shape: Vec<u64>,
-    /// How it lies in memory.
-    pub layout: WeightLayout,
-}
-
-/// The request of a kernel, for [`Kernels::prepare`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct KernelRequest {
-    /// Name of the op.
-    pub op: String,
-    /// Version of the op.
-    pub version: u32,
-    /// Attributes.
-    pub attributes: Attributes,
-    /// Values read.
-    pub inputs: Vec<Operand>,
-    /// Params read.
-    pub params: Vec<ParamOperand>,
-    /// Values written, or added to where the op says so.
-    pub outputs: Vec<Operand>,
-    /// Largest `T` of any launch.
-    pub max_tokens: u64,
-    /// Largest `S` of any launch.
-    pub max_sequences: u64,
 }
 
 /// A prepared kernel.

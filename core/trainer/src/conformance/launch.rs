@@ -1,6 +1,5 @@
 //! One product on a device, from arrays to arrays.
 
-use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
     Buffer, BufferRange, DType, Decoder, Device, KernelRequest, Launch, MemoryKind, Operand,
     ParamOperand, Result, Stream, WeightLayout,
@@ -64,23 +63,14 @@ pub fn product(
     out_width: u64,
 ) -> Result<Vec<f64>> {
     let tokens = x.len() as u64 / width;
-    let operand = |width: u64| Operand {
-        shape: vec![Dim::Tokens, Dim::Fixed(width)],
-        dtype: DType::F64,
-    };
-    let request = KernelRequest {
-        op: op.to_owned(),
-        version: 1,
-        attributes: Attributes::new(),
-        inputs: vec![operand(width)],
-        params: vec![ParamOperand {
+    let request = KernelRequest::new(op)
+        .inputs(vec![Operand::per_token(width, DType::F64)])
+        .params(vec![ParamOperand {
             shape: weight.shape.clone(),
             layout: weight.layout.clone(),
-        }],
-        outputs: vec![operand(out_width)],
-        max_tokens: tokens,
-        max_sequences: 1,
-    };
+        }])
+        .outputs(vec![Operand::per_token(out_width, DType::F64)])
+        .limits(tokens, 1);
     let prepared = device.prepare(&request, &[weight.decoder])?;
     let mut buffers = Buffers {
         device,

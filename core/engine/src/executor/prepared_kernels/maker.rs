@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use espalier_compile::params::{Dtypes, Param};
 use espalier_compile::program::{OperandPlace, Program, Step};
 use espalier_interface::format::Decoding;
-use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
     DType, Decoder, Device, ErrorCode, Kernel, KernelRequest, Operand, PluginError, Quantizer,
     Result, WeightLayout,
@@ -16,14 +15,6 @@ use espalier_registry::answer::MOST_BYTES;
 
 use super::{PreparedStep, PreparedUnit, TrainedKernels};
 use crate::decoder::Callback;
-
-/// A run of `count` elements.
-pub(super) fn flat(count: u64, dtype: DType) -> Operand {
-    Operand {
-        shape: vec![Dim::Fixed(count)],
-        dtype,
-    }
-}
 
 /// Prepares kernels and remembers them by their request.
 pub(super) struct Maker<'a> {
@@ -95,11 +86,15 @@ impl<'a> Maker<'a> {
         } else {
             own
         };
-        let state = flat(own, dtypes.reduce);
-        let updated = vec![flat(own, dtypes.params), state.clone(), state.clone()];
-        let sum = vec![flat(1, DType::F64)];
+        let state = Operand::flat(own, dtypes.reduce);
+        let updated = vec![
+            Operand::flat(own, dtypes.params),
+            state.clone(),
+            state.clone(),
+        ];
+        let sum = vec![Operand::flat(1, DType::F64)];
         Ok(TrainedKernels {
-            zero: self.flat("zero", vec![], vec![flat(all, dtypes.reduce)])?,
+            zero: self.flat("zero", vec![], vec![Operand::flat(all, dtypes.reduce)])?,
             sum_squares: self.flat("sum_squares", vec![state.clone()], sum)?,
             adamw: self.flat("adamw", vec![state], updated)?,
         })
@@ -112,16 +107,7 @@ impl<'a> Maker<'a> {
         inputs: Vec<Operand>,
         outputs: Vec<Operand>,
     ) -> Result<Kernel> {
-        let request = KernelRequest {
-            op: op.to_owned(),
-            version: 1,
-            attributes: Attributes::new(),
-            inputs,
-            params: vec![],
-            outputs,
-            max_tokens: 0,
-            max_sequences: 0,
-        };
+        let request = KernelRequest::new(op).inputs(inputs).outputs(outputs);
         self.kernel(&request, &[])
     }
 
