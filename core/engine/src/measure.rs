@@ -1,13 +1,12 @@
 //! Timings of a device's matrix product and of copies from the host. A step's speed is predicted
 //! from them and compared with them.
 
-mod memory;
+mod kernel_rates;
 mod peak;
 
 use std::time::Instant;
 
 use espalier_compile::arena::aligned;
-use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
     BufferRange, DType, Device, ErrorCode, KernelRequest, Launch, MemoryKind, Operand,
     ParamOperand, Prepared, Stream, WeightLayout,
@@ -15,7 +14,7 @@ use espalier_interface::{
 
 use crate::error::{BackendCall, Result};
 
-pub use memory::memory_rate;
+pub use kernel_rates::kernel_rates;
 pub use peak::{Cause, PeakRate, Peaks};
 
 /// Extents of the square products; the largest that fits is timed.
@@ -42,23 +41,14 @@ struct Product {
 
 impl Product {
     fn new(device: &dyn Device, compute: DType, size: u64) -> Result<Self> {
-        let matrix = |dim| Operand {
-            shape: vec![dim, Dim::Fixed(size)],
-            dtype: compute,
-        };
-        let request = KernelRequest {
-            op: "linear".to_owned(),
-            version: 1,
-            attributes: Attributes::new(),
-            inputs: vec![matrix(Dim::Tokens)],
-            params: vec![ParamOperand {
+        let request = KernelRequest::new("linear")
+            .inputs(vec![Operand::per_token(size, compute)])
+            .params(vec![ParamOperand {
                 shape: vec![size, size],
                 layout: WeightLayout::Dense(compute),
-            }],
-            outputs: vec![matrix(Dim::Tokens)],
-            max_tokens: size,
-            max_sequences: 1,
-        };
+            }])
+            .outputs(vec![Operand::per_token(size, compute)])
+            .limits(size, 1);
         Ok(Product {
             size,
             prepared: device.prepare(&request, &[None]).during("prepare")?,

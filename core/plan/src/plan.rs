@@ -47,7 +47,7 @@ pub use flops::Flops;
 pub use host_memory::HostMemory;
 pub use idle::IdleRanks;
 pub use moved::{Moved, Mover};
-pub use speeds::{GivenSpeeds, Source, Speeds};
+pub use speeds::{GivenSpeeds, KernelRates, Source, Speeds};
 pub use table::MemoryPlan;
 pub use timeline::{StepTime, Timeline};
 pub use traffic::Traffic;

@@ -25,6 +25,15 @@ pub struct GivenSpeeds {
     pub network_gbs: Option<f64>,
 }
 
+/// Bytes per second that a rank's kernels read and write, those of matrix products aside.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct KernelRates {
+    /// Of kernels that do next to nothing per byte: weights, gradients and updates.
+    pub memory: f64,
+    /// Of kernels that compute with each value: activations, and decoding of weights.
+    pub elementwise: f64,
+}
+
 /// The speeds from which a step's time is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Speeds {
@@ -33,9 +42,9 @@ pub struct Speeds {
     /// Floating-point operations per second of a rank's matrix products; of its whole steps where
     /// the rate is assumed.
     pub flops: f64,
-    /// Bytes per second that a rank's other kernels read and write; none where `flops` covers whole
-    /// steps.
-    pub memory: Option<f64>,
+    /// Rates of a rank's other kernels; none where `flops` covers whole steps.
+    #[serde(flatten)]
+    pub kernels: Option<KernelRates>,
     /// Bytes per second between a device and its host, in each direction.
     pub link: f64,
     /// Bytes per second from the other devices of a machine.
@@ -64,7 +73,7 @@ impl Speeds {
         Speeds {
             source: Source::Assumed,
             flops: given.compute_tflops.map_or(CONSUMER_FLOPS, |t| t * 1e12),
-            memory: None,
+            kernels: None,
             link,
             peers: given.peer_gbs.map_or(link, giga),
             network: given.network_gbs.map_or(ETHERNET_10G, giga),

@@ -154,18 +154,17 @@ impl Timeline<'_> {
     }
 
     fn other_secs(&self, task: &Task) -> f64 {
-        let Some(memory) = self.speeds.memory else {
+        let Some(rates) = &self.speeds.kernels else {
             return 0.0;
         };
         let unit = task.action.unit;
-        let bytes = match task.action.act {
-            Act::Forward => self.traffic[unit][0].of_tokens(self.work.tokens),
-            Act::Backward => self.traffic[unit][1].of_tokens(self.work.tokens),
-            Act::Norm => self.updates[unit][0] as f64,
-            Act::Optimize => self.updates[unit][1] as f64,
+        match task.action.act {
+            Act::Forward => self.traffic[unit][0].secs(self.work.tokens, rates),
+            Act::Backward => self.traffic[unit][1].secs(self.work.tokens, rates),
+            Act::Norm => self.updates[unit][0] as f64 / rates.memory,
+            Act::Optimize => self.updates[unit][1] as f64 / rates.memory,
             _ => 0.0,
-        };
-        bytes / memory
+        }
     }
 
     /// Seconds of a move. Directions of a link are not overlapped: a lane does one thing at a time.

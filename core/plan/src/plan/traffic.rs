@@ -12,15 +12,18 @@ use espalier_interface::graph::Dim;
 use espalier_interface::model::UnitKind;
 use espalier_interface::{DType, Operand, WeightLayout};
 
+use super::KernelRates;
 use crate::shard_layout::ShardLayout;
 
 /// Bytes that a pass of a unit reads and writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes per token.
+    /// Bytes of values per token.
     pub per_token: u64,
-    /// Bytes per launch, whatever the number of tokens.
+    /// Bytes of dense weights and gradients per launch, for any number of tokens.
     pub per_launch: u64,
+    /// Bytes of packed weights, and of what they are decoded to, per launch.
+    pub decoded_per_launch: u64,
     /// Most tokens of a launch.
     pub max_tokens: u64,
 }
@@ -46,13 +49,15 @@ impl Traffic {
         program.units.iter().map(of_unit).collect()
     }
 
-    /// Bytes for `tokens` tokens.
-    pub fn of_tokens(&self, tokens: f64) -> f64 {
+    /// Seconds for `tokens` tokens.
+    pub fn secs(&self, tokens: f64, rates: &KernelRates) -> f64 {
         let launches = match self.max_tokens {
             0 => 0.0,
             most => (tokens / most as f64).ceil(),
         };
-        self.per_token as f64 * tokens + self.per_launch as f64 * launches
+        let elementwise =
+            self.per_token as f64 * tokens + self.decoded_per_launch as f64 * launches;
+        elementwise / rates.elementwise + self.per_launch as f64 * launches / rates.memory
     }
 
     fn add(&mut self, step: &Step) {
@@ -72,13 +77,16 @@ impl Traffic {
         }
         for param in &request.params {
             let elements: u64 = param.shape.iter().product();
-            let stored = match &param.layout {
-                WeightLayout::Dense(dtype) => elements * dtype.bytes(),
-                WeightLayout::Packed(format) => format.bytes(),
-            };
             // The copy of the weight in the product's layout is written once and read once.
             let laid_out = 2 * elements * request.inputs[0].dtype.bytes();
-            self.per_launch += stored + laid_out;
+            match &param.layout {
+                WeightLayout::Dense(dtype) => {
+                    self.per_launch += elements * dtype.bytes() + laid_out;
+                }
+                WeightLayout::Packed(format) => {
+                    self.decoded_per_launch += format.bytes() + laid_out;
+                }
+            }
         }
     }
 
@@ -86,6 +94,7 @@ impl Traffic {
         Traffic {
             per_token: self.per_token + other.per_token,
             per_launch: self.per_launch + other.per_launch,
+            decoded_per_launch: self.decoded_per_launch + other.decoded_per_launch,
             max_tokens: self.max_tokens,
         }
     }

@@ -2,7 +2,7 @@
 
 use espalier_engine::executor::PreparedRun;
 use espalier_engine::measure;
-use espalier_plan::plan::{GivenSpeeds, Source, Speeds};
+use espalier_plan::plan::{GivenSpeeds, KernelRates, Source, Speeds};
 
 use crate::error::Result;
 
@@ -29,10 +29,14 @@ pub(super) fn measured(run: &PreparedRun, given: GivenSpeeds, gemm_rate: f64) ->
         Some(gbs) => gbs * 1e9,
         None => measure::upload_rate(device)? / sharing,
     };
+    let alone = measure::kernel_rates(device, plan.dtypes.compute)?;
     Ok(Speeds {
         source: Source::Measured,
         flops,
-        memory: Some(measure::memory_rate(device, plan.dtypes.compute)? / waiting),
+        kernels: Some(KernelRates {
+            memory: alone.memory / waiting,
+            elementwise: alone.elementwise / waiting,
+        }),
         ..Speeds::assumed(GivenSpeeds {
             link_gbs: Some(link / 1e9),
             ..given

@@ -1,10 +1,9 @@
-//! A device's `swiglu`, timed -> bytes per second of kernels that are not matrix products. Like
-//! most of them, it does little work per value.
+//! Elementwise ops, timed -> bytes per second of kernels that are not matrix products.
 
-use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
     BufferRange, DType, Device, KernelRequest, Launch, MemoryKind, Operand, Stream,
 };
+use espalier_plan::plan::KernelRates;
 
 use super::fastest_of;
 use crate::error::{BackendCall, Result};
@@ -14,25 +13,25 @@ const SIZE: u64 = 1024;
 /// Number of runs; the fastest counts.
 const REPEATS: usize = 16;
 
-/// Bytes per second that a `swiglu` in `compute` reads and writes, the best of a few runs.
+/// The rates in `compute`, each the best of a few runs: `add` does no more than memory allows,
+/// `swiglu` has an exponential for each value.
 ///
 /// # Errors
 /// `Error::Plugin`: a call to the backend failed.
-pub fn memory_rate(device: &dyn Device, compute: DType) -> Result<f64> {
-    let value = Operand {
-        shape: vec![Dim::Tokens, Dim::Fixed(SIZE)],
-        dtype: compute,
-    };
-    let request = KernelRequest {
-        op: "swiglu".to_owned(),
-        version: 1,
-        attributes: Attributes::new(),
-        inputs: vec![value.clone(), value.clone()],
-        params: Vec::new(),
-        outputs: vec![value],
-        max_tokens: SIZE,
-        max_sequences: 1,
-    };
+pub fn kernel_rates(device: &dyn Device, compute: DType) -> Result<KernelRates> {
+    Ok(KernelRates {
+        memory: rate(device, "add", compute)?,
+        elementwise: rate(device, "swiglu", compute)?,
+    })
+}
+
+/// Bytes per second that an op of two inputs and one output of a shape reads and writes.
+fn rate(device: &dyn Device, op: &str, compute: DType) -> Result<f64> {
+    let value = Operand::per_token(SIZE, compute);
+    let request = KernelRequest::new(op)
+        .inputs(vec![value.clone(), value.clone()])
+        .outputs(vec![value])
+        .limits(SIZE, 1);
     let prepared = device.prepare(&request, &[]).during("prepare")?;
     let bytes = SIZE * SIZE * compute.bytes();
     let whole = device
