@@ -40,6 +40,17 @@ impl Findings {
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
+
+    /// What the checks that only read files find.
+    fn of_tree(workspace: &Workspace, files: &[PathBuf]) -> Result<Self> {
+        let mut findings = Findings::default();
+        sources::check(workspace, files, &mut findings)?;
+        repository::check(workspace, files, &mut findings)?;
+        arrows::check(workspace, &mut findings)?;
+        circles::check(workspace, &mut findings)?;
+        type_names::check(workspace, &mut findings)?;
+        Ok(findings)
+    }
 }
 
 /// Runs all checks.
@@ -47,13 +58,8 @@ impl Findings {
 /// # Errors
 /// Where a check finds a problem or cannot run.
 pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
-    let mut findings = Findings::default();
     let files = workspace.files()?;
-    sources::check(workspace, &files, &mut findings)?;
-    repository::check(workspace, &files, &mut findings)?;
-    arrows::check(workspace, &mut findings)?;
-    circles::check(workspace, &mut findings)?;
-    type_names::check(workspace, &mut findings)?;
+    let mut findings = Findings::of_tree(workspace, &files)?;
     if run(workspace.cargo().args(["fmt", "--all", "--check"])).is_err() {
         findings.problem("rustfmt would change files (or is not installed): run `cargo fmt --all`");
     }
@@ -101,4 +107,22 @@ pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
 fn has_clippy(workspace: &Workspace) -> bool {
     let output = workspace.cargo().args(["clippy", "--version"]).output();
     output.is_ok_and(|output| output.status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use espalier_samples::{Facility, lacks};
+
+    use super::*;
+
+    #[test]
+    fn the_tree_is_tidy() {
+        let workspace = Workspace::load().expect("a workspace");
+        let files = match workspace.files() {
+            Ok(files) => files,
+            Err(error) => return lacks(Facility::Checkout, &format!("{error:#}")),
+        };
+        let findings = Findings::of_tree(&workspace, &files).expect("files that can be read");
+        assert_eq!(findings.problems, [""; 0]);
+    }
 }

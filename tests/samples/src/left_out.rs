@@ -31,6 +31,8 @@ pub enum Facility {
     MountNamespaces,
     /// `strace`, and the right to trace one's own programs.
     Strace,
+    /// Sources in a checkout, and `git`.
+    Checkout,
 }
 
 impl Facility {
@@ -42,6 +44,7 @@ impl Facility {
             Facility::FewerRights => "setpriv",
             Facility::MountNamespaces => "mount-namespaces",
             Facility::Strace => "strace",
+            Facility::Checkout => "checkout",
         }
     }
 
@@ -49,6 +52,7 @@ impl Facility {
     fn remedy(self) -> &'static str {
         match self {
             Facility::Strace => "install it (`apt-get install strace`)",
+            Facility::Checkout => "install git (`apt-get install git`), and test in a clone",
             Facility::Python => "install it (`apt-get install python3`)",
             Facility::NetworkNamespaces => {
                 "run as root where network namespaces may be made, with `ip` (`apt-get install iproute2`)"

@@ -11,6 +11,9 @@ use crate::workspace::Workspace;
 /// Most lines of a file.
 const MOST_LINES: usize = 400;
 
+/// The median of the lines of all files stays below it.
+const MEDIAN_LINES: usize = 120;
+
 /// Most columns of a comment, but for tables and what cannot be broken.
 const MOST_COLUMNS: usize = 100;
 
@@ -34,6 +37,7 @@ const DROPS_NAN: [&str; 4] = ["f64::max", "f32::max", "f64::min", "f32::min"];
 const FOLDS: [&str; 2] = ["fold(", "reduce("];
 
 pub fn check(workspace: &Workspace, files: &[PathBuf], findings: &mut Findings) -> Result<()> {
+    let mut lines = Vec::new();
     for file in files
         .iter()
         .filter(|file| file.extension().is_some_and(|end| end == "rs"))
@@ -41,8 +45,21 @@ pub fn check(workspace: &Workspace, files: &[PathBuf], findings: &mut Findings) 
         let text = fs::read_to_string(workspace.root.join(file))
             .with_context(|| format!("cannot read {}", file.display()))?;
         check_file(file, &text, findings);
+        lines.push(text.lines().count());
     }
+    check_median(lines, findings);
     Ok(())
+}
+
+fn check_median(mut lines: Vec<usize>, findings: &mut Findings) {
+    lines.sort_unstable();
+    let median = lines.get(lines.len() / 2).copied().unwrap_or_default();
+    if median >= MEDIAN_LINES {
+        findings.problem(format!(
+            "the median file has {median} lines, expected fewer than {MEDIAN_LINES}: split files \
+             that hold several nouns"
+        ));
+    }
 }
 
 fn check_file(file: &Path, text: &str, findings: &mut Findings) {

@@ -17,6 +17,17 @@ fn a_good_file_passes() {
 }
 
 #[test]
+fn the_median_is_bounded() {
+    let problems = |lines: &[usize]| {
+        let mut findings = Findings::default();
+        check_median(lines.to_vec(), &mut findings);
+        findings.problems
+    };
+    assert_eq!(problems(&[400, 119, 1, 380, 2]), [""; 0]);
+    assert!(problems(&[400, 120, 1])[0].contains("has 120 lines"));
+}
+
+#[test]
 fn each_fault_is_named() {
     let long = "//! Turns a into b.\n".repeat(MOST_LINES + 1);
     assert!(problems("a/src/b.rs", &long)[0].contains("401 lines"));
