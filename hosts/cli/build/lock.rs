@@ -37,7 +37,8 @@ pub fn closure(lock: &Table, roots: &[&str]) -> Result<Vec<Entry>, String> {
     Ok(found.iter().map(entry).collect())
 }
 
-/// The package that a lock file calls `wish`: `name`, or `name version` where there are several.
+/// The package that a lock file calls `wish`: `name`, or `name version` where several share the
+/// name.
 fn find<'a>(packages: &[&'a Table], wish: &str) -> Result<&'a Table, String> {
     let mut words = wish.split(' ');
     let name = words.next().unwrap_or_default();
@@ -59,8 +60,8 @@ fn text<'a>(package: &'a Table, key: &str) -> &'a str {
     package.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A package as cargo writes it. A dependency needs its version only where another of its name is
-/// there.
+/// A package as cargo writes it. A dependency has its version only where another package has its
+/// name.
 fn written(package: &Table, is_alone: &dyn Fn(&str) -> bool) -> String {
     let mut out = "[[package]]\n".to_owned();
     for key in ["name", "version", "source", "checksum"] {

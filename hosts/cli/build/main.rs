@@ -1,9 +1,9 @@
-//! Gathers what `host plugins new` unpacks: the sources of the interface and of the conformance
-//! kit, made to stand alone, and the versions of the libraries that they were built with.
+//! Gathers what `host plugins new` unpacks: sources of the interface and of the conformance kit,
+//! made to build on their own. Also gathers the library versions that they were built with.
 //!
-//! They become a table of `include_str!` in the binary: some 250 KB of text that is read by people,
-//! so that neither an archive nor a library that unpacks one is needed.
-#![allow(clippy::print_stdout)] // What a build script tells cargo.
+//! They become a table of `include_str!` in the binary: 250 KB of readable text. So neither an
+//! archive nor a library to unpack one is needed.
+#![allow(clippy::print_stdout)] // Output of a build script, read by cargo.
 
 mod lock;
 mod manifest;
@@ -15,7 +15,7 @@ use std::{env, fs};
 
 use toml::Table;
 
-/// The crates that are unpacked: package, and its folder in the repository. Each lands in
+/// The crates that are unpacked: package and folder in the repository. Each is written to
 /// `espalier/` under its last name.
 const CRATES: [(&str, &str); 2] = [
     ("espalier-interface", "core/interface"),
@@ -23,7 +23,7 @@ const CRATES: [(&str, &str); 2] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // The 50 test binaries need no lines of what they link: they would be 45 MB each instead of 2.
+    // The 50 test binaries need no line tables of what they link: 2 MB each instead of 45 MB.
     println!("cargo::rustc-link-arg-tests=-Wl,-S");
     let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../..");
     let root = root.canonicalize()?;

@@ -1,4 +1,4 @@
-//! A member's `Cargo.toml` -> one that says itself what it took from the workspace.
+//! A member's `Cargo.toml` -> the same file without values inherited from the workspace.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -6,8 +6,8 @@ use std::fmt::Write;
 use toml::{Table, Value};
 
 /// The text of `member` with everything that it inherits written out. A dependency on one of
-/// `siblings`, packages and their folders, is one on the folder beside it. Lints and what only the
-/// project's own tests need are left out.
+/// `siblings`, packages and their folders, becomes one on the folder beside it. Lints and
+/// dependencies of the project's own tests are left out.
 pub fn standing_alone(
     member: &Table,
     workspace: &Table,
@@ -44,8 +44,7 @@ pub fn standing_alone(
     Ok(text.trim_end().to_owned() + "\n")
 }
 
-/// `value`, or where it says `workspace = true` the workspace's, with the features added that it
-/// asks for besides.
+/// `value`, or the workspace's where it has `workspace = true`, with the features that it adds.
 fn written_out(
     key: &str,
     value: &Value,

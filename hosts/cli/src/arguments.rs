@@ -1,4 +1,4 @@
-//! The command line as it was written; what it means is the trainer's config.
+//! The command line as written; the trainer's config defines its meaning.
 
 mod check;
 mod compare;
@@ -35,7 +35,7 @@ pub use report::ReportArguments;
 pub use swap::SwapArguments;
 use unread::Unread;
 
-/// This very program, whatever has become of its file since it was started: it also tries plugin
+/// The running program, even if its file was replaced since the start. It also tries plugin
 /// libraries and renders chat templates.
 pub const THIS_PROGRAM: &str = "/proc/self/exe";
 
@@ -58,7 +58,7 @@ pub enum Command {
     Train(TrainArguments),
     /// Show what a run would take: memory by category, time, placement
     Plan(PlanArguments),
-    /// Train several arms on the same batches, and hold them against each other
+    /// Train several arms on the same batches, and compare them
     Compare(CompareArguments),
     /// Evaluate a model on rows: loss, perplexity, token accuracy
     Eval(EvalArguments),
@@ -81,8 +81,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it tries a library or renders a template for another process, which wants to see how
-    /// this one ends.
+    /// Whether it tries a library or renders a template for another process, which reads this one's
+    /// exit status.
     pub fn is_for_another(&self) -> bool {
         match self {
             Command::Plugins(plugins) => matches!(plugins.command, PluginsCommand::Probe(_)),
@@ -155,7 +155,7 @@ impl DoctorArguments {
     }
 }
 
-/// The layers that every command reads.
+/// The layers that all commands read.
 #[derive(Debug, Default, Args)]
 pub struct ConfigArguments {
     /// TOML config file; may be repeated, a later one wins
@@ -178,8 +178,8 @@ impl ConfigArguments {
         unread.refuse(&self.set)
     }
 
-    /// Refuses keys that no command about plugins or this machine reads, and of the plugins' own
-    /// sections those in `more`.
+    /// Refuses keys that no command about plugins or this machine reads, and the plugin sections
+    /// named in `more`.
     ///
     /// # Errors
     /// As [`Unread::refuse`].
@@ -284,7 +284,7 @@ impl RowsArguments {
         with_flag(sources, "--ranks", "run.ranks", self.ranks)
     }
 
-    /// The layers that every command reads.
+    /// The layers that all commands read.
     fn config(&self) -> &ConfigArguments {
         &self.model.config
     }
@@ -307,7 +307,7 @@ impl RunArguments {
         with_flag(sources, "--out", "run.out", self.out.clone())
     }
 
-    /// The layers that every command reads.
+    /// The layers that all commands read.
     fn config(&self) -> &ConfigArguments {
         self.rows.config()
     }

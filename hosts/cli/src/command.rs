@@ -1,4 +1,4 @@
-//! One file a command: what it calls and what it prints.
+//! One file per command: its calls and its output.
 
 pub mod compare;
 pub mod data;

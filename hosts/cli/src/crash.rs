@@ -1,6 +1,6 @@
-//! A signal that a fault raises -> a last line that names the plugin's call it happened in and the
-//! addresses on the stack, and the exit code of plugins.
-#![allow(unsafe_code)] // Handlers of signals, and the stack they run on.
+//! A signal raised by a fault -> a last line that names the plugin's call and the addresses on the
+//! stack. Ends the process with the exit code of plugins.
+#![allow(unsafe_code)] // Signal handlers and their stack.
 
 mod modules;
 mod trace;
@@ -18,7 +18,7 @@ use libc::{c_int, iovec};
 use crate::display;
 use crate::exits::PLUGIN;
 
-/// What a fault raises.
+/// The signals that a fault raises.
 const SIGNALS: [c_int; 7] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -32,21 +32,21 @@ const SIGNALS: [c_int; 7] = [
 /// Bytes of the main thread's stack for handlers.
 const STACK: usize = 64 << 10;
 
-/// Pieces of a line at most.
+/// Most pieces of a line.
 const PIECES: usize = 20;
 
-/// Set where a line may stand half-drawn on the terminal.
+/// Set while a partly drawn line may be on the terminal.
 static ON_TERMINAL: AtomicBool = AtomicBool::new(false);
 
-/// The first thread that is at fault, which has the last word, and its signal.
+/// The first thread with a fault, which writes the last line, and its signal.
 static REPORTER: AtomicI32 = AtomicI32::new(0);
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Set where the report itself was at fault.
+/// Set where the report itself caused a fault.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// From now on a fault inside a plugin's call ends the process with a line that names it. Threads
-/// that Rust starts have a stack for handlers, so that a stack without an end is such a fault, too.
+/// that Rust starts have a stack for handlers, so that stack overflows are reported, too.
 pub fn watch() {
     ON_TERMINAL.store(io::stderr().is_terminal(), Ordering::Relaxed);
     trace::prepare();
@@ -58,16 +58,15 @@ pub fn watch() {
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = at_fault as *const () as usize;
-            // A fault of the handler itself comes to it again.
+            // A fault of the handler itself calls it again.
             action.sa_flags = libc::SA_ONSTACK | libc::SA_NODEFER;
             libc::sigaction(number, &action, ptr::null_mut());
         }
     }
 }
 
-/// Gives this thread, which is the first, a stack for handlers that has room for a fault within
-/// one: the standard library's has hardly room for the registers of two on a processor with wide
-/// ones.
+/// Gives the main thread a stack for handlers with room for two nested faults. The standard
+/// library's stack has hardly room for the registers of two on a processor with wide ones.
 fn give_stack() {
     // SAFETY: the struct is plain data; the stack is leaked, so that it lives as long as the
     // thread.
@@ -94,7 +93,7 @@ extern "C" fn at_fault(number: c_int) {
             trace::take();
             report(number);
         }
-        // The stack is so damaged that it could not be walked to its end.
+        // The stack is so damaged that the walk did not reach its end.
         Err(reporter) if reporter == thread && !FAILED.swap(true, Ordering::SeqCst) => {
             report(SIGNAL.load(Ordering::SeqCst));
         }
@@ -106,7 +105,7 @@ extern "C" fn at_fault(number: c_int) {
     }
 }
 
-/// Says what happened and ends the process.
+/// Prints what happened and ends the process.
 fn report(number: c_int) {
     let mut line = Line::new();
     let mut digits = [0; 3];
@@ -115,7 +114,7 @@ fn report(number: c_int) {
             line.blame(call, number, &mut digits);
             line.trace();
             line.write();
-            // SAFETY: ends the process at once, without running anything of it.
+            // SAFETY: ends the process at once and runs none of its exit handlers.
             unsafe { libc::_exit(PLUGIN) }
         }
         None => {
@@ -127,7 +126,7 @@ fn report(number: c_int) {
     }
 }
 
-/// Ends the process by the signal, as it would have without a handler.
+/// Ends the process by the signal, as without a handler.
 fn end_by(number: c_int) {
     // SAFETY: what the signal does by default is restored, and it is sent again.
     unsafe {
@@ -136,7 +135,7 @@ fn end_by(number: c_int) {
     }
 }
 
-/// A line in pieces that are written at once.
+/// A line in pieces that are written in one call.
 struct Line<'a> {
     pieces: [&'a [u8]; PIECES],
     count: usize,
@@ -192,7 +191,7 @@ impl<'a> Line<'a> {
         );
     }
 
-    /// Where the thread was: `cargo xtask symbolize` makes lines of it.
+    /// Adds the stack's addresses: `cargo xtask symbolize` turns them into source lines.
     fn trace(&mut self) {
         let trace = trace::text();
         if !trace.is_empty() {
@@ -219,7 +218,7 @@ impl<'a> Line<'a> {
             piece.iov_base = text.as_ptr().cast_mut().cast();
             piece.iov_len = text.len();
         }
-        // One that cannot be written does not keep the line from the other.
+        // A file that cannot be written does not prevent the write to the other.
         for file in [Some(libc::STDERR_FILENO), display::log_descriptor()] {
             let Some(file) = file else { continue };
             // SAFETY: `count` pieces are set, each a slice that outlives the call, which only reads

@@ -1,9 +1,9 @@
-//! What people are told -> lines on standard error, above the bars that are drawn there, and lines
+//! Messages to the user -> lines on standard error, above the bars that are drawn there, and lines
 //! in the `log.txt` of an output directory.
 //!
-//! Being told is display: what cannot be written is not shown, bars that cannot be drawn are not
-//! drawn again, and the work goes on. Nothing else in this program writes to standard error, but
-//! for the handler of faults.
+//! Failed output is ignored: unwritten lines are dropped, failed bars are not drawn again, and the
+//! work continues. Nothing else in this program writes to standard error, but for the handler of
+//! faults.
 
 mod log_file;
 mod screen;
@@ -25,14 +25,14 @@ use rustix::io::Errno;
 use log_file::LogFile;
 use screen::Screen;
 
-/// Bars are drawn so many times a second at most.
+/// Most redraws of bars per second.
 const DRAWN_PER_SEC: u8 = 20;
 
-/// How often the last line asks for a log that another thread holds, and the time between two
-/// questions.
+/// How often the last line tries to lock a log that another thread holds, and the time between two
+/// attempts.
 const QUESTIONS: (u32, Duration) = (20, Duration::from_millis(10));
 
-/// How long the last line waits for a terminal that takes nothing.
+/// How long the last line waits for a blocked terminal.
 const WAITED: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000_000,
@@ -52,7 +52,7 @@ static UNSHOWN: AtomicBool = AtomicBool::new(false);
 
 static LOG: Mutex<LogFile> = Mutex::new(LogFile::none());
 
-/// The log's descriptor, for a handler that may take no lock; -1 where there is none.
+/// The log's descriptor, for a handler that must not lock; -1 where there is none.
 static LOG_DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
 /// Shows a line, and keeps it in the log.
@@ -66,7 +66,7 @@ pub fn show(line: &str) {
     show_text(&format!("{line}\n"));
 }
 
-/// Shows text that need not end a line, such as what asks for one.
+/// Shows text that need not end a line, such as an input prompt.
 pub fn show_text(text: &str) {
     BARS.suspend(|| write(text.as_bytes()));
 }
@@ -76,15 +76,14 @@ pub fn keep(line: &str) {
     keep_text(&log_file::stamped(line));
 }
 
-/// The last line of a process that does not wait for its threads: whatever another of them holds is
-/// not waited for.
+/// The last line of a process that does not wait for its threads, nor for locks that they hold.
 pub fn say_last(line: &str) {
     keep_last(line);
     show_last(format!("{line}\n").as_bytes());
 }
 
-/// Writes to standard error past its lock, which a thread may hold that waits for a terminal to go
-/// on.
+/// Writes to standard error without its lock, which a thread may hold that waits for a blocked
+/// terminal.
 #[allow(unsafe_code)] // A descriptor of standard error that is borrowed, not locked.
 fn show_last(mut text: &[u8]) {
     // SAFETY: this program never closes standard error.
@@ -99,7 +98,7 @@ fn show_last(mut text: &[u8]) {
     }
 }
 
-/// A bar below those that are there.
+/// Adds a bar below the present ones.
 pub fn add(bar: ProgressBar) -> ProgressBar {
     BARS.add(bar)
 }
@@ -109,24 +108,24 @@ pub fn draws() -> bool {
     !BARS.is_hidden()
 }
 
-/// From now on lines are kept for the `log.txt` of the output directory `out`, until it is this
-/// process's.
+/// From now on lines are buffered for the `log.txt` of the output directory `out`, until this
+/// process owns the directory.
 pub fn await_log(out: &Path) {
     locked().wait(out);
 }
 
-/// Writes all lines into the log, also those that waited for it: the output directory is this
-/// process's. A log that is open stays.
+/// Writes all lines into the log, also the buffered ones: this process owns the output directory.
+/// An open log stays open.
 pub fn open_log() {
     let opened = locked().open();
     settle(opened);
 }
 
-/// Takes the log away where nothing else of a run is left, and all that it says was shown: a run
-/// that did not begin leaves its output directory as it was.
+/// Removes the log where the run left nothing else and all its lines were shown. So a run that did
+/// not start leaves its output directory unchanged.
 pub fn withdraw_log() {
     if !UNSHOWN.load(Ordering::Relaxed) {
-        // Before its file is closed: the number may become another file's.
+        // Before its file is closed: another file may get the number.
         LOG_DESCRIPTOR.store(-1, Ordering::Relaxed);
         locked().withdraw();
         settle(Ok(()));
@@ -139,9 +138,9 @@ pub fn log_descriptor() -> Option<i32> {
     (descriptor >= 0).then_some(descriptor)
 }
 
-/// Lets panics stand in the log, too.
+/// Writes panics into the log, too.
 pub fn keep_panics() {
-    // It leaves out what cannot be written.
+    // The hook drops lines that cannot be written.
     let shown = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         shown(panic);
@@ -152,7 +151,7 @@ pub fn keep_panics() {
 /// Standard error, for a writer of lines.
 pub struct Shown;
 
-/// The log, for a writer of lines that have their time.
+/// The log, for a writer of lines that have their own time.
 pub struct Kept;
 
 impl Write for Shown {
@@ -177,7 +176,7 @@ impl Write for Kept {
     }
 }
 
-/// Writes to standard error what can be written there.
+/// Writes as much as possible to standard error.
 fn write(text: &[u8]) {
     let mut standard_error = io::stderr().lock();
     if standard_error.write_all(text).is_err() {
@@ -190,7 +189,7 @@ fn keep_text(text: &str) {
     settle(kept);
 }
 
-/// As [`keep`], but gives up where another thread holds the log.
+/// As [`keep`], but returns without writing where another thread holds the log.
 fn keep_last(line: &str) {
     for _ in 0..QUESTIONS.0 {
         match LOG.try_lock() {
@@ -203,7 +202,7 @@ fn keep_last(line: &str) {
     }
 }
 
-/// Says why the log ends, where it does.
+/// Prints why the log ends, where it does.
 fn settle(done: Result<(), String>) {
     let descriptor = locked().descriptor().unwrap_or(-1);
     LOG_DESCRIPTOR.store(descriptor, Ordering::Relaxed);

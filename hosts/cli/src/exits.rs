@@ -1,7 +1,6 @@
-//! A call of `exit` that is not this program's own -> a last line that names the plugin's call it
-//! was made in, and the exit code of plugins: a library that ends the program in mid-work must not
-//! look like work that was done.
-#![allow(unsafe_code)] // What the system calls at the end of a program, and the end itself.
+//! A call of `exit` by a library -> a last line that names the plugin's call, and the exit code of
+//! plugins. A library that ends the program during work must not look like success.
+#![allow(unsafe_code)] // Exit handlers, and `_exit`.
 
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,21 +13,21 @@ use crate::display;
 /// Exit code of a plugin's fault.
 pub const PLUGIN: c_int = 5;
 
-/// Set once the program itself comes to its end.
+/// Set once the program itself ends.
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// The process that is watched: what a library forks off ends as it likes.
+/// The watched process: processes that a library forks are not watched.
 static WATCHED: AtomicU32 = AtomicU32::new(0);
 
 /// The program is at work until this is dropped.
 pub struct AtWork(());
 
-/// From now on an `exit` that comes before the program's own end is told of, and ends it with the
-/// exit code of plugins. `_exit`, which runs nothing, cannot be seen from within.
+/// From now on an `exit` before the program's own end is reported, and ends it with the exit code
+/// of plugins. `_exit`, which runs no handlers, cannot be intercepted.
 pub fn watch() -> AtWork {
     WATCHED.store(process::id(), Ordering::SeqCst);
-    // SAFETY: the function is part of the program, so it is there at the end. Where the system
-    // takes no more of them, nothing is watched.
+    // SAFETY: the function is part of the program, so it exists at the end. Where the system
+    // accepts no further handlers, nothing is watched.
     unsafe { libc::atexit(at_exit) };
     AtWork(())
 }
@@ -45,11 +44,11 @@ extern "C" fn at_exit() {
         return;
     }
     display::say_last(&line(call_site::current()));
-    // SAFETY: ends the process at once, without running anything of it.
+    // SAFETY: ends the process at once and runs none of its exit handlers.
     unsafe { libc::_exit(PLUGIN) }
 }
 
-/// The last line, where `call` is what the thread was in.
+/// The last line; `call` is the thread's pending plugin call.
 fn line(call: Option<Call>) -> String {
     let who = match call {
         Some(call) => format!("{} ended the program with exit", named(call)),
@@ -72,7 +71,7 @@ fn named(call: Call) -> String {
     format!("plugin `{component}` ({file}) in {callback}")
 }
 
-/// What other threads were in: an `exit` on a thread of a library's own may be part of that.
+/// Pending calls of other threads: an `exit` on a library's own thread may belong to one of them.
 fn meanwhile() -> String {
     let pending = call_site::pending();
     let calls: Vec<String> = pending.iter().map(|one| named(one.call)).collect();
@@ -89,18 +88,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_names_the_call_of_the_thread_or_those_of_others() {
+    fn the_line_names_the_calls_of_the_thread_or_of_other_threads() {
         let file = Path::new("/plugins/libnf4.so");
         let _mark = call_site::CallSite::new("nf4", Some(file)).enter("decode");
         let call = call_site::current().expect("just entered");
-        let said = "plugin `nf4` (/plugins/libnf4.so) in decode";
-        let told = line(Some(call));
-        let expected = format!("error: {said} ended the program with exit; next: ");
-        assert!(told.starts_with(&expected), "{told}");
-        let told = line(None);
+        let call_text = "plugin `nf4` (/plugins/libnf4.so) in decode";
+        let shown = line(Some(call));
+        let expected = format!("error: {call_text} ended the program with exit; next: ");
+        assert!(shown.starts_with(&expected), "{shown}");
+        let shown = line(None);
         assert!(
-            told.contains("; meanwhile: ") && told.contains(said),
-            "{told}"
+            shown.contains("; meanwhile: ") && shown.contains(call_text),
+            "{shown}"
         );
     }
 }

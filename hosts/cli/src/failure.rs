@@ -21,13 +21,13 @@ use crate::output::{Failure, Output, has_colours};
 /// Exit code of a wrong command line.
 const USAGE: u8 = 2;
 
-/// Exit code where standard output cannot be written: a file or a disk is full, or gone.
+/// Exit code where standard output cannot be written, as where a disk is full or removed.
 const UNWRITTEN: u8 = 8;
 
-/// Set by the first thread that tells of a lost rank or a call that hangs: it has the last word.
-static TOLD: AtomicBool = AtomicBool::new(false);
+/// Set by the first thread that reports a lost rank or a call that hangs: it prints the last line.
+static REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// Prints what is wrong with the command line; for `--help` and `--version` prints those.
+/// Prints the errors of the command line; for `--help` and `--version` prints those.
 pub fn usage(error: &clap::Error) -> ExitCode {
     let shown = error.render().to_string();
     if matches!(
@@ -35,7 +35,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     ) {
         let mut out = Output::new();
-        // Kept by it.
+        // `out` records the error.
         let _ = write!(out, "{}", styled(error));
         return concluded(Ok(()), &mut out);
     }
@@ -75,13 +75,13 @@ fn styled(error: &clap::Error) -> String {
     }
 }
 
-/// What a command came to, with what it printed to `out`: where it failed its error, once, as one
-/// line that ends with the next step. What only could not be printed is told after all else.
+/// The exit code of a command. A failure is printed once, as one line that ends with the next step.
+/// Failed output alone is reported after all else.
 pub fn concluded(done: anyhow::Result<()>, out: &mut Output) -> ExitCode {
     let failure = out.end();
     match (done, failure) {
         (Ok(()), None) => ExitCode::SUCCESS,
-        // Of an output that failed, the command's error says no more.
+        // The output's own failure is printed instead.
         (Err(error), failure) if failure.is_none() || !is_of_output(&error) => report(&error),
         (_, Some(failure @ Failure::Unwritten(_))) => {
             display::say(&format!("error: {failure}; next: {}", out.next_step()));
@@ -91,7 +91,7 @@ pub fn concluded(done: anyhow::Result<()>, out: &mut Output) -> ExitCode {
     }
 }
 
-/// Whether what ended a command is that standard output could not be written, as lines or as JSON.
+/// Whether a command failed because standard output could not be written, as lines or as JSON.
 fn is_of_output(error: &anyhow::Error) -> bool {
     let of_output = |cause: &(dyn std::error::Error + 'static)| {
         let json = cause.downcast_ref::<serde_json::Error>();
@@ -100,12 +100,12 @@ fn is_of_output(error: &anyhow::Error) -> bool {
     ours(error).is_none() && error.chain().any(of_output)
 }
 
-/// The error of ours behind what ended a command.
+/// The project's own error in the chain of a command's error.
 fn ours(error: &anyhow::Error) -> Option<&dyn failure::Failure> {
     error.chain().find_map(as_failure)
 }
 
-/// The same error as what knows its exit code, whichever crate it is of.
+/// The same error as a type with an exit code, from any of the crates.
 fn as_failure<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a dyn failure::Failure> {
     fn of<'a, E: failure::Failure + 'static>(
         cause: &'a (dyn StdError + 'static),
@@ -144,16 +144,16 @@ fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(exit_code)
 }
 
-/// Prints that a rank is lost, or that a plugin's call hangs, and ends the process at once: threads
-/// that hang are not waited for, and what libraries do at the end of a program is left out, since
-/// some of it waits for the other processes.
+/// Prints that a rank is lost, or that a plugin's call hangs, and ends the process at once. Hanging
+/// threads are not waited for. Exit handlers of libraries are skipped, since some wait for the
+/// other processes.
 pub fn last_word(error: &espalier_engine::Error) {
     let line = format!("error: {}; next: {}", chain(error), error.next_step());
     end_with(&line, error.exit_code());
 }
 
 fn end_with(line: &str, exit_code: u8) -> ! {
-    if TOLD.swap(true, Ordering::SeqCst) {
+    if REPORTED.swap(true, Ordering::SeqCst) {
         loop {
             // The other thread ends the process.
             thread::park();
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chain_stands_in_one_line_and_nothing_twice() {
+    fn the_chain_is_printed_in_one_line_without_repeats() {
         let missing = io::Error::new(io::ErrorKind::NotFound, "no such file");
         let error = anyhow::Error::from(Error::from(ConfigError::Read {
             path: "a.toml".into(),

@@ -1,4 +1,5 @@
-//! What the trainer logs -> standard error and the output directory's log, filtered by `HOST_LOG`.
+//! The trainer's log records -> standard error and the output directory's log, filtered by
+//! `HOST_LOG`.
 
 use std::io::{self, IsTerminal};
 
@@ -13,7 +14,7 @@ use crate::display::{Kept, Shown};
 /// Holds the filter, in the syntax of `RUST_LOG`: `info`, `espalier_trainer=debug`.
 const VARIABLE: &str = "HOST_LOG";
 
-/// Starts the log; warnings and errors are shown where the variable says nothing.
+/// Starts the log; warnings and errors are shown by default.
 pub fn start() {
     let filter = EnvFilter::builder()
         .with_env_var(VARIABLE)

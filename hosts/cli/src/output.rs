@@ -1,4 +1,4 @@
-//! Standard output: what commands print there, and what is known of it where it cannot be written.
+//! Standard output of commands, and the record of its failures.
 
 use std::fmt;
 use std::io::{self, IsTerminal, StdoutLock, Write};
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::display;
 
-/// Standard output, which remembers that it failed.
+/// Standard output, which records its first failure.
 pub struct Output {
     inner: StdoutLock<'static>,
-    /// Where what is printed can be read, too.
+    /// Another place where the printed result can be read.
     place: Option<String>,
     failure: Option<Failure>,
 }
@@ -17,9 +17,9 @@ pub struct Output {
 /// Why standard output could not be written.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// Its reader went away, as in `host doctor | head -1`: nothing is wrong.
+    /// Its reader closed it, as in `host doctor | head -1`: not an error.
     Closed,
-    /// Whatever else, in words.
+    /// Any other cause, in words.
     Unwritten(String),
 }
 
@@ -29,7 +29,7 @@ pub fn has_colours() -> bool {
 }
 
 impl Output {
-    /// The process's.
+    /// The process's standard output.
     pub fn new() -> Self {
         Output {
             inner: io::stdout().lock(),
@@ -38,16 +38,15 @@ impl Output {
         }
     }
 
-    /// What is printed from now on tells of what lies in `path`.
-    pub fn tells_of(&mut self, path: &Path) {
+    /// Sets the path that holds the printed results.
+    pub fn set_place(&mut self, path: &Path) {
         self.place = Some(format!("lies in {}", path.display()));
     }
 
-    /// Prints what work has come to that is written nowhere else. Where that cannot be done,
-    /// standard error gets it.
+    /// Prints a result that is written nowhere else. On failure it goes to standard error.
     ///
     /// # Errors
-    /// What cannot be written.
+    /// The error of the write.
     pub fn print_result(&mut self, text: &str) -> io::Result<()> {
         let printed = self.write_all(text.as_bytes()).and_then(|()| self.flush());
         if let Some(Failure::Unwritten(_)) = &self.failure {
@@ -57,14 +56,14 @@ impl Output {
         printed
     }
 
-    /// Writes what is still held back, and says what of all failed.
+    /// Flushes the output, and returns its first failure.
     pub fn end(&mut self) -> Option<Failure> {
-        // Kept by itself.
+        // The failure is recorded.
         let _ = self.flush();
         self.failure.clone()
     }
 
-    /// What the user can do about what was not printed.
+    /// The next step where output could not be printed.
     pub fn next_step(&self) -> String {
         match &self.place {
             Some(place) => format!("the work is done, and its result {place}"),
@@ -76,7 +75,7 @@ impl Output {
         if let (Err(error), None) = (&done, &self.failure) {
             self.failure = match error.kind() {
                 io::ErrorKind::BrokenPipe => Some(Failure::Closed),
-                // Tried again by whoever writes.
+                // `write_all` tries again.
                 io::ErrorKind::Interrupted => None,
                 _ => Some(Failure::Unwritten(error.to_string())),
             };

@@ -1,5 +1,5 @@
-//! Shows a run on standard error, with bars on a terminal and in plain lines otherwise; and keeps
-//! the lines in its log.
+//! Shows a run on standard error, with bars on a terminal and in plain lines otherwise. Writes the
+//! lines to its log.
 
 mod pace;
 mod text;
@@ -18,27 +18,27 @@ use pace::{LinePace, Pace};
 /// The bar of the steps, with the numbers in a line below; both are cut to the terminal's width.
 const STEPS: &str =
     "{spinner:.green} step {pos}/{len}  {wide_bar:.green/dim}  {prefix}\n  {wide_msg}";
-/// The bar of what comes before the steps and in between.
+/// The bar of work before and between the steps.
 const WORK: &str = "{spinner:.green} {prefix}  {wide_bar:.green/dim}  {msg}";
-/// Time between two turns of a bar's spinner, which shows that a long step is alive.
+/// Time between two turns of a bar's spinner, which shows that a long step is running.
 const TURN: Duration = Duration::from_millis(200);
 
-/// Tells the events of a run.
+/// Prints the events of a run.
 pub struct Progress {
-    teller: Teller,
-    /// What its lines begin with, where it is one of several runs.
+    sink: Sink,
+    /// Prefix of its lines, where it is one of several runs.
     name: Option<String>,
     begin: Instant,
     state: Mutex<State>,
 }
 
-/// Where events are told.
-enum Teller {
+/// Where events are printed.
+enum Sink {
     /// On standard error, with bars.
     Bars,
-    /// There, in lines.
+    /// On standard error, in lines.
     Lines,
-    /// In the output directory's log, which a run's beginning opens.
+    /// In the output directory's log, which is opened at the start of a run.
     Log,
 }
 
@@ -48,7 +48,7 @@ struct State {
     steps: Option<ProgressBar>,
     /// Reading, loading or evaluating.
     work: Option<Work>,
-    /// The work that has ended last, with its total: its end may be told twice.
+    /// The work that ended last, with its total: its end may be reported twice.
     ended: Option<(&'static str, u64)>,
     total_steps: u64,
     planned: Bytes,
@@ -57,7 +57,7 @@ struct State {
     lines: LinePace,
 }
 
-/// Work that has an end of its own.
+/// Work with a total.
 struct Work {
     name: &'static str,
     begin: Instant,
@@ -69,16 +69,16 @@ struct Work {
 impl Progress {
     /// Shows on standard error.
     pub fn shown() -> Self {
-        Progress::told(if display::draws() {
-            Teller::Bars
+        Progress::with_sink(if display::draws() {
+            Sink::Bars
         } else {
-            Teller::Lines
+            Sink::Lines
         })
     }
 
-    /// Keeps in the output directory's log.
+    /// Writes to the output directory's log.
     pub fn kept() -> Self {
-        Progress::told(Teller::Log)
+        Progress::with_sink(Sink::Log)
     }
 
     /// The same, of the run called `name` of several.
@@ -87,9 +87,9 @@ impl Progress {
         self
     }
 
-    fn told(teller: Teller) -> Self {
+    fn with_sink(sink: Sink) -> Self {
         Progress {
-            teller,
+            sink,
             name: None,
             begin: Instant::now(),
             state: Mutex::default(),
@@ -98,14 +98,14 @@ impl Progress {
 
     fn line(&self, text: &str) {
         let text = self.with_name(text);
-        match &self.teller {
-            Teller::Bars | Teller::Lines => display::show(&text),
-            Teller::Log => display::keep(&text),
+        match &self.sink {
+            Sink::Bars | Sink::Lines => display::show(&text),
+            Sink::Log => display::keep(&text),
         }
     }
 
     fn draws(&self) -> bool {
-        matches!(self.teller, Teller::Bars)
+        matches!(self.sink, Sink::Bars)
     }
 
     fn with_name(&self, text: &str) -> String {
@@ -115,7 +115,7 @@ impl Progress {
         }
     }
 
-    /// A bar of `length` below those that are shown; none where nobody looks.
+    /// A bar of `length` below those that are shown; none without a terminal.
     fn bar(&self, template: &str, length: u64) -> Option<ProgressBar> {
         let style = ProgressStyle::with_template(template).expect("a fixed template");
         self.draws().then(|| {
@@ -126,8 +126,7 @@ impl Progress {
         })
     }
 
-    /// `done` of `total` of the work `name`; `text` says it in words, given the seconds it has
-    /// taken.
+    /// `done` of `total` of the work `name`; `text` formats it, given the seconds it has taken.
     fn work(
         &self,
         state: &mut State,
@@ -155,7 +154,7 @@ impl Progress {
                 bar.set_position(done);
                 bar.set_message(text);
             }
-            // Work that is soon done gets one line: its last.
+            // Short work gets one line: its last.
             None => {
                 let now = work.begin.elapsed();
                 let long = now >= Duration::from_secs(1);
@@ -177,7 +176,7 @@ impl Progress {
     }
 
     fn started(&self, state: &mut State, plan: &PlanSummary) {
-        if let Teller::Log = self.teller {
+        if let Sink::Log = self.sink {
             display::open_log();
         }
         self.end_work(state);
@@ -285,7 +284,7 @@ impl Observer for Progress {
     }
 }
 
-/// Shows of a run's events what must not be missed, and nothing else.
+/// Shows only the warnings of a run.
 pub struct Warnings;
 
 impl Observer for Warnings {

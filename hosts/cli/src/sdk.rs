@@ -1,8 +1,8 @@
 //! A plugin's name and kind -> the files of a crate that builds, loads and passes the conformance
-//! kit as it is.
+//! kit as written.
 //!
-//! The crate stands alone: beside its own files it holds, in `espalier/`, the sources of the
-//! interface and of the kit that this host was built with, and a lock file with the versions of the
+//! The crate builds on its own. Beside its own files it holds, in `espalier/`, the sources of the
+//! interface and of the kit that this host was built with. Its lock file has the versions of the
 //! libraries that those were built with.
 
 mod lock;
@@ -31,7 +31,7 @@ pub enum Kind {
     Sharding,
 }
 
-/// What a kind's crate is made from.
+/// The parts of a kind's crate.
 struct Template {
     source: &'static str,
     /// Packages that the source names besides the interface.
@@ -72,7 +72,7 @@ impl Kind {
     }
 }
 
-/// The crate's files, each with its path in the crate; always the same for a name and a kind.
+/// The crate's files, each with its path in the crate; deterministic for a name and a kind.
 pub fn files(name: &str, kind: Kind) -> Vec<(String, String)> {
     let template = kind.template();
     let uses: String = template
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crate_carries_its_name_everywhere_and_stands_alone() {
+    fn a_crate_has_its_name_everywhere_and_builds_on_its_own() {
         for kind in Kind::value_variants() {
             let files = files("three-bit", *kind);
             for (path, text) in &files {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_lines_fit_whatever_the_name() {
+    fn generated_lines_fit_with_every_name_length() {
         let longest = "x".repeat(name::LONGEST);
         for kind in Kind::value_variants() {
             for (path, text) in files(&longest, *kind) {

@@ -1,7 +1,7 @@
-//! Signals -> requests to the run. Ctrl-C and termination: the first asks it to stop and save, the
-//! second ends it at once. A terminal or a connection that is closed asks the same, however often.
-//! SIGUSR1 asks for a checkpoint.
-#![allow(unsafe_code)] // What a signal does by now, and a handler that counts.
+//! Signals -> requests to the run. The first Ctrl-C or SIGTERM asks it to stop and save, the second
+//! ends it at once. A closed terminal or connection asks the same, however often. SIGUSR1 asks for
+//! a checkpoint.
+#![allow(unsafe_code)] // Current actions of signals, and a handler that counts.
 
 use std::io;
 use std::ptr;
@@ -13,18 +13,18 @@ use libc::c_int;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::{flag, low_level};
 
-/// Lets signals ask `stop` for what they ask for. A write beyond the limit of a file's size fails
-/// as on a full disk, and does not end the process.
+/// Registers handlers that set `stop`. A write beyond the limit of a file's size fails as on a full
+/// disk, and does not end the process.
 pub fn watch(stop: &StopFlag) -> io::Result<()> {
     let seen_before = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // The order matters: handlers run as registered, so this one still sees the old value.
+        // The order matters: handlers run as registered, so this one still reads the old value.
         flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&seen_before))?;
         flag::register(signal, Arc::clone(&seen_before))?;
         flag::register_usize(signal, stop.cell(), signal.unsigned_abs() as usize)?;
     }
-    // A closed terminal sends several: one from the system, one from the shell. Under nohup it
-    // sends none that count.
+    // A closed terminal sends several: one from the system, one from the shell. Under nohup they
+    // are ignored.
     if !is_ignored(SIGHUP)? {
         flag::register_usize(SIGHUP, stop.cell(), SIGHUP.unsigned_abs() as usize)?;
     }
@@ -34,16 +34,16 @@ pub fn watch(stop: &StopFlag) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets a write beyond the limit on a file's size fail with an error, as one to a full disk does.
+/// Lets a write beyond the limit on a file's size fail with an error, as on a full disk.
 ///
 /// # Errors
-/// A handler that cannot be set.
+/// The `io::Error` of a handler that cannot be set.
 pub fn let_large_writes_fail() -> io::Result<()> {
-    // The handler does nothing of use: that there is one lets the write return its error.
+    // The handler does nothing: its presence lets the write return its error.
     flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
-/// Whether whoever started the process wants it to ignore `signal`.
+/// Whether the parent process set `signal` to be ignored.
 fn is_ignored(signal: c_int) -> io::Result<bool> {
     // SAFETY: the struct is plain data, and zeros are a valid value of it; the call fills it and
     // changes nothing.

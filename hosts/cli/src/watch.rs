@@ -1,4 +1,4 @@
-//! What every long command does: it stops when it is asked to, and shows how far it is.
+//! Common to all long commands: they stop on request and show their progress.
 
 use std::path::Path;
 
@@ -13,16 +13,16 @@ use crate::{display, signals};
 /// How much of its progress a command shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Showing {
-    /// Bars or lines, and all that is told.
+    /// Bars or lines, and all messages.
     Progress,
-    /// Under `--quiet`: what must not be missed.
+    /// Under `--quiet`: warnings only.
     Warnings,
-    /// Nothing: another process speaks for this one.
+    /// Nothing: another process prints for this one.
     Nothing,
 }
 
 impl Showing {
-    /// What `--quiet`, if given, leaves of it.
+    /// The level with `--quiet` applied, if given.
     pub fn unless_quiet(quiet: bool) -> Self {
         if quiet {
             Showing::Warnings
@@ -32,9 +32,9 @@ impl Showing {
     }
 }
 
-/// Runs `work` under a flag that signals set, with as much of its progress on standard error as
-/// `shown` says, and all of it in the log of the output directory `log`, where it has one. The bars
-/// are gone when it returns.
+/// Runs `work` under a flag that signals set. Progress is shown on standard error as `shown` says,
+/// and all of it in the log of the output directory `log`, if any. The bars are removed when it
+/// returns.
 pub fn watched<T, E: std::error::Error + Send + Sync + 'static>(
     shown: Showing,
     log: Option<&Path>,

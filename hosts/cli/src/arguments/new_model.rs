@@ -1,4 +1,4 @@
-//! The arguments of the commands that make a new model directory of another.
+//! The arguments of the commands that make a new model directory from another.
 
 use clap::Args;
 use espalier_config::Sources;
@@ -7,7 +7,7 @@ use espalier_trainer::error::Error;
 use super::ConfigArguments;
 use super::unread::{self, Unread};
 
-/// Which model, by which plugins, and where to.
+/// The model, the plugins and the directory to write.
 #[derive(Debug, Args)]
 pub struct NewModelArguments {
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub struct NewModelArguments {
 }
 
 impl NewModelArguments {
-    /// Refuses keys that `command` does not read: those of training, rows and ranks, and `more`.
+    /// Refuses keys that `command` does not read: keys of training, rows and ranks, and `more`.
     ///
     /// # Errors
     /// As [`Unread::refuse`].

@@ -70,7 +70,7 @@ impl PlanArguments {
         })
     }
 
-    /// The machines, and how fast they are.
+    /// The machines and their speeds.
     pub fn asked(&self) -> Asked {
         Asked {
             assumed: Assumed {

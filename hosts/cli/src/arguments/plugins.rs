@@ -34,7 +34,7 @@ impl PluginsCommand {
     /// Refuses keys that the command does not read.
     ///
     /// # Errors
-    /// The first of them, by name.
+    /// [`Error::Usage`], naming the first such key.
     pub fn check(&self) -> Result<(), Error> {
         let sections = unread::SECTIONS;
         match self {

@@ -19,7 +19,7 @@ impl QuantizeArguments {
     /// Refuses keys that this command does not read.
     ///
     /// # Errors
-    /// The first of them, by name.
+    /// [`Error::Usage`], naming the first such key.
     pub fn check(&self) -> Result<(), Error> {
         self.model.check("quantize", unread::ADAPTERS)
     }

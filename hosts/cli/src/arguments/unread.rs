@@ -1,24 +1,23 @@
-//! The keys that `--set` gives a command -> all of them ones that it reads, or a refusal of the
-//! first that it does not.
+//! Refuses the first key that `--set` gives to a command and that the command does not read.
 //!
-//! Config files and the environment are shared by commands, and so may say more.
+//! Config files and the environment are shared by commands, and so may hold more keys.
 
 use espalier_system::failure::UsageError;
 use espalier_trainer::error::Error;
 
 /// Keys that a command does not read: sections, which end in a point, and single keys.
 pub struct Unread<'a> {
-    /// The command, as it is called.
+    /// The command's name on the command line.
     pub command: &'a str,
     /// The keys.
     pub keys: &'a [&'a [&'a str]],
-    /// Keys of those sections that it reads all the same.
+    /// Keys of those sections that the command reads.
     pub but: &'a [&'a str],
 }
 
-/// What only a comparison reads.
+/// Keys that only a comparison reads.
 pub const COMPARISON: &[&str] = &["compare.", "arms"];
-/// What only training reads.
+/// Keys that only training reads.
 pub const TRAINING: &[&str] = &[
     "optim.",
     "run.epochs",
@@ -32,9 +31,9 @@ pub const TRAINING: &[&str] = &[
     "data.split_seed",
     "data.shuffle",
 ];
-/// What is of rows and of nothing else.
+/// Keys of rows alone.
 pub const ROWS: &[&str] = &["data.", "run.eval_answers"];
-/// What is of ranks.
+/// Keys of ranks.
 pub const RANKS: &[&str] = &[
     "run.ranks",
     "run.peer_timeout_secs",
@@ -42,18 +41,18 @@ pub const RANKS: &[&str] = &[
     "sharding.",
     "collective.",
 ];
-/// What is of a directory to write.
+/// Keys of an output directory.
 pub const OUTPUT: &[&str] = &["run.out"];
-/// What is of a model in memory.
+/// Keys of a model in memory.
 pub const NUMBERS: &[&str] = &[
     "model.compute",
     "model.params",
     "model.keep_f32",
     "model.init",
 ];
-/// What is of adapters.
+/// Keys of adapters.
 pub const ADAPTERS: &[&str] = &["model.adapter", "adapter."];
-/// What is of a model, its plugins and its runs.
+/// Keys of a model, its plugins and its runs.
 pub const MODELS: &[&str] = &[
     "model.",
     "plugins",

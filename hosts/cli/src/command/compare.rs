@@ -20,7 +20,7 @@ use crate::output::Output;
 use crate::progress::{Progress, Warnings};
 use crate::watch::{Showing, watched};
 
-/// Compares, or with `--dry-run` shows what would be done.
+/// Runs the comparison, or with `--dry-run` shows its plan.
 pub fn run(arguments: &CompareArguments, out: &mut Output) -> Result<()> {
     let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
     if arguments.dry_run {
@@ -55,14 +55,14 @@ pub fn run(arguments: &CompareArguments, out: &mut Output) -> Result<()> {
     if let Some(directory) = directory {
         display::open_log();
         let report = Report::of(directory)?;
-        out.tells_of(directory);
+        out.set_place(directory);
         printed = report::show_comparison(&report, &directory.join("report.html"), out);
     }
     compared.check_failures()?;
     Ok(printed?)
 }
 
-/// Shows the whole, and each run by its name.
+/// Shows the whole comparison, and each run by its name.
 struct Shown<'a> {
     whole: &'a dyn Observer,
     quiet: bool,
@@ -112,7 +112,7 @@ impl Observer for ShownRun {
     }
 }
 
-/// This command line, going on with the comparison.
+/// This command line with `--resume`.
 fn resuming_command() -> String {
     let words = std::env::args().filter(|word| word != "--resume");
     let words = words.map(|word| shell::quoted(&word));

@@ -1,4 +1,4 @@
-//! `host data`: rows as the trainer sees them, and what is wrong with them.
+//! `host data`: rows as the trainer sees them, and their faults.
 
 mod doctor;
 
@@ -80,7 +80,7 @@ fn vocabulary(config: &Config) -> Result<Vocabulary> {
     Ok(Vocabulary::of_model(&directory).map_err(Error::from)?)
 }
 
-/// How what is trained is told from the rest.
+/// Marks that separate trained tokens from the rest.
 struct Marks {
     trained: Style,
     special: Style,
@@ -140,7 +140,8 @@ fn print(row: &Preview, marks: &Marks, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n")
 }
 
-/// The token's text; an id in brackets where there is none. A line end is shown and made.
+/// Prints the token's text, or its id in brackets where it has none. A line end is shown and
+/// printed.
 fn print_token(
     token: &ShownToken,
     style: Style,
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_trained_stands_apart_with_and_without_colours() {
+    fn trained_tokens_are_marked_with_and_without_colours() {
         let row = Preview {
             place: "f.jsonl:1".to_owned(),
             length: 4,

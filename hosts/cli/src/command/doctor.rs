@@ -14,7 +14,7 @@ use espalier_trainer::error::Error;
 use crate::arguments::DoctorArguments;
 use crate::failure;
 
-/// Prints what is there and what is missing; nothing of it is a failure of the doctor.
+/// Prints what was found and what is missing; neither is a failure of the command.
 pub fn run(arguments: &DoctorArguments, out: &mut dyn Write) -> Result<()> {
     arguments.check()?;
     let resolved = resolve(&arguments.config.sources()).map_err(Error::from)?;

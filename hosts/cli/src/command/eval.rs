@@ -1,4 +1,4 @@
-//! `host eval`: how well a model predicts rows that it is not trained on.
+//! `host eval`: evaluates a model on rows that it is not trained on.
 
 use std::fmt::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::arguments::EvalArguments;
 use crate::output::Output;
 use crate::watch::{Showing, watched};
 
-/// Evaluates and prints what was found.
+/// Evaluates and prints the result.
 pub fn run(arguments: &EvalArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
     let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
@@ -31,7 +31,7 @@ pub fn run(arguments: &EvalArguments, out: &mut Output) -> Result<()> {
     Ok(out.print_result(&text)?)
 }
 
-/// What was found, in words.
+/// The result in words.
 fn lines(found: &Evaluation) -> Result<String, fmt::Error> {
     let mut lines = String::new();
     let out = &mut lines;

@@ -25,14 +25,14 @@ use crate::display;
 use crate::output::Output;
 use crate::watch::{Showing, watched};
 
-/// Most tokens of prompts taken in at once.
+/// Most tokens of prompts in one prefill.
 const PREFILL_TOKENS: u64 = 512;
 /// Most prompts answered at once.
 const SLOTS: u64 = 8;
-/// Tokens of a conversation unless --context says otherwise.
+/// Tokens of a conversation unless --context sets another number.
 const CHAT_CONTEXT: u64 = 4096;
 
-/// Answers what is asked and prints it.
+/// Answers the prompts and prints the answers.
 pub fn run(arguments: &GenerateArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
     let sources = arguments.sources()?;
@@ -73,7 +73,7 @@ pub fn run(arguments: &GenerateArguments, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// What is generated at once: as many tokens as prompts and answers need and the model allows.
+/// The size of a generation: as many tokens as prompts and answers need and the model allows.
 fn demand(
     arguments: &GenerateArguments,
     prompts: &[Vec<i32>],
@@ -122,7 +122,7 @@ fn demand(
     })
 }
 
-/// A generator and what the command line asks of it.
+/// A generator and the command line's arguments.
 struct Talk<'a> {
     arguments: &'a GenerateArguments,
     loaded: &'a Loaded,
@@ -145,7 +145,7 @@ impl<'a> Talk<'a> {
         })
     }
 
-    /// Answers one prompt, its text printed as it is made, and returns it.
+    /// Answers one prompt, prints its text as it is generated, and returns it.
     fn answer_one(&mut self, prompt: &[i32], out: &mut dyn Write) -> Result<String> {
         let mut written = Ok(());
         let mut show = |text: &str| {
@@ -175,14 +175,14 @@ impl<'a> Talk<'a> {
         Ok(text?)
     }
 
-    /// Answers line after line, each with all that was said before it.
+    /// Answers line after line, each with all earlier turns as context.
     fn converse(&mut self, chat: &mut Chat, lines: &Lines, out: &mut dyn Write) -> Result<()> {
         while let Some(line) = lines.next()? {
             match line.trim() {
                 "" => {}
                 "/quit" => break,
                 "/reset" => chat.reset(),
-                said => match self.turn(chat, said, out) {
+                text => match self.turn(chat, text, out) {
                     Err(error) if lines.typed() && refused(&error) => {
                         let next = "say it shorter, or begin anew with /reset";
                         display::show(&format!("{error}; next: {next}"));
@@ -194,9 +194,9 @@ impl<'a> Talk<'a> {
         Ok(())
     }
 
-    /// Answers what is said in a conversation, of which both are part then.
-    fn turn(&mut self, chat: &mut Chat, said: &str, out: &mut dyn Write) -> Result<()> {
-        let prompt = chat.ask(said, &self.loaded.tokenizer)?;
+    /// Answers one turn; the turn and its answer are added to the conversation.
+    fn turn(&mut self, chat: &mut Chat, text: &str, out: &mut dyn Write) -> Result<()> {
+        let prompt = chat.ask(text, &self.loaded.tokenizer)?;
         match self.answer_one(&prompt, out) {
             Ok(text) => chat.answered(text),
             Err(error) => {

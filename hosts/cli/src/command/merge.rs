@@ -12,7 +12,7 @@ use crate::arguments::{BaseChoice, DtypeChoice, MergeArguments};
 use crate::output::Output;
 use crate::watch::{Showing, watched};
 
-/// Merges and says what came of it.
+/// Merges and prints the result.
 pub fn run(arguments: &MergeArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
     let resolved = new_model_config(&arguments.sources())?;
@@ -33,7 +33,7 @@ pub fn run(arguments: &MergeArguments, out: &mut Output) -> Result<()> {
         |observer, stop| merge::merge(&resolved, options, observer, stop),
     )?;
     if let Some(directory) = &resolved.config().run.out {
-        out.tells_of(directory);
+        out.set_place(directory);
     }
     writeln!(
         out,

@@ -1,4 +1,4 @@
-//! `host plan`: what a run would take, before it takes anything.
+//! `host plan`: the memory and time of a run, before it starts.
 
 use std::io::Write;
 

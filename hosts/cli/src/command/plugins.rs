@@ -1,4 +1,4 @@
-//! `host plugins`: which components there are, and what one of them takes.
+//! `host plugins`: the available components, and the options of one of them.
 
 mod check;
 mod columns;
@@ -41,7 +41,7 @@ fn search_path(arguments: &ConfigArguments) -> Result<SearchPath> {
     Ok(SearchPath::of(&resolved))
 }
 
-/// The same search, which tries again what was quarantined.
+/// The same search, which tries quarantined libraries again.
 fn probing_anew(mut search: SearchPath) -> SearchPath {
     search.prober = search.prober.map(Prober::anew);
     search

@@ -1,4 +1,4 @@
-//! `host quantize`: a model directory into the same model with packed weights.
+//! `host quantize`: writes a model directory with packed weights.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use crate::arguments::QuantizeArguments;
 use crate::output::Output;
 use crate::watch::{Showing, watched};
 
-/// Packs and says what came of it.
+/// Packs and prints the result.
 pub fn run(arguments: &QuantizeArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
     let resolved = new_model_config(&arguments.model.sources())?;
@@ -22,7 +22,7 @@ pub fn run(arguments: &QuantizeArguments, out: &mut Output) -> Result<()> {
         |observer, stop| quantize::quantize(&resolved, observer, stop),
     )?;
     if let Some(directory) = &resolved.config().run.out {
-        out.tells_of(directory);
+        out.set_place(directory);
     }
     writeln!(
         out,

@@ -11,10 +11,10 @@ use espalier_report::Report;
 use crate::arguments::ReportArguments;
 use crate::output::Output;
 
-/// Writes the report anew and prints what it says and where it lies.
+/// Writes the report anew and prints its text and its path.
 pub fn run(arguments: &ReportArguments, out: &mut Output) -> Result<()> {
     let directory: &Path = &arguments.directory;
-    out.tells_of(directory);
+    out.set_place(directory);
     if is_comparison(directory) {
         let report = ComparisonReport::of(directory)?;
         show_comparison(&report, &report.write(directory)?, out)?;
@@ -30,7 +30,7 @@ pub fn run(arguments: &ReportArguments, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Prints what the report of a comparison says and where its page lies.
+/// Prints the report of a comparison and the path of its page.
 pub fn show_comparison(
     report: &ComparisonReport,
     page: &Path,

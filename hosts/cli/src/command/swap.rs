@@ -1,4 +1,4 @@
-//! `host swap`: asks a running job for another plugin, and waits for what becomes of it.
+//! `host swap`: requests another plugin of a running job, and waits for the outcome.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ use crate::arguments::SwapArguments;
 use crate::display;
 use crate::output::Output;
 
-/// Time between two looks at the run's folder.
+/// Time between two checks of the run's folder.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Asks, and prints the answer.
+/// Sends the request and prints the answer.
 pub fn run(arguments: &SwapArguments, out: &mut Output) -> Result<()> {
     let request = SwapRequest {
         plugin_dirs: absolute(&arguments.plugin_dir)?,
@@ -42,7 +42,7 @@ pub fn run(arguments: &SwapArguments, out: &mut Output) -> Result<()> {
     let mailbox = Mailbox::of(&arguments.run);
     let number = mailbox.ask(&request)?;
     let asked = request.assignment();
-    out.tells_of(&arguments.run);
+    out.set_place(&arguments.run);
     if arguments.no_wait {
         writeln!(out, "asked {holder} for {asked}: request {number}")?;
         return Ok(());
@@ -62,7 +62,7 @@ pub fn run(arguments: &SwapArguments, out: &mut Output) -> Result<()> {
     }
 }
 
-/// A request on its way.
+/// A request that was sent.
 struct Waiting<'a> {
     arguments: &'a SwapArguments,
     mailbox: &'a Mailbox,
@@ -71,12 +71,12 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Looks until there is an answer, the run is gone or the time is over.
+    /// Polls until an answer arrives, the run ends or the time is over.
     fn answer(&self) -> Result<SwapAnswer, Error> {
         let begin = Instant::now();
         let timeout = self.arguments.timeout.map(Duration::from_secs);
         loop {
-            // In this order: a run answers before it lets go of its directory.
+            // In this order: a run answers before it releases its directory.
             let runs = holder_of(&self.arguments.run).is_some();
             let there = self.mailbox.holds(self.number);
             if let Some(answer) = self.mailbox.answer(self.number)? {
@@ -110,7 +110,7 @@ impl Waiting<'_> {
     }
 }
 
-/// The run works where it was started: folders are named from the root.
+/// The run may have another working directory: folders get absolute paths.
 fn absolute(dirs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let absolute = |dir: &PathBuf| {
         std::path::absolute(dir).with_context(|| format!("{} is no path", dir.display()))
@@ -137,7 +137,7 @@ fn nothing_runs(run: &Path) -> Error {
     })
 }
 
-/// A spinner where somebody looks.
+/// A spinner on a terminal.
 fn bar(text: &str) -> ProgressBar {
     let bar = if display::draws() {
         display::add(ProgressBar::new_spinner())
@@ -157,7 +157,7 @@ fn shown(stage: &Stage) -> String {
     }
 }
 
-/// What a swap came to.
+/// The lines of a swap's answer.
 fn lines(answer: &SwapAnswer) -> String {
     let record = &answer.record;
     let beside = match (record.bytes_beside, &record.staged_in) {

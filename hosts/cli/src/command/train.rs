@@ -22,7 +22,7 @@ use crate::output::Output;
 use crate::progress::Warnings;
 use crate::watch::{Showing, watched};
 
-/// Trains, or with `--dry-run` shows what would be done.
+/// Trains, or with `--dry-run` shows the plan.
 pub fn run(arguments: &TrainArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
     let resolved = resolve(&arguments.run.sources()).map_err(Error::from)?;
@@ -40,12 +40,12 @@ pub fn run(arguments: &TrainArguments, out: &mut Output) -> Result<()> {
     }
     let needs = [Need::Model, Need::Data, Need::Out];
     resolved.require(&needs).map_err(Error::from)?;
-    // Of several processes one speaks and writes for all.
-    let speaks = world_of_run(&resolved.config().run)?.writes();
-    let out_directory = resolved.config().run.out.as_deref().filter(|_| speaks);
+    // One of several processes prints and writes for all.
+    let writes = world_of_run(&resolved.config().run)?.writes();
+    let out_directory = resolved.config().run.out.as_deref().filter(|_| writes);
     let board = out_directory.map(|out| TensorBoard::new(&out.join("tensorboard")));
     let board = board.as_ref().map(|board| board as &dyn Observer);
-    let shown = if speaks {
+    let shown = if writes {
         Showing::unless_quiet(arguments.quiet)
     } else {
         Showing::Nothing
@@ -60,16 +60,16 @@ pub fn run(arguments: &TrainArguments, out: &mut Output) -> Result<()> {
         trained.map_err(|error| error.offering(resuming_command))
     })?;
     let program = std::env::args().next().unwrap_or_default();
-    if speaks {
+    if writes {
         let lines = summary::lines(&summary, &program);
         lines.lines().for_each(display::keep);
-        out.tells_of(&summary.saved);
+        out.set_place(&summary.saved);
         write!(out, "{lines}")?;
     }
     Ok(())
 }
 
-/// This command line, going on from the checkpoint after `step` steps.
+/// This command line, resuming from the checkpoint after `step` steps.
 fn resuming_command(step: u64) -> String {
     let words = std::env::args().filter(|word| !is_resume(word));
     let resume = format!("--resume=step-{step}");

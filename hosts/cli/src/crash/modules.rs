@@ -1,6 +1,5 @@
-//! The program and its libraries -> a table of where each lies in memory, for a handler that can
-//! ask nobody.
-#![allow(unsafe_code)] // What the dynamic linker tells of what it loaded.
+//! The program and its libraries -> a table of their addresses in memory, for a signal handler.
+#![allow(unsafe_code)] // Lists of loaded modules from the dynamic linker.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fs;
@@ -17,12 +16,12 @@ use libc::{Elf64_Phdr, dl_phdr_info, size_t};
 const OWNER: &[u8] = b"GNU\0";
 const BUILD_ID: u32 = 3;
 
-/// A file that is loaded.
+/// A loaded file.
 #[derive(Debug)]
 pub struct Module {
-    /// Where it lies.
+    /// Its address range.
     addresses: Range<usize>,
-    /// Where its address 0 lies.
+    /// The load address of its address 0.
     base: usize,
     /// Its file's name.
     pub name: Vec<u8>,
@@ -30,11 +29,11 @@ pub struct Module {
     pub build_id: Vec<u8>,
 }
 
-/// Null, or a table that lives as long as the process.
+/// Null, or a table that is never freed.
 static TABLE: AtomicPtr<Vec<Module>> = AtomicPtr::new(ptr::null_mut());
 
-/// Takes down what is loaded now. The earlier table stays where it is, as a handler may be reading
-/// it: libraries are opened a few times in a process's life.
+/// Records the modules that are loaded now. The earlier table is leaked, as a handler may be
+/// reading it: libraries are opened a few times in a process's life.
 pub fn learn() {
     let mut found: Vec<Module> = Vec::new();
     // SAFETY: `take` is called with one module after the other and this vector, before the call
@@ -43,7 +42,7 @@ pub fn learn() {
     TABLE.store(Box::into_raw(Box::new(found)), Ordering::Release);
 }
 
-/// The module in which an address lies, and the address in its file. Safe in handlers.
+/// The module that contains an address, and the address in its file. Safe in handlers.
 pub fn place(address: usize) -> Option<(&'static Module, usize)> {
     // SAFETY: null, or a table that is never freed nor changed.
     let table = unsafe { TABLE.load(Ordering::Acquire).as_ref() }?;
@@ -51,14 +50,14 @@ pub fn place(address: usize) -> Option<(&'static Module, usize)> {
     Some((module, address.wrapping_sub(module.base)))
 }
 
-/// Puts a module into the vector behind `found`.
+/// Appends a module to the vector behind `found`.
 unsafe extern "C" fn take(info: *mut dl_phdr_info, _: size_t, found: *mut c_void) -> c_int {
     // SAFETY: the linker gives a valid description, and `learn` its vector.
     let (info, found) = unsafe { (&*info, &mut *found.cast::<Vec<Module>>()) };
     if info.dlpi_phdr.is_null() {
         return 0;
     }
-    // SAFETY: that many headers stand there, as long as the module is loaded.
+    // SAFETY: the module has that many headers there, as long as it is loaded.
     let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let base = info.dlpi_addr as usize;
     let loaded = headers
@@ -90,14 +89,14 @@ fn file_name(info: &dl_phdr_info) -> Vec<u8> {
     };
     let path = Path::new(std::ffi::OsStr::from_bytes(path));
     let path = match path.as_os_str().is_empty() {
-        // The program itself.
+        // The program's own file.
         true => std::env::current_exe().unwrap_or_default(),
-        // One that was opened by its descriptor.
+        // A library that was opened by its descriptor.
         false if path.starts_with("/proc/self/fd") => fs::read_link(path).unwrap_or_default(),
         false => path.to_owned(),
     };
     let name = path.file_name().unwrap_or_default().as_bytes();
-    // A copy in memory is called after what it is a copy of.
+    // A copy in memory has the name of the copied file.
     let name = name.strip_prefix(b"memfd:").unwrap_or(name);
     name.strip_suffix(b" (deleted)").unwrap_or(name).to_vec()
 }
@@ -112,7 +111,7 @@ fn build_id(addresses: &Range<usize>, base: usize, headers: &[Elf64_Phdr]) -> Ve
         if !addresses.contains(&start) || end > addresses.end {
             return None;
         }
-        // SAFETY: what is loaded of a file is only read, and stays as long as the module.
+        // SAFETY: loaded parts of a file are only read, and stay as long as the module.
         let notes = unsafe { slice::from_raw_parts(start as *const u8, end - start) };
         id_among(notes)
     });
@@ -123,8 +122,8 @@ fn build_id(addresses: &Range<usize>, base: usize, headers: &[Elf64_Phdr]) -> Ve
     digits.collect()
 }
 
-/// The identity among notes: each has the lengths of its owner and content and its type, then both,
-/// padded to 4 bytes.
+/// The identity among notes. Each note has the lengths of its owner and content and its type, then
+/// both, padded to 4 bytes.
 fn id_among(mut notes: &[u8]) -> Option<&[u8]> {
     loop {
         let number = |at: usize| {

@@ -1,6 +1,6 @@
-//! The stack below a signal's handler -> the addresses of the thread that it interrupted, as text
-//! in a place of its own.
-#![allow(unsafe_code)] // The unwinder of the C compiler's library, and a text that one thread alone writes.
+//! The stack below a signal's handler -> the addresses of the interrupted thread, as text in a
+//! static buffer.
+#![allow(unsafe_code)] // The unwinder of the C compiler's library, and a buffer that one thread alone writes.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::modules;
 
-/// Frames that are told of each end of the stack.
+/// Frames that are printed of each end of the stack.
 const KEPT: usize = 16;
-/// Frames that are walked at most: those of a stack without an end in 64 MiB.
+/// Most frames that are walked: those of an overflowed stack of 64 MiB.
 const MOST: usize = 1 << 20;
-/// Bytes of the text: room for the names and identities of a module for each frame.
+/// Bytes of the text: room for a module's name and identity per frame.
 const BYTES: usize = 2 * KEPT * 160;
 
-/// What the unwinder says of its own state: the end of the stack, and what makes it stop.
+/// Codes of the unwinder: continue, end of the stack, and stop.
 const GO_ON: c_int = 0;
 const END_OF_STACK: c_int = 5;
 
@@ -30,14 +30,14 @@ unsafe extern "C" {
 /// The frames of the thread that was interrupted.
 struct Frames {
     first: [AtomicUsize; KEPT],
-    /// The newest ones, in turn.
+    /// The newest ones, in a ring.
     last: [AtomicUsize; KEPT],
     count: AtomicUsize,
-    /// Set once the frame was met at which the signal came: those before are the handler's.
+    /// Set at the frame that the signal interrupted: frames before it are the handler's.
     interrupted: AtomicBool,
 }
 
-/// Whether the walk takes no lock here.
+/// Whether the walk is free of locks on this system.
 static WALKS: AtomicBool = AtomicBool::new(false);
 
 static FRAMES: Frames = Frames {
@@ -55,9 +55,8 @@ unsafe impl Sync for Place {}
 
 static PLACE: Place = Place(UnsafeCell::new([0; BYTES]));
 
-/// Makes a walk within a handler possible: without looking up a symbol, and without a lock. C
-/// libraries before glibc 2.35 take one to find a frame's description, so that nothing is walked
-/// there.
+/// Prepares a walk within a handler: no symbol lookup and no lock. C libraries before glibc 2.35
+/// lock to find a frame's description, so that nothing is walked there.
 pub fn prepare() {
     modules::learn();
     // SAFETY: the name ends in NUL.
@@ -69,8 +68,8 @@ pub fn prepare() {
     }
 }
 
-/// Walks the stack of this thread. Where that is damaged it may fault: what was found until then
-/// stays.
+/// Walks the stack of this thread. On a damaged stack the walk may fault: frames found until then
+/// are kept.
 pub fn take() {
     if WALKS.load(Ordering::Relaxed) {
         // SAFETY: `frame` is called with each frame of this thread, and only reads it.
@@ -78,10 +77,11 @@ pub fn take() {
     }
 }
 
-/// What was found, as ` MODULE[BUILD ID]+0xADDRESS,+0xADDRESS MODULE...`. To be called by the
-/// thread that reports alone.
+/// The frames found, as ` MODULE[BUILD ID]+0xADDRESS,+0xADDRESS MODULE...`. Only the reporting
+/// thread may call it.
 pub fn text() -> &'static [u8] {
-    // SAFETY: this thread alone has it; an earlier call of it, which a fault ended, does not go on.
+    // SAFETY: this thread alone uses it; an earlier call of it, which a fault ended, does not
+    // resume.
     let bytes = unsafe { &mut *PLACE.0.get() };
     let mut text = Text { bytes, count: 0 };
     let count = FRAMES.count.load(Ordering::Relaxed);
@@ -119,7 +119,7 @@ extern "C" fn frame(context: *mut c_void, _: *mut c_void) -> c_int {
 }
 
 impl Frames {
-    /// Takes a frame down and returns how many there were.
+    /// Records a frame and returns the number of frames.
     fn push(&self, address: usize) -> usize {
         let number = self.count.load(Ordering::Relaxed);
         let slot = if number < KEPT {
@@ -138,7 +138,7 @@ impl Frames {
     }
 }
 
-/// Bytes that are put together without allocation; what has no room is left out.
+/// Bytes that are formatted without allocation; those beyond the capacity are dropped.
 struct Text {
     bytes: &'static mut [u8; BYTES],
     count: usize,
@@ -152,7 +152,7 @@ impl Text {
         }
     }
 
-    /// An address in its module, which is named where the frame before lies in another one.
+    /// An address in its module; the module is named where it differs from the previous frame's.
     fn frame(&mut self, address: usize, before: &mut Option<*const modules::Module>) {
         let place = modules::place(address);
         let module = place.map(|(module, _)| std::ptr::from_ref(module));
@@ -196,9 +196,9 @@ impl Text {
 mod tests {
     use super::*;
 
-    /// One test, as there is one place for frames.
+    /// One test, as the buffer of frames is shared.
     #[test]
-    fn both_ends_of_a_stack_are_told_by_module_and_address() {
+    fn both_ends_of_a_stack_are_printed_by_module_and_address() {
         prepare();
         assert!(text().is_empty());
         take();

@@ -1,4 +1,4 @@
-//! Lines with their time -> the `log.txt` of an output directory, behind those of earlier sessions.
+//! Lines with their time -> the `log.txt` of an output directory, after those of earlier sessions.
 
 use std::fs::{self, DirEntry, File, OpenOptions};
 use std::io::{self, Write};
@@ -12,10 +12,10 @@ use espalier_system::shell;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-/// Its name in the output directory.
+/// Its file name in the output directory.
 const NAME: &str = "log.txt";
 
-/// Bytes of lines that wait for it at most.
+/// Most bytes of buffered lines.
 const WAITING: usize = 1 << 20;
 
 /// The log of a process.
@@ -25,9 +25,9 @@ pub struct LogFile {
 }
 
 enum State {
-    /// There is none.
+    /// No log.
     None,
-    /// The output directory is not this process's yet: the lines so far.
+    /// This process does not own the output directory yet: the lines so far.
     Waiting(String),
     Open(File),
     /// It cannot be written. It stays open: a handler of faults may still have its descriptor.
@@ -36,10 +36,10 @@ enum State {
     },
 }
 
-/// An output directory as it was before there was a log.
+/// An output directory as it was before the log.
 struct Origin {
     out: PathBuf,
-    /// Those that are not there yet.
+    /// Directories that this process makes.
     made: MadeDirectories,
     /// Whether an earlier session left a log.
     has_log: bool,
@@ -54,8 +54,7 @@ impl LogFile {
         }
     }
 
-    /// Keeps what comes until the log of `out` is open, behind a line that says which process this
-    /// is.
+    /// Buffers lines until the log of `out` is open, after a line that describes this process.
     pub fn wait(&mut self, out: &Path) {
         if matches!(self.state, State::None) {
             self.state = State::Waiting(session());
@@ -87,8 +86,8 @@ impl LogFile {
         self.keep(&text)
     }
 
-    /// Removes the log where it is new and all that is in its directory, with the directories that
-    /// were made for it.
+    /// Removes the log where it is new and alone in its directory, with the directories that were
+    /// made for it.
     pub fn withdraw(&mut self) {
         let (State::Open(_), Some(origin)) = (&self.state, self.origin.take()) else {
             return;
@@ -96,15 +95,15 @@ impl LogFile {
         let is_log = |entry: io::Result<DirEntry>| entry.is_ok_and(|it| it.file_name() == NAME);
         let entries = fs::read_dir(&origin.out);
         if !origin.has_log && entries.is_ok_and(|mut all| all.all(is_log)) {
-            // What cannot be removed stays.
+            // A file that cannot be removed stays.
             let _ = fs::remove_file(origin.out.join(NAME));
             self.state = State::None;
         }
-        // Those that are empty go.
+        // Empty directories are removed.
         drop(origin.made);
     }
 
-    /// Writes `text`, which ends a line; where it has waited long for the file, leaves it out.
+    /// Writes `text`, which ends a line, or buffers it; beyond the buffer's capacity it is dropped.
     ///
     /// # Errors
     /// Why the log ends, in words.
@@ -137,15 +136,15 @@ impl LogFile {
     }
 }
 
-/// `line` behind its time, with its end.
+/// `line` with its time before it and a line end.
 pub fn stamped(line: &str) -> String {
     let mut text = String::new();
-    // A clock that cannot be shown costs its own text alone.
+    // If the clock cannot be formatted, only its text is missing.
     let _ = SystemTime.format_time(&mut Writer::new(&mut text));
     text + " " + line + "\n"
 }
 
-/// The line that begins what this process writes.
+/// The first line that this process writes.
 fn session() -> String {
     let words = std::env::args().map(|word| shell::quoted(&word));
     let command = one_line(&words.collect::<Vec<_>>().join(" "));
@@ -156,7 +155,7 @@ fn session() -> String {
     ))
 }
 
-/// A regular file to write behind what it holds. A pipe is not waited for.
+/// A regular file, opened to append. Opening does not wait for a pipe.
 fn opened(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);

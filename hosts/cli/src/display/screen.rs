@@ -1,5 +1,5 @@
-//! Standard error as a terminal that bars are drawn on -> the same, drawn on no more once that has
-//! failed: a terminal may be closed at any time, and drawing is no part of the work.
+//! Standard error as a terminal for bars -> the same, without drawing after the first failure. A
+//! terminal may be closed at any time, and the work does not depend on it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use console::Term;
 use indicatif::TermLike;
 
-/// A terminal that is never an error.
+/// A terminal that never returns an error.
 #[derive(Debug)]
 pub struct Screen {
     terminal: Term,

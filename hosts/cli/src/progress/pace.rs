@@ -1,4 +1,4 @@
-//! Steps as they come -> how fast they are, and which of them deserve a line.
+//! Steps as they arrive -> their speed, and which of them get a line.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use espalier_engine::observer::StepMetrics;
 
 /// Weight of the newest step in the running means.
 const NEWEST: f64 = 0.1;
-/// A plain line follows another after this part of the work.
+/// Part of the work between two plain lines.
 const PART: f64 = 0.05;
-/// It follows earlier where this much time and part of the work have gone by.
+/// Time and part of the work after which a line follows earlier.
 const SOON: (Duration, f64) = (Duration::from_secs(5), 0.005);
-/// It follows in any case after this time.
+/// Longest time between two plain lines.
 const LATEST: Duration = Duration::from_secs(60);
 
 /// Running means over steps.
@@ -20,7 +20,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Takes note of a step.
+    /// Adds a step.
     pub fn take(&mut self, step: &StepMetrics) {
         let new = [step.loss, step.step_secs];
         let means = self.means.get_or_insert(new);
@@ -34,13 +34,13 @@ impl Pace {
         self.means.map_or(f64::NAN, |[loss, _]| loss)
     }
 
-    /// Seconds that `steps` more steps will take.
+    /// Expected seconds of `steps` more steps.
     pub fn secs(&self, steps: u64) -> f64 {
         self.means.map_or(0.0, |[_, secs]| secs * steps as f64)
     }
 }
 
-/// When a plain line of a piece of work is due.
+/// Decides when a plain line of a piece of work is due.
 #[derive(Debug, Default)]
 pub struct LinePace {
     last: Option<(Duration, f64)>,
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_not_too_many() {
+    fn long_runs_print_a_bounded_number_of_lines() {
         assert_eq!(lines(3, 10), 3);
         assert_eq!(lines(1000, 1), 21);
         // A line every five seconds over ten minutes.

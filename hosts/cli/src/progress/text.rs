@@ -1,12 +1,12 @@
-//! What happens in a run -> lines of text: stable, one fact after the other, easy to search.
+//! Events of a run -> lines of text: stable, one fact after the other, easy to search.
 
 use espalier_engine::observer::{EvalMetrics, PlanSummary, StepMetrics};
 use espalier_trainer::bytes::Bytes;
 
-/// Seconds before which a rate says nothing.
+/// Seconds before which no rate is shown.
 const LEAST_SECS: f64 = 0.1;
 
-/// The run that begins.
+/// The plan of a run at its start.
 pub fn plan(plan: &PlanSummary) -> String {
     let device = match plan.peak_device_bytes {
         Bytes(0) => String::new(),
@@ -40,7 +40,7 @@ pub fn step(step: &StepMetrics, total_steps: u64, mean_loss: f64, left_secs: f64
     )
 }
 
-/// A step beside a bar, what matters most first; `held_out` is the last held-out loss.
+/// A step beside a bar, the most important numbers first; `held_out` is the last held-out loss.
 pub fn step_beside_bar(
     step: &StepMetrics,
     mean_loss: f64,
@@ -55,7 +55,7 @@ pub fn step_beside_bar(
     )
 }
 
-/// Most memory held: the device's where it has its own.
+/// Peak memory: the device's where it has its own.
 fn held(step: &StepMetrics) -> Bytes {
     match step.peak_device_bytes {
         0 => Bytes(step.peak_host_bytes),
@@ -71,7 +71,7 @@ fn speed(step: &StepMetrics) -> String {
     format!("{:.0} tokens/s{peak}", step.tokens_per_sec)
 }
 
-/// What was found on the held-out rows.
+/// The result on the held-out rows.
 pub fn eval(eval: &EvalMetrics) -> String {
     let answered = eval.exact_match();
     let answered = answered.map(|answered| format!(", exact match {answered}"));
@@ -85,7 +85,7 @@ pub fn eval(eval: &EvalMetrics) -> String {
     )
 }
 
-/// So many bytes a second, behind two spaces; nothing before there is enough to tell.
+/// Bytes per second, after two spaces; empty before [`LEAST_SECS`].
 pub fn rate(bytes: u64, secs: f64) -> String {
     if bytes > 0 && secs >= LEAST_SECS {
         format!("  {}/s", Bytes((bytes as f64 / secs) as u64))

@@ -1,5 +1,5 @@
-//! A crate's name and what it uses -> its `Cargo.lock`, with the versions that this host was built
-//! with.
+//! A crate's name and its dependencies -> its `Cargo.lock`, with the versions that this host was
+//! built with.
 
 use super::gathered::LOCKED;
 
@@ -24,12 +24,12 @@ pub fn text(name: &str, uses: &[&str]) -> String {
     )
 }
 
-/// True where the crate depends, near or far, on a package of this name.
+/// True where the crate depends on a package of this name, directly or not.
 pub fn names(name: &str) -> bool {
     LOCKED.iter().any(|(locked, _)| *locked == name)
 }
 
-/// The version that a manifest asks for: major, and minor below 1.0, of the one that is locked.
+/// The version requirement for a manifest: major, and minor below 1.0, of the locked version.
 ///
 /// # Panics
 /// Where the package is not locked: templates name only those that the interface uses too.

@@ -1,4 +1,4 @@
-//! A word -> whether a plugin can be called that.
+//! A word -> whether it can be a plugin's name.
 
 use espalier_registry::Listing;
 use espalier_system::failure::UsageError;
@@ -6,11 +6,11 @@ use espalier_trainer::error::Error;
 
 use super::lock;
 
-/// Most letters of a name: a line of code with it in fits a hundred columns.
+/// Most letters of a name: a line of code with it fits 100 columns.
 pub const LONGEST: usize = 40;
 
-/// Words that a crate of Rust cannot be called. Source: the Rust reference, "Keywords", editions to
-/// 2024; `cargo new`.
+/// Words that cannot be the name of a Rust crate. Source: the Rust reference, "Keywords", editions
+/// to 2024; `cargo new`.
 const OF_RUST: [&str; 61] = [
     "abstract",
     "alloc",
@@ -75,13 +75,13 @@ const OF_RUST: [&str; 61] = [
     "panic",
 ];
 
-/// Words that mean something else where a component is named.
+/// Words with another meaning where a component is named.
 const OF_THE_HOST: [&str; 1] = ["none"];
 
-/// Refuses what cannot be a crate's name, and what is a component's already.
+/// Refuses names that no crate can have, and names of existing components.
 ///
 /// # Errors
-/// `Usage`, with what is wrong and what a name is made of.
+/// `Usage`, with the fault and the letters that a name can have.
 pub fn check_name(name: &str, listings: &[Listing]) -> Result<(), Error> {
     let refuse = |why: String| {
         Err(Error::Usage(UsageError {
@@ -114,7 +114,7 @@ pub fn check_name(name: &str, listings: &[Listing]) -> Result<(), Error> {
     }
 }
 
-/// What is wrong with the letters of a name.
+/// The fault in the letters of a name.
 fn misspelt(name: &str) -> Option<String> {
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if let Some(letter) = name.chars().find(|&letter| !is_allowed(letter)) {
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_crates_and_free() {
+    fn valid_crate_names_that_are_free_pass() {
         for name in ["my-quantizer", "q3", "nf3-outliers"] {
             check_name(name, &[]).expect(name);
         }

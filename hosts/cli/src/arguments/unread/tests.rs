@@ -40,7 +40,7 @@ fn every_key_is_one_of_the_config() {
         let name = key.rsplit('.').next().expect("a name");
         let section = key.strip_suffix('.');
         let is_known = match section {
-            // Sections of plugins are empty by default, and not shown.
+            // Sections of plugins are empty by default and not shown.
             Some(section) => known.contains(&format!("[{section}]")) || SECTIONS.contains(&key),
             None => {
                 known.contains(&format!("\n{name} =")) || known.contains(&format!("# {name} is"))

@@ -1,4 +1,4 @@
-//! `host data doctor`: all that is wrong with rows at once.
+//! `host data doctor`: all faults of the rows at once.
 
 use std::io::{self, Write};
 
@@ -14,7 +14,7 @@ use crate::arguments::RowDoctorArguments;
 /// Letters of the longest bar.
 const BAR: usize = 40;
 
-/// Checks the rows and prints what was found.
+/// Checks the rows and prints the findings.
 pub fn run(arguments: &RowDoctorArguments, out: &mut dyn Write) -> Result<()> {
     let resolved = super::resolved(&arguments.source)?;
     let config = resolved.config();
@@ -123,7 +123,7 @@ fn print_part(
     writeln!(out)
 }
 
-/// What is lost, by reason.
+/// Prints lost tokens and rows by reason.
 fn print_lost(part: &Part, out: &mut dyn Write) -> io::Result<()> {
     let counts = part.counts;
     let reasons = counts.reasons();
@@ -144,7 +144,7 @@ fn print_lost(part: &Part, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Turns that are not trained, or not as they should be.
+/// Prints turns that are not trained, or not as expected.
 fn print_turns(part: &Part, out: &mut dyn Write) -> io::Result<()> {
     if let Some(text) = split_told(&part.split_tokens) {
         writeln!(out, "split special tokens: {text}")?;

@@ -1,4 +1,4 @@
-//! What is said and answered in turn -> the tokens of the whole conversation, by a chat template.
+//! Turns of a conversation -> its tokens, by a chat template.
 
 use std::path::Path;
 
@@ -13,12 +13,13 @@ pub struct Chat {
     template: ChatTemplate,
     /// The system's message, if any, then the turns.
     messages: Vec<Message>,
-    /// Messages that no reset takes away.
+    /// Messages that a reset keeps.
     kept: usize,
 }
 
 impl Chat {
-    /// A conversation that `system` opens, in the template `choice` for the model in `directory`.
+    /// A conversation that starts with `system`, in the template `choice` for the model in
+    /// `directory`.
     ///
     /// # Errors
     /// A model without a template where none is chosen; as [`ChatTemplate::open`].
@@ -38,24 +39,24 @@ impl Chat {
         })
     }
 
-    /// The tokens of a conversation that `said` begins; this one stays as it is.
+    /// The tokens of a conversation that starts with `text`; this one stays unchanged.
     ///
     /// # Errors
     /// As [`Chat::ask`].
-    pub fn opening(&mut self, said: &str, tokenizer: &TextTokenizer) -> Result<Vec<i32>, Error> {
-        let tokens = self.ask(said, tokenizer)?;
+    pub fn opening(&mut self, text: &str, tokenizer: &TextTokenizer) -> Result<Vec<i32>, Error> {
+        let tokens = self.ask(text, tokenizer)?;
         self.take_back();
         Ok(tokens)
     }
 
-    /// Adds the user's turn and returns the tokens of the conversation up to where the answer
-    /// begins.
+    /// Adds the user's turn and returns the tokens of the conversation up to the start of the
+    /// answer.
     ///
     /// # Errors
-    /// What the template raises, a text that the tokenizer cannot encode; the turn is not added
-    /// then.
-    pub fn ask(&mut self, said: &str, tokenizer: &TextTokenizer) -> Result<Vec<i32>, Error> {
-        self.messages.push(Message::new("user", said));
+    /// [`Error::Usage`] where the template raises an error or the tokenizer cannot encode the text;
+    /// the turn is not added then.
+    pub fn ask(&mut self, text: &str, tokenizer: &TextTokenizer) -> Result<Vec<i32>, Error> {
+        self.messages.push(Message::new("user", text));
         let rendered = self.template.render(&self.messages, true);
         let tokens = rendered.map_err(Error::from).and_then(|text| {
             let encoded = tokenizer.encode_rendered(&text);
@@ -72,12 +73,12 @@ impl Chat {
         self.messages.push(Message::new("assistant", text));
     }
 
-    /// Takes the last turn away.
+    /// Removes the last turn.
     pub fn take_back(&mut self) {
         self.messages.pop();
     }
 
-    /// Begins anew: the system's message alone is kept.
+    /// Removes all messages but the system's.
     pub fn reset(&mut self) {
         self.messages.truncate(self.kept);
     }

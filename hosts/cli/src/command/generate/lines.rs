@@ -1,4 +1,4 @@
-//! Standard input -> its lines, as they come; a signal ends the wait for one.
+//! Standard input -> its lines as they arrive; a signal ends the wait for one.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -22,10 +22,10 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Begins to read; waiting ends once `stop` is set.
+    /// Starts to read; the wait ends once `stop` is set.
     pub fn new(stop: &StopFlag) -> Self {
         let (sender, receiver) = sync_channel(0);
-        // It ends with the input, or with the process: a blocked read cannot be called back.
+        // The thread ends with the input or with the process: a blocked read cannot be cancelled.
         thread::spawn(move || {
             for line in io::stdin().lines() {
                 let failed = line.is_err();
@@ -41,7 +41,7 @@ impl Lines {
         }
     }
 
-    /// Whether somebody types them.
+    /// Whether standard input is a terminal.
     pub fn typed(&self) -> bool {
         self.terminal
     }

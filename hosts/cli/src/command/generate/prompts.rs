@@ -14,8 +14,7 @@ use crate::arguments::GenerateArguments;
 /// The prompts that were given.
 ///
 /// # Errors
-/// None at all where none is to be typed, an empty one, or a file or input that holds something
-/// else.
+/// [`Error::Usage`] for no prompt without `--chat`, an empty prompt, or malformed lines.
 pub fn read(arguments: &GenerateArguments) -> Result<Vec<String>, Error> {
     let prompts = match (&arguments.prompt, &arguments.prompts) {
         (Some(prompt), _) if prompt == "-" => vec![from_input()?],

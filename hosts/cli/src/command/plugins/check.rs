@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 use crate::arguments::CheckArguments;
 use crate::output::has_colours;
 
-/// Checks every component, prints what was found and fails with the first finding.
+/// Checks every component, prints the findings and fails with the first one.
 pub fn run(arguments: &CheckArguments, out: &mut dyn Write) -> Result<()> {
     let config = arguments.model_config.as_deref();
     let config = config.map(read_config).transpose()?;
@@ -90,7 +90,7 @@ fn write_check(check: &Check, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// How many checks ended how.
+/// The number of checks for each outcome.
 fn summary(report: &Report) -> String {
     let count = |wanted: fn(&Outcome) -> bool| {
         let ended = report.checks.iter().filter(|check| wanted(&check.outcome));

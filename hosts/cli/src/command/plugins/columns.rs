@@ -1,4 +1,4 @@
-//! Rows of text -> lines whose columns stand below each other.
+//! Rows of text -> lines with aligned columns.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! `host plugins inspect`: one component, or all of a library, with everything that is known of it.
+//! `host plugins inspect`: all known facts of one component, or of all components of a library.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{columns, probing_anew, search_path};
 use crate::arguments::InspectArguments;
 
-/// Shows what the name, or the library at the path, stands for.
+/// Shows the component of that name, or the library at that path.
 pub fn run(arguments: &InspectArguments, out: &mut dyn Write) -> Result<()> {
     let mut search = search_path(&arguments.config)?;
     if arguments.retry {
@@ -36,12 +36,12 @@ pub fn run(arguments: &InspectArguments, out: &mut dyn Write) -> Result<()> {
     fault.map_or(Ok(()), |error| Err(Error::from(error).into()))
 }
 
-/// A file rather than a component's name: these are made of letters, digits and `-`.
+/// A path rather than a component's name: names have only letters, digits and `-`.
 fn is_path(path: &Path) -> bool {
     path.components().count() > 1 || path.extension().is_some_and(|end| end == "so")
 }
 
-/// The component `name`, or all that were found, and what is wrong with their library.
+/// The component `name`, or all components found, and the faults of their library.
 fn look(search: &SearchPath, name: Option<&str>) -> (Vec<Listing>, Option<RegistryError>) {
     let mut registry = Registry::discover(search);
     match name {

@@ -1,4 +1,4 @@
-//! `host plugins list`: every component that was found, tried, with what stands in its way.
+//! `host plugins list`: tries every component found and shows why one does not work.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use super::{columns, probing_anew, search_path};
 use crate::arguments::ListArguments;
 use crate::display;
 
-/// Characters of a hash that tell libraries apart.
+/// Characters of a hash that distinguish libraries.
 const SHORT_HASH: usize = 12;
 
 /// Lists all components.
@@ -33,7 +33,7 @@ pub fn run(arguments: &ListArguments, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Tries what was not tried before, with a bar where somebody looks.
+/// Tries libraries that were not tried before, with a bar on a terminal.
 fn probe(registry: &mut Registry) {
     let bar: OnceLock<ProgressBar> = OnceLock::new();
     registry.probe_all(&|done, total| {

@@ -13,7 +13,7 @@ use espalier_trainer::error::Error;
 use crate::arguments::NewPluginArguments;
 use crate::sdk;
 
-/// Writes the crate and prints what to do with it; `listings` are the components that exist.
+/// Writes the crate and prints the next steps; `listings` are the components that exist.
 pub fn run(
     arguments: &NewPluginArguments,
     listings: &[Listing],
@@ -38,13 +38,13 @@ pub fn run(
     Ok(())
 }
 
-/// Writes all files, or none: a directory that exists is refused.
+/// Writes all files, or no file: an existing directory is refused.
 fn write(folder: &Path, files: &[(String, String)]) -> Result<(), FileError> {
     refuse_existing(folder)?;
     let pending = PendingDirectory::begin(folder)?;
     for (name, text) in files {
         let path = pending.path().join(name);
-        let inside = path.parent().expect("a file lies in a folder");
+        let inside = path.parent().expect("a file has a parent folder");
         fs::create_dir_all(inside).map_err(|source| FileError::Write {
             path: inside.to_owned(),
             source,

@@ -1,4 +1,4 @@
-//! What a run came to -> a few lines: what was learned, where it lies, what to do next.
+//! The result of a run -> a few lines: what was learned, the path of the output, the next command.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use espalier_system::shell;
 use espalier_trainer::bytes::Bytes;
 use espalier_trainer::train::RunSummary;
 
-/// The lines; `program` is how the user calls it.
+/// The lines; `program` is the program's name on the command line.
 pub fn lines(summary: &RunSummary, program: &str) -> String {
     let saved = summary.saved.display();
     let directory = summary.saved.parent().unwrap_or(Path::new("."));
@@ -52,7 +52,7 @@ pub fn lines(summary: &RunSummary, program: &str) -> String {
     lines.join("\n")
 }
 
-/// A held-out number a line, before and after.
+/// A line per held-out number, before and after.
 fn held_out(before: &EvalMetrics, after: Option<&EvalMetrics>) -> Vec<String> {
     let line = |name: &str, of: &dyn Fn(&EvalMetrics) -> Option<String>| {
         let first = of(before)?;

@@ -7,11 +7,11 @@ fn read(folder: &Path) -> String {
 }
 
 #[test]
-fn lines_that_waited_stand_behind_the_sessions_line_and_earlier_sessions_before() {
+fn buffered_lines_follow_the_session_line_and_earlier_sessions() {
     let folder = tempfile::tempdir().expect("a folder");
     for session in 1..=2 {
         let mut log = LogFile::none();
-        assert_eq!(log.keep("nobody keeps it\n"), Ok(()));
+        assert_eq!(log.keep("dropped\n"), Ok(()));
         log.wait(folder.path());
         assert_eq!(log.keep("early\n"), Ok(()));
         assert_eq!(log.open(), Ok(()));
@@ -28,7 +28,7 @@ fn lines_that_waited_stand_behind_the_sessions_line_and_earlier_sessions_before(
 }
 
 #[test]
-fn what_is_no_file_is_refused_at_once() {
+fn a_path_that_is_no_regular_file_is_refused_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(folder.path().join(NAME)).expect("a folder");
     let mut log = LogFile::none();
@@ -40,7 +40,7 @@ fn what_is_no_file_is_refused_at_once() {
 }
 
 #[test]
-fn a_log_is_withdrawn_where_nothing_else_is_left_and_none_was_there() {
+fn a_new_log_that_is_alone_in_its_directory_is_withdrawn() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("above/out");
     for (beside, stays) in [(None, false), (Some("metrics.jsonl"), true), (None, true)] {
