@@ -27,11 +27,11 @@ impl CpuBackend {
         }
     }
 
-    /// The backend with the folder of mapped files and the device's own memory that `options` name,
-    /// where they name one.
+    /// The backend with the folder of mapped files and the device memory that `options` set, if
+    /// any.
     ///
     /// # Errors
-    /// `INVALID` for a text that is no size.
+    /// `INVALID` for a text that is not a size.
     pub fn with(mut self, options: &Options) -> Result<Self> {
         let named = |name: &str| options.0.get(name).and_then(|value| value.as_str());
         if let Some(folder) = named("mapped_dir") {

@@ -9,7 +9,7 @@ use espalier_kernels::element::Element;
 use crate::memory::Span;
 use crate::request::Expected;
 
-/// Most ranges that a launch may bring.
+/// Most ranges of a launch.
 pub const MOST_RANGES: usize = 32;
 
 /// A plain number that memory may be read as.
@@ -31,7 +31,7 @@ struct Slot {
     span: Span,
     dtype: DType,
     written: bool,
-    /// Another slot of the launch lies in the same place.
+    /// Another slot of the launch has the same address.
     shared: bool,
     taken: Cell<bool>,
 }
@@ -51,17 +51,18 @@ pub struct Call<'a> {
     workspace_taken: Cell<bool>,
 }
 
-/// What a kernel allows of a launch's ranges.
+/// Overlaps that a kernel allows between a launch's ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
-    /// No output may lie where another range lies.
+    /// No output may overlap another range.
     None,
-    /// Output 0 may lie exactly where input 0 lies.
+    /// Output 0 may be exactly input 0's range.
     InPlace,
 }
 
 impl<'a> Call<'a> {
-    /// A call without ranges yet; `[params, outputs]` are the indices at which those begin.
+    /// A call without ranges yet; `[params, outputs]` are the indices of the first param and
+    /// output.
     pub fn new(
         services: &'a dyn Services,
         tokens: u64,
@@ -97,7 +98,7 @@ impl<'a> Call<'a> {
         self.workspace = Some(span);
     }
 
-    /// Checks that nothing written lies where something else lies, but for what `allowed` says.
+    /// Checks that no written range overlaps another, except as `allowed` permits.
     ///
     /// # Errors
     /// `INVALID`, with the indices of the two ranges.
@@ -112,7 +113,7 @@ impl<'a> Call<'a> {
         for i in 0..count {
             let Some(a) = &self.slots[i] else { continue };
             if self.workspace.as_ref().is_some_and(|w| meet(w, &a.span)) {
-                clash = Some(format!("range {i} lies in the workspace"));
+                clash = Some(format!("range {i} overlaps the workspace"));
             }
             for j in i + 1..count {
                 let Some(b) = &self.slots[j] else { continue };
@@ -136,7 +137,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// True where output 0 lies where input 0 lies: only the output may then be taken.
+    /// True where output 0 is input 0's range: only the output may then be taken.
     pub fn in_place(&self) -> bool {
         self.slots[0].as_ref().is_some_and(|slot| slot.shared)
     }
@@ -211,7 +212,7 @@ impl<'a> Call<'a> {
             "the workspace was taken before"
         );
         match &self.workspace {
-            // SAFETY: the span is mapped as long as `self` lives, meets no other range
+            // SAFETY: the span is mapped as long as `self` lives, overlaps no other range
             // (`check_overlap`) and was not taken before.
             Some(w) => unsafe { std::slice::from_raw_parts_mut(w.start.as_ptr(), w.bytes) },
             None => &mut [],
@@ -239,8 +240,8 @@ impl<'a> Call<'a> {
             !slot.written && !slot.shared,
             "a range that is written is read"
         );
-        // SAFETY: the span is mapped as long as `self` lives and aligned to 64 bytes; nothing
-        // written meets it (`check_overlap`), and its type has no invalid values (`Number`, or an
+        // SAFETY: the span is mapped as long as `self` lives and aligned to 64 bytes. No written
+        // range overlaps it (`check_overlap`), and its type has no invalid values (`Number`, or an
         // integer).
         unsafe { std::slice::from_raw_parts(slot.span.start.as_ptr().cast(), len) }
     }
@@ -260,7 +261,7 @@ impl<'a> Call<'a> {
     fn write_as<T>(&self, slot: &Slot, len: usize) -> &mut [T] {
         assert!(slot.written, "an input is written");
         assert!(!slot.taken.replace(true), "an output was taken before");
-        // SAFETY: as in `view`; no other range meets it, and it was not taken before.
+        // SAFETY: as in `view`; no other range overlaps it, and it was not taken before.
         unsafe { std::slice::from_raw_parts_mut(slot.span.start.as_ptr().cast(), len) }
     }
 }

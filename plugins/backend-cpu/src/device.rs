@@ -1,7 +1,7 @@
 //! The open device: its buffers, its streams and the kernels prepared for it.
 //!
-//! Everything put on a stream is done when the call returns, so streams are in order with one
-//! another, and events and waits have nothing left to do but to exist.
+//! All work on a stream is done when the call returns. So streams are in order with one another,
+//! and events and waits do nothing.
 
 use std::path::PathBuf;
 use std::ptr::NonNull;
@@ -35,7 +35,7 @@ struct Ready {
     op: String,
     made: Made,
     expected: Vec<Expected>,
-    /// Indices at which params and outputs begin.
+    /// Indices of the first param and the first output.
     begins: [usize; 2],
     max_tokens: u64,
     max_sequences: u64,
@@ -54,7 +54,7 @@ impl CpuDevice {
         }
     }
 
-    /// The device, with so much memory of its own, if there is a bound.
+    /// The device, with a bound on its memory, if any.
     pub fn with_memory(mut self, device_memory: Option<u64>) -> Self {
         self.buffers = Buffers::bounded(device_memory);
         self

@@ -1,6 +1,6 @@
 //! A dtype known when a kernel is prepared -> the element type that its code is generic over.
 
-/// Runs the body with `$E` as the element type of compute dtype `$dtype`, or refuses it for
+/// Runs the body with `$E` as the element type of compute dtype `$dtype`, or refuses the dtype for
 /// `$asked`.
 macro_rules! compute {
     ($asked:expr, $dtype:expr, $E:ident => $body:expr) => {

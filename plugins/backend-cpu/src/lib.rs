@@ -1,7 +1,7 @@
 //! The compute backend `cpu`: this machine's processors and memory behind the backend role.
 //!
 //! Buffers are mappings, kernels are the functions of `espalier-kernels`, and a launch is done when
-//! it returns. In f64 it is the reference that other backends are checked against.
+//! it returns. In f64 it is the reference that other backends are compared with.
 
 mod backend;
 mod call;

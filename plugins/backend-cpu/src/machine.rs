@@ -1,17 +1,17 @@
-//! What the operating system says of this machine: its processor, its memory and the limits on it.
+//! The operating system's data on this machine: its processor, its memory and the limits on it.
 
 use std::fs::read_to_string;
 
 /// Memory of the machine, or of the control group where that is less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineMemory {
-    /// All of it.
+    /// Total memory.
     pub total_bytes: u64,
-    /// What could be taken now without swapping.
+    /// Memory that can be taken now without swapping.
     pub free_bytes: u64,
 }
 
-/// The memory there is; zeros where the system does not say.
+/// The machine's memory; zeros where the system reports none.
 pub fn memory() -> MachineMemory {
     let info = read_to_string("/proc/meminfo").unwrap_or_default();
     let whole = MachineMemory {
@@ -48,7 +48,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The processor's name and the threads that are used of it.
+/// The processor's name and the number of threads used.
 pub fn description(threads: usize) -> String {
     let info = read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info

@@ -1,5 +1,5 @@
-//! Buffers as mappings, anonymous or of a file: zeros when made, back to the operating system when
-//! freed. What the host lends is a buffer too, and stays the host's.
+//! Buffers as mappings, anonymous or of a file: zeros when made, returned to the operating system
+//! when freed. Memory lent by the host is a buffer too, and stays the host's.
 #![allow(unsafe_code)] // Raw addresses of mappings, shared between launches.
 
 use std::collections::HashMap;
@@ -16,17 +16,17 @@ use crate::{machine, mapped_file};
 /// Bytes that may be read after the end of a buffer.
 const TAIL: u64 = 64;
 
-/// A buffer under this size is not worth a look at the machine's free memory.
+/// For smaller buffers the machine's free memory is not checked.
 const LARGE: u64 = 64 << 20;
 
-/// Every buffer begins at a multiple of this.
+/// Every buffer starts at a multiple of this.
 const ALIGNMENT: usize = 64;
 
-/// A buffer's memory. Unmapped when the last range of it is dropped, unless it is lent.
+/// A buffer's memory. Unmapped when its last range is dropped, unless it is lent.
 pub struct Mapping {
     start: NonNull<u8>,
     bytes: u64,
-    /// Bytes that it takes of the device's memory.
+    /// Its bytes of the device's memory.
     of_device: u64,
     _map: Option<MmapMut>,
 }
@@ -50,7 +50,7 @@ pub struct Span {
 #[derive(Default)]
 pub struct Buffers {
     table: RwLock<Table>,
-    /// Bytes that buffers of the device's own memory may take together, if there is a bound.
+    /// Bound on the bytes of all buffers in the device's own memory, if any.
     device_memory: Option<u64>,
 }
 
@@ -58,13 +58,13 @@ pub struct Buffers {
 struct Table {
     mappings: HashMap<Buffer, Arc<Mapping>>,
     last: u64,
-    /// Bytes of the device's own memory that are taken.
+    /// Bytes in use of the device's own memory.
     of_device: u64,
 }
 
 impl Buffers {
-    /// Buffers of a device with so much memory of its own; without a bound, all that the machine
-    /// has.
+    /// Buffers of a device with a bound on its own memory; without one, all of the machine's
+    /// memory.
     pub fn bounded(device_memory: Option<u64>) -> Self {
         Buffers {
             device_memory,
@@ -75,7 +75,7 @@ impl Buffers {
     /// As [`Buffers::alloc`], of the device's own memory.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY`, also where the device's own has no room for it.
+    /// `OUT_OF_MEMORY`, also where the device's own memory has no room for it.
     pub fn alloc_of_device(&self, bytes: u64) -> Result<Buffer> {
         self.reserve(bytes)?;
         let map = anonymous(bytes).inspect_err(|_| self.write().of_device -= bytes)?;
@@ -90,7 +90,7 @@ impl Buffers {
         Ok(self.add(anonymous(bytes)?, bytes, 0))
     }
 
-    /// The memory that the host lends, as a buffer.
+    /// Memory lent by the host, as a buffer.
     ///
     /// # Errors
     /// `INVALID` for an address that is not aligned.
@@ -128,12 +128,11 @@ impl Buffers {
         Ok(())
     }
 
-    /// As [`Buffers::alloc`], of a file in `folder` that has no name, so that its pages need not
+    /// As [`Buffers::alloc`], backed by an unnamed file in `folder`, so that its pages need not
     /// stay in memory.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` where the folder has no room; `UNSUPPORTED` for one that lies in memory
-    /// itself.
+    /// `OUT_OF_MEMORY` where the folder has no room; `UNSUPPORTED` for a folder in memory.
     pub fn alloc_mapped(&self, bytes: u64, folder: &Path) -> Result<Buffer> {
         let map = mapped_file::zeros(folder, mapped_len(bytes)?)?;
         Ok(self.add(map, bytes, 0))
@@ -156,7 +155,7 @@ impl Buffers {
         buffer
     }
 
-    /// Gives a buffer back.
+    /// Frees a buffer.
     ///
     /// # Errors
     /// `INVALID` for a buffer that does not exist.
@@ -184,7 +183,7 @@ impl Buffers {
                 range.offset, range.offset, range.bytes, range.buffer.0, mapping.bytes
             )));
         }
-        // SAFETY: the offset lies within the mapping, as just checked.
+        // SAFETY: the offset is within the mapping, as just checked.
         let start = unsafe { mapping.start.add(range.offset as usize) };
         Ok(Span {
             _mapping: mapping.clone(),
@@ -193,7 +192,7 @@ impl Buffers {
         })
     }
 
-    // A panic while the lock is held leaves the table whole: every change of it is one call.
+    // A panic while the lock is held leaves the table valid: every change of it is one call.
     fn read(&self) -> RwLockReadGuard<'_, Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -204,10 +203,10 @@ impl Buffers {
 }
 
 impl Span {
-    /// Copies `from` here; both are of one length.
+    /// Copies `from` here; both have the same length.
     pub fn fill(&self, from: &[u8]) {
         assert_eq!(from.len(), self.bytes);
-        // SAFETY: the span is mapped; the host lets nobody use it meanwhile. `from` is borrowed
+        // SAFETY: the span is mapped; the host uses it nowhere else meanwhile. `from` is borrowed
         // host memory.
         unsafe { std::ptr::copy(from.as_ptr(), self.start.as_ptr(), self.bytes) };
     }
@@ -222,7 +221,7 @@ impl Span {
     /// Copies the bytes to `to`, of the same length; the two may overlap.
     pub fn copy(&self, to: &Span) {
         assert_eq!(to.bytes, self.bytes);
-        // SAFETY: both spans are mapped; the host lets nobody use them meanwhile.
+        // SAFETY: both spans are mapped; the host uses them nowhere else meanwhile.
         unsafe { std::ptr::copy(self.start.as_ptr(), to.start.as_ptr(), self.bytes) };
     }
 }
@@ -243,7 +242,7 @@ fn anonymous(bytes: u64) -> Result<MmapMut> {
     MmapMut::map_anon(mapped_len(bytes)?).map_err(|e| refused(e.to_string()))
 }
 
-/// Length of the mapping of a buffer, with its tail.
+/// Length of a buffer's mapping, with its tail.
 fn mapped_len(bytes: u64) -> Result<usize> {
     let len = bytes
         .checked_add(TAIL)

@@ -1,4 +1,4 @@
-//! The ops this backend has, by name, and what preparing one makes.
+//! The ops of this backend, by name, and their prepared kernels.
 
 mod adamw;
 mod arithmetic;
@@ -33,9 +33,9 @@ pub struct Made {
     pub run: Run,
     /// Bytes of workspace that each launch needs.
     pub workspace_bytes: u64,
-    /// Scalars that each launch brings.
+    /// Scalars of each launch.
     pub scalars: usize,
-    /// What its ranges may share.
+    /// Overlaps that its ranges may have.
     pub overlap: Overlap,
 }
 
@@ -58,7 +58,7 @@ impl Made {
         }
     }
 
-    /// The kernel with `count` scalars a launch.
+    /// The kernel with `count` scalars per launch.
     pub fn with_scalars(self, count: usize) -> Self {
         Made {
             scalars: count,
@@ -75,7 +75,7 @@ impl Made {
     }
 }
 
-/// What else a kernel is prepared for.
+/// Further inputs of a kernel's preparation.
 pub struct Setting<'a> {
     /// Decoders of the params, where their formats are callbacks.
     pub decoders: &'a [Option<Decoder>],
@@ -83,7 +83,7 @@ pub struct Setting<'a> {
     pub threads: usize,
 }
 
-/// An op: its name, and what prepares it.
+/// An op: its name, and the function that prepares it.
 pub struct Op {
     name: &'static str,
     prepare: fn(&Asked<'_>, &Setting<'_>) -> Result<Made>,
@@ -106,14 +106,14 @@ const OPS: &[&[Op]] = &[
     swiglu::OPS,
 ];
 
-/// Version of every op here.
+/// Version of all ops here.
 const VERSION: u32 = 1;
 
-/// Prepares what is asked for.
+/// Prepares a requested kernel.
 ///
 /// # Errors
-/// `UNSUPPORTED` for an op, version, dtype or layout that is not here, `INVALID` for a request that
-/// contradicts its op.
+/// `UNSUPPORTED` for an op, version, dtype or layout that this backend does not have, `INVALID` for
+/// a request that contradicts its op.
 pub fn prepare(asked: &Asked<'_>, decoders: &[Option<Decoder>], threads: usize) -> Result<Made> {
     let all = || OPS.iter().copied().flatten();
     let Some(op) = all().find(|op| op.name == asked.request.op) else {

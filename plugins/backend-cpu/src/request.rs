@@ -1,11 +1,11 @@
-//! A kernel request -> the operands a launch must bring, each checked against what the op expects.
+//! A kernel request -> the operands of a launch, each checked against the op's definition.
 
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
     DType, ErrorCode, KernelRequest, Operand, ParamOperand, PluginError, Result, WeightLayout,
 };
 
-/// A range that a launch must bring.
+/// An expected range of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// Name for errors, such as `input 1`.
@@ -19,7 +19,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Bytes for `tokens` and `sequences`; nothing where that overflows.
+    /// Bytes for `tokens` and `sequences`; none where that overflows.
     pub fn bytes(&self, tokens: u64, sequences: u64) -> Option<u64> {
         self.shape
             .iter()
@@ -33,7 +33,7 @@ impl Expected {
     }
 }
 
-/// A request as an op looks at it.
+/// A request as read by an op.
 pub struct Asked<'a> {
     /// The request.
     pub request: &'a KernelRequest,
@@ -125,7 +125,7 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Checks that an operand is exactly this.
+    /// Checks an operand's dtype and shape.
     pub fn expect(&self, operand: &Operand, name: &str, shape: &[Dim], dtype: DType) -> Result<()> {
         if operand.shape == shape && operand.dtype == dtype {
             return Ok(());
@@ -136,7 +136,7 @@ impl<'a> Asked<'a> {
         )))
     }
 
-    /// Checks that `operands` are all like `model`.
+    /// Checks that `operands` have the dtype and shape of `model`.
     pub fn expect_like(&self, model: &Operand, operands: &[(&Operand, &str)]) -> Result<()> {
         operands
             .iter()
@@ -161,7 +161,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The ranges that a launch must bring, in their order.
+    /// The expected ranges of a launch, in their order.
     pub fn ranges(&self) -> Vec<Expected> {
         let operand = |name: String, operand: &Operand, written: bool| Expected {
             name,

@@ -53,13 +53,14 @@ pub fn numbers<N: Number>(bytes: &[u8]) -> Vec<N> {
     let mut values = Vec::with_capacity(bytes.len() / size_of::<N>());
     for chunk in bytes.chunks_exact(size_of::<N>()) {
         #[allow(unsafe_code)]
-        // SAFETY: the chunk has the number's size; the read is unaligned and any bits are a value.
+        // SAFETY: the chunk has the number's size; the read is unaligned and any bits are a valid
+        // value.
         values.push(unsafe { chunk.as_ptr().cast::<N>().read_unaligned() });
     }
     values
 }
 
-/// A launch to be.
+/// A launch under construction.
 pub struct Rig {
     pub device: CpuDevice,
     pub op: &'static str,
@@ -133,7 +134,7 @@ impl Rig {
             .limits(self.tokens + 3, self.sequences + 1)
     }
 
-    /// A range with these bytes, in a buffer of its own, after 64 bytes of something else.
+    /// A range with these bytes, in a separate buffer, after 64 other bytes.
     pub fn range(&self, bytes: &[u8]) -> BufferRange {
         let len = bytes.len() as u64;
         let buffer = self

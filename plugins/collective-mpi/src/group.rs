@@ -1,6 +1,6 @@
-//! A process's end of a group: a call -> messages to and from the other members, and sums of what
-//! came.
-#![allow(unsafe_code)] // Memory that the host vouches for.
+//! A process's member of a group: a call -> messages to and from the other members, and sums of
+//! received parts.
+#![allow(unsafe_code)] // Memory that the host guarantees to be valid.
 
 use std::ops::Range;
 
@@ -11,20 +11,19 @@ use crate::peer;
 use crate::process::Process;
 use crate::transfer::Transfer;
 
-/// Bytes of each member's part that are summed at once: what is received for it lies in memory of
-/// the group's own.
+/// Bytes of each member's part that are summed at once: received parts are in memory of the group.
 const PIECE: usize = 1 << 20;
 
-/// Bytes of an all-reduce up to which each member sums all of it: one exchange instead of two.
+/// Bytes up to which each member of an all-reduce sums all of it: one exchange instead of two.
 const SMALL: usize = 16 << 10;
 
-/// What members say of a call before they make it: op, dtype, root and count.
+/// Fields of a call that members exchange before it: op, dtype, root and count.
 type Header = [u8; 24];
 
 /// A member of a group.
 pub struct MpiGroup {
     name: String,
-    /// Numbers of the processes.
+    /// Ranks of the processes.
     members: Vec<u32>,
     index: usize,
     process: &'static Process,
@@ -32,7 +31,7 @@ pub struct MpiGroup {
 }
 
 impl MpiGroup {
-    /// The member that a request is of, in the group that it joined, whose messages have `tag`.
+    /// The member of a request, in the group that it joined, whose messages have `tag`.
     pub fn new(request: &JoinRequest, process: &'static Process, tag: i32) -> Self {
         MpiGroup {
             name: request.group.clone(),
@@ -43,11 +42,11 @@ impl MpiGroup {
         }
     }
 
-    /// Exchanges messages: `parts` gives for each other member what is sent to it and where what it
-    /// sends goes.
+    /// Exchanges messages: `parts` gives the memory to send to each other member and to receive
+    /// into from it.
     ///
     /// # Safety
-    /// What `parts` gives is valid, and used by nobody else, until this returns.
+    /// The memory of `parts` is valid, and not used elsewhere, until this returns.
     unsafe fn exchange(
         &self,
         parts: impl Fn(usize) -> ((*const u8, usize), (*mut u8, usize)),
@@ -66,18 +65,18 @@ impl MpiGroup {
             unsafe { transfer.send(self.members[other], from, bytes) };
         }
         transfer.finish(None).map_err(|stopped| {
-            // Messages of this tag are lost: nothing can be told apart any more.
+            // Messages of this tag are lost: later ones cannot be matched any more.
             self.process.break_off();
             peer(&self.name, stopped)
         })
     }
 
-    /// Makes sure that all members make the same call.
+    /// Checks that all members make the same call.
     fn agree(&self, call: &CollectiveCall) -> Result<()> {
         let own = header(call);
         let mut found = vec![own; self.members.len()];
         let start: *mut Header = found.as_mut_ptr();
-        // SAFETY: each member has a place of its own.
+        // SAFETY: each member has a separate place.
         unsafe {
             self.exchange(|other| {
                 let to = start.add(other).cast();
@@ -98,18 +97,18 @@ impl MpiGroup {
         Err(peer(&self.name, what))
     }
 
-    /// Puts together in `call.recv` what each member has of it, at its range of elements.
+    /// Collects in `call.recv` each member's part, at its range of elements.
     fn gather(&self, call: &CollectiveCall, range: impl Fn(usize) -> Range<usize>) -> Result<()> {
         let at = |member: usize| {
             let range = range(member);
             (call.recv_at(range.start), call.bytes(range.len()))
         };
         let (own, bytes) = at(self.index);
-        // SAFETY: the host vouches for `recv`; the ranges are apart.
+        // SAFETY: the host guarantees `recv`; the ranges do not overlap.
         unsafe { self.exchange(|other| ((own.cast_const(), bytes), at(other))) }
     }
 
-    /// Sums into `out` this member's range of elements of what all members send.
+    /// Sums into `out` this member's range of elements over all members' data.
     fn sum(
         &self,
         call: &CollectiveCall,
@@ -132,8 +131,8 @@ impl MpiGroup {
                 first..(first + step).min(range.end)
             };
             let own = piece(self.index);
-            // SAFETY: each member has a slot of its own; the host vouches for `send`. Only the own
-            // range of it is written in place, and that is sent to nobody.
+            // SAFETY: each member has a separate slot; the host guarantees `send`. Only the own
+            // range of it is written in place, and that range is not sent.
             unsafe {
                 self.exchange(|other| {
                     let sent = piece(other);
@@ -147,20 +146,20 @@ impl MpiGroup {
             };
             let parts: Vec<*const u8> = (0..self.members.len()).map(part).collect();
             let out = out.wrapping_add(call.bytes(start));
-            // SAFETY: as above; `out` has room for the member's range and is, in place, where its
-            // own part lies.
+            // SAFETY: as above; `out` has room for the member's range and is, in place, at its own
+            // part.
             unsafe { ordered_sum(call.dtype, &parts, out, own.len()) }?;
         }
         Ok(())
     }
 
-    /// All members get all of a few elements and sum them, each for itself.
+    /// All members receive all of a few elements, and each sums them itself.
     fn all_reduce_small(&self, call: &CollectiveCall) -> Result<()> {
         let count = call.count as usize;
         let slot = call.bytes(count);
         let mut scratch = vec![0u8; slot * self.members.len()];
         let scratch = scratch.as_mut_ptr();
-        // SAFETY: each member has a slot of its own; the host vouches for `send` and `recv`.
+        // SAFETY: each member has a separate slot; the host guarantees `send` and `recv`.
         unsafe {
             self.exchange(|other| ((call.send, slot), (scratch.add(other * slot), slot)))?;
             let part = |member: usize| match member == self.index {
@@ -180,7 +179,7 @@ impl MpiGroup {
         }
         let sent = if is_root { bytes } else { 0 };
         let taken = |other| if other == root { bytes } else { 0 };
-        // SAFETY: the host vouches for both.
+        // SAFETY: the host guarantees both.
         unsafe { self.exchange(|other| ((call.send, sent), (call.recv, taken(other)))) }
     }
 }
@@ -200,7 +199,8 @@ impl Group for MpiGroup {
             }
             CollectiveOp::REDUCE_SCATTER => self.sum(call, even, call.recv),
             CollectiveOp::BROADCAST => self.broadcast(call),
-            // All-reduce: the few at once; else each sums a slice, and all get all slices.
+            // All-reduce: small ones in one exchange; otherwise each sums a slice, and all receive
+            // all slices.
             _ if call.bytes(count) <= SMALL => self.all_reduce_small(call),
             _ => {
                 self.sum(call, slice, call.recv_at(slice(self.index).start))?;
@@ -229,7 +229,7 @@ fn header(call: &CollectiveCall) -> Header {
     header
 }
 
-/// The call that another member says it makes.
+/// The call in another member's header.
 fn read_header(header: &Header) -> CollectiveCall {
     let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
     CollectiveCall {
@@ -243,10 +243,10 @@ fn read_header(header: &Header) -> CollectiveCall {
     }
 }
 
-/// Copies bytes, unless they are in their place.
+/// Copies bytes, unless source and target are the same.
 fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     if from != to.cast_const() {
-        // SAFETY: the host vouches for both; but for what is in its place they do not overlap.
+        // SAFETY: the host guarantees both; unless they are the same, they do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
     }
 }

@@ -1,5 +1,5 @@
-//! A request -> a group: its members greet each other and agree on the tag of their messages.
-#![allow(unsafe_code)] // Messages from and into our own arrays.
+//! A request -> a group: its members exchange greetings and agree on the tag of their messages.
+#![allow(unsafe_code)] // Messages from and into local arrays.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,8 @@ type Greeting = [u8; GREETING];
 /// Joins a group of processes.
 ///
 /// # Errors
-/// `INVALID` for a request that MPI sees otherwise; `PEER` where some did not come in time.
+/// `INVALID` for a request that contradicts MPI's ranks or size; `PEER` where some members did not
+/// join in time.
 pub fn join(request: &JoinRequest, services: &Arc<dyn Services>) -> Result<MpiGroup> {
     let process = process(services)?;
     check(request, process)?;
@@ -58,7 +59,7 @@ fn check(request: &JoinRequest, process: &Process) -> Result<()> {
     )))
 }
 
-/// Exchanges greetings with all members; the answer is in their order.
+/// Exchanges greetings with all members; the answers are in member order.
 fn greet(request: &JoinRequest, process: &Process, own: &Greeting) -> Result<Vec<Greeting>> {
     let until = Instant::now() + Duration::from_secs(request.timeout_secs);
     let mut found = vec![*own; request.members.len()];
@@ -75,7 +76,7 @@ fn greet(request: &JoinRequest, process: &Process, own: &Greeting) -> Result<Vec
     match transfer.finish(Some(until)) {
         Ok(()) => Ok(found),
         Err(stopped) => {
-            // What was begun here cannot be taken up again.
+            // An exchange that was started here cannot be resumed.
             process.break_off();
             let seconds = request.timeout_secs;
             let members = &request.members;

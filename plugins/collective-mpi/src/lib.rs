@@ -1,9 +1,9 @@
 //! The collective `mpi`: processes that `mpirun` or `srun` started, on one machine or many.
 //!
-//! All that moves goes through nonblocking messages, which are tested and never waited for inside
-//! MPI: a call ends when the group is aborted, whoever hangs. Sums are made here, in the order of
-//! the members, so that they give the same bits as those of threads; no more bytes travel for it
-//! than in a ring.
+//! All data moves in nonblocking messages, which are tested and never waited for inside MPI: a call
+//! ends when the group is aborted, even if a member hangs. Sums are computed here, in the order of
+//! the members, so that they have the same bits as those of threads. They need no more traffic than
+//! a ring.
 
 mod group;
 mod join;
@@ -18,7 +18,7 @@ use espalier_interface::{
 };
 use espalier_kernels::ordered_sum::DTYPES;
 
-/// The collective `mpi`. MPI itself is one a process, and begins with the first group.
+/// The collective `mpi`. A process has one MPI instance, which starts with the first group.
 pub struct Mpi {
     services: Arc<dyn Services>,
 }
@@ -46,7 +46,7 @@ impl Collective for Mpi {
     }
 }
 
-/// The error of a group that cannot go on.
+/// The error of a group that cannot continue.
 fn peer(group: &str, what: impl std::fmt::Display) -> PluginError {
     PluginError::new(ErrorCode::PEER, format!("group `{group}`: {what}"))
 }

@@ -1,4 +1,4 @@
-//! This process in MPI: begun once, ended at the process's exit where nothing went wrong.
+//! This process in MPI: started once, finalized at the process's exit unless a group failed.
 #![allow(unsafe_code)] // MPI's own functions.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -9,42 +9,42 @@ use espalier_interface::{ErrorCode, PluginError, Result, Services};
 use mpi::Threading;
 use mpi::ffi;
 
-/// The lowest tag of a group; those below are for joining.
+/// The lowest tag of a group; lower ones are for joining.
 const FIRST_TAG: i32 = 16;
 
-/// How long a process that was asked to stop, and did in order, waits for the others to end: they
-/// may still save.
+/// How long a process that was asked to stop, and stopped in order, waits for the others: they may
+/// still save.
 const TO_SAVE: Duration = Duration::from_secs(60);
 
-/// How long one waits that is asked to stop while it waits.
+/// How long a process waits that is asked to stop while it waits.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A process among all that were started.
+/// A process among all started ones.
 pub struct Process {
-    /// Its number.
+    /// Its rank.
     pub rank: u32,
-    /// How many there are.
+    /// The number of processes.
     pub size: u32,
-    /// One thread at a time is in MPI.
+    /// Serializes calls of MPI.
     turn: Mutex<()>,
-    /// One group at a time is joined.
+    /// Serializes the joining of groups.
     joining: Mutex<()>,
-    /// No group that is joined later may have a lower tag.
+    /// Groups that are joined later may have no lower tag.
     next_tag: AtomicI32,
-    /// MPI cannot be ended in order: a group was given up.
+    /// MPI cannot be finalized: a group was aborted.
     broken: AtomicBool,
-    /// Groups that are not left.
+    /// Groups that are joined.
     groups: AtomicU32,
-    /// Whether it is asked to stop.
+    /// Report whether the run is asked to stop.
     services: Arc<dyn Services>,
 }
 
 static PROCESS: OnceLock<Result<Process>> = OnceLock::new();
 
-/// This process, which joins MPI on the first call.
+/// This process, which starts MPI on the first call.
 ///
 /// # Errors
-/// `DEVICE` where MPI does not begin or allows one thread only.
+/// `DEVICE` where MPI does not start or allows one thread only.
 pub fn process(services: &Arc<dyn Services>) -> Result<&'static Process> {
     let process = PROCESS.get_or_init(|| begin(Arc::clone(services)));
     process.as_ref().map_err(Clone::clone)
@@ -54,15 +54,15 @@ fn begin(services: Arc<dyn Services>) -> Result<Process> {
     let failed = |what: &str| PluginError::new(ErrorCode::DEVICE, format!("MPI: {what}"));
     global_symbols();
     let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Serialized) else {
-        return Err(failed("something else in this process has begun it"));
+        return Err(failed("something else in this process has started it"));
     };
-    // Dropped, it would end MPI: that is done at exit, and not where a group was given up.
+    // Dropping it would finalize MPI: that is done at exit, and not after a group was aborted.
     std::mem::forget(universe);
     if threading < Threading::Serialized {
         return Err(failed("this build of it allows calls from one thread only"));
     }
     let (mut rank, mut size) = (0, 0);
-    // SAFETY: MPI has begun; both addresses are valid.
+    // SAFETY: MPI has started; both addresses are valid.
     let codes = unsafe {
         [
             ffi::MPI_Comm_set_errhandler(ffi::RSMPI_COMM_WORLD, ffi::RSMPI_ERRORS_RETURN),
@@ -87,12 +87,12 @@ fn begin(services: Arc<dyn Services>) -> Result<Process> {
     })
 }
 
-/// Open MPI loads its parts itself and has them look for its symbols among the global ones; a
-/// plugin's own are local.
+/// Open MPI loads its components itself and resolves its symbols among the global ones; a plugin's
+/// own are local.
 fn global_symbols() {
     let names = [c"libmpi.so.40", c"libmpi.so.12", c"libmpi.so"];
     for name in names {
-        // SAFETY: only a library that is open already is found, so no initialiser runs.
+        // SAFETY: only a library that is already open is found, so no initialiser runs.
         let found = unsafe {
             libc::dlopen(
                 name.as_ptr(),
@@ -105,7 +105,7 @@ fn global_symbols() {
     }
 }
 
-/// Ends MPI where all processes come to their end in order: it would wait for one that does not.
+/// Finalizes MPI where all processes end in order: it would wait for one that does not.
 extern "C" fn end() {
     let Some(Ok(process)) = PROCESS.get() else {
         return;
@@ -116,13 +116,13 @@ extern "C" fn end() {
     let turn = process.turn();
     let stopped = || process.services.cancelled();
     let mut until = stopped().then(|| Instant::now() + TO_SAVE);
-    // SAFETY: MPI has begun and not ended; the request is not freed before the process is gone.
+    // SAFETY: MPI has started and not ended; the request is not freed before the process ends.
     unsafe {
         let mut request = ffi::RSMPI_REQUEST_NULL;
         let mut done = 0;
         let mut code = ffi::MPI_Ibarrier(ffi::RSMPI_COMM_WORLD, &mut request);
-        // The others may still write what all have made. Where one fails instead, the launcher asks
-        // all to stop.
+        // The others may still write shared results. If one fails instead, the launcher asks all to
+        // stop.
         while code == 0 && done == 0 {
             if until.is_none() && stopped() {
                 until = Some(Instant::now() + GRACE);
@@ -156,23 +156,23 @@ impl Process {
         self.next_tag.load(Ordering::Acquire)
     }
 
-    /// A group has this tag.
+    /// Records a joined group with this tag.
     pub fn entered(&self, tag: i32) {
         self.next_tag.store(tag + 1, Ordering::Release);
         self.groups.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A group is left.
+    /// Records that a group was left.
     pub fn left(&self) {
         self.groups.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// A group was given up: nothing is sent or received any more.
+    /// Records that a group was aborted: no more messages are sent or received.
     pub fn break_off(&self) {
         self.broken.store(true, Ordering::Release);
     }
 
-    /// Whether one was.
+    /// Whether a group was aborted.
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }

@@ -1,5 +1,5 @@
-//! Messages under way: begun together, tested until all are done or the group is given up.
-#![allow(unsafe_code)] // MPI's own functions, on memory that the host vouches for.
+//! Messages in progress: started together, tested until all are done or the group is aborted.
+#![allow(unsafe_code)] // MPI's own functions, on memory that the host guarantees to be valid.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use mpi::ffi;
 
 use crate::process::Process;
 
-/// Bytes of a message at most: MPI counts in 32 bits.
+/// Most bytes of a message: MPI counts in 32 bits.
 const MESSAGE: usize = 1 << 30;
 
 /// Tests without a pause before the first pause.
@@ -17,14 +17,14 @@ const TESTS: u32 = 300;
 /// A pause between tests.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Why messages did not come through.
+/// Why messages failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// The group was given up.
+    /// The group was aborted.
     Aborted,
-    /// The time is over.
+    /// The time limit has passed.
     Late,
-    /// MPI says no.
+    /// MPI returned an error.
     Failed(String),
 }
 
@@ -38,7 +38,7 @@ impl std::fmt::Display for Stopped {
     }
 }
 
-/// Messages of one tag that are under way.
+/// Messages of one tag in progress.
 pub struct Transfer<'a> {
     process: &'a Process,
     tag: i32,
@@ -59,10 +59,10 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Begins to receive `bytes` bytes from process `from`.
+    /// Starts to receive `bytes` bytes from process `from`.
     ///
     /// # Safety
-    /// The memory is valid for writes and used by nobody else until [`Transfer::finish`] returns.
+    /// The memory is valid for writes and not used elsewhere until [`Transfer::finish`] returns.
     pub unsafe fn receive(&mut self, from: u32, to: *mut u8, bytes: usize) {
         for start in (0..bytes).step_by(MESSAGE) {
             let count = MESSAGE.min(bytes - start) as i32;
@@ -81,10 +81,10 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Begins to send `bytes` bytes to process `to`.
+    /// Starts to send `bytes` bytes to process `to`.
     ///
     /// # Safety
-    /// The memory is valid for reads and written by nobody until [`Transfer::finish`] returns.
+    /// The memory is valid for reads and not written until [`Transfer::finish`] returns.
     pub unsafe fn send(&mut self, to: u32, from: *const u8, bytes: usize) {
         for start in (0..bytes).step_by(MESSAGE) {
             let count = MESSAGE.min(bytes - start) as i32;
@@ -106,8 +106,8 @@ impl<'a> Transfer<'a> {
     /// Waits until all messages are done.
     ///
     /// # Errors
-    /// Where the group is given up, `until` is over, or MPI fails. What was to be received is
-    /// cancelled then.
+    /// [`Stopped`], where the group is aborted, `until` has passed, or MPI fails. Pending receives
+    /// are cancelled then.
     pub fn finish(mut self, until: Option<Instant>) -> Result<(), Stopped> {
         let mut tests = 0;
         loop {
@@ -136,7 +136,7 @@ impl<'a> Transfer<'a> {
         for requests in [&mut self.receives, &mut self.requests] {
             let mut done = 0;
             let _turn = self.process.turn();
-            // SAFETY: requests that MPI made; those that are done it sets to null.
+            // SAFETY: requests made by MPI, which sets finished ones to null.
             let code = unsafe {
                 ffi::MPI_Testall(
                     requests.len() as i32,
@@ -160,11 +160,11 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Cancels what was to be received: nothing is written into memory that is about to go.
+    /// Cancels pending receives: no message is written into memory that is about to be freed.
     fn stop(&mut self, why: Stopped) -> Stopped {
         let _turn = self.process.turn();
         for request in &mut self.receives {
-            // SAFETY: a request that MPI made and that is not done, for done ones are null.
+            // SAFETY: a request made by MPI that is not finished, as finished ones are null.
             unsafe {
                 if *request != ffi::RSMPI_REQUEST_NULL {
                     ffi::MPI_Cancel(request);
@@ -176,11 +176,11 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// MPI's words for a code.
+/// MPI's message for a code.
 fn text(code: i32) -> String {
     let mut text = vec![0u8; 4096];
     let mut length = 0;
-    // SAFETY: no MPI has longer words.
+    // SAFETY: the buffer is longer than any MPI's messages.
     let found = unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast(), &mut length) };
     match found {
         0 => String::from_utf8_lossy(&text[..length as usize]).into_owned(),

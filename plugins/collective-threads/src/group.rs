@@ -1,4 +1,4 @@
-//! A member's end of a group: a call -> its own part of the result, made from the others' memory.
+//! A member of a group: a call -> its own part of the result, computed from the others' memory.
 #![allow(unsafe_code)] // Memory of other threads, which wait meanwhile.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// The member that a request is of, in the room that it joined.
+    /// The member of a request, in the room that it joined.
     pub fn new(request: &JoinRequest, room: Arc<Room>) -> Self {
         Member {
             name: request.group.clone(),
@@ -37,7 +37,7 @@ impl Member {
         self.peer("it was given up while its members called together")
     }
 
-    /// The first member whose call is not the first's, in words.
+    /// The first member whose call differs from the first member's, in words.
     fn disagreement(&self, shown: &[CollectiveCall]) -> Option<String> {
         let other = shown.iter().position(|call| !call.agrees(&shown[0]))?;
         Some(format!(
@@ -46,7 +46,7 @@ impl Member {
         ))
     }
 
-    /// Makes this member's part, after which all have theirs.
+    /// Computes this member's part; afterwards all have theirs.
     fn work(&self, shown: &[CollectiveCall]) -> Result<()> {
         let own = &shown[self.index];
         let (members, count) = (shown.len(), own.count as usize);
@@ -62,7 +62,7 @@ impl Member {
             CollectiveOp::BROADCAST => {
                 copy(shown[own.root as usize].send, own.recv, own.bytes(count));
             }
-            // All-reduce: each sums a slice, then takes the others'.
+            // All-reduce: each sums a slice, then copies the others'.
             _ => {
                 let slice = own.slice(self.index, members);
                 self.sum(shown, slice.start, own.recv_at(slice.start), slice.len())?;
@@ -77,7 +77,8 @@ impl Member {
         Ok(())
     }
 
-    /// Adds `count` elements, from element `start` of what each sends, in the order of the members.
+    /// Adds `count` elements from element `start` of each member's data, in the order of the
+    /// members.
     fn sum(
         &self,
         shown: &[CollectiveCall],
@@ -86,8 +87,8 @@ impl Member {
         count: usize,
     ) -> Result<()> {
         let parts: Vec<*const u8> = shown.iter().map(|call| call.send_at(start)).collect();
-        // SAFETY: each member vouches for its memory and waits until all are done; this part is
-        // read and written by this member alone. In place, `out` is where the own part begins.
+        // SAFETY: each member guarantees its memory and waits until all are done; this part is read
+        // and written by this member alone. In place, `out` is the start of the own part.
         unsafe { ordered_sum(shown[self.index].dtype, &parts, out, count) }
     }
 }
@@ -99,7 +100,7 @@ impl Group for Member {
         let shown = shown.map_err(|_| self.given_up())?;
         if let Some(what) = self.disagreement(&shown) {
             self.room.abort();
-            // Waits until the others have seen it too.
+            // Waits until the others have read the failure too.
             let _ = self.room.finish(Next::Leave);
             return Err(self.peer(&what));
         }
@@ -113,17 +114,17 @@ impl Group for Member {
 }
 
 impl Drop for Member {
-    /// A group without one of its members can make no call.
+    /// A group that lost a member can make no call.
     fn drop(&mut self) {
         self.room.abort();
     }
 }
 
-/// Copies bytes, unless they are in their place.
+/// Copies bytes, unless source and target are the same.
 fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     if from != to.cast_const() {
-        // SAFETY: the members vouch for their memory and wait until all are done; but for what is
-        // in its place, what is sent and what is received do not overlap.
+        // SAFETY: the members guarantee their memory and wait until all are done. Unless they are
+        // the same, source and target do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
     }
 }

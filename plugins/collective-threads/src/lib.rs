@@ -1,8 +1,8 @@
 //! The collective `threads`: ranks of one process, which read each other's memory.
 //!
-//! A call is made of phases that all members of a group begin together: they show what they call,
-//! each makes its own part of the result from the others' memory, and none returns before all are
-//! done. Nothing is copied but the result.
+//! A call consists of phases that all members of a group start together. They publish their calls,
+//! each computes its own part of the result from the others' memory, and none returns before all
+//! are done. Only the result is copied.
 
 mod group;
 mod meeting;

@@ -1,4 +1,4 @@
-//! Members that come one by one -> the room that they share.
+//! Members that join one by one -> the room that they share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,12 +15,12 @@ pub struct Meetings {
     changed: Condvar,
 }
 
-/// A group whose members come.
+/// A group that is being joined.
 struct Meeting {
     members: Vec<u32>,
     came: Vec<bool>,
     room: Arc<Room>,
-    /// Some did not come in time.
+    /// Some members did not join in time.
     given_up: bool,
 }
 
@@ -42,11 +42,11 @@ impl Meeting {
 }
 
 impl Meetings {
-    /// Waits until all members of a group are there.
+    /// Waits until all members of a group have joined.
     ///
     /// # Errors
-    /// `INVALID` for a request that contradicts itself or another member's; `PEER` where some did
-    /// not come in time.
+    /// `INVALID` for a request that contradicts itself or another member's; `PEER` where some
+    /// members did not join in time.
     pub fn join(&self, request: &JoinRequest) -> Result<Arc<Room>> {
         check(request)?;
         let member = request.member as usize;
@@ -84,7 +84,7 @@ impl Meetings {
         Ok(room)
     }
 
-    /// Waits until the group of `room` is complete, and thereby no longer open.
+    /// Waits until the group of `room` is complete, and thereby closed.
     fn wait(
         &self,
         mut open: MutexGuard<'_, HashMap<String, Meeting>>,
@@ -99,7 +99,7 @@ impl Meetings {
             };
             let left = end.saturating_duration_since(Instant::now());
             if meeting.given_up || left.is_zero() {
-                // The others wait no longer, and who comes late is told at once.
+                // The others stop waiting, and late members get the error at once.
                 meeting.given_up = true;
                 self.changed.notify_all();
                 return Err(meeting.missing(request));

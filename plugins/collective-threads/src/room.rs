@@ -1,19 +1,19 @@
-//! What the members of a group share: what each calls, and the phases that they begin together.
+//! State that the members of a group share: the call of each, and the phases that they start
+//! together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use espalier_interface::CollectiveCall;
 
-/// How often a member looks again before it sleeps: members that are not late come within
-/// microseconds.
+/// How often a member polls before it sleeps: members on time arrive within microseconds.
 const LOOKS: usize = 200;
 
-/// What a member shows of its call.
+/// A member's published call.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown(pub CollectiveCall);
 
-// SAFETY: the addresses are followed only while the member that shows them waits for all others.
+// SAFETY: the addresses are used only while the member that published them waits for all others.
 #[allow(unsafe_code)]
 unsafe impl Send for Shown {}
 
@@ -21,7 +21,7 @@ unsafe impl Send for Shown {}
 pub struct Room {
     state: Mutex<State>,
     changed: Condvar,
-    /// Phases that have begun; also in the state, here to be looked at without the lock.
+    /// Phases that have started; also in the state, copied here to be read without the lock.
     phase: AtomicU64,
     members: usize,
 }
@@ -30,27 +30,27 @@ pub struct Room {
 struct State {
     /// Members that wait for the next phase.
     arrived: usize,
-    /// Members that are in the memory of others.
+    /// Members that use the memory of others.
     working: usize,
     aborted: bool,
     shown: Vec<Option<Shown>>,
 }
 
-/// The group was given up.
+/// The group was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aborted;
 
-/// What members do in the phase that they are about to begin.
+/// What members do in the next phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// They read and write what was shown, until they wait again.
+    /// They read and write published memory, until they wait again.
     Work,
     /// They return.
     Leave,
 }
 
 impl Room {
-    /// A room for so many members.
+    /// A room for `members` members.
     pub fn new(members: usize) -> Self {
         Room {
             state: Mutex::new(State {
@@ -63,10 +63,10 @@ impl Room {
         }
     }
 
-    /// Shows a member's call and waits until all have shown theirs; returns them by member.
+    /// Publishes a member's call and waits until all have published theirs; returns them by member.
     ///
     /// # Errors
-    /// Where the group is given up.
+    /// [`Aborted`], where the group is aborted.
     pub fn show(&self, member: usize, call: Shown) -> Result<Vec<CollectiveCall>, Aborted> {
         let mut state = self.lock();
         if !state.aborted {
@@ -83,7 +83,8 @@ impl Room {
     /// Waits until all members are done with a phase of work.
     ///
     /// # Errors
-    /// Where the group is given up. No member is at work then, or begins to be.
+    /// [`Aborted`], where the group is aborted. No member uses the memory of others then, or starts
+    /// to.
     pub fn finish(&self, next: Next) -> Result<(), Aborted> {
         let mut state = self.lock();
         state.working -= 1;
@@ -101,7 +102,7 @@ impl Room {
         state.arrived += 1;
         if state.arrived == self.members {
             state.arrived = 0;
-            // All of them, also those that have not woken: what they do next is theirs to finish.
+            // All members, also those that still sleep: each finishes its own next phase.
             state.working = match next {
                 Next::Work => self.members,
                 Next::Leave => 0,
@@ -130,8 +131,7 @@ impl Room {
         Ok(())
     }
 
-    /// Waits until no member reads or writes what this one has shown: its memory may be gone once
-    /// it returns.
+    /// Waits until no member uses this one's published memory, which may be freed once it returns.
     fn leave_aborted(&self, mut state: MutexGuard<'_, State>) -> Result<(), Aborted> {
         while state.working > 0 {
             state = self.sleep(state);
@@ -139,7 +139,7 @@ impl Room {
         Err(Aborted)
     }
 
-    /// Gives the group up.
+    /// Aborts the group.
     pub fn abort(&self) {
         self.lock().aborted = true;
         self.changed.notify_all();

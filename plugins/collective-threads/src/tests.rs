@@ -1,4 +1,4 @@
-//! Calls of several threads, groups that end, and members that do not come.
+//! Calls of several threads, aborted groups, and members that do not join.
 
 use espalier_interface::{CollectiveCall, CollectiveOp, DType, ErrorCode};
 
@@ -32,7 +32,7 @@ fn call<T>(
     }
 }
 
-/// What each of `members` threads returns, in their order.
+/// The results of `members` threads, in their order.
 fn each<R: Send>(members: u32, body: impl Fn(u32, &dyn Group) -> R + Sync) -> Vec<R> {
     let threads = Threads::default();
     std::thread::scope(|scope| {
@@ -52,7 +52,7 @@ fn each<R: Send>(members: u32, body: impl Fn(u32, &dyn Group) -> R + Sync) -> Ve
 }
 
 #[test]
-fn a_thousand_calls_stay_in_step() {
+fn a_thousand_calls_stay_synchronized() {
     for members in [1u32, 2, 5] {
         let sums = each(members, |member, group| {
             let mut sums = Vec::new();
@@ -73,10 +73,10 @@ fn a_thousand_calls_stay_in_step() {
 }
 
 #[test]
-fn a_group_that_is_left_ends() {
+fn a_group_ends_when_a_member_leaves() {
     let ended = each(3, |member, group| {
         if member == 1 {
-            return None; // drops its end
+            return None; // drops its member
         }
         let (send, mut recv) = ([0u8; 4], [0u8; 12]);
         let gather = call(CollectiveOp::ALL_GATHER, DType::U8, 4, &send, &mut recv);
@@ -86,7 +86,7 @@ fn a_group_that_is_left_ends() {
 }
 
 #[test]
-fn who_does_not_come_is_named() {
+fn missing_members_are_named() {
     let threads = Threads::default();
     let error = threads.join(&request(0, 3)).err().expect("alone");
     assert_eq!(error.code, ErrorCode::PEER);

@@ -1,12 +1,12 @@
 //! The sharding strategy `ddp`: every rank holds everything, and gradients are summed over all
-//! ranks once a step.
+//! ranks once per step.
 
 use espalier_interface::schedule::{Act, Action, MicroBatch, Placement, Schedule, ShardingRequest};
 use espalier_interface::{
     Component, DType, Instance, OptionKind, OptionSpec, Options, Result, Role, Sharding,
 };
 
-/// The stream of reductions, beside the one that computes.
+/// The stream of reductions, beside the compute stream.
 const MOVES: u32 = 1;
 
 /// The strategy `ddp`.
@@ -56,7 +56,7 @@ const DDP: Component = Component {
         kind: OptionKind::TEXT,
         default: "\"\"",
         range: "\"\" | f32 | bf16 | f64",
-        doc: "dtype in which gradients travel; empty: their own",
+        doc: "dtype in which gradients are sent; empty: their own",
     }],
     capabilities: &[("search", r#"{"world": "ranks"}"#)],
     create: |options, _| Ok(Instance::Sharding(Box::new(Ddp::new(options)?))),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_reduced_as_soon_as_they_are_whole_beside_what_computes() {
+    fn complete_gradients_are_reduced_at_once_beside_the_computation() {
         let ddp = Ddp { reduce_dtype: None };
         let order = |world| -> Vec<(Act, usize, u32)> {
             let schedule = ddp.schedule(&request(world)).expect("valid");

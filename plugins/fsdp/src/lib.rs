@@ -1,9 +1,8 @@
-//! The sharding strategy `fsdp`: weights, gradients and optimizer state are cut over the ranks, and
-//! units are put together when they are computed with.
+//! The sharding strategy `fsdp`: weights, gradients and optimizer state are sharded over the ranks,
+//! and units are gathered for their computations.
 //!
-//! A unit's weights are there during the passes that read them and `prefetch` passes before, so
-//! that what two passes need that close together is brought once. With offload a rank's parts lie
-//! in host memory.
+//! A unit's weights are in memory during the passes that read them and `prefetch` passes before. So
+//! two passes this close together share one gather. With offload a rank's parts are in host memory.
 
 mod micro_batch;
 mod placement;
@@ -38,8 +37,8 @@ impl Sharding for Fsdp {
         let shard_ranks = placement::shard_ranks(settings, request)?;
         if settings.offload_activations && request.units.iter().all(|unit| unit.saved == 0) {
             return Err(PluginError::invalid(
-                "offload_activations: this host tells of no unit what its forward pass saves, so that nothing can wait in \
-                 host memory: leave it out, and set model.recompute = \"layer\" to save less",
+                "offload_activations: expected the bytes that a forward pass saves of each unit, found none in this host's \
+                 request: leave it out, and set model.recompute = \"layer\" to save less",
             ));
         }
         let mut schedule = Schedule {

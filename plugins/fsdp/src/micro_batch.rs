@@ -4,14 +4,14 @@ use espalier_interface::schedule::{
     Act, Action, MicroBatch, Part, Pass, Place, Schedule, ShardingRequest, When,
 };
 
-use crate::placement::Brought;
+use crate::placement::NeededParts;
 use crate::settings::{Settings, Strategy};
 
-/// A unit's weights are there from before pass `first` until after pass `last`.
+/// A unit's weights stay in memory from before pass `first` until after pass `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Stay {
     first: usize,
-    /// The pass for which they are brought.
+    /// The pass for which they are gathered.
     read: usize,
     unit: usize,
     last: usize,
@@ -20,7 +20,7 @@ struct Stay {
 /// The actions of a micro-batch.
 pub fn actions(settings: &Settings, request: &ShardingRequest, schedule: &Schedule) -> Vec<Action> {
     let mut micro_batch = MicroBatch::new(request);
-    bring_weights(settings, request, schedule, &mut micro_batch);
+    gather_weights(settings, request, schedule, &mut micro_batch);
     if settings.offload_activations {
         offload_activations(settings, request, &mut micro_batch);
     }
@@ -41,7 +41,7 @@ pub fn actions(settings: &Settings, request: &ShardingRequest, schedule: &Schedu
     actions.flat_map(behind).flatten().collect()
 }
 
-fn bring_weights(
+fn gather_weights(
     settings: &Settings,
     request: &ShardingRequest,
     schedule: &Schedule,
@@ -66,19 +66,19 @@ fn bring_weights(
         first, last, unit, ..
     } in stays
     {
-        let brought = Brought::of(request, schedule, unit);
-        let fetch = moving(Act::Fetch, unit, &brought.fetched);
-        let gather = moving(Act::Gather, unit, &brought.gathered);
+        let needed = NeededParts::of(request, schedule, unit);
+        let fetch = moving(Act::Fetch, unit, &needed.fetched);
+        let gather = moving(Act::Gather, unit, &needed.gathered);
         for action in fetch.into_iter().chain(gather) {
             micro_batch.before(first, action.when(begin));
         }
-        if let Some(release) = moving(Act::Release, unit, &brought.all) {
+        if let Some(release) = moving(Act::Release, unit, &needed.all) {
             micro_batch.after(last, release.on(0).when(end));
         }
     }
 }
 
-/// When the weights of a unit are there: during the passes that read them and `prefetch` passes
+/// When the weights of a unit are in memory: during the passes that read them and `prefetch` passes
 /// before.
 fn stays(settings: &Settings, passes: &[Pass<'_>], unit: usize) -> Vec<Stay> {
     let mut stays: Vec<Stay> = Vec::new();
@@ -101,8 +101,8 @@ fn stays(settings: &Settings, passes: &[Pass<'_>], unit: usize) -> Vec<Stay> {
     stays
 }
 
-/// Saved activations go to the host after their forward pass and come back before their backward
-/// pass, unless they would come back at once.
+/// Saved activations move to the host after their forward pass and return before their backward
+/// pass, unless they would return at once.
 fn offload_activations(
     settings: &Settings,
     request: &ShardingRequest,

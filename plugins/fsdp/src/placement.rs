@@ -1,11 +1,11 @@
-//! Settings and a world -> where units lie between steps, and what it takes to bring one.
+//! Settings and a world -> where units are stored between steps, and the parts to fetch and gather.
 
 use espalier_interface::schedule::{Part, Place, Placement, Schedule, ShardingRequest};
 use espalier_interface::{PluginError, Result};
 
 use crate::settings::{Gather, Offload, Settings, Strategy};
 
-/// Ranks that share what is cut.
+/// Number of ranks that share a unit's parts.
 ///
 /// # Errors
 /// `INVALID` where groups do not divide the world.
@@ -25,7 +25,7 @@ pub fn shard_ranks(settings: &Settings, request: &ShardingRequest) -> Result<u32
     }
 }
 
-/// Where the bytes of every unit lie. What one rank would hold as its only part lies whole.
+/// Where the bytes of every unit are stored. A part of one rank alone is stored whole.
 pub fn of_units(settings: &Settings, shard_ranks: u32) -> Placement {
     let on_device = match shard_ranks {
         1 => Place::Replicated,
@@ -51,19 +51,19 @@ pub fn of_units(settings: &Settings, shard_ranks: u32) -> Placement {
     }
 }
 
-/// The parts of a unit that are copied from the host, that are put together from the ranks, and all
-/// of those.
-pub struct Brought {
+/// The parts of a unit that are copied from the host, that are gathered from the ranks, and all of
+/// those.
+pub struct NeededParts {
     /// Copied from the host.
     pub fetched: Vec<Part>,
-    /// Put together from the ranks, after what of it lies on the host was fetched.
+    /// Gathered from the ranks, after offloaded parts were fetched.
     pub gathered: Vec<Part>,
     /// All.
     pub all: Vec<Part>,
 }
 
-impl Brought {
-    /// What it takes to compute with a unit.
+impl NeededParts {
+    /// The parts that a computation with a unit needs.
     pub fn of(request: &ShardingRequest, schedule: &Schedule, unit: usize) -> Self {
         let at = schedule.placements[unit];
         let alone = schedule.ranks_sharing(request) == 1;
@@ -75,7 +75,7 @@ impl Brought {
                 .filter(|(part, place)| some(*part) && takes(*place));
             taken.map(|&(part, _)| part).collect()
         };
-        Brought {
+        NeededParts {
             fetched: parts(&|place| matches!(place, Place::Host | Place::ShardedOnHost)),
             gathered: parts(&|place| match place {
                 Place::Sharded => true,

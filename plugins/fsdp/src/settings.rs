@@ -2,52 +2,52 @@
 
 use espalier_interface::{DType, OptionKind, OptionSpec, Options, PluginError, Result};
 
-/// How long weights stay together, and among which ranks they are cut.
+/// How long weights stay gathered, and over which ranks they are sharded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// Cut among all ranks, together only around the passes that read them.
+    /// Sharded over all ranks, gathered only around the passes that read them.
     FullShard,
-    /// Cut among all ranks, together from their first pass of a step to their last.
+    /// Sharded over all ranks, gathered from their first pass of a step to their last.
     ShardGradOp,
-    /// As `FullShard` within groups of ranks; the groups hold the same.
+    /// As `FullShard` within groups of ranks; every group holds all weights.
     Hybrid,
 }
 
-/// What lies in host memory between uses.
+/// Data in host memory between uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
     /// Nothing.
     Nothing,
     /// Frozen and trainable params.
     Params,
-    /// Those, reduced gradients and moments.
+    /// The params, reduced gradients and moments.
     ParamsAndOptimizer,
 }
 
-/// Where whole frozen units come from.
+/// The source of whole frozen units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gather {
     /// From the parts of all ranks that share them.
     Shards,
-    /// From the machine's one host copy, whole: no rank sends frozen bytes to another. They lie
-    /// there whatever `offload` says, which then decides over what is trained.
+    /// From the machine's one host copy, whole: no rank sends frozen bytes to another. They are
+    /// stored there with every `offload`, which then decides over trained data only.
     HostDirect,
 }
 
-/// All options, read.
+/// All options, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long weights stay together.
+    /// How long weights stay gathered.
     pub strategy: Strategy,
     /// Ranks of a group of `Hybrid`; 0: those of a machine.
     pub shard_ranks: u32,
-    /// What lies in host memory.
+    /// Data in host memory.
     pub offload: Offload,
-    /// Where frozen units come from.
+    /// The source of frozen units.
     pub gather: Gather,
-    /// Passes ahead of which weights are brought.
+    /// Passes ahead of which weights are gathered.
     pub prefetch: usize,
-    /// Dtype in which gradients travel; unset: their own.
+    /// Dtype in which gradients are sent; unset: their own.
     pub reduce_dtype: Option<DType>,
     /// Whether saved activations wait for their backward pass in host memory.
     pub offload_activations: bool,
@@ -90,14 +90,13 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The stream of what moves bytes: beside the one that computes, unless nothing is brought
-    /// ahead.
+    /// The stream that moves bytes: beside the compute stream, unless nothing is prefetched.
     pub fn moves(&self) -> u32 {
         u32::from(self.prefetch > 0)
     }
 }
 
-/// What `host plan --auto` tries of the options: those that change no bit of the result.
+/// Options that `host plan --auto` varies: those that change no bit of the result.
 pub const SEARCH: &str = concat!(
     r#"{"options": {"#,
     r#""strategy": {"full_shard": {"stage": "shard_weights"}, "#,
@@ -111,7 +110,7 @@ pub const SEARCH: &str = concat!(
     r#"}}"#,
 );
 
-/// The options as they are declared.
+/// The options as declared.
 pub const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "strategy",
@@ -133,29 +132,29 @@ pub const OPTIONS: &[OptionSpec] = &[
         kind: OptionKind::TEXT,
         default: "\"none\"",
         range: "none | params | params+optimizer",
-        doc: "what lies in host memory between uses; params+optimizer: gradients, too, once they are reduced",
+        doc: "data kept in host memory between uses; params+optimizer: gradients, too, once they are reduced",
     },
     OptionSpec {
         name: "gather",
         kind: OptionKind::TEXT,
         default: "\"shards\"",
         range: "shards | host-direct",
-        doc: "whole frozen units come from the parts of all ranks, or from the machine's one host copy, where they then lie \
-              whatever offload says",
+        doc: "whole frozen units come from the parts of all ranks, or from the machine's one host copy, where they are then \
+              kept with every offload",
     },
     OptionSpec {
         name: "prefetch",
         kind: OptionKind::INTEGER,
         default: "1",
         range: "0..=64",
-        doc: "units brought ahead of the one that is computed, beside the computing; 0: each right before it is computed",
+        doc: "units gathered ahead of the one that is computed, beside the computation; 0: each right before it is computed",
     },
     OptionSpec {
         name: "reduce_dtype",
         kind: OptionKind::TEXT,
         default: "\"\"",
         range: "\"\" | f32 | bf16 | f64",
-        doc: "dtype in which gradients travel; empty: their own",
+        doc: "dtype in which gradients are sent; empty: their own",
     },
     OptionSpec {
         name: "offload_activations",

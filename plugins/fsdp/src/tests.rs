@@ -1,4 +1,4 @@
-//! Orders spelled out for a small model, and properties of every schedule for many requests.
+//! Exact actions for a small model, and properties of every schedule for many requests.
 
 use espalier_interface::random::{Purpose, key, philox};
 use espalier_interface::schedule::{Act, Action, Part, Place, ShardingRequest, UnitBytes, When};
@@ -54,7 +54,7 @@ fn schedule(settings: Settings, request: &ShardingRequest) -> Schedule {
     Fsdp { settings }.schedule(request).expect("valid")
 }
 
-/// An action in a few letters: `G1` gathers unit 1, `r2!` reduces unit 2 in the last micro-batch.
+/// An action as a short code: `G1` gathers unit 1, `r2!` reduces unit 2 in the last micro-batch.
 fn letters(actions: &[Action]) -> String {
     let of_one = |one: &Action| {
         let act = match one.act {
@@ -97,7 +97,7 @@ fn units_are_gathered_a_pass_ahead_and_kept_for_a_neighbour() {
 }
 
 #[test]
-fn without_prefetch_each_unit_comes_right_before_it_is_read() {
+fn without_prefetch_each_unit_is_gathered_right_before_it_is_read() {
     let settings = Settings {
         prefetch: 0,
         ..SETTINGS
@@ -124,7 +124,7 @@ fn shard_grad_op_gathers_once_a_step() {
 }
 
 #[test]
-fn what_is_offloaded_is_fetched_for_its_update() {
+fn offloaded_parts_are_fetched_for_their_update() {
     let settings = Settings {
         offload: Offload::ParamsAndOptimizer,
         ..SETTINGS
@@ -173,7 +173,7 @@ fn one_rank_without_offload_moves_nothing() {
 }
 
 #[test]
-fn activations_leave_and_come_back_unless_they_are_read_at_once() {
+fn activations_are_offloaded_unless_they_are_read_at_once() {
     let settings = Settings {
         offload_activations: true,
         ..SETTINGS
@@ -186,7 +186,7 @@ fn activations_leave_and_come_back_unless_they_are_read_at_once() {
 }
 
 #[test]
-fn activations_of_no_known_size_are_refused() {
+fn activations_of_unknown_size_are_refused() {
     let settings = Settings {
         offload_activations: true,
         ..SETTINGS
@@ -241,8 +241,8 @@ fn all_settings() -> Vec<Settings> {
     all
 }
 
-/// A model drawn at random: units with and without frozen and trainable bytes, passes that read
-/// themselves, others or nothing.
+/// A random model: units with and without frozen and trainable bytes, passes that read themselves,
+/// other passes or nothing.
 fn drawn(seed: u64) -> ShardingRequest {
     let mut count = 0;
     let mut draw = move |below: u32| {
@@ -309,7 +309,7 @@ fn every_schedule_is_valid_and_gathers_no_more_than_its_window() {
 }
 
 #[test]
-fn no_action_that_moves_or_updates_can_be_left_out() {
+fn every_action_that_moves_or_updates_is_needed() {
     for seed in 0..24 {
         let request = drawn(seed);
         for settings in all_settings() {

@@ -4,8 +4,7 @@ use espalier_interface::schedule::{Act, Action, Part, Place, Schedule, ShardingR
 
 use crate::settings::Settings;
 
-/// Every trained unit is updated in turn; what of it lies on the host is fetched `prefetch` units
-/// ahead.
+/// Every trained unit is updated in turn; its offloaded parts are fetched `prefetch` units ahead.
 pub fn actions(settings: &Settings, request: &ShardingRequest, schedule: &Schedule) -> Vec<Action> {
     let trained: Vec<usize> = request.trained().collect();
     let mut actions = Vec::new();
@@ -24,7 +23,7 @@ pub fn actions(settings: &Settings, request: &ShardingRequest, schedule: &Schedu
     actions
 }
 
-/// What an act moves of a unit's own part; nothing where that lies on the device.
+/// The parts of a unit that an act moves; none for parts stored on the device.
 fn moving(settings: &Settings, schedule: &Schedule, act: Act, unit: usize) -> Option<Action> {
     let at = schedule.placements[unit];
     let (trainable, optimizer) = (&[Part::Trainable][..], &[Part::Optimizer][..]);

@@ -1,4 +1,4 @@
-//! A weight, its group's numbers -> its code.
+//! A weight and its group's numbers -> its code.
 
 /// Adding it rounds a number below 2^22 to a whole one, half to even, as torch does.
 const ROUNDING: f32 = 12_582_912.0; // 1.5 * 2^23

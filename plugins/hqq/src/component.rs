@@ -38,7 +38,7 @@ pub const HQQ: Component = Component {
             kind: OptionKind::INTEGER,
             default: "1",
             range: "0 | 1",
-            doc: "1: a group's weights follow one another; 0: they lie apart, spread over the whole weight",
+            doc: "1: a group's weights follow one another; 0: they are spread over the whole weight",
         },
         OptionSpec {
             name: "profile",

@@ -7,7 +7,7 @@ use std::ops::Range;
 use espalier_interface::format::BlockMap;
 use espalier_interface::{PluginError, Result};
 
-/// How groups lie in the flat weight.
+/// How groups are arranged in the flat weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     /// Axis 0: the elements of a group are `count` apart.
@@ -19,7 +19,7 @@ pub enum Axis {
 /// The groups of a weight of `count * size` elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grouping {
-    /// How groups lie.
+    /// How groups are arranged.
     pub axis: Axis,
     /// Elements a group, a multiple of 8.
     pub size: usize,
@@ -30,9 +30,9 @@ pub struct Grouping {
 /// The numbers of every group, [count] f32 each.
 #[derive(Clone, Copy)]
 pub struct Affine<'a> {
-    /// What a weight is multiplied by: codes a unit of weight.
+    /// The factor of a weight: codes per unit of weight.
     pub scale: &'a [f32],
-    /// The code that means zero.
+    /// The code of the value zero.
     pub zero: &'a [f32],
 }
 
@@ -40,7 +40,8 @@ impl Grouping {
     /// The groups of a weight `[N, M]`.
     ///
     /// # Errors
-    /// `INVALID` where `size` does not divide the number of elements; it says which sizes do.
+    /// `INVALID` where `size` does not divide the number of elements, with the nearest sizes that
+    /// do.
     pub fn of(axis: Axis, size: u64, shape: [u64; 2]) -> Result<Self> {
         let elements = shape[0].checked_mul(shape[1]).filter(|&n| n > 0);
         let Some(elements) = elements.filter(|&n| usize::try_from(n).is_ok()) else {
@@ -74,7 +75,7 @@ impl Grouping {
         }
     }
 
-    /// Groups that the elements of a range belong to, and perhaps others.
+    /// A range of groups that contains those of the elements.
     pub fn around(&self, elements: Range<usize>) -> Range<usize> {
         match self.axis {
             Axis::Consecutive => elements.start / self.size..elements.end.div_ceil(self.size),
@@ -88,7 +89,7 @@ impl Grouping {
         }
     }
 
-    /// The same as the host's kernels know it.
+    /// The same for the host's kernels.
     pub fn block_map(&self) -> BlockMap {
         match self.axis {
             Axis::Strided => BlockMap::Strided {
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_element_meets_its_own_group() {
+    fn every_element_gets_the_numbers_of_its_group() {
         let weight: Vec<f32> = (0..240).map(|i| i as f32).collect();
         for axis in [Axis::Strided, Axis::Consecutive] {
             let groups = Grouping::of(axis, 24, [12, 20]).expect("it fits");

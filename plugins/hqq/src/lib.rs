@@ -1,9 +1,9 @@
 //! Half-quadratic quantization: weights -> `hqq` segments, code for code as the hqq library makes
 //! them.
 //!
-//! [`grouping`] says which weights share a scale and a zero, [`start`] takes both from the ends of
-//! a group, [`solve`] moves the zeros, [`pack`] writes the codes and [`meta`] the numbers of the
-//! groups.
+//! [`grouping`] defines which weights share a scale and a zero, [`start`] computes both from the
+//! ends of a group, [`solve`] moves the zeros, [`pack`] writes the codes and [`meta`] the numbers
+//! of the groups.
 
 mod code;
 mod component;

@@ -16,18 +16,17 @@ pub enum MetaStore {
     Plain(DType),
     /// Scales in f32; zeros in 8 bits, with one scale and one zero for all of them.
     ZeroEightBit,
-    /// Both in 8 bits: zeros as above, each 128th of the scales with a scale and a zero of their
-    /// own.
+    /// Both in 8 bits: zeros as above, each 128th of the scales with a separate scale and zero.
     EightBit,
 }
 
-/// Scales that share a scale; they lie apart, as hqq's default axis 0 has it.
+/// Scales that share a scale; they are a stride apart, as with hqq's default axis 0.
 pub const SCALE_GROUP: usize = 128; // hqq 0.1.7 core/quantize.py, scale_quant_params["group_size"]
 /// The largest 8-bit code.
 const TOP: f32 = 255.0;
 
 impl MetaStore {
-    /// The store of that name; nothing where there is none.
+    /// The store of that name; none where there is no such store.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "f32" => MetaStore::Plain(DType::F32),
@@ -44,8 +43,8 @@ impl MetaStore {
         !matches!(self, MetaStore::Plain(_))
     }
 
-    /// The segments of `count` groups, the first of which has number `first`, and where scale and
-    /// zero are.
+    /// The segments of `count` groups, the first of which has number `first`, with the segments of
+    /// scale and zero.
     ///
     /// # Errors
     /// `INVALID` where 8-bit scales need another number of groups.
@@ -72,12 +71,12 @@ impl MetaStore {
         Ok((segments, scale, zero))
     }
 
-    /// Bytes of workspace that [`MetaStore::write`] wants for `count` groups.
+    /// Bytes of workspace that [`MetaStore::write`] needs for `count` groups.
     pub fn workspace(self, count: usize) -> usize {
         match self {
             MetaStore::Plain(_) => 0,
-            // The scale and the zero of the numbers' groups; of the scales, as many as there can
-            // be.
+            // The scale and the zero of the numbers' groups; for scales, the largest number of
+            // groups.
             MetaStore::ZeroEightBit => 2,
             MetaStore::EightBit => 2 * (count / SCALE_GROUP).max(1),
         }
@@ -195,7 +194,7 @@ fn store(what: &str, numbers: &[f32], dtype: DType, bytes: &mut [u8]) -> Result<
     }
     let largest = numbers.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     Err(PluginError::invalid(format!(
-        "a {what} of {largest:e} does not fit {dtype}: a group of its weights lies far from zero in a narrow range; \
+        "a {what} of {largest:e} does not fit {dtype}: a group of its weights is far from zero in a narrow range; \
          set meta = \"f32\""
     )))
 }

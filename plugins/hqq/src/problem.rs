@@ -1,4 +1,4 @@
-//! What the steps of an encoding have in common: the weight, its groups and how to solve for them.
+//! Common inputs of an encoding's steps: the weight, its groups and the solver's profile.
 
 use espalier_interface::{ErrorCode, PluginError, Result, Services};
 

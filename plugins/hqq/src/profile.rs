@@ -5,7 +5,7 @@ use espalier_interface::{PluginError, Result};
 /// A version of the solver and of its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// hqq 0.2.8: beta stays as it is, narrow groups keep a scale of 1, scales and zeros are stored
+    /// hqq 0.2.8: beta stays constant, narrow groups keep a scale of 1, scales and zeros are stored
     /// plainly.
     V0_2_8,
     /// hqq of March 2024 (0.1.x): beta grows by kappa, narrow groups get the largest scale, zeros
@@ -22,7 +22,7 @@ impl Profile {
     /// The profile of that name.
     ///
     /// # Errors
-    /// `INVALID`, naming those that exist.
+    /// `INVALID`, naming the known profiles.
     pub fn named(name: &str) -> Result<Self> {
         match name {
             "0.2.8" => Ok(Profile::V0_2_8),
@@ -53,7 +53,7 @@ impl Profile {
         })
     }
 
-    /// The error that the first iteration has to be below.
+    /// The bound on the error of the first iteration.
     pub fn first_best(self) -> f32 {
         match self {
             Profile::V0_2_8 => f32::INFINITY,
@@ -61,7 +61,7 @@ impl Profile {
         }
     }
 
-    /// Codes a unit of weight, for a group whose values span `range` and codes up to `top`.
+    /// Codes per unit of weight, for a group whose values span `range` and codes up to `top`.
     #[inline(always)]
     pub fn scale(self, range: f32, top: f32) -> f32 {
         let scale = 1.0 / range * top; // how torch divides a number by a tensor

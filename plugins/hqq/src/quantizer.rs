@@ -13,7 +13,7 @@ use crate::solve::{RUN, count_sums};
 /// Whether the half-quadratic solver moves the zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeros {
-    /// They stay where the smallest weights put them.
+    /// They keep the values that the smallest weights give.
     Kept,
     /// The solver moves them.
     Solved,
@@ -25,7 +25,7 @@ pub struct HqqQuantizer {
     pub bits: u32,
     /// Weights a group, a multiple of 8.
     pub group_size: u64,
-    /// How groups lie.
+    /// How groups are arranged.
     pub axis: Axis,
     /// Which version of hqq to follow.
     pub profile: Profile,

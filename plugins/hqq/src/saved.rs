@@ -1,5 +1,5 @@
-//! A weight -> its tensors and config as hqq and transformers save them, and the options of one
-//! that was saved so.
+//! A weight -> its tensors and config as hqq and transformers save them, and the options of such a
+//! saved weight.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::quantizer::{HqqQuantizer, Zeros};
 
 /// The `quant_method` of transformers.
 pub const METHOD: &str = "hqq";
-/// Where the solver's profile stands in `quantization_config`; the peers do not look at it.
+/// The key of the solver's profile in `quantization_config`; the peers ignore it.
 const PROFILE: &str = "solver_profile";
 
 /// The tensors of a weight `[N, M]`.
@@ -98,14 +98,14 @@ fn plain(quantizer: &HqqQuantizer) -> Result<DType> {
     }
 }
 
-/// What says nothing of the bytes: how they are viewed, computed with, and came about.
+/// Arguments that do not change the bytes: how they are viewed, computed with, and produced.
 const FREE: [&str; 3] = ["view_as_float", "compute_dtype", "round_zero"];
 
 /// The `quantization_config` that transformers writes for such a model, and the solver's profile.
 ///
-/// Where options differ, the arguments stand by tag, as in `HqqConfig(dynamic_config=...)`. A tag
-/// has no number of a layer; where layers differ, its arguments are those of the first: loaders go
-/// by the tensors beside each weight.
+/// Where options differ, the arguments are listed by tag, as in `HqqConfig(dynamic_config=...)`. A
+/// tag has no layer number; where layers differ, its arguments are those of the first. Loaders use
+/// the tensors beside each weight.
 ///
 /// # Source
 /// transformers 4.57.3 `utils/quantization_config.py`, `HqqConfig.to_dict`; `integrations/hqq.py`,
@@ -136,7 +136,7 @@ pub fn config(quantizer: &HqqQuantizer, model: &SavedModel) -> Result<Json> {
             .or_insert_with(|| own["quant_config"].clone());
     }
     config["quant_config"] = json!(by_tag);
-    // One name for all weights, or none.
+    // One name for all weights, or none at all.
     if model
         .configs
         .values()
@@ -150,7 +150,7 @@ pub fn config(quantizer: &HqqQuantizer, model: &SavedModel) -> Result<Json> {
 /// The options of a saved weight.
 ///
 /// # Errors
-/// `UNSUPPORTED` for what another quantizer packed, `INVALID` for a state that no hqq wrote.
+/// `UNSUPPORTED` for weights of another quantizer, `INVALID` for a state that hqq does not write.
 pub fn options(saved: &SavedDescription) -> Result<Options> {
     match saved.config.get("quant_method") {
         Some(method) if method == METHOD => {}

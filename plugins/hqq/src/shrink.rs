@@ -1,4 +1,4 @@
-//! What remains of an error when its p-norm is shrunk: hqq's generalised soft threshold.
+//! An error -> the same after shrinking its p-norm: hqq's generalised soft threshold.
 
 /// `p - 1` of the norm.
 const EXPONENT: f64 = (0.7f64 - 1.0) as f32 as f64; // hqq/core/optimize.py, opt_params["lp_norm"]
@@ -18,9 +18,9 @@ pub struct Shrinking {
 }
 
 impl Shrinking {
-    /// That by `1 / beta`, at least 1/20.
+    /// Shrinking by `1 / beta`, at least 1/20.
     pub fn by(inverse_beta: f32) -> Self {
-        // |d| = |d|^(p-1) / beta, less what rounding could move.
+        // |d| = |d|^(p-1) / beta, minus the rounding error.
         let threshold = f64::from(inverse_beta).powf(1.0 / (1.0 - EXPONENT)) * 0.999;
         Shrinking {
             inverse_beta,
@@ -48,7 +48,7 @@ impl Shrinking {
     }
 }
 
-/// `x^(p-1)` of a number above `SMALLEST`, to the last bit but for ties; anything for others.
+/// `x^(p-1)` of a number above `SMALLEST`, exact to the last bit except ties; undefined for others.
 #[inline(always)]
 fn power(x: f32) -> f32 {
     exp2(EXPONENT * log2(x)) as f32

@@ -1,13 +1,13 @@
 //! Groups with a scale and a first zero -> the zeros of the half-quadratic solver.
 //!
-//! An iteration rounds every weight, shrinks the errors, and takes the mean of what is left as the
+//! An iteration rounds every weight, shrinks the errors, and takes the mean of the residuals as the
 //! group's next zero. It stops for all groups at once, when the mean error of the whole weight no
-//! longer falls. So that the weight need not be read from memory in every iteration, zeros of
-//! [`RUN`] iterations are made while a group is in the cache, then their errors, and only then is
-//! it seen where the solver stopped.
+//! longer falls. To read the weight from memory less often, zeros of [`RUN`] iterations are
+//! computed while a group is in the cache. Then their errors are computed, and with them the
+//! iteration at which the solver stopped.
 //!
 //! Sums are added in torch's order ([`espalier_kernels::cascade`]): the error falls by less than
-//! its rounding before it rises, and which iteration is the last depends on it.
+//! its rounding before it rises, and the last iteration depends on it.
 
 mod columns;
 mod error;
@@ -25,10 +25,10 @@ use crate::profile::ITERATIONS;
 use crate::shrink::Shrinking;
 pub use error::count_sums;
 
-/// Iterations between two looks at their errors.
+/// Iterations between two checks of their errors.
 pub const RUN: usize = 4;
 
-/// Room for the solver.
+/// Workspace of the solver.
 pub struct Scratch<'a> {
     /// A first zero of every group, and the zeros after each iteration of a run, [RUN + 1, count]
     /// f32.
@@ -37,7 +37,7 @@ pub struct Scratch<'a> {
     pub sums: &'a mut [f32],
 }
 
-/// Solves for the zeros, given the first in `scratch.zeros`; they lie at its beginning afterwards.
+/// Solves for the zeros, given the first in `scratch.zeros`; the result is at its start.
 ///
 /// # Errors
 /// `CANCELLED` when the user stopped the run.
@@ -58,7 +58,7 @@ pub fn solve(problem: &Problem, scale: &[f32], scratch: Scratch) -> Result<()> {
         for iteration in 0..RUN {
             let zero = &zeros[iteration * count..][..count];
             let error = error::mean(problem, Affine { scale, zero }, sums, iteration);
-            let falls = error < best; // An error that is not a number ends it, too.
+            let falls = error < best; // An error that is NaN ends it, too.
             if !falls {
                 let last = (iteration + 1) * count;
                 zeros.copy_within(last..last + count, 0);
@@ -71,7 +71,7 @@ pub fn solve(problem: &Problem, scale: &[f32], scratch: Scratch) -> Result<()> {
     Ok(())
 }
 
-/// Makes the zeros of a run of iterations from the first, [RUN + 1, count].
+/// Computes the zeros of a run of iterations from the first, [RUN + 1, count].
 fn advance(problem: &Problem, scale: &[f32], steps: &[Shrinking], zeros: &mut [f32]) {
     let width = problem.stripe();
     let mut stripes: Vec<Mutex<Vec<&mut [f32]>>> = Vec::new();
@@ -102,7 +102,7 @@ fn advance(problem: &Problem, scale: &[f32], steps: &[Shrinking], zeros: &mut [f
     });
 }
 
-/// Some groups that follow one another.
+/// A range of groups.
 struct Stripe<'a> {
     problem: &'a Problem<'a>,
     /// Number of the first.
@@ -113,7 +113,7 @@ struct Stripe<'a> {
     steps: &'a [Shrinking],
 }
 
-/// How far the weights of a group may be from what they decode to.
+/// How far the weights of a group may be from their decoded values.
 #[derive(Clone, Copy, Default)]
 struct Reach {
     low: f32,
@@ -121,17 +121,18 @@ struct Reach {
 }
 
 impl Reach {
-    /// False where surely every error of the group shrinks to nothing.
+    /// False where every error of the group certainly shrinks to zero.
     #[inline(always)]
     fn remains(self, scale: f32, zero: f32, top: f32, shrinking: Shrinking) -> bool {
-        // Half a code where it is within the codes, more beyond their ends; and what rounding adds.
+        // Half a code where it is within the codes, more beyond their ends; plus the rounding
+        // error.
         let beyond = (self.high * scale + zero - top).max(-(self.low * scale + zero));
         let error = beyond.max(0.5) / scale * 1.001 + 1e-6 * self.high.abs().max(self.low.abs());
         !shrinking.leaves_nothing_of(error)
     }
 }
 
-/// A weight's residual where something may remain of its error: `code - (weight - shrunk error)
+/// A weight's residual where its error may not shrink to zero: `code - (weight - shrunk error)
 /// scale`.
 #[inline(always)]
 fn residual_with_rest(w: f32, scale: f32, zero: f32, top: f32, shrinking: Shrinking) -> f32 {
@@ -140,7 +141,7 @@ fn residual_with_rest(w: f32, scale: f32, zero: f32, top: f32, shrinking: Shrink
     code - (w - shrinking.of(error)) * scale
 }
 
-/// A weight's residual where nothing remains of its error.
+/// A weight's residual where its error shrinks to zero.
 #[inline(always)]
 fn residual(w: f32, scale: f32, zero: f32, top: f32) -> f32 {
     code(w, scale, zero, top) - w * scale

@@ -1,5 +1,5 @@
-//! The ends of every group -> the scale and the zero that the solver starts from; only finite
-//! numbers pass.
+//! The ends of every group -> the scale and the zero that the solver starts from; numbers that are
+//! not finite are refused.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use crate::problem::Problem;
 /// Whether the zero starts at a whole code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartZero {
-    /// As the smallest weight of the group gives it.
+    /// Computed from the smallest weight of the group.
     Exact,
     /// Rounded, half to even.
     Rounded,
@@ -22,7 +22,7 @@ pub enum StartZero {
 /// Fills `scale` and `zero`, [count] f32 each.
 ///
 /// # Errors
-/// `NOT_FINITE` names the first weight that is infinite or not a number.
+/// `NOT_FINITE`, naming the first weight that is infinite or NaN.
 ///
 /// # Source
 /// hqq 0.2.8 and 0.1.7 `core/quantize.py`, `Quantizer.quantize`.
@@ -123,7 +123,7 @@ pub fn ends(problem: &Problem, first: usize, low: &mut [f32], high: &mut [f32]) 
     f32::from_bits(largest as u32).is_finite()
 }
 
-/// Moves ends apart, number by number, to take in `weight`; `largest` is the bits of its largest
+/// Widens the ends, number by number, to include `weight`; `largest` is the bits of its largest
 /// magnitude.
 #[inline(always)]
 fn widen(weight: &[f32], low: &mut [f32], high: &mut [f32], largest: &mut [i32]) {

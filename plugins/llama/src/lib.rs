@@ -1,5 +1,5 @@
-//! Llama 1, 2 and 3, and models that share their `config.json`: their `config.json` -> a model as
-//! data. Biases where the config asks for them.
+//! Llama 1, 2 and 3, and models that share their `config.json`: the file -> a model as data. Biases
+//! where the config asks for them.
 
 use espalier_decoder::{AttentionBias, Dialect, Window};
 use espalier_interface::model::Model;

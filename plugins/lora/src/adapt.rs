@@ -6,13 +6,13 @@ use espalier_interface::{Init, Result};
 use crate::fragment;
 use crate::settings::Settings;
 
-/// What PEFT puts before a module's name in the keys of `adapter_model.safetensors`.
+/// PEFT's prefix of a module's name in the keys of `adapter_model.safetensors`.
 const PREFIX: &str = "base_model.model.";
 
 /// The params and fragments of the sites that the targets name.
 ///
 /// # Errors
-/// `INVALID` where they name none.
+/// `INVALID` where they name no site.
 pub fn adapt(settings: &Settings, sites: &[Site]) -> Result<Adaptation> {
     let mut adaptation = Adaptation::default();
     for index in settings.targets.pick(sites)? {
@@ -36,7 +36,7 @@ pub fn adapt(settings: &Settings, sites: &[Site]) -> Result<Adaptation> {
     Ok(adaptation)
 }
 
-/// How the two matrices begin, such that the update is zero.
+/// Initial values of the two matrices, such that the update is zero.
 ///
 /// # Source
 /// PEFT, `LoraLayer.reset_lora_parameters`: `kaiming_uniform_(a=sqrt(5))` is uniform within `1 /

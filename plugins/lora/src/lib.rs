@@ -28,7 +28,7 @@ impl Lora {
     /// The adapter with checked options.
     ///
     /// # Errors
-    /// `INVALID` for targets that are no regular expression.
+    /// `INVALID` for targets that are not a regular expression.
     pub fn new(options: &Options) -> Result<Self> {
         Ok(Lora {
             settings: Settings::read(options)?,

@@ -10,7 +10,7 @@ use crate::targets;
 /// The PEFT release whose keys are written.
 const PEFT_VERSION: &str = "0.21.2";
 
-/// Keys that say nothing of what the adapter computes.
+/// Keys that do not change the adapter's function.
 const IGNORED: [&str; 9] = [
     "auto_mapping",
     "base_model_name_or_path",
@@ -77,8 +77,8 @@ pub fn write(settings: &Settings, sites: &[Site], base_model: &str) -> Result<Js
 /// The options that make this adapter equal to a saved one.
 ///
 /// # Errors
-/// `UNSUPPORTED` for a key that asks for what this adapter does not do, `INVALID` for one that is
-/// missing.
+/// `UNSUPPORTED` for a key that asks for a feature that this adapter lacks, `INVALID` for a missing
+/// key.
 pub fn read(config: &Json) -> Result<Options> {
     let Some(object) = config.as_object() else {
         return Err(PluginError::invalid(
@@ -112,14 +112,14 @@ pub fn read(config: &Json) -> Result<Options> {
     Ok(Options(options))
 }
 
-/// Refuses a key whose value changes what is computed in a way this adapter does not know.
+/// Refuses a key whose value changes the result in a way this adapter does not support.
 fn check(key: &str, value: &Json) -> Result<()> {
     let accepted = match key {
         "r" | "lora_alpha" | "lora_dropout" | "target_modules" | "use_rslora" => true,
         "peft_type" => value == "LORA",
         "task_type" => value.is_null() || value == "CAUSAL_LM",
         "bias" => value.is_null() || value == "none",
-        // The other ways to begin change the base weights as well.
+        // The other initialisations change the base weights as well.
         "init_lora_weights" => {
             value.is_null() || value.is_boolean() || value == "gaussian" || value == "orthogonal"
         }
@@ -133,7 +133,7 @@ fn check(key: &str, value: &Json) -> Result<()> {
     )))
 }
 
-/// True for what PEFT writes where a feature is not used.
+/// True for a value that PEFT writes for an unused feature.
 fn is_neutral(value: &Json) -> bool {
     match value {
         Json::Null | Json::Bool(false) => true,

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 
 use crate::targets::Targets;
 
-/// What defines a LoRA, whatever its model.
+/// The settings of a LoRA, independent of its model.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `R`.
@@ -16,11 +16,11 @@ pub struct Settings {
     pub dropout: f64,
     /// Sites that it joins.
     pub targets: Targets,
-    /// What alpha is divided by.
+    /// The divisor of alpha.
     pub scaling: Scaling,
 }
 
-/// What alpha is divided by.
+/// The divisor of alpha.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
     /// The rank, as in LoRA.
@@ -33,7 +33,7 @@ impl Settings {
     /// Reads the options, which the host has checked.
     ///
     /// # Errors
-    /// `INVALID` for targets that are no regular expression.
+    /// `INVALID` for targets that are not a regular expression.
     pub fn read(options: &Options) -> Result<Self> {
         let targets = options.0.get("targets").unwrap_or(&Json::Null);
         Ok(Settings {

@@ -8,14 +8,14 @@ use espalier_interface::{PluginError, Result};
 use regex::Regex;
 use serde_json::Value as Json;
 
-/// Which sites are meant.
+/// The sites that are selected.
 #[derive(Clone, Debug)]
 pub enum Targets {
     /// Every linear inside a layer; neither embeddings nor the head.
     AllLinear,
     /// Sites whose name equals an entry or ends in `.` and an entry.
     Names(Vec<String>),
-    /// Sites whose whole name the expression matches; beside it, as it was written.
+    /// Sites whose whole name matches the expression; with the expression's text.
     Pattern(Box<Regex>, String),
 }
 
@@ -23,10 +23,10 @@ impl Targets {
     /// Reads a text or a list of texts.
     ///
     /// # Errors
-    /// `INVALID` where it is neither, or no regular expression.
+    /// `INVALID` where it is neither, or not a regular expression.
     pub fn read(json: &Json) -> Result<Self> {
         match json {
-            // PEFT's shorthand is told in any case.
+            // PEFT accepts its shorthand in any letter case.
             Json::String(text) if text.to_lowercase() == "all-linear" => Ok(Targets::AllLinear),
             Json::String(text) => match Regex::new(&format!(r"\A(?:{text})\z")) {
                 Ok(pattern) => Ok(Targets::Pattern(Box::new(pattern), text.clone())),
@@ -54,10 +54,10 @@ impl Targets {
         }
     }
 
-    /// Indices of the sites that are meant, in the order of `sites`.
+    /// Indices of the selected sites, in the order of `sites`.
     ///
     /// # Errors
-    /// `INVALID` where nothing matches, or an entry of a list does not, with the endings that
+    /// `INVALID` where no site matches, or an entry of a list matches none, with the endings that
     /// exist.
     pub fn pick(&self, sites: &[Site]) -> Result<Vec<usize>> {
         let chosen: Vec<usize> = (0..sites.len())

@@ -1,5 +1,5 @@
-//! Mistral 7B and its kin: their `config.json` -> a model as data. A sliding window in every layer,
-//! no biases.
+//! Mistral 7B and models that share its `config.json`: the file -> a model as data. A sliding
+//! window in every layer, no biases.
 
 use espalier_decoder::{AttentionBias, Dialect, Window};
 use espalier_interface::model::Model;
@@ -15,7 +15,7 @@ const DIALECT: Dialect = Dialect {
     default_head_dim: None,
 };
 
-/// The family of Mistral 7B and its kin.
+/// The family of Mistral 7B and models that share its `config.json`.
 pub struct Mistral;
 
 impl Family for Mistral {

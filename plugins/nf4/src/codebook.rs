@@ -8,7 +8,7 @@ pub struct Codebook {
     pub order: [u8; 16],
     /// Midpoints between neighbours in that order, [15] f32; a number at one takes the lower code.
     pub midpoints: [f32; 15],
-    /// What is added to the code where a number passes each midpoint, [15].
+    /// The increment of the code where a number passes each midpoint, [15].
     changes: [i32; 15],
 }
 
@@ -75,8 +75,8 @@ pub static NF4: Codebook = Codebook::new(
 
 /// bitsandbytes' 4-bit float: bit 3 is the sign, the low bits name a magnitude in no rising order.
 ///
-/// Code 8 is a second zero. It stands above code 0 in `order`, so a small positive weight takes
-/// code 8 and a small negative one code 0; both decode to +0.
+/// Code 8 is a second zero. It is above code 0 in `order`, so a small positive weight takes code 8
+/// and a small negative one code 0; both decode to +0.
 ///
 /// # Source
 /// bitsandbytes' `get_4bit_type("fp4")` and its `argsort`.

@@ -28,7 +28,7 @@ const FOUR_BIT_OPTIONS: &[OptionSpec] = &[
     },
 ];
 
-/// What the host reads of a `quantization_config` before it asks.
+/// Keys of a `quantization_config` that the host reads before it asks.
 const QUANT_METHODS: &[(&str, &str)] = &[("quant_methods", "bitsandbytes")];
 
 /// The component `nf4`.

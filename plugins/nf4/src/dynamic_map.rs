@@ -97,8 +97,8 @@ fn step(x: f32) -> u16 {
     // The peer's compiler fuses this multiply and add. `unit` is a multiple of 2^-25, so both are
     // exact in f64 and the one rounding of the conversion is the fused one.
     let position = (f64::from(unit) * (STEPS - 1) as f64 + 0.5) as f32;
-    // The whole part of a number in [0.5, 65535.5], in operations that vector units have: added to
-    // 2^23 it is rounded to a whole number in the low bits, which is one too many if above it.
+    // The whole part of a number in [0.5, 65535.5], in vector operations. Added to 2^23 it is
+    // rounded to a whole number in the low bits, which is one too many if above it.
     const WHOLE: f32 = 8_388_608.0;
     let rounded = position + WHOLE;
     (rounded.to_bits() - u32::from(rounded - WHOLE > position)) as u16

@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_and_the_middle_of_a_block_take_those_of_the_map() {
+    fn the_ends_and_the_middle_of_a_block_take_the_maps_codes() {
         let mut codes = [7; 3];
         assert_eq!(EightBit.encode(&[3.0, -3.0, 0.0], 3.0, &mut codes), 3.0);
         assert_eq!(codes, [255, 0, 131]);

@@ -59,8 +59,8 @@ impl Quantizer for EightBitQuantizer {
         encode_blocks(&EightBit, weight, self.block_size, codes, absmax, services)
     }
 
-    /// There is none: checkpoints of 8-bit weights hold LLM.int8's, which have one scale a row and
-    /// even steps.
+    /// None: checkpoints of 8-bit weights hold LLM.int8's, which have one scale per row and even
+    /// steps.
     fn saved_form(&self, _shape: [u64; 2], _dtype: DType) -> Result<SavedForm> {
         Err(PluginError::unsupported(
             "bitsandbytes' block-wise 8 bits are for states and activations: no loader takes weights packed so \

@@ -44,7 +44,7 @@ impl FourBit {
     fn encode_scaled(&self, weight: &[f32], scale: impl Fn(f32) -> f32, packed: &mut [u8]) {
         let packed = packed.chunks_mut(GROUP / 2);
         for (weight, packed) in weight.chunks(GROUP).zip(packed) {
-            // A code past the end of the weight is that of the number 0.
+            // Codes past the end of the weight are that of the number 0.
             let mut codes = [self.codebook.nearest(0.0); GROUP];
             for (code, &w) in codes.iter_mut().zip(weight) {
                 *code = self.codebook.nearest(scale(w));
@@ -91,7 +91,7 @@ mod tests {
                 let block = [midpoint, midpoint.next_up(), midpoint.next_down()];
                 let (codes, _) = encode(codebook, &block, 1.0);
                 let lower = codebook.order[i];
-                // Two zeros of fp4 share a midpoint at 0, whose neighbours lie across it.
+                // Two zeros of fp4 share a midpoint at 0, whose neighbours are on both sides of it.
                 assert_eq!(codes[0] >> 4, lower, "at {midpoint}");
                 assert_eq!(codes[0] & 15, codebook.order[i + 1], "above {midpoint}");
                 assert_eq!(codes[1] >> 4, lower, "below {midpoint}");

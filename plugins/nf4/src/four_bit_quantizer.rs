@@ -18,7 +18,7 @@ use crate::shape::count_elements;
 pub enum AbsmaxStore {
     /// One f32 a block.
     Plain,
-    /// One 8-bit code a block, one f32 for 256 of them, one f32 offset (double quantization).
+    /// One 8-bit code per block, one f32 for 256 of them, one f32 offset (double quantization).
     Nested,
 }
 
@@ -38,7 +38,7 @@ impl FourBitQuantizer {
     /// How a weight of `shape`, `[out, in]`, is stored.
     ///
     /// # Errors
-    /// `INVALID` for more elements than 64 bits count.
+    /// `INVALID` for more elements than 64 bits can count.
     pub fn format(&self, shape: [u64; 2]) -> Result<Format> {
         let num_blocks = self.count_blocks(shape)?;
         let mut segments = vec![SegmentSpec::new(

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overflowing_mean_is_refused_with_the_way_out() {
+    fn an_overflowing_mean_is_refused_with_the_next_step() {
         let error = encode(&[3e38; 2]).expect_err("the sum overflows");
         assert_eq!(error.code, ErrorCode::INVALID);
         assert!(error.message.contains("double_quant = false"));

@@ -1,5 +1,5 @@
-//! A 4-bit weight -> its tensors and config in bitsandbytes' serialization, and the options of one
-//! that was saved so.
+//! A 4-bit weight -> its tensors and config in bitsandbytes' serialization, and the options of such
+//! a saved weight.
 
 use espalier_interface::saved_form::{
     SavedContent, SavedDescription, SavedForm, SavedModel, SavedObject, SavedTensor,
@@ -92,8 +92,8 @@ pub fn config(quantizer: &FourBitQuantizer, model: &SavedModel) -> Json {
 /// The options of a saved weight.
 ///
 /// # Errors
-/// `UNSUPPORTED` for what another quantizer packed, `INVALID` for a state that no bitsandbytes
-/// wrote.
+/// `UNSUPPORTED` for weights of another quantizer, `INVALID` for a state that bitsandbytes does not
+/// write.
 pub fn options(quantizer: &FourBitQuantizer, saved: &SavedDescription) -> Result<Options> {
     let config = &saved.config;
     let expect = |key: &str, expected: Json| match config.get(key) {

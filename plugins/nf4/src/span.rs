@@ -1,4 +1,5 @@
-//! A weight -> spans of whole blocks, encoded on the host's threads; only finite numbers pass.
+//! A weight -> spans of whole blocks, encoded on the host's threads; numbers that are not finite
+//! are refused.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,8 +37,8 @@ pub trait EncodeBlock: Sync {
 /// as little-endian bytes.
 ///
 /// # Errors
-/// `NOT_FINITE` names the flat index of the first weight that is infinite or not a number;
-/// `CANCELLED` when the user stopped the run.
+/// `NOT_FINITE`, naming the flat index of the first weight that is infinite or NaN; `CANCELLED`
+/// when the user stopped the run.
 pub fn encode_blocks<E: EncodeBlock>(
     encoder: &E,
     weight: &[f32],
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_magnitude_sees_every_place() {
+    fn the_largest_magnitude_covers_every_place() {
         for n in [1, 15, 16, 17, 64, 100] {
             for i in 0..n {
                 let mut weight = vec![0.5f32; n];

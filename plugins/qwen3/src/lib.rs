@@ -1,5 +1,5 @@
-//! Qwen 3, the dense ones: their `config.json` -> a model as data. Queries and keys are normed by
-//! head; heads have a width of their own.
+//! Qwen 3, the dense ones: their `config.json` -> a model as data. Queries and keys are normalised
+//! by head; the head width is a separate key.
 
 use espalier_decoder::{AttentionBias, Dialect, Window};
 use espalier_interface::model::Model;

@@ -55,7 +55,7 @@ fn units_run_forward_then_back_without_the_head() {
 }
 
 #[test]
-fn more_ranks_are_refused_with_a_way_out() {
+fn more_ranks_are_refused_with_a_next_step() {
     let error = Single
         .schedule(&request(&[8, 8], 2))
         .expect_err("two ranks");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn buffers_are_aligned_zeros_that_go_back() {
+fn buffers_are_aligned_zeros_and_are_freed() {
     let buffers = Buffers::default();
     let buffer = buffers.alloc(100).unwrap();
     let whole = BufferRange {
@@ -55,7 +55,7 @@ fn ranges_outside_are_refused() {
 }
 
 #[test]
-fn too_much_is_refused_with_its_size() {
+fn a_buffer_beyond_free_memory_is_refused_with_its_size() {
     let error = Buffers::default().alloc(1 << 60).unwrap_err();
     assert_eq!(error.code, ErrorCode::OUT_OF_MEMORY);
     assert!(
@@ -65,7 +65,7 @@ fn too_much_is_refused_with_its_size() {
 }
 
 #[test]
-fn the_devices_own_memory_has_an_end_that_is_named() {
+fn a_buffer_beyond_the_device_memory_is_refused_with_the_bound() {
     let buffers = Buffers::bounded(Some(1 << 20));
     let first = buffers.alloc_of_device(1000 << 10).unwrap();
     let error = buffers.alloc_of_device(25 << 10).unwrap_err();
@@ -80,7 +80,7 @@ fn the_devices_own_memory_has_an_end_that_is_named() {
 }
 
 #[test]
-fn what_is_lent_is_seen_by_both_and_stays_the_hosts() {
+fn lent_memory_is_shared_and_stays_the_hosts() {
     let mut memory = MmapMut::map_anon(4096 + 64).unwrap();
     let lent = |address: *mut u8| {
         // SAFETY: the mapping outlives the buffers.

@@ -103,7 +103,7 @@ fn prepare_cached(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     })
 }
 
-/// Where each sequence of a launch goes on; one without tokens stands where slot 0 begins.
+/// Where each sequence of a launch continues; one without tokens starts where slot 0 starts.
 fn starts<'a>(
     cu_seqlens: &'a [i32],
     [positions, sequences]: [&'a [i32]; 2],
@@ -119,7 +119,7 @@ fn starts<'a>(
     }
 }
 
-/// Slots and places that a kernel may believe: inside the cache, and no slot twice.
+/// Refuses slots and places outside the cache, and slots used twice.
 fn check_starts(
     cu_seqlens: &[i32],
     start: &dyn Fn(usize) -> Start,
@@ -141,7 +141,7 @@ fn check_starts(
             start(*other).slot == slot && cu_seqlens[*other] < cu_seqlens[*other + 1]
         };
         if new > 0 && (0..seq).any(|other| twice(&other)) {
-            return fail(format!("slot {slot} stands twice in a launch"));
+            return fail(format!("slot {slot} is used twice in a launch"));
         }
     }
     Ok(())
@@ -227,7 +227,7 @@ fn shape(asked: &Asked<'_>) -> Result<AttentionShape> {
     })
 }
 
-/// q is as wide as all heads, k and v as the heads they share.
+/// q is as wide as all heads, k and v as the key/value heads.
 fn check_widths(asked: &Asked<'_>, shape: &AttentionShape, places: [usize; 3]) -> Result<()> {
     let widths = [shape.heads, shape.kv_heads, shape.kv_heads].map(|n| n * shape.head_dim);
     for ((place, expected), name) in places.into_iter().zip(widths).zip(["q", "k", "v"]) {
@@ -239,7 +239,7 @@ fn check_widths(asked: &Asked<'_>, shape: &AttentionShape, places: [usize; 3]) -
     Ok(())
 }
 
-/// Boundaries that a kernel may believe: from 0, not decreasing, to `tokens`.
+/// Checked boundaries: from 0, not decreasing, to `tokens`.
 fn boundaries(cu_seqlens: &[i32], tokens: usize) -> Result<&[i32]> {
     let ordered = cu_seqlens.windows(2).all(|pair| pair[0] <= pair[1]);
     let ends = (cu_seqlens.first(), cu_seqlens.last());

@@ -1,5 +1,5 @@
 //! `linear`, `linear_input_backward` and `linear_weight_backward`, over dense and packed weights.
-#![allow(unsafe_code)] // A plugin's decode function, kept and called.
+#![allow(unsafe_code)] // A plugin's decode function, stored and called.
 
 use espalier_interface::format::{Decoding, Format};
 use espalier_interface::graph::Dim;
@@ -30,13 +30,13 @@ pub const OPS: &[Op] = &[
     },
 ];
 
-/// How to read a weight `[rows, cols]` at launch.
+/// How a launch reads a weight `[rows, cols]`.
 struct Weight {
     size: (usize, usize),
     kind: Kind,
-    /// Index of its first range among those of the params.
+    /// Index of its first range among the params' ranges.
     first: usize,
-    /// Its ranges.
+    /// Number of its ranges.
     ranges: usize,
 }
 
@@ -49,20 +49,19 @@ enum Kind {
     Callback(Callback),
 }
 
-/// A quantizer's decode function, which lives as long as the kernel.
+/// A quantizer's decode function, valid as long as the kernel.
 struct Callback {
     decoder: Decoder,
     quantizer: String,
 }
 
-// SAFETY: the interface says that `decode` may be called with its context from many threads at
-// once.
+// SAFETY: the interface allows `decode` to be called with its context from many threads at once.
 unsafe impl Send for Callback {}
 // SAFETY: as above.
 unsafe impl Sync for Callback {}
 
 impl Weight {
-    /// Param `index`, whose ranges begin at `first`.
+    /// Param `index`, whose first range is `first`.
     fn new(asked: &Asked<'_>, setting: &Setting<'_>, index: usize, first: usize) -> Result<Self> {
         let param = &asked.request.params[index];
         let (rows, cols) = match param.shape[..] {
@@ -89,7 +88,7 @@ impl Weight {
         })
     }
 
-    /// Calls `body` with the weight as a launch brings it.
+    /// Calls `body` with the weight of a launch.
     fn with<S: Scalar>(&self, call: &Call<'_>, body: impl FnOnce(&dyn Rows<S>)) -> Result<()> {
         let (rows, cols) = self.size;
         match &self.kind {
@@ -129,7 +128,7 @@ impl Weight {
     }
 }
 
-/// A stored dtype's kind of weight.
+/// The weight representation of a stored dtype.
 trait Stored {
     const KIND: Kind;
 }

@@ -1,4 +1,4 @@
-//! Requests and launches that are wrong -> refusals in words that name what is wrong.
+//! Invalid requests and launches -> refusals that name the fault.
 
 use espalier_interface::graph::Dim;
 use espalier_interface::{ErrorCode, Kernels, Launch, Stream};
@@ -125,7 +125,7 @@ fn a_launch_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn a_cache_refuses_what_leaves_it() {
+fn a_cache_refuses_slots_and_tokens_beyond_it() {
     let cache = |held: i32, slot: [i32; 2], boundaries: [i32; 3]| {
         let rows = |width| rows(&normal::<f32>(3 * width, 1), width);
         let bounds = |mut array: Array, dim| {
@@ -157,7 +157,7 @@ fn a_cache_refuses_what_leaves_it() {
         (cache(-1, [0, 1], [0, 2, 3]), "leave a slot of 4"),
         (cache(0, [2, 1], [0, 2, 3]), "in slot 2 of 2"),
         (cache(0, [0, -1], [0, 2, 3]), "of 2"),
-        (cache(0, [1, 1], [0, 2, 3]), "slot 1 stands twice"),
+        (cache(0, [1, 1], [0, 2, 3]), "slot 1 is used twice"),
     ] {
         let error = wrong.expect_err(words);
         assert_eq!(error.code, ErrorCode::INVALID, "{error}");

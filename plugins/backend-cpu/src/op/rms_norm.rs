@@ -85,7 +85,7 @@ fn weight(asked: &Asked<'_>, x: &Operand) -> Result<DType> {
     asked.dense(0, "the weight", &[group])
 }
 
-/// `elements` of `name`, where they divide the columns of `x`.
+/// `elements` of `name`, checked to divide the columns of `x`.
 fn group(asked: &Asked<'_>, x: &Operand, name: &str, elements: u64) -> Result<u64> {
     let width = asked.width(x, "x")? as u64;
     match elements {

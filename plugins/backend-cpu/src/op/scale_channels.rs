@@ -49,7 +49,7 @@ fn weight_backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     })
 }
 
-/// The stored dtype of the weight: a number for each channel of `x`, in whatever shape.
+/// The stored dtype of the weight: a number for each channel of `x`, in any shape.
 fn weight(asked: &Asked<'_>, x: &Operand) -> Result<DType> {
     let param = &asked.request.params[0];
     let elements: u64 = param.shape.iter().product();

@@ -1,4 +1,4 @@
-//! Every op launched through the device gives what its kernel gives.
+//! Every op launched through the device equals its kernel.
 
 mod attention;
 

@@ -22,7 +22,7 @@ fn create(given: Json) -> Result<Box<dyn Quantizer>> {
 }
 
 #[test]
-fn what_is_not_offered_is_refused_in_words() {
+fn unsupported_options_are_refused_with_a_message() {
     for (given, words) in [
         (json!({"bits": 1.58}), "set bits = 2"),
         (json!({"bits": 7}), "found 7"),
@@ -46,7 +46,7 @@ fn what_is_not_offered_is_refused_in_words() {
 }
 
 #[test]
-fn shapes_that_do_not_fit_are_refused_with_the_way_out() {
+fn shapes_that_do_not_fit_are_refused_with_sizes_that_fit() {
     for (given, shape, words) in [
         (json!({"group_size": 128}), [5, 40], "40 and 200 do"),
         (json!({}), [3, 64], "shape [3, 64] has 3 groups of 64"),

@@ -28,7 +28,7 @@ fn quantized_scales_have_no_form() {
 }
 
 #[test]
-fn configs_that_differ_stand_by_tag() {
+fn configs_that_differ_are_listed_by_tag() {
     let plain = MetaStore::Plain(DType::F32);
     let mut model = SavedModel {
         dtype: DType::F32,
@@ -59,7 +59,7 @@ fn configs_that_differ_stand_by_tag() {
 }
 
 #[test]
-fn strangers_are_left_to_others() {
+fn weights_of_other_quantizers_are_unsupported() {
     for config in [json!({}), json!({"quant_method": "bitsandbytes"})] {
         let saved = SavedDescription {
             config,

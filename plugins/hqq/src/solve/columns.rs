@@ -1,4 +1,4 @@
-//! Axis 0: the zeros of groups whose weights lie a row apart.
+//! Axis 0: the zeros of groups whose weights are a row apart.
 
 use espalier_kernels::cascade::{Cascade, LANES, Row, sum_vectors};
 
@@ -9,12 +9,12 @@ use crate::start::{larger, smaller};
 /// Groups that are summed side by side: a row of the cascade.
 const WIDTH: usize = 4 * LANES;
 
-/// Makes the zeros of a run of iterations, [RUN + 1][groups of the stripe], from the first.
+/// Computes the zeros of a run of iterations, [RUN + 1][groups of the stripe], from the first.
 #[inline(always)]
 pub fn advance(stripe: &Stripe, zeros: &mut [&mut [f32]]) {
     let count = stripe.problem.groups.count;
-    // The rows of a block lie a power of two apart, where the caches have few places: a copy has
-    // all of them.
+    // The rows of a block are a power of two apart, which conflicts in the caches: a copy avoids
+    // that.
     let mut block = vec![[0.0; WIDTH]; stripe.problem.groups.size];
     for at in (0..stripe.scale.len()).step_by(WIDTH) {
         let width = WIDTH.min(stripe.scale.len() - at);
@@ -74,7 +74,7 @@ struct Lanes {
     top: f32,
     scale: [f32; WIDTH],
     zero: [f32; WIDTH],
-    /// Where something may remain of an error.
+    /// Set where errors may not shrink to zero.
     shrinking: Option<Shrinking>,
 }
 
@@ -98,7 +98,7 @@ impl Lanes {
         let size = block.len() as f32;
         if means.len() == WIDTH {
             let mut sum = Cascade::new(block.len());
-            // Loops, and not iterators' own: those are compiled for any processor.
+            // Plain loops: iterators are compiled for any processor.
             match self.shrinking {
                 None => {
                     for row in block {
@@ -144,8 +144,8 @@ impl Lanes {
         residuals
     }
 
-    /// torch adds the columns beyond the last whole row of vectors one by one, and in another
-    /// order; of fewer columns than a vector has numbers, all whole fours side by side.
+    /// torch adds the columns beyond the last whole row of vectors one by one, in another order.
+    /// With fewer columns than a vector has numbers, it adds all whole fours side by side.
     fn sum_column(&self, lane: usize, column: &[f32]) -> f32 {
         if self.count < LANES && lane < self.count / 4 * 4 {
             let mut sum = Cascade::<1>::new(column.len());

@@ -13,7 +13,7 @@ use crate::problem::Problem;
 /// Numbers in a row of the cascade.
 const WIDTH: usize = 4 * LANES;
 
-/// How a sum over a weight is cut, in numbers: runs of rows, and blocks of runs.
+/// Blocking of a sum over a weight, in numbers: runs of rows, and blocks of runs.
 #[derive(Clone, Copy)]
 struct Cut {
     run: usize,
@@ -68,7 +68,7 @@ fn add_up_block(
         let mut before: Option<&[f32]> = None;
         let zeros = zeros.chunks_exact(problem.groups.count);
         for (zero, total) in zeros.zip(&mut totals) {
-            // Where no zero moved, neither did an error.
+            // Where no zero changed, no error changed.
             let now = &zero[groups.clone()];
             if before.replace(now) != Some(now) {
                 errors_of(problem, Affine { scale, zero }, at, &mut errors);
@@ -83,7 +83,7 @@ fn add_up_block(
     sums.copy_from_slice(totals.as_flattened().as_flattened());
 }
 
-/// The mean of all errors in iteration `iteration` of a run, which began with `affine`.
+/// The mean of all errors in iteration `iteration` of a run that started with `affine`.
 pub fn mean(problem: &Problem, affine: Affine, sums: &[f32], iteration: usize) -> f32 {
     let elements = problem.groups.elements();
     let cut = Cut::of(elements);

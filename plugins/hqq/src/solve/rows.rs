@@ -1,4 +1,4 @@
-//! Axis 1: the zeros of groups whose weights follow one another.
+//! Axis 1: the zeros of groups whose weights are consecutive.
 
 use espalier_kernels::cascade::{LANES, sum_lanes, sum_vectors};
 
@@ -9,7 +9,7 @@ use crate::start::ends;
 /// Weights that stay in the first cache over a run of iterations.
 const TILE: usize = 1 << 12;
 
-/// Makes the zeros of a run of iterations, [RUN + 1][groups of the stripe], from the first.
+/// Computes the zeros of a run of iterations, [RUN + 1][groups of the stripe], from the first.
 #[inline(always)]
 pub fn advance(stripe: &Stripe, zeros: &mut [&mut [f32]]) {
     let size = stripe.problem.groups.size;
@@ -21,7 +21,7 @@ pub fn advance(stripe: &Stripe, zeros: &mut [&mut [f32]]) {
         let groups = at..(at + tile).min(stripe.scale.len());
         let (low, high) = (&mut low[..groups.len()], &mut high[..groups.len()]);
         ends(stripe.problem, stripe.first + at, low, high);
-        // Groups within iterations: sums of neighbours do not wait for each other.
+        // Groups within iterations: sums of neighbouring groups are independent.
         for (iteration, &shrinking) in stripe.steps.iter().enumerate() {
             let (before, after) = zeros.split_at_mut(iteration + 1);
             for group in groups.clone() {
@@ -36,7 +36,7 @@ pub fn advance(stripe: &Stripe, zeros: &mut [&mut [f32]]) {
                 let top = stripe.problem.top;
                 let remains = reach.remains(affine.0, zero, top, shrinking);
                 if !remains && iteration > 0 && before[iteration - 1][group] == zero {
-                    // It moves no more: the same number leads to the same.
+                    // Converged: the same zero gives the same result.
                     after[0][group] = zero;
                     continue;
                 }
@@ -48,7 +48,7 @@ pub fn advance(stripe: &Stripe, zeros: &mut [&mut [f32]]) {
     }
 }
 
-/// The residuals of a group; `shrinking` where something may remain of its errors.
+/// The residuals of a group; `shrinking` is set where errors may not shrink to zero.
 #[inline(always)]
 fn fill(
     weight: &[f32],
@@ -58,7 +58,7 @@ fn fill(
     residuals: &mut [f32],
 ) {
     let residuals = residuals.iter_mut().zip(weight);
-    // Loops, and not iterators' own: those are compiled for any processor.
+    // Plain loops: iterators are compiled for any processor.
     match shrinking {
         Some(shrinking) => {
             for (r, &w) in residuals {

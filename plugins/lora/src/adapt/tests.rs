@@ -1,4 +1,4 @@
-//! The params and graphs of an adapter against those of PEFT.
+//! The params and graphs of an adapter, compared with PEFT's.
 
 use espalier_interface::{Adapter, Options};
 use serde_json::{Value as Json, json};
@@ -103,7 +103,7 @@ fn keys_and_shapes_are_pefts() {
 }
 
 #[test]
-fn the_update_begins_at_zero() {
+fn the_update_starts_at_zero() {
     let adaptation = adapted(json!({"targets": ["down_proj", "embed_tokens"]}));
     let inits: Vec<Init> = adaptation.params.iter().map(|param| param.init).collect();
     let bound = 1.0 / 176f64.sqrt();
@@ -134,7 +134,7 @@ fn sites_of_one_shape_share_a_fragment() {
 }
 
 #[test]
-fn dropout_stands_before_the_first_matrix_and_not_before_the_base() {
+fn dropout_precedes_the_first_matrix_and_not_the_base() {
     let dropped = adapted(json!({"dropout": 0.1})).joins;
     assert_eq!(dropped[1].fragment, dropped[2].fragment);
     let fragment = &dropped[0].fragment;

@@ -1,4 +1,4 @@
-//! `adapter_config.json`, PEFT's and ours <-> options.
+//! `adapter_config.json`, written by PEFT and by this adapter <-> options.
 
 use espalier_interface::adaptation::SiteKind;
 use espalier_interface::{Adapter, ErrorCode};
@@ -23,7 +23,7 @@ fn lora(options: Json) -> Lora {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_settings_are_read_back() {
     let options = json!({
         "rank": 4, "alpha": 6.5, "dropout": 0.25, "targets": ["v_proj"], "rslora": true
     });
@@ -50,7 +50,7 @@ fn whole_alphas_are_written_as_peft_writes_them() {
 }
 
 #[test]
-fn what_peft_leaves_out_takes_pefts_defaults() {
+fn missing_keys_take_pefts_defaults() {
     let read = read(&json!({"peft_type": "LORA", "target_modules": ".*q_proj"}));
     let options = read.expect("enough for PEFT");
     assert_eq!(options.0["rank"], 8);
@@ -59,7 +59,7 @@ fn what_peft_leaves_out_takes_pefts_defaults() {
 }
 
 #[test]
-fn what_this_adapter_does_not_do_is_named() {
+fn unsupported_features_are_named() {
     let cases = [
         ("use_dora", json!(true)),
         ("rank_pattern", json!({"q_proj": 4})),
@@ -93,7 +93,7 @@ fn what_this_adapter_does_not_do_is_named() {
 
 /// `adapter_config.json` of an adapter that PEFT 0.21.2 saved, the keys that are not neutral.
 #[test]
-fn a_saved_config_of_peft_is_understood() {
+fn a_config_saved_by_peft_is_read() {
     let config = json!({
         "base_model_name_or_path": "models/tiny-trained", "bias": "none",
         "ensure_weight_tying": false, "inference_mode": true, "init_lora_weights": true,

@@ -50,7 +50,7 @@ fn names_match_as_in_peft() {
 }
 
 #[test]
-fn what_matches_nothing_is_refused_with_what_exists() {
+fn targets_without_a_match_are_refused_with_the_existing_names() {
     let message = refusal(json!(["q_proj", "upproj"]));
     assert!(
         message.contains("`upproj` matches no site, the nearest is `up_proj`;"),

@@ -33,7 +33,7 @@ fn the_form_holds_every_segment_once() {
 }
 
 #[test]
-fn options_are_told_from_what_is_saved_and_strangers_refused() {
+fn options_are_read_from_saved_weights_and_other_weights_refused() {
     let quantizer = nf4(AbsmaxStore::Plain);
     let model = SavedModel {
         dtype: DType::F32,

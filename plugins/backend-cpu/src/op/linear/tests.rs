@@ -1,5 +1,4 @@
-//! Linears of every layout launched through the device give what the kernel gives on the decoded
-//! weight.
+//! Linears of every layout launched through the device equal the kernel on the decoded weight.
 
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
@@ -67,7 +66,7 @@ fn sample(decoding: Option<Decoding>) -> (ParamOperand, Vec<Vec<u8>>, Vec<f32>) 
     )
 }
 
-/// Forward and input gradient of a launched weight are those of the kernel on `values`.
+/// Forward and input gradient of a launched weight equal those of the kernel on `values`.
 fn equals_the_kernel<E: Element>(param: &(ParamOperand, Vec<Vec<u8>>), values: &[f32])
 where
     E::Acc: Scalar,

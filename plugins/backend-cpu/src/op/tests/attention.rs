@@ -1,4 +1,4 @@
-//! Attention launched through the device gives what its kernel gives, in both directions.
+//! Attention launched through the device equals its kernel, in both directions.
 
 use espalier_interface::Serial;
 use espalier_interface::graph::Dim::Boundaries;
@@ -18,8 +18,7 @@ const WIDE: usize = HEADS * HEAD_DIM;
 const NARROW: usize = KV_HEADS * HEAD_DIM;
 const CU_SEQLENS: [i32; 3] = [0, 3, 5];
 
-/// Two packed sequences, four query heads on two key/value heads, and what the kernels make of
-/// them.
+/// Two packed sequences, four query heads on two key/value heads, and the kernels' results on them.
 struct Sample<E: Element> {
     q: Vec<E>,
     k: Vec<E>,
