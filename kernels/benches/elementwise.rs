@@ -1,5 +1,5 @@
 //! The ops around the products, at a layer's sizes -> nanoseconds an element on one thread.
-#![allow(clippy::print_stdout)] // Figures, for whoever looks.
+#![allow(clippy::print_stdout)] // A benchmark prints its figures.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -17,7 +17,7 @@ const T: usize = 512;
 const D: usize = 2048;
 const S: &Serial = &Serial;
 
-/// Prints the nanoseconds an element of the fastest of several runs.
+/// Prints the nanoseconds per element of the fastest of several runs.
 fn time(dtype: &str, op: &str, elements: usize, mut body: impl FnMut()) {
     let mut least = f64::INFINITY;
     for _ in 0..9 {

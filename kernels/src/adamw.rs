@@ -1,8 +1,8 @@
 //! Gradients -> a step of AdamW on params and their moments.
 //!
-//! The order of operations is that of `torch.optim.AdamW` (`_single_tensor_adamw`): decay, first
+//! The order of operations is that of `torch.optim.AdamW` (`_single_tensor_adamw`). Decay, first
 //! moment by `lerp`, second moment, `denom = sqrt(v) / sqrt(1 - beta2^t) + eps`, `p -= lr / (1 -
-//! beta1^t) * m / denom`; the scalars are f64 and rounded once to the arithmetic's dtype.
+//! beta1^t) * m / denom`. The scalars are f64 and rounded once to the arithmetic's dtype.
 
 use espalier_interface::Services;
 

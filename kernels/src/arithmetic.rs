@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_does_its_sum() {
+    fn sums_and_products_are_elementwise() {
         let (a, b) = ([1.0f32, 2.0, 3.0], [10.0f32, 20.0, 30.0]);
         let mut y = [0.0f32; 3];
         add(&Serial, &a, &b, 0.5, &mut y);

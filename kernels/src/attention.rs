@@ -7,9 +7,10 @@
 //! `l[i, j] = scale q_i . k_j`, capped to `c tanh(l / c)`; `lse_i = log sum_j exp l[i, j]`;
 //! `out_i = sum_j exp(l[i, j] - lse_i) v_j`.
 //!
-//! Everything is computed in `E::Acc`, block by block, and no `[T, T]` array exists. Keys are taken
-//! in blocks of [`KEYS`] counted from the start of their sequence, so the bits of a query's output
-//! depend on its own sequence alone: not on what it is packed with, nor on the number of threads.
+//! All arithmetic is in `E::Acc`, block by block, and no `[T, T]` array exists. Keys are read in
+//! blocks of [`KEYS`] counted from the start of their sequence. So the bits of a query's output
+//! depend on its own sequence alone: not on the other packed sequences, nor on the number of
+//! threads.
 //!
 //! # Source
 //! Online softmax and the recomputed backward pass are FlashAttention's (Dao et al. 2022,
@@ -31,7 +32,7 @@ use crate::element::Element;
 
 /// Keys of a block.
 pub const KEYS: usize = 128;
-/// Rows, heads times queries, of a block, about.
+/// Approximate rows, heads times queries, of a block.
 const ROWS: usize = 256;
 
 /// The shape of an attention and what a query sees.
@@ -99,7 +100,7 @@ impl AttentionShape {
     /// `T` of `inputs`.
     ///
     /// # Panics
-    /// Where the operands disagree about it.
+    /// Where the operands' lengths disagree.
     fn tokens<E>(&self, inputs: &Inputs<'_, E>) -> usize {
         assert!(
             self.kv_heads > 0 && self.head_dim > 0 && self.heads.is_multiple_of(self.kv_heads),

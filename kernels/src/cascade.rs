@@ -18,18 +18,18 @@ const LEAST_POWER: usize = 4;
 /// A row of `COLUMNS` vectors of `N` numbers each.
 pub type Row<const N: usize> = [[f32; N]; COLUMNS];
 
-/// A sum of rows: runs of rows are added up, then runs of runs, over four levels (torch's
+/// A sum of rows: runs of rows are added, then runs of runs, over four levels (torch's
 /// `multi_row_sum`).
 pub struct Cascade<const N: usize> {
     levels: [Row<N>; LEVELS],
-    /// Binary logarithm of the things in a run.
+    /// Binary logarithm of the entries in a run.
     power: usize,
     /// Rows added so far.
     rows: usize,
 }
 
 impl<const N: usize> Cascade<N> {
-    /// The empty sum of what will be `num_rows` rows.
+    /// The empty sum for `num_rows` rows.
     #[inline(always)]
     pub fn new(num_rows: usize) -> Self {
         Cascade {
@@ -49,11 +49,11 @@ impl<const N: usize> Cascade<N> {
         }
     }
 
-    /// Adds the sum of the next `2^(2 power)` rows, a run of runs (see [`power`]), which was made
-    /// by [`add_row`] from zeros: rows into runs, runs into the block.
+    /// Adds the sum of the next `2^(2 power)` rows, a run of runs (see [`power`]). [`add_row`]
+    /// computed it from zeros: rows into runs, runs into the block.
     ///
     /// # Panics
-    /// Where a block was begun row by row.
+    /// Where some rows of a block were added one by one.
     pub fn add_block(&mut self, block: &Row<N>) {
         let rows = 1 << (2 * self.power);
         assert!(self.rows.is_multiple_of(rows), "blocks are added whole");
@@ -79,7 +79,7 @@ impl<const N: usize> Cascade<N> {
         self.rows & (run << (level * self.power)) == 0
     }
 
-    /// Moves the run that `level` holds up, and those above it that are whole then.
+    /// Moves the run of `level` up, and complete runs above it.
     fn carry(&mut self, level: usize) {
         for upper in level + 1..LEVELS {
             let below = std::mem::replace(&mut self.levels[upper - 1], [[0.0; N]; COLUMNS]);
@@ -156,7 +156,7 @@ fn add<const N: usize>(sum: &mut [f32; N], x: &[f32; N]) {
 
 fn ceil_log2(n: usize) -> usize {
     if n <= 2 {
-        return 1; // as torch's utils::CeilLog2
+        return 1; // As in torch's utils::CeilLog2
     }
     (usize::BITS - (n - 1).leading_zeros()) as usize
 }
@@ -165,9 +165,9 @@ fn ceil_log2(n: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Blocks summed by themselves give the bits of the rows added one by one.
+    /// Blocks summed separately have the bits of the rows added one by one.
     #[test]
-    fn blocks_are_rows() {
+    fn sums_by_blocks_equal_sums_by_rows() {
         let row = |i: usize| -> Row<2> {
             std::array::from_fn(|c| std::array::from_fn(|l| ((i * 7 + c * 3 + l) as f32).sin()))
         };

@@ -34,7 +34,7 @@ pub fn floats(x: &[f64]) -> Vec<f32> {
     x.iter().map(|&v| v as f32).collect()
 }
 
-/// Asserts that `gradient` is that of `loss` at `x`, by central differences.
+/// Asserts that `gradient` is the gradient of `loss` at `x`, by central differences.
 pub fn gradient(loss: impl Fn(&[f64]) -> f64, x: &[f64], gradient: &[f64]) {
     assert_eq!(x.len(), gradient.len());
     let (step, mut moved) = (1e-5, x.to_vec());
@@ -59,7 +59,7 @@ pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(x, y)| x * y).sum()
 }
 
-/// Asserts that `run` gives the same on one thread and on two.
+/// Asserts that `run` has the same result on one thread and on two.
 pub fn same_on_two_threads<T: PartialEq + std::fmt::Debug>(run: impl Fn(&dyn Services) -> T) {
     assert_eq!(run(&Serial), run(&TwoThreads));
 }

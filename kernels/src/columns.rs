@@ -1,5 +1,4 @@
-//! Rows and a number for each column -> rows; rows -> sums by column, the gradients of what all
-//! rows share.
+//! Rows and a number per column -> rows; rows -> sums by column, the gradients of shared numbers.
 
 use espalier_interface::Services;
 
@@ -10,7 +9,8 @@ use crate::split::{chunks_mut, rows_per_chunk};
 /// Columns that one thread sums.
 const COLUMNS: usize = 64;
 
-/// Rows whose contributions are summed before they join the total, which bounds rounding errors.
+/// Rows whose contributions are summed before they are added to the total, which bounds rounding
+/// errors.
 const SPAN: usize = 64;
 
 /// Writes `y_tn = apply(x_tn, weight_n)`.
@@ -45,10 +45,10 @@ pub(crate) fn by_column<E: Element, W: Element>(
 }
 
 /// Adds to each column of `out` the contributions of `tokens` rows: tokens in order, in spans of 64
-/// whose sums join the total.
+/// whose sums are added to the total.
 ///
-/// `add(token, first, sums)` adds the contributions of one row to the columns whose elements begin
-/// at `first`.
+/// `add(token, first, sums)` adds the contributions of one row to the columns whose first element
+/// is `first`.
 pub(crate) fn add_sums<E: Element, G: Element>(
     services: &dyn Services,
     tokens: usize,

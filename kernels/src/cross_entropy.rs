@@ -13,7 +13,7 @@ use crate::split::{Parts, chunks_mut, rows_per_chunk};
 /// The label of a token that is not trained.
 pub const IGNORED: i32 = -100;
 
-/// What [`cross_entropy`] writes, all `[T]`, 0 where a token is not trained.
+/// The outputs of [`cross_entropy`], all `[T]`, 0 where a token is not trained.
 pub struct Losses<'a, R> {
     /// The loss.
     pub loss: &'a mut [R],
@@ -40,7 +40,7 @@ fn check_labels(labels: &[i32], vocab: usize) -> Result<()> {
 /// `logits`: `[T, V]`; `labels`: `[T]`, `-100` where a token is not trained.
 ///
 /// # Errors
-/// A label that is neither `-100` nor in `0..V`.
+/// The first label that is neither `-100` nor in `0..V`.
 #[allow(unsafe_code)] // Three outputs are cut into the same rows.
 pub fn cross_entropy<E: Element>(
     services: &dyn Services,

@@ -14,14 +14,14 @@ pub use format::{FormatDecoder, PackedWeight};
 use crate::element::convert_real;
 use crate::matmul::{Rows, Scalar};
 
-/// A packed weight that decodes any window of itself, on many threads at once.
+/// A packed weight that decodes any window, on many threads at once.
 pub trait TileDecoder: Sync {
     /// Rows and columns of the weight.
     fn size(&self) -> (usize, usize);
 
     /// Writes the values of `rows` x `cols` to `out`, `[rows.len(), cols.len()]`, row major.
     ///
-    /// A value must not depend on the window it is asked in.
+    /// A value must not depend on the requested window.
     fn decode(&self, rows: Range<usize>, cols: Range<usize>, out: &mut [f32]);
 }
 
@@ -46,7 +46,7 @@ impl<S: Scalar> Rows<S> for Packed<'_> {
             self.0.decode(rows, cols, out);
             return (scratch, width);
         }
-        // The reference mode: some columns at a time, by way of the stack.
+        // The reference mode: some columns at a time, through a buffer on the stack.
         let mut decoded = [0.0f32; 256];
         for (row, out) in rows.zip(out.chunks_exact_mut(width)) {
             for (start, out) in (cols.start..).step_by(256).zip(out.chunks_mut(256)) {

@@ -1,8 +1,8 @@
 //! Rows -> the rows with elements zeroed at random and the kept ones enlarged.
 //!
 //! `y = x / (1 - p)` where the element's random number is at least `p`, else 0. Element `(t, d)`
-//! draws word `d % 4` of counter `(d / 4, position_t, sequence_t, site)`: its fate depends on what
-//! it is, not on how tokens were batched. A gradient goes through the same function.
+//! draws word `d % 4` of counter `(d / 4, position_t, sequence_t, site)`: the draw does not depend
+//! on how tokens were batched. A gradient goes through the same function.
 
 use espalier_interface::{Services, random};
 
@@ -13,7 +13,7 @@ use crate::split::{chunks_mut, rows_per_chunk};
 /// Counters that are drawn side by side.
 const BLOCKS: usize = 16;
 
-/// What a dropout's random numbers depend on, apart from the element.
+/// The inputs of a dropout's random numbers, apart from the element.
 #[derive(Clone, Copy, Debug)]
 pub struct Mask {
     /// `random::key(seed, Purpose::DROPOUT, step)`.

@@ -1,9 +1,9 @@
-//! A storage dtype -> the dtype its arithmetic runs in, so that one generic kernel serves them all.
+//! A storage dtype -> the dtype of its arithmetic, so that one generic kernel serves all.
 
 use espalier_interface::DType;
 use half::{bf16, f16};
 
-/// A number that arithmetic runs in: f32, or f64 in the reference mode.
+/// A number for arithmetic: f32, or f64 in the reference mode.
 pub trait Real:
     Copy
     + Default
@@ -141,7 +141,7 @@ impl Real for f64 {
 
 /// A dtype that tensors are stored in.
 pub trait Element: Copy + Default + PartialEq + Send + Sync + std::fmt::Debug + 'static {
-    /// What it is accumulated in: f32, or f64 for f64.
+    /// Its accumulation dtype: f32, or f64 for f64.
     type Acc: Real + Element<Acc = Self::Acc>;
     /// Its id.
     const DTYPE: DType;

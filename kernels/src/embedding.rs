@@ -12,7 +12,7 @@ use crate::split::{Parts, chunks_mut, rows_per_chunk};
 /// Columns of the table's gradient that one thread adds to.
 const COLUMNS: usize = 256;
 
-/// How an embedding's table lies in memory.
+/// The layout of an embedding's table in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
     /// `[V, D]`: a token's embedding is a row.
@@ -21,10 +21,10 @@ pub enum Table {
     Columns,
 }
 
-/// `Ok` where every token lies in `0..vocab`.
+/// `Ok` where every token is in `0..vocab`.
 ///
 /// # Errors
-/// Names the first token that does not.
+/// The first token outside `0..vocab`.
 pub fn check_tokens(tokens: &[i32], vocab: usize) -> Result<()> {
     match tokens
         .iter()
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_token_is_named() {
+    fn a_token_outside_the_vocabulary_is_named() {
         let mut y = [0.0f32; 4];
         let e = embedding(&Serial, &[0.0f32; 6], 3, Table::Rows, &[1, 3], &mut y).unwrap_err();
         assert!(e.message.starts_with("token 3 at index 1"), "{e}");

@@ -1,15 +1,15 @@
-//! An allocation -> its own pages of memory, with one that nothing may touch beside it: a kernel
-//! that reads or writes past its slices ends the tests.
+//! An allocation -> separate pages of memory, with an inaccessible page beside it: a kernel that
+//! reads or writes past its slices ends the tests.
 //!
-//! A slice can lie against one guard only. So the tests run twice: with guards behind allocations
-//! and, in a process of their own, with guards before them.
+//! A slice can touch one guard only. So the tests run twice: with guards after allocations and, in
+//! a second process, with guards before them.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Set where guards stand before allocations.
+/// Set where guards are before allocations.
 const BEFORE: &std::ffi::CStr = c"ESPALIER_GUARDS_BEFORE";
 /// Smaller allocations are the test harness's.
 const FEWEST_BYTES: usize = 32;
@@ -19,8 +19,8 @@ struct Guarded;
 #[global_allocator]
 static GUARDED: Guarded = Guarded;
 
-// SAFETY: each allocation is either the system's or pages of its own, and is given back to where it
-// came from: which of both follows from its layout.
+// SAFETY: each allocation is either the system's or separate pages, and is freed by its own
+// allocator: the layout decides which.
 unsafe impl GlobalAlloc for Guarded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match Pages::of(layout) {
@@ -40,12 +40,12 @@ unsafe impl GlobalAlloc for Guarded {
     }
 }
 
-/// Where an allocation lies in its pages.
+/// The place of an allocation in its pages.
 #[derive(Clone, Copy)]
 struct Pages {
-    /// A guard, what is held, a guard.
+    /// A guard, the allocation, a guard.
     bytes: usize,
-    /// From the first guard's begin.
+    /// From the start of the first guard.
     offset: usize,
 }
 
@@ -60,7 +60,7 @@ impl Pages {
         let gap = if is_before() {
             0
         } else {
-            // What alignment leaves behind the end is not watched.
+            // Bytes after the end that alignment leaves are not guarded.
             (held - layout.size()) & !(layout.align() - 1)
         };
         Some(Pages {
@@ -70,7 +70,8 @@ impl Pages {
     }
 
     fn map(self) -> *mut u8 {
-        // SAFETY: new pages of nobody else, of which all but the first and the last become usable.
+        // SAFETY: new pages that are used nowhere else, of which all but the first and the last
+        // become usable.
         unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let first = libc::mmap(null_mut(), self.bytes, libc::PROT_NONE, flags, -1, 0);
@@ -96,7 +97,7 @@ impl Pages {
     }
 }
 
-/// Whether guards stand before allocations, in this process from its first allocation on.
+/// Whether guards are before allocations, in this process from its first allocation on.
 fn is_before() -> bool {
     const UNKNOWN: u8 = 2;
     static BEFORE_THEM: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -104,7 +105,8 @@ fn is_before() -> bool {
     if known != UNKNOWN {
         return known == 1;
     }
-    // SAFETY: a string that ends, and no thread changes the environment. `std::env` would allocate.
+    // SAFETY: a string with an end, and no thread changes the environment. `std::env` would
+    // allocate.
     let is_set = unsafe { !libc::getenv(BEFORE.as_ptr()).is_null() };
     BEFORE_THEM.store(u8::from(is_set), Ordering::Relaxed);
     is_set
@@ -119,12 +121,12 @@ fn all_tests_pass_with_guards_before_allocations() {
     let name = BEFORE.to_str().expect("ASCII");
     let output = std::process::Command::new(tests).env(name, "1").output();
     let output = output.expect("the tests start");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}: {said}", output.status);
-    assert!(said.contains("test result: ok"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}: {printed}", output.status);
+    assert!(printed.contains("test result: ok"), "{printed}");
 }
 
-/// A program that reads one byte past what it was given ends by the signal of a wrong address.
+/// A program that reads one byte past an allocation ends by the signal of a segmentation fault.
 #[test]
 fn a_byte_past_an_allocation_ends_the_program() {
     const CHILD: &str = "ESPALIER_GUARDS_TOUCH";
@@ -132,7 +134,7 @@ fn a_byte_past_an_allocation_ends_the_program() {
     let bytes = std::hint::black_box(vec![0u8; 100]);
     if std::env::var_os(CHILD).is_some() {
         let past: isize = if is_before() { -1 } else { 100 };
-        // SAFETY: none; this is what must not work.
+        // SAFETY: none; this read must fault.
         let read = unsafe { bytes.as_ptr().offset(past).read_volatile() };
         unreachable!("read {read}");
     }

@@ -6,7 +6,7 @@
 
 use crate::element::{Element, Real};
 
-/// Sums that run side by side.
+/// Sums in parallel lanes.
 pub const LANES: usize = 32;
 
 /// `sum_i f(x_i)`.
@@ -45,7 +45,7 @@ pub fn sum2<A: Element, B: Element<Acc = A::Acc>>(
     fold(lanes)
 }
 
-/// `max_i x_i`, NaN ignored; minus infinity where there is nothing.
+/// `max_i x_i`, NaN ignored; minus infinity for an empty row.
 #[inline(always)]
 pub fn max<E: Element>(x: &[E]) -> E::Acc {
     let mut lanes = [E::Acc::NEG_INFINITY; LANES];

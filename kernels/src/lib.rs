@@ -34,6 +34,6 @@ pub mod swiglu;
 
 #[cfg(test)]
 mod check;
-// Pages of 4096 bytes, as no other processor has them always.
+// Pages of 4096 bytes, which other processors may not have.
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
 mod guard_pages;

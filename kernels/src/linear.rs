@@ -1,10 +1,9 @@
 //! Tokens and a weight, dense or packed -> the linear layer's output and its gradients.
 //!
-//! Legend: `T` tokens, `N x M` the weight `[out, in]`. `E` is what tokens are stored in; everything
-//! is computed in `E::Acc`: f32, or f64 for f64. A weight of another dtype, or a packed one, is
-//! widened or decoded to f32 while it is packed for the product and is *not* rounded to bf16 in
-//! between. A packed weight therefore gives the bits that the dense f32 weight of its decoded
-//! values gives.
+//! Legend: `T` tokens, `N x M` the weight `[out, in]`. `E` is the storage dtype of tokens; all
+//! arithmetic is in `E::Acc`: f32, or f64 for f64. A weight of another dtype, or a packed one, is
+//! widened or decoded to f32 while it is packed for the product. It is *not* rounded to bf16 in
+//! between. A packed weight therefore has the bits of the dense f32 weight of its decoded values.
 
 use espalier_interface::Services;
 
@@ -71,7 +70,7 @@ pub fn input_backward<E: Element>(
     matmul(services, dy, weight, out, workspace);
 }
 
-/// `dW += dy^T x`, in the dtype that sums run in.
+/// `dW += dy^T x`, in the dtype of sums.
 ///
 /// # Shapes
 /// dy `[T, N]`, x `[T, M]`, dweight `[N, M]` given as `size`.

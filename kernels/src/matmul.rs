@@ -1,14 +1,14 @@
 //! Two matrices of any dtypes, packed ones too -> their product.
 //!
 //! `out[i, j] (=|+=) sum over k of left[i, k] right[k, j] (+ bias[j])`, where either side may be
-//! read transposed. Operands are widened (or decoded) panel by panel to the scalar that the product
-//! runs in, f32 or f64, and the sum is rounded once to the output's dtype.
+//! read transposed. Operands are widened (or decoded) panel by panel to the scalar of the product,
+//! f32 or f64. The sum is rounded once to the output's dtype.
 //!
 //! Element `(i, j)` is the sum, in order, of one partial sum per [`DEPTH`] steps, each a chain of
-//! fused multiply-adds in order of `k`. Its bits depend on row `i`, column `j` and nothing else:
-//! not on the other rows, the tiles, the number of threads, addresses, caches or the width of
-//! vectors. (The `gemm` crate, which served as the measure of speed, chooses its partial sums by
-//! the machine's caches and allocates in every call.)
+//! fused multiply-adds in order of `k`. Its bits depend on row `i` and column `j` only: not on the
+//! other rows, the tiles, the number of threads, addresses, caches or the width of vectors. (The
+//! `gemm` crate, the reference of speed, chooses its partial sums by the machine's caches and
+//! allocates in every call.)
 #![allow(unsafe_code)] // Disjoint tiles of one output on several threads.
 
 mod block;
@@ -38,12 +38,12 @@ use crate::simd::vectorized;
 
 /// Most rows of a tile that one task computes.
 const TILE_ROWS: usize = 512;
-/// A tile is not cut below this many rows or columns for the sake of more tasks.
+/// Tiles are not cut below this many rows or columns to get more tasks.
 const TILE_LEAST: usize = 64;
 /// Multiplications under which waking threads costs more than it saves.
 const LEAST_WORK: usize = 1 << 18;
 
-/// Where a product goes: `[rows, cols]`, `stride` elements from one row to the next.
+/// The output of a product: `[rows, cols]`, `stride` elements from one row to the next.
 pub struct Output<'a, E: Element>
 where
     E::Acc: Scalar,
@@ -52,13 +52,14 @@ where
     pub values: &'a mut [E],
     /// Elements from one row to the next, at least the columns.
     pub stride: usize,
-    /// What happens to the values there; in the output's dtype, after rounding, where accumulated.
+    /// Whether values are overwritten or accumulated; accumulation is in the output's dtype, after
+    /// rounding.
     pub update: Update,
     /// Added to every row before rounding, `[1, cols]` in any dtype.
     pub bias: Option<&'a dyn Rows<E::Acc>>,
 }
 
-/// Bytes of workspace that [`matmul`] wants on `threads` threads for products of any size.
+/// Bytes of workspace that [`matmul`] needs on `threads` threads for products of any size.
 pub fn workspace_bytes<E: Element>(threads: usize) -> usize
 where
     E::Acc: Scalar,
@@ -66,7 +67,7 @@ where
     slot_bytes::<E::Acc>(share::<E>(), threads)
 }
 
-/// Elements of the scalar that one task needs: what `multiply` does, and the tile where the output
+/// Elements of the scalar that one task needs: those of `multiply`, and the tile where the output
 /// cannot hold partial sums.
 fn share<E: Element>() -> usize
 where
@@ -202,8 +203,8 @@ unsafe fn tile<E: Element>(
             start,
             stride: target.stride,
         };
-        // SAFETY: by the caller's promise nobody else uses the tile's elements, and what lies
-        // between its rows is not accessed.
+        // SAFETY: by the caller's promise no other thread uses the tile's elements, and elements
+        // between its rows are not accessed.
         unsafe { multiply(isa, operands, (rows, cols), tile, target.update, space) };
         let Some(bias) = bias else { return };
         let (bias, _) = bias.window(0..1, bias_cols, space);
@@ -242,7 +243,7 @@ unsafe fn tile<E: Element>(
     );
 }
 
-/// Rows and columns of a task's tile: a few tasks a thread, so that none waits long for the last.
+/// Rows and columns of a task's tile: a few tasks per thread, so that none waits long for the last.
 ///
 /// Only speed depends on it: an element's bits do not depend on its tile.
 fn tiles<S: Scalar>(rows: usize, cols: usize, depth: usize, threads: usize) -> (usize, usize) {

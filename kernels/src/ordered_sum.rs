@@ -1,5 +1,6 @@
-//! What several hold of one tensor -> its sum, added in their order: the same bits whoever adds.
-#![allow(unsafe_code)] // The parts lie in memory of other threads, and one of them may be where the sum goes.
+//! Several members' parts of one tensor -> its sum, added in member order: the same bits on every
+//! member.
+#![allow(unsafe_code)] // The parts are in memory of other threads, and one of them may be the output.
 
 use espalier_interface::{DType, PluginError, Result};
 use half::{bf16, f16};
@@ -20,7 +21,7 @@ const BLOCK: usize = 256;
 ///
 /// # Safety
 /// Every part is valid for reads, and `out` for writes, of `count` elements of `dtype`. `out` is
-/// one of the parts or overlaps none. Nobody writes the parts meanwhile.
+/// one of the parts or overlaps none. The parts are not written meanwhile.
 pub unsafe fn ordered_sum(
     dtype: DType,
     parts: &[*const u8],
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_may_take_the_place_of_a_part() {
+    fn the_sum_may_overwrite_a_part() {
         let mut parts = vec![vec![1.0f64; 999], vec![2.0; 999], vec![4.0; 999]];
         let pointers = pointers(&parts);
         let out = parts[1].as_mut_ptr().cast();

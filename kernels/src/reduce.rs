@@ -1,4 +1,4 @@
-//! A tensor -> one number: its sum of squares, its sum, or where it is not finite.
+//! A tensor -> one number: its sum of squares, its sum, or the index of a non-finite element.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,7 +16,7 @@ pub const fn partials(n: usize) -> usize {
     n.div_ceil(CHUNK)
 }
 
-/// `sum_i x_i^2`, in f64, by a tree that follows from the length alone.
+/// `sum_i x_i^2`, in f64, by a tree that depends on the length alone.
 ///
 /// # Shapes
 /// `x`: `n` elements; `workspace`: [`partials`]`(n)`, overwritten.
@@ -78,7 +78,7 @@ pub fn first_non_finite<E: Element>(services: &dyn Services, x: &[E]) -> Option<
     services.parallel_for(x.len().div_ceil(CHUNK), &|idx| {
         let start = idx * CHUNK;
         let chunk = &x[start..(start + CHUNK).min(x.len())];
-        // Counting has no early exit, so it vectorises; the search runs where it will find.
+        // Counting has no early exit, so it vectorises; the search runs only where one exists.
         let wrong = vectorized(
             #[inline(always)]
             || {

@@ -9,10 +9,10 @@ use crate::element::{Element, Real};
 use crate::simd::vectorized;
 use crate::split::{chunks_mut, rows_per_chunk};
 
-/// Widest rotated part of a head, a bound on the angles that lie on the stack.
+/// Widest rotated part of a head, a bound on the angles on the stack.
 pub const MAX_ROTARY: usize = 1024;
 
-/// Which way a head is turned.
+/// The direction of a rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// By the angle: the op itself.

@@ -1,4 +1,4 @@
-//! Rows -> each channel times a number of its own, and that number's gradient.
+//! Rows -> each channel times its number, and that number's gradient.
 
 use espalier_interface::Services;
 

@@ -1,14 +1,14 @@
 //! A loop -> the same loop compiled for the widest vectors of the machine it runs on.
 //!
-//! Wider vectors never change a result: the compiler neither contracts `a * b + c` nor reorders
-//! sums, and kernels that sum in lanes write the number of lanes down.
+//! Wider vectors never change a result. The compiler neither contracts `a * b + c` nor reorders
+//! sums, and kernels that sum in lanes fix the number of lanes.
 #![allow(unsafe_code)] // Calls of functions compiled for detected CPU features.
 
 /// Runs `body`, compiled for AVX-512, AVX2 or the baseline, whichever this CPU has.
 ///
-/// Mark the closure `#[inline(always)]` so that its loops take part, and `move` where it reads
-/// scalars: one that is read through a reference may change with each value that is stored, for all
-/// that the compiler knows, and nothing vectorises.
+/// Mark the closure `#[inline(always)]` so that its loops are compiled too, and `move` where it
+/// reads scalars. For the compiler, a scalar read through a reference may change with each stored
+/// value, which prevents vectorisation.
 #[inline(always)]
 pub fn vectorized<R>(body: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
@@ -25,7 +25,7 @@ pub fn vectorized<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// True where the CPU has what `vectorized` calls AVX-512.
+/// True where the CPU has the AVX-512 features of `vectorized`.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn has_avx512() -> bool {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_what_the_plain_loop_gives() {
+    fn equals_the_plain_loop() {
         let x: Vec<f32> = (0..1000).map(|i| i as f32 * 0.37 - 90.0).collect();
         let plain: Vec<f32> = x
             .iter()

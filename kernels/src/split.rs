@@ -5,22 +5,22 @@ use std::marker::PhantomData;
 
 use espalier_interface::Services;
 
-/// Elements that make a chunk of elementwise work worth handing to a thread.
+/// Fewest elements of elementwise work for a separate task.
 pub const CHUNK: usize = 16_384;
 
-/// A mutable slice that threads take disjoint chunks of.
+/// A mutable slice that is split into disjoint chunks for threads.
 pub struct Parts<'a, T> {
     start: *mut T,
     len: usize,
     slice: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: a `Parts` only hands out chunks whose disjointness the caller of `part` promises, so it
-// is as sendable as the elements themselves.
+// SAFETY: a `Parts` only returns chunks whose disjointness the caller of `part` promises, so it is
+// as sendable as the elements themselves.
 unsafe impl<T: Send> Sync for Parts<'_, T> {}
 
 impl<'a, T> Parts<'a, T> {
-    /// Takes `slice` apart.
+    /// Splits `slice`.
     pub fn new(slice: &'a mut [T]) -> Self {
         Parts {
             start: slice.as_mut_ptr(),
@@ -32,7 +32,7 @@ impl<'a, T> Parts<'a, T> {
     /// Elements `start .. start + len`.
     ///
     /// # Panics
-    /// Where the range leaves the slice.
+    /// Where the range is not within the slice.
     ///
     /// # Safety
     /// Ranges that live at the same time must not overlap.

@@ -1,6 +1,6 @@
-//! Bodies that take turns -> the seconds of this thread that each one takes.
+//! Alternating bodies -> seconds of this thread's CPU time for each.
 
-/// Seconds that this thread has computed.
+/// CPU time of this thread in seconds.
 fn thread_secs() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -11,7 +11,7 @@ fn thread_secs() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// This thread's seconds in the fastest of several turns of each body.
+/// CPU seconds of the fastest of several turns of each body.
 pub fn best<const N: usize>(mut bodies: [&mut dyn FnMut(); N]) -> [f64; N] {
     let turn = |body: &mut dyn FnMut(), times: usize| {
         let start = thread_secs();

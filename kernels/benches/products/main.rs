@@ -1,9 +1,9 @@
-//! Products and attention of the shapes that training has -> GFLOP/s of this thread, beside the
-//! `gemm` crate's and the machine's peak.
+//! Products and attention at training's shapes -> GFLOP/s of this thread, beside the `gemm` crate's
+//! and the machine's peak.
 //!
-//! Contestants take turns, and the clock is the thread's own, so that a busy machine disturbs the
-//! ratios little: `cargo bench -p espalier-kernels`.
-#![allow(clippy::print_stdout)] // Figures, for whoever looks.
+//! Contestants alternate, and the clock is the thread's CPU time, so that a busy machine changes
+//! the ratios little: `cargo bench -p espalier-kernels`.
+#![allow(clippy::print_stdout)] // A benchmark prints its figures.
 #![allow(unsafe_code)] // Calls of the gemm crate and of the clock.
 
 mod clock;
@@ -24,7 +24,7 @@ use crate::clock::best;
 use crate::formats::{four_bit, hqq};
 use crate::numbers::numbers;
 
-/// GFLOP/s of fused multiply-adds that never leave the registers; not a number without AVX-512.
+/// GFLOP/s of fused multiply-adds that stay in registers; NaN without AVX-512.
 fn peak() -> f64 {
     const STEPS: usize = 50_000;
     #[cfg(target_arch = "x86_64")]
@@ -169,8 +169,7 @@ fn layer(peak: f64, [t, n, m]: [usize; 3]) {
     report("dW = dy' x", &secs);
 }
 
-/// Decoding alone, in strips as products ask for them, and a product of one token; NF4's beside
-/// HQQ's in turns.
+/// Decoding alone, in strips as in products, and a product of one token; NF4 and HQQ alternate.
 fn decode() {
     const SHAPE: [usize; 2] = [2048, 2048];
     const HQQ: [(u32, usize); 6] = [(4, 1), (4, 0), (3, 1), (3, 0), (2, 1), (2, 0)];
@@ -216,7 +215,7 @@ fn decode() {
     }
 }
 
-/// Attention in both directions; the work counted is that of the keys seen.
+/// Attention in both directions; the work counted is that of the visible keys.
 fn attend<E: Element>(shape: AttentionShape, lens: &[usize])
 where
     E::Acc: Scalar,

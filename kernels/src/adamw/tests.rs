@@ -1,4 +1,4 @@
-//! AdamW against torch, by threads, clipped, and with narrow params.
+//! AdamW compared with torch, between thread counts, with clipping, and with narrow params.
 
 use espalier_interface::Serial;
 use half::bf16;

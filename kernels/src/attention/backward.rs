@@ -1,7 +1,7 @@
 //! The gradient of attention's output -> those of its queries, keys and values.
 //!
-//! One task is a sequence and a key/value head: it alone adds to its keys' gradients, query block
-//! after query block, so that no order of threads shows.
+//! One task is a sequence and a key/value head. It alone adds to its keys' gradients, query block
+//! after query block, so that the bits do not depend on the order of threads.
 #![allow(unsafe_code)] // Disjoint parts of the outputs on several threads.
 
 mod order;
@@ -37,7 +37,7 @@ pub struct Gradients<'a, E: Element> {
     pub dv: &'a mut [E],
 }
 
-/// Bytes of workspace that [`backward`] wants on `threads` threads for up to `max_tokens` tokens in
+/// Bytes of workspace that [`backward`] needs on `threads` threads for up to `max_tokens` tokens in
 /// sequences of any length.
 pub fn backward_workspace_bytes<E: Element>(
     shape: &AttentionShape,
@@ -47,7 +47,7 @@ pub fn backward_workspace_bytes<E: Element>(
 where
     E::Acc: Scalar,
 {
-    // Sequences as long as all tokens together can be under way once a head at most.
+    // At most one sequence per head can be as long as all tokens together.
     let long = threads.min(shape.kv_heads);
     slot_bytes::<E::Acc>(share::<E::Acc>(shape, 0), threads)
         + slot_bytes::<E::Acc>(2 * max_tokens * shape.head_dim, long)
@@ -132,7 +132,7 @@ pub fn backward<E: Element>(
     );
 }
 
-/// What all tasks share.
+/// The state that all tasks share.
 struct Task<'a, E: Element> {
     isa: Isa,
     shape: &'a AttentionShape,
@@ -145,7 +145,7 @@ struct Task<'a, E: Element> {
     dv: Parts<'a, E>,
 }
 
-/// A block of queries of one group of heads, `[group, count]` rows, and what is known of it.
+/// A block of queries of one group of heads, `[group, count]` rows, with its intermediate results.
 struct Queries<'a, S> {
     /// Times the scale, `[rows, K]`.
     q: &'a mut [S],

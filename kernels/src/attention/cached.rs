@@ -21,23 +21,23 @@ pub struct Cache<'a, E> {
     pub capacity: usize,
 }
 
-/// Where a sequence of the launch goes on in a cache.
+/// Where a sequence of the launch continues in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// Its slot, below `N`.
     pub slot: usize,
-    /// Tokens that the slot holds of it: the place of its first token of the launch.
+    /// Tokens of it in the slot: the place of its first token of the launch.
     pub held: usize,
 }
 
-/// Puts the keys and values of `inputs` into the cache and attends over all that it then holds.
+/// Appends the keys and values of `inputs` to the cache and attends over all keys in it.
 ///
-/// `start(s)` tells where sequence `s` of the launch goes on; their slots differ. `out` is `[T, H
-/// K]`. A token's bits are those that [`super::forward`] gives it in its whole sequence: keys are
-/// taken in the same blocks.
+/// `start(s)` is where sequence `s` of the launch continues; their slots differ. `out` is `[T, H
+/// K]`. A token's bits equal those of [`super::forward`] on its whole sequence: keys are read in
+/// the same blocks.
 ///
 /// # Panics
-/// Where shapes disagree, a sequence leaves its slot, or the workspace is under
+/// Where shapes disagree, a sequence exceeds its slot, or the workspace is under
 /// [`super::forward_workspace_bytes`] of one thread.
 pub fn forward_cached<E: Element>(
     services: &dyn Services,

@@ -14,7 +14,7 @@ use crate::matmul::{
 use crate::simd::vectorized;
 use crate::split::Parts;
 
-/// Bytes of workspace that [`forward`] wants on `threads` threads, whatever `T`.
+/// Bytes of workspace that [`forward`] needs on `threads` threads, for any `T`.
 pub fn forward_workspace_bytes<E: Element>(shape: &AttentionShape, threads: usize) -> usize
 where
     E::Acc: Scalar,
@@ -58,8 +58,8 @@ pub fn forward<E: Element>(
     let count = tokens.div_ceil(queries);
     let isa = Isa::detect();
     let run = |task: usize, memory: &mut [E::Acc]| {
-        // A task is a run of tokens and a key/value head. The last tokens, which see most, come
-        // first.
+        // A task is a run of tokens and a key/value head. The last tokens, which have most keys,
+        // are first.
         let (head, run) = (task % shape.kv_heads, count - 1 - task / shape.kv_heads);
         let run = run * queries..((run + 1) * queries).min(tokens);
         let width = shape.kv_width();
@@ -87,7 +87,7 @@ pub fn forward<E: Element>(
     );
 }
 
-/// The tokens `run` cut where sequences begin, each piece with the index of its sequence.
+/// The tokens `run` cut where sequences start, each piece with the index of its sequence.
 pub(super) fn pieces(
     cu_seqlens: &[i32],
     run: Range<usize>,
@@ -125,7 +125,7 @@ impl<E: Element> Block<'_, E>
 where
     E::Acc: Scalar,
 {
-    /// Writes `out` of its tokens and heads and, where it is wanted, their `lse`.
+    /// Writes `out` of its tokens and heads and, if given, their `lse`.
     pub(super) fn forward(
         &self,
         memory: &mut [E::Acc],

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_hold_what_their_queries_see() {
+    fn blocks_hold_the_keys_that_their_queries_see() {
         let len = 700;
         for future in [Future::Hidden, Future::Visible] {
             for window in [None, Some(1), Some(200)] {

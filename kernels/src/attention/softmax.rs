@@ -1,6 +1,6 @@
-//! A row of logits -> exponentials, their sum and what earlier sums shrink by.
+//! A row of logits -> exponentials, their sum and the factor of earlier sums.
 //!
-//! Sums run in [`LANES`] lanes whatever the vectors' width, so that bits do not depend on it.
+//! Sums run in [`LANES`] lanes for vectors of any width, so that bits do not depend on it.
 
 use crate::element::Real;
 
@@ -17,13 +17,12 @@ pub(super) struct Running<S> {
 }
 
 impl<S: Real> Running<S> {
-    /// Takes in `logits`, which become `exp(logit - most)`, and returns the factor of all earlier
-    /// ones.
+    /// Adds `logits`, which become `exp(logit - most)`, and returns the factor of all earlier ones.
     #[inline(always)]
     pub(super) fn take(&mut self, logits: &mut [S]) -> S {
         let before = self.most;
         let most = largest(logits).larger(before);
-        // All logits are minus infinity (or there are none): nothing may be divided by nothing.
+        // All logits are minus infinity (or there are none): avoids 0 / 0.
         if most == S::NEG_INFINITY {
             logits.fill(S::ZERO);
             return S::ONE;

@@ -1,5 +1,5 @@
-//! Attention against the textbook's formula in f64, its gradients against finite differences, and
-//! both against themselves on other threads, instruction sets of packing and windows.
+//! Attention compared with the textbook's formula in f64, its gradients with finite differences.
+//! Both must not depend on threads, on instruction sets of packing or on windows.
 
 use espalier_conformance::{largest, largest_difference};
 use espalier_interface::{Serial, Services};

@@ -1,4 +1,4 @@
-//! Losses and gradients against finite differences; ties, labels and NaN.
+//! Losses and gradients compared with finite differences; ties, labels and NaN.
 
 use espalier_interface::Serial;
 
@@ -62,7 +62,7 @@ fn f32_and_threads_agree() {
 }
 
 #[test]
-fn a_foreign_label_is_named_and_nan_stays() {
+fn a_label_outside_the_vocabulary_is_named_and_nan_stays() {
     let out = Losses {
         loss: &mut [0.0],
         log_sum_exp: &mut [0.0],

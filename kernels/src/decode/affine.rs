@@ -59,7 +59,7 @@ impl PackedWeight<'_> {
     }
 }
 
-/// A code of 8 bits at most; to convert a signed number is one instruction.
+/// A code of at most 8 bits; converting a signed number takes one instruction.
 #[inline(always)]
 fn number(code: u32) -> f32 {
     code as i32 as f32

@@ -1,4 +1,4 @@
-//! The numbers of a weight's blocks -> one an element of a run, or one a block.
+//! The numbers of a weight's blocks -> one per element of a run, or one per block.
 
 use espalier_interface::DType;
 use espalier_interface::format::{BlockMap, BlockValues};
@@ -10,8 +10,7 @@ use crate::element::Element;
 use crate::simd::vectorized;
 
 impl PackedWeight<'_> {
-    /// The numbers of the blocks that the elements of `row` from `col` on belong to, one an
-    /// element.
+    /// The numbers of the blocks of the elements of `row` from `col` on, one per element.
     pub(super) fn spread(
         &self,
         map: BlockMap,
@@ -80,7 +79,7 @@ impl PackedWeight<'_> {
             } => {
                 let (mut scale, mut zero) = ([0.0; RUN], [0.0; RUN]);
                 let (scale, zero) = (&mut scale[..out.len()], &mut zero[..out.len()]);
-                // The blocks' own numbers lie as if the blocks were a weight of one row.
+                // The blocks' own numbers are stored as if the blocks were a weight of one row.
                 let stored = |segment| BlockValues::Stored { segment };
                 self.spread(*groups, &stored(*scales), 0, first, scale);
                 self.spread(*groups, &stored(*zeros), 0, first, zero);

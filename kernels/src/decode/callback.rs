@@ -1,4 +1,4 @@
-//! A quantizer's own decode function -> a decoder that products can read.
+//! A quantizer's decode function -> a decoder for products.
 #![allow(unsafe_code)] // Calls a plugin's function pointer.
 
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::TileDecoder;
 /// Most segments of a packed weight.
 const SEGMENTS: usize = 16;
 
-/// A packed weight whose format only its quantizer understands.
+/// A packed weight whose format only its quantizer can decode.
 pub struct CallbackDecoder<'a> {
     decoder: Decoder,
     segments: &'a [&'a [u8]],
@@ -19,7 +19,7 @@ pub struct CallbackDecoder<'a> {
     failure: AtomicU32,
 }
 
-// SAFETY: the interface says that `decode` may be called from many threads with its context.
+// SAFETY: the interface allows `decode` to be called from many threads with its context.
 unsafe impl Sync for CallbackDecoder<'_> {}
 
 impl<'a> CallbackDecoder<'a> {
@@ -44,7 +44,7 @@ impl<'a> CallbackDecoder<'a> {
         }
     }
 
-    /// The code of the last call that failed; its values were taken as 0.
+    /// The code of the last failed call; its values were taken as 0.
     pub fn failure(&self) -> Option<ErrorCode> {
         match self.failure.load(Ordering::Relaxed) {
             0 => None,

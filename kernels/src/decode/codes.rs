@@ -1,4 +1,4 @@
-//! A packed run of codes -> one byte a code -> the codebook's values.
+//! A packed run of codes -> one byte per code -> the codebook's values.
 #![allow(unsafe_code)] // Vector intrinsics.
 
 use espalier_interface::format::{BitOrder, Codes};
@@ -9,7 +9,7 @@ use crate::simd::vectorized;
 /// Writes the codes with the flat indices `flat ..` to `out`, one a byte.
 ///
 /// # Panics
-/// Where `bytes` ends before the last of them.
+/// Where `bytes` ends before the last code.
 #[inline(always)]
 pub(super) fn unpack(bytes: &[u8], layout: &Codes, flat: usize, out: &mut [u8]) {
     match (layout.bits, layout.order) {
@@ -31,11 +31,11 @@ pub(super) fn unpack(bytes: &[u8], layout: &Codes, flat: usize, out: &mut [u8]) 
     }
 }
 
-/// Calls `body(out[i], code)` for codes that lie side by side in one slot of neighbouring words,
+/// Calls `body(out[i], code)` for codes that are side by side in one slot of neighbouring words,
 /// from index `flat` on.
 ///
 /// # Panics
-/// Where `bytes` ends before the last of them, or the codes are not split.
+/// Where `bytes` ends before the last code, or the codes are not split.
 #[inline(always)]
 pub(super) fn split_runs<T>(
     bytes: &[u8],
@@ -68,7 +68,7 @@ pub(super) fn split_runs<T>(
     }
 }
 
-/// [`unpack`] for `PER = 8 / BITS` codes a byte.
+/// [`unpack`] for `PER = 8 / BITS` codes per byte.
 #[inline(always)]
 fn unpack_bits<const BITS: usize, const PER: usize, const HIGH_FIRST: bool>(
     bytes: &[u8],
@@ -104,7 +104,7 @@ fn unpack_bits<const BITS: usize, const PER: usize, const HIGH_FIRST: bool>(
 /// Values of the codes with the flat indices `flat ..`, at most 4 bits each.
 ///
 /// # Panics
-/// Where `bytes` ends before the last of them.
+/// Where `bytes` ends before the last code.
 pub(super) fn look_up_packed(
     isa: Isa,
     bytes: &[u8],
@@ -133,7 +133,7 @@ pub(super) fn look_up_packed(
     look_up_unpacked(isa, bytes, layout, flat, table, out);
 }
 
-/// [`look_up_packed`] by way of one byte a code.
+/// [`look_up_packed`] through one byte per code.
 fn look_up_unpacked(
     isa: Isa,
     bytes: &[u8],
@@ -203,7 +203,7 @@ pub(super) fn look_up_16(isa: Isa, table: &[f32; 16], codes: &[u8], out: &mut [f
     }
 }
 
-/// Sixteen codes at a time; returns how many were done.
+/// Sixteen codes at a time; returns the number of decoded codes.
 ///
 /// # Safety
 /// The CPU has AVX-512 F; `out` is as long as `codes`.
@@ -224,7 +224,7 @@ unsafe fn avx512(table: &[f32; 16], codes: &[u8], out: &mut [f32]) -> usize {
     whole
 }
 
-/// Eight codes at a time; returns how many were done.
+/// Eight codes at a time; returns the number of decoded codes.
 ///
 /// # Safety
 /// The CPU has AVX2; `out` is as long as `codes`.

@@ -1,6 +1,6 @@
 //! A packed weight's description and segments -> its values, with vectors.
 //!
-//! Gives the bits of [`Format::decode`]: the same products and sums, each rounded once.
+//! The result has the bits of [`Format::decode`]: the same products and sums, each rounded once.
 
 use std::ops::Range;
 
@@ -22,14 +22,14 @@ pub struct FormatDecoder {
     table: Table,
 }
 
-/// What a code stands for before it is scaled.
+/// The unscaled value of a code.
 #[derive(Clone, Debug)]
 enum Table {
     /// Up to 4 bits, padded.
     Small([f32; 16]),
     /// Up to 8 bits, padded.
     Large(Box<[f32; 256]>),
-    /// The code itself, as a number.
+    /// The code as a number.
     Count,
 }
 
@@ -45,7 +45,7 @@ impl FormatDecoder {
     /// The decoder of `format`.
     ///
     /// # Errors
-    /// `INVALID` where the format disagrees with itself, `UNSUPPORTED` where only its quantizer can
+    /// `INVALID` where the format contradicts itself, `UNSUPPORTED` where only its quantizer can
     /// decode it.
     pub fn new(format: &Format) -> Result<Self> {
         format.validate()?;
@@ -189,7 +189,7 @@ impl PackedWeight<'_> {
         }
     }
 
-    /// Elements that follow each other in a block, where there are many.
+    /// Elements of a row that share a block, where they are many.
     fn piece(&self, blocks: BlockMap) -> Option<usize> {
         match blocks {
             BlockMap::Flat { size } => Some(size as usize),
@@ -198,8 +198,8 @@ impl PackedWeight<'_> {
         }
     }
 
-    /// Decodes block by block from the codebook times the block's scale: 16 products instead of one
-    /// an element, and the same ones.
+    /// Decodes block by block from the codebook times the block's scale. That takes 16 products
+    /// instead of one per element, with the same results.
     fn scaled_tables(
         &self,
         codes: &Codes,
@@ -223,7 +223,7 @@ impl PackedWeight<'_> {
         }
     }
 
-    /// What the codes stand for before they are scaled.
+    /// The unscaled values of the codes.
     fn numbers(&self, layout: &Codes, row: usize, col: usize, out: &mut [f32]) {
         let mut codes = [0u8; RUN];
         let codes = &mut codes[..out.len()];

@@ -1,4 +1,4 @@
-//! Dropout against Philox's words, and its share over batches.
+//! Dropout compared with Philox's words, and its share over batches.
 
 use espalier_interface::Serial;
 
@@ -27,7 +27,7 @@ fn draws_the_word_of_its_counter() {
 }
 
 #[test]
-fn keeps_its_share_whatever_the_batch() {
+fn keeps_its_share_in_every_batch() {
     let (tokens, width) = (400, 64);
     let x = vec![1.0f32; tokens * width];
     let positions: Vec<i32> = (0..tokens as i32).collect();

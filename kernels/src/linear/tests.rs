@@ -82,7 +82,7 @@ impl TileDecoder for Steps {
 }
 
 #[test]
-fn a_packed_weight_gives_the_bits_of_its_decoded_values() {
+fn a_packed_weight_has_the_bits_of_its_decoded_values() {
     fn check<E: Element>()
     where
         E::Acc: Scalar,

@@ -10,8 +10,7 @@ use super::pack::{Cut, Panel, STRIP, TAIL, pack};
 use super::source::Operand;
 use super::{Isa, Scalar, Update};
 
-/// Elements that a partial sum runs over. Part of what the result's bits are: never tuned by
-/// machine.
+/// Elements of a partial sum. The result's bits depend on it: it is never tuned by machine.
 pub const DEPTH: usize = 256;
 /// Rows of the left operand packed at a time.
 pub(super) const ROWS: usize = 112;
@@ -108,7 +107,7 @@ pub(crate) unsafe fn multiply<S: Scalar>(
                         let b = right_cut.panel(some_cols.len(), j);
                         let left = &packed_left[a.start * steps.len()..];
                         let right = &packed_right[b.start * steps.len()..];
-                        // SAFETY: panels `a` and `b` meet in this part of the tile.
+                        // SAFETY: panels `a` and `b` belong to this part of the tile.
                         unsafe {
                             let start = out.add(a.start * tile.stride + b.start);
                             let tile = Tile {
@@ -144,7 +143,8 @@ pub(crate) fn multiply_into<S: Scalar>(
         start: out.as_mut_ptr(),
         stride,
     };
-    // SAFETY: the tile lies in `out`, which is ours alone; values of `Isa` come from detection.
+    // SAFETY: the tile is in `out`, which is borrowed here alone; values of `Isa` come from
+    // detection.
     unsafe { multiply(isa, (left, right), (0..rows, 0..cols), tile, update, space) };
 }
 

@@ -1,6 +1,6 @@
 //! This CPU -> the widest micro-kernels that it can run.
 
-/// An instruction set that micro-kernels exist for.
+/// An instruction set with micro-kernels.
 ///
 /// AVX-512 and AVX2 give the same bits: both fuse multiplication and addition, and no kernel sums
 /// across lanes. The portable kernel fuses only where the build's target does.
@@ -10,7 +10,7 @@ pub enum Isa {
     Avx512,
     /// 256-bit vectors with FMA and F16C (x86-64-v3).
     Avx2,
-    /// Whatever the build's target has.
+    /// The instruction set of the build's target.
     Portable,
 }
 
@@ -38,7 +38,7 @@ impl Isa {
         }
     }
 
-    /// The name that a run's record shows.
+    /// The name in a run's record.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Avx512 => "avx512",

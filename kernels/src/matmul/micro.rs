@@ -7,10 +7,10 @@
 
 use super::isa::Isa;
 
-/// What happens to the values that an output holds before.
+/// How an output's earlier values are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// They are lost (and never read).
+    /// They are overwritten (and never read).
     Overwrite,
     /// The product is added to them.
     Accumulate,
@@ -54,7 +54,7 @@ macro_rules! vector_kernel {
             update: Update,
         ) {
             use std::arch::x86_64::*;
-            // SAFETY: all addresses lie in the panels and the tile that the caller vouches for.
+            // SAFETY: all addresses are in the panels and the tile that the caller guarantees.
             unsafe {
                 for row in 0..MR {
                     _mm_prefetch::<_MM_HINT_T0>(tile.add(row * stride).cast());

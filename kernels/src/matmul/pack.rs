@@ -66,7 +66,7 @@ impl Cut {
 
 /// Packs `lanes` x `depth` of `operand` into `out`, panel after panel.
 ///
-/// Lanes of a panel after its last hold anything; they never reach an output.
+/// Lanes of a panel after its last hold any values; they never reach an output.
 ///
 /// # Panics
 /// Where `out` or `scratch` is too small.
@@ -101,8 +101,8 @@ pub(super) fn pack<S: Scalar>(
                         values.len() >= (some - 1) * stride + steps,
                         "a window is too small"
                     );
-                    // SAFETY: the window was just checked, the block above: this panel begins at
-                    // `panel.start * steps` and the elements after it are packed later or spare.
+                    // SAFETY: the window was just checked, the block above. This panel starts at
+                    // `panel.start * steps`, and the elements after it are packed later or spare.
                     unsafe {
                         let to = out.as_mut_ptr().add(panel.start * steps + first);
                         let from = (values.as_ptr(), stride);

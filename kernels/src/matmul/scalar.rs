@@ -15,7 +15,7 @@ impl Scalar for f64 {}
 pub(super) mod sealed {
     use super::{Isa, Kernels};
 
-    /// What only this folder needs of a scalar.
+    /// Methods of a scalar for this folder alone.
     pub trait Packed: Sized + 'static {
         #[allow(private_interfaces)]
         fn kernels(isa: Isa) -> &'static Kernels<Self>;

@@ -1,5 +1,4 @@
-//! A number of independent tasks -> the host's threads, each with a share of the workspace of its
-//! own.
+//! Independent tasks -> the host's threads, each with a separate share of the workspace.
 #![allow(unsafe_code)] // Disjoint shares of one workspace on several threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,8 +23,8 @@ fn padded<S>(share: usize) -> usize {
 
 /// Calls `body(task, share)` for every task below `tasks`, with `share` elements of scratch memory.
 ///
-/// Threads take tasks as they come free. Which thread runs a task, and how many run, must not
-/// matter to its result; shares hold anything when a task begins.
+/// Free threads take the next task. A task's result must not depend on its thread nor on the number
+/// of threads; shares hold any values when a task starts.
 ///
 /// # Panics
 /// Where `workspace` has no room for one share.
@@ -48,7 +47,8 @@ pub(crate) fn each<S: Scalar>(
         slots > 0,
         "the workspace has {room} elements, a task needs {share}"
     );
-    // SAFETY: aligned to a cache line, `room` elements long, and every bit pattern is a number.
+    // SAFETY: aligned to a cache line, `room` elements long, and every bit pattern is a valid
+    // number.
     let memory = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<S>(), room) };
     let parts = Parts::new(memory);
     let next = AtomicUsize::new(0);
@@ -77,7 +77,7 @@ mod tests {
     use crate::matmul::threads::Threads;
 
     #[test]
-    fn every_task_runs_once_in_a_share_of_its_own() {
+    fn every_task_runs_once_in_a_separate_share() {
         let mut workspace = vec![0u8; bytes::<f32>(10, 3)];
         let sum = AtomicU64::new(0);
         each::<f32>(&Threads(3), 1000, 10, &mut workspace[1..], |task, share| {

@@ -1,4 +1,4 @@
-//! A matrix in memory, in any dtype or packed -> windows of it in the scalar that products run in.
+//! A matrix in memory, in any dtype or packed -> windows of it in the scalar of products.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ pub trait Rows<S: Scalar>: Sync {
     /// The values of `rows` x `cols`: element `(i, j)` of the window is `values[i * stride + j]` of
     /// the returned `(values, stride)`.
     ///
-    /// They lie in the matrix itself where it holds `S`, else in `scratch`, which has room for at
-    /// least as many elements as the window. A value must not depend on the window it is asked in.
+    /// They are in the matrix itself where it holds `S`, else in `scratch`, which has room for at
+    /// least as many elements as the window. A value must not depend on the requested window.
     fn window<'a>(
         &'a self,
         rows: Range<usize>,
@@ -104,7 +104,7 @@ impl<S: Scalar, E: Element> Rows<S> for Dense<'_, E> {
 
 /// `data` itself where `A` is `B`.
 #[inline(always)]
-#[allow(unsafe_code)] // A cast between equal types, which generic code cannot write otherwise.
+#[allow(unsafe_code)] // A cast between equal types, which generic code cannot express otherwise.
 pub(super) fn same<A: Element, B: Element>(data: &[A]) -> Option<&[B]> {
     // SAFETY: dtypes with equal ids are the same type.
     (A::DTYPE == B::DTYPE)
@@ -113,9 +113,9 @@ pub(super) fn same<A: Element, B: Element>(data: &[A]) -> Option<&[B]> {
 
 /// A matrix as one side of a product.
 pub struct Operand<'a, S> {
-    /// Where its values come from.
+    /// The source of its values.
     pub source: &'a dyn Rows<S>,
-    /// Which of its sides is summed over.
+    /// The dimension that is summed over.
     pub summed: Summed,
 }
 

@@ -1,4 +1,4 @@
-//! Products against sums in f64, and against themselves: other tiles, threads, vectors, addresses.
+//! Products compared with sums in f64, and between tiles, threads, vectors and addresses.
 
 use espalier_interface::Serial;
 use half::{bf16, f16};
@@ -7,7 +7,7 @@ use super::threads::Threads;
 use super::*;
 use crate::element::convert_real;
 
-/// Numbers in (-1, 1) that look random.
+/// Pseudo-random numbers in (-1, 1).
 pub(crate) fn numbers<E: Element>(len: usize, seed: u64) -> Vec<E> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..len)
@@ -189,7 +189,7 @@ fn bits_do_not_depend_on_threads_or_addresses_or_vectors() {
                 let found = bits::<E>(Isa::detect(), &Threads(threads), shape, threads);
                 assert!(found == expected, "{shape:?} on {threads} threads");
             }
-            // Fused kernels agree whatever their width.
+            // Fused kernels of every width agree.
             for &isa in Isa::available().iter().filter(|&&isa| isa != Isa::Portable) {
                 assert!(
                     bits::<E>(isa, &Serial, shape, 0) == expected,
@@ -227,7 +227,7 @@ fn a_row_does_not_depend_on_the_rows_around_it() {
 }
 
 #[test]
-fn strided_outputs_keep_what_lies_between() {
+fn strided_outputs_keep_the_elements_between_rows() {
     let (x, w) = (numbers::<f32>(20 * 8, 1), numbers::<f32>(40 * 8, 2));
     let (left, right) = (Dense::new(&x, 20, 8), Dense::new(&w, 40, 8));
     let mut out = vec![7.0f32; 20 * 50];

@@ -1,4 +1,4 @@
-//! Services on plain threads, for tests of what must not depend on their number.
+//! Services on plain threads, for tests of independence from the number of threads.
 
 use espalier_interface::Services;
 

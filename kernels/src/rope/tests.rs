@@ -1,4 +1,4 @@
-//! Rotations and their gradients against finite differences.
+//! Rotations and their gradients compared with finite differences.
 
 use espalier_interface::Serial;
 
@@ -22,7 +22,7 @@ fn turned(x: &[f64], positions: &[i32], direction: Direction) -> Vec<f64> {
 }
 
 #[test]
-fn turns_the_halves_and_copies_the_rest() {
+fn rotates_the_halves_and_copies_the_rest() {
     let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
     let y = turned(&x, &[2], Direction::Forward);
     let (sin, cos) = 2.0f64.sin_cos();

@@ -1,4 +1,4 @@
-//! The bounds of packed sequences -> the order in which tasks take them, the longest first.
+//! The bounds of packed sequences -> the order of tasks, the longest first.
 #![allow(unsafe_code)] // Numbers in a workspace of bytes.
 
 /// Tokens of sequence `seq`.
@@ -20,7 +20,7 @@ pub fn longest_first<'a>(cu_seqlens: &[i32], workspace: &'a mut [u8]) -> (&'a [u
         "the workspace has no room for {count} sequences"
     );
     let (front, rest) = workspace.split_at_mut(bytes);
-    // SAFETY: aligned, of this length, and every bit pattern is a number.
+    // SAFETY: aligned, of this length, and every bit pattern is a valid number.
     let order = unsafe { std::slice::from_raw_parts_mut(front[skip..].as_mut_ptr().cast(), count) };
     let filled = sequences().filter(|&seq| length(cu_seqlens, seq) > 0);
     order

@@ -1,4 +1,4 @@
-//! Attention over a cache in pieces gives the bits of the whole.
+//! Attention over a cache in pieces has the bits of the whole sequence.
 
 use half::bf16;
 
@@ -21,14 +21,14 @@ const LAUNCHES: [[usize; 3]; 6] = [
     [1, 150, 0],
 ];
 
-/// The outputs of three sequences, taken in piece by piece.
+/// The outputs of three sequences, computed piece by piece.
 fn in_pieces<E: Element>(case: &Case<E>, threads: usize) -> Vec<E>
 where
     E::Acc: Scalar,
 {
     let shape = case.shape;
     let (wide, narrow) = (shape.q_width(), shape.kv_width());
-    // What nothing has written must not be read.
+    // Elements that were not written must not be read.
     let nothing = E::store(E::Acc::from_f64(f64::NAN));
     let mut keys = vec![nothing; 3 * CAPACITY * narrow];
     let mut values = keys.clone();

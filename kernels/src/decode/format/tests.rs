@@ -1,4 +1,4 @@
-//! The kernels against the reference decoder, in every kind of format.
+//! The kernels compared with the reference decoder, in every kind of format.
 
 use espalier_interface::format::SegmentSpec;
 use half::{bf16, f16};
@@ -98,7 +98,7 @@ fn decodings(codes: &Codes, blocks: BlockMap) -> Vec<Decoding> {
     ]
 }
 
-/// Every kind of format, `[rows, cols]`, with segments of random bytes and sane numbers.
+/// Every kind of format, `[rows, cols]`, with segments of random bytes and finite numbers.
 fn formats(shape: [u64; 2]) -> Vec<(Format, Vec<Vec<u8>>)> {
     let maps = [
         BlockMap::Flat { size: 64 },
@@ -161,7 +161,7 @@ fn equals_the_reference_decoder_bit_for_bit() {
 }
 
 #[test]
-fn what_only_the_quantizer_decodes_is_refused() {
+fn formats_that_only_the_quantizer_decodes_are_refused() {
     let (mut format, _) = formats([1, 4]).swap_remove(0);
     format.decoding = Decoding::Callback;
     let message = FormatDecoder::new(&format)
