@@ -40,7 +40,7 @@ impl Output {
 
     /// Sets the path that holds the printed results.
     pub fn set_place(&mut self, path: &Path) {
-        self.place = Some(format!("lies in {}", path.display()));
+        self.place = Some(format!("is in {}", path.display()));
     }
 
     /// Prints a result that is written nowhere else. On failure it goes to standard error.
@@ -50,7 +50,7 @@ impl Output {
     pub fn print_result(&mut self, text: &str) -> io::Result<()> {
         let printed = self.write_all(text.as_bytes()).and_then(|()| self.flush());
         if let Some(Failure::Unwritten(_)) = &self.failure {
-            self.place = Some("stands above, on standard error".to_owned());
+            self.place = Some("is above, on standard error".to_owned());
             display::say(text.trim_end());
         }
         printed

@@ -280,7 +280,7 @@ fn standard_output_that_cannot_be_written_is_exit_code_8_and_the_work_is_whole()
         let inside = if name == "train" { inside } else { "" };
         let lies = Path::new(&format!("full-{name}")).join(inside);
         let lies = format!(
-            "its result lies in {}",
+            "its result is in {}",
             lies.display().to_string().trim_end_matches('/')
         );
         let last = said.lines().last().unwrap_or_default();

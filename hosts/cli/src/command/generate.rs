@@ -184,7 +184,7 @@ impl<'a> Talk<'a> {
                 "/reset" => chat.reset(),
                 text => match self.turn(chat, text, out) {
                     Err(error) if lines.typed() && refused(&error) => {
-                        let next = "say it shorter, or begin anew with /reset";
+                        let next = "shorten it, or clear the conversation with /reset";
                         display::show(&format!("{error}; next: {next}"));
                     }
                     turn => turn?,

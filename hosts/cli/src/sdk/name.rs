@@ -96,7 +96,7 @@ pub fn check_name(name: &str, listings: &[Listing]) -> Result<(), Error> {
         return refuse("the word belongs to Rust".to_owned());
     }
     if OF_THE_HOST.contains(&name) {
-        return refuse("in a config it stands for no component at all".to_owned());
+        return refuse("in a config it means that no component is used".to_owned());
     }
     if lock::names(name) {
         return refuse("it is a library that every plugin uses".to_owned());
@@ -127,7 +127,7 @@ fn misspelt(name: &str) -> Option<String> {
         return Some("it does not begin with a letter".to_owned());
     }
     if name.ends_with('-') || name.contains("--") {
-        return Some("a `-` stands between letters or digits".to_owned());
+        return Some("expected `-` only between letters or digits".to_owned());
     }
     (name.len() > LONGEST)
         .then(|| format!("expected at most {LONGEST} letters, found {}", name.len()))
