@@ -1,4 +1,4 @@
-//! Turns the boundary between host and plugins into text, and holds it against the recorded one.
+//! Writes the boundary between host and plugins as text, and compares it with the recorded one.
 
 mod keep;
 mod samples;
@@ -13,7 +13,7 @@ use espalier_interface::abi::{ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MINOR};
 
 use crate::workspace::Workspace;
 
-/// Where the boundary stands as it was when its version was last raised.
+/// The boundary as recorded when its version was last raised.
 const RECORD: &str = "core/interface/abi.txt";
 
 /// Options of `cargo xtask abi`.
@@ -22,8 +22,8 @@ pub struct Options {
     /// Record the boundary as it is; refused where it changed and the version did not
     #[arg(long)]
     record: bool,
-    /// Keep the sources of this version, so that tests build plugins against it for as long as they
-    /// are to load
+    /// Keep the sources of this version, so that tests can build plugins for it as long as the host
+    /// loads them
     #[arg(long, conflicts_with = "record")]
     keep: bool,
 }
@@ -31,8 +31,8 @@ pub struct Options {
 /// Prints the boundary and compares it with the record.
 ///
 /// # Errors
-/// Where it changed under the same version, or the record is of another version; files that cannot
-/// be written.
+/// Where it changed under the same version, or the record has another version; files that cannot be
+/// written.
 pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     let path = workspace.root.join(RECORD);
     let now = boundary();
@@ -77,7 +77,7 @@ fn read(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Refuses a boundary that is not the recorded one.
+/// Refuses a boundary that differs from the recorded one.
 fn compare(recorded: &str, now: &str) -> Result<()> {
     if recorded == now {
         return Ok(());
@@ -96,7 +96,7 @@ fn version(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-/// What to say of a change that has no version.
+/// The message for a change without a version.
 fn unversioned(recorded: &str, now: &str) -> String {
     format!(
         "the boundary changed and its version did not:\n{}\nraise ABI_MINOR (core/interface/src/abi/root.rs), \
@@ -106,7 +106,7 @@ fn unversioned(recorded: &str, now: &str) -> String {
     )
 }
 
-/// The lines that one text has and the other has not.
+/// The lines that only one of two texts has.
 fn difference(old: &str, new: &str) -> String {
     let only = |sign: char, of: &str, other: &str| -> Vec<String> {
         let known: Vec<&str> = other.lines().collect();
@@ -132,10 +132,10 @@ mod tests {
         compare(&recorded, &boundary()).expect("no change without a version");
     }
 
-    /// abi_stable refuses a table of a crate whose version is incompatible, so a crate's minor
-    /// version must stay for as long as plugins built with an older one are to load.
+    /// abi_stable refuses a table of a crate whose version is incompatible. So a crate's minor
+    /// version must stay as long as plugins built with an older one load.
     #[test]
-    fn the_crates_version_says_which_plugins_load() {
+    fn the_crates_version_decides_which_plugins_load() {
         let version = tables::crate_version();
         let expected = format!("{ABI_MAJOR}.{ABI_OLDEST_MINOR}.");
         assert!(version.starts_with(&expected), "{version}");

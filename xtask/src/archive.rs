@@ -1,4 +1,4 @@
-//! Turns a folder into a `.tar.gz` whose bytes follow from names, contents and execute bits alone.
+//! Writes a folder as a `.tar.gz` whose bytes depend on names, contents and execute bits alone.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_the_order_of_writing_leave_no_trace() {
+    fn bytes_do_not_depend_on_times_or_the_order_of_writing() {
         let scratch = tempfile::tempdir().expect("a folder");
         let packed = |name: &str, order: [&str; 3]| {
             let folder = scratch.path().join(name);

@@ -1,4 +1,4 @@
-//! Turns runs side by side into ratios: what plugins of third parties cost beside the shipped ones.
+//! Runs side by side -> ratios: the cost of third-party plugins relative to the shipped ones.
 
 mod setup;
 mod sharding;
@@ -14,7 +14,7 @@ use setup::BenchSetup;
 use crate::golden::require;
 use crate::workspace::{Workspace, run};
 
-/// What a third party's quantizer may cost beyond the shipped one.
+/// Largest extra time of a third party's quantizer over the shipped one, as a share.
 const MOST_BEYOND: f64 = 0.1;
 
 /// Options of `cargo xtask bench`.
@@ -66,7 +66,7 @@ enum Bench {
     },
 }
 
-/// Measures, and prints what came of it.
+/// Measures, and prints the results.
 ///
 /// # Errors
 /// Where a run fails or a bound is missed.
@@ -107,7 +107,7 @@ pub fn measure(workspace: &Workspace, options: &Options) -> Result<()> {
     }
 }
 
-/// Lets the library's Python drive our encoder, so that both see the same weights one after the
+/// The library's Python script runs our encoder, so that both encode the same weights one after the
 /// other.
 fn hqq(workspace: &Workspace, python: &Path, sizes: &[(&str, String)]) -> Result<()> {
     require(

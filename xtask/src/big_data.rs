@@ -1,4 +1,4 @@
-//! A size -> a JSONL file of that size, to see a run on data larger than memory.
+//! A size -> a JSONL file of that size, to test a run on data larger than memory.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
-/// Rows are of 20 to 340 words or ids.
+/// Rows have 20 to 340 words or ids.
 const SHORTEST: u64 = 20;
 const LONGER: u64 = 321;
 
@@ -36,10 +36,10 @@ pub struct Options {
     /// Size in GiB
     #[arg(long, value_name = "N")]
     gib: f64,
-    /// The file
+    /// The file to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// What the rows hold
+    /// Contents of the rows
     #[arg(long, value_enum, default_value = "text")]
     rows: Rows,
 }

@@ -1,4 +1,4 @@
-//! Turns a release build into one archive that runs where no Rust is.
+//! Packs a release build into one archive that runs without Rust.
 
 mod licenses;
 mod needs;
@@ -16,7 +16,8 @@ use crate::archive;
 use crate::plugins;
 use crate::workspace::{Workspace, run};
 
-/// What goes into the archive as it lies in the repository: files, and folders with a final `/`.
+/// Repository paths that are copied unchanged into the archive: files, and folders with a final
+/// `/`.
 const AS_IT_IS: [&str; 6] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -35,9 +36,9 @@ pub struct Options {
     out: Option<PathBuf>,
 }
 
-/// Builds host and plugins, gathers what belongs to them, and packs it all.
+/// Builds host and plugins, collects the other files, and packs all.
 ///
-/// Equal contents give equal bytes: see [`archive::write`].
+/// Equal contents have equal bytes: see [`archive::write`].
 ///
 /// # Errors
 /// Where the build or `strip` (of binutils) fails, or a file cannot be read or written.
@@ -126,7 +127,7 @@ THIRD_PARTY.txt holds the licences of the libraries inside.
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    let folder = to.parent().expect("a file lies in a folder");
+    let folder = to.parent().expect("a file has a parent folder");
     fs::create_dir_all(folder)
         .and_then(|()| fs::copy(from, to))
         .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;

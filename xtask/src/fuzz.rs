@@ -1,8 +1,7 @@
-//! Random bytes, guided by the code that they reach, for everything that reads files, and for
-//! plugins behind their boundary.
+//! Coverage-guided random bytes for all file readers, and for plugins behind their boundary.
 //!
-//! `tests/fuzz` is built with the address sanitizer and libFuzzer's counters. Both come with a
-//! stable toolchain, whose compiler takes their flags under `RUSTC_BOOTSTRAP=1`.
+//! `tests/fuzz` is built with the address sanitizer and libFuzzer's counters. Both are part of a
+//! stable toolchain, whose compiler accepts their flags under `RUSTC_BOOTSTRAP=1`.
 
 mod build;
 mod report;
@@ -19,17 +18,16 @@ use clap::Args;
 use crate::workspace::Workspace;
 use report::Outcome;
 
-/// Seconds that an input may take.
+/// Most seconds of an input.
 const SECONDS: u32 = 2;
-/// As many for a chat template: the process that renders it has 3 s of processor time for each of
+/// The same for a chat template: the process that renders it has 3 s of processor time for each of
 /// two conversations.
 const TEMPLATE_SECONDS: u32 = 20;
-/// MiB that the process may take.
+/// Most MiB of the process.
 const MEMORY_MIB: u32 = 512;
-/// Bytes of an input at most.
+/// Most bytes of an input.
 const MOST_BYTES: u32 = 32 << 10;
-/// What the sanitizer is told: memory that was freed is kept back for a while, but within the
-/// limit.
+/// The sanitizer's options: freed memory is kept back for a while, but within the limit.
 const SANITIZER: &str = "detect_leaks=0:quarantine_size_mb=32:abort_on_error=1";
 
 /// Options of `cargo xtask fuzz`.
@@ -41,16 +39,16 @@ pub struct Options {
     /// One target alone: the name of a folder of tests/fuzz/corpus
     #[arg(long, value_name = "TARGET")]
     only: Option<String>,
-    /// Give the target this file and nothing else: what a crash left
+    /// Run the target on this file only: the input of a crash
     #[arg(long, value_name = "FILE", requires = "only")]
     repeat: Option<PathBuf>,
 }
 
-/// Builds the targets, runs each for its time and prints what came of it.
+/// Builds the targets, runs each for its time and prints the results.
 ///
 /// # Errors
-/// Where the toolchain lacks something, with what to install; where a target crashed, took too long
-/// or too much memory.
+/// Where the toolchain lacks something, with the package to install; where a target crashed, took
+/// too long or too much memory.
 pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     let names = targets(workspace)?;
     let chosen: Vec<&String> = match &options.only {
@@ -83,7 +81,7 @@ pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     }
 }
 
-/// Names of all targets: each has a folder of inputs to begin with.
+/// Names of all targets: each has a folder of initial inputs.
 fn targets(workspace: &Workspace) -> Result<Vec<String>> {
     let folder = workspace.root.join("tests/fuzz/corpus");
     let entries =
@@ -96,7 +94,7 @@ fn targets(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Where inputs are kept, and where the targets write their files.
+/// Folders of the inputs and of the targets' files.
 struct Place {
     found: PathBuf,
     scratch: PathBuf,
@@ -104,7 +102,7 @@ struct Place {
 
 impl Place {
     fn make(workspace: &Workspace) -> Result<Self> {
-        // Every input is a file: in memory, where there is such a place.
+        // Every input is a file: in memory, where the system has such a folder.
         let memory = Path::new("/dev/shm");
         let above = if memory.is_dir() {
             memory.to_owned()
@@ -118,7 +116,7 @@ impl Place {
         Ok(Place { found, scratch })
     }
 
-    /// The program, told to run the target `name` within the limits.
+    /// The program's command line for the target `name` within the limits.
     fn command(&self, program: &Path, name: &str) -> Command {
         let seconds = match name {
             "chat-template" => TEMPLATE_SECONDS,
@@ -137,8 +135,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A target that crashed leaves its files; what cannot be removed goes with the machine's
-        // memory.
+        // A crashed target leaves its files; those that cannot be removed are in memory.
         let _ = fs::remove_dir_all(&self.scratch);
     }
 }
@@ -160,7 +157,7 @@ fn run(
     }
     let log = place.found.join(format!("{name}.log"));
     let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let status = place
         .command(program, name)
         .arg(format!("-max_total_time={seconds}"))
@@ -180,7 +177,7 @@ fn run(
     Ok(Outcome::read(
         name,
         &text,
-        (status.success(), begun.elapsed()),
+        (status.success(), started.elapsed()),
         &log,
     ))
 }
@@ -190,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_target_has_inputs_to_begin_with() {
+    fn every_target_has_initial_inputs() {
         let workspace = Workspace::load().expect("this one");
         let main = workspace.root.join("tests/fuzz/src/main.rs");
         let main = fs::read_to_string(main).expect("the targets");

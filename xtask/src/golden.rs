@@ -1,4 +1,4 @@
-//! Turns the committed models and data into golden numbers again, by the peers that made them.
+//! Computes the golden numbers of the committed models and data again, with the original peers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +19,7 @@ pub struct Options {
     out: Option<PathBuf>,
 }
 
-/// Makes the golden data in a folder of its own and prints how far it is from the committed.
+/// Writes the golden data to a separate folder and prints the differences from the committed data.
 ///
 /// # Errors
 /// Where Python lacks a package, a script fails, or a number differs by more than rounding.
@@ -63,7 +63,7 @@ pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Says what is missing before a script fails half-way.
+/// Prints missing packages before a script fails half-way.
 ///
 /// # Errors
 /// Where Python cannot run or cannot import a peer.

@@ -1,5 +1,5 @@
-//! Turns many training runs that differ in nothing but their seeds into one verdict: are intervals
-//! honest?
+//! Trains many runs that differ in their seeds only, and computes the coverage of the comparison's
+//! intervals.
 
 use std::path::PathBuf;
 
@@ -8,9 +8,9 @@ use clap::Args;
 
 use crate::workspace::{Workspace, run};
 
-/// Fewest pairs of which 90 to 99 in a hundred can be told from all.
+/// Fewest pairs with which a coverage of 90 to 99 in a hundred differs from full coverage.
 const FEWEST_PAIRS: usize = 100;
-/// Fewest seeds of which a comparison gives a verdict.
+/// Fewest seeds for which a comparison has a verdict.
 const FEWEST_SEEDS: usize = 3;
 
 /// Options of `cargo xtask interval-coverage`.
@@ -27,8 +27,8 @@ pub struct Options {
     record: Option<PathBuf>,
 }
 
-/// Trains `2 x pairs x seeds` runs of the tiny model, some minutes on two cores, and holds how many
-/// intervals contain 0 to 90 to 99 of 100.
+/// Trains `2 x pairs x seeds` runs of the tiny model, some minutes on two cores, and requires that
+/// 90 to 99 of 100 intervals contain 0.
 ///
 /// # Errors
 /// Where a run fails or the bounds are missed.
@@ -39,7 +39,7 @@ pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
         "expected at least {FEWEST_PAIRS} pairs of {FEWEST_SEEDS} seeds, found {pairs} of {seeds}: fewer tell nothing"
     );
     let mut example = workspace.cargo();
-    // The workspace's features, so that nothing is built twice.
+    // With the workspace's features, so that crates are not built twice.
     example.args([
         "build",
         "--release",

@@ -1,5 +1,5 @@
-//! Kills ranks of running trainings, one after the other, and wants every survivor to end in time
-//! and every run to go on.
+//! Kills ranks of running trainings, one after the other, and requires that every survivor ends in
+//! time and every run resumes.
 
 use anyhow::Result;
 use clap::Args;
@@ -14,10 +14,10 @@ pub struct Options {
     kills: u32,
 }
 
-/// Runs the test of kills with as many as were asked for: a quarter of a minute each on two cores.
+/// Runs the test of kills with the requested number: a quarter of a minute each on two cores.
 ///
 /// # Errors
-/// Where a survivor ends late or with another exit code, or a run that goes on comes to other bits.
+/// Where a survivor ends late or with another exit code, or a resumed run ends with other bits.
 pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     let mut test = workspace.cargo();
     test.args([

@@ -1,5 +1,5 @@
-//! The developer's commands: turns `cargo xtask NAME` into builds, checks and comparisons.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // A tool of the developer's.
+//! The developer's commands: `cargo xtask NAME` runs builds, checks and comparisons.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // A developer's tool prints.
 
 mod abi;
 mod archive;
@@ -25,7 +25,7 @@ use clap::{Parser, Subcommand};
 
 use workspace::Workspace;
 
-/// Tasks that cargo itself has no command for.
+/// Tasks that cargo has no command for.
 #[derive(Parser)]
 #[command(name = "cargo xtask", version)]
 struct Arguments {
@@ -45,18 +45,18 @@ enum Command {
     Dist(dist::Options),
     /// Check form, sizes, names and the arrows between crates
     Tidy(tidy::Options),
-    /// Run the quickstart whole and hold its answers to held-out questions to a bound
+    /// Run the whole quickstart and compare its answers to held-out questions with a bound
     Quickstart(quickstart::Options),
     /// Train hundreds of runs that differ in their seeds alone and count how often they look
     /// different
     IntervalCoverage(interval_coverage::Options),
-    /// Kill ranks of running trainings; want the others to end in time and the runs to go on
+    /// Kill ranks of running trainings; require that the others end in time and the runs resume
     Kills(kills::Options),
     /// Print functions and lines of the trace in the last line of a crash
     Symbolize(symbolize::Options),
-    /// Attack the program in every way of the suite; print what it survived
+    /// Attack the program in every way of the suite; print the results
     Torture(torture::Options),
-    /// Feed random bytes, guided by coverage, to what reads files and to plugins, under the address
+    /// Feed coverage-guided random bytes to file readers and to plugins, under the address
     /// sanitizer
     Fuzz(fuzz::Options),
     /// Compare with the real peers (transformers, peft, bitsandbytes)

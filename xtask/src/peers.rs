@@ -1,4 +1,4 @@
-//! Turns runs of our host into comparisons with the real peers, by the scripts in `tests/peers`.
+//! Runs of our host -> comparisons with the real peers, by the scripts in `tests/peers`.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Turns the shipped plugin crates into one folder of shared libraries under their plugin names.
+//! The shipped plugin crates -> one folder of shared libraries under their plugin names.
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::fs;
@@ -70,7 +70,7 @@ pub fn gather(workspace: &Workspace, options: &Options) -> Result<()> {
     }
 }
 
-/// Builds the collective `mpi`, which is a workspace of its own.
+/// Builds the collective `mpi`, which is a separate workspace.
 fn build_mpi(workspace: &Workspace) -> Result<PathBuf> {
     let target = workspace.target.join("mpi");
     let mut build = workspace.cargo();

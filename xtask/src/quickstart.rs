@@ -1,4 +1,4 @@
-//! Runs the quickstart whole and turns its metrics into one verdict: did the model learn to answer?
+//! Runs the whole quickstart and checks from its metrics whether the model learned to answer.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,10 +9,9 @@ use serde_json::Value;
 
 use crate::workspace::{Workspace, run};
 
-/// The share of held-out questions answered word for word before training: at most this.
+/// Largest share of held-out questions answered word for word before training.
 const MOST_BEFORE: f64 = 0.05;
-/// And after it, at least this. Always giving a kind's most frequent answer is right in about a
-/// quarter.
+/// Least share after training. The most frequent answer of each kind is right in a quarter.
 const LEAST_AFTER: f64 = 0.8;
 
 /// Options of `cargo xtask quickstart`.
@@ -23,8 +22,8 @@ pub struct Options {
     out: Option<PathBuf>,
 }
 
-/// Trains as `configs/quickstart.toml` says, some minutes on two cores, and holds exact match to
-/// its bounds.
+/// Trains as `configs/quickstart.toml` says, some minutes on two cores, and compares exact match
+/// with its bounds.
 ///
 /// # Errors
 /// Where the run fails or a bound is missed.

@@ -11,7 +11,7 @@ use object::Object;
 
 use crate::workspace::Workspace;
 
-/// What stands before the trace in a line.
+/// The text before the trace in a line.
 const TRACE: &str = "; trace:";
 
 /// Options of `cargo xtask symbolize`.
@@ -28,7 +28,7 @@ pub struct Options {
 /// Prints each frame of the line's trace: number, address, function and line.
 ///
 /// # Errors
-/// A line without a trace; `addr2line` (binutils) is missing.
+/// A line without a trace; `addr2line` (binutils) that is not installed.
 pub fn show(workspace: &Workspace, options: &Options) -> Result<()> {
     let text = match &options.line {
         Some(line) => line.clone(),
@@ -51,7 +51,7 @@ pub fn show(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The frames of a crash, from the one that was at fault outwards.
+/// The frames of a crash, from the faulting one outwards.
 #[derive(Debug, PartialEq)]
 struct Trace(Vec<Part>);
 
@@ -63,7 +63,7 @@ enum Part {
         build_id: String,
         addresses: Vec<u64>,
     },
-    /// So many frames are not told.
+    /// The number of omitted frames.
     More(String),
 }
 
@@ -126,7 +126,7 @@ fn lines(trace: &Trace, folders: &[PathBuf]) -> Result<Vec<String>> {
             lines.push(format!("     {name}: {why:#}"));
         }
         for &address in addresses {
-            // All but the first return to behind a call, which is what is asked for.
+            // All frames but the first hold a return address, which is after the call.
             let asked = address.saturating_sub(u64::from(number > 0));
             let place = match &file {
                 Ok(file) => place_of(file, asked)?,
@@ -144,7 +144,7 @@ fn lines(trace: &Trace, folders: &[PathBuf]) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// The file `name` of one of the folders that has the identity of the crash's.
+/// The file `name` in one of the folders with the identity in the trace.
 fn file_of(name: &str, build_id: &str, folders: &[PathBuf]) -> Result<PathBuf> {
     let mut others = Vec::new();
     for path in folders.iter().map(|folder| folder.join(name)) {
@@ -157,7 +157,7 @@ fn file_of(name: &str, build_id: &str, folders: &[PathBuf]) -> Result<PathBuf> {
         others.push(format!("{} has the build id {found}", path.display()));
     }
     if others.is_empty() {
-        bail!("it lies in none of the folders; name its own with --in")
+        bail!("it is in none of the folders; name its own with --in")
     } else {
         bail!(
             "{}, expected {build_id}: build that version, or name its folder with --in",
@@ -188,8 +188,12 @@ fn place_of(file: &Path, address: u64) -> Result<Vec<String>> {
     let output = command
         .output()
         .context("addr2line does not start: install binutils")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "addr2line failed: {}", said.trim());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "addr2line failed: {}",
+        errors.trim()
+    );
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().map(|line| line.trim().to_owned()).collect())
 }

@@ -1,5 +1,5 @@
-//! Runs the suite with a host into which no plugin is linked: every shipped plugin comes through
-//! its library.
+//! Runs the suite with a host that has no linked plugins: every shipped plugin is loaded from its
+//! library.
 
 use std::fs;
 
@@ -13,8 +13,8 @@ use crate::workspace::{Workspace, run};
 #[derive(Args)]
 pub struct Options {}
 
-/// Gathers the libraries beside the executable, runs what needs a host without linked plugins, and
-/// clears up.
+/// Gathers the libraries beside the executable, runs the tests that need a host without linked
+/// plugins, and removes the libraries.
 ///
 /// # Errors
 /// Where a library cannot be built or a test fails.
@@ -25,8 +25,7 @@ pub fn check(workspace: &Workspace, _: &Options) -> Result<()> {
     test.args(["test", "--release", "--no-default-features"]);
     test.args(["--package", "espalier-tests", "--package", "espalier-cli"]);
     test.env("HOST_PLUGIN_PATH", &beside);
-    // What libraries do when they are tried is remembered there; not what those of an earlier build
-    // did.
+    // The results of trying libraries are recorded there; those of an earlier build are removed.
     let data = workspace.target.join("test-dylibs-data");
     let _ = fs::remove_dir_all(&data);
     test.env("XDG_DATA_HOME", data);

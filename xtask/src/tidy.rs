@@ -1,4 +1,4 @@
-//! Turns the house style into checks; every finding is printed, any finding fails.
+//! Checks the house style; every finding is printed, any finding fails.
 
 mod arrows;
 mod circles;
@@ -23,7 +23,7 @@ pub struct Options {
     fast: bool,
 }
 
-/// What the checks found.
+/// The findings of the checks.
 #[derive(Default)]
 pub struct Findings {
     problems: Vec<String>,
@@ -31,12 +31,12 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Something that must be put right.
+    /// Adds a finding that must be fixed.
     pub fn problem(&mut self, text: impl Into<String>) {
         self.problems.push(text.into());
     }
 
-    /// Something worth a look.
+    /// Adds a note.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
@@ -63,7 +63,7 @@ pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     if run(workspace.cargo().args(["fmt", "--all", "--check"])).is_err() {
         findings.problem("rustfmt would change files (or is not installed): run `cargo fmt --all`");
     }
-    // What `host plugins new` writes is nobody's module here.
+    // Templates of `host plugins new` are not modules of this workspace.
     let is_template = |file: &&PathBuf| {
         file.starts_with("hosts/cli/templates") && file.extension().is_some_and(|end| end == "rs")
     };

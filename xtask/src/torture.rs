@@ -1,5 +1,4 @@
-//! Builds the program and what attacks it, and hands the options on to the suite in
-//! `tests/torture`.
+//! Builds the program and its attacks, and passes the options on to the suite in `tests/torture`.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -18,7 +17,7 @@ pub struct Options {
     options: Vec<OsString>,
 }
 
-/// Makes the attacks and prints their table.
+/// Runs the attacks and prints their table.
 ///
 /// # Errors
 /// Where the program does not survive one of them.

@@ -1,4 +1,4 @@
-//! Turns `cargo metadata` into the few facts about the workspace that the tasks need.
+//! The output of `cargo metadata` -> the facts about the workspace that the tasks need.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// The workspace as cargo sees it.
+/// The workspace, from `cargo metadata`.
 pub struct Workspace {
     /// The folder of the workspace's `Cargo.toml`.
     pub root: PathBuf,
@@ -28,7 +28,7 @@ pub struct Package {
 }
 
 impl Workspace {
-    /// Asks cargo.
+    /// Reads the workspace from cargo.
     ///
     /// # Errors
     /// Where cargo cannot read the workspace.
@@ -56,7 +56,7 @@ impl Workspace {
         metadata(self.cargo(), arguments)
     }
 
-    /// A command that runs cargo in the root.
+    /// A cargo command in the root.
     pub fn cargo(&self) -> Command {
         let mut command = cargo();
         command.current_dir(&self.root);
@@ -106,7 +106,7 @@ impl Package {
         let folder = manifest
             .parent()
             .and_then(|folder| folder.strip_prefix(root).ok())
-            .with_context(|| format!("{} lies outside the workspace", manifest.display()))?;
+            .with_context(|| format!("{} is outside the workspace", manifest.display()))?;
         let targets = package["targets"]
             .as_array()
             .context("a package without targets")?;
@@ -128,7 +128,7 @@ impl Package {
         })
     }
 
-    /// The name users know a plugin's library by: the package's without the project's.
+    /// The user-visible name of a plugin's library: the package's without the project's.
     pub fn plugin_name(&self) -> &str {
         self.name.strip_prefix("espalier-").unwrap_or(&self.name)
     }
@@ -174,10 +174,10 @@ fn metadata(mut cargo: Command, arguments: &[&str]) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// The text in a value of cargo's.
+/// The text in a JSON value of cargo.
 ///
 /// # Errors
-/// Where it is no text.
+/// Where it is not a text.
 pub fn text(value: &Value) -> Result<&str> {
     value
         .as_str()

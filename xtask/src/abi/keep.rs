@@ -1,5 +1,5 @@
-//! The interface's sources -> an archive that tests build plugins against, when the interface has
-//! gone on.
+//! The interface's sources -> an archive that tests build plugins from after later changes of the
+//! interface.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use crate::workspace::Workspace;
 
 const INTERFACE: &str = "core/interface";
 
-/// Writes `tests/golden/abi/interface-VERSION.tar.gz`: the crate, and a workspace that has it as
-/// its one member.
+/// Writes `tests/golden/abi/interface-VERSION.tar.gz`: the crate, and a workspace with the crate as
+/// its only member.
 ///
 /// # Errors
-/// Where that version is kept already, or a file cannot be read or written.
+/// Where that version is already kept, or a file cannot be read or written.
 pub fn sources(workspace: &Workspace, version: &str) -> Result<PathBuf> {
     let name = format!("interface-{version}");
     let archive = Path::new("tests/golden/abi").join(format!("{name}.tar.gz"));
@@ -44,7 +44,7 @@ pub fn sources(workspace: &Workspace, version: &str) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// The workspace's manifest with the interface as its one member.
+/// The workspace's manifest with the interface as its only member.
 fn alone(manifest: &str) -> Result<String> {
     let shared = manifest
         .find("[workspace.package]")

@@ -1,4 +1,4 @@
-//! What crosses the boundary as JSON -> one sample of each kind with every field and every variant.
+//! JSON values at the boundary -> one sample of each kind with every field and every variant.
 
 mod constants;
 mod saved_form;

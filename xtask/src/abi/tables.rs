@@ -1,5 +1,4 @@
-//! The tables that cross the boundary as `repr(C)` -> a line for each field: its place, its size
-//! and its type.
+//! The `repr(C)` tables of the boundary -> a line for each field: its place, its size and its type.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -13,7 +12,7 @@ use espalier_interface::abi::{
     QUANTIZER_VERSION, QuantizerTable, TableRef, descriptor,
 };
 
-/// The root and every table with the types that they lead to.
+/// The root and every table, with all types that they use.
 pub fn describe() -> String {
     let mut text = root();
     let mut seen = BTreeSet::new();
@@ -58,7 +57,7 @@ pub fn describe() -> String {
     text
 }
 
-/// The version of the crate whose types these are.
+/// The version of the crate of these types.
 #[cfg(test)]
 pub fn crate_version() -> String {
     <ComponentTable as StableAbi>::LAYOUT
@@ -66,7 +65,7 @@ pub fn crate_version() -> String {
         .to_string()
 }
 
-/// The root by hand: it is what comes before any layout can be asked for.
+/// The root, written by hand: no layout can be requested before it.
 fn root() -> String {
     let mut text = String::new();
     let (section, magic) = (
@@ -105,7 +104,7 @@ fn root() -> String {
     text
 }
 
-/// A type's fields where it is the interface's own, and then all the types that it is made of.
+/// The fields of a type of the interface, and then all types that it uses.
 fn fields(layout: &'static TypeLayout, text: &mut String, seen: &mut BTreeSet<String>) {
     if !seen.insert(shown(layout)) {
         return;
@@ -142,8 +141,7 @@ fn signature(function: &TLFunction) -> String {
     format!("fn({}){given}", taken.join(", "))
 }
 
-/// A type in a line: one of abi_stable's with what it is made of, for it leaves its parameters out
-/// of its name.
+/// A type in a line. A type of abi_stable is followed by its parameters, which its name leaves out.
 fn shown(layout: &'static TypeLayout) -> String {
     if is_ours(layout) {
         return layout.name().to_owned();

@@ -16,7 +16,7 @@ pub struct BenchSetup<'a> {
 }
 
 impl<'a> BenchSetup<'a> {
-    /// Builds the host and these sample plugins; writes config and rows, and lets the host make
+    /// Builds the host and these sample plugins, writes config and rows, and has the host make
     /// random weights.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl<'a> BenchSetup<'a> {
         self.host(&empty, "random", &random)
     }
 
-    /// Trains in `out` with more arguments.
+    /// Trains in `out` with further arguments.
     fn host(&self, model: &Path, out: &str, more: &[&str]) -> Result<()> {
         let mut host = Command::new(self.workspace.target.join("release/host"));
         host.current_dir(&self.folder)
@@ -96,8 +96,8 @@ impl<'a> BenchSetup<'a> {
         run(&mut host)
     }
 
-    /// The times of the steps of two kinds of runs, which take turns. The first step of each, which
-    /// touches memory for the first time, is left out.
+    /// The step times of two kinds of alternating runs. The first step of each, which touches
+    /// memory for the first time, is left out.
     ///
     /// # Errors
     /// Where a run fails.
@@ -111,7 +111,7 @@ impl<'a> BenchSetup<'a> {
         Ok(secs.map(Times::of))
     }
 
-    /// The times of the steps of a run, in seconds.
+    /// The step times of a run, in seconds.
     fn steps(&self, more: &[&str], steps: usize) -> Result<Vec<f64>> {
         let out = self.folder.join("run");
         if out.exists() {
@@ -128,7 +128,7 @@ impl<'a> BenchSetup<'a> {
     }
 }
 
-/// The times of the steps of one kind of run, in seconds.
+/// The step times of one kind of run, in seconds.
 pub struct Times {
     /// The shortest.
     pub least: f64,

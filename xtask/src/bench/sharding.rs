@@ -1,14 +1,14 @@
-//! What cutting weights over ranks costs where they would fit whole: `fsdp` beside `ddp`.
+//! The cost of sharding weights that would fit whole: `fsdp` beside `ddp`.
 
 use anyhow::{Result, ensure};
 
 use super::setup::BenchSetup;
 use crate::workspace::Workspace;
 
-/// The least share of `ddp`'s tokens a second that `fsdp` is to reach.
+/// Least speed of `fsdp`, as a share of `ddp`'s tokens per second.
 const LEAST_SHARE: f64 = 0.95;
 
-/// Trains a packed model with adapters under both strategies in turns, and prints the ratio of
+/// Trains a packed model with adapters under both strategies, alternating, and prints the ratio of
 /// their speeds.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Turns cargo's graph of dependencies into the licences of what is inside the programs.
+//! Cargo's graph of dependencies -> the licences of all code in the programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env::consts::ARCH;
@@ -11,8 +11,7 @@ use serde_json::Value;
 
 use crate::workspace::{self, Workspace};
 
-/// Folders below a crate in which the C code that it builds keeps its licence are at most this
-/// deep.
+/// Most levels of folders below a crate in which licences of bundled C code are searched.
 const MOST_DEPTH: usize = 2;
 
 const PREFACE: &str = "\
@@ -87,7 +86,7 @@ fn metadata(workspace: &Workspace) -> Result<Value> {
     workspace.metadata(&["--locked", "--filter-platform", &platform])
 }
 
-/// The ids of all packages that the host and the plugins link, themselves included.
+/// The ids of all packages that the host and the plugins link, including their own.
 fn inside(workspace: &Workspace, metadata: &Value) -> Result<BTreeSet<String>> {
     let mut normal: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in list(&metadata["resolve"]["nodes"])? {

@@ -1,4 +1,4 @@
-//! Turns programs into the system libraries that they need, with the newest symbol version of each.
+//! Programs -> the system libraries that they need, with the newest symbol version of each.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use object::read::elf::FileHeader;
 /// `libc.so.6 (GLIBC_2.34 or newer)` and so on, sorted by library.
 ///
 /// # Errors
-/// Where a file is no 64-bit ELF file.
+/// Where a file is not a 64-bit ELF file.
 pub fn of(programs: &[PathBuf]) -> Result<Vec<String>> {
     let mut newest = BTreeMap::new();
     for program in programs {

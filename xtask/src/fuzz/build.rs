@@ -8,8 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace::{Workspace, run};
 
-/// The counters of libFuzzer: how often each edge was taken, where it lies, and what was compared
-/// there.
+/// The counters of libFuzzer: how often each edge was taken, its address, and the compared values.
 const COUNTERS: [&str; 5] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -21,12 +20,12 @@ const COUNTERS: [&str; 5] = [
 /// The sanitizer's flag.
 const SANITIZER: &str = "-Zsanitizer=address";
 
-/// Where it is built.
+/// The folder of the build.
 pub fn target(workspace: &Workspace) -> PathBuf {
     workspace.root.join("tests/fuzz/target")
 }
 
-/// Builds the program and gives its path.
+/// Builds the program and returns its path.
 ///
 /// # Errors
 /// Where the toolchain has no sanitizer, there is no C++ compiler, or the build fails.
@@ -44,8 +43,7 @@ pub fn build(workspace: &Workspace) -> Result<PathBuf> {
             "--manifest-path",
             "tests/fuzz/Cargo.toml",
         ])
-        // Named, so that programs and macros that run while it is built are built without the
-        // flags.
+        // Named, so that build scripts and macros are built without the flags.
         .args(["--target", &rustc.host, "--target-dir"])
         .arg(target(workspace))
         .env("RUSTC_BOOTSTRAP", "1")
@@ -56,7 +54,7 @@ pub fn build(workspace: &Workspace) -> Result<PathBuf> {
         .join("release/espalier-fuzz"))
 }
 
-/// What the compiler says of itself.
+/// The compiler's version and host.
 struct Rustc {
     host: String,
     sysroot: PathBuf,
@@ -100,7 +98,7 @@ fn has_sanitizer(folder: &Path) -> bool {
     })
 }
 
-/// libFuzzer is C++, and is built with the targets.
+/// Refuses a machine without a C++ compiler: libFuzzer is C++, and is built with the targets.
 fn require_compiler() -> Result<()> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     let found = Command::new(&compiler)

@@ -1,10 +1,10 @@
-//! What libFuzzer wrote of a target -> a row of the table, and what repeats a failure.
+//! libFuzzer's output for a target -> a row of the table, and the command that repeats a failure.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What came of a target.
+/// The result of a target.
 pub struct Outcome {
     name: String,
     runs: Option<u64>,
@@ -13,16 +13,16 @@ pub struct Outcome {
     failure: Option<Failure>,
 }
 
-/// A target that did not run its time.
+/// A target that ended before its time.
 struct Failure {
     what: String,
-    /// The input that did it; none where the target ended before the first.
+    /// The failing input; none where the target ended before the first.
     input: Option<PathBuf>,
     log: PathBuf,
 }
 
 impl Outcome {
-    /// Reads what libFuzzer wrote to `log` in the time that it ran.
+    /// Reads libFuzzer's output `text` of a run of `ran`.
     pub fn read(name: &str, text: &str, (success, ran): (bool, Duration), log: &Path) -> Self {
         let number = |key: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -45,13 +45,13 @@ impl Outcome {
         }
     }
 
-    /// Whether it crashed, took too long or too much memory, or did not begin.
+    /// Whether it crashed, took too long or too much memory, or did not start.
     pub fn failed(&self) -> bool {
         self.failure.is_some()
     }
 }
 
-/// The line that says what was wrong.
+/// The line that names the failure.
 fn what(text: &str) -> String {
     let says = |line: &&str| {
         ["panicked at", "ERROR: AddressSanitizer", "ERROR: libFuzzer"]
@@ -61,9 +61,9 @@ fn what(text: &str) -> String {
     let mut lines = text.lines();
     let Some(line) = lines.by_ref().find(says) else {
         let last = text.lines().rev().find(|line| !line.trim().is_empty());
-        return last.unwrap_or("it said nothing").trim().to_owned();
+        return last.unwrap_or("it printed nothing").trim().to_owned();
     };
-    // A panic's message stands below its place.
+    // A panic's message is on the line after its place.
     if line.contains("panicked at") {
         format!(
             "{} {}",
@@ -106,14 +106,14 @@ pub fn table(outcomes: &[Outcome]) -> String {
             ),
             None => "it ended before an input did it".to_owned(),
         };
-        let told = write!(
+        let written = write!(
             text,
             "\n{}: {}\n  {repeat}\n  its log: {}\n",
             one.name,
             failure.what,
             failure.log.display()
         );
-        told.expect("a string takes all");
+        written.expect("a string takes all");
     }
     text
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A frame of its own that is found again.
+/// An address in a separate frame.
 #[inline(never)]
 fn here() -> u64 {
     let address = here as fn() -> u64 as usize;
@@ -41,7 +41,7 @@ fn a_trace_becomes_functions_and_lines_where_the_build_is_the_same() {
     );
     assert!(shown.contains("xtask/src/symbolize/tests.rs:"), "{shown}");
     assert!(shown.contains("... 12 frames more"), "{shown}");
-    assert!(shown.contains("gone.so: it lies in none"), "{shown}");
+    assert!(shown.contains("gone.so: it is in none"), "{shown}");
     let other = line.replace(&id, "0123");
     let shown = lines(&Trace::parse(&other).expect("a trace"), &folders).expect("addr2line");
     assert!(
@@ -51,7 +51,7 @@ fn a_trace_becomes_functions_and_lines_where_the_build_is_the_same() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused() {
+fn lines_without_a_trace_are_refused() {
     for text in [
         "",
         "error: x; next: y",

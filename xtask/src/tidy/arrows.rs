@@ -1,9 +1,9 @@
-//! Turns the members' `Cargo.toml` into findings: who may depend on whom, and shared settings.
+//! Checks the members' `Cargo.toml`: allowed dependencies between crates, and shared settings.
 //!
 //! hosts -> compare -> report -> trainer -> engine -> plan -> registry -> config -> data, compile,
 //! system -> interface <- plugins -> kernels -> interface; families -> decoder -> interface;
-//! trainer -> conformance -> interface; tests -> conformance. A plugin knows no other plugin and
-//! never the trainer; the trainer knows neither kernels nor decoder nor plugins.
+//! trainer -> conformance -> interface; tests -> conformance. A plugin depends on no other plugin
+//! and never on the trainer; the trainer depends neither on kernels nor decoder nor plugins.
 
 use std::fs;
 use std::path::Path;
@@ -21,8 +21,7 @@ const DECODER: &str = "espalier-decoder";
 const CONFORMANCE: &str = "espalier-conformance";
 const SAMPLES: &str = "espalier-samples";
 
-/// The crates of the core that make a program of plugins, lowest first. Each may depend on those
-/// before it.
+/// The crates of the core, lowest first. Each may depend on those before it.
 const FLOORS: [&str; 10] = [
     "espalier-system",
     "espalier-compile",
@@ -97,19 +96,19 @@ fn allowed(folder: &Path, name: &str, dependency: &str) -> bool {
                 || name == TRAINER && dependency == CONFORMANCE
         }
         Some("core") if [DECODER, CONFORMANCE].contains(&name) => dependency == INTERFACE,
-        // The check of the boundary reads its layout.
+        // The check of the boundary reads the interface's layout.
         Some("xtask") => dependency == INTERFACE,
         Some("core") => false,
         Some("kernels") => dependency == INTERFACE,
         Some("plugins") => [INTERFACE, KERNELS, DECODER].contains(&dependency),
-        // `hosts/shipped` links the shipped plugins in.
+        // `hosts/shipped` links the shipped plugins.
         Some("hosts") => ![KERNELS, DECODER, CONFORMANCE].contains(&dependency),
         Some("tests") => true,
         _ => false,
     }
 }
 
-/// Whether the arrow exists for tests alone: the kit says how far two runs of numbers are apart;
+/// Whether the arrow exists for tests alone: the kit computes the distance between two runs;
 /// `tests/samples` leaves a test out where the machine lacks what it needs.
 fn allowed_in_tests(folder: &Path, dependency: &str) -> bool {
     let above = ["kernels", "plugins", "hosts", "core/compare"];

@@ -1,6 +1,6 @@
-//! Uses among the files of a crate -> findings: files that need each other in a circle.
+//! Checks uses among the files of a crate: files that need each other in a circle.
 //!
-//! A file uses the file in which a name stands that it writes, however the name was imported or
+//! A file uses the file that defines a name it contains, however the name was imported or
 //! re-exported. A module and those within it are one: they may share types either way. Of the
 //! modules within one, each with all that is within it, none may need another that needs it.
 
@@ -14,7 +14,7 @@ use super::Findings;
 use super::rust_crate::{ModulePath, RustCrate};
 use crate::workspace::Workspace;
 
-/// Most re-exports that a name is followed through.
+/// Most re-exports that are followed for a name.
 const MOST_HOPS: usize = 16;
 
 /// Reports each circle among the files of the members.
@@ -82,14 +82,14 @@ fn is_reexport(item: &ItemUse) -> bool {
     !matches!(item.vis, Visibility::Inherited)
 }
 
-/// What names mean in each module.
+/// The definitions of names in each module.
 struct Names<'a> {
     modules: BTreeSet<&'a ModulePath>,
-    /// By module and name: what was imported by it.
+    /// By module and name: the imported path.
     imported: BTreeMap<(&'a ModulePath, String), Vec<String>>,
-    /// Modules of which a module imports everything.
+    /// Modules from which a module imports everything.
     globs: BTreeMap<&'a ModulePath, Vec<Vec<String>>>,
-    /// By module: what is defined there.
+    /// By module: the names defined there.
     defined: BTreeMap<&'a ModulePath, BTreeSet<String>>,
 }
 
@@ -122,8 +122,7 @@ impl<'a> Names<'a> {
         names
     }
 
-    /// The module in whose file what `path` names stands, as written in `module`; none of other
-    /// crates' names.
+    /// The module whose file defines `path`, as written in `module`; none for other crates' names.
     fn file_of(&self, module: &ModulePath, path: &[String], hops: usize) -> Option<ModulePath> {
         let (first, rest) = path.split_first()?;
         let hops = hops.checked_sub(1)?;
@@ -161,7 +160,7 @@ impl<'a> Names<'a> {
         self.modules.contains(&child).then_some(child)
     }
 
-    /// As [`Names::file_of`], of what `path` names within `module`.
+    /// As [`Names::file_of`], for `path` within `module`.
     fn within(&self, module: &ModulePath, path: &[String], hops: usize) -> Option<ModulePath> {
         let hops = hops.checked_sub(1)?;
         let Some((name, rest)) = path.split_first() else {
@@ -174,7 +173,7 @@ impl<'a> Names<'a> {
             return self.within(&child, rest, hops);
         }
         if let Some(imported) = self.imported.get(&(module, name.clone())) {
-            // `use self::a` and `use a` of another crate: what is not ours ends here.
+            // `use self::a` and `use a` of another crate: paths of other crates end here.
             let whole: Vec<String> = imported.iter().chain(rest).cloned().collect();
             return if imported.first().is_some_and(|first| first == name) && imported.len() == 1 {
                 None
@@ -192,7 +191,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The names that an import brings, `*` for all, each with the whole path of what it means.
+/// The names that an import adds, `*` for all, each with its whole path.
 fn entries(tree: &UseTree) -> Vec<(String, Vec<String>)> {
     fn collect(tree: &UseTree, before: &[String], found: &mut Vec<(String, Vec<String>)>) {
         let with = |name: String| [before, &[name]].concat();
@@ -244,7 +243,7 @@ fn defined_name(item: &Item) -> Option<String> {
     Some(name.to_string())
 }
 
-/// The paths that a file's code writes, imports among them.
+/// The paths in a file's code, including imports.
 #[derive(Default)]
 struct Written {
     paths: Vec<Vec<String>>,
@@ -263,11 +262,11 @@ impl<'ast> Visit<'ast> for Written {
     }
 }
 
-/// A use: the file that uses, and the one that is used.
+/// A use: the file that uses, and the used one.
 type Use = (ModulePath, ModulePath);
 
 /// The sets of modules within one module of which each uses the others, directly or through others
-/// of the set, with the uses that make it so.
+/// of the set, with the uses that connect them.
 fn circles(files: &Graph) -> Vec<(Vec<ModulePath>, Vec<Use>)> {
     let mut levels: BTreeMap<ModulePath, Vec<(ModulePath, ModulePath, Use)>> = BTreeMap::new();
     for (user, used) in files

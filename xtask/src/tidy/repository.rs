@@ -1,4 +1,4 @@
-//! Turns the list of files into findings: what must be there, sizes, and paths of one machine.
+//! Checks the list of files: required files, sizes, and paths of one machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const REQUIRED: [&str; 9] = [
     "configs/quickstart.toml",
 ];
 
-/// Beginnings of paths that exist on one machine only; in halves so that this file passes.
+/// Prefixes of paths that exist on one machine only; in halves so that this file passes.
 const HOMES: [&str; 4] = [
     concat!("/ho", "me/"),
     concat!("/ro", "ot/"),
@@ -28,7 +28,7 @@ const HOMES: [&str; 4] = [
     concat!("C:\\Us", "ers"),
 ];
 
-/// The most that a clone may weigh, in bytes.
+/// Most bytes of a clone.
 const MOST_BYTES: u64 = 40 << 20;
 
 pub fn check(workspace: &Workspace, files: &[PathBuf], findings: &mut Findings) -> Result<()> {
@@ -60,9 +60,9 @@ pub fn check(workspace: &Workspace, files: &[PathBuf], findings: &mut Findings) 
     test_command_agrees(workspace, findings)
 }
 
-/// The lines, counted from 1, in which a home folder is named. Users of one letter are examples.
+/// The lines, counted from 1, that name a home folder. Users of one letter are examples.
 fn homes(text: &str) -> Vec<(usize, &'static str)> {
-    // Most files name none: look at lines only where one does.
+    // Most files have none: look at lines only where one does.
     if !HOMES.iter().any(|home| text.contains(home)) {
         return Vec::new();
     }
@@ -81,7 +81,7 @@ fn homes(text: &str) -> Vec<(usize, &'static str)> {
     text.lines().enumerate().filter_map(named).collect()
 }
 
-/// What the README tells a reader to run is what is run on every change.
+/// The test command in the README is the one that runs on every change.
 fn test_command_agrees(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let (readme, run) = (
         workspace.root.join("README.md"),

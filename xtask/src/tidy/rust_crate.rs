@@ -1,4 +1,4 @@
-//! A crate's files -> its modules, each with its parsed file, without what is for tests alone.
+//! A crate's files -> its modules, each with its parsed file, without code for tests alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use syn::{Attribute, Item, Meta};
 
-/// The names that lead from the crate's root to a module.
+/// The names from the crate's root to a module.
 pub type ModulePath = Vec<String>;
 
-/// A crate with all files that its modules are in.
+/// A crate with all files of its modules.
 pub struct RustCrate {
     /// By the path of their module.
     pub files: BTreeMap<ModulePath, RustFile>,
@@ -18,7 +18,7 @@ pub struct RustCrate {
 
 /// A file of a crate.
 pub struct RustFile {
-    /// What stands in it, modules of tests left out.
+    /// Its items, without modules of tests.
     pub items: Vec<Item>,
 }
 
@@ -88,7 +88,7 @@ fn file_of(path: &Path, module: &[String], name: &str) -> PathBuf {
     }
 }
 
-/// `items` but those that are compiled for tests alone.
+/// `items` without those that are compiled for tests alone.
 fn shipped(items: Vec<Item>) -> Vec<Item> {
     let is_shipped = |item: &Item| !attributes(item).iter().any(is_for_tests);
     items.into_iter().filter(is_shipped).collect()

@@ -1,4 +1,4 @@
-//! Turns each Rust file into findings: size, header, names, and macros that stand for missing work.
+//! Checks each Rust file: size, header, names, and macros for missing work.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ const MOST_LINES: usize = 400;
 /// The median of the lines of all files stays below it.
 const MEDIAN_LINES: usize = 120;
 
-/// Most columns of a comment, but for tables and what cannot be broken.
+/// Most columns of a comment, except tables and unbreakable words.
 const MOST_COLUMNS: usize = 100;
 
-/// Names that say nothing about what is inside.
+/// Names that do not describe their contents.
 const EMPTY_NAMES: [&str; 5] = ["utils", "common", "helpers", "manager", "misc"];
 
-/// What finished code does not contain; written in halves so that this file passes.
+/// Text that finished code does not contain; written in halves so that this file passes.
 const UNFINISHED: [&str; 4] = [
     concat!("to", "do!"),
     concat!("unimple", "mented!"),
@@ -30,10 +30,10 @@ const UNFINISHED: [&str; 4] = [
 
 const UNWRAP: &str = concat!(".unw", "rap()");
 
-/// What gives the other number where one is NaN.
+/// Functions that return the other number where one is NaN.
 const DROPS_NAN: [&str; 4] = ["f64::max", "f32::max", "f64::min", "f32::min"];
 
-/// Calls that a comparison of floats would hide a NaN in.
+/// Calls in which a comparison of floats would hide a NaN.
 const FOLDS: [&str; 2] = ["fold(", "reduce("];
 
 pub fn check(workspace: &Workspace, files: &[PathBuf], findings: &mut Findings) -> Result<()> {
@@ -97,7 +97,7 @@ fn check_file(file: &Path, text: &str, findings: &mut Findings) {
             .position(|line| line.trim() == "#[cfg(test)]")
             .unwrap_or(lines)
     };
-    // Plugins below `tests/plugins` are written as third parties write theirs: they are no tests.
+    // Plugins below `tests/plugins` follow the rules of third-party code, not of tests.
     if !file.starts_with("tests/plugins") {
         for at in lost_nans(text).filter(|at| in_tests || *at > code_lines) {
             findings.problem(format!(
@@ -122,8 +122,8 @@ fn check_file(file: &Path, text: &str, findings: &mut Findings) {
     }
 }
 
-/// The lines, counted from 1, of comments that are too wide. Tables and texts as they stand
-/// elsewhere, which are indented or fenced, cannot be wrapped.
+/// The lines, counted from 1, of comments that are too wide. Tables and quoted texts, which are
+/// indented or fenced, cannot be wrapped.
 fn wide_comments(text: &str) -> impl Iterator<Item = usize> {
     let mut fenced = false;
     let mut is_wide = move |line: &str| {
@@ -132,9 +132,9 @@ fn wide_comments(text: &str) -> impl Iterator<Item = usize> {
         };
         let comment = comment.trim_start_matches(['/', '!']);
         fenced ^= comment.trim_start().starts_with("```");
-        let stands = fenced || comment.starts_with(" |") || comment.starts_with("     ");
+        let is_verbatim = fenced || comment.starts_with(" |") || comment.starts_with("     ");
         let has_words = comment.trim().contains(' ');
-        !stands && has_words && line.chars().count() > MOST_COLUMNS
+        !is_verbatim && has_words && line.chars().count() > MOST_COLUMNS
     };
     let lines: Vec<usize> = (1..)
         .zip(text.lines())
@@ -144,8 +144,7 @@ fn wide_comments(text: &str) -> impl Iterator<Item = usize> {
     lines.into_iter()
 }
 
-/// The lines, counted from 1, on which a fold over floats begins that takes a NaN for no number at
-/// all.
+/// The lines, counted from 1, of the start of a fold over floats that ignores a NaN.
 fn lost_nans(text: &str) -> impl Iterator<Item = usize> {
     let begins = FOLDS
         .iter()
@@ -165,7 +164,7 @@ fn lost_nans(text: &str) -> impl Iterator<Item = usize> {
     lines.into_iter()
 }
 
-/// What stands before the bracket that closes a call.
+/// The text before the bracket that closes a call.
 fn arguments(text: &str) -> &str {
     let mut depth = 1;
     let closes = |c: char| {
@@ -175,7 +174,7 @@ fn arguments(text: &str) -> &str {
     text.find(closes).map_or(text, |end| &text[..end])
 }
 
-/// Whether a number with a point, or the name of a type of floats, stands there.
+/// Whether the text has a number with a point, or the name of a float type.
 fn names_floats(text: &str) -> bool {
     let point = |three: &[u8]| three[0].is_ascii_digit() && three[1..] == *b".0";
     text.contains("f64") || text.contains("f32") || text.as_bytes().windows(3).any(point)

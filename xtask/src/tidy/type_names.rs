@@ -1,4 +1,4 @@
-//! The types of a crate -> findings: public names that stand for two of them.
+//! Checks the types of a crate: public names of two types.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use super::Findings;
 use super::rust_crate::RustCrate;
 use crate::workspace::Workspace;
 
-/// Crates whose modules are commands, each with a type of one name for its options.
+/// Crates of commands, each with an options type of the same name.
 const COMMANDS: [&str; 1] = ["xtask"];
 
-/// Reports each name of a type that a crate shows from two of its files.
+/// Reports each type name that two files of a crate export.
 ///
 /// # Errors
 /// A file that cannot be read or is not Rust.
@@ -54,7 +54,7 @@ fn shown_type(item: &Item) -> Option<String> {
         _ => return None,
     };
     let is_private = matches!(visibility, Visibility::Inherited);
-    // A result of its own error is what every crate calls `Result`.
+    // Every crate calls a result with its own error `Result`.
     (!is_private && name != "Result").then(|| name.to_string())
 }
 
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_for_one_type_that_others_see() {
+    fn a_public_name_has_one_type() {
         let twice = [("x", "pub struct Row;"), ("y", "pub(crate) enum Row {}")];
         let found = problems(&twice);
         assert_eq!(

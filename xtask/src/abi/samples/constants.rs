@@ -1,4 +1,4 @@
-//! Numbers and words that cross the boundary by themselves -> each with its name.
+//! Single numbers and words at the boundary -> each with its name.
 
 use espalier_interface::{CollectiveOp, DType, ErrorCode, LogLevel, MemoryKind, OptionKind};
 
@@ -13,7 +13,7 @@ pub fn option_kinds() -> String {
     kinds.map(|kind| kind.0).join(" ")
 }
 
-/// Every id that has a name.
+/// Every named id.
 pub fn dtypes() -> String {
     let known = (0..1024)
         .map(DType)

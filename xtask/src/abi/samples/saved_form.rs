@@ -1,4 +1,4 @@
-//! What a quantizer says of the files that it saves -> a sample of each description.
+//! A quantizer's descriptions of saved files -> a sample of each.
 
 use espalier_interface::DType;
 use espalier_interface::saved_form::{

@@ -26,7 +26,7 @@ fn a_run_is_a_row() {
 }
 
 #[test]
-fn a_failure_says_what_and_how_to_repeat_it() {
+fn a_failure_shows_its_cause_and_the_command_to_repeat_it() {
     let panicked = format!(
         "thread 'x' panicked at src/a.rs:3:5:\nindex out of bounds\n==1== ERROR: libFuzzer: deadly signal\n\
          artifact_prefix='c/'; Test unit written to c/rows-crash-12\n{STATS}"

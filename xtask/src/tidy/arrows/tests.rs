@@ -1,4 +1,4 @@
-//! Dependencies between crates that are allowed, and those that are not.
+//! Allowed and refused dependencies between crates.
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn tests_may_use_the_kit() {
 }
 
 #[test]
-fn versions_live_in_the_workspace() {
+fn versions_are_set_in_the_workspace() {
     assert_eq!(
         problems("espalier-cli", "hosts/cli", "half = \"2\"").len(),
         1

@@ -1,4 +1,4 @@
-//! Uses between files, in every way of writing them -> circles.
+//! Uses between files, in all spellings -> circles.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn found(files: &[(&str, &str)]) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn files_that_use_each_other_are_a_circle_however_they_write_it() {
+fn files_that_use_each_other_are_a_circle_in_every_spelling() {
     let written = [
         (
             "use crate::b::B;\npub struct A(B);",

@@ -66,7 +66,7 @@ fn no_test_loses_a_nan() {
         assert!(found[0].starts_with("tests/tests/b.rs:3: "), "{found:?}");
         let unit = fold(inside).replace("//! A.\n", "//! A.\n#[cfg(test)]\n");
         assert_eq!(problems("a/src/b.rs", &unit).len(), 1, "{inside}");
-        // Code decides for itself what a NaN means; so do plugins of third parties.
+        // Code decides itself what a NaN means; so do plugins of third parties.
         assert_eq!(problems("a/src/b.rs", &fold(inside)).len(), 0, "{inside}");
         let theirs = "tests/plugins/c/src/lib.rs";
         assert_eq!(problems(theirs, &fold(inside)).len(), 0, "{inside}");
