@@ -2,8 +2,8 @@
 //! as in LoRA.
 //!
 //! An adapter names the params that it adds and gives, for each place that it joins, a small graph
-//! of the host's ops. The host puts the graph in the place of the linear, derives the gradients,
-//! trains the params, and saves them.
+//! of the host's ops. The host replaces the linear by the graph, derives the gradients, trains the
+//! params, and saves them.
 //!
 //! Letters in shapes: `T` tokens, `M` width in, `N` width out, `R` rank.
 
@@ -18,7 +18,7 @@ use serde_json::{Value as Json, json};
 /// The name by which users choose it: `--plugins my-plugin`.
 const NAME: &str = "my-plugin";
 
-/// What stands as `peft_type` in its `adapter_config.json`; by it the host finds this plugin for
+/// The value of `peft_type` in its `adapter_config.json`; the host uses it to find this plugin for
 /// `--adapter DIR`.
 const PEFT_TYPE: &str = "MY_PLUGIN";
 
@@ -50,7 +50,7 @@ impl LowRank {
         }
     }
 
-    /// The graph that takes a site's place: `x` `[T, M]` -> `[T, N]`. Sites of one shape get equal
+    /// The graph that replaces a site: `x` `[T, M]` -> `[T, N]`. Sites of one shape get equal
     /// graphs, which then share kernels: keep names and numbers of single sites out of it.
     fn fragment(&self, [width, from]: [u64; 2]) -> Graph {
         let mut graph = Graph::new("low_rank");
@@ -58,7 +58,7 @@ impl LowRank {
         let x = graph.input(Source::Previous("input".to_owned()), shape, DType::COMPUTE);
         let down = graph.param("A", [self.rank, from]);
         let up = graph.param("B", [width, self.rank]);
-        // `base` is whatever stood here before: the frozen linear, packed or not, with its bias.
+        // `base` is the replaced graph: the frozen linear, packed or not, with its bias.
         let base = op::base(&mut graph, x, width);
         let narrow = op::linear(&mut graph, x, down, None);
         let update = op::linear(&mut graph, narrow, up, None);
@@ -79,7 +79,7 @@ impl Adapter for LowRank {
             }
             let [width, from] = site.shape;
             let first = adaptation.params.len();
-            // A begins as random numbers and B as zeros, so that training begins at the base model.
+            // A starts as random numbers and B as zeros, so that training starts at the base model.
             let bound = (from as f64).sqrt().recip();
             adaptation.params.push(AdapterParam {
                 name: format!("{}.A", site.name), // its key in adapter_model.safetensors
@@ -108,7 +108,7 @@ impl Adapter for LowRank {
         Ok(adaptation)
     }
 
-    /// What is written as `adapter_config.json` beside the trained params.
+    /// The contents of `adapter_config.json` beside the trained params.
     fn saved_config(&self, _sites: &[Site], base_model: &str) -> Result<Json> {
         Ok(json!({
             "peft_type": PEFT_TYPE,
@@ -119,7 +119,7 @@ impl Adapter for LowRank {
         }))
     }
 
-    /// And back: the options of a saved adapter, whatever this instance was made with.
+    /// The inverse: the options of a saved adapter, independent of this instance's options.
     fn options_from_saved(&self, config: &Json) -> Result<Options> {
         if config["peft_type"] != PEFT_TYPE {
             return Err(PluginError::unsupported(format!(
@@ -171,7 +171,7 @@ pub const COMPONENT: Component = Component {
     create: |options, _services| Ok(Instance::Adapter(Box::new(LowRank::new(options)?))),
 };
 
-// What the library says of itself, and the one function that it exports.
+// The library's description, and the one function that it exports.
 espalier_interface::declare_plugin! {
     name: "my-plugin",
     components: &[COMPONENT],

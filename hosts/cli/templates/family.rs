@@ -3,7 +3,7 @@
 //!
 //! A family turns a `config.json` into a model as data: the params with their names in the
 //! checkpoint, and a graph of the host's ops for each kind of unit. The host derives the gradients,
-//! packs the linears, lets adapters join them, and plans the memory. Nothing of this crate runs
+//! packs the linears, lets adapters join them, and plans the memory. No code of this crate runs
 //! while training. `espalier/interface/src/op.rs` lists all ops.
 //!
 //! Letters in shapes: `T` tokens, `D` width, `F` feed-forward width, `H` heads, `J` key/value
@@ -22,14 +22,14 @@ const NAME: &str = "my-plugin";
 struct Decoder;
 
 impl Family for Decoder {
-    /// The model that `config`, a parsed `config.json`, describes. Whatever stands there comes from
-    /// a user's file: check it.
+    /// The model that `config`, a parsed `config.json`, describes. Its values come from a user's
+    /// file: check them.
     fn describe(&self, config: &Json) -> Result<Model> {
         Numbers::read(config)?.model()
     }
 }
 
-/// What the model is made of, checked.
+/// The checked numbers of the model.
 struct Numbers {
     vocab: u64,
     width: u64,
@@ -80,8 +80,8 @@ impl Numbers {
                 "`head_dim` is {found}, expected an even number up to 4096"
             ));
         }
-        // Say no to what the graphs below do not compute, or the model would be another one in
-        // silence.
+        // Refuse features that the graphs below do not compute: ignoring one would silently train
+        // another model.
         for key in [
             "rope_scaling",
             "sliding_window",
@@ -123,8 +123,8 @@ impl Numbers {
         Ok(model)
     }
 
-    /// A unit runs a graph with params of its own: each is called `prefix` and its name in the
-    /// graph, in the checkpoint too.
+    /// A unit runs a graph with its own params: each is called `prefix` and its name in the graph,
+    /// in the checkpoint too.
     fn unit(
         &self,
         name: &str,
@@ -138,7 +138,7 @@ impl Numbers {
             let name = format!("{prefix}{}", local.name);
             let kind = kind_of(&name);
             if kind == ParamKind::Head && self.tied_head {
-                // The token table, the first param of all, serves again.
+                // The token table, the first param of all, is used again.
                 params[0].aliases.push(name);
                 bound.push(0);
                 continue;
@@ -165,7 +165,7 @@ impl Numbers {
         }
     }
 
-    /// Tokens `[T]` -> `hidden` `[T, D]`. Units hand on what they call `hidden`.
+    /// Tokens `[T]` -> `hidden` `[T, D]`. Units pass on the value `hidden`.
     fn embedding(&self) -> Graph {
         let mut graph = Graph::new("embedding");
         let tokens = graph.batch(batch::TOKENS);
@@ -193,8 +193,8 @@ impl Numbers {
         graph
     }
 
-    /// `x` `[T, D]` -> `[T, D]`. `cu_seqlens` says where each of the packed sequences begins: none
-    /// sees another.
+    /// `x` `[T, D]` -> `[T, D]`. `cu_seqlens` has the start of each packed sequence: none attends
+    /// to another.
     fn attention(&self, graph: &mut Graph, x: ValueId) -> ValueId {
         let q = linear(
             graph,
@@ -232,8 +232,8 @@ impl Numbers {
     }
 
     /// `hidden` `[T, D]` -> `loss` `[T]`, `correct` `[T]`, `logits` `[T, V]`, each token by itself:
-    /// the host runs the head in chunks of tokens, so that the logits of a batch are never there at
-    /// once.
+    /// the host runs the head in chunks of tokens, so that the logits of a batch are never in
+    /// memory at once.
     fn head(&self) -> Graph {
         let mut graph = Graph::new("head");
         let hidden = self.hidden(&mut graph);
@@ -276,7 +276,7 @@ fn linear(graph: &mut Graph, x: ValueId, name: &str, width: u64) -> ValueId {
     op::linear(graph, x, weight, None)
 }
 
-/// What a param is to the host, told by its name.
+/// The host's kind of a param, from its name.
 fn kind_of(name: &str) -> ParamKind {
     match name {
         "model.embed_tokens.weight" => ParamKind::Embedding,
@@ -286,7 +286,7 @@ fn kind_of(name: &str) -> ParamKind {
     }
 }
 
-/// The value of `key`; one that is null counts as left out.
+/// The value of `key`; null counts as left out.
 fn get<'a>(config: &'a Json, key: &str) -> Option<&'a Json> {
     config.get(key).filter(|value| !value.is_null())
 }
@@ -350,7 +350,7 @@ pub const COMPONENT: Component = Component {
     create: |_options, _services| Ok(Instance::Family(Box::new(Decoder))),
 };
 
-// What the library says of itself, and the one function that it exports.
+// The library's description, and the one function that it exports.
 espalier_interface::declare_plugin! {
     name: "my-plugin",
     components: &[COMPONENT],

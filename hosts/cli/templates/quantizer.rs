@@ -1,10 +1,10 @@
 //! The quantizer `my-plugin`: 16 evenly spaced values, scaled by the largest magnitude of each
 //! block of 64.
 //!
-//! A quantizer says how a packed weight lies in memory (`format`) and packs one (`encode`). The
-//! host does the rest: it asks for the format of every weight before it reads the first, plans the
-//! memory by it, builds its matrix products and their gradients from it, and moves the packed bytes
-//! into checkpoints.
+//! A quantizer describes the memory layout of a packed weight (`format`) and packs one (`encode`).
+//! The host does the rest: it asks for the format of every weight before it reads the first, plans
+//! the memory by it, builds its matrix products and their gradients from it, and moves the packed
+//! bytes into checkpoints.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ use espalier_interface::{
 /// The name by which users choose it: `--plugins my-plugin`.
 const NAME: &str = "my-plugin";
 
-/// Codes 0..=15 stand for the values -1, -13/15, ..., 1: `code / HALF - 1`.
+/// Codes 0..=15 encode the values -1, -13/15, ..., 1: `code / HALF - 1`.
 const HALF: f32 = 7.5;
 
 /// Blocks that a thread packs at once.
@@ -33,11 +33,11 @@ struct Absmax {
 }
 
 impl Quantizer for Absmax {
-    /// How a weight of `shape` (rows, columns) lies in memory. The answer follows from the shape
-    /// and the options alone: the host asks long before there is a weight, and again later, and
-    /// wants the same answer.
+    /// The memory layout of a weight of `shape` (rows, columns). The answer must depend on the
+    /// shape and the options alone: the host asks long before there is a weight, and again later,
+    /// and expects the same answer.
     fn format(&self, shape: [u64; 2]) -> Result<Format> {
-        // Shapes may be absurd: `validate` below refuses what does not fit 64 bits.
+        // Shapes may be absurd: `validate` below refuses sizes beyond 64 bits.
         let elements = shape[0].saturating_mul(shape[1]);
         let blocks = elements.div_ceil(self.block_size);
         let format = Format {
@@ -49,9 +49,9 @@ impl Quantizer for Absmax {
                 SegmentSpec::new("codes", DType::U8, elements.div_ceil(2)),
                 SegmentSpec::new("absmax", DType::F32, blocks),
             ],
-            // What they mean. Element i of the flattened weight is `table[code[i]] * absmax[i /
-            // block_size]`. From this the host makes kernels as fast as those of its own
-            // quantizers; nothing of this crate runs while training. Where no description fits, say
+            // The meaning of the bytes. Element i of the flattened weight is `table[code[i]] *
+            // absmax[i / block_size]`. From this the host makes kernels as fast as those of its own
+            // quantizers; no code of this crate runs while training. Where no description fits, use
             // `Decoding::Callback` and write a `decode` (the tutorial does).
             decoding: Decoding::Codebook {
                 codes: Codes {
@@ -70,9 +70,9 @@ impl Quantizer for Absmax {
         Ok(format)
     }
 
-    /// Packs one weight, row major. The host has allocated `segments` by the format and fills them
-    /// into the model as they are: every byte must be written, whatever stood there before. Called
-    /// once for each weight while a run loads.
+    /// Packs one weight, row major. The host has allocated `segments` by the format and copies them
+    /// into the model unchanged: write every byte, whatever its earlier value. Called once for each
+    /// weight while a run loads.
     fn encode(
         &self,
         weight: &[f32],
@@ -80,7 +80,7 @@ impl Quantizer for Absmax {
         segments: &mut [&mut [u8]],
         _workspace: &mut [u8],
     ) -> Result<()> {
-        // A damaged checkpoint is the user's to know of, with the place.
+        // The user must learn of a damaged checkpoint, with the place.
         if let Some(at) = weight.iter().position(|value| !value.is_finite()) {
             let message = format!("element {at} of the weight is not finite");
             return Err(PluginError::new(ErrorCode::NOT_FINITE, message));
@@ -115,7 +115,7 @@ impl Quantizer for Absmax {
 fn encode_block(weight: &[f32], codes: &mut [u8]) -> f32 {
     let absmax = weight.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     let code = |x: &f32| match absmax > 0.0 {
-        // Divided first: a factor of 1 / absmax is infinite for the smallest numbers.
+        // Division first: a factor of 1 / absmax is infinite for the smallest numbers.
         true => ((x / absmax + 1.0) * HALF).round().clamp(0.0, 15.0) as u8,
         false => 0,
     };
@@ -148,7 +148,7 @@ pub const COMPONENT: Component = Component {
     },
 };
 
-// What the library says of itself, and the one function that it exports.
+// The library's description, and the one function that it exports.
 espalier_interface::declare_plugin! {
     name: "my-plugin",
     components: &[COMPONENT],

@@ -1,9 +1,9 @@
 //! The sharding strategy `my-plugin`: one rank holds everything and computes unit after unit.
 //!
-//! A model is a row of units: the embedding, the layers, the head. A strategy says where the bytes
-//! of each unit lie between steps and in which order a step works through them. It sees sizes,
-//! never weights; what it answers is data, which the host checks and carries out, on one rank or
-//! many.
+//! A model is a row of units: the embedding, the layers, the head. A strategy decides where the
+//! bytes of each unit are stored between steps and in which order a step computes the units. It
+//! sees sizes, never weights; its answer is data, which the host checks and executes, on one rank
+//! or many.
 
 use espalier_interface::schedule::{Act, Action, Place, Placement, Schedule, ShardingRequest};
 use espalier_interface::{Component, Instance, PluginError, Result, Role, Sharding};
@@ -15,23 +15,23 @@ const NAME: &str = "my-plugin";
 struct OneRank;
 
 impl Sharding for OneRank {
-    /// The order of a step. `request.units` has a name and four sizes in bytes a unit (frozen,
+    /// The order of a step. `request.units` has a name and four sizes in bytes per unit (frozen,
     /// trainable, gradients, optimizer state), in the order of the forward pass; `request.world` is
     /// the number of ranks. Every rank asks and must get the same answer.
     fn schedule(&self, request: &ShardingRequest) -> Result<Schedule> {
         if request.world != 1 {
-            // What was expected, what was found, what to do: the user reads this as it is.
+            // What was expected, what was found, what to do: the user reads this message unchanged.
             let world = request.world;
             return Err(PluginError::invalid(format!(
                 "sharding `{NAME}` serves one rank, this run has {world}: use --ranks 1"
             )));
         }
         let units = request.units.len();
-        // All bytes of all units lie whole on the one device. A strategy that shards says
-        // `Place::Sharded` and puts `Act::Gather` before and `Act::Release` after what computes;
-        // one that streams says `Place::Host` and `Act::Fetch`. With several ranks every trained
-        // unit is reduced, and counted in the norm, once a step: `MicroBatch` of the interface puts
-        // passes, what is around them, and that in order.
+        // All bytes of all units are stored whole on the one device. A strategy that shards uses
+        // `Place::Sharded` and puts `Act::Gather` before and `Act::Release` after each computation;
+        // one that streams uses `Place::Host` and `Act::Fetch`. With several ranks every trained
+        // unit is reduced, and counted in the norm, once per step: `MicroBatch` of the interface
+        // orders passes, moves and reductions.
         let placement = Placement {
             frozen: Place::Replicated,
             trainable: Place::Replicated,
@@ -42,8 +42,8 @@ impl Sharding for OneRank {
         let forward = (0..units).map(|unit| Action::new(Act::Forward, unit));
         let backward = (0..units.saturating_sub(1)).rev();
         let backward = backward.map(|unit| Action::new(Act::Backward, unit));
-        // After the last micro-batch, when the norm of all gradients is known: update what is
-        // trained.
+        // After the last micro-batch, when the norm of all gradients is known: update the trained
+        // units.
         let trained = (0..units).filter(|&unit| request.units[unit].trainable > 0);
         let schedule = Schedule {
             placements: vec![placement; units],
@@ -53,8 +53,8 @@ impl Sharding for OneRank {
                 .collect(),
             ..Schedule::default()
         };
-        // The host's own check: every unit forward and backward once, in order, with its bytes
-        // there.
+        // The host's own check: every unit forward and backward once, in order, with its bytes in
+        // place.
         schedule.validate(request)?;
         Ok(schedule)
     }
@@ -70,7 +70,7 @@ pub const COMPONENT: Component = Component {
     create: |_options, _services| Ok(Instance::Sharding(Box::new(OneRank))),
 };
 
-// What the library says of itself, and the one function that it exports.
+// The library's description, and the one function that it exports.
 espalier_interface::declare_plugin! {
     name: "my-plugin",
     components: &[COMPONENT],
