@@ -118,7 +118,7 @@ With Rust at hand, a plugin of your own (docs/write-a-quantizer.md):
 
 README.md says `cargo run --release --` where you write `./host`.
 
-The plugins are linked into the host and also lie in plugins/, where a third party's go too.
+The plugins are linked into the host and are also in plugins/, the folder for third-party plugins too.
 Of the system: a mounted /proc, {}.
 THIRD_PARTY.txt holds the licences of the libraries inside.
 ",

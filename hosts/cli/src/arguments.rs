@@ -44,7 +44,7 @@ pub const THIS_PROGRAM: &str = "/proc/self/exe";
 #[command(name = "host", version, about, propagate_version = true)]
 #[command(after_help = "Example:\n  \
     host train --plugins nf4,lora --model models/llama --data train.jsonl --out runs/first\n\n\
-    Every value can also stand in a TOML file (--config), in the environment\n\
+    Every value can also be set in a TOML file (--config), in the environment\n\
     (HOST__OPTIM__LEARNING_RATE=1e-4) or in --set optim.learning_rate=1e-4.\n\
     HOST_LOG=debug shows what happens inside.")]
 pub struct Arguments {
@@ -103,7 +103,7 @@ pub struct TrainArguments {
     /// Show the resolved config, where each value came from and the plan, and stop
     #[arg(long, conflicts_with = "resume")]
     pub dry_run: bool,
-    /// Go on with the run in --out: from its newest checkpoint, or from the one named
+    /// Continue the run in --out: from its newest checkpoint, or from the one named
     /// (--resume=step-20)
     #[arg(long, value_name = "STEP", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "newest", value_parser = resume_from)]

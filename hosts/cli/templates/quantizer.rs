@@ -71,8 +71,8 @@ impl Quantizer for Absmax {
     }
 
     /// Packs one weight, row major. The host has allocated `segments` by the format and copies them
-    /// into the model unchanged: write every byte, whatever its earlier value. Called once for each
-    /// weight while a run loads.
+    /// into the model unchanged: write every byte, independent of its earlier value. Called once
+    /// for each weight while a run loads.
     fn encode(
         &self,
         weight: &[f32],

@@ -19,9 +19,9 @@ Libraries inside the programs of this archive
 
 The table names every crate that cargo resolves for the host and the plugins on this platform, with
 the licence that the crate declares; build scripts, procedural macros and tests are not inside and
-not listed. A crate whose feature is off may be listed although nothing of it is inside. Below stand
-the licence files that the crates bring along (also those of C code that they bundle), equal texts
-once. Rust's standard library, which is also inside, is licensed MIT OR Apache-2.0:
+not listed. A crate whose feature is off may be listed although none of its code is inside. Below
+are the licence files of the crates (also those of C code that they bundle), equal texts once. Rust's
+standard library, which is also inside, is licensed MIT OR Apache-2.0:
 https://github.com/rust-lang/rust.
 ";
 

@@ -19,7 +19,7 @@ pub struct CheckArguments {
     /// Check only the library's component of this name; may be repeated
     #[arg(long, value_name = "NAME")]
     pub component: Vec<String>,
-    /// For a model family: the config.json to try, in the place of its own sample
+    /// For a model family: the config.json to try, instead of its own sample
     #[arg(long, value_name = "FILE")]
     pub model_config: Option<PathBuf>,
     /// Print JSON: for each component its checks, asserts, outcomes and reasons

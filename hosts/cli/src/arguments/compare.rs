@@ -14,7 +14,7 @@ use super::{RunArguments, given, with_flag};
     the place of the run's component of that role. `dense` is the arm without a quantizer. Such an\n\
     arm is called as it is written, with a hyphen for all but letters, digits and . _ - = +, and so\n\
     is its folder: nf4:block_size=128 trains in OUT/arms/nf4-block_size=128/seed-42.\n\
-    Other arms stand as [[arms]] in a --config file: a name, plugins = [...] and any sections, such\n\
+    Other arms are [[arms]] in a --config file: a name, plugins = [...] and any sections, such\n\
     as quantizer.nf4.block_size = 128, adapter.lora.rank = 4 or [[arms.sites]].")]
 pub struct CompareArguments {
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub struct CompareArguments {
         conflicts_with = "eval_only"
     )]
     schedule: Option<ScheduleChoice>,
-    /// Add no arm without a quantizer to hold the others against
+    /// Add no arm without a quantizer as the baseline
     #[arg(long)]
     no_dense: bool,
     /// Measure the arms' weights and predictions, and train nothing
@@ -42,7 +42,7 @@ pub struct CompareArguments {
     /// Show the arms, what each changes and its plan, and stop
     #[arg(long)]
     pub dry_run: bool,
-    /// Go on with the comparison in --out: finished runs are left as they are
+    /// Continue the comparison in --out: finished runs stay unchanged
     #[arg(long)]
     pub resume: bool,
     /// Show no progress

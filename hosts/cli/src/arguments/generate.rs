@@ -33,7 +33,7 @@ pub struct GenerateArguments {
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
     /// Talk in the model's chat template: each prompt is a conversation's first turn; without one,
-    /// a line of input a turn (`/reset` begins anew, `/quit` ends)
+    /// a line of input a turn (`/reset` clears it, `/quit` ends)
     #[arg(long)]
     pub chat: bool,
     /// Message of the system before the first turn

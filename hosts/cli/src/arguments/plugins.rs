@@ -54,13 +54,13 @@ impl PluginsCommand {
 #[command(
     after_help = "Examples:\n  host plugins list --plugin-dir target/plugins\n  \
     host plugins list --json\n\n\
-    Each library is opened in a process of its own, once. One that crashes, exits or hangs\n\
+    Each library is opened in a separate process, once. One that crashes, exits or hangs\n\
     there is quarantined: no command opens it again, until it is rebuilt or --retry is given."
 )]
 pub struct ListArguments {
     #[command(flatten)]
     pub config: ConfigArguments,
-    /// Try every library anew, also what was quarantined
+    /// Try every library again, also quarantined ones
     #[arg(long)]
     pub retry: bool,
     /// Print JSON
@@ -76,7 +76,7 @@ pub struct InspectArguments {
     pub name: String,
     #[command(flatten)]
     pub config: ConfigArguments,
-    /// Try its library anew, also if it was quarantined
+    /// Try its library again, also if it was quarantined
     #[arg(long)]
     pub retry: bool,
     /// Print JSON

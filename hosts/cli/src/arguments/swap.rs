@@ -9,9 +9,9 @@ use clap::Args;
     host swap --run runs/first quantizer=fp4\n  \
     host swap --run runs/first quantizer=my-quantizer --plugin-dir target/release\n  \
     host swap --run runs/first adapter=lora --set adapter.lora.alpha=64\n\n\
-    The run goes on in the same process, with its optimizer's state, its place in the rows and its\n\
+    The run continues in the same process, with its optimizer's state, its place in the rows and its\n\
     random numbers; nothing but base weights is read. The new plugin is tried beside the old one\n\
-    first: where it fails, the run goes on with the old one.")]
+    first: where it fails, the run continues with the old one.")]
 pub struct SwapArguments {
     /// What is to change: quantizer, adapter, sharding or backend, and the component that takes
     /// over

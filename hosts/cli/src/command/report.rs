@@ -11,7 +11,7 @@ use espalier_report::Report;
 use crate::arguments::ReportArguments;
 use crate::output::Output;
 
-/// Writes the report anew and prints its text and its path.
+/// Writes the report again and prints its text and its path.
 pub fn run(arguments: &ReportArguments, out: &mut Output) -> Result<()> {
     let directory: &Path = &arguments.directory;
     out.set_place(directory);

@@ -28,7 +28,7 @@ pub fn plan(plan: &PlanSummary) -> String {
     )
 }
 
-/// A step as a line of its own; `left_secs` in seconds.
+/// A step as a separate line; `left_secs` in seconds.
 pub fn step(step: &StepMetrics, total_steps: u64, mean_loss: f64, left_secs: f64) -> String {
     format!(
         "step {}/{total_steps}  loss {:.4} (mean {mean_loss:.4})  {}  {}  {} left",

@@ -27,7 +27,7 @@ pub fn run(
     let library = name.replace('-', "_");
     writeln!(
         out,
-        "{shown} is a plugin of its own; src/lib.rs is where to begin. Next:\n\n  \
+        "{shown} is a plugin's crate; start with src/lib.rs. Next:\n\n  \
          cd {shown}\n  \
          cargo test --release      # the conformance kit\n  \
          cargo build --release\n  \
