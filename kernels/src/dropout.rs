@@ -1,7 +1,7 @@
 //! Rows -> the rows with elements zeroed at random and the kept ones enlarged.
 //!
 //! `y = x / (1 - p)` where the element's random number is at least `p`, else 0. Element `(t, d)`
-//! draws word `d % 4` of counter `(d / 4, position_t, sequence_t, site)`: the draw does not depend
+//! draws word `d % 4` of counter `(d / 4, position_t, sequence_t, site)`. The draw does not depend
 //! on how tokens were batched. A gradient goes through the same function.
 
 use espalier_interface::{Services, random};

@@ -70,7 +70,7 @@ impl LowRank {
 
 impl Adapter for LowRank {
     /// The params and the graphs for `sites`: all linears, the token table and the head of the
-    /// model, each with its name and the shape of its weight `[N, M]`.
+    /// model. Each site has its name and the shape of its weight `[N, M]`.
     fn adapt(&self, sites: &[Site]) -> Result<Adaptation> {
         let mut adaptation = Adaptation::default();
         for (index, site) in sites.iter().enumerate() {

@@ -1,10 +1,10 @@
 //! The model family `my-plugin`: a decoder as in Llama, with grouped-query attention, rotary
 //! embeddings and a gated feed-forward part.
 //!
-//! A family turns a `config.json` into a model as data: the params with their names in the
-//! checkpoint, and a graph of the host's ops for each kind of unit. The host derives the gradients,
-//! packs the linears, lets adapters join them, and plans the memory. No code of this crate runs
-//! while training. `espalier/interface/src/op.rs` lists all ops.
+//! A family turns a `config.json` into a model as data. These are the params with their names in
+//! the checkpoint, and a graph of the host's ops for each kind of unit. The host derives the
+//! gradients, packs the linears, lets adapters join them, and plans the memory. No code of this
+//! crate runs while training. `espalier/interface/src/op.rs` lists all ops.
 //!
 //! Letters in shapes: `T` tokens, `D` width, `F` feed-forward width, `H` heads, `J` key/value
 //! heads, `K` head width, `V` vocabulary.
@@ -231,8 +231,8 @@ impl Numbers {
         linear(graph, out, "self_attn.o_proj.weight", self.width)
     }
 
-    /// `hidden` `[T, D]` -> `loss` `[T]`, `correct` `[T]`, `logits` `[T, V]`, each token by itself:
-    /// the host runs the head in chunks of tokens, so that the logits of a batch are never in
+    /// `hidden` `[T, D]` -> `loss` `[T]`, `correct` `[T]`, `logits` `[T, V]`, each token by itself.
+    /// The host runs the head in chunks of tokens, so that the logits of a batch are never in
     /// memory at once.
     fn head(&self) -> Graph {
         let mut graph = Graph::new("head");
@@ -336,7 +336,7 @@ const SAMPLE_CONFIG: &str = concat!(
     r#""rms_norm_eps": 1e-5, "rope_theta": 10000.0}"#,
 );
 
-/// What users can choose. The host reads this from the file without running it; it takes the family
+/// What users can choose. The host reads this from the file without running it. It takes the family
 /// whose `model_types` hold the `model_type` of a `config.json`, or the one that `--plugins` names.
 pub const COMPONENT: Component = Component {
     name: NAME,

@@ -2,9 +2,9 @@
 //! block of 64.
 //!
 //! A quantizer describes the memory layout of a packed weight (`format`) and packs one (`encode`).
-//! The host does the rest: it asks for the format of every weight before it reads the first, plans
-//! the memory by it, builds its matrix products and their gradients from it, and moves the packed
-//! bytes into checkpoints.
+//! The host asks for the format of every weight before it reads the first, and plans the memory by
+//! it. It builds its matrix products and their gradients from it, and moves the packed bytes into
+//! checkpoints.
 
 use std::sync::{Arc, Mutex};
 
@@ -34,7 +34,7 @@ struct Absmax {
 
 impl Quantizer for Absmax {
     /// The memory layout of a weight of `shape` (rows, columns). The answer must depend on the
-    /// shape and the options alone: the host asks long before there is a weight, and again later,
+    /// shape and the options alone. The host asks long before there is a weight, and again later,
     /// and expects the same answer.
     fn format(&self, shape: [u64; 2]) -> Result<Format> {
         // Shapes may be absurd: `validate` below refuses sizes beyond 64 bits.

@@ -55,9 +55,9 @@ where
         + align_of::<u32>()
 }
 
-/// Elements that a task for a sequence of `len` tokens needs: its keys' and values' gradients;
-/// queries, their gradients and the output's; weights and their gradients; two numbers a row; the
-/// product's.
+/// Elements that a task for a sequence of `len` tokens needs. They are its keys' and values'
+/// gradients; queries, their gradients and the output's; weights and their gradients; two numbers
+/// per row; the product's.
 fn share<S: Scalar>(shape: &AttentionShape, len: usize) -> usize {
     let rows = shape.queries() * shape.group();
     2 * len * shape.head_dim + rows * (3 * shape.head_dim + 2 * KEYS + 2) + space::<S>()

@@ -1,6 +1,6 @@
 //! Two operands and a tile of the output -> the tile's values, on the calling thread.
 //!
-//! The depth is cut every [`DEPTH`] elements; a block of the right operand is packed once for all
+//! The depth is cut every [`DEPTH`] elements. A block of the right operand is packed once for all
 //! rows of the tile and stays in the second-level cache, panels of the left one in the first.
 #![allow(unsafe_code)] // Calls of micro-kernels.
 

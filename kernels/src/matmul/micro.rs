@@ -1,7 +1,7 @@
 //! Two packed panels -> their product, added into a small tile of the output held in registers.
 //!
 //! A panel of the left operand is `[depth, rows]`, of the right one `[depth, vectors x lanes]`.
-//! Every element of the tile is one chain of fused multiply-adds over the depth, so its bits depend
+//! Every element of the tile is one chain of fused multiply-adds over the depth. So its bits depend
 //! neither on the tile's size nor on the vectors' width.
 #![allow(unsafe_code)] // Vector intrinsics and raw panels.
 

@@ -25,8 +25,8 @@ pub(super) mod sealed {
 
         /// `out[k * out_stride + i] = from[i * from_stride + k]` for `i < lanes`, `k < depth`.
         ///
-        /// Steps are written in order, each as a whole vector (16 elements at most) from `out` on,
-        /// so the elements after the last lane of the last step are overwritten too.
+        /// Steps are written in order, each as a whole vector (16 elements at most) from `out` on.
+        /// So the elements after the last lane of the last step are overwritten too.
         ///
         /// # Safety
         /// The CPU can run `isa`; `lanes` is at most the lanes of `isa`'s vectors; `from` holds

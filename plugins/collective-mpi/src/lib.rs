@@ -1,9 +1,9 @@
 //! The collective `mpi`: processes that `mpirun` or `srun` started, on one machine or many.
 //!
-//! All data moves in nonblocking messages, which are tested and never waited for inside MPI: a call
-//! ends when the group is aborted, even if a member hangs. Sums are computed here, in the order of
-//! the members, so that they have the same bits as those of threads. They need no more traffic than
-//! a ring.
+//! All data moves in nonblocking messages, which are tested and never waited for inside MPI. So a
+//! call ends when the group is aborted, even if a member hangs. Sums are computed here, in the
+//! order of the members, so that they have the same bits as those of threads. They need no more
+//! traffic than a ring.
 
 mod group;
 mod join;

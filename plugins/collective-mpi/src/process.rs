@@ -35,7 +35,7 @@ pub struct Process {
     broken: AtomicBool,
     /// Groups that are joined.
     groups: AtomicU32,
-    /// Report whether the run is asked to stop.
+    /// Reports whether the run is asked to stop.
     services: Arc<dyn Services>,
 }
 

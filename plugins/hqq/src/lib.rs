@@ -2,7 +2,7 @@
 //! them.
 //!
 //! [`grouping`] defines which weights share a scale and a zero, [`start`] computes both from the
-//! ends of a group, [`solve`] moves the zeros, [`pack`] writes the codes and [`meta`] the numbers
+//! ends of a group, [`solve`] moves the zeros. [`pack`] writes the codes and [`meta`] the numbers
 //! of the groups.
 
 mod code;

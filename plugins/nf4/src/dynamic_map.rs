@@ -1,8 +1,8 @@
 //! bitsandbytes' signed dynamic 8-bit map -> values by code, and the code of a scaled number.
 //!
-//! The peer's CPU library does not search the map: it rounds a number to one of 65536 steps of
-//! [-1, 1] and looks up the code of that step. Its codes near a midpoint follow that grid, so this
-//! file builds the same grid. Zero has no separate step: it falls to 1.5e-5, code 131.
+//! The peer's CPU library does not search the map. It rounds a number to one of 65536 steps of [-1,
+//! 1] and looks up the code of that step. Its codes near a midpoint follow that grid, so this file
+//! builds the same grid. Zero has no separate step: it falls to 1.5e-5, code 131.
 
 /// The value of each code as f32 bits, [256], rising; there is no -1.0, and code 127 is zero.
 ///

@@ -266,7 +266,7 @@ impl<'ast> Visit<'ast> for Written {
 type Use = (ModulePath, ModulePath);
 
 /// The sets of modules within one module of which each uses the others, directly or through others
-/// of the set, with the uses that connect them.
+/// of the set. Each set has the uses that connect it.
 fn circles(files: &Graph) -> Vec<(Vec<ModulePath>, Vec<Use>)> {
     let mut levels: BTreeMap<ModulePath, Vec<(ModulePath, ModulePath, Use)>> = BTreeMap::new();
     for (user, used) in files
