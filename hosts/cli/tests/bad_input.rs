@@ -1,4 +1,4 @@
-//! Input that is broken, lies or does not fit -> exit code, last line and what is left behind.
+//! Broken, false or mismatched input -> exit code, last line and remaining files.
 
 mod place;
 
@@ -117,7 +117,7 @@ fn an_index_cannot_name_files_elsewhere() {
 }
 
 #[test]
-fn a_config_that_describes_no_model_is_a_fault_of_the_checkpoint() {
+fn an_invalid_model_config_is_reported_as_a_checkpoint_error() {
     let cases = [
         ("hidden_size", json!(-1), "config.json | `hidden_size`"),
         (
@@ -233,7 +233,7 @@ fn a_run_that_cannot_fit_is_refused_before_it_loads() {
         config["intermediate_size"] = json!(262_144);
         config["num_hidden_layers"] = json!(200);
     });
-    // The weights do not fit the config, and nobody looks: the plan comes first.
+    // The weights do not fit the config, but they are not read: the plan comes first.
     for init in ["random", "checkpoint"] {
         let arguments = format!("--plugins lora --set model.init={init} --out out");
         let outcome = place.train("giant", &arguments);
@@ -243,8 +243,8 @@ fn a_run_that_cannot_fit_is_refused_before_it_loads() {
 }
 
 #[test]
-fn a_disk_that_fills_up_while_saving_costs_no_file_that_was_there() {
-    // A limit on a file's size stands for a full disk: the weights go beyond it.
+fn a_full_disk_during_a_save_keeps_every_existing_file() {
+    // A limit on the file size simulates a full disk: the weights exceed it.
     let limited = "ulimit -f 64; exec \"$0\" \"$@\"";
     for plugins in ["--plugins nf4,lora", ""] {
         let place = Place::new();
@@ -268,7 +268,7 @@ fn a_disk_that_fills_up_while_saving_costs_no_file_that_was_there() {
 }
 
 #[test]
-fn an_output_directory_that_holds_something_stays_as_it_is() {
+fn a_nonempty_output_directory_is_not_changed() {
     let place = Place::new();
     place.model("model");
     place
@@ -345,7 +345,7 @@ fn an_adapter_of_another_model_is_refused() {
 }
 
 #[test]
-fn numbers_beyond_what_holds_them_are_named_with_their_bounds() {
+fn numbers_out_of_range_are_named_with_their_bounds() {
     let place = Place::new();
     place.model("model");
     let seed = "--set run.seed=18446744073709551615 --out out";

@@ -1,5 +1,5 @@
-//! Chat templates that came with a model -> the same texts as in place, or exit code 3 with what
-//! they take too much of.
+//! Chat templates of a model -> the same texts as in this process, or exit code 3 with the exceeded
+//! limit.
 #![allow(unsafe_code)] // What ended processes took, from the system.
 
 mod place;
@@ -14,13 +14,12 @@ use serde_json::{Value as Json, json};
 
 use place::{Place, copy_directory};
 
-/// Time that a refusal may take; it takes a few seconds of processor time on a machine that does
-/// nothing else.
+/// Time limit of a refusal, which takes a few seconds of processor time on an idle machine.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Memory of any process of a refusal at most.
+/// Memory limit of each process during a refusal.
 const LARGEST_KIB: i64 = 400 << 10;
 
-/// A row of one turn and its answer, and a model whose template is `source`.
+/// A row of one turn and its answer, and a model with the template `source`.
 fn place(source: &str) -> Place {
     let place = Place::new();
     place.model("model");
@@ -31,7 +30,7 @@ fn place(source: &str) -> Place {
     place
 }
 
-/// The largest memory of a process that was started here, or by one that was.
+/// The largest memory of any process started here, directly or by one of them.
 fn largest_kib() -> i64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the structure is the system's to fill, and zeros are a value of it.
@@ -42,7 +41,7 @@ fn largest_kib() -> i64 {
     usage.ru_maxrss
 }
 
-/// Texts that only their length or shape makes hostile.
+/// Texts that are hostile by length or shape alone.
 fn long_texts() -> Vec<(&'static str, String, &'static str)> {
     let chain = |link: &str| format!("\n{{{{ 'a'{} }}}}", link.repeat(60_000));
     let tag = "has a tag of more than 4096 names, values and signs (line 2 of the template)";
@@ -77,7 +76,7 @@ fn long_texts() -> Vec<(&'static str, String, &'static str)> {
     ]
 }
 
-/// Short texts that take much of the machine, each on one line.
+/// Short texts that use much time or memory, each on one line.
 const GREEDY: [(&str, &str, &str); 16] = [
     (
         "replace",
@@ -196,7 +195,7 @@ fn a_hostile_template_ends_with_its_line_and_bound() {
 }
 
 #[test]
-fn the_line_is_that_of_the_step_that_takes_too_much() {
+fn the_reported_line_is_that_of_the_step_that_exceeds_the_limit() {
     // On a busy machine the search ends early, near the line: all its steps but a few are on it.
     let doubling = format!("{{% set y = 1 %}}\n\n{{{{ y }}}}\n{DOUBLING}\n{{% set z = 1 %}}\n");
     let place = place(&doubling);
@@ -211,7 +210,7 @@ fn the_line_is_that_of_the_step_that_takes_too_much() {
 }
 
 #[test]
-fn every_command_that_renders_is_bounded_alike() {
+fn every_command_that_renders_has_the_same_limits() {
     let place = place(DOUBLING);
     let words =
         "model/chat_template.jinja | 128 MiB of memory for a conversation (line 1 of the template)";
@@ -220,7 +219,7 @@ fn every_command_that_renders_is_bounded_alike() {
     assert_eq!(place.names("out"), "");
     let chat = "generate --model model --chat --prompt a --max-tokens 2";
     place.host(chat).refused("generate", 3, words);
-    // As a model has it most often, and as the user names it.
+    // With the template in the place most models use, and as the user names it.
     fs::remove_file(place.path("model/chat_template.jinja")).expect("there");
     place.edit("model/tokenizer_config.json", |config| {
         config["chat_template"] = json!(DOUBLING);
@@ -236,7 +235,7 @@ fn every_command_that_renders_is_bounded_alike() {
 }
 
 #[test]
-fn a_bound_is_no_bad_row_and_names_the_first_that_meets_it() {
+fn an_exceeded_limit_names_the_first_row_and_is_not_a_bad_row() {
     // 2^4 bytes for a row of one letter, 2^40 for one of ten.
     let growing = DOUBLING.replace("range(64)", "range(4 * messages[0].content | length)");
     let place = place(&format!("{growing}{{{{ messages[0].content }}}}"));
@@ -252,7 +251,7 @@ fn a_bound_is_no_bad_row_and_names_the_first_that_meets_it() {
 }
 
 #[test]
-fn a_process_of_its_own_gives_the_tokens_that_are_given_in_place() {
+fn a_separate_process_gives_the_same_tokens_as_this_process() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
     let golden = fs::read_to_string(tests.join("golden/chat/cases.json")).expect("cases");
     let golden: Json = serde_json::from_str(&golden).expect("JSON");
@@ -292,7 +291,7 @@ fn a_process_of_its_own_gives_the_tokens_that_are_given_in_place() {
 /// Token ids of a row, and which are trained.
 type Tokens = Vec<(i64, bool)>;
 
-/// The rows as this process reads them, which was told of no program.
+/// The rows as this process reads them, without a worker program.
 fn in_place(place: &Place, train_on: TrainOn) -> Vec<Tokens> {
     let options = DataOptions {
         files: vec![place.path("chat.jsonl")],
@@ -352,7 +351,7 @@ fn apart(place: &Place, train_on: TrainOn) -> Vec<Tokens> {
 }
 
 #[test]
-fn a_library_without_a_program_bounds_text_and_steps() {
+fn text_and_steps_are_limited_without_a_worker_program() {
     let place = place("\n{% for a in range(99999) %}{{ 'ab' * 1000 }}{% endfor %}");
     let template = ChatTemplate::open(&place.path("model"), None).expect("a template");
     let rendered = template

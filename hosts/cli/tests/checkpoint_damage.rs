@@ -1,5 +1,5 @@
-//! A checkpoint with any byte changed, any file missing, cut or added: refused by name, never
-//! taken.
+//! A checkpoint with a changed byte, or with a file missing, cut or added: refused by name, never
+//! loaded.
 
 use espalier_torture::training;
 
@@ -20,7 +20,7 @@ const FILES: [&str; 6] = [
     "adapter/adapter_model.safetensors",
 ];
 
-/// A run of which the last file is still to be written, with checkpoints of steps 2, 4 and 6.
+/// A run whose last file is not yet written, with checkpoints of steps 2, 4 and 6.
 fn training() -> Training {
     let training = Training::new("--plugins lora");
     training.succeed("whole", "");
@@ -30,7 +30,7 @@ fn training() -> Training {
 }
 
 #[test]
-fn every_damage_is_named_and_the_older_one_is_offered_by_its_command() {
+fn every_damage_is_named_and_the_command_for_the_older_checkpoint_is_printed() {
     let training = training();
     let whole = training::trained(&training.path("whole"));
     let newest = training.path("out/checkpoints/step-6");
@@ -71,7 +71,7 @@ fn every_damage_is_named_and_the_older_one_is_offered_by_its_command() {
     fs::create_dir(newest.join("empty")).expect("created");
     refuse("empty", "it does not belong");
     fs::remove_dir(newest.join("empty")).expect("removed");
-    // Two files of one length, each in the other's place.
+    // Swap two files of the same length.
     let swap = |a: &Path, b: &Path| {
         let aside = training.path("aside");
         fs::rename(a, &aside).expect("moved");
@@ -83,7 +83,7 @@ fn every_damage_is_named_and_the_older_one_is_offered_by_its_command() {
         &newest.join("params.safetensors"),
         &older.join("params.safetensors"),
     );
-    // Step 4 is no better now, and is not offered.
+    // Step 4 is damaged too and is not offered.
     let words = "step-6 is damaged: params.safetensors: its sha256 | go on from step 2";
     training.refuse("out", "--resume", 4, words);
     swap(
@@ -113,7 +113,7 @@ fn every_damage_is_named_and_the_older_one_is_offered_by_its_command() {
 }
 
 #[test]
-fn where_all_are_damaged_none_is_offered() {
+fn no_checkpoint_is_offered_if_all_are_damaged() {
     let training = training();
     for step in [2, 4, 6] {
         let file = training.path(&format!("out/checkpoints/step-{step}/params.safetensors"));
@@ -136,7 +136,7 @@ fn where_all_are_damaged_none_is_offered() {
     );
 }
 
-/// A thousand places over all files, every bit of some bytes among them.
+/// A thousand positions over all files, including every bit of some bytes.
 #[test]
 fn no_flipped_bit_passes() {
     let training = training();

@@ -1,5 +1,4 @@
-//! A terminal that is closed under a run: a checkpoint is saved, and the run goes on to the same
-//! bits.
+//! The terminal of a run closes: a checkpoint is saved, and the run resumes to the same bits.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)] // A terminal, and the process that it controls.
 
@@ -18,10 +17,10 @@ use training::{Training, names};
 /// Longest wait for a run's first steps, and for its end, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Steps of a run that is left alone.
+/// Steps of an undisturbed run.
 const STEPS: usize = 3600;
 
-/// A terminal of 80 columns: the end that shows it, and the one that programs have.
+/// A terminal of 80 columns: the controlling end and the end for programs.
 fn terminal() -> (File, File) {
     let size = libc::winsize {
         ws_row: 24,
@@ -50,7 +49,7 @@ fn terminal() -> (File, File) {
     unsafe { (File::from_raw_fd(shown), File::from_raw_fd(program)) }
 }
 
-/// The command on a terminal of its own, which controls it, and the end that shows it.
+/// The command with a controlling terminal of its own, and that terminal's other end.
 fn on_a_terminal(mut command: Command) -> (Child, File) {
     let (shown, program) = terminal();
     let end = || Stdio::from(program.try_clone().expect("room for a descriptor"));
@@ -70,7 +69,7 @@ fn on_a_terminal(mut command: Command) -> (Child, File) {
 }
 
 #[test]
-fn a_closed_terminal_saves_a_checkpoint_and_the_run_goes_on_to_the_same_bits() {
+fn a_closed_terminal_saves_a_checkpoint_and_the_run_resumes_to_the_same_bits() {
     let training = Training::new(&format!(
         "--plugins nf4,lora --set run.epochs={} --set run.save_every=100000 --set run.eval_every=500",
         STEPS / 3

@@ -1,5 +1,5 @@
-//! A comparison's runs are those of `host train`, whatever the schedule; what cannot be compared is
-//! refused in words.
+//! A comparison's runs equal those of `host train` under either schedule. Invalid comparisons are
+//! refused with a reason.
 
 mod comparing;
 use espalier_torture::training;
@@ -14,7 +14,7 @@ use comparing::{
 use training::{Training, last_line, names, refused, trained};
 
 #[test]
-fn every_run_is_what_train_does_with_the_arms_config_under_both_schedules() {
+fn every_run_equals_train_with_the_arms_config_under_both_schedules() {
     let training = training("");
     let record = succeed(
         &training,
@@ -65,7 +65,7 @@ fn every_run_is_what_train_does_with_the_arms_config_under_both_schedules() {
 }
 
 #[test]
-fn an_arm_that_fails_does_not_end_the_others() {
+fn a_failed_arm_does_not_end_the_others() {
     let training = training("");
     let config = "[[arms]]\nname = \"wild\"\nplugins = [\"int8\"]\noptim.learning_rate = 1e30\n\
                   optim.clip_norm = 0.0\n";
@@ -103,7 +103,7 @@ fn an_arm_that_fails_does_not_end_the_others() {
 }
 
 #[test]
-fn nothing_is_trained_where_only_the_bases_are_measured() {
+fn nothing_is_trained_if_only_the_bases_are_measured() {
     let training = training("");
     let record = succeed(&training, "out", &format!("{ARMS} --eval-only"));
     assert_eq!(record["eval_only"], true);
@@ -120,10 +120,9 @@ fn nothing_is_trained_where_only_the_bases_are_measured() {
     }
 }
 
-/// Arms that training does not change differ in what packing did to them, and in nothing else: the
-/// text says what the table says.
+/// Arms that do not train differ only by their packed weights. The text agrees with the table.
 #[test]
-fn the_printed_text_says_what_the_printed_table_says() {
+fn the_printed_text_agrees_with_the_printed_table() {
     let training = training("");
     let mut rows = String::new();
     for row in 0..40 {
@@ -171,7 +170,7 @@ fn the_printed_text_says_what_the_printed_table_says() {
     assert!(alone.contains("No winner without a dense arm."), "{alone}");
 }
 
-/// A headline names a winner exactly where the table does.
+/// A headline names a winner only if the table does.
 fn assert_consistent(printed: &str) {
     let lines = printed
         .lines()
@@ -220,7 +219,7 @@ fn a_dry_run_shows_the_arms_and_writes_nothing() {
 }
 
 #[test]
-fn arms_of_the_command_line_that_cannot_be_compared_are_refused_in_words() {
+fn command_line_arms_that_cannot_be_compared_are_refused_with_a_reason() {
     let training = training("");
     for (more, code, words) in [
         ("", 2, "no arms were given"),
@@ -254,7 +253,7 @@ fn arms_of_the_command_line_that_cannot_be_compared_are_refused_in_words() {
 }
 
 #[test]
-fn arms_of_a_config_that_cannot_be_compared_are_refused_in_words() {
+fn config_arms_that_cannot_be_compared_are_refused_with_a_reason() {
     let training = training("");
     for (text, words) in [
         (
@@ -298,7 +297,7 @@ fn nothing_is_written(training: &Training) {
 }
 
 #[test]
-fn rows_and_directories_that_do_for_no_comparison_are_refused_in_words() {
+fn unusable_rows_and_directories_are_refused_with_a_reason() {
     let training = training("");
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama/tiny");
     let line = "compare --plugins lora --arms nf4 --data rows.jsonl --out none --model";

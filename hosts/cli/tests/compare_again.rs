@@ -1,5 +1,5 @@
-//! The same comparison made twice, or stopped and resumed -> the same numbers, but for those that
-//! the documents name as measured of the machine.
+//! A comparison that is repeated, or interrupted and resumed -> the same numbers, except those
+//! documented as measurements.
 
 mod comparing;
 use espalier_torture::training;
@@ -12,8 +12,8 @@ use comparing::{ARMS, compare, same, succeed};
 use serde_json::Value as Json;
 use training::{Training, files, last_line, refused};
 
-/// What is measured, by its place in an arm of `report.json`: times, and the memory that the
-/// program itself takes.
+/// The measurements, by path in an arm of `report.json`: times, and the memory of the program
+/// itself.
 const MEASURED: [&str; 11] = [
     "/encode_secs",
     "/tokens_per_sec",
@@ -28,7 +28,7 @@ const MEASURED: [&str; 11] = [
     "/memory/world/machine/available",
 ];
 
-/// `report.json` of the comparison, without what is measured.
+/// `report.json` of the comparison without the measurements.
 fn numbers(training: &Training, out: &str) -> Json {
     let more = "--plugins lora --arms nf4,nf4:block_size=128 --seeds 2";
     let mut command = training.command_of("compare", out, more);
@@ -48,7 +48,7 @@ fn numbers(training: &Training, out: &str) -> Json {
 }
 
 #[test]
-fn a_comparison_made_twice_differs_in_what_is_measured_and_in_nothing_else() {
+fn a_repeated_comparison_differs_only_in_its_measurements() {
     let training = Training::new("--set adapter.lora.dropout=0.1");
     let (first, again) = (numbers(&training, "first"), numbers(&training, "again"));
     assert!(first["arms"][1]["after"]["loss"].is_f64(), "{first}");
@@ -56,7 +56,7 @@ fn a_comparison_made_twice_differs_in_what_is_measured_and_in_nothing_else() {
 }
 
 #[test]
-fn what_is_measured_is_named_in_the_documents() {
+fn the_documentation_names_the_measurements() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/compare.md");
     let page = fs::read_to_string(page).expect("the page");
     for place in MEASURED {
@@ -65,7 +65,7 @@ fn what_is_measured_is_named_in_the_documents() {
     }
 }
 
-/// Starts a comparison and stops it, by `signal`, once `file` is there.
+/// Starts a comparison and stops it by `signal` once `file` exists.
 fn stop(training: &Training, out: &str, more: &str, signal: &str, file: &str) -> Output {
     let mut command = training.command_of("compare", out, more);
     let child = command
@@ -92,7 +92,7 @@ fn stop(training: &Training, out: &str, more: &str, signal: &str, file: &str) ->
 }
 
 #[test]
-fn a_comparison_that_was_stopped_goes_on_to_the_same_bits() {
+fn an_interrupted_comparison_resumes_to_the_same_bits() {
     let training =
         comparing::training("--set run.epochs=40 --set run.eval_every=50 --set run.save_every=20");
     succeed(&training, "whole", ARMS);
@@ -124,7 +124,7 @@ fn a_comparison_that_was_stopped_goes_on_to_the_same_bits() {
             same(&training, &out, "whole");
         }
     }
-    // A finished one is left as it is; more seeds may follow.
+    // A finished run is not changed; more seeds can follow.
     let before = files(&training.path("whole/arms/nf4/seed-42"));
     let record = succeed(
         &training,

@@ -1,4 +1,4 @@
-//! The memory that a comparison tells of an arm is what `host train` holds for it alone.
+//! The memory that a comparison reports for an arm equals that of `host train` alone.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value as Json;
 
-/// Most that an arm may be off.
+/// Largest relative deviation of an arm.
 const MOST: f64 = 0.05;
 
 fn host(line: &str) {
@@ -19,7 +19,7 @@ fn host(line: &str) {
     assert!(done.status.success(), "{line}: {words}");
 }
 
-/// The most memory that a run's metrics tell.
+/// The peak memory in a run's metrics.
 fn peak(run: &Path) -> f64 {
     let metrics = fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
     let lines = metrics
@@ -30,7 +30,7 @@ fn peak(run: &Path) -> f64 {
 }
 
 #[test]
-fn an_arms_peak_is_that_of_its_own_training_under_both_schedules() {
+fn an_arms_peak_equals_that_of_training_alone_under_both_schedules() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     // 3.5 million parameters, and logits and activations of some hundred tokens.

@@ -1,4 +1,4 @@
-//! The program's config, errors and exit codes, as a script sees them.
+//! The program's config, errors and exit codes, as a script reads them.
 
 mod place;
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use place::Place;
 
-/// Runs `host` with `arguments` in `dir` and with no config variable but those of `environment`.
+/// Runs `host` with `arguments` in `dir`, and with no config variables except `environment`.
 fn host(dir: &Path, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
     command.current_dir(dir).args(arguments);
@@ -24,7 +24,7 @@ fn last_line(output: &Output) -> String {
     text.lines().last().unwrap_or_default().to_owned()
 }
 
-/// The line of `key` in what `--dry-run` printed, with runs of spaces as one.
+/// The line of `key` in the output of `--dry-run`, with repeated spaces as one.
 fn shown(output: &Output, key: &str) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text
@@ -35,7 +35,7 @@ fn shown(output: &Output, key: &str) -> String {
 }
 
 #[test]
-fn every_layer_wins_over_the_ones_before_and_is_named() {
+fn every_layer_overrides_the_earlier_ones_and_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let layers = "[optim]\nlearning_rate = 1e-3\neps = 1e-6\nweight_decay = 0.1\nfloor = 0.1\n";
     fs::write(dir.path().join("a.toml"), layers).expect("written");
@@ -75,7 +75,7 @@ fn every_layer_wins_over_the_ones_before_and_is_named() {
 }
 
 #[test]
-fn what_a_dry_run_prints_is_a_config_of_the_same_values() {
+fn a_dry_run_prints_a_config_with_the_same_values() {
     let dir = tempfile::tempdir().expect("a directory");
     let arguments = [
         "train",
@@ -261,7 +261,7 @@ fn a_mistyped_plugin_section_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn names_and_numbers_that_cannot_be_are_refused_before_anything_is_written() {
+fn invalid_names_and_numbers_are_refused_before_anything_is_written() {
     let cases = [
         (
             5,

@@ -1,5 +1,5 @@
-//! A run that is killed, or whose disk fails, at any moment: no checkpoint is ever there in part,
-//! and going on ends as if nothing had happened.
+//! A run that is killed, or whose disk fails, at any moment: no checkpoint is ever partial, and a
+//! resumed run ends like an uninterrupted one.
 #![cfg(target_os = "linux")]
 
 use espalier_torture::training;
@@ -15,8 +15,8 @@ use espalier_torture::built::faults;
 use espalier_trainer::checkpoint::{Checkpoints, ResumeFrom};
 use training::{Trained, Training, last_line, names, refused, trained};
 
-/// A run of five steps that keeps two checkpoints, so that the second save is followed by the
-/// third, which removes the first.
+/// A run of five steps that keeps two checkpoints, so that the third save follows the second and
+/// removes the first.
 struct Crashes {
     training: Training,
     library: PathBuf,
@@ -56,13 +56,13 @@ impl Crashes {
         command
     }
 
-    /// Runs it with call number `call`, from 1, failing as `kind` says.
+    /// Runs it with call number `call`, counted from 1, failing as `kind`.
     fn failing(&self, out: &str, call: usize, kind: &str) -> Output {
         let mut command = self.command(out, &call.to_string(), kind);
         command.output().expect("it starts")
     }
 
-    /// Runs it for so long, then kills it.
+    /// Runs it for this time, then kills it.
     fn killed_after(&self, out: &str, more: &str, pause: Duration) {
         let mut command = self.training.command(out, more);
         let run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -72,7 +72,7 @@ impl Crashes {
         run.wait().expect("it was started here");
     }
 
-    /// The numbers of the calls of the second save, the removal of the first checkpoint included.
+    /// The numbers of the calls of the second save, including the removal of the first checkpoint.
     fn second_save(&self) -> std::ops::RangeInclusive<usize> {
         let of = |name: &str| {
             let has = |call: &String| call.contains(name);
@@ -80,13 +80,13 @@ impl Crashes {
             let last = self.calls.iter().rposition(has).expect("a call");
             (first + 1, last + 1)
         };
-        // The metrics are synced before, the old one is removed after.
+        // The metrics are synced before; the old checkpoint is removed after.
         let (begin, _) = of("step-4.partial");
         let (_, end) = of("step-2.partial");
         begin - 1..=end
     }
 
-    /// Wants every checkpoint whole, and at least `least` of them.
+    /// Expects every checkpoint whole, and at least `least` of them.
     fn all_whole(&self, out: &str, least: usize, case: &str) {
         let checkpoints = Checkpoints::of(&self.training.path(out));
         let steps = checkpoints.steps().expect("a list");
@@ -97,8 +97,8 @@ impl Crashes {
         }
     }
 
-    /// Goes on, and wants what a run that was never stopped gives, and nothing beside.
-    fn goes_on(&self, out: &str, case: &str) {
+    /// Resumes, and expects the same files as an uninterrupted run and no others.
+    fn resumes(&self, out: &str, case: &str) {
         let output = self.training.run(out, "--resume");
         assert!(output.status.success(), "{case}: {}", last_line(&output));
         let path = self.training.path(out);
@@ -109,7 +109,7 @@ impl Crashes {
     }
 }
 
-/// Does `work` for all of `cases`, two at a time.
+/// Runs `work` for all of `cases`, two at a time.
 fn side_by_side<T: Sync>(cases: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -124,7 +124,7 @@ fn side_by_side<T: Sync>(cases: &[T], work: impl Fn(&T) + Sync) {
 }
 
 #[test]
-fn a_run_killed_at_thirty_moments_goes_on_to_the_same_bits() {
+fn a_run_killed_at_thirty_moments_resumes_to_the_same_bits() {
     let crashes = Crashes::new();
     let window = crashes.second_save();
     let (begin, length) = (*window.start(), window.count());
@@ -141,9 +141,9 @@ fn a_run_killed_at_thirty_moments_goes_on_to_the_same_bits() {
             last_line(&output)
         );
         crashes.all_whole(&out, usize::from(call > begin), case);
-        crashes.goes_on(&out, case);
+        crashes.resumes(&out, case);
     });
-    // By the clock, too: whatever the program does then; and one run again and again.
+    // By time too, in any phase of the program; and one run repeatedly.
     let begin = Instant::now();
     crashes.training.succeed("timed", "");
     let whole_secs = begin.elapsed().as_secs_f64();
@@ -152,15 +152,15 @@ fn a_run_killed_at_thirty_moments_goes_on_to_the_same_bits() {
         let pause = Duration::from_secs_f64(whole_secs * f64::from(moment) / 10.0);
         crashes.killed_after("timed-out", "", pause);
         crashes.all_whole("timed-out", 0, &case);
-        crashes.goes_on("timed-out", &case);
+        crashes.resumes("timed-out", &case);
         crashes.killed_after("again", "--resume", pause);
         crashes.all_whole("again", 0, &case);
     }
-    crashes.goes_on("again", "again and again");
+    crashes.resumes("again", "again and again");
 }
 
 #[test]
-fn every_call_of_a_save_may_fail_once() {
+fn every_call_of_a_save_can_fail_once() {
     let crashes = Crashes::new();
     let mut cases = Vec::new();
     for call in crashes.second_save() {
@@ -182,7 +182,7 @@ fn every_call_of_a_save_may_fail_once() {
         let output = crashes.failing(&out, call, kind);
         crashes.all_whole(&out, 1, &case);
         if output.status.success() {
-            // A short write is gone on with, and what fails behind the commit costs nothing.
+            // A short write is continued, and a failure after the commit loses nothing.
             assert!(
                 trained(&crashes.training.path(&out)) == crashes.whole,
                 "{case}"
@@ -200,7 +200,7 @@ fn every_call_of_a_save_may_fail_once() {
             line.contains("checkpoints") || line.contains("metrics.jsonl"),
             "{case}: {line}"
         );
-        crashes.goes_on(&out, &case);
+        crashes.resumes(&out, &case);
     });
     let failed = failed.into_inner();
     assert!(
@@ -211,7 +211,7 @@ fn every_call_of_a_save_may_fail_once() {
 }
 
 #[test]
-fn a_file_system_that_becomes_read_only_ends_the_run_as_a_full_disk_does() {
+fn a_file_system_that_becomes_read_only_ends_the_run_like_a_full_disk() {
     let crashes = Crashes::new();
     let of = |name: &str| {
         let has = |call: &String| call.contains(name);
@@ -227,18 +227,18 @@ fn a_file_system_that_becomes_read_only_ends_the_run_as_a_full_disk_does() {
         let output = crashes.failing(&out, call, "readonly");
         refused(&output, 8, "has become read-only | --resume", case);
         crashes.all_whole(&out, 0, case);
-        // The lock could not be removed; nobody holds it.
-        crashes.goes_on(&out, case);
+        // The lock could not be removed, but no process holds it.
+        crashes.resumes(&out, case);
     }
-    // One that was so from the beginning is another place to choose.
+    // On a file system that is read-only from the start, the user is asked for another directory.
     let output = crashes.failing("never", 1, "readonly");
     let line = refused(&output, 2, "never | choose another", "from the beginning");
     assert!(!line.contains("--resume"), "{line}");
 }
 
-/// The limit on the size of a file, which a shell sets, stands for a full disk without root's help.
+/// A shell's limit on the file size simulates a full disk without root.
 #[test]
-fn a_file_that_may_not_grow_leaves_the_old_checkpoint() {
+fn a_file_size_limit_keeps_the_old_checkpoint() {
     let training = Training::new("--plugins lora");
     let whole = training.succeed("whole", "");
     let largest = training.path("whole/checkpoints/step-2/optimizer.safetensors");

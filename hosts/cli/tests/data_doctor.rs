@@ -1,4 +1,4 @@
-//! `host data doctor` -> all that is wrong with rows at once, and whether it would stop a run.
+//! `host data doctor` -> all faults of the rows at once, and whether they would stop a run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ const FAULTY: [&str; 10] = [
     "data.eval_files=[\"held.jsonl\"]",
 ];
 
-/// A folder with rows and files that are at fault in all ways.
+/// A folder with rows and files that have every kind of fault.
 fn faulty() -> (tempfile::TempDir, PathBuf) {
     let long = "In the beginning God created the heaven and the earth. ".repeat(20);
     let first = [
@@ -69,7 +69,7 @@ fn faulty() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn all_faults_of_all_files_are_told_at_once() {
+fn all_faults_of_all_files_are_reported_at_once() {
     let (_kept, path) = faulty();
     let found = doctor(&path, &FAULTY);
     let (out, error) = (text(&found.stdout), text(&found.stderr));
@@ -151,7 +151,7 @@ fn sound_rows_end_with_exit_code_0() {
         out.contains("nothing would stop a run") && out.contains("trains every token of 1 row:"),
         "{out}"
     );
-    // What is lost beyond data.max_lost would stop a run, unless the user chose that.
+    // Losses beyond data.max_lost would stop a run, unless the user chose them.
     let cut = ["--data", "rows.jsonl", "--set", "data.max_seq_len=3"];
     let found = doctor(&path, &cut);
     assert_eq!(found.status.code(), Some(3));

@@ -1,5 +1,4 @@
-//! Rows that lose what they would train -> a refusal, or counts by reason wherever a run is told
-//! of.
+//! Rows that lose trained tokens -> a refusal, or counts by reason in every output about the run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value as Json, json};
 
-/// A folder with nine rows whose trained tokens lie behind the 16th, and one that fits.
+/// A folder with nine rows whose trained tokens follow the 16th token, and one row that fits.
 struct Rows {
     folder: tempfile::TempDir,
 }
@@ -55,7 +54,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 const TRAIN: &str = "train --quiet --threads 1 --plugins lora --set run.max_steps=1 --out out";
-/// 9 rows of 4 tokens, and 4 that are trained.
+/// 9 rows of 4 tokens are lost; 4 tokens are trained.
 const LOST: &str = "90.0 % of the trained tokens";
 const WHY: &str = "9 left out: the prompt fills data.max_seq_len (90.0 %)";
 
@@ -78,13 +77,13 @@ fn a_run_that_would_lose_most_of_its_tokens_stops_before_training() {
         assert_eq!(error.lines().count(), 1, "{error}");
     }
     assert!(!rows.path("out/run.json").exists());
-    // The directory is free for the next attempt.
+    // The directory is free for the next run.
     let done = rows.host(TRAIN, "--set data.max_lost=0.9");
     assert!(done.status.success(), "{}", text(&done.stderr));
 }
 
 #[test]
-fn what_the_user_accepted_is_told_wherever_a_run_is_told_of() {
+fn accepted_losses_are_reported_in_every_output_about_the_run() {
     let rows = Rows::new();
     let chosen = "--set data.too_long=truncate";
     let done = rows.host(TRAIN, chosen);
@@ -133,7 +132,7 @@ fn what_the_user_accepted_is_told_wherever_a_run_is_told_of() {
 }
 
 #[test]
-fn bad_rows_that_are_left_out_count_against_the_limit() {
+fn dropped_bad_rows_count_toward_the_limit() {
     let rows = Rows::new();
     let good = "{\"input_ids\": [5, 6, 7, 8, 9]}\n".repeat(8);
     fs::write(
@@ -150,7 +149,7 @@ fn bad_rows_that_are_left_out_count_against_the_limit() {
             && error.contains("1 left out: wrong fields"),
         "{error}"
     );
-    // That long rows may be cut says nothing of bad ones.
+    // `data.too_long=truncate` does not permit bad rows.
     let chosen = format!("{drop} --set data.too_long=truncate");
     assert_eq!(rows.host(TRAIN, &chosen).status.code(), Some(3));
     let more = format!("{drop} --set data.max_lost=0.2");
@@ -172,7 +171,7 @@ fn bad_rows_that_are_left_out_count_against_the_limit() {
 }
 
 #[test]
-fn a_run_says_in_one_line_what_it_trains() {
+fn a_run_prints_in_one_line_what_it_trains() {
     let rows = Rows::new();
     fs::write(
         rows.path("rows.jsonl"),

@@ -1,4 +1,4 @@
-//! `host data show` -> the rows as they are trained, marked, or why they cannot be.
+//! `host data show` -> the rows with trained tokens marked, or why they cannot be trained.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -24,7 +24,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_trained_is_marked() {
+fn trained_tokens_are_marked() {
     let row = r#"{"prompt": "In the\n", "completion": " beginning \u001b[31m"}"#;
     let shown = show(row, &[]);
     let out = text(&shown.stdout);
@@ -46,7 +46,7 @@ fn what_is_trained_is_marked() {
 }
 
 #[test]
-fn the_same_stands_in_json() {
+fn json_has_the_same_tokens() {
     let rows = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
     let shown = show(
         &format!("{rows}\n{rows}\n"),
@@ -63,7 +63,7 @@ fn the_same_stands_in_json() {
             .map(|token| token["text"].as_str().expect("text"))
             .collect()
     };
-    // The tiny tokenizer has no token of its own for ChatML's end.
+    // The tiny tokenizer has no token for ChatML's end.
     assert_eq!(pieces(true), "b<|im_end|>\n");
     assert_eq!(
         pieces(false),
@@ -72,7 +72,7 @@ fn the_same_stands_in_json() {
 }
 
 #[test]
-fn rows_that_train_nothing_are_refused() {
+fn rows_without_trained_tokens_are_refused() {
     let rows = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
     let refused = show(rows, &["--chat-template", "chatml"]);
     assert_eq!(refused.status.code(), Some(3));

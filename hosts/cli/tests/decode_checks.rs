@@ -1,5 +1,5 @@
-//! Weights that decode to something else -> a warning, once, with its figure on record; weights
-//! that do not -> nothing said.
+//! Weights that decode to other values -> one warning, and its number in the record. Correct
+//! weights -> no warning.
 #![cfg(feature = "embedded")]
 
 mod place;
@@ -12,11 +12,16 @@ use place::{Weights, copy_directory};
 use serde_json::Value as Json;
 use training::Training;
 
-/// Warnings of a run that succeeded, and what it has on record.
+/// Warnings of a successful run, and the decode checks in its record.
 fn trained(training: &Training, out: &str, more: &str) -> (Vec<String>, Vec<Json>) {
     let output = training.run(out, more);
-    assert_eq!(output.status.code(), Some(0), "{more}: {}", told(&output));
-    let warnings = told(&output)
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{more}: {}",
+        printed_lines(&output)
+    );
+    let warnings = printed_lines(&output)
         .lines()
         .filter(|line| line.starts_with("warning: "))
         .map(str::to_owned)
@@ -29,11 +34,11 @@ fn trained(training: &Training, out: &str, more: &str) -> (Vec<String>, Vec<Json
     )
 }
 
-fn told(output: &Output) -> String {
+fn printed_lines(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A run whose folder has the library of the sample plugin `planted`.
+/// A run with the sample plugin `planted` in its plugin folder.
 fn planted() -> Training {
     let training = Training::new("--plugin-dir plugins");
     fs::create_dir(training.path("plugins")).expect("a folder");
@@ -44,7 +49,7 @@ fn planted() -> Training {
 }
 
 #[test]
-fn a_nibble_in_the_wrong_place_is_told_once_and_recorded() {
+fn a_misplaced_nibble_is_reported_once_and_recorded() {
     let training = planted();
     for bug in ["shifted-nibbles", "swapped-nibbles"] {
         for ranks in ["", ",ddp --ranks 2"] {
@@ -77,7 +82,7 @@ fn a_nibble_in_the_wrong_place_is_told_once_and_recorded() {
 }
 
 #[test]
-fn a_description_that_its_decode_contradicts_is_told() {
+fn a_description_that_contradicts_its_decode_is_reported() {
     let (warnings, checks) = trained(&planted(), "out", "--plugins other-table,lora");
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
@@ -90,7 +95,7 @@ fn a_description_that_its_decode_contradicts_is_told() {
 }
 
 #[test]
-fn quantizers_that_decode_what_they_encode_are_recorded_and_not_told() {
+fn quantizers_that_decode_what_they_encode_are_recorded_without_a_warning() {
     let training = planted();
     let cases = [
         ("nf4", "", 0.05..0.15),
@@ -116,7 +121,7 @@ fn quantizers_that_decode_what_they_encode_are_recorded_and_not_told() {
 }
 
 #[test]
-fn a_weight_of_zeros_is_no_reason_to_warn_and_the_next_one_tells() {
+fn a_weight_of_zeros_gives_no_warning_and_the_next_weight_is_checked() {
     let projections = [
         "self_attn.q_proj",
         "self_attn.k_proj",
@@ -151,7 +156,7 @@ fn a_weight_of_zeros_is_no_reason_to_warn_and_the_next_one_tells() {
 }
 
 #[test]
-fn what_the_files_hold_packed_is_recorded_as_not_checkable() {
+fn prepacked_weights_are_recorded_as_not_checkable() {
     let folder = tempfile::tempdir().expect("a folder");
     let (model, packed) = (folder.path().join("model"), folder.path().join("packed"));
     copy_directory("tiny-trained", &model);
@@ -159,7 +164,7 @@ fn what_the_files_hold_packed_is_recorded_as_not_checkable() {
     quantize.args(["quantize", "--quiet", "--plugins", "nf4", "--model"]);
     let output = quantize.arg(&model).arg("--out").arg(&packed).output();
     let output = output.expect("the host starts");
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", printed_lines(&output));
     let training = Training::on(&packed, "--plugins nf4,lora");
     let (warnings, checks) = trained(&training, "out", "");
     assert!(warnings.is_empty(), "{warnings:?}");

@@ -1,7 +1,7 @@
-//! Runs and comparisons that version 0.1.0 left: this program goes on with them to the same bits,
-//! and reads them.
-// Their plugins were linked: a library in the place of one is another plugin.
-#![allow(clippy::print_stdout)] // Figures, for whoever looks.
+//! Runs and comparisons that version 0.1.0 wrote: this program resumes them to the same bits, and
+//! reads them.
+// Their plugins were linked; a library with the same name is another plugin.
+#![allow(clippy::print_stdout)] // Figures for the test log.
 #![cfg(feature = "embedded")]
 
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ use espalier_torture::training;
 use serde_json::{Map, Value as Json, json};
 use training::{EXACT, copy, files, last_line, names, refused};
 
-/// Instruction sets whose bits are those of the machine that made the runs.
+/// Instruction sets with the same bits as the machine that made the runs.
 const SAME_BITS: [&str; 2] = ["avx512", "avx2"];
 
-/// A folder with what an earlier program left, the rows and models under the names that it knew.
+/// A folder with the files of an earlier program, and the rows and models under the names it used.
 struct Earlier {
     folder: tempfile::TempDir,
     command: String,
@@ -53,7 +53,7 @@ impl Earlier {
         self.folder.path().join(name)
     }
 
-    /// The host in the folder, with the words of `line`.
+    /// The host in the folder with the arguments `line`.
     fn host(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
         command.current_dir(self.folder.path());
@@ -62,8 +62,8 @@ impl Earlier {
         command
     }
 
-    /// Goes on as the user would: the command line of then, and `more`.
-    fn go_on(&self, more: &str) -> Output {
+    /// Resumes with the command line of that version, and `more`.
+    fn resume(&self, more: &str) -> Output {
         let mut command = self.host(&self.command);
         command.args(&self.words).args(["--out", "out", "--resume"]);
         command.args(more.split_whitespace());
@@ -71,12 +71,12 @@ impl Earlier {
     }
 
     fn succeed(&self, more: &str) {
-        let output = self.go_on(more);
+        let output = self.resume(more);
         assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
     }
 
-    /// Wants the run in `directory` to be what `expected` says, to the bit where this machine
-    /// computes as that one did.
+    /// Expects the run in `directory` to match `expected`, bit for bit if this machine computes
+    /// like the original one.
     fn check(&self, directory: &str, expected: &Json) {
         let run = self.path("out").join(directory);
         let here = read(&run.join("run.json"))["instruction_set"].clone();
@@ -119,7 +119,7 @@ fn read(path: &Path) -> Json {
     serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The values of each line of metrics that do not depend on the clock, as `expected.json` has them.
+/// The values of each line of metrics that do not depend on the clock, as in `expected.json`.
 fn exact_metrics(run: &Path) -> Vec<Map<String, Json>> {
     let text = fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
     let lines = text.lines().map(|line| {
@@ -135,7 +135,7 @@ fn exact_metrics(run: &Path) -> Vec<Map<String, Json>> {
         .collect()
 }
 
-/// All files below a directory but reports, which are written anew.
+/// All files below a directory except reports, which are rewritten.
 fn all_files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for name in names(directory) {
@@ -150,13 +150,13 @@ fn all_files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn checkpoints_of_every_kind_go_on_to_the_bits_of_then() {
+fn checkpoints_of_every_kind_resume_to_the_original_bits() {
     for name in ["lora-nf4", "lora-hqq", "full", "fsdp", "swapped"] {
         let earlier = Earlier::of(name);
         earlier.succeed("");
         earlier.check("", &earlier.expected["run"]);
         let run = read(&earlier.path("out/run.json"));
-        // It stays a run of then: going on once more finds the same values.
+        // It remains a run of that version: resuming again finds the same values.
         assert_eq!(run["config_version"], 1, "{name}");
         assert_eq!(run["config"]["data"]["train_on"], "completion", "{name}");
         earlier.succeed("");
@@ -164,17 +164,17 @@ fn checkpoints_of_every_kind_go_on_to_the_bits_of_then() {
 }
 
 #[test]
-fn what_is_set_on_the_command_line_is_compared_with_what_was_in_force_then() {
+fn command_line_options_are_compared_with_the_original_values() {
     let earlier = Earlier::of("lora-nf4");
     let words = "data.train_on: \"completion\" -> \"all\"";
     let more = "--set data.train_on=all";
-    refused(&earlier.go_on(more), 2, words, more);
+    refused(&earlier.resume(more), 2, words, more);
     earlier.succeed("--set data.train_on=completion");
     earlier.check("", &earlier.expected["run"]);
 }
 
 #[test]
-fn a_checkpoint_of_another_version_of_the_program_goes_on() {
+fn a_checkpoint_of_another_version_of_the_program_resumes() {
     let earlier = Earlier::of("lora-hqq");
     let path = earlier.path("out/checkpoints/step-3/checkpoint.json");
     let mut manifest = read(&path);
@@ -200,7 +200,7 @@ fn a_checkpoint_of_another_version_of_the_program_goes_on() {
 }
 
 #[test]
-fn a_finished_run_of_then_is_left_alone_reported_and_generates_what_it_did() {
+fn a_finished_earlier_run_is_unchanged_reported_and_generates_the_same_text() {
     let earlier = Earlier::of("finished");
     earlier.check("", &earlier.expected["run"]);
     let before = all_files(&earlier.path("out"));
@@ -220,9 +220,9 @@ fn a_finished_run_of_then_is_left_alone_reported_and_generates_what_it_did() {
     assert_eq!(Json::from(said), earlier.expected["generated"]);
 }
 
-/// It kept no hashes of what it wrote, and no checkpoint.
+/// It has no hashes of its files, and no checkpoint.
 #[test]
-fn a_finished_run_of_then_is_taken_with_a_note_and_a_damaged_one_is_not() {
+fn a_finished_earlier_run_is_accepted_with_a_note_and_a_damaged_one_is_refused() {
     let earlier = Earlier::of("finished");
     let loud = |earlier: &Earlier| {
         let mut command = earlier.host(&earlier.command);
@@ -254,7 +254,7 @@ fn a_finished_run_of_then_is_taken_with_a_note_and_a_damaged_one_is_not() {
 }
 
 #[test]
-fn a_finished_comparison_of_then_is_left_alone_and_reported() {
+fn a_finished_earlier_comparison_is_unchanged_and_reported() {
     let earlier = Earlier::of("compared");
     let before = all_files(&earlier.path("out/arms"));
     let compared = read(&earlier.path("out/compare.json"));
@@ -274,7 +274,7 @@ fn a_finished_comparison_of_then_is_left_alone_and_reported() {
         "a file changed"
     );
     let after = read(&earlier.path("out/compare.json"));
-    // A newer program has other defaults, so that the command that gives an arm says more.
+    // A newer program has other defaults, so the command for an arm has more options.
     let without_commands = |record: &Json| {
         let mut arms = record["arms"].clone();
         for arm in arms.as_array_mut().expect("arms") {
@@ -292,7 +292,7 @@ fn a_finished_comparison_of_then_is_left_alone_and_reported() {
 }
 
 #[test]
-fn an_interrupted_comparison_of_then_goes_on_to_the_bits_of_then() {
+fn an_interrupted_earlier_comparison_resumes_to_the_original_bits() {
     let earlier = Earlier::of("interrupted");
     earlier.succeed("");
     let runs = earlier.expected["runs"].as_object().expect("runs");

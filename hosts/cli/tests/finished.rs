@@ -1,5 +1,5 @@
-//! What a finished run left, damaged afterwards: going on writes it again from the last checkpoint,
-//! or says what is wrong.
+//! Files of a finished run, damaged afterwards: resuming rewrites them from the last checkpoint, or
+//! names the damage.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -11,14 +11,14 @@ use espalier_torture::training;
 use serde_json::{Value as Json, json};
 use training::{Training, copy, names, refused, trained};
 
-/// No checkpoint but the last step's, which nobody asks for.
+/// Only the last step's checkpoint, which no option requests.
 const LAST_ONLY: &str = "--set run.max_steps=3 --set run.save_every=100";
-/// A run's plugins, and what it leaves.
+/// A run's plugins, the directory of its weights, and the weight file.
 const RUNS: [(&str, &str, &str); 2] = [
     ("--plugins lora", "adapter", "adapter_model.safetensors"),
     ("", "model", "model.safetensors"),
 ];
-/// What becomes of the directory, and what is said of it.
+/// Kinds of damage to the directory, and the words printed for each.
 const DAMAGES: [(&str, &str); 5] = [
     ("deleted", "it is missing"),
     ("cut", "it has "),
@@ -48,8 +48,8 @@ fn damage(directory: &Path, weights: &str, kind: &str) {
     }
 }
 
-/// Goes on with the run in `out`, which says what it does.
-fn go_on(training: &Training, out: &str) -> (Output, String) {
+/// Resumes the run in `out`; returns its output and printed text.
+fn resume(training: &Training, out: &str) -> (Output, String) {
     let quiet = training.command(out, "--resume");
     let mut command = Command::new(quiet.get_program());
     command.args(quiet.get_args().filter(|word| *word != "--quiet"));
@@ -81,7 +81,7 @@ fn run_json(training: &Training, out: &str) -> Json {
 }
 
 #[test]
-fn what_was_damaged_after_the_end_is_written_again_from_the_last_checkpoint() {
+fn files_damaged_after_the_end_are_rewritten_from_the_last_checkpoint() {
     for (plugins, name, weights) in RUNS {
         let training = Training::new(&format!("{plugins} {LAST_ONLY}"));
         let whole = training.succeed("whole", "");
@@ -103,14 +103,14 @@ fn what_was_damaged_after_the_end_is_written_again_from_the_last_checkpoint() {
                 let words = format!("{name} | {problem} | `host train --resume`");
                 refused(&generate(&training, kind), 4, &words, &case);
             }
-            let (output, said) = go_on(&training, kind);
+            let (output, said) = resume(&training, kind);
             assert!(output.status.success(), "{case}: {said}");
             for word in [problem, "it is written again from ", "checkpoints/step-3"] {
                 assert!(said.contains(word), "{case}: no {word:?} in {said}");
             }
             assert!(trained(&training.path(kind)) == whole, "{case}: other bits");
             assert_eq!(run_json(&training, kind)["exported"], exported, "{case}");
-            let (output, said) = go_on(&training, kind);
+            let (output, said) = resume(&training, kind);
             assert!(output.status.success(), "{case}: {said}");
             assert!(
                 said.contains("nothing to do: this run is finished"),
@@ -121,7 +121,7 @@ fn what_was_damaged_after_the_end_is_written_again_from_the_last_checkpoint() {
 }
 
 #[test]
-fn without_a_checkpoint_the_file_is_named_and_nothing_is_touched() {
+fn without_a_checkpoint_the_file_is_named_and_nothing_changes() {
     for (plugins, name, weights) in RUNS {
         let training = Training::new(&format!("{plugins} {LAST_ONLY}"));
         training.succeed("whole", "");
@@ -137,19 +137,19 @@ fn without_a_checkpoint_the_file_is_named_and_nothing_is_touched() {
             assert!(before == after, "{name} {kind}: run.json was touched");
         }
     }
-    // A directory of that name is no finished run.
+    // A directory with that name is not a finished run.
     let training = Training::new("--plugins lora");
     fs::create_dir_all(training.path("new/adapter")).expect("created");
     training.refuse("new", "--resume", 4, "adapter | another --out");
 }
 
 #[test]
-fn files_that_the_run_did_not_write_are_never_lost() {
+fn files_that_the_run_did_not_write_are_kept() {
     let training = Training::new(&format!("--plugins lora {LAST_ONLY}"));
     let whole = training.succeed("whole", "");
     let notes = training.path("whole/adapter/notes.txt");
     fs::write(&notes, "mine").expect("written");
-    let (_, said) = go_on(&training, "whole");
+    let (_, said) = resume(&training, "whole");
     assert!(
         said.contains("nothing to do: this run is finished"),
         "{said}"
@@ -171,32 +171,31 @@ fn files_that_the_run_did_not_write_are_never_lost() {
 }
 
 #[test]
-fn a_damaged_record_is_no_finished_run() {
+fn a_run_with_a_damaged_record_is_not_finished() {
     let training = Training::new(&format!("--plugins lora {LAST_ONLY}"));
     let whole = training.succeed("whole", "");
     let record = training.path("whole/run.json");
     let text = fs::read_to_string(&record).expect("a record");
     fs::write(&record, &text[..text.len() / 2]).expect("written");
-    let (output, said) = go_on(&training, "whole");
+    let (output, said) = resume(&training, "whole");
     assert!(output.status.success(), "{said}");
     assert!(
         said.contains("run.json") && said.contains("it is written again from"),
         "{said}"
     );
     assert!(trained(&training.path("whole")) == whole);
-    // What had begun, and had not come to its end, is not finished by a directory's name.
+    // A directory's name does not make a started run finished.
     let mut run = run_json(&training, "whole");
     run["exported"] = json!(null);
     fs::write(&record, run.to_string()).expect("written");
-    let (output, said) = go_on(&training, "whole");
+    let (output, said) = resume(&training, "whole");
     assert!(output.status.success(), "{said}");
     assert!(said.contains("the run had not written it"), "{said}");
 }
 
-/// From the last step's checkpoint on, a kill at every call leaves a run that goes on to the same
-/// files.
+/// A kill at any call after the last step's checkpoint leaves a run that resumes to the same files.
 #[test]
-fn a_run_killed_at_any_call_of_its_end_goes_on_to_the_same_bits() {
+fn a_run_killed_at_any_call_of_its_end_resumes_to_the_same_bits() {
     let training = Training::new(&format!("--plugins lora {LAST_ONLY}"));
     let whole = training.succeed("whole", "");
     let log = training.path("calls");
@@ -218,8 +217,7 @@ fn a_run_killed_at_any_call_of_its_end_goes_on_to_the_same_bits() {
         .iter()
         .position(|call| call.contains("step-3.partial"));
     let begin = begin.expect("the last checkpoint");
-    // Between two of these the disk stays as it is, but for the length of a file that has no name
-    // yet.
+    // Between two of these the disk does not change, except the length of an unnamed file.
     let changes = [
         "mkdir",
         "rename",
@@ -246,10 +244,10 @@ fn a_run_killed_at_any_call_of_its_end_goes_on_to_the_same_bits() {
     }
 }
 
-/// Ranks that cannot write their last checkpoint are not lost: the export takes its time, longer
-/// than a lost rank would get.
+/// Ranks that cannot write their last checkpoint are not lost, though the export takes longer than
+/// the timeout of a lost rank.
 #[test]
-fn ranks_without_room_for_the_last_checkpoint_export_all_the_same() {
+fn ranks_without_disk_space_for_the_last_checkpoint_still_export() {
     for plugins in ["lora,ddp", "lora,fsdp"] {
         let training = Training::new(&format!("--plugins {plugins} --ranks 2 {LAST_ONLY}"));
         let whole = training.succeed("whole", "");

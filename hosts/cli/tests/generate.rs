@@ -1,4 +1,4 @@
-//! `host generate`: the same text however it is asked for, conversations, and what is refused.
+//! `host generate`: the same text by every input path, conversations, and refusals.
 
 mod place;
 
@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 use place::{Outcome, Place};
 use serde_json::Value;
 
-/// Of the shipped templates the one without special tokens, behind the token that begins a text: so
-/// that a prompt in plain text, before which the tokenizer puts it, can say the same.
+/// The shipped template without special tokens, after the token that begins a text. A prompt in
+/// plain text, which the tokenizer prefixes with that token, can be equal to it.
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' \
      + m['content'] + '<|im_end|>\n' }}{% endfor %}\
      {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
@@ -27,13 +27,13 @@ fn generate(place: &Place, arguments: &[&str], input: &str) -> Output {
         .stdout(Stdio::piped());
     let mut running = command.spawn().expect("the program starts");
     let mut stdin = running.stdin.take().expect("a pipe");
-    // A program that refuses its arguments reads nothing.
+    // A program that refuses its arguments does not read standard input.
     drop(stdin.write_all(input.as_bytes()));
     drop(stdin);
     running.wait_with_output().expect("it was started here")
 }
 
-/// What it prints, without the newline at the end.
+/// Its standard output without the final newline.
 fn text(place: &Place, arguments: &[&str], input: &str) -> String {
     let output = generate(place, arguments, input);
     Outcome::new(&output).succeeded();
@@ -96,7 +96,7 @@ fn an_answer_ends_before_a_stop_text() {
 }
 
 #[test]
-fn turns_continue_the_conversation_that_the_template_writes() {
+fn turns_continue_the_templated_conversation() {
     let place = Place::new();
     place.write("template.jinja", TEMPLATE);
     let limits = ["--max-tokens", "10", "--stop", "<|im_end|>"];
@@ -128,7 +128,7 @@ fn turns_continue_the_conversation_that_the_template_writes() {
     assert_eq!(separate[1], one);
     let asked = "Who art thou?\nWhence comest thou?\n";
     assert_eq!(text(&place, &chat, asked), format!("{one}\n{two}"));
-    // What was said before a reset counts for nothing, and nothing is read after the end.
+    // Input before a reset has no effect, and nothing is read after the end.
     let again = format!("In the beginning\n\n/reset\n{asked}/quit\nIn the beginning\n");
     let answered = text(&place, &chat, &again);
     assert!(answered.ends_with(&format!("\n{one}\n{two}")), "{answered}");

@@ -1,7 +1,7 @@
-//! Ranks that are killed, stop, panic or hang: all others end in time with exit code 6 and say
-//! which rank was lost, in which step and call; going on gives what never having stopped would have
-//! given. `cargo xtask kills` does it sixty times.
-#![allow(clippy::print_stdout)] // Figures, for whoever looks.
+//! Ranks that are killed, stop, panic or hang: all others end in time with exit code 6 and name the
+//! lost rank, its step and call. A resumed run equals an uninterrupted one. `cargo xtask kills`
+//! runs it sixty times.
+#![allow(clippy::print_stdout)] // Figures for the test log.
 #![cfg(feature = "embedded")]
 
 use espalier_torture::built;
@@ -17,22 +17,22 @@ use espalier_samples::mpi_folder;
 use training::{Trained, Training, last_line, trained};
 use victims::RankGroup;
 
-/// Processes, and threads of a process.
+/// Number of processes, and of threads of a process.
 const RANKS: u32 = 3;
-/// The time within which all have ended.
+/// Time limit for all ranks to end.
 const IN_TIME: Duration = Duration::from_secs(10);
-/// Many short steps, saved and measured now and then.
+/// Many short steps with occasional saves and evaluations.
 const LONG: &str = "--set run.epochs=40 --set run.eval_every=60 --set adapter.lora.rank=4";
 const PLUGINS: &str = "--plugins nf4,lora,fsdp";
 
-/// How many kills: few, unless more are asked for.
+/// Number of kills: few by default.
 fn kills() -> u32 {
     let asked = std::env::var("ESPALIER_KILLS").ok();
     asked.map_or(3, |count| count.parse().expect("a number of kills"))
 }
 
 #[test]
-fn survivors_of_a_killed_or_stopped_process_end_in_time_and_the_run_goes_on() {
+fn survivors_of_a_killed_or_stopped_process_end_in_time_and_the_run_resumes() {
     let folder = mpi_folder();
     let training = Training::new(&format!(
         "{LONG} {PLUGINS},mpi --plugin-dir {}",
@@ -44,7 +44,7 @@ fn survivors_of_a_killed_or_stopped_process_end_in_time_and_the_run_goes_on() {
     };
     for round in 0..kills() {
         let out = format!("killed-{round}");
-        // Every rank meets both.
+        // Every rank gets both.
         let victim = (round + round / RANKS) % RANKS;
         let signal = ["-KILL", "-STOP", "-KILL"][round as usize % 3];
         let case = format!("round {round}: {signal} to rank {victim}");
@@ -133,7 +133,7 @@ fn a_thread_that_panics_or_hangs_ends_its_process_in_time() {
     }
 }
 
-/// The run in processes, to its end.
+/// The run in processes, until it ends.
 fn to_the_end(training: &Training, out: &str, more: &str) -> (String, Trained) {
     let group = RankGroup::of(RANKS, training, out, more);
     let (output, codes) = group.end();

@@ -1,4 +1,4 @@
-//! Processes that mpirun starts train as threads of one process do, to the bit; on one machine, and
+//! Processes started by mpirun train like threads of one process, bit for bit, on one machine and
 //! on two hosts.
 
 mod hosts;
@@ -11,7 +11,7 @@ use espalier_samples::{Facility, assert_told, lacks, mpi_folder, mpirun};
 use hosts::TwoHosts;
 use training::{Trained, Training, trained};
 
-/// LoRA on a packed base, cut over all ranks and streamed from the host.
+/// LoRA on a packed base, sharded over all ranks and streamed from the host.
 const SHARDED: &str = "--set model.compute=f32 --set adapter.lora.rank=4 --set sharding.fsdp.offload=params+optimizer";
 
 fn training(more: &str) -> Training {
@@ -19,7 +19,7 @@ fn training(more: &str) -> Training {
     Training::new(&format!("{more} --plugin-dir {}", folder.display()))
 }
 
-/// What a run of `command` leaves in `out`.
+/// The files of a run of `command` in `out`.
 fn finished(training: &Training, out: &str, mut command: Command) -> Trained {
     let output = command.output().expect("mpirun starts");
     succeeded(&output, out);
@@ -31,14 +31,14 @@ fn succeeded(output: &Output, case: &str) {
     assert_eq!(output.status.code(), Some(0), "{case}: {said}");
 }
 
-/// The run in so many processes.
+/// The run in `count` processes.
 fn processes(training: &Training, count: u32, out: &str, more: &str) -> Trained {
     let command = mpirun(count, &training.command(out, more));
     finished(training, out, command)
 }
 
 #[test]
-fn processes_train_as_threads_do_to_the_bit() {
+fn processes_and_threads_train_to_the_same_bits() {
     let training = training(SHARDED);
     for ranks in [2, 3, 4] {
         let threads = training.succeed(
@@ -55,7 +55,7 @@ fn processes_train_as_threads_do_to_the_bit() {
     assert!(apart == threads, "ddp");
 }
 
-/// The losses of a run's steps, in order; JSON has `null` for one that is not finite.
+/// The losses of a run's steps, in order; JSON has `null` for a loss that is not finite.
 fn losses(trained: &Trained) -> Vec<f64> {
     // A line of an evaluation has its loss under another key.
     let steps = trained.metrics.iter().filter(|line| line[5].is_null());
@@ -65,7 +65,7 @@ fn losses(trained: &Trained) -> Vec<f64> {
 }
 
 #[test]
-fn threads_of_several_processes_train_as_threads_of_one() {
+fn threads_of_several_processes_train_like_threads_of_one() {
     let training = training("--set model.compute=f64 --set adapter.lora.rank=4");
     let threads = training.succeed("threads", "--plugins lora,fsdp --ranks 4");
     for (out, more) in [
@@ -103,7 +103,7 @@ fn the_collective_passes_the_kit_in_several_processes() {
 }
 
 #[test]
-fn two_hosts_train_as_one() {
+fn two_hosts_train_like_one() {
     let agent = tempfile::tempdir().expect("a folder");
     let hosts = match TwoHosts::new(agent.path()) {
         Ok(hosts) => hosts,
@@ -115,7 +115,7 @@ fn two_hosts_train_as_one() {
     let before = hosts.bytes();
     let apart = finished(&training, "hosts", command);
     assert!(apart == threads, "two hosts");
-    // Gradients of the adapter and its params, at least, went over the wire.
+    // At least the adapter's gradients and its params were sent over the network.
     assert!(
         hosts.bytes() - before > 100_000,
         "{} bytes",
@@ -124,6 +124,6 @@ fn two_hosts_train_as_one() {
 }
 
 #[test]
-fn without_namespaces_the_test_fails_or_says_that_it_was_left_out() {
-    assert_told("two_hosts_train_as_one", Facility::NetworkNamespaces);
+fn without_namespaces_the_test_fails_or_reports_that_it_was_skipped() {
+    assert_told("two_hosts_train_like_one", Facility::NetworkNamespaces);
 }

@@ -63,30 +63,30 @@ fn a_panic_an_error_and_a_text_that_is_none_are_told_of_every_callback() {
 #[test]
 fn a_failure_amid_training_leaves_the_checkpoint_and_names_the_guilty() {
     let faulty = Faulty::new();
-    let goes_on = |plugins, callback, kind, words, more: &str| {
+    let resumes_after = |plugins, callback, kind, words, more: &str| {
         let case = Case {
             plugins,
             callback,
             kind,
             words,
         };
-        faulty.goes_on(&case, more);
+        faulty.resumes_after(&case, more);
     };
     // Decoding runs on the host's threads, inside a launch of the backend's: neither is at fault.
-    goes_on(QUANTIZER, "decode", "panic", "decode was told to panic", "");
-    goes_on(
+    resumes_after(QUANTIZER, "decode", "panic", "decode was told to panic", "");
+    resumes_after(
         QUANTIZER,
         "decode",
         "error",
         "param `model.layers. | told to fail",
         "",
     );
-    goes_on(QUANTIZER, "decode", "nan", "is NaN", "");
-    goes_on(QUANTIZER, "decode", "silent", "was not written", "");
-    goes_on(BACKEND, "launch", "panic", "launch was told to panic", "");
-    goes_on(BACKEND, "upload", "error", "upload was told to fail", "");
-    goes_on(BACKEND, "download", "bytes", "text of download", "");
-    goes_on(
+    resumes_after(QUANTIZER, "decode", "nan", "is NaN", "");
+    resumes_after(QUANTIZER, "decode", "silent", "was not written", "");
+    resumes_after(BACKEND, "launch", "panic", "launch was told to panic", "");
+    resumes_after(BACKEND, "upload", "error", "upload was told to fail", "");
+    resumes_after(BACKEND, "download", "bytes", "text of download", "");
+    resumes_after(
         "faulty-adapter",
         "saved_config",
         "panic",
@@ -297,7 +297,7 @@ fn what_a_quantizer_says_of_saved_weights_is_blamed_on_it() {
          --set quantizer.faulty-quantizer.described=true",
         llama.join("tiny").display()
     );
-    let blamed = |words: &str, callback: &str| {
+    let names_plugin = |words: &str, callback: &str| {
         for kind in ["panic", "error", "bytes"] {
             let case = Case {
                 plugins: "faulty-quantizer",
@@ -305,14 +305,14 @@ fn what_a_quantizer_says_of_saved_weights_is_blamed_on_it() {
                 kind,
                 words: "",
             };
-            faulty.blamed(&host(words, &format!("{callback}:{kind}")), &case);
+            faulty.names_plugin(&host(words, &format!("{callback}:{kind}")), &case);
         }
     };
-    blamed(&quantize, "saved_form");
-    blamed(&quantize, "quantization_config");
+    names_plugin(&quantize, "saved_form");
+    names_plugin(&quantize, "quantization_config");
     assert!(!faulty.training.path("packed").exists());
     let packed = host(&quantize, "none:none");
     assert!(packed.status.success(), "{}", last_line(&packed));
     let evaluate = "eval --plugin-dir plugins --model packed --data rows.jsonl --quiet";
-    blamed(evaluate, "options_from_saved");
+    names_plugin(evaluate, "options_from_saved");
 }

@@ -1,4 +1,4 @@
-//! Calls of the program on files, which the library of faults logs -> what was read of weights.
+//! File calls of the program, logged by the fault library -> bytes read from weight files.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use espalier_torture::built::faults;
 
-/// `command` with every call on a file below `prefix` written to `log`.
+/// `command` with every call on a file below `prefix` logged to `log`.
 pub fn watched<'a>(command: &'a mut Command, prefix: &Path, log: &Path) -> &'a mut Command {
     command
         .env("LD_PRELOAD", faults())
@@ -14,7 +14,7 @@ pub fn watched<'a>(command: &'a mut Command, prefix: &Path, log: &Path) -> &'a m
         .env("FAULT_LOG", log)
 }
 
-/// The end of what a call reads by position.
+/// The end of the range that a positional read covers.
 pub fn read_end(call: &str) -> Option<u64> {
     let (_, end) = call.strip_prefix("pread64 ")?.split_once('@')?;
     end.parse().ok()

@@ -1,5 +1,5 @@
-//! Comparisons of two arms beside the dense one, under two seeds, and what they leave.
-#![allow(dead_code)] // Each test takes what it needs.
+//! Comparisons of two arms beside the dense one, under two seeds, and their files.
+#![allow(dead_code)] // Each test uses a part.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub const ARMS: &str = "--arms nf4,nf4:block_size=128 --seeds 2";
 pub const FOLDERS: [&str; 3] = ["dense", "nf4", "nf4-block_size=128"];
 pub const SEEDS: [u64; 2] = [42, 43];
 
-/// A run of some steps that comparisons are made of, and `more`.
+/// A run of a few steps for comparisons, with the options `more`.
 pub fn training(more: &str) -> Training {
     let more = format!("--plugins lora --set adapter.lora.dropout=0.1 {more}");
     Training::new(&more)
@@ -26,7 +26,7 @@ pub fn compare(training: &Training, out: &str, more: &str) -> Output {
     command.output().expect("the host starts")
 }
 
-/// Runs a comparison, wants it to succeed, and returns its record.
+/// Runs a comparison, expects success, and returns its record.
 pub fn succeed(training: &Training, out: &str, more: &str) -> Json {
     let output = compare(training, out, more);
     let words = String::from_utf8_lossy(&output.stderr);
@@ -45,7 +45,8 @@ pub fn comparison(training: &Training, out: &str) -> Json {
     json(&training.path(out).join("compare.json"))
 }
 
-/// What of a run must be the same however it came about: what it learned, and each document's loss.
+/// The parts of a run that are the same on every path to it: its learned weights and each
+/// document's loss.
 pub fn run_of(
     training: &Training,
     out: &str,
@@ -57,14 +58,14 @@ pub fn run_of(
     (trained(&run), documents)
 }
 
-/// An arm's base, but for the time it took.
+/// An arm's base without its time.
 pub fn base_of(training: &Training, out: &str, arm: &str) -> Json {
     let mut base = json(&training.path(out).join(format!("arms/{arm}/base.json")));
     base["encode_secs"] = Json::Null;
     base
 }
 
-/// Wants every base and every run of `out` to be that of `whole`.
+/// Expects every base and run of `out` to equal that of `whole`.
 pub fn same(training: &Training, out: &str, whole: &str) {
     for arm in FOLDERS {
         assert_eq!(

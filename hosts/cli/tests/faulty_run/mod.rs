@@ -1,4 +1,4 @@
-//! Runs with a plugin that fails in a callback -> how they end, whom they blame, what they leave.
+//! Runs with a plugin that fails in a callback -> exit code, the plugin named, remaining files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use espalier_torture::built;
 use espalier_torture::training::{self, Training, last_line};
 use espalier_trainer::checkpoint::{Checkpoints, ResumeFrom};
 
-/// A run of six steps with a checkpoint every two, whose plugin folder holds the faulty library.
+/// A run of six steps with a checkpoint every two, with the faulty library in its plugin folder.
 pub struct Faulty {
     pub training: Training,
     library: PathBuf,
 }
 
-/// What fails, and the words of the last line.
+/// The failing callback and the expected words of the last line.
 pub struct Case<'a> {
     pub plugins: &'a str,
     pub callback: &'a str,
@@ -23,7 +23,7 @@ pub struct Case<'a> {
 }
 
 impl Faulty {
-    /// One whose plugin has no fault as yet.
+    /// A run whose plugin has no fault yet.
     pub fn new() -> Self {
         let training = Training::new("--plugin-dir plugins");
         let folder = training.path("plugins");
@@ -36,30 +36,30 @@ impl Faulty {
     /// The program with `CALLBACK:KIND` as its plugin's fault.
     pub fn command(&self, out: &str, more: &str, fault: &str) -> Command {
         let mut command = self.training.command(out, more);
-        // What a probe found under another fault is forgotten.
+        // Drop the probe results of another fault.
         let _ = fs::remove_dir_all(self.training.path("data"));
         command.env("FAULTY_RUN", fault).env("RUST_BACKTRACE", "0");
         command.env("FAULTY_RUN_CPU", built::library("backend_cpu"));
         command
     }
 
-    /// Runs it to its end with that fault.
+    /// Runs it to the end with that fault.
     pub fn run(&self, out: &str, more: &str, fault: &str) -> Output {
         let mut command = self.command(out, more, fault);
         command.output().expect("the host starts")
     }
 
-    /// Wants a run of `case` refused before anything is learned, naming the plugin, its file and
-    /// the callback.
+    /// Expects a run of `case` to be refused before training, with the plugin, its file and the
+    /// callback named.
     pub fn refuses(&self, case: &Case<'_>) {
         let fault = format!("{}:{}", case.callback, case.kind);
         let output = self.run("refused", &format!("--plugins {}", case.plugins), &fault);
-        self.blamed(&output, case);
+        self.names_plugin(&output, case);
         let _ = fs::remove_dir_all(self.training.path("refused"));
     }
 
-    /// Wants `output` to be that of a run that `case` ended, with its plugin named.
-    pub fn blamed(&self, output: &Output, case: &Case<'_>) {
+    /// Expects `output` to be that of a run that `case` ended, with its plugin named.
+    pub fn names_plugin(&self, output: &Output, case: &Case<'_>) {
         let component = case.plugins.split([',', ' ']).next().unwrap_or_default();
         let file = fs::canonicalize(&self.library).expect("it was put there");
         let file = format!("({})", file.display());
@@ -67,7 +67,7 @@ impl Faulty {
         let name = format!("{} {}:{}", case.plugins, case.callback, case.kind);
         let all = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(5), "{name}: {all}");
-        // The plugin's own panics are told where they happen; the host has none.
+        // The plugin's own panics are reported at their location; the host has none.
         assert!(!all.contains("panicked at core"), "{name}: {all}");
         let line = last_line(output);
         let shaped = line.starts_with("error: plugin `") && line.contains("; next: ");
@@ -78,9 +78,9 @@ impl Faulty {
         }
     }
 
-    /// Wants a run that fails once `checkpoints/step-2` is there to keep that checkpoint whole.
-    /// Once the plugin is mended, it goes on from it to the bits of a run that never failed.
-    pub fn goes_on(&self, case: &Case<'_>, more: &str) {
+    /// Expects a run that fails once `checkpoints/step-2` exists to keep that checkpoint whole.
+    /// Without the fault, it resumes to the bits of a run that never failed.
+    pub fn resumes_after(&self, case: &Case<'_>, more: &str) {
         let more = format!("--plugins {} --threads 2 {more}", case.plugins);
         let whole = format!("whole-{}", case.callback);
         if !self.training.path(&whole).exists() {
@@ -92,7 +92,7 @@ impl Faulty {
         let fault = format!("{}:{}", case.callback, case.kind);
         let mut command = self.command(&out, &more, &fault);
         command.env("FAULTY_RUN_AFTER", first);
-        self.blamed(&command.output().expect("the host starts"), case);
+        self.names_plugin(&command.output().expect("the host starts"), case);
         let checkpoints = Checkpoints::of(&self.training.path(&out));
         checkpoints
             .choose(ResumeFrom::Step(2))

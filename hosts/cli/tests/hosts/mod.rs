@@ -1,4 +1,4 @@
-//! Two network namespaces with a wire between them -> two hosts, as far as a network goes.
+//! Two network namespaces connected by a virtual link -> two hosts on a network.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,15 +10,15 @@ use espalier_samples::allow;
 /// Addresses of the hosts.
 const ADDRESSES: [&str; 2] = ["10.213.77.1", "10.213.77.2"];
 
-/// Two hosts, which are taken away when it is dropped.
+/// Two hosts, which are removed on drop.
 pub struct TwoHosts {
     names: [String; 2],
-    /// What mpirun starts a program on the other host by, in the place of ssh.
+    /// The replacement of ssh by which mpirun starts a program on the other host.
     agent: PathBuf,
 }
 
 impl TwoHosts {
-    /// Sets them up; what they need is written into `folder`.
+    /// Sets them up and writes their files into `folder`.
     ///
     /// # Errors
     /// Where namespaces cannot be made, and why.

@@ -1,5 +1,5 @@
-//! Folders of plugin libraries -> what the program makes of them.
-#![allow(dead_code)] // Each test takes what it needs.
+//! Folders of plugin libraries -> the program's result.
+#![allow(dead_code)] // Each test uses a part.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ impl Libraries {
         host.output().expect("the host starts")
     }
 
-    /// Generates with the quantizer `name`: the least that names it.
+    /// Generates with the quantizer `name`: the shortest command that names it.
     pub fn names(&self, folder: &str, name: &str, more: &str) -> Output {
         let model = golden();
         let words = format!(
@@ -52,7 +52,7 @@ impl Libraries {
         self.host(folder, &words)
     }
 
-    /// What `plugins list` says, as JSON: each library's file name and its components' entries.
+    /// The output of `plugins list` as JSON: each library's file name and its components' entries.
     pub fn listed(&self, folder: &str, more: &str) -> Vec<Json> {
         let output = self.host(folder, &format!("plugins list --json {more}"));
         assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
