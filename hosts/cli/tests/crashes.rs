@@ -1,4 +1,4 @@
-//! A run that is killed, or whose disk fails, at any moment: no checkpoint is ever partial, and a
+//! A run that is killed, or whose disk fails, at any moment: no checkpoint is ever partial. A
 //! resumed run ends like an uninterrupted one.
 #![cfg(target_os = "linux")]
 

@@ -87,11 +87,11 @@ fn accepted_losses_are_reported_in_every_output_about_the_run() {
     let rows = Rows::new();
     let chosen = "--set data.too_long=truncate";
     let done = rows.host(TRAIN, chosen);
-    let told = text(&done.stderr);
-    assert!(done.status.success(), "{told}");
+    let reported = text(&done.stderr);
+    assert!(done.status.success(), "{reported}");
     // Even with --quiet.
     let warning = format!("warning: of 10 training rows {WHY}; {LOST} are lost");
-    assert!(told.contains(&warning), "{told}");
+    assert!(reported.contains(&warning), "{reported}");
     let summary = text(&done.stdout);
     assert!(
         summary.contains("rows      1 sequences of 10 rows") && summary.contains(LOST),
@@ -123,8 +123,11 @@ fn accepted_losses_are_reported_in_every_output_about_the_run() {
     );
 
     let evaluated = rows.host("eval --quiet --json", chosen);
-    let told = text(&evaluated.stderr);
-    assert!(told.contains("warning: of 10 evaluation rows"), "{told}");
+    let reported = text(&evaluated.stderr);
+    assert!(
+        reported.contains("warning: of 10 evaluation rows"),
+        "{reported}"
+    );
     let found: Json = serde_json::from_slice(&evaluated.stdout).expect("JSON");
     assert_eq!(found["counts"]["prompt_fills"], 9);
     let shown = text(&rows.host("eval --quiet", chosen).stdout);
@@ -179,14 +182,14 @@ fn a_run_prints_in_one_line_what_it_trains() {
     )
     .expect("written");
     let line = TRAIN.replace("--quiet ", "");
-    let told = text(&rows.host(&line, "").stderr);
-    let lines: Vec<&str> = told
+    let reported = text(&rows.host(&line, "").stderr);
+    let lines: Vec<&str> = reported
         .lines()
         .filter(|line| line.contains("trains "))
         .collect();
     assert_eq!(
         lines,
         ["note: trains every token of 1 row: 4 of 5 tokens"],
-        "{told}"
+        "{reported}"
     );
 }

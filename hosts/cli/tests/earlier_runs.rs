@@ -216,8 +216,8 @@ fn a_finished_earlier_run_is_unchanged_reported_and_generates_the_same_text() {
     let prompt = earlier.expected["prompt"].as_str().expect("a prompt");
     let output = generate.arg(prompt).output().expect("the host starts");
     assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
-    let said = String::from_utf8(output.stdout).expect("text");
-    assert_eq!(Json::from(said), earlier.expected["generated"]);
+    let printed = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(Json::from(printed), earlier.expected["generated"]);
 }
 
 /// It has no hashes of its files, and no checkpoint.
@@ -231,11 +231,11 @@ fn a_finished_earlier_run_is_accepted_with_a_note_and_a_damaged_one_is_refused()
         command.output().expect("the host starts")
     };
     let output = loud(&earlier);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
     assert!(
-        said.contains("out/adapter: its run kept no hashes"),
-        "{said}"
+        printed.contains("out/adapter: its run kept no hashes"),
+        "{printed}"
     );
     let weights = earlier.path("out/adapter/adapter_model.safetensors");
     let whole = fs::read(&weights).expect("weights");

@@ -55,9 +55,9 @@ fn resume(training: &Training, out: &str) -> (Output, String) {
     command.args(quiet.get_args().filter(|word| *word != "--quiet"));
     command.current_dir(training.folder.path());
     let output = command.output().expect("the host starts");
-    let said = [&output.stderr, &output.stdout].map(|said| String::from_utf8_lossy(said));
-    let said = said.concat();
-    (output, said)
+    let printed = [&output.stderr, &output.stdout].map(|printed| String::from_utf8_lossy(printed));
+    let printed = printed.concat();
+    (output, printed)
 }
 
 fn generate(training: &Training, out: &str) -> Output {
@@ -103,18 +103,18 @@ fn files_damaged_after_the_end_are_rewritten_from_the_last_checkpoint() {
                 let words = format!("{name} | {problem} | `host train --resume`");
                 refused(&generate(&training, kind), 4, &words, &case);
             }
-            let (output, said) = resume(&training, kind);
-            assert!(output.status.success(), "{case}: {said}");
+            let (output, printed) = resume(&training, kind);
+            assert!(output.status.success(), "{case}: {printed}");
             for word in [problem, "it is written again from ", "checkpoints/step-3"] {
-                assert!(said.contains(word), "{case}: no {word:?} in {said}");
+                assert!(printed.contains(word), "{case}: no {word:?} in {printed}");
             }
             assert!(trained(&training.path(kind)) == whole, "{case}: other bits");
             assert_eq!(run_json(&training, kind)["exported"], exported, "{case}");
-            let (output, said) = resume(&training, kind);
-            assert!(output.status.success(), "{case}: {said}");
+            let (output, printed) = resume(&training, kind);
+            assert!(output.status.success(), "{case}: {printed}");
             assert!(
-                said.contains("nothing to do: this run is finished"),
-                "{case}: {said}"
+                printed.contains("nothing to do: this run is finished"),
+                "{case}: {printed}"
             );
         }
     }
@@ -149,10 +149,10 @@ fn files_that_the_run_did_not_write_are_kept() {
     let whole = training.succeed("whole", "");
     let notes = training.path("whole/adapter/notes.txt");
     fs::write(&notes, "mine").expect("written");
-    let (_, said) = resume(&training, "whole");
+    let (_, printed) = resume(&training, "whole");
     assert!(
-        said.contains("nothing to do: this run is finished"),
-        "{said}"
+        printed.contains("nothing to do: this run is finished"),
+        "{printed}"
     );
     damage(
         &training.path("whole/adapter"),
@@ -177,20 +177,20 @@ fn a_run_with_a_damaged_record_is_not_finished() {
     let record = training.path("whole/run.json");
     let text = fs::read_to_string(&record).expect("a record");
     fs::write(&record, &text[..text.len() / 2]).expect("written");
-    let (output, said) = resume(&training, "whole");
-    assert!(output.status.success(), "{said}");
+    let (output, printed) = resume(&training, "whole");
+    assert!(output.status.success(), "{printed}");
     assert!(
-        said.contains("run.json") && said.contains("it is written again from"),
-        "{said}"
+        printed.contains("run.json") && printed.contains("it is written again from"),
+        "{printed}"
     );
     assert!(trained(&training.path("whole")) == whole);
     // A directory's name does not make a started run finished.
     let mut run = run_json(&training, "whole");
     run["exported"] = json!(null);
     fs::write(&record, run.to_string()).expect("written");
-    let (output, said) = resume(&training, "whole");
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("the run had not written it"), "{said}");
+    let (output, printed) = resume(&training, "whole");
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("the run had not written it"), "{printed}");
 }
 
 /// A kill at any call after the last step's checkpoint leaves a run that resumes to the same files.
@@ -260,11 +260,11 @@ fn ranks_without_disk_space_for_the_last_checkpoint_still_export() {
             .env("FAULT_KIND", "enospc")
             .env("FAULT_SLOW", "out/adapter.partial/");
         let output = command.output().expect("the host starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{plugins}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{plugins}: {printed}");
         assert!(
-            said.contains("the last step has no checkpoint"),
-            "{plugins}: {said}"
+            printed.contains("the last step has no checkpoint"),
+            "{plugins}: {printed}"
         );
         assert!(
             names(&training.path("out/checkpoints")).is_empty(),

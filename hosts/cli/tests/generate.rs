@@ -101,7 +101,7 @@ fn turns_continue_the_templated_conversation() {
     place.write("template.jinja", TEMPLATE);
     let limits = ["--max-tokens", "10", "--stop", "<|im_end|>"];
     let plain = |prompt: &str| text(&place, &[&limits[..], &["--prompt", prompt]].concat(), "");
-    let turn = |role: &str, said: &str| format!("<|im_start|>{role}\n{said}<|im_end|>\n");
+    let turn = |role: &str, text: &str| format!("<|im_start|>{role}\n{text}<|im_end|>\n");
     let system = turn("system", "Speak as a king.");
     let answering = "<|im_start|>assistant\n";
     let first = format!("{system}{}", turn("user", "Who art thou?"));

@@ -1,5 +1,5 @@
-//! Ranks that are killed, stop, panic or hang: all others end in time with exit code 6 and name the
-//! lost rank, its step and call. A resumed run equals an uninterrupted one. `cargo xtask kills`
+//! Ranks that are killed, stop, panic or hang: all others end in time with exit code 6. They name
+//! the lost rank, its step and call. A resumed run equals an uninterrupted one. `cargo xtask kills`
 //! runs it sixty times.
 #![allow(clippy::print_stdout)] // Figures for the test log.
 #![cfg(feature = "embedded")]
@@ -56,30 +56,30 @@ fn survivors_of_a_killed_or_stopped_process_end_in_time_and_the_run_resumes() {
         let stopped = usize::from(signal == "-STOP");
         let took = group.await_end(stopped);
         let (output, codes) = group.end();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(took <= IN_TIME, "{case}: {took:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(took <= IN_TIME, "{case}: {took:?}: {printed}");
         for rank in (0..RANKS).filter(|&rank| rank != victim) {
             assert_eq!(
                 codes[rank as usize],
                 Some(6),
-                "{case}: rank {rank} of {codes:?}: {said}"
+                "{case}: rank {rank} of {codes:?}: {printed}"
             );
         }
         let lost = format!("error: rank {victim} (process {victim} on ");
-        let lines: Vec<&str> = said
+        let lines: Vec<&str> = printed
             .lines()
             .filter(|line| line.starts_with(&lost))
             .collect();
-        assert!(lines.len() >= RANKS as usize - 1, "{case}: {said}");
+        assert!(lines.len() >= RANKS as usize - 1, "{case}: {printed}");
         for line in lines {
             let named =
                 line.contains(", step ") && line.contains("call ") && line.contains("; next: ");
             assert!(named, "{case}: {line}");
         }
-        let (said, resumed) = to_the_end(&training, &out, "--resume");
+        let (printed, resumed) = to_the_end(&training, &out, "--resume");
         assert!(
             resumed == whole,
-            "{case}: going on gives other bits: {said}"
+            "{case}: going on gives other bits: {printed}"
         );
         println!("{case}: ended after {took:?}, resumed to the bit");
         std::fs::remove_dir_all(training.path(&out)).expect("it was written");
@@ -118,9 +118,9 @@ fn a_thread_that_panics_or_hangs_ends_its_process_in_time() {
             .spawn()
             .expect("the host starts");
         await_path(&training.path(kind).join("checkpoints/step-4"));
-        let begun = Instant::now();
+        let started = Instant::now();
         let output = child.wait_with_output().expect("it is ours");
-        let took = begun.elapsed();
+        let took = started.elapsed();
         let line = last_line(&output);
         assert_eq!(output.status.code(), Some(6), "{kind}: {line}");
         assert!(took <= IN_TIME, "{kind}: {took:?}: {line}");
@@ -137,9 +137,12 @@ fn a_thread_that_panics_or_hangs_ends_its_process_in_time() {
 fn to_the_end(training: &Training, out: &str, more: &str) -> (String, Trained) {
     let group = RankGroup::of(RANKS, training, out, more);
     let (output, codes) = group.end();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{out} {more}: {codes:?}: {said}");
-    (said, trained(&training.path(out)))
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success(),
+        "{out} {more}: {codes:?}: {printed}"
+    );
+    (printed, trained(&training.path(out)))
 }
 
 fn finished(mut command: Command, out: &Path) -> Trained {
@@ -149,9 +152,9 @@ fn finished(mut command: Command, out: &Path) -> Trained {
 }
 
 fn await_path(path: &Path) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !path.exists() {
-        assert!(begun.elapsed().as_secs() < 300, "no {}", path.display());
+        assert!(started.elapsed().as_secs() < 300, "no {}", path.display());
         thread::sleep(Duration::from_millis(2));
     }
 }

@@ -27,8 +27,8 @@ fn finished(training: &Training, out: &str, mut command: Command) -> Trained {
 }
 
 fn succeeded(output: &Output, case: &str) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{case}: {said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{case}: {printed}");
 }
 
 /// The run in `count` processes.
@@ -97,8 +97,8 @@ fn the_collective_passes_the_kit_in_several_processes() {
         check.arg(folder.join("libcollective-mpi.so"));
         let output = mpirun(count, &check).output().expect("mpirun starts");
         succeeded(&output, &format!("{count} processes"));
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("sum.order"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains("sum.order"), "{printed}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! `host quantize` and `host merge`: what is refused, with which words, and what is left behind.
+//! `host quantize` and `host merge`: refusals, their messages, and the remaining files.
 
 mod place;
 
@@ -131,7 +131,7 @@ const MERGING: [(&str, i32, &str); 13] = [
     ("--model dense --adapter lora --dtype f8 --out out", 2, "f8"),
 ];
 
-/// A copy of the dense checkpoint called `name`, with another number at the begin of a tensor.
+/// A copy of the dense checkpoint called `name`, with a tensor's first number replaced.
 fn dense_with(place: &Place, name: &str, tensor: &str, number: f32) {
     place.packed("dense", name);
     Weights::edit(&place.path(name).join("model.safetensors"), |weights| {
@@ -147,7 +147,7 @@ fn short(place: &Place) {
     });
 }
 
-/// Adapters of the dense checkpoint: one that is whole, and others that are damaged or foreign.
+/// Adapters of the dense checkpoint: a whole one, damaged ones and foreign ones.
 fn adapters(place: &Place) {
     type Damage<'a> = &'a dyn Fn(&mut Weights);
     let tensor = format!("base_model.model.{UP}.lora_A.weight");
@@ -172,7 +172,7 @@ fn adapters(place: &Place) {
 }
 
 #[test]
-fn what_cannot_be_packed_leaves_nothing_behind() {
+fn a_refused_quantize_leaves_no_files() {
     let place = Place::new();
     place.packed("dense", "dense");
     place.packed("nf4", "packed");
@@ -194,7 +194,7 @@ fn what_cannot_be_packed_leaves_nothing_behind() {
     assert_eq!(place.names("out"), "config.json model.safetensors");
 }
 
-/// A limit on the size of files, which every user may set, is a full disk to the writer.
+/// A limit on the file size, which any user can set, simulates a full disk.
 fn on_a_full_disk(place: &Place, arguments: &str) {
     let script = format!("trap '' XFSZ; ulimit -f 16; exec \"$0\" {arguments}");
     let mut shell = Command::new("sh");
@@ -204,7 +204,7 @@ fn on_a_full_disk(place: &Place, arguments: &str) {
 }
 
 #[test]
-fn what_cannot_be_merged_leaves_nothing_behind() {
+fn a_refused_merge_leaves_no_files() {
     let place = Place::new();
     place.packed("dense", "dense");
     place.packed("nf4", "packed");
@@ -225,7 +225,7 @@ fn what_cannot_be_merged_leaves_nothing_behind() {
         .host("merge --model packed --adapter lora --out out")
         .succeeded();
     assert_eq!(place.names("out"), "config.json model.safetensors");
-    // What was merged is a model like any other.
+    // A merged model is usable like any other.
     place
         .train("out", "--plugins nf4,lora --out run")
         .succeeded();

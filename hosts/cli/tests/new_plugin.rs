@@ -1,5 +1,5 @@
-//! `host plugins new`: the crate of each kind builds, loads, passes the kit and trains as it is;
-//! what cannot be is refused and leaves nothing.
+//! `host plugins new`: the crate of each kind builds, loads, passes the kit and trains unchanged.
+//! Invalid names are refused and leave no files.
 
 mod place;
 mod plugin_crate;
@@ -13,7 +13,7 @@ use place::contents;
 use plugin_crate::{Bench, succeeded};
 use training::{Training, refused};
 
-/// A kind, the components of a run with its plugin, and those of a run that is the same to the bit.
+/// A kind, the components of a run with its plugin, and those of a run with the same bits.
 const KINDS: [(&str, &str, Option<&str>); 4] = [
     ("quantizer", "my-quantizer,lora", None),
     ("adapter", "nf4,my-adapter", None),
@@ -28,8 +28,8 @@ fn every_kind_is_built_loaded_and_trained_with() {
     let libraries = bench.built().display().to_string();
     for (kind, plugins, equal) in KINDS {
         let name = format!("my-{kind}");
-        let said = succeeded(&mut bench.host(&format!("plugins new {name} --kind {kind}")));
-        assert!(said.contains("cargo test --release"), "{said}");
+        let printed = succeeded(&mut bench.host(&format!("plugins new {name} --kind {kind}")));
+        assert!(printed.contains("cargo test --release"), "{printed}");
         if kind != "quantizer" {
             take_sources_of(&bench, "my-quantizer", &name);
         }
@@ -58,8 +58,7 @@ fn every_kind_is_built_loaded_and_trained_with() {
     }
 }
 
-/// Lets a crate take the sources of another one, which are the same, so that they are compiled
-/// once.
+/// Makes a crate use the sources of another one, which are equal, so that they compile once.
 fn take_sources_of(bench: &Bench, other: &str, name: &str) {
     assert!(unpacked(bench, name) == unpacked(bench, other));
     let path = bench.path(name).join("Cargo.toml");
@@ -70,7 +69,7 @@ fn take_sources_of(bench: &Bench, other: &str, name: &str) {
     fs::write(&path, manifest).expect("written");
 }
 
-/// The files of a crate below `espalier`, by their paths there.
+/// The files of a crate below `espalier`, by relative path.
 fn unpacked(bench: &Bench, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
     let espalier = bench.path(name).join("espalier");
     let inside = |path: PathBuf| path.strip_prefix(&espalier).expect("below it").to_owned();
@@ -79,7 +78,7 @@ fn unpacked(bench: &Bench, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn a_crate_follows_from_name_and_kind_alone() {
+fn a_crate_depends_on_name_and_kind_alone() {
     let bench = Bench::new("new-plugin-twice");
     for folder in ["first", "second"] {
         let line = format!("plugins new thrice-3 --kind family --out {folder}/inner");
@@ -96,7 +95,7 @@ fn a_crate_follows_from_name_and_kind_alone() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_nothing_is_written() {
+fn invalid_requests_are_refused_and_nothing_is_written() {
     let bench = Bench::new("new-plugin-refused");
     fs::write(bench.path("taken"), "mine").expect("written");
     for (line, words) in [

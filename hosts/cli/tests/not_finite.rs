@@ -1,5 +1,5 @@
-//! Numbers that are not finite, from an update or from a weight: exit code 7 before they are saved
-//! or exported; the last good checkpoint stays.
+//! Non-finite numbers from an update or a weight: exit code 7 before a save or export. The last
+//! good checkpoint remains.
 
 mod place;
 
@@ -16,12 +16,12 @@ const AT_ONCE: [&str; 3] = [
     "--set optim.eps=1e-60",
 ];
 
-/// One that overflows in the second step: the first makes the weights 1e26 times as large, and the
-/// adapter counts for nothing.
+/// An update that overflows in the second step: the first makes the weights 1e26 times as large,
+/// and the adapter becomes negligible.
 const AT_THE_SECOND: &str = "--plugins lora --set optim.learning_rate=1e-4 --set optim.weight_decay=1e30 \
                              --set adapter.lora.alpha=1e-20";
 
-/// What is saved, exported or left unfinished.
+/// The saved, exported and partial files.
 fn left(out: &Path) -> (Vec<String>, Vec<String>) {
     let saved = names(out).into_iter();
     let saved =
@@ -30,7 +30,7 @@ fn left(out: &Path) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn an_update_that_overflows_in_the_last_step_is_told_and_nothing_is_written() {
+fn an_overflow_in_the_last_update_is_reported_and_nothing_is_written() {
     for plugins in ["--plugins lora", ""] {
         for overflow in AT_ONCE {
             let training = Training::new(&format!("{plugins} {overflow}"));
@@ -80,7 +80,7 @@ fn the_last_good_checkpoint_stays_on_any_number_of_ranks() {
             refused(&output, 7, "step 2: | lora_A | is not finite", &case);
             let expected = (vec![], vec!["step-1".to_owned()]);
             assert_eq!(left(&training.path(out)), expected, "{case}");
-            // Going on comes to the same number, and says the same.
+            // A resumed run reaches the same number and prints the same line.
             let again = training.run(out, &format!("{more} --resume"));
             refused(&again, 7, "step 2: | lora_A | is not finite", &case);
             assert_eq!(left(&training.path(out)), expected, "{case}");
@@ -89,7 +89,7 @@ fn the_last_good_checkpoint_stays_on_any_number_of_ranks() {
 }
 
 #[test]
-fn numbers_that_run_away_stop_the_run_and_are_traced_to_a_step_and_a_tensor() {
+fn diverging_numbers_stop_the_run_and_are_traced_to_a_step_and_a_tensor() {
     let place = Place::new();
     place.model("model");
     let fast = "--plugins nf4,lora --set optim.learning_rate=1e30 --out fast";
@@ -99,7 +99,7 @@ fn numbers_that_run_away_stop_the_run_and_are_traced_to_a_step_and_a_tensor() {
         7,
         "step 2: | at `model.layers.0 | lower optim.learning_rate",
     );
-    // The steps before stay on record, and no adapter of broken numbers is written.
+    // The earlier steps stay in the record, and no adapter with non-finite numbers is written.
     let left = "log.txt metrics.jsonl report.html report.json run.json tensorboard";
     assert_eq!(place.names("fast"), left);
     assert_eq!(place.read("fast/metrics.jsonl").lines().count(), 1);

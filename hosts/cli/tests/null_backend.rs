@@ -1,5 +1,5 @@
-//! Schedules on the backend `null`, which checks every call and computes nothing: what a plan says
-//! of memory and of launches is tried whole, in no time, for models of any size.
+//! Schedules on the backend `null`, which checks every call and computes nothing. It tests a plan's
+//! memory and launches in full, quickly, for models of any size.
 
 use std::fs;
 use std::process::Output;
@@ -7,7 +7,7 @@ use std::process::Output;
 use espalier_torture::training::{Training, last_line};
 use serde_json::Value as Json;
 
-/// Runs in a folder whose `plugins` holds the backend.
+/// Runs in a folder with the backend in `plugins`.
 fn training() -> Training {
     let training = Training::new("--plugin-dir plugins --backend null");
     let folder = training.path("plugins");
@@ -23,7 +23,7 @@ fn error(output: &Output) -> String {
 }
 
 #[test]
-fn every_launch_and_copy_of_a_schedule_is_sound() {
+fn every_launch_and_copy_of_a_schedule_is_valid() {
     let training = training();
     let schedules = [
         "--plugins nf4,lora",
@@ -50,7 +50,7 @@ fn every_launch_and_copy_of_a_schedule_is_sound() {
 }
 
 #[test]
-fn a_device_a_little_larger_than_the_plan_suffices_and_a_smaller_one_is_refused() {
+fn a_device_slightly_larger_than_the_plan_suffices_and_a_smaller_one_is_refused() {
     let training = training();
     let words = "--plugins nf4,lora,fsdp --set sharding.fsdp.offload=\"params\"";
     let whole = training.run("whole", words);
@@ -85,10 +85,10 @@ fn an_op_that_a_backend_lacks_is_named_before_a_weight_is_read() {
     assert!(!training.path("out").exists(), "the directory is free");
 }
 
-/// Gradients that wait in host memory are reduced there: a device that the host does not reach is
-/// refused, and the strategy that asks for it is named.
+/// Gradients that wait in host memory are reduced there. A device without access to host memory is
+/// refused, and the strategy that requests it is named.
 #[test]
-fn what_the_executor_does_not_serve_names_the_strategy() {
+fn a_refusal_by_the_executor_names_the_strategy() {
     let training = training();
     let words = "--plugins lora,fsdp --set sharding.fsdp.offload=\"params+optimizer\"";
     let output = training.run("out", words);

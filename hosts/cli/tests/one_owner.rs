@@ -1,4 +1,4 @@
-//! Many runs at one output directory: one wins, and a dead one holds nobody up.
+//! Many runs for one output directory: one trains, and the lock of a dead run blocks no other.
 
 use espalier_torture::training;
 
@@ -33,18 +33,18 @@ fn of_many_runs_at_once_exactly_one_trains() {
 }
 
 #[test]
-fn the_lock_of_a_killed_run_holds_nobody_up() {
+fn the_lock_of_a_killed_run_blocks_no_other_run() {
     let training = Training::new("--plugins lora");
     let whole = training.succeed("whole", "");
     let endless = "--set run.epochs=100000 --set run.save_every=100000 --set run.eval_every=100000";
     let mut run = training.command("out", endless);
     let mut run = run.stderr(Stdio::null()).spawn().expect("the host starts");
-    // A run without a line has not begun, and leaves the directory free.
-    let begun = || {
+    // A run without a metrics line has not started, and leaves the directory free.
+    let started = || {
         let lines = std::fs::read_to_string(training.path("out/metrics.jsonl"));
         lines.is_ok_and(|lines| lines.contains('\n'))
     };
-    while !begun() {
+    while !started() {
         let ended = run.try_wait().expect("it was started here");
         assert!(ended.is_none(), "it ended by itself");
         std::thread::sleep(std::time::Duration::from_millis(5));

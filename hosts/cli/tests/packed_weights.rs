@@ -1,5 +1,5 @@
-//! Packed checkpoints that are damaged, that no quantizer reads or that a config contradicts ->
-//! what is refused, and with which words.
+//! Packed checkpoints that are damaged, unknown to every quantizer or in conflict with a config ->
+//! refusals and their words.
 
 mod place;
 
@@ -11,19 +11,20 @@ const UP: &str = "model.layers.0.mlp.up_proj.weight";
 /// The tensor of its quantizer's state.
 const STATE: &str = ".quant_state.bitsandbytes__nf4";
 
-/// What is wrong with a tensor of the packed weight. Its name here is what follows the weight's.
+/// A fault of a tensor of the packed weight. The tensor's name here is the suffix after the
+/// weight's name.
 enum Damage {
     /// The tensor has another name.
     Lost(&'static str),
-    /// Its first number is none.
+    /// Its first number is NaN.
     Nan(&'static str),
-    /// Of a tensor's entry in the header, a key has another value.
+    /// A key of the tensor's header entry has another value.
     Header(&'static str, &'static str, &'static str),
-    /// A text of the quantizer's state is another one of the same length.
+    /// A text of the quantizer's state is another text of the same length.
     Text(&'static str, &'static str),
 }
 
-/// Damages by name, and what is said of each.
+/// Damages by name, and the expected words for each.
 const DAMAGES: [(&str, Damage, &str); 15] = [
     (
         "codes",
@@ -119,7 +120,7 @@ impl Damage {
     }
 }
 
-/// Replaces bytes of a tensor by as many others.
+/// Replaces bytes of a tensor by the same number of others.
 fn replace(data: &mut [u8], from: &str, to: &str) {
     assert_eq!(from.len(), to.len());
     let found = data
@@ -190,7 +191,7 @@ fn a_quantization_config_that_no_quantizer_reads_is_refused() {
         let outcome = place.train(case, "--plugins lora --out out");
         outcome.refused(case, code, words);
     }
-    // Packed weights are told from dense ones by their tensors, not by the config alone.
+    // Packed weights are recognized by their tensors, not by the config alone.
     place.packed("dense", "dense");
     let config =
         json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "nf4"});

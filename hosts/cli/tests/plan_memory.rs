@@ -1,5 +1,5 @@
-//! What `host plan` predicts against what the operating system counts, on random runs.
-#![allow(clippy::print_stdout)] // Figures, for whoever looks.
+//! Memory predicted by `host plan` compared with the operating system's counts, on random runs.
+#![allow(clippy::print_stdout)] // Figures for the test log.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-/// A small generator; the runs are the same every time.
+/// A small generator with a fixed seed.
 struct Seeded(u64);
 
 impl Seeded {
@@ -48,7 +48,7 @@ fn resident(child: &Child) -> u64 {
     1024 * (field("RssAnon:") + field("RssShmem:"))
 }
 
-/// Runs to the end and returns the most memory seen.
+/// Runs to the end and returns the peak of the sampled memory.
 fn peak(arguments: &[String]) -> u64 {
     let mut child = host(arguments)
         .stdout(Stdio::null())
@@ -78,7 +78,7 @@ fn texts(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A random model of the program's own making, and rows of token ids for it.
+/// A random model written by the program, and rows of token ids for it.
 fn make_model(seeded: &mut Seeded, folder: &Path) -> u64 {
     let (hidden, heads) = seeded.pick(&[(256u64, 4u64), (384, 6), (512, 8)]);
     let vocab = seeded.pick(&[2048u64, 8192, 16384]);
@@ -150,7 +150,7 @@ fn make_rows(seeded: &mut Seeded, vocab: u64, longest: u64, path: &Path) {
 }
 
 #[test]
-fn the_plan_is_within_ten_percent_of_what_the_system_counts() {
+fn the_plan_is_within_ten_percent_of_the_systems_count() {
     let mut seeded = Seeded(2026);
     let mut table = String::new();
     let mut worst: f64 = 0.0;
@@ -201,7 +201,7 @@ fn the_plan_is_within_ten_percent_of_what_the_system_counts() {
     assert!(worst <= 0.1, "{table}");
 }
 
-/// A packed model, one weight in f32 and the encoder's workspace: loading takes no more.
+/// Loading uses at most a packed model, one weight in f32 and the encoder's workspace.
 #[test]
 fn loading_holds_one_weight_beside_the_packed_model() {
     let folder = tempfile::tempdir().expect("a folder");

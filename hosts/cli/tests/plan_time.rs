@@ -1,6 +1,5 @@
-//! The step time that `host plan` predicts from speeds that it measures here, against steps that
-//! run here.
-#![allow(clippy::print_stdout)] // Figures, for whoever looks.
+//! The step time that `host plan` predicts from speeds measured here, compared with measured steps.
+#![allow(clippy::print_stdout)] // Figures for the test log.
 
 use std::fs;
 use std::path::Path;
@@ -8,16 +7,16 @@ use std::process::Command;
 
 use serde_json::{Value as Json, json};
 
-/// How far apart the two may be, either way. What the plan leaves out: what a launch costs by
-/// itself, exponentials, caches.
+/// Largest ratio between the two, either way. The plan omits launch overhead, exponentials and
+/// caches.
 const FACTOR: f64 = 2.0;
-/// Most rounds of a plan and two runs: the least time of each counts, as what else runs here only
-/// ever makes it longer.
+/// Most rounds of a plan and two runs. The least time of each counts, as other load only makes it
+/// longer.
 const ROUNDS: usize = 5;
 /// Steps of a short run and of a long one.
 const STEPS: [u64; 2] = [4, 84];
 
-/// A run: its arguments, sequences at once, and tokens of each.
+/// A run: its arguments, sequences per step, and tokens of each.
 struct Case {
     words: &'static str,
     model: &'static str,
@@ -35,7 +34,7 @@ const fn case(words: &'static str, model: &'static str, [sequences, length]: [us
 }
 
 impl Case {
-    /// Ranks, each a thread of its own: their time on processors adds up.
+    /// Ranks, each on its own thread: their processor times add up.
     fn ranks(&self) -> usize {
         if self.words.contains("--ranks 2") {
             2
@@ -45,8 +44,8 @@ impl Case {
     }
 }
 
-/// What a step's time is made of differs: products; decoding; the update; kernels between narrow
-/// products; bytes on their way.
+/// Steps dominated by different work: products, decoding, the update, kernels between narrow
+/// products, transfers.
 const CASES: [Case; 7] = [
     case("--plugins lora", "wide", [2, 64]),
     case("--plugins nf4,lora", "wide", [1, 16]),
@@ -69,12 +68,12 @@ fn host(place: &Path, words: &str) -> Vec<u8> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
     let command = command.current_dir(place).args(words.split_whitespace());
     let output = command.output().expect("the host starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words}: {said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}: {printed}");
     output.stdout
 }
 
-/// Makes a model of random weights, so that they can be packed.
+/// Makes a model of random weights, which can be packed.
 fn make(place: &Path, name: &str, [width, feed_forward, layers, vocab]: [u64; 4]) {
     let config = json!({
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
@@ -97,19 +96,18 @@ fn make(place: &Path, name: &str, [width, feed_forward, layers, vocab]: [u64; 4]
     );
 }
 
-/// The time that processors gave to the programs that this test has started and that have ended, in
-/// ticks of 10 ms.
+/// The processor time of the ended child processes of this test, in ticks of 10 ms.
 fn ticks() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").expect("Linux tells");
     let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    // Those of children in user and in system mode, the 16th and 17th of all.
+    // Those of children in user and in system mode, the 16th and 17th of all fields.
     let of_children = fields[13..15].iter().map(|field| field.parse::<u64>());
     of_children.map(|ticks| ticks.expect("a number")).sum()
 }
 
-/// What a step takes of a processor, in seconds: what more steps take more. On one thread of an
-/// idle machine that is the step's time; on a busy one it is not made longer by waiting for a
+/// The processor time of a step, in seconds: the difference between runs of different lengths. On
+/// one thread of an idle machine it is the step's time; on a busy one it excludes waiting for a
 /// processor.
 fn step_secs(place: &Path, words: &str, out: &str) -> f64 {
     let [short, long] = STEPS.map(|steps| {
@@ -121,7 +119,7 @@ fn step_secs(place: &Path, words: &str, out: &str) -> f64 {
     (long - short) / 100.0 / (STEPS[1] - STEPS[0]) as f64
 }
 
-/// The seconds that both lanes of a step are at work.
+/// The seconds that both lanes of a step are busy.
 fn busy_secs(place: &Path, words: &str) -> f64 {
     let plan = host(place, &format!("plan --json {words}"));
     let plan: Json = serde_json::from_slice(&plan).expect("JSON");
@@ -131,7 +129,7 @@ fn busy_secs(place: &Path, words: &str) -> f64 {
 }
 
 #[test]
-fn steps_take_what_the_plan_foretells() {
+fn measured_step_times_match_the_plan() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path();
     make(place, "wide", [256, 704, 2, 2048]);

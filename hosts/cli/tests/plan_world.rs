@@ -13,7 +13,7 @@ fn number(json: &Json, path: &str) -> f64 {
     found.unwrap_or_else(|| panic!("no number {path} in {json}"))
 }
 
-/// Holds a number to `expected` within `part` of it.
+/// Checks that a number is within the fraction `part` of `expected`.
 fn holds(found: f64, expected: f64, part: f64, what: &str) {
     let off = (found / expected - 1.0).abs();
     assert!(off <= part, "{what}: found {found}, expected {expected}");
@@ -92,7 +92,7 @@ fn memory_and_traffic_are_those_of_the_published_table() {
     }
 }
 
-/// Holds the plans of a preset on two and on eight ranks to its row.
+/// Compares the plans of a preset on two and on eight ranks with its row.
 fn holds_row(row: &Row) {
     let name = row.preset;
     let of = |ranks: u32| json(&format!("{QLORA} --preset {name} --assume {ranks}x2TiB"));
@@ -125,7 +125,7 @@ fn holds_row(row: &Row) {
     }
     // Ours gathers the tables once, not twice: a frozen embedding has no backward pass, and a head
     // runs both in one. The last layer stays from its forward to its backward pass. The adapter,
-    // which the table leaves out, is gathered twice, 4 bytes a param.
+    // which the table omits, is gathered twice, 4 bytes a param.
     let adapter = 4.0 * gb("trained_params");
     let as_published = gb("gathered_bytes") + (ends + gb("layer_bytes")) / 2.0 - adapter;
     holds(
@@ -156,7 +156,7 @@ fn seventy_billion_weights_fit_two_cards_and_48_gb_of_the_host() {
             let device = number(&plan, "/step_peak_bytes");
             let limit = 15.0 * f64::from(1 << 30);
             assert!(device < limit, "{words}: {device} bytes on a device");
-            // The packed base lies there once, whoever gathers it.
+            // The host holds the packed base once, for all ranks that gather it.
             let base = number(&plan, "/arithmetic/packed_bytes")
                 + number(&plan, "/arithmetic/dense_bytes");
             holds(number(&plan, "/host/weights"), base, 0.001, &words);
@@ -179,11 +179,10 @@ fn the_shipped_config_for_two_cards_fits_them() {
 }
 
 /// A check of operations and bytes, not of time. Two RTX 4090 in PCIe 4.0 x16 slots took 17.2 s for
-/// a step of 8192 tokens. The 101 TFLOP/s here were worked out from these 477 tokens/s, by counting
-/// operations with a layer's forward pass run twice; so that the plan finds the 477 again says that
-/// it counts the same operations, and that they hide the bytes. Ours does not compute a layer's
-/// last product again, a quarter of it: 9 % less in all. `plan_time.rs` holds predicted times
-/// against steps that ran.
+/// a step of 8192 tokens. The 101 TFLOP/s here were computed from these 477 tokens/s, by counting
+/// operations with a layer's forward pass run twice. If the plan finds the 477 again, it counts the
+/// same operations, and they hide the bytes. Ours does not compute a layer's last product again, a
+/// quarter of it: 9 % less in all. `plan_time.rs` compares predicted times with measured steps.
 #[test]
 fn operations_and_bytes_of_a_step_are_those_of_a_published_run() {
     let words = format!(
@@ -196,7 +195,7 @@ fn operations_and_bytes_of_a_step_are_those_of_a_published_run() {
     let [secs, compute, moving, hidden] = ["secs", "compute_secs", "moving_secs", "hidden_secs"]
         .map(|key| number(&plan, &format!("/time/{key}")));
     assert!(hidden > 0.9 * moving, "{hidden} of {moving} s are hidden");
-    // The rate was that of whole steps: nothing is added for what is no product.
+    // The rate was that of whole steps: nothing is added for work other than products.
     assert_eq!(number(&plan, "/time/other_secs"), 0.0);
     holds(compute + moving - hidden, secs, 1e-9, "the step");
     // Without prefetch nothing is hidden.
@@ -205,8 +204,8 @@ fn operations_and_bytes_of_a_step_are_those_of_a_published_run() {
     assert!(number(&plain, "/time/secs") > secs);
 }
 
-/// What a rank moves in a step follows from shapes: all of it from the host, or all but its own
-/// part from the other ranks.
+/// A rank's bytes moved in a step follow from shapes: all from the host, or all but its own part
+/// from the other ranks.
 #[test]
 fn bytes_by_link_follow_from_shapes() {
     let words = "--plugins nf4,lora,fsdp --preset llama2-7b --set data.batch_size=12 --set data.micro_batch=1";
@@ -235,7 +234,7 @@ fn bytes_by_link_follow_from_shapes() {
         1e-3,
         "from the host",
     );
-    // Four machines of one device each: nothing stays inside a machine.
+    // Four machines with one device each: no transfer stays inside a machine.
     let apart = json(&format!("{words} --assume 24GiB --machines 4"));
     assert_eq!(number(&apart, "/time/moved/between_ranks"), 0.0);
     assert_eq!(
@@ -252,8 +251,8 @@ fn bytes_by_link_follow_from_shapes() {
     );
 }
 
-/// The guide's six steps, done by the planner: what fits at once is left simple, what does not is
-/// cut and offloaded.
+/// The guide's six steps, done by the planner: a run that fits keeps the simple plan, a larger one
+/// is sharded and offloaded.
 #[test]
 fn the_search_takes_the_simplest_of_the_fastest_plans_that_fit() {
     let small =
@@ -277,7 +276,7 @@ fn the_search_takes_the_simplest_of_the_fastest_plans_that_fit() {
     assert_eq!(auto["chosen"]["step"], "offload", "{auto}");
     assert!(number(auto, "/fitting") > 0.0 && number(auto, "/fitting") < number(auto, "/tried"));
 
-    // The lines that it prints are a config of the same plan.
+    // The printed lines are a config of the same plan.
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("chosen.toml");
     fs::write(&path, auto["config"].as_str().expect("lines")).expect("a config");
@@ -298,7 +297,7 @@ fn the_search_takes_the_simplest_of_the_fastest_plans_that_fit() {
         };
         assert_eq!(program(&again), program(&large), "{key}");
     }
-    // What is set stays.
+    // Options that are set are kept.
     let set = json(&format!(
         "{words} --set data.micro_batch=1 --set model.recompute=\"selective\""
     ));
@@ -314,7 +313,7 @@ fn the_search_takes_the_simplest_of_the_fastest_plans_that_fit() {
 }
 
 #[test]
-fn what_cannot_fit_is_told_with_what_would_help() {
+fn a_run_that_cannot_fit_is_reported_with_remedies() {
     let output = plan("--preset llama2-70b --assume 2x24GiB --host-memory 64GiB");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
@@ -332,7 +331,7 @@ fn what_cannot_fit_is_told_with_what_would_help() {
 }
 
 #[test]
-fn the_text_tells_memory_traffic_time_and_the_arithmetic() {
+fn the_text_has_memory_traffic_time_and_the_arithmetic() {
     let words = format!(
         "{QLORA} --preset llama2-70b --assume 2x24GiB --host-memory 64GiB --explain --set sharding.fsdp.offload=\"params\""
     );

@@ -1,5 +1,4 @@
-//! Plugins that take the process down in the middle of a run -> the last line, and what a resumed
-//! run makes of it.
+//! Plugins that crash the process during a run -> the last line, and the result of a resumed run.
 
 use espalier_torture::training;
 
@@ -11,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use espalier_samples::{faulty, put};
 use training::{Training, last_line, names};
 
-/// A run of a few steps with a library that crashes in the middle of it.
+/// A run of a few steps with a library that crashes during it.
 struct Crash {
     training: Training,
 }
@@ -25,7 +24,7 @@ impl Crash {
         Crash { training }
     }
 
-    /// Runs it with the fault in that call, on two threads where `threads` says so.
+    /// Runs it with the fault in that call, on two threads if `threads` is set.
     fn run(&self, out: &str, call: u64, more: &str) -> Output {
         let mut command = self.training.command(out, more);
         command.env("FAULT_CALL", call.to_string());
@@ -33,8 +32,8 @@ impl Crash {
     }
 }
 
-/// Wants a last line that blames `plugin` in `callback`.
-fn blamed(output: &Output, plugin: &str, signal: &str, callback: &str) {
+/// Expects a last line that names `plugin` and `callback`.
+fn names_plugin(output: &Output, plugin: &str, signal: &str, callback: &str) {
     let line = last_line(output);
     assert_eq!(output.status.code(), Some(5), "{line}");
     assert!(
@@ -82,12 +81,12 @@ fn a_crash_inside_a_run_names_plugin_and_callback() {
     for (fault, plugins, signal, callback) in cases {
         let crash = Crash::new(fault, plugins);
         let name = plugins.split(',').next().expect("a name");
-        blamed(&crash.run("out", 1, ""), name, signal, callback);
+        names_plugin(&crash.run("out", 1, ""), name, signal, callback);
     }
 }
 
 #[test]
-fn a_run_goes_on_from_its_checkpoint_after_a_crash_on_a_worker_thread() {
+fn a_run_resumes_from_its_checkpoint_after_a_crash_on_a_worker_thread() {
     for (fault, signal) in [
         ("decode:segfault", "signal 11 (SIGSEGV)"),
         ("decode:overflow", "signal 11 (SIGSEGV)"),
@@ -96,9 +95,9 @@ fn a_run_goes_on_from_its_checkpoint_after_a_crash_on_a_worker_thread() {
         let threads = "--set run.threads=3";
         let whole = crash.run("whole", 0, threads);
         assert_eq!(whole.status.code(), Some(0), "{}", last_line(&whole));
-        // A call of the fifth of six steps, well behind the checkpoint after four.
+        // A call of the fifth of six steps, well after the checkpoint of step four.
         let call = calls_until_step(&crash, 5);
-        blamed(&crash.run("out", call, threads), "faulty", signal, "decode");
+        names_plugin(&crash.run("out", call, threads), "faulty", signal, "decode");
         let left = training::names(&crash.training.path("out/checkpoints"));
         assert_eq!(left, ["step-2", "step-4"]);
         let resumed = crash.run("out", 0, &format!("{threads} --resume"));
@@ -108,8 +107,8 @@ fn a_run_goes_on_from_its_checkpoint_after_a_crash_on_a_worker_thread() {
     }
 }
 
-/// The trace of a crash's line: each frame's module, its build id and its address; nothing where
-/// frames are left out.
+/// The trace in a crash's line: each frame's module, build id and address; `None` for omitted
+/// frames.
 fn frames(line: &str) -> Vec<Option<(String, String, u64)>> {
     let (_, trace) = line.split_once("; trace: ").expect("a trace");
     let mut frames = Vec::new();
@@ -136,17 +135,17 @@ fn function(file: &Path, address: u64) -> String {
     let mut command = Command::new("addr2line");
     command.args(["-f", "-C", "-e"]).arg(file);
     let output = command.arg(format!("{address:#x}")).output();
-    let said = output.expect("addr2line starts: install binutils").stdout;
-    let said = String::from_utf8_lossy(&said).into_owned();
-    said.lines().next().unwrap_or_default().to_owned()
+    let printed = output.expect("addr2line starts: install binutils").stdout;
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    printed.lines().next().unwrap_or_default().to_owned()
 }
 
 #[test]
-fn a_stack_overflow_on_a_worker_thread_tells_both_ends_of_its_stack() {
-    // All that ranks do, loading included, they do on threads of their own.
+fn a_stack_overflow_on_a_worker_thread_reports_both_ends_of_its_stack() {
+    // All work of ranks, including loading, runs on threads of their own.
     let crash = Crash::new("decode:overflow", "faulty,lora,ddp");
     let output = crash.run("out", 5, "--ranks 2");
-    blamed(&output, "faulty", "signal 11 (SIGSEGV)", "decode");
+    names_plugin(&output, "faulty", "signal 11 (SIGSEGV)", "decode");
     let line = last_line(&output);
     let frames = frames(&line);
     let gap = frames
@@ -158,8 +157,8 @@ fn a_stack_overflow_on_a_worker_thread_tells_both_ends_of_its_stack() {
     let host = Path::new(env!("CARGO_BIN_EXE_host"));
     let ids = |file: &Path| {
         let output = Command::new("readelf").arg("-n").arg(file).output();
-        let said = output.expect("readelf starts: install binutils").stdout;
-        String::from_utf8_lossy(&said).into_owned()
+        let printed = output.expect("readelf starts: install binutils").stdout;
+        String::from_utf8_lossy(&printed).into_owned()
     };
     let (of_library, of_host) = (ids(&library), ids(host));
     for frame in frames[..gap].iter().flatten() {
@@ -175,14 +174,14 @@ fn a_stack_overflow_on_a_worker_thread_tells_both_ends_of_its_stack() {
             "{function} of {address:#x}: {line}"
         );
     }
-    // At the other end the host called the plugin, on a thread of its own.
+    // At the other end the host called the plugin, on its own thread.
     let outer = frames[gap + 1..].iter().flatten();
     let of_the_host: Vec<String> = outer
         .filter(|(name, id, _)| name == "host" && of_host.contains(id.as_str()))
         .map(|(.., address)| function(host, address - 1))
         .collect();
     assert!(of_the_host.len() > 3, "{line}");
-    // Where the standard library begins a thread; which of its functions are inlined there differs.
+    // Start of a thread in the standard library; which of its functions are inlined differs.
     let begins = ["thread", "__rust_begin_short_backtrace"];
     let mut names = of_the_host.iter();
     let thread = names.any(|name| begins.iter().any(|begin| name.contains(begin)));
@@ -190,10 +189,10 @@ fn a_stack_overflow_on_a_worker_thread_tells_both_ends_of_its_stack() {
 }
 
 #[test]
-fn a_stack_that_cannot_be_walked_costs_the_trace_alone() {
+fn a_stack_that_cannot_be_unwound_loses_only_the_trace() {
     let crash = Crash::new("encode:lost-stack", "faulty,lora");
     let output = crash.run("out", 1, "");
-    blamed(&output, "faulty", "signal 11 (SIGSEGV)", "encode");
+    names_plugin(&output, "faulty", "signal 11 (SIGSEGV)", "encode");
     let frames = frames(&last_line(&output));
     let (name, ..) = frames[0].as_ref().expect("where it was");
     assert_eq!(name, "libcase.so", "{frames:?}");
@@ -201,7 +200,7 @@ fn a_stack_that_cannot_be_walked_costs_the_trace_alone() {
 }
 
 #[test]
-fn a_crash_outside_of_plugins_ends_by_its_signal_with_a_trace() {
+fn a_crash_outside_plugins_ends_by_its_signal_with_a_trace() {
     let training = Training::new("--plugins lora --set run.epochs=4000");
     let mut run = training.command("out", "");
     let run = run.stderr(Stdio::piped()).stdout(Stdio::null()).spawn();
@@ -210,7 +209,7 @@ fn a_crash_outside_of_plugins_ends_by_its_signal_with_a_trace() {
         assert!(run.try_wait().expect("ours").is_none(), "it ended");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    // Its first thread waits or works: wherever it is, it is told.
+    // Its first thread waits or works: the signal is reported in either state.
     let mut kill = Command::new("kill");
     let sent = kill.args(["-SEGV", &run.id().to_string()]).status();
     assert!(sent.expect("kill starts").success());
@@ -227,8 +226,8 @@ fn a_crash_outside_of_plugins_ends_by_its_signal_with_a_trace() {
     assert!(has_main, "{functions:?}: {line}");
 }
 
-/// The number of a call of `decode` that lies in step number `step`: found by halving, from how far
-/// the run comes.
+/// The number of a call of `decode` in step number `step`, found by bisection from the number of
+/// steps that the run completes.
 fn calls_until_step(crash: &Crash, step: usize) -> u64 {
     let (mut low, mut high) = (0u64, 1 << 14);
     while low + 1 < high {

@@ -1,6 +1,5 @@
-//! Plugins that end the program themselves, or crash while they are opened, in a run that had
-//! reason to trust them -> exit code 5, and a last line that names plugin and call; never the end
-//! of work that was done.
+//! Plugins that end the program themselves, or crash on opening, in a run that trusted their record
+//! -> exit code 5, and a last line with plugin and call. No finished work is lost.
 
 use espalier_torture::training;
 
@@ -15,8 +14,8 @@ use training::{Training, last_line, names, refused};
 /// Longest wait for anything on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A run whose plugin folder holds the library with `fault`, which was tried without it and stands
-/// on record as sound.
+/// A run whose plugin folder holds the library with `fault`. The library was probed without the
+/// fault and is recorded as sound.
 fn trusted(fault: &str, plugins: &str) -> Training {
     let training = Training::new(&format!("--plugins {plugins} --plugin-dir plugins"));
     fs::create_dir(training.path("plugins")).expect("a folder");
@@ -38,14 +37,14 @@ fn run(training: &Training, out: &str, call: u64, more: &str) -> Output {
 }
 
 #[test]
-fn an_exit_within_a_call_is_the_plugins_fault_and_no_end_of_the_work() {
+fn an_exit_within_a_call_is_reported_as_the_plugins_fault() {
     let quantizer = "faulty,lora";
     for (fault, plugins, call, more) in [
         ("open:exit", quantizer, 1, ""),
         ("root:exit", quantizer, 1, ""),
         ("create:exit", quantizer, 1, ""),
         ("encode:exit", quantizer, 3, ""),
-        // On threads of the host's that work for the call.
+        // On threads of the host that work for the call.
         ("decode:exit", quantizer, 40, "--set run.threads=3"),
         ("adapt:exit", "faulty-adapter", 1, ""),
         ("launch:exit", "faulty-backend,lora", 9, ""),
@@ -68,11 +67,11 @@ fn an_exit_within_a_call_is_the_plugins_fault_and_no_end_of_the_work() {
 }
 
 #[test]
-fn an_exit_amid_training_leaves_the_checkpoint_and_the_run_goes_on_to_the_same_bits() {
+fn an_exit_during_training_keeps_the_checkpoint_and_the_run_resumes_to_the_same_bits() {
     let training = trusted("decode:exit", "faulty,lora");
     let whole = run(&training, "whole", 0, "");
     assert!(whole.status.success(), "{}", last_line(&whole));
-    // Calls grow with the steps: the first of these that lies behind a checkpoint.
+    // Calls grow with the steps: the first of these after a checkpoint.
     let later = (9..).map(|power| 1 << power).find(|&call| {
         let out = format!("out-{call}");
         let output = run(&training, &out, call, "");
@@ -88,7 +87,7 @@ fn an_exit_amid_training_leaves_the_checkpoint_and_the_run_goes_on_to_the_same_b
 }
 
 #[test]
-fn a_crash_while_a_library_is_opened_names_the_plugin_and_that_call() {
+fn a_crash_while_opening_a_library_names_the_plugin_and_the_call() {
     for (fault, signal) in [
         ("open:segfault", "signal 11 (SIGSEGV)"),
         ("open:overflow", "signal 11 (SIGSEGV)"),
@@ -111,15 +110,15 @@ fn an_exit_of_a_plugin_that_is_swapped_in_ends_the_run_with_its_name() {
     fs::create_dir(training.path("plugins")).expect("a folder");
     put(&library, &faulty("encode:exit"));
     let mut command = training.command("out", "");
-    // The first is made where the plugin is tried, in a process of its own.
+    // The first call is made by the probe, in a separate process.
     command.env("FAULT_CALL", "2");
     let job = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut job = job.expect("the host starts");
-    let begun = Instant::now();
+    let started = Instant::now();
     while names(&training.path("out/checkpoints")).is_empty() {
         let ended = job.try_wait().expect("it was started here");
         assert!(ended.is_none(), "it ended by itself: {ended:?}");
-        assert!(begun.elapsed() < PATIENCE, "no step in {PATIENCE:?}");
+        assert!(started.elapsed() < PATIENCE, "no step in {PATIENCE:?}");
         sleep(Duration::from_millis(5));
     }
     let folder = training.path("plugins");

@@ -1,5 +1,4 @@
-//! Libraries that are no plugin, or at fault when they are opened or made -> what the program makes
-//! of them.
+//! Libraries that are no plugin, or fail when opened or created -> the program's result.
 
 mod libraries;
 use espalier_torture::training;
@@ -30,7 +29,7 @@ fn broken(entry: &Json) -> String {
         .to_owned()
 }
 
-/// Faults of a library's code: where, which, and what is said of it.
+/// Faults of a library's code: the place, the kind, and the expected words.
 const CODE: [(&str, &str); 14] = [
     (
         "open:segfault",
@@ -79,7 +78,7 @@ const CODE: [(&str, &str); 14] = [
 ];
 
 #[test]
-fn code_that_ends_or_holds_up_its_process_is_quarantined_and_hurts_nobody_else() {
+fn code_that_ends_or_blocks_its_process_is_quarantined_alone() {
     let place = Libraries::new();
     let limit = "--set run.probe_timeout_secs=5";
     for (number, (fault, _)) in CODE.iter().enumerate() {
@@ -96,7 +95,7 @@ fn code_that_ends_or_holds_up_its_process_is_quarantined_and_hurts_nobody_else()
         assert!(reason.contains(words), "{fault}: {reason}");
     }
     assert_eq!(of_library(&listed, "good")["probe"], "passed");
-    // Never again, until somebody says so.
+    // Quarantined until the user retries it.
     let listed = place.listed("all", limit);
     for number in 0..CODE.len() {
         let reason = broken(of_library(&listed, &format!("f{number}")));
@@ -113,7 +112,7 @@ fn code_that_ends_or_holds_up_its_process_is_quarantined_and_hurts_nobody_else()
 }
 
 #[test]
-fn a_run_that_names_a_library_tries_it_first() {
+fn a_run_that_names_a_library_probes_it_first() {
     let cases = [
         (
             "open:segfault",
@@ -131,7 +130,7 @@ fn a_run_that_names_a_library_tries_it_first() {
             "create:loop",
             "did not return within 5 s in create of `faulty`",
         ),
-        // Caught on the plugin's own side: an error as others.
+        // Caught inside the plugin: reported like other errors.
         (
             "create:panic",
             "plugin `faulty` | failed in create: panicked: a fault by choice",
@@ -155,7 +154,7 @@ fn a_run_that_names_a_library_tries_it_first() {
 }
 
 #[test]
-fn a_mended_or_retried_library_leaves_quarantine() {
+fn a_fixed_or_retried_library_leaves_quarantine() {
     let place = Libraries::new();
     let file = place.put("one", "case", &faulty("create:segfault"));
     let inspect = format!("plugins inspect {}", file.display());
@@ -168,7 +167,7 @@ fn a_mended_or_retried_library_leaves_quarantine() {
             more,
         );
     }
-    // The fault was the environment's: the same bytes pass when they are tried again.
+    // The environment caused the fault: the same bytes pass on a retry.
     let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
     host.env("XDG_DATA_HOME", place.path("data"))
         .env("FAULT_CALL", "0");
@@ -184,19 +183,19 @@ fn a_mended_or_retried_library_leaves_quarantine() {
     fs::write(file, faulty("nowhere:none")).expect("our own file");
     let output = place.names("two", "faulty", "");
     assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
-    // What is on record, damaged: it is begun anew.
+    // A damaged record is recreated.
     fs::write(place.path("data/espalier/probed.json"), "{").expect("our own file");
     let output = place.names("two", "faulty", "");
     assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
 }
 
-/// A library built against an interface whose table is laid out otherwise.
+/// A library built against an interface with another table layout.
 #[test]
-fn what_differs_in_a_layout_has_one_file_that_is_not_in_the_temporary_folder() {
+fn layout_differences_are_in_one_file_outside_the_temporary_folder() {
     let place = Libraries::new();
     place.put("plugins", "other", &of_another_layout());
     fs::create_dir(place.path("tmp")).expect("a folder");
-    let mut told = None;
+    let mut reported = None;
     for more in ["", "", "--set run.seed=1"] {
         let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
         host.env("XDG_DATA_HOME", place.path("data"))
@@ -218,7 +217,7 @@ fn what_differs_in_a_layout_has_one_file_that_is_not_in_the_temporary_folder() {
             .to_owned();
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
         assert!(text.len() > line.len(), "{text}");
-        assert!(*told.get_or_insert(path.clone()) == path, "{path}");
+        assert!(*reported.get_or_insert(path.clone()) == path, "{path}");
     }
     assert_eq!(training::names(&place.path("tmp")), [""; 0]);
     let kept = training::names(&place.path("data/espalier"));
@@ -308,7 +307,7 @@ fn files_that_are_no_plugin_of_this_host_are_named() {
 }
 
 #[test]
-fn names_that_stand_twice_are_told() {
+fn duplicate_names_are_reported() {
     let place = Libraries::new();
     let good = fs::read(library("linear4")).expect("just built");
     place.put("two", "a", &good);

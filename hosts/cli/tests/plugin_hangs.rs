@@ -1,5 +1,5 @@
-//! Plugins' calls that do not return -> what is said meanwhile, what signals do, and the end of the
-//! run at its limit.
+//! Plugin calls that do not return -> messages meanwhile, effect of signals, and the run's end at
+//! the limit.
 #![cfg(feature = "embedded")]
 
 use espalier_torture::built;
@@ -15,7 +15,7 @@ use espalier_samples::{faulty, put};
 use espalier_trainer::checkpoint::{Checkpoints, ResumeFrom};
 use training::{Training, last_line, refused};
 
-/// Longest wait for what a busy machine does.
+/// Longest wait on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const QUANTIZER: &str = "--plugins faulty-quantizer,lora";
@@ -55,25 +55,28 @@ impl Hanging {
         let _ = fs::remove_file(&sign);
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut child = child.expect("the host starts");
-        let begun = Instant::now();
+        let started = Instant::now();
         while !sign.exists() {
             let ended = child.try_wait().expect("it was started here");
             assert!(ended.is_none(), "it ended by itself: {ended:?}");
-            assert!(begun.elapsed() < PATIENCE, "nothing hangs in {PATIENCE:?}");
+            assert!(
+                started.elapsed() < PATIENCE,
+                "nothing hangs in {PATIENCE:?}"
+            );
             sleep(Duration::from_millis(5));
         }
         child
     }
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]
-fn a_call_that_does_not_return_ends_the_run_at_the_limit_with_plugin_call_and_weight() {
+fn a_hanging_call_ends_the_run_at_the_limit_with_plugin_call_and_weight() {
     let hanging = Hanging::new();
-    // The library has been tried before; what hangs comes later.
+    // The library was probed before; the hang comes later.
     assert!(
         hanging
             .run("sound", QUANTIZER, "none:none")
@@ -106,9 +109,9 @@ fn a_call_that_does_not_return_ends_the_run_at_the_limit_with_plugin_call_and_we
         let words =
             format!("{call} | does not return: no sign of progress for | raise {key} | --resume");
         refused(&output, 5, &words, callback);
-        let all = said(&output);
-        let told = format!("note: waiting for {call}");
-        assert!(all.contains(&told), "{callback}: {all}");
+        let all = printed(&output);
+        let reported = format!("note: waiting for {call}");
+        assert!(all.contains(&reported), "{callback}: {all}");
         assert!(
             all.contains("the program ends after 2 s"),
             "{callback}: {all}"
@@ -117,7 +120,7 @@ fn a_call_that_does_not_return_ends_the_run_at_the_limit_with_plugin_call_and_we
 }
 
 #[test]
-fn a_library_that_hangs_only_in_the_run_itself_is_ended_by_the_probes_limit() {
+fn a_library_that_hangs_only_in_the_run_ends_at_the_probes_limit() {
     let training = Training::new("--plugins faulty,lora --plugin-dir plugins");
     fs::create_dir(training.path("plugins")).expect("a folder");
     put(&training.path("plugins/libcase.so"), &faulty("open:loop"));
@@ -128,13 +131,13 @@ fn a_library_that_hangs_only_in_the_run_itself_is_ended_by_the_probes_limit() {
     };
     let sound = run("0", "sound");
     assert!(sound.status.success(), "{}", last_line(&sound));
-    // It stands on record as one that opens, and is not tried again.
+    // It is recorded as opening successfully, and is not probed again.
     let words = "plugin `faulty` | /libcase.so) in opening | run.probe_timeout_secs";
     refused(&run("1", "hangs"), 5, words, "opening");
 }
 
 #[test]
-fn a_hang_amid_training_leaves_the_checkpoint_and_the_run_goes_on_to_the_same_bits() {
+fn a_hang_during_training_keeps_the_checkpoint_and_the_run_resumes_to_the_same_bits() {
     let hanging = Hanging::new();
     let whole = hanging.run("whole", QUANTIZER, "none:none");
     assert!(whole.status.success(), "{}", last_line(&whole));
@@ -152,7 +155,7 @@ fn a_hang_amid_training_leaves_the_checkpoint_and_the_run_goes_on_to_the_same_bi
     let checkpoints = Checkpoints::of(&hanging.training.path("out"));
     let chosen = checkpoints.choose(ResumeFrom::Newest).expect("it is whole");
     assert_eq!(chosen.expect("one was saved").path, first);
-    // The limit changes no result: another one is no other run.
+    // The limit changes no result, so another limit is the same run.
     let resumed = hanging.run("out", &format!("{QUANTIZER} --resume"), "none:none");
     assert!(resumed.status.success(), "{}", last_line(&resumed));
     let trained = |out: &str| training::trained(&hanging.training.path(out));
@@ -160,7 +163,7 @@ fn a_hang_amid_training_leaves_the_checkpoint_and_the_run_goes_on_to_the_same_bi
 }
 
 #[test]
-fn the_first_signal_says_what_is_waited_for_and_the_second_ends_the_program() {
+fn the_first_signal_prints_the_pending_call_and_the_second_ends_the_program() {
     let hanging = Hanging::new();
     let whole = hanging.run("sound", QUANTIZER, "none:none");
     assert!(whole.status.success(), "{}", last_line(&whole));
@@ -184,16 +187,16 @@ fn the_first_signal_says_what_is_waited_for_and_the_second_ends_the_program() {
         let words = format!(
             "note: SIG{signal} asks to stop, and this waits for plugin `faulty-quantizer` ("
         );
-        let told = lines
+        let reported = lines
             .map(|line| line.expect("a text"))
             .find(|line| line.starts_with(&words));
-        let told = told.expect("it says what it waits for");
+        let reported = reported.expect("it says what it waits for");
         let rest = [
             format!(") in {callback} of `model.layers.0."),
             "a second signal ends the program at once".to_owned(),
         ];
         for word in rest {
-            assert!(told.contains(&word), "no {word:?} in {told}");
+            assert!(reported.contains(&word), "no {word:?} in {reported}");
         }
         assert!(child.try_wait().expect("it was started here").is_none());
         send();
@@ -212,5 +215,5 @@ fn a_long_call_that_makes_progress_is_not_ended() {
     // The first weight takes six seconds, in pieces of a tenth.
     let more = format!("{QUANTIZER} --set run.plugin_timeout_secs=3 --set run.max_steps=0");
     let output = hanging.run("out", &more, "encode:long");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", printed(&output));
 }

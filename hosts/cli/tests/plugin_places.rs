@@ -1,5 +1,5 @@
-//! Folders with libraries, broken ones too -> which library serves a run, which one stops it, and
-//! what is said of it.
+//! Folders with libraries, including broken ones -> which library serves a run, which one stops it,
+//! and the messages.
 
 mod libraries;
 use espalier_torture::built;
@@ -59,28 +59,28 @@ fn half(plugin: &str) -> Vec<u8> {
 }
 
 fn ended(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    said
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    printed
 }
 
-/// How many lines of `said` hold all of `words`.
-fn lines_with(said: &str, words: &[&str]) -> usize {
-    let lines = said.lines();
+/// Number of lines in the text that hold all of `words`.
+fn lines_with(printed: &str, words: &[&str]) -> usize {
+    let lines = printed.lines();
     lines
         .filter(|line| words.iter().all(|word| line.contains(word)))
         .count()
 }
 
 #[test]
-fn a_broken_library_of_a_plugins_name_stops_a_run_that_it_would_serve() {
-    // The file, the crate whose half it is, what is named, and whether that needs it.
+fn a_broken_library_with_a_needed_plugins_name_stops_the_run() {
+    // The file, the crate it was truncated from, the plugins named, and whether the run needs it.
     let cases = [
         ("libnf4.so", "nf4", "nf4,lora", true),
         ("libespalier_nf4.so", "nf4", "nf4,lora", true),
         ("libnf4.so", "nf4", "fp4,lora", true),
         ("libnf4.so", "nf4", "lora", false),
-        // Components that nobody named serve all the same.
+        // Unnamed components are used all the same.
         ("libllama.so", "llama", "lora", true),
         ("libsingle.so", "single", "lora", true),
         ("libespalier_backend_cpu.so", "backend_cpu", "lora", true),
@@ -96,46 +96,46 @@ fn a_broken_library_of_a_plugins_name_stops_a_run_that_it_would_serve() {
             refused(&output, 5, &words, &case);
             assert!(!folder.training.path("out").exists(), "{case}");
         } else {
-            let said = ended(&output);
+            let printed = ended(&output);
             assert_eq!(
-                lines_with(&said, &["is left out: truncated", file]),
+                lines_with(&printed, &["is left out: truncated", file]),
                 1,
-                "{said}"
+                "{printed}"
             );
         }
     }
 }
 
 #[test]
-fn a_library_that_cannot_be_read_and_nobody_needs_is_told_once_and_recorded() {
+fn an_unreadable_library_that_is_not_needed_is_reported_once_and_recorded() {
     let folder = Folder::new("--plugin-dir pd");
     let path = folder.put("pd/libother.so", b"#!/bin/sh\n");
-    let said = ended(&folder.training.run("out", "--plugins nf4,lora"));
+    let printed = ended(&folder.training.run("out", "--plugins nf4,lora"));
     let words = ["note: plugin library ", "/pd/libother.so is left out: "];
-    assert_eq!(lines_with(&said, &words), 1, "{said}");
+    assert_eq!(lines_with(&printed, &words), 1, "{printed}");
     let unusable = folder.places("out")["unusable"].clone();
     assert_eq!(unusable[0]["file"], path.to_str().expect("a text"));
     let reason = unusable[0]["reason"].as_str().expect("a text");
     assert!(reason.contains("begins with `#!/b`"), "{reason}");
-    // A comparison has many sessions and says it once.
+    // A comparison has many sessions and prints it once.
     let arms = "--plugins lora --arms nf4,fp4 --set data.eval_split=2";
     let mut compare = folder.training.command_of("compare", "compared", arms);
-    let said = ended(&compare.output().expect("the host starts"));
-    assert_eq!(lines_with(&said, &words), 1, "{said}");
+    let printed = ended(&compare.output().expect("the host starts"));
+    assert_eq!(lines_with(&printed, &words), 1, "{printed}");
 }
 
 #[test]
-fn which_of_several_of_one_name_is_used_is_told_and_recorded() {
+fn the_library_used_of_several_with_one_name_is_reported_and_recorded() {
     let folder = Folder::new("--plugin-dir pd --plugins nf4,lora");
     let path = folder.put("pd/libnf4.so", &library("nf4"));
     let path = path.to_str().expect("a text");
-    let said = ended(&folder.training.run("out", ""));
+    let printed = ended(&folder.training.run("out", ""));
     let words = [
         "note: `nf4` is found 2 times: the one from ",
         path,
         " is used",
     ];
-    assert_eq!(lines_with(&said, &words), 1, "{said}");
+    assert_eq!(lines_with(&printed, &words), 1, "{printed}");
     let places = folder.places("out");
     let of = |name: &str| {
         let used = places["used"].as_array().expect("a list").iter();
@@ -146,7 +146,7 @@ fn which_of_several_of_one_name_is_used_is_told_and_recorded() {
     assert_eq!(of("nf4")["folder"], "--plugin-dir");
     assert_eq!(of("nf4")["also_found"].as_array().map(Vec::len), Some(1));
     assert_eq!(of("lora")["also_found"], serde_json::json!([]));
-    // The plan shows where every component comes from, before anything is read.
+    // The plan shows the source of every component before anything is read.
     let mut dry_run = folder.training.command("shown", "--dry-run");
     let dry_run = dry_run.output().expect("the host starts");
     for (name, output) in [
@@ -174,15 +174,15 @@ fn plan_words(folder: &Folder) -> String {
 }
 
 #[test]
-fn a_config_brings_no_library_but_from_folders_that_it_names() {
+fn a_config_loads_libraries_only_from_folders_that_it_names() {
     let folder = Folder::new("");
     fs::create_dir(folder.training.path("downloaded")).expect("a folder");
     folder.put("downloaded/libnf4.so", &library("nf4"));
     folder.put("downloaded/libfaulty.so", &faulty("nowhere:none"));
     let config = folder.training.path("downloaded/run.toml");
     fs::write(&config, "plugins = [\"nf4\", \"lora\"]\n").expect("written");
-    let said = ended(&folder.training.run("out", "--config downloaded/run.toml"));
-    assert_eq!(lines_with(&said, &["downloaded"]), 0, "{said}");
+    let printed = ended(&folder.training.run("out", "--config downloaded/run.toml"));
+    assert_eq!(lines_with(&printed, &["downloaded"]), 0, "{printed}");
     let places = folder.places("out").to_string();
     assert!(!places.contains("downloaded"), "{places}");
     let words = "unknown plugin `faulty`";
@@ -194,20 +194,20 @@ fn a_config_brings_no_library_but_from_folders_that_it_names() {
         .split_once("looked for in this order:")
         .expect("an order");
     assert!(!order.contains("downloaded"), "{order}");
-    // Folders that it names are searched, and told of.
+    // Folders that it names are searched and reported.
     let named = "plugins = [\"nf4\", \"lora\"]\nrun.plugin_dirs = [\"downloaded\"]\n";
     fs::write(&config, named).expect("written");
     let output = folder.training.run("named", "--config downloaded/run.toml");
-    let said = ended(&output);
+    let printed = ended(&output);
     let words = [
         "note: `nf4` is the library /",
         "/downloaded/libnf4.so",
         "a config file names (run.plugin_dirs of downloaded/run.toml:2)",
     ];
     assert_eq!(
-        lines_with(&said, &words),
+        lines_with(&printed, &words),
         1,
-        "{said} {}",
+        "{printed} {}",
         last_line(&output)
     );
     let used = folder.places("named")["used"].to_string();
@@ -215,7 +215,7 @@ fn a_config_brings_no_library_but_from_folders_that_it_names() {
 }
 
 #[test]
-fn a_library_that_others_may_write_or_replace_needs_leave() {
+fn a_library_that_others_can_write_or_replace_needs_permission() {
     let place = Libraries::new();
     let file = place.put(
         "open",

@@ -1,5 +1,6 @@
-//! Plugins that fail while a run goes on, in every callback and in every way: the run ends with the
-//! plugin's exit code, a line that names component, file and callback, and its checkpoints whole.
+//! Plugins that fail during a run, in every callback and in every way. The run ends with the
+//! plugin's exit code, and its checkpoints are whole. The last line names component, file and
+//! callback.
 #![cfg(feature = "embedded")]
 
 mod faulty_run;
@@ -18,7 +19,7 @@ const DESCRIBED: &str = "faulty-quantizer,lora --set quantizer.faulty-quantizer.
 const BACKEND: &str = "faulty-backend,lora";
 
 #[test]
-fn a_panic_an_error_and_a_text_that_is_none_are_told_of_every_callback() {
+fn panics_errors_and_invalid_text_are_reported_for_every_callback() {
     let faulty = Faulty::new();
     let callbacks = [
         (QUANTIZER, "create"),
@@ -61,7 +62,7 @@ fn a_panic_an_error_and_a_text_that_is_none_are_told_of_every_callback() {
 }
 
 #[test]
-fn a_failure_amid_training_leaves_the_checkpoint_and_names_the_guilty() {
+fn a_failure_during_training_keeps_the_checkpoint_and_names_the_plugin() {
     let faulty = Faulty::new();
     let resumes_after = |plugins, callback, kind, words, more: &str| {
         let case = Case {
@@ -72,7 +73,7 @@ fn a_failure_amid_training_leaves_the_checkpoint_and_names_the_guilty() {
         };
         faulty.resumes_after(&case, more);
     };
-    // Decoding runs on the host's threads, inside a launch of the backend's: neither is at fault.
+    // Decoding runs on the host's threads, inside a launch of the backend: neither is at fault.
     resumes_after(QUANTIZER, "decode", "panic", "decode was told to panic", "");
     resumes_after(
         QUANTIZER,
@@ -95,9 +96,9 @@ fn a_failure_amid_training_leaves_the_checkpoint_and_names_the_guilty() {
     );
 }
 
-/// What a plugin claims and cannot be: its plugins, callback and kind of fault, and the words of
-/// the last line.
-const LIES: [(&str, &str, &str, &str); 30] = [
+/// Invalid values from a plugin: its plugins, callback and kind of fault, and the words of the last
+/// line.
+const INVALID_VALUES: [(&str, &str, &str, &str); 30] = [
     (
         QUANTIZER,
         "format",
@@ -216,7 +217,7 @@ const LIES: [(&str, &str, &str, &str); 30] = [
 ];
 
 #[test]
-fn lies_are_refused_before_anything_is_allocated() {
+fn invalid_values_are_refused_before_anything_is_allocated() {
     let faulty = Faulty::new();
     for (plugins, callback, kind, words) in LIES {
         faulty.refuses(&Case {
@@ -229,7 +230,7 @@ fn lies_are_refused_before_anything_is_allocated() {
 }
 
 #[test]
-fn a_family_is_held_to_what_it_describes() {
+fn a_family_must_match_its_description() {
     let faulty = Faulty::new();
     let model = faulty.training.path("model");
     training::copy(&golden("tiny"), &model);
@@ -263,7 +264,7 @@ fn a_family_is_held_to_what_it_describes() {
             words,
         });
     }
-    // Without a fault it is a model that trains.
+    // Without a fault the model trains.
     let output = faulty.run(
         "sound",
         &format!("--plugins {plugins} --set run.max_steps=1"),
@@ -279,7 +280,7 @@ fn golden(name: &str) -> PathBuf {
 }
 
 #[test]
-fn what_a_quantizer_says_of_saved_weights_is_blamed_on_it() {
+fn faults_in_a_quantizers_saved_form_name_the_quantizer() {
     let faulty = Faulty::new();
     let folder = faulty.training.folder.path();
     let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama");

@@ -32,7 +32,8 @@ fn bytes(plan: &Json, category: &str) -> f64 {
     plan["memory"][category].as_f64().expect("bytes")
 }
 
-/// Holds a number to `expected`, at most a thousandth more: the ends of buffers are rounded up.
+/// Checks that a number is `expected` or at most a thousandth more: the ends of buffers are rounded
+/// up.
 fn holds(found: f64, expected: f64, what: &str) {
     let ratio = found / expected;
     assert!(
@@ -49,9 +50,9 @@ fn presets_have_the_params_of_the_published_checkpoints() {
     }
 }
 
-/// What a plan of QLoRA must come to, by hand: NF4 takes 4 bits, a byte for 64 weights and 4 bytes
-/// for 256 of those; tables and norms are bf16; the adapter, its gradients and two moments are f32;
-/// a layer keeps its input, in bf16.
+/// The bytes of a QLoRA plan, computed by hand. NF4 takes 4 bits, a byte for 64 weights and 4 bytes
+/// for 256 of those. Tables and norms are bf16; the adapter, its gradients and two moments are f32.
+/// A layer keeps its input, in bf16.
 struct Hand {
     config: &'static str,
     machine: &'static str,
@@ -126,7 +127,7 @@ fn the_shipped_full_config_fits_with_sixteen_bytes_a_weight() {
 #[test]
 fn a_plan_of_70b_takes_little_memory() {
     let host = env!("CARGO_BIN_EXE_host");
-    // 35 GB of packed weights are planned for in an address space of 2 GiB.
+    // 35 GB of packed weights are planned in an address space of 2 GiB.
     let line = format!(
         "ulimit -v 2097152 && exec {host} plan --plugins nf4,lora --preset llama2-70b --threads 1 \
          --assume 48GiB"
@@ -148,7 +149,7 @@ fn a_plan_of_70b_takes_little_memory() {
 }
 
 #[test]
-fn what_does_not_fit_is_said_of_the_device_and_of_the_host() {
+fn insufficient_memory_is_reported_for_the_device_and_for_the_host() {
     let of = |words: &str| json(&format!("--plugins nf4,lora --threads 1 {words}"));
     let words = "--preset llama3-8b --set model.recompute=layer";
     assert_eq!(of(&format!("{words} --assume 24GiB"))["fits"], true);
@@ -159,7 +160,7 @@ fn what_does_not_fit_is_said_of_the_device_and_of_the_host() {
 }
 
 #[test]
-fn wrong_words_are_refused_with_what_to_do() {
+fn invalid_arguments_are_refused_with_a_remedy() {
     for (words, parts) in [
         ("--preset llama3-8", ["`llama3-8`", "--preset llama3-8b"]),
         (

@@ -1,5 +1,5 @@
-//! A plugin's call that hangs on one rank of several -> that rank ends with the plugin as its
-//! cause, the others without it.
+//! A plugin call that hangs on one rank of several -> that rank ends with the plugin as its cause,
+//! the others with a lost rank.
 #![cfg(feature = "embedded")]
 
 use espalier_torture::built;
@@ -13,7 +13,7 @@ use espalier_samples::{mpi_folder, put};
 use training::{Training, refused};
 use victims::RankGroup;
 
-/// A run on two ranks whose backend hangs on the second one, once two steps are saved.
+/// A run on two ranks whose backend hangs on the second rank once two steps are saved.
 fn hanging(plugins: &str, more: &str) -> (Training, Command) {
     let training = Training::new(&format!(
         "--plugins nf4,lora,fsdp,{plugins}faulty-backend --plugin-dir plugins {more}"
@@ -30,7 +30,7 @@ fn hanging(plugins: &str, more: &str) -> (Training, Command) {
 }
 
 #[test]
-fn a_thread_whose_plugin_hangs_ends_its_process_with_the_plugin_as_its_cause() {
+fn a_thread_with_a_hanging_plugin_ends_its_process_with_the_plugin_as_its_cause() {
     let more = "--ranks 2 --set run.plugin_timeout_secs=2 --set run.peer_timeout_secs=60";
     let (_training, mut command) = hanging("", more);
     command.env("FAULTY_RUN_ON", "rank-1");
@@ -40,20 +40,20 @@ fn a_thread_whose_plugin_hangs_ends_its_process_with_the_plugin_as_its_cause() {
 }
 
 #[test]
-fn ranks_of_one_process_that_wait_for_a_plugin_are_told_which() {
+fn waiting_ranks_of_one_process_print_the_pending_plugin() {
     let (_training, mut command) = hanging("", "--ranks 2 --set run.peer_timeout_secs=3");
     command.env("FAULTY_RUN_ON", "rank-1");
     let output = command.output().expect("the host starts");
     refused(&output, 6, "rank 1, step | it hangs", "threads");
-    let said = String::from_utf8_lossy(&output.stderr);
-    let told = "note: rank 1 is waited for in plugin `faulty-backend` (";
-    let told = said.lines().find(|line| line.starts_with(told));
-    let told = told.unwrap_or_else(|| panic!("not told: {said}"));
-    assert!(told.ends_with(") in launch"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let reported = "note: rank 1 is waited for in plugin `faulty-backend` (";
+    let reported = printed.lines().find(|line| line.starts_with(reported));
+    let reported = reported.unwrap_or_else(|| panic!("no note: {printed}"));
+    assert!(reported.ends_with(") in launch"), "{reported}");
 }
 
 #[test]
-fn a_process_whose_plugin_hangs_names_it_and_the_others_end_with_the_code_of_a_lost_rank() {
+fn a_process_with_a_hanging_plugin_names_it_and_the_others_end_with_the_lost_rank_code() {
     let folder = mpi_folder();
     let more = format!(
         "--plugin-dir {} --set run.peer_timeout_secs=4",
@@ -66,19 +66,19 @@ fn a_process_whose_plugin_hangs_names_it_and_the_others_end_with_the_code_of_a_l
     group.await_file(&out.join("checkpoints/step-2"));
     group.await_end(0);
     let (output, codes) = group.end();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(codes[..2], [Some(6), Some(5)], "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(codes[..2], [Some(6), Some(5)], "{printed}");
     let begins = "error: plugin `faulty-backend` (";
-    let blamed = said.lines().filter(|line| line.starts_with(begins));
-    let blamed: Vec<&str> = blamed.collect();
-    assert_eq!(blamed.len(), 1, "{said}");
+    let naming_plugin = printed.lines().filter(|line| line.starts_with(begins));
+    let naming_plugin: Vec<&str> = naming_plugin.collect();
+    assert_eq!(naming_plugin.len(), 1, "{printed}");
     assert!(
-        blamed[0].contains("in launch does not return"),
+        naming_plugin[0].contains("in launch does not return"),
         "{}",
-        blamed[0]
+        naming_plugin[0]
     );
-    let lost = said
+    let lost = printed
         .lines()
         .any(|line| line.starts_with("error: rank 1 (process 1 on "));
-    assert!(lost, "{said}");
+    assert!(lost, "{printed}");
 }

@@ -1,5 +1,5 @@
-//! A rank that is stopped while the processes of a run come together -> the others end within
-//! `run.join_timeout_secs`, and say which one it is.
+//! A rank that is stopped while the processes of a run join -> the others end within
+//! `run.join_timeout_secs`, and name it.
 #![cfg(feature = "embedded")]
 
 use espalier_torture::training;
@@ -19,15 +19,15 @@ const RANKS: u32 = 3;
 /// The rank that is stopped.
 const VICTIM: u32 = 1;
 
-/// What the run says: seconds to join, and without a sign of life after that.
+/// The run's timeouts: seconds to join, and without a heartbeat after that.
 const SECS: u64 = 5;
 
-/// A survivor's end at most: starting under load, joining, and being told.
+/// Longest time until a survivor ends: starting under load, joining, and receiving the report.
 const IN_TIME: Duration = Duration::from_secs(SECS + 35);
 
-/// Starts a run in several processes, stops one of them once `moment` returns, and wants the others
-/// to end in time with exit code 6 and a line that names it. `moment` returns its process. What was
-/// said.
+/// Starts a run in several processes and stops one of them once `moment` returns that process.
+/// Expects the others to end in time with exit code 6 and a line that names it. Returns the printed
+/// text.
 fn stopped(moment: impl FnOnce(&RankGroup) -> u32) -> String {
     let folder = mpi_folder();
     let training = Training::new(&format!(
@@ -40,25 +40,25 @@ fn stopped(moment: impl FnOnce(&RankGroup) -> u32) -> String {
     stop(moment(&group));
     let took = group.await_end(1);
     let (output, codes) = group.end();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(took <= IN_TIME, "{took:?}: {said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(took <= IN_TIME, "{took:?}: {printed}");
     for rank in (0..RANKS).filter(|&rank| rank != VICTIM) {
-        assert_eq!(codes[rank as usize], Some(6), "{codes:?}: {said}");
+        assert_eq!(codes[rank as usize], Some(6), "{codes:?}: {printed}");
     }
     let named = |line: &&str| {
         let who = [format!("rank {VICTIM} ("), format!("(rank {VICTIM}")];
         line.starts_with("error: ") && who.iter().any(|who| line.contains(who))
     };
-    assert!(said.lines().filter(named).count() >= 1, "{said}");
-    said
+    assert!(printed.lines().filter(named).count() >= 1, "{printed}");
+    printed
 }
 
 #[test]
-fn a_rank_that_is_stopped_before_it_comes_is_named() {
-    let said = stopped(|group| group.await_process(VICTIM));
+fn a_rank_stopped_before_it_joins_is_named() {
+    let printed = stopped(|group| group.await_process(VICTIM));
     let words = format!("error: the processes did not come together within {SECS} s: ");
-    let line = said.lines().find(|line| line.starts_with(&words));
-    let line = line.unwrap_or_else(|| panic!("{said}"));
+    let line = printed.lines().find(|line| line.starts_with(&words));
+    let line = line.unwrap_or_else(|| panic!("{printed}"));
     for words in [
         "process 1 (rank 1) has not come",
         "this one waits in join of plugin `mpi` (/",
@@ -70,27 +70,27 @@ fn a_rank_that_is_stopped_before_it_comes_is_named() {
 }
 
 #[test]
-fn a_rank_that_is_stopped_inside_mpis_start_is_named() {
-    let said = stopped(|group| {
+fn a_rank_stopped_inside_mpi_init_is_named() {
+    let printed = stopped(|group| {
         let process = group.await_process(VICTIM);
         let value = |name| variable(process, name).expect("Open MPI sets it");
         let mark = format!("espalier-{}-{VICTIM}", value("PMIX_NAMESPACE"));
         let mark = Path::new(&value("PMIX_SERVER_TMPDIR")).join(mark);
-        let begun = Instant::now();
+        let started = Instant::now();
         while !mark.exists() {
-            assert!(begun.elapsed().as_secs() < 60, "no {}", mark.display());
+            assert!(started.elapsed().as_secs() < 60, "no {}", mark.display());
             thread::sleep(Duration::from_millis(1));
         }
         process
     });
     let words = "process 1 (rank 1, process id ";
-    let line = said.lines().find(|line| line.contains(words));
-    let line = line.unwrap_or_else(|| panic!("{said}"));
+    let line = printed.lines().find(|line| line.contains(words));
+    let line = line.unwrap_or_else(|| panic!("{printed}"));
     assert!(line.contains(") is stopped"), "{line}");
 }
 
 #[test]
-fn a_rank_that_is_stopped_at_any_moment_of_the_start_ends_all() {
+fn a_rank_stopped_at_any_moment_of_the_start_ends_all() {
     for delay in [60, 150, 300, 500] {
         stopped(|group| {
             let process = group.await_process(VICTIM);

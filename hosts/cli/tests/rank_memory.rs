@@ -1,6 +1,6 @@
-//! What ranks hold: a model larger than their devices, of which the machine's memory has one copy,
-//! dense or packed, whether the ranks are threads or processes.
-#![allow(clippy::print_stdout)] // Figures, for whoever looks.
+//! Memory of ranks: the machine holds one copy of a model larger than its devices, dense or packed,
+//! with threads or processes as ranks.
+#![allow(clippy::print_stdout)] // Figures for the test log.
 
 use espalier_torture::training;
 
@@ -19,8 +19,7 @@ use training::{Training, last_line, trained};
 /// The shape of a model: width, feed-forward width and layers.
 type Shape = [u64; 3];
 
-/// A run of a model of random weights of which there is nothing but its config, in a folder that is
-/// to be kept.
+/// A run of a model of random weights that has only a config, with the folder that holds it.
 fn training(shape: Shape, more: &str) -> (Training, TempDir) {
     training_of(config_of(shape), &format!("--set model.init=random {more}"))
 }
@@ -49,8 +48,8 @@ fn config_of([width, feed_forward, layers]: Shape) -> TempDir {
     model
 }
 
-/// The same with weights in bf16, which a quantizer can pack: norms of 1, all else from the same
-/// few numbers over and over.
+/// The same with weights in bf16, which a quantizer can pack: norms of 1, all others from a
+/// repeated short sequence of numbers.
 fn weights_of(shape: Shape) -> TempDir {
     let [width, feed_forward, layers] = shape;
     let model = config_of(shape);
@@ -111,7 +110,7 @@ fn weights_of(shape: Shape) -> TempDir {
 
 /// Bytes of the layers' weights in f32.
 fn bytes([width, feed_forward, layers]: Shape) -> u64 {
-    // Two heads of four keep keys and values.
+    // Two of four heads keep keys and values.
     layers * 4 * (3 * width * width + 3 * width * feed_forward)
 }
 
@@ -144,8 +143,8 @@ fn a_model_of_four_times_its_device_trains_with_offload() {
     );
 }
 
-/// The largest sum of what `command` and the processes below it hold while `counts`, shared pages
-/// counted by their share, in bytes.
+/// The largest sum of memory of `command` and its descendants while `counts` is true, in bytes.
+/// Shared pages count by their share.
 fn peak(mut command: Command, out: &Path, counts: impl Fn() -> bool) -> u64 {
     let command = command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child: Child = command.spawn().expect("it starts");
@@ -164,7 +163,7 @@ fn peak(mut command: Command, out: &Path, counts: impl Fn() -> bool) -> u64 {
     peak
 }
 
-/// What a process and those below it hold now.
+/// The memory of a process and its descendants now.
 fn proportional(process: u32) -> u64 {
     let read = |name: &str| fs::read_to_string(format!("/proc/{process}/{name}"));
     let rollup = read("smaps_rollup").unwrap_or_default();
@@ -183,7 +182,7 @@ fn four_ranks_hold_one_copy_of_the_base() {
     let (training, _model) = training(shape, "--set run.max_steps=2");
     let fsdp = "--plugins lora,fsdp --set sharding.fsdp.offload=params \
                 --set sharding.fsdp.gather=host-direct";
-    // A device of the cpu's is the host's memory; what the plan says that it holds is not the base.
+    // A device of the CPU backend is host memory; its planned memory excludes the base.
     let held = |ranks: u32| {
         let out = format!("ranks-{ranks}");
         let command = training.command(&out, &format!("{fsdp} --ranks {ranks}"));
@@ -200,7 +199,7 @@ fn four_ranks_hold_one_copy_of_the_base() {
     );
 }
 
-/// How the ranks of a run come about.
+/// How the ranks of a run are started.
 #[derive(Clone, Copy, Debug)]
 enum Ranks {
     Threads(u32),
@@ -214,8 +213,8 @@ impl Ranks {
         }
     }
 
-    /// What these hold at most, once they train, of a run on `shape` packed to NF4, less what the
-    /// plan says that their devices hold; and the bytes of the packed base.
+    /// The peak memory during training of a run on `shape` packed to NF4, less the planned memory
+    /// of its devices; and the bytes of the packed base.
     fn held(self, shape: Shape, gather: &str) -> [u64; 2] {
         let more = format!(
             "--set run.epochs=4 --set sharding.fsdp.offload=params --set sharding.fsdp.gather={gather}"
@@ -246,9 +245,9 @@ impl Ranks {
     }
 }
 
-/// A process brings 20 MB and more of program, so two models are held against each other that
-/// differ in layers alone: what the larger one takes more is its base, and 0.2 MB a layer and rank
-/// for the plan. Two copies would be twice as much.
+/// A process adds 20 MB or more of program memory, so two models that differ only in layers are
+/// compared. The larger one adds its base, and 0.2 MB a layer and rank for the plan. Two copies
+/// would add twice as much.
 #[test]
 fn ranks_hold_one_copy_of_a_packed_base_as_threads_and_as_processes() {
     let of_layers = |layers| [1024, 2816, layers];
@@ -268,7 +267,7 @@ fn ranks_hold_one_copy_of_a_packed_base_as_threads_and_as_processes() {
     }
 }
 
-/// Bytes that a rank's device holds, as the plan on record has it.
+/// Bytes on a rank's device, from the recorded plan.
 fn on_device(out: &Path) -> u64 {
     let run = fs::read(out.join("run.json")).expect("a record");
     let run: Json = serde_json::from_slice(&run).expect("JSON");

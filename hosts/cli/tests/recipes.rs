@@ -1,5 +1,5 @@
-//! The recipes of `configs/cluster`: scripts that a shell reads, options that the program has,
-//! machines as mpirun wants them.
+//! The recipes of `configs/cluster`: scripts that a shell parses, options that the program has, and
+//! a hostfile for mpirun.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ fn read(name: &str) -> String {
 }
 
 #[test]
-fn scripts_are_read_by_bash_and_use_options_that_there_are() {
+fn scripts_parse_in_bash_and_use_existing_options() {
     let help = Command::new(env!("CARGO_BIN_EXE_host"))
         .args(["train", "--help"])
         .output();
@@ -38,7 +38,7 @@ fn scripts_are_read_by_bash_and_use_options_that_there_are() {
 }
 
 #[test]
-fn the_hostfile_names_machines_with_as_many_slots_each() {
+fn the_hostfile_names_machines_with_equal_slots() {
     let lines = read("hostfile");
     let lines = lines
         .lines()

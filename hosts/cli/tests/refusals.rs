@@ -1,5 +1,4 @@
-//! What is refused before a run begins -> refused before its first weight is read, and its
-//! directory stays free.
+//! Refusals before a run starts -> no weight is read, and the output directory stays free.
 #![cfg(target_os = "linux")]
 
 mod calls;
@@ -14,12 +13,11 @@ use serde_json::{Value as Json, json};
 use calls::{header_end, read_end, watched};
 use place::{Outcome, Place, Weights, contents, copy_directory};
 
-/// A command line in a folder with models, adapters and rows -> how it is refused. Words stand
-/// between ` | `.
+/// A command line in a folder with models, adapters and rows -> the exit code and the words of its
+/// refusal. Words are separated by ` | `.
 type Case = (&'static str, i32, &'static str);
 
-/// What ends every line of the table that trains: two short steps on two rows, one of them held
-/// out.
+/// The end of every training line of the table: two short steps on two rows, one of them held out.
 const TRAIN: &str = "train --threads 1 --data rows.jsonl --set model.compute=f32 --set run.max_steps=2 \
                      --set run.epochs=2 --set data.eval_split=1";
 
@@ -133,7 +131,7 @@ const TRAINING: [Case; 21] = [
     ),
 ];
 
-/// Refusals of other commands, whole.
+/// Refusals of other commands, as complete lines.
 const OTHERS: [Case; 17] = [
     (
         "eval --model model --data rows.jsonl --plugins fsdp --ranks 2 --answers 1",
@@ -237,19 +235,19 @@ fn refusals_come_before_the_first_weight_is_read_and_leave_the_directory_free() 
         refused_unread(&place, case);
         assert!(!place.path("out").exists(), "{}", case.0);
     }
-    // A directory that was there stays, with what was in it.
+    // An existing directory is kept with its files.
     fs::create_dir(place.path("out")).expect("created");
     place.write("out/notes.txt", "mine");
     let line = format!("{TRAIN} --out out {}", TRAINING[0].0);
     refused_unread(&place, (&line, TRAINING[0].1, TRAINING[0].2));
     assert_eq!(place.names("out"), "notes.txt");
-    // Then the same directory trains.
+    // Then training in the same directory succeeds.
     place.host(&line_of("model", "")).succeeded();
     assert!(place.path("out/adapter").is_dir());
 }
 
 #[test]
-fn another_run_than_the_checkpoints_is_refused_before_a_weight_is_read() {
+fn a_run_that_differs_from_its_checkpoint_is_refused_before_a_weight_is_read() {
     let place = Place::new();
     models(&place);
     place
@@ -309,7 +307,7 @@ fn a_run_killed_while_it_loads_leaves_its_directory_to_the_next() {
 }
 
 #[test]
-fn options_that_say_what_the_saved_adapter_is_pass_and_what_was_used_is_on_record() {
+fn options_equal_to_the_saved_adapter_pass_and_the_used_options_are_recorded() {
     let place = Place::new();
     models(&place);
     let same = "--set adapter.lora.rank=8 --set adapter.lora.alpha=16.0 --set adapter.lora.targets=all-linear";
@@ -319,7 +317,7 @@ fn options_that_say_what_the_saved_adapter_is_pass_and_what_was_used_is_on_recor
     let used = &run["adapter_options"];
     assert_eq!((&used["rank"], &used["alpha"]), (&json!(8), &json!(16)));
     assert_eq!(used["targets"].as_array().map(Vec::len), Some(7));
-    // Without a saved one: what was asked, and the defaults.
+    // Without a saved adapter: the requested options and the defaults.
     place
         .host(&format!(
             "{TRAIN} --out fresh --model model --plugins lora --set adapter.lora.rank=4"
@@ -328,13 +326,13 @@ fn options_that_say_what_the_saved_adapter_is_pass_and_what_was_used_is_on_recor
     let run: Json = serde_json::from_str(&place.read("fresh/run.json")).expect("JSON");
     let used = &run["adapter_options"];
     assert_eq!((&used["rank"], &used["alpha"]), (&json!(4), &json!(32)));
-    // What a run has on record of its options is no order to the adapter that it saved.
+    // The recorded options of a run do not apply to the adapter that it saved.
     place
         .host("generate --run fresh --prompt ab --max-tokens 2")
         .succeeded();
 }
 
-/// `model`, which is whole, and others that are wrong in their headers; adapters that fit no model.
+/// `model`, which is whole, others with wrong headers, and adapters that fit no model.
 fn models(place: &Place) {
     const UP: &str = "model.layers.1.mlp.up_proj.weight";
     type Damage = fn(&mut Weights);
@@ -357,7 +355,7 @@ fn models(place: &Place) {
         ("stranger", |w| w.rename(A, "base_model.model.other")),
         ("narrow", |w| {
             w.header(|h| {
-                // Half as many rows, and as many bytes: twice as wide numbers.
+                // Half as many rows and the same bytes: numbers twice as wide.
                 h[A]["shape"] = json!([4, 64]);
                 h[A]["dtype"] = json!("F64");
             })
@@ -370,12 +368,12 @@ fn models(place: &Place) {
     }
 }
 
-/// A command line that trains on `model` into `out`.
+/// A command line that trains `model` into `out`.
 fn line_of(model: &str, more: &str) -> String {
     format!("{TRAIN} --out out --plugins lora --model {model} {more}")
 }
 
-/// Wants a command refused, and no byte behind the header of a weight file read for it.
+/// Expects a command to be refused with no byte of a weight file read beyond its header.
 fn refused_unread(place: &Place, (line, code, words): (&str, i32, &str)) {
     let log = place.path("calls");
     let _ = fs::remove_file(&log);

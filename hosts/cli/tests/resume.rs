@@ -1,4 +1,4 @@
-//! A run that was stopped and goes on ends as one that never stopped, or says why it cannot.
+//! An interrupted run resumes and ends like an uninterrupted one, or reports why it cannot.
 
 use espalier_torture::training;
 
@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use training::{Training, copy, files, names, trained};
 
 #[test]
-fn every_kind_of_run_goes_on_to_the_same_bits() {
+fn every_kind_of_run_resumes_to_the_same_bits() {
     for kind in [
         "--plugins lora --set adapter.lora.dropout=0.1 --set optim.schedule=cosine",
         "--plugins nf4,lora --set model.params=bf16 --set model.compute=bf16",
@@ -27,7 +27,7 @@ fn every_kind_of_run_goes_on_to_the_same_bits() {
             let went_on = training.succeed(&out, &more);
             assert_eq!(went_on.metrics, never_stopped.metrics, "{kind} from {step}");
             assert!(went_on.files == never_stopped.files, "{kind} from {step}");
-            // Params and moments at the end, too.
+            // The final params and moments too.
             for file in ["params.safetensors", "optimizer.safetensors"] {
                 let last = |out: &str| {
                     let path = training.path(out).join("checkpoints/step-6").join(file);
@@ -46,7 +46,7 @@ fn every_kind_of_run_goes_on_to_the_same_bits() {
 }
 
 #[test]
-fn an_adapter_in_a_checkpoint_is_the_one_a_shorter_run_writes() {
+fn an_adapter_in_a_checkpoint_equals_that_of_a_shorter_run() {
     let training = Training::new("--plugins lora --set model.params=bf16");
     training.succeed("whole", "");
     training.succeed("short", "--set run.max_steps=4");
@@ -57,7 +57,7 @@ fn an_adapter_in_a_checkpoint_is_the_one_a_shorter_run_writes() {
 }
 
 #[test]
-fn without_a_checkpoint_a_run_starts_over_and_a_finished_one_is_left_alone() {
+fn without_a_checkpoint_a_run_restarts_and_a_finished_run_is_unchanged() {
     let training = Training::new("--plugins lora");
     let started = training.succeed("new", "--resume");
     let before = files(&training.path("new"));
@@ -78,7 +78,7 @@ fn without_a_checkpoint_a_run_starts_over_and_a_finished_one_is_left_alone() {
 }
 
 #[test]
-fn what_changes_no_result_may_change_and_all_else_is_refused_by_name() {
+fn only_options_that_change_no_result_can_change_and_others_are_refused_by_name() {
     let training = Training::new("--plugins lora --set run.max_steps=5");
     let whole = training.succeed("whole", "");
     let mut count = 0;
@@ -86,7 +86,7 @@ fn what_changes_no_result_may_change_and_all_else_is_refused_by_name() {
         count += 1;
         let out = format!("again-{count}");
         training.unfinished("whole", &out);
-        // Behind its last step a run has come to its end.
+        // A run ends after its last step.
         (out, format!("--resume=step-4 {more}"))
     };
     for allowed in [
@@ -119,7 +119,7 @@ fn what_changes_no_result_may_change_and_all_else_is_refused_by_name() {
         let (out, more) = resumed(changed);
         training.refuse(&out, &more, 2, words);
     }
-    // A longer run: only where the steps that are done would have been the same.
+    // A longer run: only if the completed steps would have been the same.
     let longer = training.succeed("longer", "--set run.max_steps=6");
     let (out, more) = resumed("--set run.max_steps=6");
     assert_eq!(training.succeed(&out, &more), longer);
@@ -153,7 +153,7 @@ fn changed_files_are_refused_with_their_hashes() {
         4,
         "model file model.safetensors: ",
     );
-    // Another place is not another file.
+    // Another path is not another file.
     copy(&golden.join("tiny"), &training.path("elsewhere"));
     fs::rename(&rows, training.path("moved.jsonl")).expect("moved");
     fs::copy(training.path("moved.jsonl"), &rows).expect("copied");

@@ -1,5 +1,4 @@
-//! A run of many ranks saves what each of them keeps, and goes on from there at any number of
-//! ranks.
+//! A run of many ranks saves the state of each, and resumes with any number of ranks.
 
 use espalier_torture::training;
 
@@ -11,13 +10,13 @@ use training::{Trained, Training, names};
 const BASE: &str = "--set model.compute=f64 --set adapter.lora.dropout=0.1 --set run.keep_last=3";
 const ONE: &str = "--plugins nf4,lora";
 
-/// A run with the strategy `fsdp` on so many ranks.
+/// A run with the strategy `fsdp` on `ranks` ranks.
 fn ranks(ranks: u32) -> String {
     format!("--plugins nf4,lora,fsdp --ranks {ranks}")
 }
 
 #[test]
-fn the_same_ranks_go_on_to_the_same_bits() {
+fn the_same_ranks_resume_to_the_same_bits() {
     let training = Training::new(BASE);
     for (count, more) in [(3, ""), (4, "--set sharding.fsdp.offload=params+optimizer")] {
         let more = format!("{} {more}", ranks(count));
@@ -60,7 +59,7 @@ fn assert_close(found: &Trained, expected: &Trained, case: &str) {
 }
 
 #[test]
-fn any_number_of_ranks_goes_on_from_any_other() {
+fn any_number_of_ranks_resumes_from_any_other() {
     let training = Training::new(BASE);
     let alone = training.succeed("alone", ONE);
     let offload = " --set sharding.fsdp.offload=params";
@@ -83,9 +82,9 @@ fn any_number_of_ranks_goes_on_from_any_other() {
     }
 }
 
-/// Four ranks in two groups that hold the same: a checkpoint has each part once.
+/// Four ranks in two groups with equal state: a checkpoint has each part once.
 #[test]
-fn a_hybrid_run_goes_on_with_its_ranks_and_with_any_others() {
+fn a_hybrid_run_resumes_with_its_ranks_and_with_any_others() {
     let training = Training::new(BASE);
     let hybrid =
         ranks(4) + " --set sharding.fsdp.strategy=hybrid --set sharding.fsdp.shard_ranks=2";
@@ -109,7 +108,7 @@ fn a_hybrid_run_goes_on_with_its_ranks_and_with_any_others() {
 }
 
 #[test]
-fn a_rank_whose_file_is_gone_or_another_is_named() {
+fn a_rank_with_a_missing_or_wrong_file_is_named() {
     let training = Training::new(&format!("{BASE} {}", ranks(3)));
     training.succeed("whole", "");
     let lost = "params-00001-of-00003.safetensors";

@@ -1,5 +1,5 @@
-//! A signal ends a run after the step it is in: a checkpoint is saved, the exit code says so, and
-//! the run can go on. SIGUSR1 saves one and ends nothing.
+//! A signal ends a run after the current step: a checkpoint is saved, the exit code reports it, and
+//! the run can resume. SIGUSR1 saves one and ends nothing.
 
 mod place;
 use espalier_torture::training;
@@ -17,10 +17,10 @@ use training::{Training, names, refused, trained};
 /// Longest wait for a run's first steps on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Steps of a run that is stopped after some of them: some seconds of them.
+/// Steps of a run that is stopped after a few of them; all would take some seconds.
 const STEPS: usize = 3600;
 
-/// A run of so many steps, which saves nothing by itself.
+/// A run of `STEPS` steps that saves nothing unless signalled.
 fn long(more: &str) -> Training {
     Training::new(&format!(
         "--set run.epochs={} --set run.save_every=100000 --set run.eval_every=1500 {more}",
@@ -34,7 +34,7 @@ fn steps(run: &Path) -> usize {
     lines.filter(|line| line.contains("grad_norm")).count()
 }
 
-/// The run, once it has done two steps in `directory`.
+/// The run, after two steps in `directory`.
 fn under_way(mut command: Command, directory: &Path) -> Child {
     let run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut run = run.expect("the program was built");
@@ -42,7 +42,7 @@ fn under_way(mut command: Command, directory: &Path) -> Child {
     run
 }
 
-/// Waits until `what` of the run has come.
+/// Waits until `has_come` is true of the run.
 fn await_of(run: &mut Child, what: &str, has_come: impl Fn() -> bool) {
     let begin = Instant::now();
     while !has_come() {
@@ -65,11 +65,11 @@ fn ended(run: Child) -> Output {
 }
 
 #[test]
-fn a_signal_ends_the_run_after_its_step_and_the_run_goes_on_to_the_same_bits() {
+fn a_signal_ends_the_run_after_its_step_and_the_run_resumes_to_the_same_bits() {
     for (name, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let training = long("--plugins nf4,lora");
         let run = under_way(training.command("out", ""), &training.path("out"));
-        // Meanwhile the directory is taken, whatever is asked for.
+        // Meanwhile the directory is locked for every request.
         for more in ["", "--resume"] {
             training.refuse("out", more, 2, "is in use by process");
         }
@@ -107,7 +107,7 @@ fn a_signal_ends_the_run_after_its_step_with_a_checkpoint_saved() {
             .args(Place::words("model", endless))
             .args(["--out", signal]);
         let run = under_way(command, &place.path(signal));
-        // Meanwhile the directory is taken.
+        // Meanwhile the directory is locked.
         let second = place.train("model", &format!("--plugins lora --out {signal}"));
         second.refused("second", 2, "is in use by process");
         send(signal, &run);
@@ -122,9 +122,9 @@ fn a_signal_ends_the_run_after_its_step_with_a_checkpoint_saved() {
     }
 }
 
-/// A shell sends it again when it ends, and so does the system.
+/// A shell sends the signal again when it ends, and so does the system.
 #[test]
-fn a_connection_that_is_closed_twice_is_saved_all_the_same() {
+fn a_second_hangup_does_not_prevent_the_save() {
     let training = long("--plugins nf4,lora");
     let run = under_way(training.command("out", ""), &training.path("out"));
     for _ in 0..20 {
@@ -134,7 +134,7 @@ fn a_connection_that_is_closed_twice_is_saved_all_the_same() {
     refused(&ended(run), 129, words, "twice");
 }
 
-/// As `nohup` starts it.
+/// As started by `nohup`.
 #[test]
 fn a_hangup_that_is_ignored_from_the_start_stays_ignored() {
     let training = long("--plugins nf4,lora");
@@ -158,16 +158,16 @@ fn a_hangup_that_is_ignored_from_the_start_stays_ignored() {
     assert_eq!(steps(&training.path("out")), STEPS);
 }
 
-/// The checkpoints in `run`, by the steps they stand behind.
+/// The checkpoints in `run`, by step.
 fn saved(run: &Path) -> Vec<usize> {
     let names = names(&run.join("checkpoints"));
     let step = |name: &String| name.strip_prefix("step-")?.parse().ok();
     names.iter().filter_map(step).collect()
 }
 
-/// Has `command` save under SIGUSR1 in each of `runs` before it ends, and end as if nothing had
-/// been.
-fn saves_and_goes_on(training: &Training, command: Command, runs: &[PathBuf], more: &str) {
+/// Makes `command` save under SIGUSR1 in each of `runs` before it ends, and end like an undisturbed
+/// run.
+fn saves_and_continues(training: &Training, command: Command, runs: &[PathBuf], more: &str) {
     let last = runs.last().expect("a run");
     let mut run = under_way(command, last);
     send("USR1", &run);
@@ -185,26 +185,26 @@ fn saves_and_goes_on(training: &Training, command: Command, runs: &[PathBuf], mo
     for path in runs {
         let step = saved(path).into_iter().find(|&step| step < STEPS);
         let step = step.unwrap_or_else(|| panic!("{more}: {:?}", saved(path)));
-        let told = format!(
+        let reported = format!(
             "note: SIGUSR1 asks for a checkpoint: saved after step {step}, and the run goes on"
         );
-        let told = log.lines().filter(|line| line.ends_with(&told)).count();
-        assert!(told >= 1, "{more}: {log}");
+        let reported = log.lines().filter(|line| line.ends_with(&reported)).count();
+        assert!(reported >= 1, "{more}: {log}");
     }
 }
 
 #[test]
-fn sigusr1_saves_a_checkpoint_and_the_run_goes_on() {
+fn sigusr1_saves_a_checkpoint_and_the_run_continues() {
     for more in ["--plugins nf4,lora", "--plugins nf4,lora,ddp --ranks 2"] {
         let training = long(more);
         let out = training.path("out");
-        saves_and_goes_on(&training, training.command("out", ""), &[out], more);
+        saves_and_continues(&training, training.command("out", ""), &[out], more);
         let whole = training.succeed("whole", "");
         assert!(
             trained(&training.path("out")) == whole,
             "{more}: other bits"
         );
-        // What it saved goes on to the same bits, too.
+        // The saved checkpoint resumes to the same bits, too.
         let [step, ..] = saved(&training.path("out"))[..] else {
             panic!("it was there");
         };
@@ -219,11 +219,11 @@ fn sigusr1_saves_every_run_of_a_comparison_that_is_under_way() {
     let training = long("--plugins lora --arms nf4 --seeds 1 --schedule interleaved");
     let runs = ["dense", "nf4"].map(|arm| training.path(&format!("out/arms/{arm}/seed-42")));
     let command = training.command_of("compare", "out", "");
-    saves_and_goes_on(&training, command, &runs, "compare");
+    saves_and_continues(&training, command, &runs, "compare");
 }
 
 #[test]
-fn sigusr1_that_mpirun_passes_on_saves_what_all_processes_hold() {
+fn sigusr1_forwarded_by_mpirun_saves_the_state_of_all_processes() {
     let folder = mpi_folder();
     let more = format!(
         "--plugins nf4,lora,fsdp,mpi --plugin-dir {}",
@@ -231,7 +231,7 @@ fn sigusr1_that_mpirun_passes_on_saves_what_all_processes_hold() {
     );
     let training = long(&more);
     let command = mpirun(2, &training.command("out", ""));
-    saves_and_goes_on(&training, command, &[training.path("out")], "mpi");
+    saves_and_continues(&training, command, &[training.path("out")], "mpi");
     let [step, ..] = saved(&training.path("out"))[..] else {
         panic!("it was there");
     };

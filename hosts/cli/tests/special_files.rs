@@ -1,5 +1,5 @@
-//! Pipes, devices and endless numbers where files and threads are expected -> a refusal at once,
-//! within little memory.
+//! Pipes, devices and endless numbers in place of files and threads -> an immediate refusal in
+//! little memory.
 
 mod place;
 
@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use place::{Outcome, Place, copy_directory};
 
-/// Address space of the program, in KiB: a file that is read for ever ends it before the machine.
+/// Address space of the program, in KiB: an endless read fails before the machine runs out of
+/// memory.
 const MEMORY_KIB: u64 = 4 << 20;
-/// What a refusal takes at most on a machine that has other things to do.
+/// Time limit of a refusal on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What stands in the place of a file.
+/// The special file in place of a regular one.
 #[derive(Clone, Copy)]
 enum Thing {
     Pipe,
@@ -25,7 +26,7 @@ enum Thing {
 }
 
 impl Thing {
-    fn stand_at(self, path: &Path) {
+    fn create_at(self, path: &Path) {
         if path.symlink_metadata().is_ok() {
             fs::remove_file(path).expect("removed");
         }
@@ -50,7 +51,7 @@ impl Thing {
     }
 }
 
-/// Runs the host with the words of `line`, and wants it to have ended within the limit.
+/// Runs the host with the arguments `line`, and expects it to end within the limit.
 fn ended(place: &Place, case: &str, line: &str) -> Outcome {
     let mut command = Command::new("sh");
     command.current_dir(place.0.path());
@@ -67,7 +68,7 @@ fn ended(place: &Place, case: &str, line: &str) -> Outcome {
         .stderr(Stdio::piped());
     let mut child = command.spawn().expect("the host starts");
     let begin = Instant::now();
-    // What is refused says a few lines, which the pipe of its standard error holds.
+    // A refusal prints a few lines, which fit into the pipe of its standard error.
     while child.try_wait().expect("a child").is_none() {
         if begin.elapsed() > LIMIT {
             child.kill().expect("killed");
@@ -84,8 +85,8 @@ const TRAIN: &str = "train --quiet --threads 1 --set model.compute=f32 --set run
 /// A conversation, for which a template is read.
 const CHAT: &str = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n";
 
-/// Commands that read files, one for every kind: the file, the command, its exit code and what it
-/// was read as. What follows `train` follows [`TRAIN`].
+/// Commands that read files, one for every kind: the file, the command, its exit code and the kind
+/// of file expected. Arguments after `train` are appended to [`TRAIN`].
 const READERS: [(&str, &str, i32, &str); 15] = [
     (
         "model/tokenizer.json",
@@ -175,7 +176,7 @@ const READERS: [(&str, &str, i32, &str); 15] = [
 ];
 
 #[test]
-fn a_pipe_or_a_device_in_the_place_of_a_file_is_refused_by_kind_and_path() {
+fn a_pipe_or_a_device_in_place_of_a_file_is_refused_by_kind_and_path() {
     for thing in [Thing::Pipe, Thing::Zero] {
         for (file, line, code, kind) in READERS {
             let line = match line.strip_prefix("train ") {
@@ -189,7 +190,7 @@ fn a_pipe_or_a_device_in_the_place_of_a_file_is_refused_by_kind_and_path() {
             place.write("own.so", "");
             fs::create_dir(place.path("own")).expect("created");
             place.write("own/run.json", "{}");
-            thing.stand_at(&place.path(file));
+            thing.create_at(&place.path(file));
             let case = format!("{} as {file}: {line}", thing.found());
             let words = format!("{file} | {kind} | {}", thing.found());
             ended(&place, &case, &line).refused(&case, code, &words);
@@ -198,9 +199,9 @@ fn a_pipe_or_a_device_in_the_place_of_a_file_is_refused_by_kind_and_path() {
     }
 }
 
-/// A link of a model's or an adapter's directory may not lead out of it, whatever stands there.
+/// A link in a model's or adapter's directory must not point outside it, to any kind of file.
 #[test]
-fn a_pipe_or_a_device_in_the_place_of_a_models_or_an_adapters_file_is_refused() {
+fn a_pipe_or_a_device_in_place_of_a_model_or_adapter_file_is_refused() {
     let line = format!("{TRAIN} --model model --data rows.jsonl --adapter adapter");
     for thing in [Thing::Pipe, Thing::Zero] {
         for file in [
@@ -211,7 +212,7 @@ fn a_pipe_or_a_device_in_the_place_of_a_models_or_an_adapters_file_is_refused() 
             let place = Place::new();
             place.model("model");
             copy_directory("adapter_trained_f32", &place.path("adapter"));
-            thing.stand_at(&place.path(file));
+            thing.create_at(&place.path(file));
             let words = match thing {
                 Thing::Pipe => "a pipe",
                 Thing::Zero => "is a link to /dev/zero",
@@ -223,7 +224,7 @@ fn a_pipe_or_a_device_in_the_place_of_a_models_or_an_adapters_file_is_refused() 
 }
 
 #[test]
-fn a_pipe_or_a_device_in_an_output_directory_is_refused_where_a_run_goes_on() {
+fn a_pipe_or_a_device_in_an_output_directory_is_refused_when_a_run_resumes() {
     let line = format!("{TRAIN} --model model --data rows.jsonl --set data.eval_split=1 --resume");
     let files = [
         "run.json",
@@ -237,7 +238,7 @@ fn a_pipe_or_a_device_in_an_output_directory_is_refused_where_a_run_goes_on() {
     place.model("model");
     ended(&place, "whole", &line.replace(" --resume", "")).succeeded();
     for thing in [Thing::Pipe, Thing::Zero] {
-        // One that is finished, one that is not, and one that has yet to begin.
+        // A finished run, an unfinished one, and one that has not started.
         for (without, code) in [
             (&[][..], 4),
             (&["adapter"], 4),
@@ -250,7 +251,7 @@ fn a_pipe_or_a_device_in_an_output_directory_is_refused_where_a_run_goes_on() {
                 for name in without {
                     fs::remove_dir_all(out.join(name)).expect("removed");
                 }
-                thing.stand_at(&out.join(file));
+                thing.create_at(&out.join(file));
                 let case = format!("{} as {file} without {without:?}", thing.found());
                 let words = format!("{file} | regular file | {}", thing.found());
                 ended(&place, &case, &line).refused(&case, code, &words);
@@ -264,7 +265,7 @@ fn a_pipe_or_a_device_in_an_output_directory_is_refused_where_a_run_goes_on() {
     ended(&place, "whole again", &line).succeeded();
 }
 
-/// Copies a directory with all below it.
+/// Copies a directory tree.
 fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir(to).expect("created");
     for entry in fs::read_dir(from).expect("a directory") {
@@ -304,7 +305,7 @@ fn a_file_beyond_the_largest_of_its_kind_is_refused_unread() {
             "a tokenizer may have at most 256.00 MiB, found 1099511627776 bytes",
         ),
     ] {
-        // Sparse: it takes no room.
+        // Sparse: it takes no disk space.
         let sparse = fs::File::create(place.path(file)).expect("created");
         sparse.set_len(1 << 40).expect("sized");
         ended(&place, file, line).refused(file, code, &format!("{file} | {words}"));

@@ -1,5 +1,5 @@
-//! `host swap` beside a running `host train`: what it prints, how it ends, and that the run goes on
-//! to the same bits.
+//! `host swap` beside a running `host train`: its output, its end, and a run that continues to the
+//! same bits.
 
 use espalier_torture::training;
 
@@ -14,14 +14,14 @@ use training::{Training, last_line, refused};
 /// Longest wait for anything on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running job, stopped while nobody waits for it.
+/// A running job, stopped except while a request waits for it.
 struct Job<'a> {
     training: &'a Training,
     process: Child,
 }
 
 impl<'a> Job<'a> {
-    /// Starts a run in `out` and stops it, as a terminal does, after some steps.
+    /// Starts a run in `out` and stops it after some steps, as a terminal does.
     fn start(training: &'a Training) -> Self {
         let mut command = training.command("out", "");
         let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -44,7 +44,7 @@ impl<'a> Job<'a> {
         assert!(sent.expect("a shell's kill").success());
     }
 
-    /// Asks, and lets the run go on once the request is there, after `then`.
+    /// Sends a request, and resumes the run once the request exists, after `then`.
     fn ask(&self, words: &str, number: u64, then: &str) -> Output {
         let client = swap(self.training, words)
             .spawn()
@@ -90,14 +90,14 @@ fn a_run_answers_every_request_and_ends_with_the_same_bits() {
     let training = long_training();
     let mut job = Job::start(&training);
     let taken = job.ask("quantizer=nf4", 1, "CONT");
-    let said = String::from_utf8_lossy(&taken.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&taken.stdout).into_owned();
     assert!(taken.status.success(), "{}", last_line(&taken));
     for words in [
         "swapped quantizer nf4",
         "weights encoded",
         "loss on the next rows",
     ] {
-        assert!(said.contains(words), "no {words:?} in {said}");
+        assert!(printed.contains(words), "no {words:?} in {printed}");
     }
     let unknown = job.ask("quantizer=nf5", 2, "CONT");
     refused(
@@ -147,7 +147,7 @@ fn a_run_answers_every_request_and_ends_with_the_same_bits() {
 }
 
 #[test]
-fn who_asks_where_nothing_runs_or_of_a_run_that_dies_is_told_so() {
+fn a_request_without_a_run_or_to_a_dying_run_is_reported() {
     let training = long_training();
     let nothing = swap(&training, "quantizer=nf4")
         .output()
@@ -174,14 +174,14 @@ fn who_asks_where_nothing_runs_or_of_a_run_that_dies_is_told_so() {
         "killed",
     );
     job.process.wait().expect("it was started here");
-    // What was asked of the dead process is not done by the next one.
-    let went_on = training.succeed("out", "--resume");
-    assert!(went_on == training.succeed("plain", ""), "other bits");
+    // The next process does not serve a request to the dead one.
+    let resumed = training.succeed("out", "--resume");
+    assert!(resumed == training.succeed("plain", ""), "other bits");
 }
 
-/// Its plugin would take the process down; a child finds out first.
+/// Its plugin would crash the process; the probe detects it in a child process.
 #[test]
-fn a_library_that_crashes_or_ends_a_process_leaves_the_run_as_it_was() {
+fn a_library_that_crashes_or_ends_a_process_does_not_change_the_run() {
     let training = long_training();
     let mut job = Job::start(&training);
     let faults = [

@@ -1,4 +1,4 @@
-//! Plugins of third parties through the program: they train, go on, are evaluated, generate and are
+//! Plugins of third parties in the program: they train, resume, are evaluated, generate and are
 //! merged.
 #![cfg(feature = "embedded")]
 
@@ -11,7 +11,7 @@ use std::process::Command;
 use serde_json::Value as Json;
 use training::{Trained, Training, last_line};
 
-/// Runs in a folder whose `plugins` holds sample libraries.
+/// Runs in a folder with sample libraries in `plugins`.
 struct Samples(Training);
 
 impl Samples {
@@ -27,8 +27,7 @@ impl Samples {
         Samples(training)
     }
 
-    /// Trains with `plugins`, on one thread and on three, and again in two parts: all to the same
-    /// bits.
+    /// Trains with `plugins` on one thread, on three, and in two parts, all to the same bits.
     fn trains(&self, plugins: &str) -> Trained {
         let more = format!("--plugins {plugins}");
         let whole = self.0.succeed("whole", &more);
@@ -43,7 +42,7 @@ impl Samples {
         assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
         let threads = self.0.succeed("threads", &format!("{more} --threads 3"));
         assert!(threads == whole, "{plugins}: other bits on three threads");
-        // A run killed after its second checkpoint, as far as its directory tells.
+        // A run killed after its second checkpoint, as its directory shows.
         let out = self.0.path("parts");
         training::copy(&self.0.path("whole"), &out);
         for name in [
@@ -60,7 +59,7 @@ impl Samples {
         whole
     }
 
-    /// The standard output of `host` with these words.
+    /// The standard output of `host` with these arguments.
     fn host(&self, words: &str) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
         command.current_dir(self.0.folder.path());
@@ -71,7 +70,7 @@ impl Samples {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// The loss that `host eval` finds.
+    /// The loss from `host eval`.
     fn loss(&self, words: &str) -> f64 {
         let text = self.host(&format!(
             "eval --json --data rows.jsonl --set model.compute=f32 {words}"
@@ -87,7 +86,7 @@ fn model() -> String {
 }
 
 #[test]
-fn quantizers_described_and_decoding_train_go_on_evaluate_and_generate() {
+fn described_and_decoding_quantizers_train_resume_evaluate_and_generate() {
     for quantizer in ["linear4", "decode-only"] {
         let samples = Samples::new(&[quantizer]);
         samples.trains(&format!("{quantizer},lora"));
@@ -99,7 +98,7 @@ fn quantizers_described_and_decoding_train_go_on_evaluate_and_generate() {
         assert!(loss.is_finite() && loss < 10.0, "{quantizer}: {loss}");
         let words = format!("generate {common} --max-tokens 8 --temperature 0 --prompt and");
         assert_eq!(samples.host(&words), samples.host(&words), "{quantizer}");
-        // What it decodes to is what the adapter was trained on.
+        // The adapter was trained on these decoded weights.
         let merged = format!("merge {common} --base decoded --out merged");
         samples.host(&merged);
         let found = samples.loss("--model merged");
@@ -111,7 +110,7 @@ fn quantizers_described_and_decoding_train_go_on_evaluate_and_generate() {
 }
 
 #[test]
-fn ia3_trains_goes_on_and_is_merged() {
+fn ia3_trains_resumes_and_is_merged() {
     let samples = Samples::new(&["ia3"]);
     let learned = samples.trains("ia3");
     assert!(learned.files.contains_key("adapter_config.json"));
@@ -136,9 +135,8 @@ fn another_order_of_the_same_step_gives_the_same_bits() {
     assert_eq!(output.status.code(), Some(2), "{}", last_line(&output));
 }
 
-/// A strategy that says which of its options may be searched, and what each does for memory: the
-/// search takes the one that leaves weights on the device where they fit, and streams them where
-/// they do not.
+/// A strategy that declares which of its options can be searched, and their effect on memory. The
+/// search keeps weights on the device if they fit, and streams them otherwise.
 #[test]
 fn the_planner_searches_the_options_that_a_strategy_declares() {
     let samples = Samples::new(&["streamed"]);
@@ -165,7 +163,7 @@ fn the_planner_searches_the_options_that_a_strategy_declares() {
         streamed < whole,
         "{streamed}, {whole} with all weights on the device"
     );
-    // A twentieth of a device is left free.
+    // A twentieth of a device is kept free.
     let between = (whole + streamed) / 2 * 20 / 19 / (1 << 20);
     let small = plan(&format!("{between}MiB"));
     let chosen = &small["auto"]["chosen"];

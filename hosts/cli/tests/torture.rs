@@ -1,5 +1,4 @@
-//! A share of the suite of attacks (`cargo xtask torture`), and what shows that it finds what it
-//! looks for.
+//! Part of the attack suite (`cargo xtask torture`), and tests that it detects known faults.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +13,7 @@ use espalier_torture::random::Random;
 use espalier_torture::scenario::{Scenario, named};
 use espalier_torture::suite::{Asked, repeat, run};
 
-/// Attacks and how many tries of each are made here; the others have tests of their own.
+/// Attacks, and the number of tries of each made here; the others have tests of their own.
 const SHARE: [(&str, u64); 8] = [
     ("kills-at-moments", 2),
     ("disks", 3),
@@ -27,7 +26,7 @@ const SHARE: [(&str, u64); 8] = [
 ];
 
 #[test]
-fn a_share_of_the_attacks_is_survived() {
+fn the_program_survives_a_share_of_the_attacks() {
     for (name, tries) in SHARE {
         let asked = Asked {
             minutes: 5.0,
@@ -50,7 +49,7 @@ fn a_share_of_the_attacks_is_survived() {
     }
 }
 
-/// Holds some of the prefixes of a record until one is neither old nor new.
+/// Checks some of the prefixes of a record until one is neither old nor new.
 fn found(recorded: &Recorded, mut prefixes: impl Iterator<Item = usize>) -> Option<String> {
     prefixes.find_map(|count| {
         let hold = || {
@@ -95,7 +94,7 @@ fn a_power_cut_finds_a_directory_that_is_not_synced_and_a_commit_before_the_last
 }
 
 #[test]
-fn the_record_of_changes_is_what_strace_sees() {
+fn the_record_of_changes_matches_strace() {
     if !Command::new("strace")
         .arg("--version")
         .output()

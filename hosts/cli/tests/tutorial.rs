@@ -1,6 +1,6 @@
-//! docs/write-a-quantizer.md, followed to the letter in an empty directory: its code passes the kit
-//! and `check`, a run is trained with it, and its row of `eval` stands beside nf4's with the
-//! numbers that the page shows.
+//! docs/write-a-quantizer.md, followed exactly in an empty directory. Its code passes the kit and
+//! `check`, and a run is trained with it. Its row of `eval` has the numbers on the page, beside
+//! nf4's.
 
 mod plugin_crate;
 
@@ -12,9 +12,9 @@ use std::process::Command;
 
 use plugin_crate::{Bench, succeeded};
 
-/// Three bits may cost this much loss more than nf4's four.
+/// Largest loss increase of three bits over nf4's four.
 const MOST_WORSE: f64 = 0.1;
-/// Other processors round otherwise; the page's numbers were one's.
+/// Other processors round differently; the page's numbers come from one processor.
 const FROM_THE_PAGE: f64 = 0.05;
 
 /// A fenced block of a page: its language and its lines.
@@ -24,7 +24,7 @@ struct Block {
 }
 
 #[test]
-fn the_tutorial_ends_in_a_run_and_a_row_beside_nf4s() {
+fn the_tutorial_ends_with_a_run_and_a_row_beside_nf4() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = fs::read_to_string(repository.join("docs/write-a-quantizer.md")).expect("the page");
     let blocks = blocks(&page);
@@ -35,18 +35,18 @@ fn the_tutorial_ends_in_a_run_and_a_row_beside_nf4s() {
     bash.arg("-c").arg(script(&blocks));
     bash.current_dir(&bench.folder);
     as_a_user(&mut bash, &bench);
-    let said = succeeded(&mut bash);
+    let output = succeeded(&mut bash);
 
-    assert!(said.contains("test result: ok. 1 passed"), "{said}");
-    assert!(said.contains(" passed, 0 failed"), "{said}");
+    assert!(output.contains("test result: ok. 1 passed"), "{output}");
+    assert!(output.contains(" passed, 0 failed"), "{output}");
     for quantizer in ["three-bit", "nf4"] {
         let run = bench.path("runs").join(quantizer);
         assert!(run.join("adapter/adapter_model.safetensors").is_file());
     }
     let printed = text_of(&blocks, "text");
-    let (found, shown) = (rows(&said), rows(&printed));
+    let (found, shown) = (rows(&output), rows(&printed));
     let names: Vec<_> = found.keys().copied().collect();
-    assert_eq!(names, ["nf4", "three-bit"], "{said}");
+    assert_eq!(names, ["nf4", "three-bit"], "{output}");
     for (name, (loss, bits)) in &found {
         let (shown_loss, shown_bits) = shown[name];
         assert!((loss - shown_loss).abs() < FROM_THE_PAGE, "{name}: {loss}");
@@ -57,7 +57,7 @@ fn the_tutorial_ends_in_a_run_and_a_row_beside_nf4s() {
     assert!(three_bit.1 < nf4.1, "{found:?}");
 }
 
-/// `~/espalier`, as an unpacked archive: the program and its configs.
+/// `~/espalier` as an unpacked archive: the program and its configs.
 fn lay_out_the_archive(bench: &Bench, repository: &Path) {
     let archive = bench.path("espalier");
     fs::create_dir(&archive).expect("created");
@@ -65,8 +65,7 @@ fn lay_out_the_archive(bench: &Bench, repository: &Path) {
     symlink(repository.join("configs"), archive.join("configs")).expect("a link");
 }
 
-/// Runs the shell's commands in the page's order; pieces of code are put together into the crate's
-/// file.
+/// Runs the shell commands in the page's order; code blocks are joined into the crate's file.
 fn script(blocks: &[Block]) -> String {
     let mut script = "set -euo pipefail\n".to_owned();
     let mut redirect = ">";
@@ -86,8 +85,8 @@ fn script(blocks: &[Block]) -> String {
     script
 }
 
-/// A home that is empty but for the archive; cargo keeps its own, and builds what is equal once for
-/// all tests.
+/// A home directory that holds only the archive. Cargo keeps its own home, and equal crates build
+/// once for all tests.
 fn as_a_user(command: &mut Command, bench: &Bench) {
     let home = PathBuf::from(std::env::var_os("HOME").expect("a home"));
     for (name, folder) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
@@ -125,13 +124,13 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// All blocks of a language, one after the other.
+/// All blocks of a language, joined in order.
 fn text_of(blocks: &[Block], language: &str) -> String {
     let of = blocks.iter().filter(|block| block.language == language);
     of.map(|block| block.text.as_str()).collect()
 }
 
-/// The table's rows: loss and bits a weight by quantizer.
+/// The table's rows: loss and bits per weight by quantizer.
 fn rows(text: &str) -> BTreeMap<&str, (f64, f64)> {
     let row = |line| -> Option<(&str, (f64, f64))> {
         let (name, rest) = str::split_once(line, ' ')?;

@@ -1,5 +1,5 @@
-//! A folder that may not be searched, in which the program runs: what writes there is refused, and
-//! says so.
+//! A folder without search permission as working directory: commands that write there are refused
+//! with a message.
 
 mod place;
 
@@ -10,11 +10,10 @@ use std::process::Command;
 use espalier_samples::{Facility, lacks};
 use place::{Outcome, Place, copy_directory};
 
-/// Root may search any folder, unless it gives up the right to.
+/// Root can search any folder unless it drops that capability.
 const WITHOUT_RIGHTS: [&str; 2] = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"];
 
-/// What a command of a user begins with who may not do all; `None` where this machine gives no such
-/// user.
+/// Command prefix for a user without these rights; `None` if this machine has no such user.
 fn user() -> Option<Vec<&'static str>> {
     if fs::metadata("/proc/self").expect("Linux").uid() != 0 {
         return Some(Vec::new());
@@ -31,7 +30,7 @@ fn user() -> Option<Vec<&'static str>> {
 }
 
 #[test]
-fn what_writes_into_a_folder_that_may_not_be_searched_is_refused() {
+fn commands_that_write_into_an_unsearchable_folder_are_refused() {
     let Some(user) = user() else {
         return;
     };

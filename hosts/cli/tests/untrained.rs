@@ -1,11 +1,11 @@
-//! Runs whose learning rate trains nothing: what is said of them, and of one that learns.
+//! Runs whose learning rate trains nothing: their report, and that of a run that learns.
 
 mod place;
 
 use place::Place;
 use serde_json::{Value as Json, json};
 
-/// Runs of other seeds.
+/// Number of other seeds.
 const SEEDS: u64 = 12;
 
 /// A folder with forty short texts.
@@ -23,7 +23,7 @@ fn texts() -> Place {
     place
 }
 
-/// The verdict of a run and what is said.
+/// The verdict of a run and its printed text.
 fn verdict(place: &Place, out: &str, more: &str) -> (String, String) {
     let words = format!(
         "train --threads 1 --quiet --plugins lora --model m --data rows.jsonl \
@@ -40,37 +40,37 @@ fn verdict(place: &Place, out: &str, more: &str) -> (String, String) {
 
 const NOTHING: &str = "--set optim.learning_rate=1e-15";
 
-/// Of twelve such verdicts at 5 % two or more come about by chance in one of eight tests; seeds are
-/// fixed.
+/// At a 5 % level, two or more such verdicts of twelve occur by chance in one of eight tests; seeds
+/// are fixed.
 #[test]
-fn nothing_trained_is_neither_learning_nor_getting_worse() {
+fn an_untrained_run_neither_improves_nor_worsens() {
     let place = texts();
     let mut wrong = Vec::new();
     for seed in 1..=SEEDS {
         let more = format!("{NOTHING} --set run.seed={seed}");
-        let (verdict, said) = verdict(&place, &format!("seed-{seed}"), &more);
+        let (verdict, printed) = verdict(&place, &format!("seed-{seed}"), &more);
         if !["cannot_tell", "nothing_learned"].contains(&verdict.as_str()) {
-            wrong.push(said);
+            wrong.push(printed);
         }
     }
     assert!(wrong.len() <= 1, "{} of {SEEDS}: {wrong:#?}", wrong.len());
 }
 
 #[test]
-fn held_out_rows_tell_nothing_from_something() {
+fn held_out_rows_distinguish_an_untrained_run_from_a_trained_one() {
     let place = texts();
     let held_out = "--set data.eval_split=8";
-    let (nothing, said) = verdict(&place, "nothing", &format!("{NOTHING} {held_out}"));
-    assert_eq!(nothing, "nothing_learned", "{said}");
+    let (nothing, printed) = verdict(&place, "nothing", &format!("{NOTHING} {held_out}"));
+    assert_eq!(nothing, "nothing_learned", "{printed}");
     assert!(
-        said.contains("95 % interval") && said.contains("over 8 rows"),
-        "{said}"
+        printed.contains("95 % interval") && printed.contains("over 8 rows"),
+        "{printed}"
     );
     assert_eq!(place.names("nothing/held_out"), "step-0.json step-12.json");
     let learns = "--set optim.learning_rate=1e-3";
     let again = format!("{learns} --set data.eval_files=['rows.jsonl']");
-    let (learned, said) = verdict(&place, "learned", &again);
-    assert_eq!(learned, "learned", "{said}");
-    let (learned, said) = verdict(&place, "learned-too", learns);
-    assert_eq!(learned, "learned", "{said}");
+    let (learned, printed) = verdict(&place, "learned", &again);
+    assert_eq!(learned, "learned", "{printed}");
+    let (learned, printed) = verdict(&place, "learned-too", learns);
+    assert_eq!(learned, "learned", "{printed}");
 }

@@ -1,5 +1,5 @@
-//! Standard error or standard output that cannot be written: the work ends as if they could, and
-//! what was said stands in the output directory's log.
+//! Standard error or standard output that cannot be written: the work completes, and the messages
+//! are in the output directory's log.
 #![cfg(target_os = "linux")]
 
 mod place;
@@ -14,20 +14,20 @@ use std::process::{Command, Output, Stdio};
 use espalier_samples::{faulty, put};
 use place::{Place, Weights, contents};
 
-/// What becomes of an end of the program.
+/// The fault of an output stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gone {
-    /// Every write says that the disk is full.
+    /// Every write fails with a full disk.
     Full,
-    /// Its reader is gone before anything is written.
+    /// Its reader is closed before anything is written.
     AtOnce,
-    /// Its reader goes once it has read a line.
+    /// Its reader is closed after it has read a line.
     InMidRun,
 }
 
 const GONE: [Gone; 3] = [Gone::Full, Gone::AtOnce, Gone::InMidRun];
 
-/// Commands that write to a directory, and what of it is their result.
+/// Commands that write to a directory, and the subdirectory of their result.
 const WRITERS: [(&str, &str, &str); 4] = [
     (
         "train",
@@ -46,7 +46,7 @@ const WRITERS: [(&str, &str, &str); 4] = [
 
 const EVAL: &str = "eval --threads 1 --data rows.jsonl --model m";
 
-/// A place with a model and what every command leaves that nothing disturbs.
+/// A place with a model and the undisturbed result of every command.
 fn place() -> Place {
     let place = Place::new();
     place.model("m");
@@ -72,7 +72,7 @@ fn writer(name: &str) -> (&'static str, &'static str, &'static str) {
     found.expect("a writer")
 }
 
-/// What it left: every file by its path.
+/// Its result: every file by path.
 fn result(place: &Place, name: &str, out: &str) -> BTreeMap<PathBuf, Vec<u8>> {
     let directory = place.path(&format!("{out}-{name}")).join(writer(name).2);
     let files = contents(&directory).into_iter();
@@ -105,7 +105,7 @@ fn closed() -> Stdio {
     Stdio::from(writer)
 }
 
-/// How it ends where its standard error goes; what it printed is in the output.
+/// The end of the command with this fault of standard error; standard output is in the result.
 fn without_stderr(mut command: Command, gone: Gone) -> Output {
     command.stdout(Stdio::piped());
     command.stderr(match gone {
@@ -154,7 +154,7 @@ fn standard_error_that_cannot_be_written_ends_nothing() {
 }
 
 #[test]
-fn what_nobody_reads_stands_in_the_log() {
+fn messages_that_are_not_read_are_in_the_log() {
     let place = place();
     for (name, words) in [
         (
@@ -194,7 +194,7 @@ fn what_nobody_reads_stands_in_the_log() {
 }
 
 #[test]
-fn what_ends_a_run_stands_in_its_log() {
+fn the_error_that_ends_a_run_is_in_its_log() {
     let place = Place::new();
     place.model("m");
     let diverging = "--set optim.learning_rate=1e30 --set run.max_steps=9 --set run.epochs=9";
@@ -212,7 +212,7 @@ fn what_ends_a_run_stands_in_its_log() {
 }
 
 #[test]
-fn what_ends_a_run_while_it_loads_is_shown_or_stands_in_its_log() {
+fn a_loading_error_is_printed_or_in_the_log() {
     let place = Place::new();
     place.model("m");
     Weights::edit(&place.path("m/model.safetensors"), |weights| {
@@ -235,13 +235,13 @@ fn what_ends_a_run_while_it_loads_is_shown_or_stands_in_its_log() {
         log.lines().last().is_some_and(|last| last.ends_with(line)),
         "{log}"
     );
-    // Nor does the log take it.
+    // The log does not block the directory for the next run.
     place.model("whole");
     place.train("whole", "--plugins lora --out out").succeeded();
 }
 
 #[test]
-fn crashes_and_panics_keep_their_exit_code_and_stand_in_the_log() {
+fn crashes_and_panics_keep_their_exit_code_and_are_in_the_log() {
     for (fault, words) in [
         (
             "encode:segfault",
@@ -264,7 +264,7 @@ fn crashes_and_panics_keep_their_exit_code_and_stand_in_the_log() {
     }
 }
 
-/// How it ends where its standard output is `out`, and what it said.
+/// The exit code and standard error with `out` as standard output.
 fn with_stdout(mut command: Command, out: Stdio) -> (Option<i32>, String) {
     let output = command.stdout(out).stderr(Stdio::piped()).output();
     let output = output.expect("it starts");
@@ -272,30 +272,30 @@ fn with_stdout(mut command: Command, out: Stdio) -> (Option<i32>, String) {
 }
 
 #[test]
-fn standard_output_that_cannot_be_written_is_exit_code_8_and_the_work_is_whole() {
+fn unwritable_standard_output_gives_exit_code_8_and_complete_work() {
     let place = place();
     for (name, _, inside) in WRITERS {
-        let (code, said) = with_stdout(command(&place, name, "full"), full());
-        assert_eq!(code, Some(8), "{name}: {said}");
+        let (code, printed) = with_stdout(command(&place, name, "full"), full());
+        assert_eq!(code, Some(8), "{name}: {printed}");
         let inside = if name == "train" { inside } else { "" };
         let lies = Path::new(&format!("full-{name}")).join(inside);
         let lies = format!(
             "its result is in {}",
             lies.display().to_string().trim_end_matches('/')
         );
-        let last = said.lines().last().unwrap_or_default();
+        let last = printed.lines().last().unwrap_or_default();
         assert!(
             last.starts_with("error: standard output cannot be written: "),
-            "{name}: {said}"
+            "{name}: {printed}"
         );
         assert!(last.ends_with(&lies), "{name}: {last}");
         assert!(
             result(&place, name, "full") == result(&place, name, "whole"),
             "{name}: another result"
         );
-        let (code, said) = with_stdout(command(&place, name, "closed"), closed());
-        assert_eq!(code, Some(0), "{name}: {said}");
-        assert!(!said.contains("error: "), "{name}: {said}");
+        let (code, printed) = with_stdout(command(&place, name, "closed"), closed());
+        assert_eq!(code, Some(0), "{name}: {printed}");
+        assert!(!printed.contains("error: "), "{name}: {printed}");
         assert!(
             result(&place, name, "closed") == result(&place, name, "whole"),
             "{name}: another result"
@@ -304,15 +304,15 @@ fn standard_output_that_cannot_be_written_is_exit_code_8_and_the_work_is_whole()
 }
 
 #[test]
-fn what_is_printed_alone_is_said_where_it_cannot_be_printed() {
+fn output_that_is_only_printed_is_reported_if_it_cannot_be_printed() {
     let place = place();
     for (more, first) in [("", "loss "), (" --json", "{")] {
         let mut command = place.command();
         command.args(format!("{EVAL}{more} --quiet").split(' '));
-        let (code, said) = with_stdout(command, full());
-        assert_eq!(code, Some(8), "{said}");
-        assert!(said.starts_with(first), "{said}");
-        let last = said.lines().last().unwrap_or_default();
+        let (code, printed) = with_stdout(command, full());
+        assert_eq!(code, Some(8), "{printed}");
+        assert!(printed.starts_with(first), "{printed}");
+        let last = printed.lines().last().unwrap_or_default();
         assert!(
             last.contains("; next: ") && last.ends_with("standard error"),
             "{last}"
@@ -334,22 +334,22 @@ fn what_is_printed_alone_is_said_where_it_cannot_be_printed() {
             command.args(line.split(' '));
             command
         };
-        let (code, said) = with_stdout(host(), full());
-        assert_eq!(code, Some(8), "{line}: {said}");
-        let last = said.lines().last().unwrap_or_default();
+        let (code, printed) = with_stdout(host(), full());
+        assert_eq!(code, Some(8), "{line}: {printed}");
+        let last = printed.lines().last().unwrap_or_default();
         assert!(
             last.starts_with("error: standard output cannot be written: "),
-            "{line}: {said}"
+            "{line}: {printed}"
         );
         assert!(last.contains("; next: "), "{line}: {last}");
-        let (code, said) = with_stdout(host(), closed());
-        assert_eq!(code, Some(0), "{line}: {said}");
-        assert!(!said.contains("error: "), "{line}: {said}");
+        let (code, printed) = with_stdout(host(), closed());
+        assert_eq!(code, Some(0), "{line}: {printed}");
+        assert!(!printed.contains("error: "), "{line}: {printed}");
     }
 }
 
 #[test]
-fn a_usage_error_that_nobody_hears_has_its_exit_code() {
+fn an_unread_usage_error_has_its_exit_code() {
     let place = Place::new();
     for line in ["", "train --nonsense", "train --out out"] {
         for gone in [Gone::Full, Gone::AtOnce] {

@@ -1,4 +1,4 @@
-//! What a run shows and leaves for people: lines, a log, a summary, a report, TensorBoard's files.
+//! Output of a run for people: lines, a log, a summary, a report, TensorBoard files.
 
 mod place;
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use place::Place;
 use serde_json::Value as Json;
 
-/// A run of the golden model, with what it printed.
+/// A run of the golden model, with its printed output.
 fn train(place: &Place, more: &str) -> Output {
     let words = Place::words("m", &format!("--plugins lora {more}"));
     let output = place.command().args(words).output();
@@ -20,12 +20,12 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_run_is_told_in_plain_lines_and_summed_up() {
+fn a_run_prints_plain_lines_and_a_summary() {
     let place = Place::new();
     place.model("m");
     place.write("held.jsonl", "{\"input_ids\": [7, 8, 9]}\n");
     let output = train(&place, "--out out --set data.eval_files=['held.jsonl']");
-    let (shown, said) = (text(&output.stderr), text(&output.stdout));
+    let (shown, printed) = (text(&output.stderr), text(&output.stdout));
     assert!(output.status.success(), "{shown}");
     let begins = [
         "reading 2 rows  ",
@@ -63,9 +63,9 @@ fn a_run_is_told_in_plain_lines_and_summed_up() {
         "report    out/report.html",
         "next      ",
     ];
-    assert_eq!(said.lines().count(), 8, "{said}");
-    for (line, begin) in said.lines().zip(begins.iter().chain(&ends)) {
-        assert!(line.starts_with(begin), "{said}");
+    assert_eq!(printed.lines().count(), 8, "{printed}");
+    for (line, begin) in printed.lines().zip(begins.iter().chain(&ends)) {
+        assert!(line.starts_with(begin), "{printed}");
     }
 
     let events = place.names("out/tensorboard");
@@ -79,7 +79,7 @@ fn a_run_is_told_in_plain_lines_and_summed_up() {
 }
 
 #[test]
-fn quiet_means_quiet() {
+fn a_quiet_run_prints_nothing() {
     let place = Place::new();
     place.model("m");
     let output = train(&place, "--out out --quiet");
@@ -91,7 +91,7 @@ fn quiet_means_quiet() {
 }
 
 #[test]
-fn a_run_that_fails_leaves_a_report_and_a_refused_one_touches_none() {
+fn a_failed_run_writes_a_report_and_a_refused_one_changes_none() {
     let place = Place::new();
     place.model("m");
     let diverging = "--set optim.learning_rate=1e30 --set run.max_steps=9 --set run.epochs=9";
@@ -115,7 +115,7 @@ fn a_run_that_fails_leaves_a_report_and_a_refused_one_touches_none() {
 }
 
 #[test]
-fn a_run_that_goes_on_has_no_step_twice() {
+fn a_resumed_run_has_no_duplicate_steps() {
     let place = Place::new();
     place.model("m");
     let more = "--out out --set run.epochs=4 --set run.max_steps=4 --set run.save_every=2";
@@ -128,12 +128,12 @@ fn a_run_that_goes_on_has_no_step_twice() {
 }
 
 #[test]
-fn a_resumed_run_writes_behind_what_the_log_holds() {
+fn a_resumed_run_appends_to_the_log() {
     let place = Place::new();
     place.model("m");
     let saved = "--plugins lora --out out --set run.save_every=1 --set run.keep_last=2";
     let steps = |more: &str| format!("{saved} {more}");
-    // Afterwards as if it had been killed in its last step.
+    // The remaining files are those of a run killed in its last step.
     place.train("m", &steps("")).succeeded();
     fs::remove_dir_all(place.path("out/adapter")).expect("removed");
     fs::remove_dir_all(place.path("out/checkpoints/step-2")).expect("removed");
@@ -148,7 +148,7 @@ fn a_resumed_run_writes_behind_what_the_log_holds() {
 }
 
 #[test]
-fn a_log_that_is_no_file_is_told_and_does_without() {
+fn a_log_that_is_not_a_file_is_reported_and_skipped() {
     let place = Place::new();
     place.model("m");
     fs::create_dir(place.path("out")).expect("created");
@@ -161,33 +161,36 @@ fn a_log_that_is_no_file_is_told_and_does_without() {
         .args(Place::words("m", "--plugins lora --out out"))
         .output();
     let output = output.expect("it starts");
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    let told = said
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    let reported = printed
         .lines()
         .filter(|line| line.contains("warning: no log in out/log.txt: "));
-    assert_eq!(told.count(), 1, "{said}");
+    assert_eq!(reported.count(), 1, "{printed}");
 }
 
 #[test]
-fn a_plan_shows_what_takes_most_and_what_it_comes_to() {
+fn a_plan_shows_the_largest_categories_and_the_total() {
     let place = Place::new();
     place.model("m");
     let mut plan = place.command();
     plan.args("plan --model m --plugins lora --data rows.jsonl".split(' '));
-    let said = text(&plan.output().expect("the program starts").stdout);
+    let printed = text(&plan.output().expect("the program starts").stdout);
     let longest = format!("  {}", "#".repeat(24));
     assert_eq!(
-        said.lines().filter(|line| line.ends_with(&longest)).count(),
+        printed
+            .lines()
+            .filter(|line| line.ends_with(&longest))
+            .count(),
         1
     );
-    assert!(!said.contains(" 0 B"), "{said}");
+    assert!(!printed.contains(" 0 B"), "{printed}");
     for words in ["peak of a step", "fits: ", "first step  ", "1 such steps"] {
-        assert!(said.contains(words), "no {words:?} in {said}");
+        assert!(printed.contains(words), "no {words:?} in {printed}");
     }
 }
 
-/// How often the loss of a step stands in all event files.
+/// Occurrences of a step's loss in all event files.
 fn events(place: &Place) -> usize {
     let names = place.names("out/tensorboard");
     let count = |name: &str| {

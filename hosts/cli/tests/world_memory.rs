@@ -1,5 +1,5 @@
-//! What all ranks hold: told at the start, at the end, in the record and in the report; and ranks
-//! that have nothing to do.
+//! Memory of all ranks: printed at the start and the end, and in the record and the report; and
+//! ranks without work.
 
 mod place;
 
@@ -8,8 +8,7 @@ use std::process::Output;
 use place::Place;
 use serde_json::{Value as Json, json};
 
-/// Rows of 64 tokens, and a model of random weights that is large enough to be seen beside the
-/// program.
+/// Rows of 64 tokens, and a model of random weights large enough to measure beside the program.
 fn prepared() -> Place {
     let place = Place::new();
     let config = json!({
@@ -52,7 +51,7 @@ fn run(place: &Place, words: &str) -> Output {
     output
 }
 
-/// `93.53 MiB` and the like in bytes, behind `begin`.
+/// A size such as `93.53 MiB` after `begin`, in bytes.
 fn bytes_after(text: &str, begin: &str) -> f64 {
     let (_, rest) = text
         .split_once(begin)
@@ -81,7 +80,7 @@ fn close(found: f64, expected: f64, within: f64, what: &str) {
 }
 
 #[test]
-fn two_ranks_hold_what_is_told_of_both() {
+fn two_ranks_hold_the_memory_reported_for_both() {
     let place = prepared();
     for (name, plugins, more) in [
         ("cut", "nf4,lora,fsdp", ""),
@@ -98,7 +97,7 @@ fn two_ranks_hold_what_is_told_of_both() {
         );
         let output = run(&place, &format!("train {words} --out {name}"));
         let shown = String::from_utf8_lossy(&output.stderr).into_owned();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         let metrics = place.read(&format!("{name}/metrics.jsonl"));
         let lines = metrics
             .lines()
@@ -128,8 +127,8 @@ fn two_ranks_hold_what_is_told_of_both() {
             &format!("{name}, beside `host plan`"),
         );
 
-        let summed = said.lines().find(|line| line.starts_with("memory "));
-        let summed = summed.unwrap_or_else(|| panic!("no memory in {said}"));
+        let summed = printed.lines().find(|line| line.starts_with("memory "));
+        let summed = summed.unwrap_or_else(|| panic!("no memory in {printed}"));
         close(bytes_after(summed, "memory    "), held, 0.001, summed);
         close(bytes_after(summed, "at most, "), started, 0.001, summed);
 
@@ -166,7 +165,7 @@ fn two_ranks_hold_what_is_told_of_both() {
 }
 
 #[test]
-fn a_rank_without_work_is_told_with_what_to_set() {
+fn a_rank_without_work_is_reported_with_the_option_to_set() {
     let place = prepared();
     let words = "--plugins lora,ddp --ranks 2 --model made/model --data rows.jsonl \
                  --set data.batch_size=4 --set run.max_steps=1";

@@ -1,5 +1,5 @@
-//! A folder with damaged models, rows and adapters -> what the program makes of them.
-#![allow(dead_code)] // Each test takes what it needs.
+//! A folder with damaged models, rows and adapters -> the program's result.
+#![allow(dead_code)] // Each test uses a part.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,7 @@ pub struct Weights(pub Vec<u8>);
 impl Place {
     pub fn new() -> Self {
         let folder = || tempfile::tempdir().expect("a folder");
-        // The record of libraries that were tried is no run's.
+        // The probe record of libraries belongs to no run.
         let place = Place(folder(), folder());
         let row = |start: u32| json!({"input_ids": (start..start + 12).collect::<Vec<_>>()});
         place.write("rows.jsonl", &format!("{}\n{}\n", row(5), row(40)));
@@ -54,12 +54,12 @@ impl Place {
         copy_directory("tiny-trained", &self.path(name));
     }
 
-    /// Copies a golden packed checkpoint, the dense one that it was packed from, or an adapter.
+    /// Copies a golden packed checkpoint, its dense source, or an adapter.
     pub fn packed(&self, variant: &str, name: &str) {
         copy_directory(&format!("../packed/{variant}"), &self.path(name));
     }
 
-    /// The names in a directory, in order; nothing where there is no such directory.
+    /// The sorted names in a directory; empty if it does not exist.
     pub fn names(&self, directory: &str) -> String {
         let Ok(entries) = fs::read_dir(self.path(directory)) else {
             return String::new();
@@ -90,7 +90,7 @@ impl Place {
         self.run(self.command().args(arguments.split_whitespace()))
     }
 
-    /// The arguments of two short steps on two rows, and of what `more` says.
+    /// The arguments of two short steps on two rows, and of `more`.
     pub fn words(model: &str, more: &str) -> Vec<String> {
         let line = format!(
             "train --threads 1 --data rows.jsonl --set model.compute=f32 --set run.epochs=2 \
@@ -117,7 +117,7 @@ impl Outcome {
     }
 
     /// Ended with `code` and without a panic; the last line has a next step and all of `words`,
-    /// which stand between ` | `.
+    /// which are separated by ` | `.
     pub fn refused(&self, case: &str, code: i32, words: &str) {
         let all = &self.stderr;
         assert!(!all.contains("panicked"), "{case}: {all}");
@@ -138,7 +138,7 @@ impl Weights {
         fs::write(path, &weights.0).expect("written");
     }
 
-    /// The header, and where the data begins.
+    /// The header, and the offset of the data.
     fn parsed(&self) -> (Json, usize) {
         let length = u64::from_le_bytes(self.0[..8].try_into().expect("eight bytes"));
         let start = 8 + length as usize;
@@ -176,7 +176,7 @@ impl Weights {
     }
 }
 
-/// Copies a directory of the golden data; its links are none.
+/// Copies a directory of the golden data, which has no links.
 pub fn copy_directory(golden: &str, to: &Path) {
     let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama");
     fs::create_dir(to).expect("created");

@@ -1,4 +1,4 @@
-//! `host plan`, run where the configs lie.
+//! `host plan`, run in the folder of the configs.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,7 +10,7 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Runs `host plan` with these words.
+/// Runs `host plan` with these arguments.
 pub fn plan(words: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HOST__")) {
@@ -21,7 +21,7 @@ pub fn plan(words: &str) -> Output {
     command.output().expect("the program starts")
 }
 
-/// What it answers as JSON.
+/// Its output as JSON.
 pub fn json(words: &str) -> Json {
     let output = plan(&format!("{words} --json"));
     let error = String::from_utf8_lossy(&output.stderr);

@@ -1,13 +1,13 @@
-//! A folder in which plugins are made and built as a third party would, with one target directory
-//! for all.
-#![allow(dead_code)] // Each test takes what it needs.
+//! A folder in which plugins are created and built like a third party's, with one shared target
+//! directory.
+#![allow(dead_code)] // Each test uses a part.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// An empty folder, and where everything in it is built. Both stay where they are between runs, so
-/// that what was compiled is found again and nothing piles up.
+/// An empty folder, and its shared target directory. Both paths are the same between runs, so that
+/// build results are reused and do not accumulate.
 pub struct Bench {
     pub folder: PathBuf,
     target: PathBuf,
@@ -22,7 +22,7 @@ impl Bench {
             fs::remove_dir_all(&folder).expect("emptied");
         }
         fs::create_dir_all(&folder).expect("a folder");
-        // The one of the sample plugins: their libraries are the same ones.
+        // The target directory of the sample plugins, which are the same libraries.
         let target = scratch.parent().expect("target/tmp").join("samples");
         Bench { folder, target }
     }
@@ -32,7 +32,7 @@ impl Bench {
         self.folder.join(name)
     }
 
-    /// Where the libraries are built.
+    /// The directory of the built libraries.
     pub fn built(&self) -> PathBuf {
         self.target.join("release")
     }
@@ -45,7 +45,7 @@ impl Bench {
         command
     }
 
-    /// Cargo, in the folder's `inside`; what it builds lies in the shared target directory.
+    /// Cargo in the folder's `inside`, with the shared target directory.
     pub fn cargo(&self, inside: &str, arguments: &str) -> Command {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
@@ -61,11 +61,11 @@ impl Bench {
     }
 }
 
-/// Runs it and wants it to succeed; what it wrote to standard output.
+/// Runs it, expects success, and returns its standard output.
 pub fn succeeded(command: &mut Command) -> String {
     let output = command.output().expect("it starts");
-    let said = both(&output);
-    assert!(output.status.success(), "{command:?}: {said}");
+    let printed = both(&output);
+    assert!(output.status.success(), "{command:?}: {printed}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
