@@ -1,4 +1,4 @@
-//! Requests on standard input -> weights encoded by the plugin `hqq`, and how long each took; for
+//! Requests on standard input -> weights encoded by the plugin `hqq` with the time of each, for
 //! `cargo xtask bench hqq`.
 //!
 //! A request is a line of JSON: `shape`, `options`, and a `folder` that holds the file `weight`,

@@ -1,4 +1,4 @@
-//! Many runs of one arm under other seeds -> how often arms that do not differ look as if they did.
+//! Many runs of one arm under other seeds -> how often equal arms appear to differ.
 //!
 //! Usage: `cargo run --release -p espalier-tests --example interval_coverage -- PAIRS SEEDS
 //! [RECORD.safetensors]`
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     if let [record] = record {
         save(&runs, Path::new(record));
     }
-    let judged = interval_coverage::judge(&runs, seeds);
+    let judged = interval_coverage::evaluate(&runs, seeds);
     println!(
         "{} of {} pairs of {seeds} against {seeds} other seeds of nf4 hold 0 within their 95 % interval",
         judged.holding, judged.pairs
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         judged.deviation, judged.largest, judged.width
     );
     show_power(&runs[..seeds]);
-    if judged.is_as_it_should() {
+    if judged.has_expected_coverage() {
         ExitCode::SUCCESS
     } else {
         eprintln!("expected 90 to 99 of 100");
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Arms that do differ, under the seeds of the first runs of nf4.
+/// Arms that differ, under the seeds of the first runs of nf4.
 fn show_power(nf4: &[HeldOut]) {
     let other = |quantizer: &str| train_all(quantizer, nf4.len());
     let (dense, int8) = (other("none"), other("int8"));
@@ -80,7 +80,7 @@ fn show_power(nf4: &[HeldOut]) {
     }
 }
 
-/// Trains so many runs under seeds in turn, one run a core at a time.
+/// Trains `runs` runs under consecutive seeds, one run per core at a time.
 fn train_all(quantizer: &str, runs: usize) -> Vec<HeldOut> {
     let next = AtomicU64::new(0);
     let work = || {
@@ -112,7 +112,7 @@ fn train_all(quantizer: &str, runs: usize) -> Vec<HeldOut> {
     all.into_iter().map(|(_, run)| run).collect()
 }
 
-/// A run of the tiny model on the quickstart's plain text; the seed decides on the adapter's first
+/// A run of the tiny model on the quickstart's plain text. The seed determines the adapter's first
 /// values, the order of the rows and the dropout.
 fn sources(quantizer: &str, seed: u64) -> Sources {
     let data = |name: &str| {

@@ -1,5 +1,5 @@
-//! A model, an adapter -> the logits of the golden evaluation rows, for `cargo xtask peers` to hold
-//! against the peer's.
+//! A model, an adapter -> the logits of the golden evaluation rows, for `cargo xtask peers` to
+//! compare with the peer's.
 //!
 //! Usage: `cargo run --release -p espalier-tests --example logits -- MODEL ADAPTER|none
 //! OUT.safetensors`
@@ -17,7 +17,7 @@ fn main() {
         panic!("usage: logits MODEL ADAPTER|none OUT.safetensors");
     };
     let rows = Golden::open("llama/data.safetensors").rows("eval_tokens");
-    // A fresh LoRA changes nothing, and lets a packed model be loaded as for training.
+    // A fresh LoRA changes nothing, and allows a packed model to be loaded as for training.
     let adapter = match adapter.as_str() {
         "none" => ("plugins", "[\"lora\"]".to_owned()),
         path => ("model.adapter", format!("{path:?}")),

@@ -1,9 +1,9 @@
-//! Two runs of numbers -> how far they are apart.
+//! Two sequences of numbers -> their relative distance.
 
 /// `|found - expected| / |expected|` in the Euclidean norm.
 ///
 /// # Panics
-/// Where the lengths differ.
+/// If the lengths differ.
 pub fn relative_norm(found: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len(), "lengths");
     let square: f64 = found

@@ -19,7 +19,7 @@ impl Golden {
     /// Reads `tests/golden/NAME`.
     ///
     /// # Panics
-    /// Where it is missing or not a safetensors file of f32 or i64.
+    /// If it is missing or not a safetensors file of f32 or i64.
     pub fn open(name: &str) -> Self {
         let path = golden_path(name);
         Self::read(&path)
@@ -59,7 +59,7 @@ impl Golden {
     /// The numbers of tensor `name`.
     ///
     /// # Panics
-    /// Where there is none.
+    /// If there is none.
     pub fn numbers(&self, name: &str) -> &[f64] {
         &self
             .0
@@ -76,7 +76,7 @@ impl Golden {
     /// Tensor `name`, `[.., n]`, as rows of integers.
     ///
     /// # Panics
-    /// Where there is none.
+    /// If there is none.
     pub fn rows(&self, name: &str) -> Vec<Vec<i32>> {
         let (shape, values) = self
             .0

@@ -1,5 +1,4 @@
-//! Runs of one arm under many seeds -> how often two groups of them, which do not differ, look as
-//! if they did.
+//! Runs of one arm under many seeds -> how often two equal groups of them appear to differ.
 
 use espalier_compare::statistics::{DRAWS, Difference, Paired};
 use espalier_conformance::largest;
@@ -8,34 +7,34 @@ use espalier_trainer::train::HeldOut;
 
 use crate::Golden;
 
-/// What null pairs came to.
+/// Results of null pairs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NullPairs {
-    /// Pairs in all.
+    /// Number of pairs.
     pub pairs: usize,
-    /// Pairs whose 95 % interval holds 0, where the truth lies.
+    /// Pairs whose 95 % interval holds 0, the true difference.
     pub holding: usize,
     /// The mean width of the intervals, nats a token.
     pub width: f64,
-    /// The standard deviation of the differences over pairs: how far they truly scatter.
+    /// The standard deviation of the differences over pairs: their true scatter.
     pub deviation: f64,
     /// The largest difference.
     pub largest: f64,
 }
 
 impl NullPairs {
-    /// Whether intervals hold 0 in 90 to 99 of 100 pairs, or in that proportion of others.
-    pub fn is_as_it_should(&self) -> bool {
+    /// Whether 90 to 99 % of the intervals hold 0.
+    pub fn has_expected_coverage(&self) -> bool {
         let share = self.holding as f64 / self.pairs.max(1) as f64;
         (0.9..=0.99).contains(&share)
     }
 }
 
-/// Takes `runs` apart into disjoint pairs of groups of `seeds` runs each, and judges every pair.
+/// Splits `runs` into disjoint pairs of groups of `seeds` runs each, and evaluates every pair.
 ///
 /// # Panics
-/// Where runs were not evaluated on the same documents.
-pub fn judge(runs: &[HeldOut], seeds: usize) -> NullPairs {
+/// If runs were not evaluated on the same documents.
+pub fn evaluate(runs: &[HeldOut], seeds: usize) -> NullPairs {
     let differences = runs.chunks_exact(2 * seeds).map(|runs| {
         let runs: Vec<&HeldOut> = runs.iter().collect();
         let (first, second) = runs.split_at(seeds);

@@ -1,4 +1,4 @@
-//! What the tests that cross crates share: golden files, runs without rows, and comparisons.
+//! Shared helpers of the tests across crates: golden files, runs without rows, and comparisons.
 
 mod compare;
 mod golden;

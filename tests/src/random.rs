@@ -1,8 +1,8 @@
-//! A key -> random numbers, one after the other.
+//! A key -> a sequence of random numbers.
 
 use espalier_interface::random::{Purpose, key, normal, philox};
 
-/// Random numbers that follow from their key alone.
+/// Random numbers that depend only on their key.
 #[derive(Clone, Debug)]
 pub struct Random {
     key: [u32; 2],
@@ -10,7 +10,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// Those of a case: its number, and what kind of case it is.
+    /// Those of a case: its number and kind.
     pub fn of(case: u64, kind: u64) -> Self {
         Random {
             key: key(case, Purpose::SYNTHETIC, kind),
@@ -34,7 +34,7 @@ impl Random {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// Whether something happens that happens once in so many times.
+    /// True with probability one in `times`.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

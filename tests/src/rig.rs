@@ -1,4 +1,4 @@
-//! Config keys -> a loaded model on the CPU, without rows: tests bring their own micro-batches.
+//! Config keys -> a loaded model on the CPU, without rows: tests supply their own micro-batches.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use espalier_trainer::{Error, weights};
 
 /// A loaded model.
 pub struct Rig {
-    /// The config that it was made of.
+    /// Its config.
     pub config: Config,
     /// Its executor.
     pub executor: Executor,
@@ -27,7 +27,7 @@ pub struct Rig {
     pub sites: Vec<Site>,
     /// Its plan's memory.
     pub memory: MemoryPlan,
-    /// What loading did.
+    /// The load report.
     pub loaded: LoadReport,
     names: HashMap<String, usize>,
 }
@@ -36,7 +36,7 @@ impl Rig {
     /// Loads the model in `directory` under config keys such as `("model.compute", "\"f32\"")`.
     ///
     /// # Panics
-    /// Where that fails: the message is the error's.
+    /// If that fails, with the error's message.
     pub fn new(directory: &Path, keys: &[(&str, &str)]) -> Self {
         Self::try_new(directory, keys).unwrap_or_else(|error| panic!("{error:?}"))
     }
@@ -44,7 +44,7 @@ impl Rig {
     /// As [`Rig::new`].
     ///
     /// # Errors
-    /// What planning or loading reports.
+    /// The error of planning or loading.
     pub fn try_new(directory: &Path, keys: &[(&str, &str)]) -> Result<Self, Error> {
         let resolved = config_of(directory, keys);
         let session = Session::open(&resolved, &Unobserved)?;
@@ -75,7 +75,7 @@ impl Rig {
     /// The index of the param called `name`.
     ///
     /// # Panics
-    /// Where there is none.
+    /// If there is none.
     pub fn param(&self, name: &str) -> usize {
         *self
             .names
@@ -140,8 +140,8 @@ pub(crate) fn sources(directory: &Path, keys: &[(&str, &str)]) -> Sources {
     sources
 }
 
-/// Packs rows of tokens into a micro-batch. `labels` stand beside the tokens as transformers takes
-/// them: the model predicts the one behind, -100 is not trained.
+/// Packs rows of tokens into a micro-batch. `labels` are aligned with the tokens as in
+/// transformers: the model predicts the next one, -100 is not trained.
 pub fn micro_batch(tokens: &[Vec<i32>], labels: &[Vec<i32>]) -> MicroBatch {
     let mut micro = MicroBatch {
         cu_seqlens: vec![0],

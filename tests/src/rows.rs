@@ -1,4 +1,4 @@
-//! Data files in a temporary directory and the tiny model's tokenizer, for the tests of rows.
+//! Data files in a temporary directory and the tiny model's tokenizer, for tests of rows.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub struct Files {
 /// Writes a data file.
 ///
 /// # Panics
-/// Where it cannot be written.
+/// If it cannot be written.
 pub fn file(name: &str, content: impl AsRef<[u8]>) -> Files {
     let directory = tempfile::tempdir().expect("a place to write");
     let path = directory.path().join(name);
@@ -63,7 +63,7 @@ pub fn options(path: &Path) -> DataOptions {
     }
 }
 
-/// Loads what the options name.
+/// Loads the files of the options.
 ///
 /// # Errors
 /// The first fault.
@@ -74,7 +74,7 @@ pub fn load(options: &DataOptions) -> Result<Dataset, DataError> {
 /// Loads `content`, changing the options first.
 ///
 /// # Errors
-/// The first fault, in words, without the directory.
+/// The first fault as text, without the directory.
 pub fn read(
     name: &str,
     content: impl AsRef<[u8]>,
@@ -90,16 +90,16 @@ pub fn read(
 /// Why `content` is refused.
 ///
 /// # Panics
-/// Where it is not.
+/// If it is not.
 pub fn refused(name: &str, content: impl AsRef<[u8]>) -> String {
     read(name, content, |_| ()).err().expect("refused")
 }
 
-/// A copy of the tiny model's directory without weights, one file replaced or (without content)
-/// removed.
+/// A copy of the tiny model's directory without weights, with one file replaced or (without
+/// content) removed.
 ///
 /// # Panics
-/// Where it cannot be written.
+/// If it cannot be written.
 pub fn model_with(name: &str, content: Option<&str>) -> TempDir {
     let directory = tempfile::tempdir().expect("a place to write");
     for file in [

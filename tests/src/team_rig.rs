@@ -1,4 +1,4 @@
-//! Config keys -> the ranks of this process with a loaded model, without rows: tests bring their
+//! Config keys -> the ranks of this process with a loaded model, without rows: tests supply their
 //! own steps.
 
 use std::path::Path;
@@ -26,13 +26,13 @@ pub type Named = Vec<(String, Vec<f64>)>;
 
 /// The ranks of this process with a loaded model.
 pub struct TeamRig {
-    /// The config that it was made of.
+    /// Its config.
     pub config: Config,
     /// Its ranks.
     pub team: Team,
-    /// What loading did.
+    /// The load report.
     pub loaded: LoadReport,
-    /// Bytes that the plan of the first rank has on its device.
+    /// Planned device bytes of the first rank.
     pub planned: u64,
 }
 
@@ -41,7 +41,7 @@ impl TeamRig {
     /// process share its threads.
     ///
     /// # Panics
-    /// Where that fails: the message is the error's.
+    /// If that fails, with the error's message.
     pub fn new(directory: &Path, keys: &[(&str, &str)]) -> Self {
         Self::try_new(directory, keys).unwrap_or_else(|error| panic!("{keys:?}: {error:?}"))
     }
@@ -49,7 +49,7 @@ impl TeamRig {
     /// As [`TeamRig::new`].
     ///
     /// # Errors
-    /// What planning or loading reports.
+    /// The error of planning or loading.
     pub fn try_new(directory: &Path, keys: &[(&str, &str)]) -> Result<Self, Error> {
         static PROCESS_CONTEXT: OnceLock<ProcessContext> = OnceLock::new();
         let resolved = resolve(&sources(directory, keys))?;
@@ -111,12 +111,12 @@ impl TeamRig {
         ranks.map(|executor| executor.peers().counts()).collect()
     }
 
-    /// The reduced gradients of the last step, put together from all ranks.
+    /// The reduced gradients of the last step, combined from all ranks.
     pub fn gradients(&self) -> Named {
         self.together(|executor, param| executor.gradient_values(param).expect("a trained param"))
     }
 
-    /// A part of the state of all trainable params, put together from all ranks.
+    /// A part of the state of all trainable params, combined from all ranks.
     pub fn state(&self, part: StatePart) -> Named {
         self.together(|executor, param| {
             let dtype = executor.state_dtype(param, part);
@@ -131,8 +131,8 @@ impl TeamRig {
         })
     }
 
-    /// What `own` reads of each trainable param on each rank, put together; ranks that hold the
-    /// same agree to the bit.
+    /// The value that `own` reads of each trainable param on each rank, combined. Ranks with the
+    /// same part agree bit for bit.
     fn together(&self, own: impl Fn(&Executor, usize) -> Vec<f64>) -> Named {
         let first = self.team.first();
         let of_param = |param: usize| {

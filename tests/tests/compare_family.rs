@@ -202,9 +202,9 @@ fn documents_alone_name_what_they_can() {
 #[test]
 fn real_runs_that_differ_in_their_seeds_alone_do_not_look_different() {
     let file = Golden::open("compare/null_pairs.safetensors");
-    let judged = interval_coverage::judge(&interval_coverage::recorded(&file), 3);
+    let judged = interval_coverage::evaluate(&interval_coverage::recorded(&file), 3);
     assert_eq!(judged.pairs, 100);
-    assert!(judged.is_as_it_should(), "{judged:?}");
+    assert!(judged.has_expected_coverage(), "{judged:?}");
     // Intervals are as wide as they must be, but not wider: 2 x 4.3 standard errors of 2 degrees of
     // freedom.
     assert!(judged.width < 12.0 * judged.deviation, "{judged:?}");

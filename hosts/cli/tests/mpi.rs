@@ -7,7 +7,7 @@ use espalier_torture::training;
 use std::process::{Command, Output};
 
 use espalier_conformance::largest;
-use espalier_samples::{Facility, assert_told, lacks, mpi_folder, mpirun};
+use espalier_samples::{Facility, assert_reports_skip, lacks, mpi_folder, mpirun};
 use hosts::TwoHosts;
 use training::{Trained, Training, trained};
 
@@ -125,5 +125,5 @@ fn two_hosts_train_like_one() {
 
 #[test]
 fn without_namespaces_the_test_fails_or_reports_that_it_was_skipped() {
-    assert_told("two_hosts_train_like_one", Facility::NetworkNamespaces);
+    assert_reports_skip("two_hosts_train_like_one", Facility::NetworkNamespaces);
 }

@@ -1,6 +1,6 @@
-//! Preloaded into a program, makes one of its calls to the operating system fail: the one that the
-//! environment names (`plan.rs`). Every call is counted in the order in which the program makes
-//! them, and what changes files can be recorded with its data (`record.rs`).
+//! Preloaded into a program, makes one of its system calls fail: the one that the environment names
+//! (`plan.rs`). Calls are counted in the order in which the program makes them. Calls that change
+//! files can be recorded with their data (`record.rs`).
 //!
 //! The wrappers have the C library's names, so nothing may link this crate: it is preloaded.
 #![cfg(target_os = "linux")]
@@ -17,7 +17,7 @@ use libc::{DIR, iovec, mode_t, off64_t, size_t, ssize_t};
 use plan::{Action, decide, is_on};
 use record::{CREATES, Change, changed, in_order, moved};
 
-/// Defines a wrapper: the C library's function of that name, called where the action for it is to
+/// Defines a wrapper: the C library's function of that name, called if the action for it is to
 /// pass.
 macro_rules! wrapper {
     ($name:literal fn $function:ident($($argument:ident: $type:ty),*) -> $result:ty,
@@ -124,7 +124,7 @@ wrapper!(c"mmap64" fn mmap64(start: *mut c_void, length: size_t, protection: c_i
     file: c_int, offset: off64_t) -> *mut c_void, libc::MAP_FAILED, |_| Action::Pass,
     then |_| mapped(file, protection, flags));
 
-/// As the others; a bug that the environment plants may hold a file's rename back until that of its
+/// Like the others; a bug planted by the environment can delay a file's rename until that of its
 /// directory.
 ///
 /// # Safety
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int
     result
 }
 
-/// As the others; a bug that the environment plants may leave directories out.
+/// Like the others; a bug planted by the environment can skip directories.
 ///
 /// # Safety
 /// That of the C library's function.
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn fsync(file: c_int) -> c_int {
     result
 }
 
-/// As the others; a short write takes the first half.
+/// Like the others; a short write takes the first half.
 ///
 /// # Safety
 /// That of the C library's function.
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn write(file: c_int, bytes: *const c_void, count: size_t)
     written
 }
 
-/// As the others; the file is closed even where that is said to have failed, as Linux does it.
+/// Like the others; the file is closed even if the call reports failure, as on Linux.
 ///
 /// # Safety
 /// That of the C library's function.
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
     }
 }
 
-/// The definition of `name` behind this library's, looked up once.
+/// The next definition of `name` after this library's, looked up once.
 fn next(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let mut real = known.load(Ordering::Acquire);
     if real.is_null() {
@@ -266,7 +266,7 @@ fn opened(file: c_int, flags: c_int) {
     }
 }
 
-/// Records `written` bytes that end where the file's position is.
+/// Records `written` bytes that end at the file's position.
 fn wrote_here(file: c_int, written: ssize_t) {
     // SAFETY: it asks for the position and leaves it.
     let end = unsafe { libc::lseek64(file, 0, libc::SEEK_CUR) };
@@ -283,7 +283,7 @@ fn copied(to: c_int, to_at: *const off64_t, written: ssize_t) {
     }
 }
 
-/// Records `written` bytes at `offset`, as the file has them.
+/// Records `written` bytes at `offset`, read back from the file.
 fn wrote(file: c_int, offset: off64_t, written: ssize_t) {
     let path = path_of(file);
     if written > 0 && record::concerns(&path) {
@@ -303,7 +303,7 @@ fn mapped(file: c_int, protection: c_int, flags: c_int) {
     }
 }
 
-/// Does `work` behind a call whose errno its caller may still look at.
+/// Runs `work` after a call and keeps errno, which the caller may read.
 fn keeping_errno(work: impl FnOnce()) {
     // SAFETY: the address of this thread's own errno.
     let errno = unsafe { *libc::__errno_location() };
@@ -322,13 +322,13 @@ fn text<'a>(path: *const c_char) -> &'a [u8] {
     unsafe { CStr::from_ptr(path) }.to_bytes()
 }
 
-/// The path of an open file; empty where it has none.
+/// The path of an open file; empty if it has none.
 fn path_of(file: c_int) -> Vec<u8> {
     let link = CString::new(format!("/proc/self/fd/{file}")).expect("no NUL");
     path_at(&link)
 }
 
-/// Where a link leads.
+/// The target of a link.
 fn path_at(link: &CStr) -> Vec<u8> {
     let mut path = vec![0_u8; 4096];
     let (start, length) = (path.as_mut_ptr().cast(), path.len());
@@ -338,7 +338,7 @@ fn path_at(link: &CStr) -> Vec<u8> {
     path
 }
 
-/// The path of an open file, and behind an `@` the end of what is read there.
+/// The path of an open file, followed by `@` and the end of the range read.
 fn up_to(file: c_int, count: size_t, offset: off64_t) -> Vec<u8> {
     let end = offset.saturating_add_unsigned(count as u64);
     let mut path = path_of(file);

@@ -1,4 +1,4 @@
-//! Environment variables -> the call that is to fail, and how.
+//! Environment variables -> the call that fails, and how.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStringExt;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What becomes of a call.
+/// The action for a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// It is made.
@@ -22,16 +22,16 @@ pub enum Action {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Errno(c_int),
-    /// From that call on, whatever takes room fails.
+    /// From that call on, every call that takes disk space fails.
     DiskFull,
-    /// From that call on, whatever changes anything fails.
+    /// From that call on, every call that changes anything fails.
     ReadOnly,
     Short,
-    /// The process is killed in its place.
+    /// The process is killed instead.
     Kill,
 }
 
-/// What takes no room and is refused all the same where nothing may change.
+/// Calls that take no disk space but are refused on a read-only file system.
 const CHANGES: [&[u8]; 6] = [
     b"rename",
     b"renameat",
@@ -41,20 +41,20 @@ const CHANGES: [&[u8]; 6] = [
     b"rmdir",
 ];
 
-/// How long a slow call takes.
+/// Duration of a slow call.
 const SLOW: Duration = Duration::from_millis(300);
 
 struct Plan {
     /// Calls below this path count.
     prefix: Vec<u8>,
-    /// They count from the first whose path has this in it; empty where all count.
+    /// Counting starts at the first call whose path contains this; empty: all count.
     from: Vec<u8>,
-    /// The number of the call, from 1; 0 lets all pass.
+    /// The number of the call, from 1; 0 passes all.
     call: u64,
     fault: Fault,
-    /// Each call that counts and whose path has this in it takes [`SLOW`]; empty where none does.
+    /// Each counted call whose path contains this takes [`SLOW`]; empty: none.
     slow: Vec<u8>,
-    /// Where every call that counts is written down.
+    /// The log of every counted call.
     log: Option<c_int>,
 }
 
@@ -66,7 +66,7 @@ pub fn is_on() -> bool {
     plan().is_some()
 }
 
-/// Counts the call `name` on `path` where it is below the prefix, and says what becomes of it.
+/// Counts the call `name` on `path` if it is below the prefix, and returns its action.
 pub fn decide(name: &CStr, path: &[u8], takes_room: bool) -> Action {
     let Some(plan) = plan() else {
         return Action::Pass;

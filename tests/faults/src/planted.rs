@@ -1,5 +1,5 @@
-//! Bugs that a test plants into a program, to see that it is found: what a program would do that
-//! lacks a step of a save.
+//! Bugs that a test plants into a program to check that they are detected: a program that skips a
+//! step of a save.
 
 use std::ffi::{CString, c_int};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -10,11 +10,11 @@ enum Bug {
     None,
     /// Directories are never synced.
     NoDirectorySync,
-    /// A directory gets its name before the last file in it has its own.
+    /// A directory is renamed to its final name before the last file in it is.
     EarlyCommit,
 }
 
-/// A rename that is held back: from, to.
+/// A delayed rename: from, to.
 static HELD_BACK: Mutex<Option<(Vec<u8>, Vec<u8>)>> = Mutex::new(None);
 
 fn bug() -> Bug {
@@ -26,7 +26,7 @@ fn bug() -> Bug {
     })
 }
 
-/// Whether the sync of this open file is left out.
+/// Whether the sync of this open file is skipped.
 pub fn leaves_unsynced(file: c_int) -> bool {
     if bug() != Bug::NoDirectorySync {
         return false;
@@ -48,7 +48,7 @@ pub fn holds_back(from: &[u8], to: &[u8]) -> bool {
     waits
 }
 
-/// The rename that waited for that of the directory `from` to `to`, with the paths that it has now.
+/// The rename that waited for the directory's rename from `from` to `to`, with its current paths.
 pub fn held_back(from: &[u8], to: &[u8]) -> Option<(CString, CString)> {
     let mut held = HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner);
     let is_inside = |(file, _): &(Vec<u8>, Vec<u8>)| file.starts_with(&[from, b"/"].concat());

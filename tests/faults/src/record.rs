@@ -1,7 +1,6 @@
-//! Calls that change files -> a file of records, each with its data, in the order in which they
-//! were made.
+//! Calls that change files -> a file of records in call order, each with its data.
 //!
-//! A record is: name, path, second path and bytes, each behind its length (u32), then a number
+//! A record is: name, path, second path and bytes, each preceded by its length (u32), then a number
 //! (i64); all little-endian.
 
 use std::ffi::{CString, c_int};
@@ -10,18 +9,18 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libc::{off64_t, ssize_t};
 
-/// Flags of an opening that may make or empty a file.
+/// Flags of an open call that creates or empties a file.
 pub const CREATES: c_int = libc::O_CREAT | libc::O_TRUNC;
 
 /// One call that succeeded.
 pub struct Change<'a> {
-    /// What the replay calls it.
+    /// The name in the replay.
     pub name: &'a [u8],
-    /// What it was done to.
+    /// The changed path.
     pub path: &'a [u8],
     /// The second path of a move.
     pub to: &'a [u8],
-    /// What was written.
+    /// The written bytes.
     pub bytes: &'a [u8],
     /// The offset of `bytes`, a length, or flags.
     pub at: i64,
@@ -48,17 +47,17 @@ struct Record {
 static RECORD: OnceLock<Option<Record>> = OnceLock::new();
 static ORDER: Mutex<()> = Mutex::new(());
 
-/// Lets no other thread make a call until it is dropped, where calls are recorded.
+/// Blocks the calls of other threads until it is dropped, if calls are recorded.
 pub fn in_order() -> Option<MutexGuard<'static, ()>> {
     record().map(|_| ORDER.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Whether what happens at `path` is recorded.
+/// Whether calls on `path` are recorded.
 pub fn concerns(path: &[u8]) -> bool {
     record().is_some_and(|record| path.starts_with(&record.prefix))
 }
 
-/// Writes a move or a link down.
+/// Records a move or a link.
 pub fn moved(name: &[u8], from: &[u8], to: &[u8], flags: i64) {
     changed(&Change {
         to,
@@ -67,7 +66,7 @@ pub fn moved(name: &[u8], from: &[u8], to: &[u8], flags: i64) {
     });
 }
 
-/// Writes a change down.
+/// Records a change.
 pub fn changed(change: &Change<'_>) {
     let Some(record) = record() else { return };
     if !concerns(change.path) && !concerns(change.to) {
@@ -91,7 +90,7 @@ pub fn changed(change: &Change<'_>) {
     }
 }
 
-/// The bytes that a file has there, whatever it was opened for.
+/// The bytes of a file at an offset, with any open mode.
 pub fn read_back(file: c_int, offset: off64_t, length: ssize_t) -> Vec<u8> {
     let path = CString::new(format!("/proc/self/fd/{file}")).expect("no NUL");
     let mut bytes = vec![0_u8; usize::try_from(length).unwrap_or(0)];

@@ -1,4 +1,4 @@
-//! The interface's sources, changed -> a sample plugin that was built against them.
+//! The interface's sources with changes -> a sample plugin built against them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use crate::{build_in, root, target};
 pub struct Patch<'a> {
     /// The file, relative to the repository's root.
     pub file: &'a str,
-    /// A text that stands in it once.
+    /// A text that occurs in it once.
     pub from: &'a str,
-    /// What takes its place.
+    /// Its replacement.
     pub to: &'a str,
 }
 
-/// The library of the sample `package`, built against the interface with `patches` applied: as its
-/// author would have built it against another version. `variant` names it among the samples: lower
-/// case letters, digits and `-`.
+/// The library of the sample `package`, built against the interface with `patches` applied, like
+/// its author's build against another version. `variant` names it among the samples: lower case
+/// letters, digits and `-`.
 ///
 /// # Panics
-/// Where a patch does not fit, or the library cannot be built.
+/// If a patch does not fit, or the library cannot be built.
 pub fn library_against(package: &str, variant: &str, patches: &[Patch<'_>]) -> PathBuf {
     let copy = new_copy(variant);
     copy_tree(&root().join("core/interface"), &copy.join("core/interface"));
@@ -29,11 +29,11 @@ pub fn library_against(package: &str, variant: &str, patches: &[Patch<'_>]) -> P
     build(package, variant, patches, &copy)
 }
 
-/// The library of the sample `package`, built against the sources that were kept of interface
-/// `version`, such as `0.1`.
+/// The library of the sample `package`, built against the kept sources of interface `version`, such
+/// as `0.1`.
 ///
 /// # Panics
-/// Where that version was not kept, or the library cannot be built.
+/// If that version was not kept, or the library cannot be built.
 pub fn library_against_kept(package: &str, version: &str) -> PathBuf {
     let variant = format!("abi-{}", version.replace('.', "-"));
     let copy = new_copy(&variant);
@@ -45,7 +45,7 @@ pub fn library_against_kept(package: &str, version: &str) -> PathBuf {
     build(package, &variant, &[], &copy.join(name))
 }
 
-/// A folder of its own, empty.
+/// A new empty folder.
 fn new_copy(variant: &str) -> PathBuf {
     let copy = target().join("against").join(variant);
     let _ = fs::remove_dir_all(&copy);
@@ -53,14 +53,14 @@ fn new_copy(variant: &str) -> PathBuf {
     copy
 }
 
-/// Puts the sample into `copy`, which holds an interface, and builds it there.
+/// Copies the sample into `copy`, which holds an interface, and builds it there.
 fn build(package: &str, variant: &str, patches: &[Patch<'_>], copy: &Path) -> PathBuf {
     let sample = format!("tests/plugins/{package}");
     copy_tree(&root().join(&sample), &copy.join(&sample));
     copy_workspace("tests/plugins", copy, &format!("members = [\"{package}\"]"));
     let lock = "tests/plugins/Cargo.lock";
     fs::copy(root().join(lock), copy.join(lock)).expect("the lock file");
-    // A name of its own: its library must not take the place of the sample's.
+    // A separate name: its library must not replace the sample's.
     let renamed = format!("{package}-{variant}");
     let name = |name: &str| format!("name = \"{name}\"");
     let manifest = format!("{sample}/Cargo.toml");
@@ -76,7 +76,7 @@ fn build(package: &str, variant: &str, patches: &[Patch<'_>], copy: &Path) -> Pa
     for change in patches {
         patch(copy, *change);
     }
-    // The lock file knows the package by its former name, so Cargo may amend it; the versions stay.
+    // The lock file has the package's former name, so Cargo may update it; the versions are kept.
     build_in(
         &copy.join("tests/plugins"),
         &["--offline", "--package", &renamed, "--lib"],

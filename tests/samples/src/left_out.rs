@@ -1,33 +1,33 @@
-//! What a machine lacks -> a test that fails and says what to install, or a line about a test that
-//! was left out.
+//! A facility that the machine lacks -> a test that fails and names what to install, or a line
+//! about a skipped test.
 //!
-//! Where `.ci/run` runs nothing is left out that the machine could have. A test never passes in
-//! silence: it is left out where the environment says that this machine cannot run it, or where its
-//! processor cannot, and then says so past the harness, which keeps what passing tests print to
-//! itself.
+//! `.ci/run` skips nothing that the machine could have. A test never passes silently. It is skipped
+//! if the environment or the processor excludes it. It then reports so directly, since the harness
+//! captures the output of passing tests.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::process::Command;
 use std::thread;
 
-/// The environment variable that names, with commas between them, what this machine cannot have.
+/// The environment variable with a comma-separated list of facilities that this machine cannot
+/// have.
 pub const WITHOUT: &str = "ESPALIER_TESTS_WITHOUT";
 
-/// The environment variable that names the file in which `.ci/run` finds a line for each test that
-/// was left out.
+/// The environment variable with the path of the file in which `.ci/run` finds a line for each
+/// skipped test.
 const RECORD: &str = "ESPALIER_TESTS_LEFT_OUT";
 
-/// What a test needs of its machine.
+/// A facility that a test needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Facility {
-    /// Python 3 with its own library, as `python3`.
+    /// Python 3 with its standard library, as `python3`.
     Python,
-    /// The right to make network namespaces, and `ip`.
+    /// The right to create network namespaces, and `ip`.
     NetworkNamespaces,
-    /// As root: `setpriv`, which gives up some of root's rights.
+    /// As root: `setpriv`, which drops some of root's rights.
     FewerRights,
-    /// The right to make namespaces of mounts, and `unshare`.
+    /// The right to create mount namespaces, and `unshare`.
     MountNamespaces,
     /// `strace`, and the right to trace one's own programs.
     Strace,
@@ -36,7 +36,7 @@ pub enum Facility {
 }
 
 impl Facility {
-    /// The name that [`WITHOUT`] knows it by.
+    /// Its name in [`WITHOUT`].
     pub fn name(self) -> &'static str {
         match self {
             Facility::Python => "python3",
@@ -48,7 +48,7 @@ impl Facility {
         }
     }
 
-    /// What to do where it is missing.
+    /// The remedy if it is missing.
     fn remedy(self) -> &'static str {
         match self {
             Facility::Strace => "install it (`apt-get install strace`)",
@@ -64,11 +64,11 @@ impl Facility {
         }
     }
 
-    /// What a test that lacks it comes to because of `why`: left out where `without`, the value of
-    /// [`WITHOUT`], names it.
+    /// The result of a test without the facility because of `why`: skipped if `without`, the value
+    /// of [`WITHOUT`], names it.
     ///
     /// # Errors
-    /// Where it does not: what to do.
+    /// The remedy as a message, if `without` does not name it.
     pub fn missing(self, why: &str, without: &str) -> Result<String, String> {
         let name = self.name();
         if without.split(',').any(|named| named.trim() == name) {
@@ -82,10 +82,10 @@ impl Facility {
     }
 }
 
-/// Leaves the running test out because it lacks `need`, as `why` tells.
+/// Skips the running test because it lacks `need`; `why` is the reason.
 ///
 /// # Panics
-/// Where the environment does not say that this machine cannot have it.
+/// If the environment does not exclude it on this machine.
 pub fn lacks(need: Facility, why: &str) {
     let without = std::env::var(WITHOUT).unwrap_or_default();
     match need.missing(why, &without) {
@@ -94,16 +94,16 @@ pub fn lacks(need: Facility, why: &str) {
     }
 }
 
-/// Tells that the running test, or a part of it, is left out: on standard error, and to `.ci/run`,
+/// Reports that the running test, or a part of it, is skipped: on standard error, and to `.ci/run`,
 /// which counts.
 ///
 /// # Panics
-/// Where `.ci/run` cannot be told.
+/// If the record of `.ci/run` cannot be written.
 pub fn leave_out(reason: &str) {
     let thread = thread::current();
     let test = thread.name().unwrap_or("a test");
     let line = format!("left out: {test}: {reason}\n");
-    // The harness captures what macros print, and shows it for tests that fail.
+    // The harness captures the output of macros, and shows it for failed tests.
     let _ = io::stderr().write_all(line.as_bytes());
     if let Some(record) = std::env::var_os(RECORD) {
         let file = OpenOptions::new().append(true).create(true).open(record);
@@ -112,13 +112,13 @@ pub fn leave_out(reason: &str) {
     }
 }
 
-/// Runs `test` of the test program at work on a machine that has no programs at all, and so lacks
-/// `need`: it must fail and say what to do, and where the environment names `need`, pass and say
-/// that it was left out.
+/// Runs `test` of the current test program on a machine without programs, which lacks `need`. The
+/// test must fail with a remedy. If the environment names `need`, it must pass and report that it
+/// was skipped.
 ///
 /// # Panics
-/// Where it does not.
-pub fn assert_told(test: &str, need: Facility) {
+/// If it does not.
+pub fn assert_reports_skip(test: &str, need: Facility) {
     let program = std::env::current_exe().expect("a test is a file");
     let run = |without: &str| {
         let mut command = Command::new(&program);

@@ -1,5 +1,5 @@
-//! The name of a plugin below `tests/plugins` -> its library, built as its author would build it;
-//! and what else tests need of their machine.
+//! The name of a plugin below `tests/plugins` -> its library, built like its author's; and other
+//! facilities that tests need.
 
 mod against;
 mod left_out;
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use against::{Patch, library_against, library_against_kept};
-pub use left_out::{Facility, WITHOUT, assert_told, lacks, leave_out};
+pub use left_out::{Facility, WITHOUT, assert_reports_skip, lacks, leave_out};
 pub use mpi::{allow, mpi_folder, mpirun};
 pub use placed::put;
 
-/// What the bytes of `faulty-load` hold where its fault is chosen.
+/// The bytes in `faulty-load` that are replaced to choose its fault.
 const NO_FAULT: &[u8] = b"espalier-fault: nowhere:none............";
 
 /// The library of the sample plugin `package`. Cargo builds it first, beside the tests' own target
 /// directory.
 ///
 /// # Panics
-/// Where it cannot be built.
+/// If it cannot be built.
 pub fn library(package: &str) -> PathBuf {
     let samples = root().join("tests/plugins");
     build_in(&samples, &["--locked", "--package", package, "--lib"]);
@@ -29,11 +29,11 @@ pub fn library(package: &str) -> PathBuf {
     target().join(format!("release/lib{stem}.so"))
 }
 
-/// A library's bytes with every `from` replaced by `to`, which is as long: another library, with
+/// A library's bytes with every `from` replaced by `to` of the same length: another library with
 /// another hash.
 ///
 /// # Panics
-/// Where `from` is not in it.
+/// If `from` is not in it.
 pub fn patched(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     assert_eq!(from.len(), to.len());
     let mut bytes = bytes.to_vec();
@@ -57,7 +57,7 @@ pub fn faulty(fault: &str) -> Vec<u8> {
     patched(&bytes, NO_FAULT, chosen.as_bytes())
 }
 
-/// Builds in release what `arguments` name in the workspace at `folder`.
+/// Builds `arguments` in release mode in the workspace at `folder`.
 fn build_in(folder: &Path, arguments: &[&str]) {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -79,7 +79,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The samples' target directory: in the one that the running test, or program, was built in.
+/// The samples' target directory: inside that of the running test or program.
 fn target() -> PathBuf {
     let built = std::env::current_exe().expect("a program is a file");
     let mut folders = built.ancestors().skip(1);

@@ -1,5 +1,5 @@
-//! The site's MPI -> the collective `mpi`, built as a site would build it, and what starts
-//! processes that use it.
+//! The site's MPI -> the collective `mpi`, built like a site's, and the launcher of processes that
+//! use it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,15 +7,15 @@ use std::sync::OnceLock;
 
 use crate::{build_in, put, root, target};
 
-/// What to do where MPI or what builds against it is missing.
+/// The remedy if MPI or its build dependencies are missing.
 const INSTALL: &str = "install an MPI and libclang: `apt-get install libopenmpi-dev openmpi-bin libclang-dev`, as `.ci/run` \
                        does where it may";
 
-/// A folder that holds the library of the collective `mpi` and nothing else. Cargo builds it first,
-/// in a workspace of its own.
+/// A folder that holds only the library of the collective `mpi`. Cargo builds it first, in a
+/// separate workspace.
 ///
 /// # Panics
-/// Where there is no MPI, with what to install; where it cannot be built.
+/// If there is no MPI, with what to install; where it cannot be built.
 pub fn mpi_folder() -> PathBuf {
     // Tests run at once.
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
@@ -40,8 +40,8 @@ fn build() -> PathBuf {
     folder
 }
 
-/// `command` in `processes` processes, on more cores than there are and as root, where that is who
-/// tests.
+/// `command` in `processes` processes, on more ranks than cores, and as root if the tests run as
+/// root.
 pub fn mpirun(processes: u32, command: &Command) -> Command {
     let mut run = Command::new("mpirun");
     run.args(["-n", &processes.to_string()]);
@@ -57,7 +57,7 @@ pub fn mpirun(processes: u32, command: &Command) -> Command {
     run
 }
 
-/// Lets Open MPI run where tests run; another MPI does not look at it.
+/// Allows Open MPI to run as root and oversubscribed; another MPI ignores it.
 pub fn allow(run: &mut Command) {
     run.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
     run.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");

@@ -1,14 +1,14 @@
-//! A library's bytes -> a file that a host opens: no other user may write it.
+//! A library's bytes -> a file that a host opens: other users cannot write it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Writes a library as linkers and package managers do, as a new file that takes the name of an
-/// older one: that may be open.
+/// Writes a library like linkers and package managers do: as a new file that replaces an older one,
+/// which may be open.
 ///
 /// # Panics
-/// Where it cannot be written.
+/// If it cannot be written.
 pub fn put(path: &Path, bytes: &[u8]) {
     let beside = path.with_extension("new");
     fs::write(&beside, bytes).expect("room for a library");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The program `host`.
 ///
 /// # Panics
-/// Where it was not built.
+/// If it was not built.
 pub fn program() -> PathBuf {
     let path = release().join("host");
     assert!(
@@ -20,7 +20,7 @@ pub fn program() -> PathBuf {
 /// The library that makes calls fail, to be preloaded.
 ///
 /// # Panics
-/// Where it was not built.
+/// If it was not built.
 pub fn faults() -> PathBuf {
     library("faults")
 }
@@ -28,7 +28,7 @@ pub fn faults() -> PathBuf {
 /// The library of a crate of this workspace: `faults`, `backend_cpu`.
 ///
 /// # Panics
-/// Where it was not built.
+/// If it was not built.
 pub fn library(of: &str) -> PathBuf {
     let name = format!("libespalier_{of}.so");
     let built = [release().join("deps").join(&name), release().join(&name)];

@@ -75,7 +75,7 @@ impl Ended {
     /// Runs `command` to its end, or for as long as `limit`. Its standard output is thrown away.
     ///
     /// # Panics
-    /// Where it cannot be started.
+    /// If it cannot be started.
     pub fn of(command: &mut Command, limit: Duration) -> Self {
         command
             .stdin(Stdio::null())
@@ -87,7 +87,7 @@ impl Ended {
     /// As [`Ended::of`], with the command's own standard streams.
     ///
     /// # Panics
-    /// Where it cannot be started.
+    /// If it cannot be started.
     pub fn of_as_is(command: &mut Command, limit: Duration) -> Self {
         Ended::of_while(command, limit, |_| ())
     }
@@ -95,7 +95,7 @@ impl Ended {
     /// As [`Ended::of_as_is`]; `meanwhile` is called beside it with the process's number.
     ///
     /// # Panics
-    /// Where it cannot be started.
+    /// If it cannot be started.
     pub fn of_while(
         command: &mut Command,
         limit: Duration,
@@ -161,7 +161,7 @@ impl Ended {
     /// a cause and a next step.
     ///
     /// # Panics
-    /// Where it has neither.
+    /// If it has neither.
     pub fn as_documented(&self, case: &str) {
         let (said, took) = (&self.said, self.took);
         assert!(!self.late, "{case}: no end in {took:?}: {said}");
@@ -187,7 +187,7 @@ impl Ended {
     /// Wants success.
     ///
     /// # Panics
-    /// Where it failed.
+    /// If it failed.
     pub fn as_success(&self, case: &str) {
         self.as_documented(case);
         assert!(
@@ -202,7 +202,7 @@ impl Ended {
 /// Stops a process that was started here, at once.
 ///
 /// # Panics
-/// Where it has ended.
+/// If it has ended.
 pub fn stop(process: u32) {
     let pid = libc::pid_t::try_from(process).expect("a process number");
     // SAFETY: a signal is sent, no memory is touched.
@@ -214,7 +214,7 @@ pub fn stop(process: u32) {
 /// be.
 ///
 /// # Panics
-/// Where there is no `kill`.
+/// If there is no `kill`.
 pub fn send(process: u32, signal: &str) {
     let mut kill = Command::new("kill");
     kill.args([format!("-{signal}"), process.to_string()]);

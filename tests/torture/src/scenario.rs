@@ -71,7 +71,7 @@ const USES: [Use; 8] = [
 /// The use called `name`.
 ///
 /// # Panics
-/// Where there is none.
+/// If there is none.
 pub fn named(name: &str) -> Use {
     *USES
         .iter()
@@ -113,7 +113,7 @@ impl Scenario {
     /// Makes every use once.
     ///
     /// # Panics
-    /// Where one fails undisturbed.
+    /// If one fails undisturbed.
     pub fn of_all() -> Vec<Self> {
         USES.iter().map(|&of| Scenario::new(of)).collect()
     }
@@ -121,7 +121,7 @@ impl Scenario {
     /// Makes the use once.
     ///
     /// # Panics
-    /// Where it fails undisturbed.
+    /// If it fails undisturbed.
     pub fn new(of: Use) -> Self {
         Scenario::with(of, "")
     }
@@ -202,7 +202,7 @@ impl Scenario {
     /// it.
     ///
     /// # Panics
-    /// Where it does not, or a checkpoint that was there is not the one that it goes on from.
+    /// If it does not, or a checkpoint that was there is not the one that it goes on from.
     pub fn goes_on(&self, out: &str, case: &str) {
         self.comes_to_the_same(out, case);
         fs::remove_dir_all(self.path(out)).expect("removed");
@@ -238,7 +238,7 @@ impl Scenario {
     /// Wants `out` to hold what an undisturbed use leaves, and nothing unfinished.
     ///
     /// # Panics
-    /// Where it does not.
+    /// If it does not.
     pub fn is_whole(&self, out: &str, case: &str) {
         let path = self.path(out);
         let found = leftover(&path);

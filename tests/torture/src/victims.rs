@@ -77,7 +77,7 @@ impl RankGroup {
     /// Sends `signal` to the process of `rank`.
     ///
     /// # Panics
-    /// Where it does not run.
+    /// If it does not run.
     pub fn signal(&self, rank: u32, signal: &str) {
         self.try_signal(rank, signal).expect("it runs");
     }

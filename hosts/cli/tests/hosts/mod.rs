@@ -21,7 +21,7 @@ impl TwoHosts {
     /// Sets them up and writes their files into `folder`.
     ///
     /// # Errors
-    /// Where namespaces cannot be made, and why.
+    /// If namespaces cannot be made, and why.
     pub fn new(folder: &Path) -> Result<Self, String> {
         let number = std::process::id();
         let names = ["a", "b"].map(|host| format!("esp-{host}-{number}"));

@@ -1,6 +1,6 @@
-//! The quantizer `decode-only`: 8 values that lie closer near zero, codes of 3 bits that straddle
-//! bytes, and a scale a block. No description covers such codes, so that the host calls `decode`
-//! wherever it reads a weight.
+//! The quantizer `decode-only`: 8 values that are denser near zero, codes of 3 bits that cross byte
+//! boundaries, and one scale per block. No description covers such codes, so the host calls
+//! `decode` to read a weight.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -16,8 +16,7 @@ const BLOCK: usize = 64;
 const CODE_BYTES: usize = 3 * BLOCK / 8;
 /// Blocks that one call of a parallel loop encodes.
 const BLOCKS_AT_ONCE: usize = 256;
-/// What codes stand for: the seven and one quantiles of the normal distribution, with zero among
-/// them.
+/// The value of each code: the seven and one quantiles of the normal distribution, including zero.
 const TABLE: [f32; 8] = [-1.0, -0.5783, -0.3202, 0.0, 0.2123, 0.4418, 0.6923, 1.0];
 
 struct DecodeOnly {
@@ -125,7 +124,7 @@ fn encode_block(weight: &[f32], codes: &mut [u8]) -> f32 {
     absmax
 }
 
-/// The code of the value that lies nearest to `x`.
+/// The code of the value nearest to `x`.
 fn nearest(x: f32) -> u16 {
     let between = TABLE.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
     between.filter(|middle| x > *middle).count() as u16

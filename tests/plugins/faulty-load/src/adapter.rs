@@ -1,4 +1,4 @@
-//! The adapter `faulty-adapter`: joins nothing.
+//! The adapter `faulty-adapter`: adapts no site.
 
 use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::{Adapter, Component, Instance, Options, PluginError, Result, Role};

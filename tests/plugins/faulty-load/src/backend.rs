@@ -1,4 +1,4 @@
-//! The backend `faulty-backend`: memory of its own, and kernels that compute nothing.
+//! The backend `faulty-backend`: its own memory, and kernels that compute nothing.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -5,17 +5,17 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// `PLACE:FAULT`, filled up with dots.
+/// `PLACE:FAULT`, padded with dots.
 const LENGTH: usize = 24;
 
-/// What tests look for, then the fault: none as it is built.
+/// The marker that tests search for, then the fault: none as built.
 #[used]
 static CHOSEN: [u8; 16 + LENGTH] = *b"espalier-fault: nowhere:none............";
 
-/// Names the call of the place that is at fault, counted from 1; 0 for none. Unset: the first.
+/// Selects the call of the place that fails, counted from 1; 0 for none. Unset: the first.
 const CALL: &str = "FAULT_CALL";
 
-/// Where a fault may be.
+/// Possible places of a fault.
 #[derive(Clone, Copy)]
 pub struct Place(&'static str);
 
@@ -29,7 +29,7 @@ impl Place {
     pub const LAUNCH: Place = Place("launch");
 }
 
-/// Does what was chosen for `place`, in the call that was chosen.
+/// Executes the chosen fault at `place`, in the chosen call.
 pub fn at(place: Place) {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     static WANTED: OnceLock<u64> = OnceLock::new();
@@ -67,7 +67,7 @@ fn commit(fault: &str) {
     }
 }
 
-/// Needs a stack without an end.
+/// Recurses without end.
 fn deeper(depth: u64) -> u64 {
     let frame = black_box([depth; 512]);
     match black_box(depth) {

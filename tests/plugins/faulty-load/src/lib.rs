@@ -1,5 +1,5 @@
-//! A plugin that is at fault where its bytes say so: when it is opened, asked for its root, made,
-//! or called.
+//! A plugin that fails where its bytes specify: when it is opened, asked for its root, created, or
+//! called.
 
 mod adapter;
 mod backend;
@@ -24,7 +24,7 @@ static DESCRIPTOR: [u8; descriptor::length(&DECLARATION)] = descriptor::bytes(&D
 
 static ROOT: PluginRoot = PluginRoot::new(&DECLARED, &DESCRIPTOR);
 
-/// What `declare_plugin!` makes, with a fault.
+/// The expansion of `declare_plugin!`, with a fault.
 #[unsafe(no_mangle)]
 extern "C" fn espalier_root_faulty() -> *const PluginRoot {
     fault::at(Place::ROOT);

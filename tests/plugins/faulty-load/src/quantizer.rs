@@ -1,4 +1,4 @@
-//! The quantizer `faulty`: keeps every weight as it is, and decodes it itself.
+//! The quantizer `faulty`: keeps every weight unchanged, and decodes it itself.
 
 use std::ops::Range;
 

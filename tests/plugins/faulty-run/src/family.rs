@@ -1,4 +1,4 @@
-//! A token table and a head: the smallest model there is.
+//! A token table and a head: the smallest possible model.
 
 use espalier_interface::graph::{Dim, Graph, Source, batch};
 use espalier_interface::model::{Model, ParamKind, ParamSpec, Unit, UnitKind};

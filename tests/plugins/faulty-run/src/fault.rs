@@ -1,24 +1,24 @@
-//! The environment -> which callback fails, how, and from when on. Options are none: a run that
-//! goes on with a mended plugin is the same run.
+//! The environment -> which callback fails, how, and from when on. Options are not used: a run that
+//! resumes with a fixed plugin is the same run.
 
 use std::env;
 use std::path::Path;
 
 use espalier_interface::{ErrorCode, PluginError, Result};
 
-/// What is to fail: `CALLBACK:KIND`, where the kind is `panic`, `hang`, `long`, `error`, `bytes`,
-/// `zeros`, `reply=TEXT` or a lie of the callback's own.
+/// The fault: `CALLBACK:KIND`, where the kind is `panic`, `hang`, `long`, `error`, `bytes`,
+/// `zeros`, `reply=TEXT` or an invalid value of the callback.
 const FAULT: &str = "FAULTY_RUN";
-/// The name of a thread of the system: nothing fails on another one.
+/// The name of a system thread: other threads do not fail.
 const ON: &str = "FAULTY_RUN_ON";
-/// The rank of a process under Open MPI: nothing fails in another one.
+/// The rank of a process under Open MPI: other processes do not fail.
 const RANK: &str = "FAULTY_RUN_RANK";
-/// A path: nothing fails before it is there.
+/// A path: nothing fails before it exists.
 const AFTER: &str = "FAULTY_RUN_AFTER";
-/// A path: where a callback hangs, this file says so.
+/// A path: a hanging callback creates this file.
 const SIGN: &str = "FAULTY_RUN_SIGN";
 
-/// The kind of fault that `callback` is to show now.
+/// The kind of fault that `callback` has now.
 pub fn of(callback: &str) -> Option<String> {
     let fault = env::var(FAULT).ok()?;
     let (failing, kind) = fault.split_once(':')?;
@@ -31,18 +31,18 @@ pub fn of(callback: &str) -> Option<String> {
     (begun && !elsewhere).then(|| kind.to_owned())
 }
 
-/// The name that the system knows this thread by: the host's own.
+/// The system's name of this thread, which the host sets.
 fn thread_name() -> String {
     let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
     name.trim_end().to_owned()
 }
 
-/// True where `callback` is to tell the lie `kind` now.
+/// True if `callback` returns the invalid value `kind` now.
 pub fn is(callback: &str, kind: &str) -> bool {
     of(callback).as_deref() == Some(kind)
 }
 
-/// Fails where `callback` is to fail now.
+/// Fails if `callback` fails now.
 pub fn meet(callback: &str) -> Result<()> {
     let fail = |message: String| Err(PluginError::new(ErrorCode::DEVICE, message));
     match of(callback).as_deref() {
@@ -61,7 +61,7 @@ pub fn meet(callback: &str) -> Result<()> {
             // SAFETY: none. This is the fault: a text that is no text.
             fail(unsafe { String::from_utf8_unchecked(bytes) })
         }
-        // Text by its encoding, and none for all that.
+        // Valid UTF-8, but not a valid text.
         Some("zeros") => fail(format!("\u{2}\0{callback}\0")),
         _ => Ok(()),
     }

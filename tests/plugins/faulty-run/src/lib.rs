@@ -1,4 +1,4 @@
-//! A component of every role that works, until the fault that its options ask for.
+//! A working component of every role, until the fault that the environment selects.
 
 mod adapter;
 mod backend;

@@ -47,7 +47,7 @@ impl Faulty {
     }
 }
 
-/// What a code stands for before it is scaled.
+/// The value of a code before scaling.
 fn value(code: u8) -> f32 {
     f32::from(code) / 127.0 - 1.0
 }

@@ -1,4 +1,4 @@
-//! The library's root, by hand: its methods can answer with any bytes.
+//! The library's root, written by hand: its methods can return any bytes.
 
 use abi_stable::std_types::{RSlice, RStr, RVec};
 use espalier_interface::Declaration;
@@ -6,7 +6,7 @@ use espalier_interface::abi::{ComponentTable, Opaque, PluginRoot, Reply, TableRe
 
 use crate::fault;
 
-/// What the bytes of an answer stand behind, in the kind of a fault.
+/// Prefix of the returned bytes in the kind of a fault.
 const REPLY: &str = "reply=";
 
 const DECLARATION: Declaration = Declaration {

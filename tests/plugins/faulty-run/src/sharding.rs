@@ -1,4 +1,4 @@
-//! One rank, unit after unit.
+//! One rank, one unit after another.
 
 use espalier_interface::schedule::{Act, Action, Place, Placement, Schedule, ShardingRequest};
 use espalier_interface::{Component, Instance, Result, Role, Sharding};

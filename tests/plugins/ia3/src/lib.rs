@@ -13,7 +13,7 @@ use espalier_interface::{
 };
 use serde_json::Value as Json;
 
-/// What PEFT puts before a module's name.
+/// PEFT's prefix of a module's name.
 const PREFIX: &str = "base_model.model.";
 
 /// Which sites are scaled, by the ends of their names.
@@ -23,7 +23,7 @@ struct Ia3 {
     feedforward: Vec<String>,
 }
 
-/// Where a factor stands.
+/// The position of a factor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scales {
     Input,
@@ -46,7 +46,7 @@ impl Ia3 {
         }
     }
 
-    /// The sites that are scaled, by their indices.
+    /// The indices of the scaled sites.
     fn pick(&self, sites: &[Site]) -> Result<Vec<(usize, Scales)>> {
         let linear = |site: &Site| site.kind != SiteKind::Embedding;
         let named = |site: &Site, names: &[String]| names.iter().any(|name| ends(site, name));
@@ -73,7 +73,7 @@ impl Ia3 {
     }
 }
 
-/// As PEFT matches: the whole name, or what stands behind a dot.
+/// Matches like PEFT: the whole name, or the part after a dot.
 fn ends(site: &Site, name: &str) -> bool {
     let before = site.name.strip_suffix(name);
     before.is_some_and(|before| before.is_empty() || before.ends_with('.'))

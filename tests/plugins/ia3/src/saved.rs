@@ -25,7 +25,7 @@ pub fn write(targets: &[String], feedforward: &[String], base_model: &str) -> Js
 /// The options of a saved adapter.
 ///
 /// # Errors
-/// `UNSUPPORTED` for what this adapter does not do, named; `INVALID` where the targets are missing.
+/// `UNSUPPORTED` names a feature that this adapter lacks; `INVALID` for missing targets.
 pub fn read(config: &Json) -> Result<Options> {
     for key in ["exclude_modules", "modules_to_save", "fan_in_fan_out"] {
         let value = config.get(key).unwrap_or(&Json::Null);

@@ -1,5 +1,5 @@
 //! The quantizer `linear4`: 16 evenly spaced values, scaled by the largest magnitude of each block.
-//! Described as data, so that the host decodes and multiplies with kernels of its own.
+//! Described as data, so the host decodes and multiplies with its own kernels.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use espalier_interface::{
     Role, Services,
 };
 
-/// Half the largest code: codes 0..=15 stand for -1..=1.
+/// Half the largest code: codes 0..=15 map to -1..=1.
 const HALF: f32 = 7.5;
 
 /// Blocks that one call of a parallel loop encodes.

@@ -19,7 +19,7 @@ pub struct NullDevice {
 }
 
 impl NullDevice {
-    /// A device of `bytes` bytes that has these ops; all where the list is empty.
+    /// A device of `bytes` bytes that has these ops; all if the list is empty.
     pub fn new(bytes: u64, ops: Vec<String>) -> Self {
         NullDevice {
             memory: Mutex::new(Ledger::new(bytes)),

@@ -1,4 +1,4 @@
-//! Kernel requests -> what each launch must bring; nothing is computed.
+//! Kernel requests -> the expected operands of each launch; nothing is computed.
 
 use espalier_interface::graph::Dim;
 use espalier_interface::op::operands;
@@ -7,17 +7,17 @@ use espalier_interface::{
     WeightLayout,
 };
 
-/// Every operand begins at a multiple of so many bytes.
+/// Alignment of every operand in bytes.
 const ALIGNMENT: u64 = 64;
 
-/// The kernels that were prepared.
+/// The prepared kernels.
 pub struct Book {
     ops: Vec<String>,
     requests: Vec<KernelRequest>,
 }
 
 impl Book {
-    /// No kernel yet, of these ops; of all where the list is empty.
+    /// No kernel yet, of these ops; of all if the list is empty.
     pub fn new(ops: Vec<String>) -> Self {
         Book {
             ops,
@@ -25,7 +25,7 @@ impl Book {
         }
     }
 
-    /// Takes a request down, with one decoder or none a param.
+    /// Records a request, with at most one decoder per param.
     pub fn prepare(&mut self, request: &KernelRequest, decoders: usize) -> Result<Prepared> {
         let op = request.op.as_str();
         let listed = self.ops.is_empty() || self.ops.iter().any(|one| one == op);
@@ -37,7 +37,7 @@ impl Book {
             request.params.len(),
             request.outputs.len(),
         ];
-        // Ops of backward passes and of the update have no place in graphs, whose operands are
+        // Ops of backward passes and of the update do not occur in graphs, whose operands are
         // known.
         if let Some(allowed) = operands(op)
             && found
@@ -62,7 +62,7 @@ impl Book {
         })
     }
 
-    /// Holds a launch against its request.
+    /// Checks a launch against its request.
     pub fn check(&self, launch: &Launch<'_>) -> Result<()> {
         let index = (launch.kernel.0 as usize).checked_sub(1);
         let request = index.and_then(|index| self.requests.get(index));
@@ -121,7 +121,7 @@ fn expected(request: &KernelRequest, launch: &Launch<'_>) -> Vec<u64> {
     bytes
 }
 
-/// Whether no two outputs share a byte.
+/// Checks that no two outputs overlap.
 fn apart(request: &KernelRequest, ranges: &[BufferRange]) -> Result<()> {
     let outputs = &ranges[ranges.len() - request.outputs.len()..];
     for (index, one) in outputs.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! The backend `null`: it counts memory, checks every call, and computes nothing. Whatever is read
-//! from it is zeros.
+//! The backend `null`: it counts memory, checks every call, and computes nothing. All bytes read
+//! from it are zeros.
 //!
-//! Plans and schedules of models of any size run on it, in no time and in no memory.
+//! Plans and schedules of models of any size run on it, quickly and without memory.
 
 mod device;
 mod kernels;
@@ -19,7 +19,7 @@ use device::NullDevice;
 struct Null {
     /// Bytes of its device.
     memory: u64,
-    /// Ops that it has; all where the list is empty.
+    /// Ops that it has; all if the list is empty.
     ops: Vec<String>,
 }
 

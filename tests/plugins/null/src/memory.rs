@@ -1,10 +1,10 @@
-//! Buffers without bytes: their sizes, and the budget of the device's own.
+//! Buffers without bytes: their sizes, and the budget of the device's memory.
 
 use std::collections::HashMap;
 
 use espalier_interface::{Buffer, BufferRange, ErrorCode, MemoryKind, PluginError, Result};
 
-/// What is allocated.
+/// The allocated buffers.
 pub struct Ledger {
     budget: u64,
     used: u64,
@@ -13,7 +13,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Nothing, of `budget` bytes.
+    /// No buffers, with a budget of `budget` bytes.
     pub fn new(budget: u64) -> Self {
         Ledger {
             budget,
@@ -45,7 +45,7 @@ impl Ledger {
         Ok(buffer)
     }
 
-    /// Gives a buffer back.
+    /// Frees a buffer.
     pub fn free(&mut self, buffer: Buffer) -> Result<()> {
         let found = self.buffers.remove(&buffer);
         let (bytes, kind) = found.ok_or_else(|| unknown(buffer))?;
@@ -55,7 +55,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether a range lies within its buffer.
+    /// Checks that a range is within its buffer.
     pub fn check(&self, range: BufferRange) -> Result<()> {
         let (bytes, _) = self
             .buffers
@@ -71,7 +71,7 @@ impl Ledger {
         )))
     }
 
-    /// Whether a copy has two ends of one length.
+    /// Checks that both ends of a copy have the same length.
     pub fn same(&self, from: u64, to: u64) -> Result<()> {
         if from == to {
             return Ok(());

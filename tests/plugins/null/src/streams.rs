@@ -1,4 +1,4 @@
-//! Streams and events by number: nothing is ever on its way.
+//! Streams and events by number: no work is ever pending.
 
 use espalier_interface::{Event, PluginError, Result, Stream};
 

@@ -1,37 +1,37 @@
-//! What can be wrong with the quantizer, one at a time.
+//! Possible bugs of the quantizer, one at a time.
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// The second code of a pair goes where the first belongs.
+    /// The second code of a pair is written in place of the first.
     SwappedNibbles,
-    /// Every code goes one place behind its own.
+    /// Every code is written one position late.
     ShiftedNibbles,
-    /// The encoder's blocks begin one element early.
+    /// The encoder's blocks start one element early.
     ShiftedBlock,
     /// The 8-bit scales are not divided by their own scale.
     NestedNotApplied,
-    /// All calls of all threads put their scales into one place.
+    /// All calls of all threads write their scales to the same place.
     SharedScratch,
-    /// Rounding depends on how often the encoder was called.
+    /// Rounding depends on the number of calls of the encoder.
     CountsCalls,
-    /// Rounding depends on where the weight lies.
+    /// Rounding depends on the address of the weight.
     ReadsAddresses,
     /// A sum is split by the number of threads.
     CountsThreads,
-    /// The workspace is written beyond what is asked for.
+    /// The workspace is written beyond its requested size.
     WorkspaceOverrun,
     /// The format states another table than `decode` uses.
     OtherTable,
-    /// A range of columns takes its scales as if it began at a block.
+    /// A range of columns uses its scales as if it started at a block.
     ColumnOffset,
     /// The block size is always 64.
     Deaf,
-    /// A block size of zero is believed.
+    /// A block size of zero is accepted.
     Trusting,
     /// The last element of an odd number is not coded.
     LostTail,
-    /// The unused half of the last byte is left as it was.
+    /// The unused half of the last byte is not written.
     StaleByte,
     /// All blocks of a weight of one row get the scale of the first.
     SingleRow,

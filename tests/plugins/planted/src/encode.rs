@@ -82,7 +82,7 @@ fn scales(planted: &Planted, weight: &[f32], shape: [u64; 2], count: usize) -> V
     scales
 }
 
-/// Puts the scales where an encoder without memory of its own would.
+/// Writes the scales where a stateless encoder would.
 #[allow(unsafe_code)]
 fn keep(planted: &Planted, scales: &[f32], workspace: &mut [u8]) {
     match planted.bug {
@@ -93,7 +93,7 @@ fn keep(planted: &Planted, scales: &[f32], workspace: &mut [u8]) {
         Some(Bug::WorkspaceOverrun) => {
             let start = workspace.as_mut_ptr();
             for (at, byte) in scales.iter().flat_map(|x| x.to_le_bytes()).enumerate() {
-                // Not sound: the last four bytes lie behind the workspace. The kit leaves room
+                // Unsound: the last four bytes are after the workspace. The kit reserves space
                 // there.
                 unsafe { start.add(at).write(byte) };
             }
@@ -106,7 +106,7 @@ fn keep(planted: &Planted, scales: &[f32], workspace: &mut [u8]) {
     }
 }
 
-/// Takes them from there.
+/// Reads them from there.
 fn kept(planted: &Planted, scales: Vec<f32>) -> Vec<f32> {
     if planted.bug != Some(Bug::SharedScratch) {
         return scales;
@@ -150,7 +150,7 @@ fn encode_codes(planted: &Planted, weight: &[f32], scales: &[f32], codes: &mut [
     });
 }
 
-/// The code of `x`; the dither moves it by a little.
+/// The code of `x`; the dither shifts it slightly.
 fn nearest(x: f32, scale: f32, dither: u64) -> u8 {
     let factor = if scale > 0.0 { 7.5 / scale } else { 0.0 };
     let moved = x * factor + 7.5 + 0.25 * dither as f32;

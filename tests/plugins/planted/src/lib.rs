@@ -1,4 +1,4 @@
-//! A 4-bit quantizer with blocks and nested scales, right as `sound`, and many times more with one
+//! A 4-bit quantizer with blocks and nested scales: correct as `sound`, and many variants with one
 //! planted bug each, for the tests of the conformance kit.
 
 mod bug;
@@ -25,7 +25,7 @@ const BLOCK_SIZE: OptionSpec = OptionSpec {
     doc: "weights that share a scale",
 };
 
-/// As above, but for its range: the host lets every whole number through.
+/// As above, except its range: the host accepts every whole number.
 const ANY_BLOCK_SIZE: OptionSpec = OptionSpec {
     range: "",
     ..BLOCK_SIZE

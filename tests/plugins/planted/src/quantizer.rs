@@ -1,4 +1,4 @@
-//! The format, and the way from the interface to encoder and decoder.
+//! The format, and the calls from the interface to encoder and decoder.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use serde_json::Value as Json;
 use crate::bug::Bug;
 use crate::{decode, encode, nested, saved};
 
-/// The quantizer, right or wrong.
+/// The quantizer, correct or with a bug.
 pub struct Planted {
     /// Name of the component.
     pub name: &'static str,
-    /// What is wrong with it.
+    /// Its bug.
     pub bug: Option<Bug>,
     /// Weights that share a scale.
     pub block_size: u64,
@@ -30,7 +30,7 @@ pub struct Planted {
 
 static GLOBAL_BLOCK_SIZE: AtomicU64 = AtomicU64::new(64);
 
-/// For the bug that keeps options where all instances see them.
+/// For the bug that shares options among all instances.
 pub fn set_global_block_size(size: u64) {
     GLOBAL_BLOCK_SIZE.store(size, Ordering::SeqCst);
 }

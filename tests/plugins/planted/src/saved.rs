@@ -1,4 +1,4 @@
-//! The quantizer's form in checkpoints, its own.
+//! The quantizer's own form in checkpoints.
 
 use espalier_interface::format::Format;
 use espalier_interface::saved_form::{
@@ -13,7 +13,7 @@ use crate::quantizer::Planted;
 /// The name of the tensor that holds the options.
 const STATE: &str = "weight.state";
 
-/// A tensor for each segment, and one with the options; the offset stands among these.
+/// A tensor for each segment, and one with the options, including the offset.
 pub fn form(planted: &Planted, format: &Format) -> SavedForm {
     let tensor = |name: String, dtype, shape, content| SavedTensor {
         name,

@@ -1,5 +1,5 @@
-//! The sharding strategy `streamed`: one rank, whose frozen weights lie on the device or come from
-//! the host before each pass that reads them. It declares both ways to `host plan --auto`.
+//! The sharding strategy `streamed`: one rank, whose frozen weights are on the device or are copied
+//! from the host before each pass that reads them. It declares both modes to `host plan --auto`.
 
 use espalier_interface::schedule::{
     Act, Action, MicroBatch, Part, Place, Placement, Schedule, ShardingRequest,

@@ -1,6 +1,6 @@
-//! The sharding strategy `two-pass`: one rank, as `single`, but what waits for what is written
-//! down, and the update takes every other unit first, from the head down, then the rest. Units are
-//! updated by themselves, so no bit depends on it.
+//! The sharding strategy `two-pass`: one rank like `single`, with explicit dependencies. The update
+//! takes every other unit first, from the head down, then the rest. Units are updated
+//! independently, so no bit depends on the order.
 
 use espalier_interface::schedule::{Act, Action, Place, Placement, Schedule, ShardingRequest};
 use espalier_interface::{Component, Instance, PluginError, Result, Role, Sharding};
@@ -38,7 +38,7 @@ impl Sharding for TwoPass {
     }
 }
 
-/// The actions, each of which waits for the one before.
+/// The actions, each of which waits for the previous one.
 fn in_turn(actions: impl Iterator<Item = Action>) -> Vec<Action> {
     let numbered = actions.enumerate();
     let waiting = numbered.map(|(index, action)| Action {

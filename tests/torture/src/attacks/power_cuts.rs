@@ -46,7 +46,7 @@ impl Recorded {
     /// Makes a use while its changes are recorded; `plant` names a bug that it is to have.
     ///
     /// # Panics
-    /// Where it fails.
+    /// If it fails.
     pub fn new(name: &'static str, plant: &str) -> Self {
         let swaps = name == "swap";
         let of = if swaps {
@@ -89,7 +89,7 @@ impl Recorded {
     /// made.
     ///
     /// # Panics
-    /// Where none does.
+    /// If none does.
     pub fn behind(&self, path: &str) -> usize {
         let makes = |change: &Change| match change.kind {
             Kind::MakeDirectory => change.path.ends_with(path),
@@ -142,7 +142,7 @@ impl Recorded {
     /// not seen before.
     ///
     /// # Panics
-    /// Where one is neither.
+    /// If one is neither.
     pub fn hold(
         &self,
         count: usize,

@@ -66,7 +66,7 @@ impl Disk {
     /// Makes a change.
     ///
     /// # Panics
-    /// Where it cannot have been made on this disk: the record lacks something.
+    /// If it cannot have been made on this disk: the record lacks something.
     pub fn make(&mut self, change: &Change) {
         let Change {
             kind,

@@ -37,7 +37,7 @@ pub struct Change {
 /// The changes below `folder` that stand in `record`.
 ///
 /// # Panics
-/// Where something was done that the model of a disk does not know, or the record is cut.
+/// If something was done that the model of a disk does not know, or the record is cut.
 pub fn read(record: &[u8], folder: &Path) -> Vec<Change> {
     let mut rest = record;
     let mut changes = Vec::new();

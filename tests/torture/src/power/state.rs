@@ -26,7 +26,7 @@ pub fn digest(state: &State) -> [u8; 32] {
 /// Puts `state` on a real disk, below `folder`.
 ///
 /// # Panics
-/// Where there is no room.
+/// If there is no room.
 pub fn put(state: &State, folder: &Path) {
     fs::create_dir_all(folder).expect("created");
     for (path, content) in state {

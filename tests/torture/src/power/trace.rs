@@ -18,7 +18,7 @@ pub const CALLS: &str = "open,openat,creat,write,pwrite64,writev,pwritev,ftrunca
 /// The changes below `folder` that `trace` shows, in order.
 ///
 /// # Panics
-/// Where it shows one that no record has a name for.
+/// If it shows one that no record has a name for.
 pub fn traced(trace: &str, folder: &Path) -> Vec<Seen> {
     let mut unfinished: HashMap<&str, String> = HashMap::new();
     let mut seen = Vec::new();
