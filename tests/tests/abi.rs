@@ -1,5 +1,5 @@
 //! Plugins built against other versions of the interface: older ones load, newer ones are refused
-//! in words.
+//! with a reason.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 static SERVICES: &dyn Services = &Serial;
 
-/// A folder with a library that nobody else may write.
+/// A folder with a library that no other user can write.
 fn folder(library: &Path) -> TempDir {
     let dir = tempfile::tempdir().expect("a folder");
     let to = dir.path().join("liblinear4.so");
@@ -32,7 +32,7 @@ fn quantizer(dir: &TempDir) -> (Box<dyn Quantizer>, PluginIdentity) {
     made.expect("it loads")
 }
 
-/// What a quantizer makes of a weight, and what it reads in it again.
+/// The segments that a quantizer encodes from a weight, and the values that it decodes from them.
 fn packed(quantizer: &dyn Quantizer) -> (Vec<Vec<u8>>, Vec<f32>) {
     let shape = [6, 96];
     let weight: Vec<f32> = (0..6 * 96)
@@ -56,7 +56,7 @@ fn packed(quantizer: &dyn Quantizer) -> (Vec<Vec<u8>>, Vec<f32>) {
     (segments, decoded)
 }
 
-/// Versions whose sources were kept.
+/// Versions with kept sources.
 fn kept() -> Vec<[u32; 2]> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/abi");
     let entries = fs::read_dir(golden).expect("kept sources");
@@ -101,7 +101,7 @@ fn plugins_of_every_older_interface_load() {
 }
 
 #[test]
-fn a_plugin_of_a_newer_interface_is_refused_in_plain_words() {
+fn a_plugin_of_a_newer_interface_is_refused_with_a_reason() {
     let next = ABI_MINOR + 1;
     let newer = Patch {
         file: "core/interface/src/abi/root.rs",

@@ -1,5 +1,5 @@
-//! Held-out rows answered during training: right ones counted, and not a bit of the training
-//! changed.
+//! Held-out rows answered during training: correct answers are counted, and no bit of the training
+//! changes.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use espalier_system::stop::StopFlag;
 use espalier_tests::golden_path;
 use espalier_trainer::{evaluate, train};
 
-/// Questions of different lengths, each with an answer that its prompt decides, and the end token.
+/// Questions of different lengths, each with an answer determined by its prompt, and the end token.
 fn write_rows(path: &Path) {
     let row = |first: i32, length: usize| {
         let prompt: Vec<i32> = (0..length as i32).map(|i| 40 + first + i).collect();

@@ -175,7 +175,7 @@ fn a_checkpoints_weight_equals_the_peers() {
 fn ranges_decode_as_slices_of_the_whole() {
     let golden = Golden::open("fourbit.safetensors");
     let tensors = golden.tensors();
-    // Rows that are no multiple of a block, nor of a byte.
+    // Row lengths that are not a multiple of a block or a byte.
     for case in ["odd_5x37", "ragged_7x50", "normal_64x96"] {
         let (weight, shape) = matrix(&tensors, &format!("{case}.W"));
         for quantizer in [
@@ -224,7 +224,7 @@ fn long_weight() -> Vec<f32> {
 }
 
 #[test]
-fn threads_and_their_order_change_nothing() {
+fn threads_and_their_order_change_no_bit() {
     let weight = long_weight();
     let shape = [1, weight.len() as u64];
     for component in [espalier_nf4::NF4, espalier_nf4::FP4, espalier_nf4::INT8] {

@@ -1,4 +1,4 @@
-//! Conversations -> the ids and masks that transformers makes of them (`golden/chat`).
+//! Conversations -> the same ids and masks as transformers (`golden/chat`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ fn load(
         .map_err(|e| e.to_string())
 }
 
-/// The conversations that the template takes, with what transformers makes of each.
+/// The conversations that the template accepts, with transformers' result for each.
 fn taken<'a>(cases: &'a Value, case: &'a Value) -> Vec<(&'a Value, &'a Value)> {
     let conversations = cases["conversations"].as_array().unwrap();
     let results = case["results"].as_array().unwrap();
@@ -69,10 +69,10 @@ fn numbers(value: &Value) -> Vec<i32> {
     numbers.map(|n| n.as_i64().unwrap() as i32).collect()
 }
 
-/// `[start, end)` of each run of trained tokens, counted at the tokens themselves.
+/// `[start, end)` of each run of trained tokens, by token position.
 fn runs(labels: impl Iterator<Item = i32>) -> Vec<Vec<i32>> {
     let mut runs: Vec<Vec<i32>> = Vec::new();
-    // Labels stand at the token before, so index 0 belongs to token 1.
+    // A label is stored with the previous token, so index 0 belongs to token 1.
     for (index, _) in labels.enumerate().filter(|(_, label)| *label != UNTRAINED) {
         let token = index as i32 + 1;
         match runs.last_mut() {
@@ -145,7 +145,7 @@ fn ids_and_masks_are_those_of_transformers() {
 }
 
 #[test]
-fn what_a_template_raises_names_the_row() {
+fn a_template_exception_names_the_row() {
     let cases = cases();
     let mut raised = 0;
     for (name, case) in cases["templates"].as_object().unwrap() {
@@ -188,7 +188,7 @@ fn the_prompt_of_an_answer_is_that_of_transformers() {
 }
 
 #[test]
-fn sharegpt_and_message_lists_say_the_same() {
+fn sharegpt_and_message_lists_give_the_same_tokens() {
     let cases = cases();
     let case = &cases["templates"]["chatml"];
     let model = model(case, &case["template"]);
@@ -206,19 +206,19 @@ fn sharegpt_and_message_lists_say_the_same() {
             sequence.labels().collect::<Vec<_>>(),
         )
     };
-    let [system, asked, said, again, last] = ["s", "a", "b", "c", "d"];
+    let [system, asked, answer, again, last] = ["s", "a", "b", "c", "d"];
     let chat = json!({"messages": [
         {"role": "system", "content": system}, {"role": "user", "content": asked},
-        {"role": "assistant", "content": said}, {"role": "user", "content": again},
+        {"role": "assistant", "content": answer}, {"role": "user", "content": again},
         {"role": "assistant", "content": [{"type": "text", "text": last}]}]});
     let sharegpt = json!({"conversations": [
         {"from": "system", "value": system}, {"from": "human", "value": asked},
-        {"from": "gpt", "value": said}, {"from": "human", "value": again},
+        {"from": "gpt", "value": answer}, {"from": "human", "value": again},
         {"from": "gpt", "value": last, "weight": null}]});
     let lists = json!({
         "prompt": [
             {"role": "system", "content": system}, {"role": "user", "content": asked},
-            {"role": "assistant", "content": said}, {"role": "user", "content": again}],
+            {"role": "assistant", "content": answer}, {"role": "user", "content": again}],
         "completion": [{"role": "assistant", "content": last}]});
     for train_on in [TrainOn::Completion, TrainOn::Assistant, TrainOn::All] {
         let expected = read(chat.clone(), train_on);
@@ -228,10 +228,10 @@ fn sharegpt_and_message_lists_say_the_same() {
 }
 
 #[test]
-fn renderings_that_do_not_fit_together_are_refused() {
+fn inconsistent_renderings_are_refused() {
     let cases = cases();
     let case = &cases["templates"]["chatml"];
-    // The last answer is written otherwise than the earlier ones, as reasoning templates do.
+    // The last answer is written differently from the earlier ones, as in reasoning templates.
     let unstable = "{% for m in messages %}{{ m.role }}:{% if loop.last %}<think>{% endif %}\
                     {{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}";
     let model = model(case, &json!(unstable));

@@ -1,4 +1,4 @@
-//! Conversations whose trained part nobody chose -> every answer; and special tokens that the
+//! Conversations without a chosen trained part -> every answer; and special tokens that the
 //! tokenizer splits.
 
 use std::fs;
@@ -35,25 +35,26 @@ fn every_answer_of_a_conversation_is_trained_by_default() {
     let (last_of_one, last, by_completion) = trained(Some(TrainOn::Completion));
     assert_eq!((three, one), (every, last_of_one));
     assert_eq!((three, last), (3 * last, one));
-    let said = by_default.counts().trains.to_string();
-    assert_eq!(said, "every answer of 2 conversations (4 answers)");
-    let said = by_completion.counts().trains.to_string();
+    let text = by_default.counts().trains.to_string();
+    assert_eq!(text, "every answer of 2 conversations (4 answers)");
+    let text = by_completion.counts().trains.to_string();
     assert_eq!(
-        said,
+        text,
         "the last answer of 2 conversations and none of 2 earlier answers"
     );
     assert_eq!(by_default.files()[0].train_on, TrainOn::Assistant);
     assert_eq!(by_completion.files()[0].train_on, TrainOn::Completion);
     // A prompt of turns stays a prompt.
-    let [asked, said] = ["user", "assistant"].map(|role| json!({"role": role, "content": "word"}));
-    let lists = json!({"prompt": [asked, said, asked], "completion": [said]});
+    let [asked, answer] =
+        ["user", "assistant"].map(|role| json!({"role": role, "content": "word"}));
+    let lists = json!({"prompt": [asked, answer, asked], "completion": [answer]});
     let lists = read("f.jsonl", lists.to_string(), chatml).unwrap();
     assert_eq!(lists.sequence(0).unwrap().trained_tokens, last);
 }
 
 #[test]
-fn a_template_that_hides_earlier_answers_trains_the_last_alone_and_says_so() {
-    // The last answer is written otherwise than the earlier ones, as reasoning templates do.
+fn a_template_that_hides_earlier_answers_trains_only_the_last_and_reports_it() {
+    // The last answer is written differently from the earlier ones, as in reasoning templates.
     let unstable = "{% for m in messages %}{{ m.role }}:{% if loop.last and m.role == 'assistant' %}<think>{% endif %}\
                     {{ m.content }}<|end_of_text|>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}";
     let config = json!({"eos_token": "<|end_of_text|>", "chat_template": unstable});
@@ -73,17 +74,17 @@ fn a_template_that_hides_earlier_answers_trains_the_last_alone_and_says_so() {
 }
 
 #[test]
-fn special_tokens_that_the_tokenizer_splits_are_told_with_their_counts() {
+fn special_tokens_that_the_tokenizer_splits_are_reported_with_counts() {
     let rows = format!("{}\n{}\n", turns(2), turns(4));
     let dataset = read("f.jsonl", &rows, chatml).unwrap();
     let split = dataset.split_tokens();
-    let told: Vec<_> = split
+    let found: Vec<_> = split
         .iter()
         .map(|one| (one.token.as_str(), one.count, one.ends_answers))
         .collect();
-    assert_eq!(told, [("<|im_end|>", 6, true), ("<|im_start|>", 6, false)]);
+    assert_eq!(found, [("<|im_end|>", 6, true), ("<|im_start|>", 6, false)]);
     assert!(split.iter().all(|one| one.pieces > 1), "{split:?}");
-    // Where the tokenizer has them, nothing is split.
+    // If the tokenizer has them, nothing is split.
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/chat/bytes.json");
     let model = model_with("tokenizer.json", Some(&fs::read_to_string(golden).unwrap()));
     let path = model.path().join("rows.jsonl");
@@ -131,14 +132,14 @@ fn an_empty_answer_or_text_is_a_fault_of_its_row() {
         });
         let counts = dropped.unwrap().counts();
         assert_eq!((counts.kept(), counts.dropped.empty), (2, 1));
-        // What is empty has nothing to lose.
+        // An empty text loses nothing.
         assert_eq!(counts.lost.total(), 0);
     }
     let trained = read("f.jsonl", "{\"text\": \"\"}\n", |o| {
         o.on_empty = OnEmpty::Train
     });
     assert_eq!(trained.unwrap().sequence(0).unwrap().tokens, [0, 1]);
-    // An empty answer of a conversation is told.
+    // An empty answer of a conversation is reported.
     let empty = json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]});
     let dataset = read("f.jsonl", empty.to_string(), chatml).unwrap();
     assert_eq!(dataset.counts().trains.empty_answers, 1);

@@ -1,5 +1,4 @@
-//! Rows with tools -> the ids and masks that transformers makes of them, or why the template cannot
-//! use them.
+//! Rows with tools -> the same ids and masks as transformers, or why the template cannot use them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,7 +58,7 @@ fn numbers(value: &Value) -> Vec<i32> {
 }
 
 #[test]
-fn tools_calls_and_their_results_are_written_as_transformers_writes_them() {
+fn tools_calls_and_results_are_written_as_by_transformers() {
     let cases = cases();
     let rows = cases["rows"].as_array().unwrap();
     // The same tools as the JSON of the list in a string.
@@ -80,7 +79,7 @@ fn tools_calls_and_their_results_are_written_as_transformers_writes_them() {
                 let sequence = dataset.sequence(index).unwrap();
                 assert_eq!(sequence.tokens, numbers(&result["ids"]), "{key} {index}");
                 let labels = sequence.labels().enumerate();
-                // A label stands at the token before the one that is learned.
+                // A label is stored with the token before the learned one.
                 let trained = labels.filter(|(_, label)| *label != UNTRAINED);
                 let trained: Vec<i32> = trained.map(|(at, _)| at as i32 + 1).collect();
                 let runs = result["trained"].as_array().unwrap().iter().map(numbers);

@@ -1,6 +1,5 @@
-//! How often families of arms are judged rightly whose truth is known, drawn from a fixed key: the
-//! rate of wrong verdicts where no arm differs, how often intervals hold the truth, and how often a
-//! planted difference is named.
+//! Error rates for families of arms with a known truth, drawn from a fixed key. Counted are wrong
+//! verdicts for equal arms, intervals that hold the truth, and planted differences that are found.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 use espalier_compare::statistics::{Basis, Comparison, Family};
@@ -9,34 +8,34 @@ use espalier_interface::random::{Purpose, key, normal, philox};
 use espalier_tests::{Golden, interval_coverage};
 use espalier_trainer::train::HeldOut;
 
-/// Pairs of arms that are judged of each kind, and the most families: of 1000 families a rate of 5
-/// % is known to 0.7 points (standard deviation), of 400 to 1.1.
+/// Number of evaluated pairs of arms of each kind, and the most families. 1000 families give a rate
+/// of 5 % to 0.7 points (standard deviation), 400 to 1.1.
 const PAIRS: usize = 10_000;
 const FAMILIES: usize = 1000;
 /// Draws of an interval.
 const DRAWS: u32 = 1000;
 const DOCUMENTS: usize = 16;
 
-/// What families look like, in nats a token.
+/// A distribution of families, in nats a token.
 #[derive(Clone, Debug)]
 struct Kind {
     seeds: usize,
     /// Each arm's true loss above the first's, and its own standard deviation over seeds.
     arms: Vec<(f64, f64)>,
-    /// Standard deviation over seeds that all arms share, which pairing takes out.
+    /// Standard deviation over seeds that all arms share, which pairing removes.
     of_seeds: f64,
     /// Standard deviation of an arm's own effect on each document.
     of_documents: f64,
 }
 
-/// What became of families: shares of all.
+/// Results of families, as shares of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Rates {
-    /// One arm was said to be better than every other.
+    /// One arm is better than every other.
     winner: f64,
-    /// Some two arms were told apart.
+    /// At least two arms are distinguished.
     any: f64,
-    /// The first arm leads, and every other is told from it.
+    /// The first arm leads, and every other is distinguished from it.
     first: f64,
     /// All comparisons' intervals hold the truth.
     covered: f64,
@@ -69,7 +68,7 @@ fn runs(kind: &Kind, index: u32) -> Vec<Vec<HeldOut>> {
         .collect()
 }
 
-/// What became of a family.
+/// The results of a family.
 fn judged(kind: &Kind, index: u32) -> [bool; 4] {
     let runs = runs(kind, index);
     let runs: Vec<Vec<&HeldOut>> = runs.iter().map(|arm| arm.iter().collect()).collect();
@@ -125,7 +124,7 @@ fn rates(kind: &Kind) -> Rates {
     rates
 }
 
-fn alike(seeds: usize, arms: &[f64], of_documents: f64) -> Kind {
+fn equal_arms(seeds: usize, arms: &[f64], of_documents: f64) -> Kind {
     Kind {
         seeds,
         arms: arms.iter().map(|own| (0.0, *own)).collect(),
@@ -135,11 +134,11 @@ fn alike(seeds: usize, arms: &[f64], of_documents: f64) -> Kind {
 }
 
 #[test]
-fn where_no_arm_differs_some_is_told_in_about_one_comparison_of_twenty() {
+fn equal_arms_are_distinguished_in_about_one_comparison_of_twenty() {
     for (seeds, arms) in [(3, 2), (3, 3), (3, 5), (3, 8), (5, 5)] {
         // Seeds make nearly all of the noise, or documents as much.
         for of_documents in [0.05, 2.0] {
-            let kind = alike(seeds, &vec![1.0; arms], of_documents);
+            let kind = equal_arms(seeds, &vec![1.0; arms], of_documents);
             let rates = rates(&kind);
             assert!(rates.any <= 0.065, "{rates:?} of {kind:?}");
             assert!(rates.covered >= 0.935, "{rates:?} of {kind:?}");
@@ -148,7 +147,7 @@ fn where_no_arm_differs_some_is_told_in_about_one_comparison_of_twenty() {
 }
 
 #[test]
-fn arms_that_scatter_unequally_are_told_wrongly_little_more_often() {
+fn arms_with_unequal_scatter_have_a_slightly_higher_error_rate() {
     for (seeds, arms) in [
         (3, vec![1.0, 1.0, 3.0]),
         (3, vec![1.0, 1.0, 1.0, 1.0, 3.0]),
@@ -156,7 +155,7 @@ fn arms_that_scatter_unequally_are_told_wrongly_little_more_often() {
         (3, vec![1.0, 2.0, 4.0, 8.0, 16.0]),
         (5, vec![1.0, 2.0, 4.0, 8.0, 16.0]),
     ] {
-        let kind = alike(seeds, &arms, 0.05);
+        let kind = equal_arms(seeds, &arms, 0.05);
         let rates = rates(&kind);
         assert!(
             rates.any <= 0.15 && rates.winner <= 0.05,
@@ -167,15 +166,15 @@ fn arms_that_scatter_unequally_are_told_wrongly_little_more_often() {
 
 #[test]
 fn differences_of_five_deviations_are_named() {
-    // Four arms are worse than the first by as many standard deviations of a run as stated.
+    // Four arms are worse than the first by the stated number of standard deviations of a run.
     for (seeds, arms, deviations) in [(3, 5, 5.0), (3, 3, 5.0), (3, 2, 6.0), (5, 5, 3.0)] {
-        let mut kind = alike(seeds, &vec![1.0; arms], 0.05);
+        let mut kind = equal_arms(seeds, &vec![1.0; arms], 0.05);
         kind.arms[1..].iter_mut().for_each(|arm| arm.0 = deviations);
         let rates = rates(&kind);
         assert!(rates.first >= 0.9, "{rates:?} of {kind:?}");
     }
-    // An arm that is worse by far and scatters far more hides no difference of the others.
-    let mut kind = alike(3, &[0.1, 0.1, 0.1, 0.1, 3.0], 0.01);
+    // A far worse arm with a far larger scatter hides no difference of the others.
+    let mut kind = equal_arms(3, &[0.1, 0.1, 0.1, 0.1, 3.0], 0.01);
     kind.arms[1..4].iter_mut().for_each(|arm| arm.0 = 0.6);
     kind.arms[4].0 = 30.0;
     let rates = rates(&kind);
@@ -183,37 +182,36 @@ fn differences_of_five_deviations_are_named() {
 }
 
 #[test]
-fn documents_alone_name_what_they_can() {
+fn documents_alone_show_large_differences() {
     // Nothing was trained: one evaluation, 16 documents.
     let mut kind = Kind {
         of_seeds: 0.0,
-        ..alike(1, &[0.0; 4], 1.0)
+        ..equal_arms(1, &[0.0; 4], 1.0)
     };
     let none = rates(&kind);
     assert!(none.any <= 0.07 && none.covered >= 0.93, "{none:?}");
-    // A bit more than a standard deviation of the documents' differences.
+    // Slightly more than a standard deviation of the documents' differences.
     kind.arms[1..].iter_mut().for_each(|arm| arm.0 = 1.8);
     let some = rates(&kind);
     assert!(some.first >= 0.9, "{some:?}");
 }
 
-/// 600 runs of the tiny model as `cargo xtask interval-coverage --record` left them: nf4 under
-/// LoRA, with nothing different but the seeds.
+/// 600 runs of the tiny model recorded by `cargo xtask interval-coverage --record`: nf4 under LoRA,
+/// with different seeds only.
 #[test]
-fn real_runs_that_differ_in_their_seeds_alone_do_not_look_different() {
+fn real_runs_with_different_seeds_have_the_expected_coverage() {
     let file = Golden::open("compare/null_pairs.safetensors");
     let judged = interval_coverage::evaluate(&interval_coverage::recorded(&file), 3);
     assert_eq!(judged.pairs, 100);
     assert!(judged.has_expected_coverage(), "{judged:?}");
-    // Intervals are as wide as they must be, but not wider: 2 x 4.3 standard errors of 2 degrees of
+    // Intervals are as wide as needed, but not wider: 2 x 4.3 standard errors of 2 degrees of
     // freedom.
     assert!(judged.width < 12.0 * judged.deviation, "{judged:?}");
 }
 
-/// The same runs as families of four arms that do not differ: some arm is told in about one of
-/// twenty.
+/// The same runs as families of four equal arms: an arm is distinguished in about one of twenty.
 #[test]
-fn real_runs_that_differ_in_their_seeds_alone_have_no_best_arm() {
+fn real_runs_with_different_seeds_have_no_best_arm() {
     let file = Golden::open("compare/null_pairs.safetensors");
     let runs = interval_coverage::recorded(&file);
     let families = runs.chunks_exact(12).map(|runs| {
@@ -223,24 +221,24 @@ fn real_runs_that_differ_in_their_seeds_alone_have_no_best_arm() {
             .collect();
         Family::judge(&arms, Basis::DocumentsAndSeeds, 2000).expect("the same documents")
     });
-    let told = families.map(|family| {
-        let told = family
+    let reported = families.map(|family| {
+        let reported = family
             .comparisons
             .iter()
             .filter(|comparison| comparison.told)
             .count();
         [
-            told > 0,
+            reported > 0,
             (0..4)
                 .filter(|at| family.with_leader(*at).is_some_and(|one| one.told))
                 .count()
                 == 3,
         ]
     });
-    let told: Vec<[bool; 2]> = told.collect();
-    let count = |what: usize| told.iter().filter(|told| told[what]).count();
-    assert_eq!(told.len(), 50);
+    let reported: Vec<[bool; 2]> = reported.collect();
+    let count = |what: usize| reported.iter().filter(|one| one[what]).count();
+    assert_eq!(reported.len(), 50);
     println!("any {} winner {}", count(0), count(1));
-    // 5 of 100 in truth: more than 6 of 50 would be seen in 1 case of 30.
+    // The true rate is 5 of 100: more than 6 of 50 occur in 1 case of 30.
     assert!(count(0) <= 6 && count(1) <= 2, "{} {}", count(0), count(1));
 }

@@ -1,5 +1,5 @@
-//! What a comparison measures of an arm, against straightforward oracles: weight errors,
-//! divergence, documents' losses.
+//! A comparison's measurements of an arm against simple oracles: weight errors, divergence,
+//! documents' losses.
 
 mod measuring;
 
@@ -21,12 +21,12 @@ use measuring::{
 };
 
 #[test]
-fn each_documents_loss_is_its_own_and_they_add_up_to_the_runs() {
+fn document_losses_are_independent_and_add_up_to_the_runs() {
     let (_kept, data) = rows();
     let packed = arm(&data, &[("plugins", "\"nf4\"")]);
     let evaluated = step::evaluate(&packed.executor, &packed.rows, 42, &mut |_| Ok(()));
     let whole = evaluated.expect("a loss");
-    // Rows of a step are packed in another order than the file's: longest first.
+    // Rows of a step are packed longest first, not in file order.
     let alone = arm(
         &data,
         &[
@@ -76,7 +76,7 @@ fn each_documents_loss_is_its_own_and_they_add_up_to_the_runs() {
 }
 
 #[test]
-fn weight_errors_are_those_of_bitsandbytes_decoded_weights() {
+fn weight_errors_equal_those_of_bitsandbytes_decoded_weights() {
     let (_kept, data) = rows();
     let sites = "[{match=\"*.1.mlp.down_proj\", quantizer=\"int8\"}, \
                  {match=\"*.o_proj\", quantizer=\"none\"}]";
@@ -111,7 +111,7 @@ fn weight_errors_are_those_of_bitsandbytes_decoded_weights() {
         .sum::<u64>();
     assert_eq!((base.packed_bytes, base.packed_weights), (bytes, elements));
     assert_eq!((base.packed_weights, base.encoded), (92_160, 14));
-    // Tables, head and norms in f32 beside them; the adapter is none of the base.
+    // Tables, head and norms in f32 beside them; the adapter is not part of the base.
     let others = 2 * 512 * 64 + 5 * 64;
     assert_eq!(base.frozen_weights, base.packed_weights + others);
     assert_eq!(base.frozen_bytes, base.packed_bytes + 4 * others);
@@ -164,7 +164,7 @@ fn a_format_without_a_description_is_decoded_by_its_quantizer() {
 }
 
 #[test]
-fn of_weights_that_the_files_hold_packed_no_error_is_told() {
+fn prepacked_weights_have_no_weight_error() {
     let rows = file("rows.jsonl", "{\"input_ids\": [3, 1, 4, 1, 5, 9, 2, 6]}\n");
     let model = format!("{:?}", golden_path("packed/nf4"));
     let packed = arm(&rows.path, &[("model.path", &model)]);
@@ -185,7 +185,7 @@ fn of_weights_that_the_files_hold_packed_no_error_is_told() {
 }
 
 #[test]
-fn the_divergence_is_that_of_all_trained_tokens() {
+fn the_divergence_covers_all_trained_tokens() {
     let (_kept, data) = rows();
     for compute in ["\"f32\"", "\"bf16\""] {
         let dense = arm(&data, &[("model.compute", compute)]);
@@ -213,10 +213,10 @@ fn the_divergence_is_that_of_all_trained_tokens() {
 }
 
 #[test]
-fn the_divergence_of_each_document_is_its_own() {
+fn document_divergences_are_independent() {
     let (_kept, data) = rows();
-    // Rows of a step are packed in another order than the file's, alone they are in that of the
-    // file.
+    // Rows of a step are packed in another order than the file's; rows of one micro-batch each keep
+    // the file order.
     let alone = [("data.pack_tokens", "48"), ("data.batch_size", "1")];
     let nf4 = [("plugins", "\"nf4\"")];
     let (expected, predicted) = (
@@ -233,14 +233,14 @@ fn the_divergence_of_each_document_is_its_own() {
         assert_eq!(found.tokens, document.trained, "document {number}");
         let tokens = next.by_ref().take(document.trained as usize);
         let sum: f64 = tokens.map(|((p, _), (q, _))| divergence(p, q)).sum();
-        // The products of a packed batch may round otherwise.
+        // The products of a packed batch may round differently.
         let apart = (found.sum - sum).abs();
         assert!(apart <= 1e-4 * (0.1 + sum), "{number}: {found:?} {sum}");
     }
     let sum: f64 = found.documents.iter().map(|document| document.sum).sum();
     assert!((sum / found.tokens as f64 / found.mean - 1.0).abs() < 1e-12);
 
-    // A record of before says nothing of documents, and is still read.
+    // An earlier record without documents is still read.
     let mut old = serde_json::to_value(&found).expect("JSON");
     old.as_object_mut().expect("an object").remove("documents");
     let old: espalier_compare::record::Divergence = serde_json::from_value(old).expect("a record");
@@ -248,13 +248,12 @@ fn the_divergence_of_each_document_is_its_own() {
 }
 
 #[test]
-fn divergence_and_error_of_nf4_and_hqq_are_those_of_the_peers() {
+fn divergence_and_error_of_nf4_and_hqq_equal_the_peers() {
     let (_kept, data) = golden_rows();
     let keys = [("data.max_seq_len", "48"), ("data.batch_size", "2")];
     let (_place, dense_baseline, _) = dense_baseline(&arm(&data, &keys), 1 << 30);
     let dense = golden_predictions("forward_tiny-trained");
-    // Errors of all weights together: bitsandbytes' and hqq's own decoded weights, in torch, in
-    // f64.
+    // Errors of all weights together: decoded weights of bitsandbytes and hqq, in torch, in f64.
     for (quantizer, error) in [("nf4", 0.008_442_278_98), ("hqq", 0.007_347_819_77)] {
         let plugins = format!("{quantizer:?}");
         let packed = arm(&data, &[&keys[..], &[("plugins", &plugins)]].concat());
@@ -325,7 +324,7 @@ fn no_number_depends_on_the_number_of_threads() {
 }
 
 #[test]
-fn a_trained_adapter_is_left_out_and_comes_back() {
+fn a_trained_adapter_is_excluded_and_restored() {
     let (_kept, data) = rows();
     let adapter = format!("{:?}", golden_path("llama/adapter_trained_nf4"));
     let with = [
@@ -350,7 +349,7 @@ fn a_trained_adapter_is_left_out_and_comes_back() {
 }
 
 #[test]
-fn a_base_is_on_record_and_a_dense_baseline_is_measured_again_where_it_is_needed() {
+fn a_base_is_recorded_and_a_dense_baseline_is_remeasured_if_needed() {
     let (_kept, data) = rows();
     let out = tempfile::tempdir().expect("a comparison");
     let out = out.path();
@@ -365,7 +364,7 @@ fn a_base_is_on_record_and_a_dense_baseline_is_measured_again_where_it_is_needed
     let arms = || ["nf4"].into_iter();
     assert!(!base::needs_dense_baseline(&measured, out, arms()));
 
-    // Another process begins without it.
+    // Another process starts without it.
     let mut anew = DenseBaseline::new(out);
     assert!(base::needs_dense_baseline(&anew, out, arms()));
     let refused = packed

@@ -1,5 +1,5 @@
-//! Comparisons of any outcome -> their headline, sentences and table: no word contradicts the
-//! table, and the table contradicts no number.
+//! Comparisons of any outcome -> headline, sentences and table: no sentence contradicts the table,
+//! and the table contradicts no number.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 mod verdicts;
@@ -36,7 +36,7 @@ fn no_outcome_gives_a_text_that_contradicts_its_table() {
             .or_default() += 1;
     }
     println!("{headlines:#?}");
-    // All kinds of outcome were seen.
+    // All kinds of outcome occurred.
     for (words, fewest) in [
         ("arm is best", 200),
         ("arm is closest to", 20),
@@ -54,9 +54,8 @@ fn no_outcome_gives_a_text_that_contradicts_its_table() {
     }
 }
 
-/// What a text says, turned into what it does not say, where the table holds what would be needed
-/// for either.
-fn turned(summary: &Summary) -> Vec<Reading> {
+/// The statements of a text, changed to false ones, if the table has the rows needed for either.
+fn falsified(summary: &Summary) -> Vec<Reading> {
     let lines = Lines::of(summary);
     let mut texts = Vec::new();
     let mut turn = |change: &dyn Fn(&str) -> String| {
@@ -67,7 +66,7 @@ fn turned(summary: &Summary) -> Vec<Reading> {
             verdict: reading.verdict,
         });
     };
-    // Two arms change places.
+    // Swap two arms.
     let [leader, others] = [["best", "lowest"], ["worse", "not told apart"]].map(|verdicts| {
         let names = verdicts.map(|verdict| lines.all(verdict));
         names.concat()
@@ -97,7 +96,7 @@ fn turned(summary: &Summary) -> Vec<Reading> {
             }
         });
     }
-    // What lies above the lowest is said of all, or of none.
+    // The arms above the lowest are all named, or none.
     if !lines.all("worse").is_empty() && !lines.all("not told apart").is_empty() {
         turn(
             &|text| match text.split_once(" above it by more than noise") {
@@ -118,14 +117,14 @@ fn turned(summary: &Summary) -> Vec<Reading> {
     texts
 }
 
-/// The checker sees what it is to see: each text that says something else fails.
+/// Checks the checker: each false text fails.
 #[test]
-fn a_text_that_says_something_else_is_found_out() {
+fn a_false_text_is_detected() {
     let mut seen = 0;
     for index in 0..2000 {
         let findings = outcome(index);
         let summary = Summary::of(&findings, DRAWS);
-        for reading in turned(&summary) {
+        for reading in falsified(&summary) {
             let other = Summary {
                 reading,
                 ..summary.clone()

@@ -1,4 +1,5 @@
-//! A comparison's report: what it says follows from the numbers, whatever the directory holds.
+//! A comparison's report: its statements follow from the numbers, for any contents of the
+//! directory.
 
 mod comparison;
 
@@ -16,7 +17,7 @@ use comparison::{
 };
 
 #[test]
-fn differences_that_were_put_in_are_found_and_no_others() {
+fn planted_differences_are_found_and_no_others() {
     let scene = Scene::default();
     let report = report(&scene, |_| {});
     let numbers = serde_json::to_value(&report).expect("JSON");
@@ -34,7 +35,7 @@ fn differences_that_were_put_in_are_found_and_no_others() {
         assert_eq!(pair["is_real"], real, "{arm}");
         assert_eq!(pair["seeds"], json!([42, 43, 44]));
     }
-    // The losses that follow from the files, by hand.
+    // The losses computed by hand from the files.
     let rows = numbers["arms"].as_array().expect("arms");
     let gap = |row: &Json, when: &str| row[when]["loss"].as_f64().expect("a loss");
     let after = gap(&rows[3], "after") - gap(&rows[0], "after");
@@ -62,7 +63,7 @@ fn differences_that_were_put_in_are_found_and_no_others() {
 }
 
 #[test]
-fn fewer_than_three_seeds_or_no_training_is_said() {
+fn fewer_than_three_seeds_or_no_training_is_reported() {
     let two = Scene {
         seeds: vec![1, 2],
         ..Scene::default()
@@ -92,12 +93,12 @@ fn fewer_than_three_seeds_or_no_training_is_said() {
 }
 
 #[test]
-fn bases_are_ranked_by_their_divergence_over_documents_and_by_nothing_else() {
+fn bases_are_ranked_only_by_their_divergence_over_documents() {
     let scene = Scene {
         eval_only: true,
         ..Scene::default()
     };
-    // Of two arms the one with the smaller weight error diverges more on most documents, but not on
+    // Two arms: the one with the smaller weight error diverges more on most documents, but not on
     // all.
     let close = |out: &Path, scatter: f64| {
         edit_base(out, "hqq-3", |base| {
@@ -124,13 +125,13 @@ fn bases_are_ranked_by_their_divergence_over_documents_and_by_nothing_else() {
         "{}",
         text(&untold)
     );
-    let told = report(&scene, |out| close(out, 0.000_05));
+    let reported = report(&scene, |out| close(out, 0.000_05));
     assert!(
-        text(&told).starts_with("hqq-3 is closest to the dense base."),
+        text(&reported).starts_with("hqq-3 is closest to the dense base."),
         "{}",
-        text(&told)
+        text(&reported)
     );
-    // Records of before hold no document's divergence: no winner, and why.
+    // Earlier records have no divergence of documents: no winner, with the reason.
     let old = report(&scene, |out| {
         for arm in ["nf4", "hqq-3", "hqq-2"] {
             edit_base(out, arm, |base| {
@@ -144,7 +145,7 @@ fn bases_are_ranked_by_their_divergence_over_documents_and_by_nothing_else() {
         "{}",
         text(&old)
     );
-    // Without a dense arm there is nothing to rank by.
+    // Without a dense arm there is no ranking.
     let no_dense = report(&scene, |out| {
         edit_comparison(out, |found| found.dense_baseline = None)
     });
@@ -157,7 +158,7 @@ fn bases_are_ranked_by_their_divergence_over_documents_and_by_nothing_else() {
 }
 
 #[test]
-fn a_model_that_knows_less_than_guessing_has_no_best_arm() {
+fn models_worse_than_guessing_have_no_best_arm() {
     for eval_only in [true, false] {
         let scene = Scene {
             eval_only,
@@ -181,7 +182,7 @@ fn a_model_that_knows_less_than_guessing_has_no_best_arm() {
 }
 
 #[test]
-fn what_failed_is_named_and_the_rest_is_compared() {
+fn failed_arms_are_named_and_the_others_are_compared() {
     let report = report(&Scene::default(), |out| {
         edit_comparison(out, |comparison| {
             comparison.arms[1].failures.push(Failure {
@@ -218,9 +219,9 @@ fn what_failed_is_named_and_the_rest_is_compared() {
 }
 
 #[test]
-fn whatever_is_missing_or_broken_is_said_and_nothing_ends_the_report() {
+fn missing_and_broken_files_are_reported_and_do_not_end_the_report() {
     let broken = report(&Scene::default(), |out| {
-        // A run in progress, a torn file, a loss that is no number, an arm without a base.
+        // A run in progress, a torn file, a loss that is not a number, an arm without a base.
         let run = |arm: &str, seed: u64| record::run_directory(out, arm, seed);
         fs::remove_file(train::held_out_file(&run("nf4", 43), STEPS)).expect("there");
         fs::write(
@@ -297,7 +298,7 @@ fn other_documents_or_another_length_cannot_be_compared() {
 }
 
 #[test]
-fn the_page_needs_nothing_else_and_names_cannot_put_anything_into_it() {
+fn the_page_is_self_contained_and_names_cannot_inject_markup() {
     let name = "<b onload=x>\"&";
     let mut samples = SAMPLES.to_vec();
     samples[1] = Sample {

@@ -297,7 +297,7 @@ fn conflicts_name_both_keys_and_where_each_was_written() {
 }
 
 #[test]
-fn what_is_missing_names_its_flag() {
+fn a_missing_value_names_its_flag() {
     let config = resolved(&["model.path=m"]);
     assert!(config.require(&[Need::Model]).is_ok());
     let error = config
@@ -325,7 +325,7 @@ fn the_printed_config_is_read_back_unchanged() {
     assert_eq!(first.config(), second.config());
 }
 
-/// Every key of a config written as TOML, with its value as written; unset ones too.
+/// Every key of a config written as TOML, with its written value, including unset ones.
 fn keys_of(toml: &str) -> BTreeMap<String, Option<String>> {
     let mut section = String::new();
     let mut keys = BTreeMap::new();
@@ -345,7 +345,7 @@ fn keys_of(toml: &str) -> BTreeMap<String, Option<String>> {
 }
 
 #[test]
-fn a_key_that_came_or_changed_since_version_1_says_what_older_runs_go_on_with() {
+fn a_key_added_or_changed_since_version_1_has_a_value_for_older_runs() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/config/version-1.toml");
     let first = keys_of(&fs::read_to_string(golden).expect("the first version's defaults"));
     let now = keys_of(&resolved(&[]).to_toml());

@@ -1,5 +1,4 @@
-//! The conformance kit: sound plugins pass it, and each planted bug is found by the check that is
-//! there for it.
+//! The conformance kit: correct plugins pass it, and each planted bug is detected by its check.
 
 use espalier_config::{Sources, resolve};
 use espalier_registry::{Registry, SearchPath};
@@ -7,7 +6,7 @@ use espalier_samples::library;
 use espalier_tests as _;
 use espalier_trainer::conformance::{Report, Subject, Target, check};
 
-/// The kit on `component`, which is found under `sources`.
+/// The kit on `component`, which is found in `sources`.
 fn report(component: &str, sources: &Sources) -> Report {
     let resolved = resolve(sources).expect("a config");
     let registry = Registry::discover(&SearchPath::of(&resolved));
@@ -20,7 +19,7 @@ fn report(component: &str, sources: &Sources) -> Report {
     check(&subject, |_| ()).expect("it is there")
 }
 
-/// The sample plugin `package`, as `host plugins check FILE` finds it.
+/// The sample plugin `package`, as found by `host plugins check FILE`.
 fn sample(package: &str) -> Target {
     let library = library(package);
     let library = library.to_str().expect("a path in UTF-8");
@@ -67,7 +66,7 @@ fn a_quantizer_without_a_bug_passes() {
 
 #[test]
 fn the_shipped_components_pass() {
-    // Linked, or found where HOST_PLUGIN_PATH says.
+    // Linked, or found in HOST_PLUGIN_PATH.
     for component in [
         "nf4", "fp4", "int8", "hqq", "lora", "llama", "mistral", "qwen2", "qwen3", "single", "ddp",
         "fsdp", "cpu", "threads",

@@ -60,7 +60,7 @@ fn an_array_file_equals_a_line_file() {
 }
 
 #[test]
-fn the_hash_is_that_of_the_bytes() {
+fn the_hash_is_the_sha256_of_the_bytes() {
     // sha256sum of the same bytes.
     let data = read("f.jsonl", "{\"text\": \"abc\"}\n", |_| ()).unwrap();
     assert_eq!(
@@ -100,7 +100,7 @@ fn long_rows_are_counted() {
 }
 
 #[test]
-fn a_prompt_that_fills_the_length_is_called_that() {
+fn a_prompt_that_fills_the_length_is_reported_as_such() {
     let rows = "{\"input_ids\": [1, 2, 3, 4], \"labels\": [-100, -100, -100, 4]}\n\
                 {\"input_ids\": [1, 2, 3], \"labels\": [1, -100, -100]}\n\
                 {\"input_ids\": [1, 2, 3]}\n";
@@ -129,7 +129,7 @@ fn a_prompt_that_fills_the_length_is_called_that() {
 }
 
 #[test]
-fn many_rows_keep_their_order_and_the_first_fault_is_told() {
+fn many_rows_keep_their_order_and_the_first_fault_is_reported() {
     let mut rows = String::new();
     for row in 0..6000 {
         rows += &format!("{{\"text\": \"row {row}\"}}\n");

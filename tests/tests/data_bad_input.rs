@@ -189,7 +189,7 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
-fn formats_are_told_forced_and_refused() {
+fn formats_are_detected_forced_and_refused() {
     let alpaca = r#"{"instruction": "a", "output": "b", "text": "c"}"#;
     let message = refused("f.jsonl", alpaca);
     assert!(
@@ -213,14 +213,14 @@ fn formats_are_told_forced_and_refused() {
 }
 
 #[test]
-fn nothing_to_train_on_is_refused() {
+fn data_without_trained_tokens_is_refused() {
     let rows = "{\"input_ids\": [1, 2], \"labels\": [1, -100]}\n{\"input_ids\": [1]}\n";
     let message = refused("f.jsonl", rows);
     assert!(
         message.starts_with("no token would be trained: of 2 rows, 2 have no trained token"),
         "{message}"
     );
-    // The trained part lies behind the cut.
+    // The trained part is after the cut.
     let rows = "{\"input_ids\": [1, 2, 3], \"labels\": [-100, -100, 3]}\n";
     let cut = read("f.jsonl", rows, |o| o.max_seq_len = 2);
     assert!(
@@ -236,7 +236,7 @@ fn nothing_to_train_on_is_refused() {
 }
 
 #[test]
-fn conversations_say_which_turn_is_bad() {
+fn bad_conversations_name_the_turn() {
     let chatml = |o: &mut DataOptions| o.chat_template = Some("chatml".into());
     let message = |messages: &str| {
         let good = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
@@ -295,7 +295,7 @@ fn conversations_say_which_turn_is_bad() {
 }
 
 #[test]
-fn bad_rows_are_dropped_and_counted_where_that_is_asked_for() {
+fn bad_rows_are_dropped_and_counted_on_request() {
     let drop = |o: &mut DataOptions| o.on_bad_row = OnBadRow::Drop;
     let good = "{\"text\": \"good\"}\n".repeat(6);
     let bad: [&[u8]; 5] = [
@@ -305,7 +305,7 @@ fn bad_rows_are_dropped_and_counted_where_that_is_asked_for() {
         b"{\"txt\": \"a\"}\n",
         b"{\"text\": \"cut off",
     ];
-    // The first row is bad: the next one tells the format.
+    // The first row is bad: the next one determines the format.
     let rows = [bad[0], good.as_bytes(), &bad[1..].concat()].concat();
     let kept = read("f.jsonl", &rows, drop).unwrap();
     let counts = kept.counts();
@@ -332,7 +332,7 @@ fn bad_rows_are_dropped_and_counted_where_that_is_asked_for() {
         ),
         "{most}"
     );
-    // What is not one row's fault stays an error.
+    // A fault of more than one row remains an error.
     assert!(
         read("f.jsonl", "", drop)
             .err()
@@ -346,7 +346,7 @@ fn bad_rows_are_dropped_and_counted_where_that_is_asked_for() {
 }
 
 #[test]
-fn rows_of_more_than_64_mib_are_named_or_passed() {
+fn rows_of_more_than_64_mib_are_named_or_skipped() {
     let mut rows = b"{\"text\": \"a\"}\n{\"text\": \"".to_vec();
     rows.resize(rows.len() + (64 << 20), b'x');
     rows.extend(b"\"}\n{\"text\": \"b\"}\n");

@@ -1,4 +1,4 @@
-//! Parquet files -> the rows that the same rows in lines give, or the reason why not.
+//! Parquet files -> the same rows as from lines, or the reason for a refusal.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn sequences(dataset: &Dataset) -> Vec<(Vec<i32>, Vec<i32>)> {
 }
 
 #[test]
-fn rows_are_those_of_lines() {
+fn rows_equal_those_of_lines() {
     let turn = |role, content| json!({"role": role, "content": content});
     let chats = [
         json!({"messages": [turn("user", "Grüße?"), turn("assistant", "Hallo!\n")]}),
@@ -63,7 +63,7 @@ fn rows_are_those_of_lines() {
 }
 
 #[test]
-fn what_rows_cannot_be_is_told_with_their_number() {
+fn invalid_rows_are_reported_with_their_number() {
     let nulls = parquet("nulls.parquet", |_| ()).err().expect("refused");
     assert!(
         nulls.contains("nulls.parquet:2: field `text` is null"),

@@ -1,4 +1,4 @@
-//! What must not change a result: recompute, threads, how a batch is cut.
+//! Options that must not change a result: recompute, threads, the split of a batch.
 
 use espalier_data::Step;
 use espalier_tests::{Golden, Rig, golden_path, micro_batch, relative_norm, step_of};
@@ -113,7 +113,7 @@ fn the_number_of_threads_changes_no_bit() {
 }
 
 #[test]
-fn how_a_batch_is_cut_changes_rounding_only() {
+fn the_split_of_a_batch_changes_rounding_only() {
     let (loss, whole) = gradients(&step(4), &[]);
     for at_once in [1, 2, 3] {
         let (found_loss, found) = gradients(&step(at_once), &[]);
@@ -146,8 +146,8 @@ fn the_reference_mode_agrees_with_f32() {
     }
 }
 
-/// Every gradient against differences of the loss in the reference mode, adapters on embeddings and
-/// head included.
+/// Every gradient against differences of the loss in the reference mode, including adapters on
+/// embeddings and head.
 #[test]
 fn gradients_are_slopes_of_the_loss() {
     let keys = [
@@ -169,7 +169,7 @@ fn gradients_are_slopes_of_the_loss() {
         .filter(|param| param.trainable)
         .map(|param| (param.name.clone(), param.elements() as usize))
         .collect();
-    // Away from zero, so that both factors of every product have a slope.
+    // Nonzero values, so that both factors of every product have a slope.
     for (number, (name, count)) in params.iter().enumerate() {
         let values: Vec<f32> = (0..*count)
             .map(|i| ((i * 37 + number * 11) % 101) as f32 / 2000.0 - 0.025)

@@ -1,5 +1,5 @@
-//! What a step pays for the boundary between host and plugins: its calls, counted, times what one
-//! costs beyond a call of the same code without the boundary.
+//! The cost of the boundary between host and plugins in a step: the number of its calls, times the
+//! extra time of one call.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 #![cfg(feature = "embedded")]
 
@@ -126,7 +126,7 @@ fn step_of_the_quickstart() -> (u64, f64) {
     (calls.load(Ordering::Relaxed), fastest)
 }
 
-/// Seconds of one launch of almost nothing, the least of many rounds.
+/// Seconds of a minimal launch, the least of many rounds.
 fn launch_secs(device: &dyn Device) -> f64 {
     let request = KernelRequest::new("zero").outputs(vec![Operand::flat(16, DType::F32)]);
     let prepared = device.prepare(&request, &[]).expect("an op of version 1");
@@ -167,7 +167,7 @@ fn calls_through_the_boundary_are_below_a_thousandth_of_a_step() {
         .expect("cpu");
     let through = backend.open(0).expect("a device");
     let (direct, through) = (launch_secs(direct.as_ref()), launch_secs(through.as_ref()));
-    // Both are least times, but neighbours on the machine disturb them: what is below this is
+    // Both are least times, but other load on the machine disturbs them: smaller differences are
     // noise.
     let extra = (through - direct).max(5e-9);
     let (calls, step_secs) = step_of_the_quickstart();

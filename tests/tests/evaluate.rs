@@ -1,4 +1,4 @@
-//! Evaluation: the peers' losses, the bits of a training run's own evaluation, and no memory of
+//! Evaluation: the peers' losses, the bits of a training run's evaluation, and no memory for
 //! training.
 
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ fn loss_in_training(resolved: &ResolvedConfig) -> (f64, u64) {
 }
 
 #[test]
-fn losses_are_those_of_transformers_dense_and_packed() {
+fn losses_equal_those_of_transformers_dense_and_packed() {
     let (_kept, data) = golden_rows();
     for (keys, golden) in [
         (&[][..], "llama/forward_tiny-trained.safetensors"),
@@ -109,7 +109,7 @@ fn a_frozen_adapter_gives_the_bits_of_a_training_run_in_less_memory() {
 }
 
 #[test]
-fn what_cannot_be_evaluated_is_refused() {
+fn invalid_evaluations_are_refused() {
     let (_kept, data) = golden_rows();
     let resolved = config(&data, &[("plugins", "\"lora\"")]);
     let refused = evaluate::run(&resolved, &Unobserved, &StopFlag::new()).expect_err("no adapter");

@@ -48,7 +48,7 @@ fn adapted(family: &str, keys: &[(&str, &str)]) -> Rig {
     rig
 }
 
-/// The golden rows called `which`, as long as they really are.
+/// The golden rows called `which`, without padding.
 fn rows(which: &str) -> Vec<Vec<i32>> {
     let data = Golden::open("families/data.safetensors");
     let lengths = data.numbers(&format!("{which}_lengths"));
@@ -78,7 +78,7 @@ fn forward(rig: &Rig, golden: &Golden, prefix: &str, tag: &str) {
 }
 
 #[test]
-fn logits_losses_and_gradients_are_those_of_transformers() {
+fn logits_losses_and_gradients_equal_those_of_transformers() {
     for family in FAMILIES {
         let golden = golden(family, "expected");
         for recompute in ["\"none\"", "\"layer\""] {
@@ -104,7 +104,7 @@ fn logits_losses_and_gradients_are_those_of_transformers() {
 }
 
 #[test]
-fn lora_gradients_are_those_of_peft() {
+fn lora_gradients_equal_those_of_peft() {
     for family in FAMILIES {
         let golden = golden(family, "expected");
         let rig = adapted(family, &[]);
@@ -181,7 +181,7 @@ fn with_config(family: &str, config: &Json) -> TempDir {
     place
 }
 
-/// How far the logits under another config are from the golden ones.
+/// Distance of the logits under another config from the golden ones.
 fn distance_under(family: &str, config: &Json) -> f64 {
     let place = with_config(family, config);
     let rig = Rig::new(place.path(), &[&KEYS[..], &FULL].concat());
@@ -196,13 +196,14 @@ fn a_window_counts_the_token_itself() {
             let mut config = config(family, "config.json");
             config["sliding_window"] = json!(window);
             let distance = distance_under(family, &config);
-            // The golden logits, held to 2e-5, tell a window of 8 from its neighbours.
+            // The golden logits, at a tolerance of 2e-5, distinguish a window of 8 from its
+            // neighbours.
             assert!(distance > 1e-2, "{family}, {window}: only {distance}");
         }
     }
 }
 
-/// transformers 5 makes of both files the same config (`make_families.py` holds it to that).
+/// transformers 5 reads the same config from both files (checked by `make_families.py`).
 #[test]
 fn configs_of_transformers_4_are_read_too() {
     for family in FAMILIES {

@@ -1,4 +1,4 @@
-//! What is written appears whole or not at all, whatever ends the writing.
+//! Written files appear whole or not at all, for any interruption.
 #![allow(clippy::print_stdout)] // A child process says that it did its part.
 
 mod directories;
@@ -25,7 +25,7 @@ fn write_values(path: &Path, specs: &[TensorSpec], tensors: &[Vec<f32>]) -> Resu
 }
 
 #[test]
-fn a_failed_write_leaves_what_was_there() {
+fn a_failed_write_keeps_the_existing_file() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("weights.safetensors");
     let specs = [
@@ -63,7 +63,7 @@ fn a_directory_appears_whole_or_not_at_all() {
         write(&abandoned, 0);
     }
     assert_eq!(names(temp.path()), [""; 0]);
-    // What a killed process leaves is swept by the next attempt.
+    // The next attempt removes the files of a killed process.
     fs::create_dir_all(temp.path().join("step-1.partial/inner/deep")).unwrap();
     let first = PendingDirectory::begin(&target).unwrap();
     write(&first, 1);
@@ -90,7 +90,7 @@ fn a_directory_appears_whole_or_not_at_all() {
         .unwrap();
     assert!(file.is_dir() && names(temp.path()) == ["file", "step-1"]);
 
-    // A replacement that died between its two steps is undone.
+    // A replacement interrupted between its two steps is undone.
     fs::rename(&target, temp.path().join("step-1.replaced.partial")).unwrap();
     drop(PendingDirectory::begin(&target).unwrap());
     assert_eq!(value(), "3\n");
@@ -120,8 +120,8 @@ fn an_output_is_written_by_one_at_a_time() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "1");
     assert_eq!(names(temp.path()), ["model", "report.html"]);
 
-    // Many at once: each is told that another one writes it, or that it is there, or writes it
-    // whole.
+    // Many at once: each one writes it whole, or reports that it exists or that another process
+    // writes it.
     let (whole, target) = (
         std::sync::atomic::AtomicU32::new(0),
         temp.path().join("many"),
@@ -150,8 +150,8 @@ fn an_output_is_written_by_one_at_a_time() {
     assert_eq!(names(temp.path()), ["many", "model", "report.html"]);
 }
 
-/// The test process runs itself again under a limit on the size of files, which every user may
-/// set; to the writer it is a full disk.
+/// The test process runs itself again under a limit on the file size, which any user can set; the
+/// writer sees a full disk.
 #[test]
 fn a_full_disk_is_reported_and_loses_nothing() {
     const DIRECTORY: &str = "ESPALIER_TEST_FULL_DISK";
@@ -237,7 +237,7 @@ fn write_beyond_the_limit(directory: &Path) {
 }
 
 #[test]
-fn more_than_the_disk_has_is_refused_before_a_byte_is_written() {
+fn a_write_larger_than_the_free_space_is_refused_before_it_starts() {
     let temp = tempfile::tempdir().unwrap();
     let specs = [TensorSpec::new("a", DType::F32, [1 << 58])];
     let path = temp.path().join("huge.safetensors");

@@ -1,4 +1,4 @@
-//! Model files that are truncated, lying or hostile: each a clear error, never a panic.
+//! Model files that are truncated, false or hostile: each is a clear error, never a panic.
 
 mod small_model;
 
@@ -48,7 +48,7 @@ fn an_index_names_only_files_of_its_directory() {
     symlink("../outside.safetensors", directory.join("link.safetensors")).unwrap();
     write_index(&directory, json!({"a": "link.safetensors"}));
     assert!(message(&directory).contains("outside its directory"));
-    // A link that stays inside is a file like any other.
+    // A link inside the directory is treated like a file.
     symlink(SHARDS[0], directory.join("inside.safetensors")).unwrap();
     write_index(&directory, json!({"a": "inside.safetensors"}));
     assert_eq!(open(&directory).unwrap().entries().len(), 1);
@@ -58,7 +58,7 @@ fn an_index_names_only_files_of_its_directory() {
 }
 
 #[test]
-fn what_the_index_promises_must_be_there() {
+fn tensors_of_the_index_must_exist() {
     let temp = tempfile::tempdir().unwrap();
     let directory = temp.path();
     write_small_model(directory);
@@ -89,7 +89,7 @@ fn what_the_index_promises_must_be_there() {
 }
 
 #[test]
-fn lengths_that_lie_are_told_with_both_values() {
+fn wrong_lengths_are_reported_with_both_values() {
     let temp = tempfile::tempdir().unwrap();
     let directory = temp.path();
     write_small_model(directory);
@@ -151,7 +151,7 @@ fn lengths_that_lie_are_told_with_both_values() {
 }
 
 #[test]
-fn directories_that_are_no_models_say_what_to_do() {
+fn directories_without_a_model_are_refused_with_a_remedy() {
     let temp = tempfile::tempdir().unwrap();
     let directory = temp.path();
     assert!(message(directory).contains("has no config.json"));
@@ -183,7 +183,7 @@ fn directories_that_are_no_models_say_what_to_do() {
     assert_eq!(file.exit_class().code(), 2);
 }
 
-/// A cached repository `org/name` as the hub's tools lay it out: links into `blobs`.
+/// A cached repository `org/name` in the layout of the hub's tools: links into `blobs`.
 fn write_cache(root: &Path) -> PathBuf {
     let repository = root.join("models--org--name");
     let snapshot = repository.join("snapshots/0123abcd");
@@ -198,7 +198,7 @@ fn write_cache(root: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_repository_id_is_found_in_the_cache_or_said_how_to_get() {
+fn a_repository_id_is_found_in_the_cache_or_refused_with_a_remedy() {
     let temp = tempfile::tempdir().unwrap();
     let cache = HubCache::at(temp.path());
     let open = |id: &str| ModelDirectory::open_with(&cache, Path::new(id));
@@ -216,7 +216,7 @@ fn a_repository_id_is_found_in_the_cache_or_said_how_to_get() {
     assert_eq!(model.path(), snapshot);
     assert_eq!(model.tensors().unwrap().entries().len(), 3);
 
-    // Links of a snapshot lead to its own blobs only.
+    // Links of a snapshot must point to its own blobs.
     fs::write(temp.path().join("secret"), "{}").unwrap();
     fs::remove_file(snapshot.join("config.json")).unwrap();
     symlink("../../../secret", snapshot.join("config.json")).unwrap();
@@ -237,7 +237,7 @@ fn a_repository_id_is_found_in_the_cache_or_said_how_to_get() {
     }
 }
 
-/// Reads everything there is to read; both outcomes are fine, a panic is not.
+/// Reads everything; an error is valid, a panic is not.
 fn read_all(directory: &Path) -> Result<usize, FileError> {
     let store = open(directory)?;
     for entry in store.entries() {
@@ -254,13 +254,13 @@ fn read_all(directory: &Path) -> Result<usize, FileError> {
     Ok(store.entries().len())
 }
 
-/// Writes a new file: some file systems go to the disk when an old one is written anew.
+/// Writes a new file: some file systems sync when an old one is overwritten.
 fn replace(path: &Path, bytes: &[u8]) {
     fs::remove_file(path).unwrap();
     fs::write(path, bytes).unwrap();
 }
 
-/// The most memory this process ever had, in bytes; 0 where the system does not tell.
+/// The peak memory of this process, in bytes; 0 if the system does not report it.
 fn peak_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -279,7 +279,7 @@ fn damaged_files_are_errors_and_never_panics() {
     let mut dice = Dice(20_240_501);
     let (mut accepted, mut refused) = (0, 0);
     for round in 0..800 {
-        // The shards twice as often: they have the most to get wrong.
+        // The shards twice as often: they have the most fields to damage.
         let which = [0, 0, 1, 1, 2, 3][dice.below(6)];
         let bytes = damaged(&originals[which], &mut dice);
         let path = directory.join(files[which]);
@@ -307,8 +307,8 @@ fn damaged_files_are_errors_and_never_panics() {
     );
 }
 
-/// What we accept the format's own reader accepts; what we refuse beyond it is a repeated name or
-/// one that cannot be printed.
+/// Files that we accept are accepted by the format's own reader. Files that only we refuse have a
+/// repeated or unprintable name.
 fn agrees_with_the_format(round: usize, path: &Path, bytes: &[u8]) {
     match (TensorStore::open(path), SafeTensors::deserialize(bytes)) {
         (Ok(_), Err(theirs)) => panic!("round {round}: we accept, but {theirs}"),

@@ -1,5 +1,5 @@
 //! Generation over a cache: the peers' greedy answers, the logits of whole passes, and independence
-//! of company.
+//! of the other sequences.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -78,7 +78,7 @@ fn golden(tag: &str) -> (Vec<Vec<i32>>, Vec<Vec<i32>>) {
     both.unzip()
 }
 
-/// The config keys under which our weights are those of a golden tag.
+/// The config keys for the weights of a golden tag.
 fn keys(tag: &str) -> Vec<(&'static str, String)> {
     let adapter = |name: &str| format!("{:?}", golden_path(&format!("llama/{name}")));
     let nf4 = ("plugins", "\"nf4\"".to_owned());
@@ -97,7 +97,7 @@ fn borrowed<'a>(keys: &'a [(&'static str, String)]) -> Vec<(&'static str, &'a st
 }
 
 #[test]
-fn greedy_answers_are_those_of_transformers_token_for_token() {
+fn greedy_answers_equal_those_of_transformers_token_for_token() {
     for tag in ["tiny", "trained", "nf4", "lora_f32", "lora_nf4"] {
         let model = match tag {
             "tiny" => golden_path("llama/tiny"),
@@ -133,7 +133,7 @@ fn variant(model: &Path, changes: &[(&str, serde_json::Value)]) -> tempfile::Tem
     directory
 }
 
-/// The logits of every token of `row`, `[T, V]`, taken in by passes of the given lengths.
+/// The logits of every token of `row`, `[T, V]`, computed in passes of the given lengths.
 fn by_parts(executor: &Executor, row: &[i32], slot: i32, parts: &[usize]) -> Vec<f64> {
     let (mut logits, mut first) = (Vec::new(), 0);
     for &part in parts {
@@ -154,7 +154,7 @@ fn by_parts(executor: &Executor, row: &[i32], slot: i32, parts: &[usize]) -> Vec
 }
 
 #[test]
-fn decoding_gives_the_logits_of_a_whole_pass_at_every_place() {
+fn decoding_gives_the_logits_of_a_whole_pass_at_every_position() {
     let row = golden("trained").0.pop().expect("a prompt of 150 tokens");
     let biases = variant(
         &trained(),
@@ -194,7 +194,7 @@ fn whole(model: &Path, keys: &[(&str, &str)], micro: &MicroBatch) -> Vec<f64> {
     rig.logits(micro)
 }
 
-/// Gives every bias, which begins at zero, values of its own.
+/// Sets every bias, which is initially zero, to distinct values.
 fn fill_biases(executor: &Executor) {
     let params = executor.params().iter().enumerate();
     for (index, param) in params.filter(|(_, param)| param.name.ends_with(".bias")) {
@@ -224,12 +224,12 @@ fn without_cache(model: &Path, prompt: &[i32], most: usize) -> Vec<i32> {
 }
 
 #[test]
-fn a_sliding_window_answers_with_a_cache_as_without_one() {
+fn a_sliding_window_gives_the_same_answers_with_and_without_a_cache() {
     let mistral = golden_path("families/mistral");
     let unbounded = variant(&mistral, &[("sliding_window", serde_json::Value::Null)]);
     let weights = "model.safetensors";
     fs::copy(mistral.join(weights), unbounded.path().join(weights)).expect("copied");
-    // The window is 8 tokens: prompts within it and far beyond, and answers that leave it behind.
+    // The window is 8 tokens: prompts within it and far beyond, and answers that leave it.
     let prompts: Vec<Vec<i32>> = [3, 8, 21]
         .map(|length| (0..length).map(|at| (7 + 29 * at) % 250 + 3).collect())
         .to_vec();
@@ -278,7 +278,7 @@ fn an_answer_depends_on_its_prompt_and_seed_alone() {
 }
 
 #[test]
-fn a_prompt_that_goes_on_reuses_the_cache_and_changes_no_token() {
+fn a_continued_prompt_reuses_the_cache_and_changes_no_token() {
     let (prompts, _) = golden("trained");
     let (executor, memory) = load(&trained(), &[], size(1, 300, 64));
     // Two layers of two key heads of 16 f32 values, keys and values.
@@ -289,7 +289,7 @@ fn a_prompt_that_goes_on_reuses_the_cache_and_changes_no_token() {
     assert_eq!(read, 150);
     let second: Vec<i32> = [&prompts[3][..], &first.tokens, &[40, 41, 42]].concat();
     let found = answers(&mut talk, std::slice::from_ref(&second), 20);
-    // The last token of the first answer was never run.
+    // The last token of the first answer was never evaluated.
     assert_eq!(talk.speed().prefill_tokens, read + 4);
     let fresh = answers(
         &mut generator(&executor, Sampling::default()),
@@ -300,7 +300,7 @@ fn a_prompt_that_goes_on_reuses_the_cache_and_changes_no_token() {
 }
 
 #[test]
-fn answers_end_where_they_must() {
+fn answers_end_at_every_limit() {
     let (prompts, _) = golden("trained");
     let (executor, _) = load(&trained(), &[], size(2, 40, 64));
     let short = &prompts[..1];

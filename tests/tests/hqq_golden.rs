@@ -110,7 +110,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// What differs from the golden numbers, over all cases.
+/// Differences from the golden numbers, over all cases.
 #[derive(Default)]
 struct Differences {
     codes: u64,
@@ -173,10 +173,10 @@ fn compare(case: &Case, golden: &SafeTensors, differences: &mut Differences) {
     }
 }
 
-/// Packed bytes, scales, zeros and decoded values are the library's to the last bit: the solver
-/// adds in torch's order.
+/// Packed bytes, scales, zeros and decoded values equal the library's bit for bit: the solver adds
+/// in torch's order.
 #[test]
-fn codes_and_numbers_are_those_of_the_library() {
+fn codes_and_numbers_equal_those_of_the_library() {
     let read = |name: &str| std::fs::read(golden_path(name)).expect("a golden file");
     let today = read("hqq/quantizer.safetensors");
     let weights = SafeTensors::deserialize(&today).expect("a safetensors file");

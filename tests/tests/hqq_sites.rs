@@ -1,5 +1,5 @@
-//! `hqq` within a model: exceptions by site beside other quantizers and other bits, and options
-//! that do not fit.
+//! `hqq` within a model: per-site exceptions with other quantizers and other bits, and invalid
+//! options.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn packed(keys: &[(&str, &str)]) -> (BTreeMap<String, String>, f64) {
 }
 
 #[test]
-fn exceptions_take_their_own_quantizer_and_bits() {
+fn exceptions_use_their_own_quantizer_and_bits() {
     let mut losses = Vec::new();
     for (plugins, sites, down, others) in [
         (
@@ -81,7 +81,7 @@ fn exceptions_take_their_own_quantizer_and_bits() {
 }
 
 #[test]
-fn fewer_bits_cost_more() {
+fn fewer_bits_increase_the_loss() {
     let loss = |bits: &str| {
         packed(&[
             ("plugins", "[\"hqq\", \"lora\"]"),
@@ -96,7 +96,7 @@ fn fewer_bits_cost_more() {
 }
 
 #[test]
-fn options_that_do_not_fit_are_refused_by_name() {
+fn invalid_options_are_refused_by_name() {
     for (key, value, words) in [
         ("quantizer.hqq.bits", "7", &["bits", "7"][..]),
         ("quantizer.hqq.bits", "1.58", &["bits", "1.58"]),

@@ -1,12 +1,12 @@
-//! The instruction sets that a processor tells of against those that kernels are tested with on it;
-//! what cannot run is told.
+//! The instruction sets that a processor reports compared with those that kernels are tested with
+//! on it. Sets that cannot run are reported.
 
 use std::fs;
 
 use espalier_kernels::matmul::Isa;
 use espalier_samples::leave_out;
 
-/// An instruction set, and the features by which a processor tells of it.
+/// An instruction set, and the processor features that it requires.
 const NEEDS: [(Isa, &[&str]); 2] = [
     (
         Isa::Avx512,
@@ -17,7 +17,7 @@ const NEEDS: [(Isa, &[&str]); 2] = [
     (Isa::Avx2, &["avx2", "fma", "f16c"]),
 ];
 
-/// Tests of kernels take each of [`Isa::available`].
+/// Kernel tests use each of [`Isa::available`].
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn kernels_are_tested_with_every_instruction_set_of_this_processor() {

@@ -1,5 +1,5 @@
-//! Libraries that are exchanged while they are opened: the hash on record is that of the code that
-//! ran, or none ran.
+//! Libraries that are replaced while they are opened: the recorded hash is that of the executed
+//! code, or no code was executed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use espalier_samples::{faulty, library, put};
 use espalier_system::files::hash_bytes;
 use serde_json::Map;
 
-/// Exchanges, spread over the time that opening takes and half of it more.
+/// Replacements, spread over 1.5 times the duration of opening.
 const ROUNDS: u32 = 48;
 
 static SERVICES: &dyn Services = &Serial;
@@ -22,15 +22,15 @@ fn found(folder: &Path) -> Registry {
     Registry::discover(&search.without_linked())
 }
 
-/// What came of a library that was exchanged.
+/// The result for a replaced library.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Good,
     Refused,
 }
 
-/// Finds `good`, begins to open it and make its component after `begin`, and puts `bad` in its
-/// place `after` so long. `bad` panics in `create`.
+/// Finds `good`, starts to open it and create its component after `begin`, and replaces it by `bad`
+/// `after` that time. `bad` panics in `create`.
 fn exchanged(
     good: &[u8],
     bad: &[u8],
@@ -45,9 +45,9 @@ fn exchanged(
         put(&place.path().join(BESIDE), beside);
     }
     let registry = found(place.path());
-    let begun = Instant::now();
+    let started = Instant::now();
     let wait = move |until: Duration| {
-        while begun.elapsed() < until {
+        while started.elapsed() < until {
             std::hint::spin_loop();
         }
     };
@@ -75,11 +75,11 @@ fn exchanged(
     }
 }
 
-/// Exchanges at many moments; builds of each round have a hash of their own, so that each is opened
-/// anew.
+/// Replaces at many moments; the builds of each round have their own hash, so that each is opened
+/// again.
 fn race(good: &[u8], bad: &[u8], beside: Option<&[u8]>) {
     let of_round = |bytes: &[u8], round: u32| [bytes, format!("round {round}").as_bytes()].concat();
-    let begun = Instant::now();
+    let started = Instant::now();
     let at_once = (Duration::ZERO, Duration::ZERO);
     exchanged(
         &of_round(good, ROUNDS),
@@ -87,8 +87,8 @@ fn race(good: &[u8], bad: &[u8], beside: Option<&[u8]>) {
         beside,
         at_once,
     );
-    // How long a round takes, with what is written for it.
-    let whole = begun.elapsed();
+    // Duration of a round, including its writes.
+    let whole = started.elapsed();
     let mut outcomes = Vec::new();
     for round in 0..ROUNDS {
         let after = whole * round / ROUNDS;
@@ -101,12 +101,12 @@ fn race(good: &[u8], bad: &[u8], beside: Option<&[u8]>) {
 }
 
 #[test]
-fn what_runs_is_what_was_hashed_whenever_a_library_is_exchanged() {
+fn executed_code_has_the_recorded_hash_at_every_moment_of_replacement() {
     race(&faulty("nowhere:none"), &faulty("create:panic"), None);
 }
 
 #[test]
-fn a_library_that_needs_its_own_folder_is_opened_there_and_runs_only_as_it_was_hashed() {
+fn a_library_that_needs_its_folder_is_opened_there_and_runs_only_as_hashed() {
     let plain = fs::read(library("linear4")).expect("just built");
     let needing = |fault: &str| needing_beside(&faulty(fault));
     race(
@@ -114,7 +114,7 @@ fn a_library_that_needs_its_own_folder_is_opened_there_and_runs_only_as_it_was_h
         &needing("create:panic"),
         Some(&plain),
     );
-    // Two builds in one process, one after the other under one name: each is itself.
+    // Two builds in one process, one after the other under one name: each runs its own code.
     let place = tempfile::tempdir().expect("a folder");
     let path = place.path().join("libcase.so");
     put(&place.path().join(BESIDE), &plain);
@@ -123,7 +123,7 @@ fn a_library_that_needs_its_own_folder_is_opened_there_and_runs_only_as_it_was_h
         let made = found(place.path()).create_quantizer("faulty", &Map::new(), SERVICES);
         assert_eq!(made.is_ok(), works, "{fault}: {:?}", made.err());
     }
-    // What it needs is looked for there, and nowhere else.
+    // Its dependency is searched only there.
     fs::remove_file(place.path().join(BESIDE)).expect("ours");
     put(&path, &[needing("nowhere:none"), vec![1]].concat());
     let made = found(place.path()).create_quantizer("faulty", &Map::new(), SERVICES);
@@ -132,7 +132,7 @@ fn a_library_that_needs_its_own_folder_is_opened_there_and_runs_only_as_it_was_h
 }
 
 #[test]
-fn the_same_bytes_are_loaded_once_wherever_they_lie() {
+fn equal_bytes_are_loaded_once_from_any_path() {
     let bytes = [fs::read(library("linear4")).expect("just built"), vec![7]].concat();
     for _ in 0..3 {
         let place = tempfile::tempdir().expect("a folder");
@@ -148,11 +148,11 @@ fn the_same_bytes_are_loaded_once_wherever_they_lie() {
     assert_eq!(code.count(), 1, "{maps}");
 }
 
-/// The file that a patched library needs beside itself.
+/// The file that a patched library needs in its folder.
 const BESIDE: &str = "beside";
 
-/// A library that needs `$ORIGIN/beside`: the name takes the place of that of a symbol that nobody
-/// has to have, and the entry that of a count which only speeds up loading.
+/// A library that needs `$ORIGIN/beside`. The name replaces that of an optional symbol, and the
+/// entry replaces a count that only speeds up loading.
 fn needing_beside(library: &[u8]) -> Vec<u8> {
     /// Source: System V ABI, "Dynamic Section"; DT_RELACOUNT of the GNU linker.
     const DT_NEEDED: u64 = 1;
@@ -178,8 +178,8 @@ fn needing_beside(library: &[u8]) -> Vec<u8> {
             .unwrap_or_else(|| panic!("no entry {tag:#x}"))
     };
     let count = entry(&bytes, DT_RELACOUNT, &|count| count > 0 && count < 1 << 20);
-    // The strings lie in the first segment, where addresses are places in the file; the name is
-    // among them.
+    // The strings are in the first segment, where addresses equal file offsets; the name is among
+    // them.
     let near = |address: u64| address > 0 && address < at as u64 && at as u64 - address < 1 << 20;
     let table = count.saturating_sub(64 * 8);
     let strings = entry(&bytes[table..], DT_STRTAB, &near) + table;

@@ -1,5 +1,5 @@
 //! The whole path on a tiny Llama against transformers and PEFT: logits, losses, gradients and
-//! curves of training.
+//! training curves.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn loss(rig: &Rig, micro: MicroBatch) -> f64 {
 }
 
 #[test]
-fn logits_and_losses_are_those_of_transformers() {
+fn logits_and_losses_equal_those_of_transformers() {
     let data = Golden::open("llama/data.safetensors");
     let rows = data.rows("eval_tokens");
     for model in ["tiny", "tiny-trained"] {
@@ -70,7 +70,7 @@ fn logits_and_losses_are_those_of_transformers() {
 }
 
 #[test]
-fn a_padded_row_is_a_shorter_row() {
+fn a_padded_row_equals_a_shorter_row() {
     let data = Golden::open("llama/data.safetensors");
     let golden = Golden::open("llama/forward_tiny-trained.safetensors");
     let rig = rig(&trained(), "[]", &[]);
@@ -199,8 +199,8 @@ fn summary() -> Json {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Trains the twenty steps and compares every loss, and the norms and learning rates where the peer
-/// wrote them.
+/// Trains the twenty steps and compares every loss, and the recorded norms and learning rates of
+/// the peer.
 fn follow(rig: &Rig, curve: &Json, tag: &str) {
     let list = |key: &str| -> Option<Vec<f64>> {
         curve
@@ -261,9 +261,8 @@ fn twenty_adamw_steps_follow_the_golden_curves() {
         rig.set_params(&Golden::open("llama/lora_init_r8.safetensors"));
         follow(&rig, &summary[format!("curve_{tag}")], tag);
         let last = Golden::open(&format!("llama/final_params_{tag}.safetensors"));
-        // AdamW divides by the root of the second moment: where a gradient is almost nothing its
-        // rounding decides the step, so that single tensors wander a little further than the
-        // adapter as a whole.
+        // AdamW divides by the root of the second moment. For a tiny gradient its rounding
+        // determines the step, so single tensors differ slightly more than the adapter as a whole.
         let (mut found, mut expected) = (Vec::new(), Vec::new());
         for name in last.names() {
             let distance = relative_norm(&rig.values(name), last.numbers(name));
@@ -310,12 +309,12 @@ fn full_fine_tuning_follows_the_golden_curve() {
 }
 
 #[test]
-fn an_adapter_of_the_peers_trains_on() {
+fn an_adapter_of_the_peer_continues_training() {
     let adapter = format!("{:?}", golden_path("llama/adapter_init"));
     let mut keys = [OPTIM.as_slice(), &TRAIN].concat();
     keys.push(("model.adapter", adapter.as_str()));
     keys.push(F32);
-    // Rank, alpha and targets come from its adapter_config.json, and so does the plugin.
+    // Rank, alpha, targets and the plugin come from its adapter_config.json.
     let rig = Rig::new(&trained(), &keys);
     follow(
         &rig,

@@ -1,5 +1,5 @@
-//! Ranks that load together: every weight is read and encoded once a machine, and every rank gets
-//! its part, to the byte.
+//! Ranks that load together: every weight is read and encoded once per machine, and every rank gets
+//! its exact part.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,9 +21,9 @@ use espalier_system::world::World;
 use espalier_tests::golden_path;
 use espalier_trainer::session::Session;
 
-/// What ranks say to each other, all in this process.
+/// Messages exchanged by ranks, all in this process.
 struct Table {
-    said: Mutex<Vec<Vec<u8>>>,
+    sent: Mutex<Vec<Vec<u8>>>,
     all: Barrier,
 }
 
@@ -42,16 +42,16 @@ impl Member for Rank<'_> {
         self.world
     }
 
-    fn exchange(&self, _: &str, said: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        self.table.said.lock().expect("whole")[self.number as usize] = said.to_vec();
+    fn exchange(&self, _: &str, sent: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        self.table.sent.lock().expect("whole")[self.number as usize] = sent.to_vec();
         self.table.all.wait();
-        let all = self.table.said.lock().expect("whole").clone();
+        let all = self.table.sent.lock().expect("whole").clone();
         self.table.all.wait();
         Ok(all)
     }
 }
 
-/// The parts of a rank by unit and run, and what it is told that loading did.
+/// The parts of a rank by unit and run, and its load report.
 type Parts = (BTreeMap<(usize, Part), Vec<u8>>, LoadReport);
 
 fn config(model: &Path) -> ResolvedConfig {
@@ -67,7 +67,7 @@ fn config(model: &Path) -> ResolvedConfig {
     resolve(&sources).expect("a config")
 }
 
-/// A session of a world whose frozen runs lie in every place that there is.
+/// A session of a world whose frozen runs use every possible placement.
 fn session(model: &Path, world: World) -> Session {
     let mut session = Session::open(&config(model), &Unobserved).expect("a plan");
     let places = [
@@ -101,12 +101,11 @@ fn download(device: &dyn Device, range: BufferRange) -> Vec<u8> {
     bytes
 }
 
-/// Loads on as many threads as there are ranks, of as many processes; each rank keeps its part of
-/// every run.
+/// Loads on one thread per rank; each rank keeps its part of every run.
 fn load(model: &Path, world: World) -> Vec<Result<Parts, Error>> {
     let session = &session(model, world);
     let table = &Table {
-        said: Mutex::new(vec![Vec::new(); world.ranks as usize]),
+        sent: Mutex::new(vec![Vec::new(); world.ranks as usize]),
         all: Barrier::new(world.ranks as usize),
     };
     let stagings: Vec<Staging> = (0..world.processes)
@@ -170,7 +169,7 @@ fn load_rank(session: &Session, staging: &Staging, rank: &Rank<'_>) -> Result<Pa
     Ok((parts, report))
 }
 
-/// The runs of a plan, whole, with every param loaded alone.
+/// The whole runs of a plan, with every param loaded alone.
 fn alone(model: &Path) -> (BTreeMap<(usize, Part), Vec<u8>>, LoadReport) {
     let session = Session::open(&config(model), &Unobserved).expect("a plan");
     let RunPlan { params, dtypes, .. } = &session.run.plan;
@@ -256,7 +255,7 @@ fn every_world_loads_the_bytes_of_one_rank_and_encodes_once_a_machine() {
         }
         for (&(unit, part), whole) in &expected {
             let own = |(parts, _): &Parts| parts[&(unit, part)].clone();
-            // Unit 0, 4, 8 .. lie in the machine's copy, which every rank sees whole.
+            // Units 0, 4, 8 .. are in the machine's copy, which every rank reads whole.
             if part == Part::Frozen && unit % 4 == 0 {
                 let all = loaded.iter().map(own);
                 assert!(all.into_iter().all(|copy| copy == *whole), "unit {unit}");
@@ -271,7 +270,7 @@ fn every_world_loads_the_bytes_of_one_rank_and_encodes_once_a_machine() {
 }
 
 #[test]
-fn the_place_where_runs_pass_through_is_as_large_as_the_largest_unit() {
+fn the_staging_buffer_is_as_large_as_the_largest_unit() {
     let model = golden_path("llama/tiny-trained");
     let plan = session(&model, world(3, 1, 1)).run.plan;
     let layout = StageLayout::new(&plan.shard_layout, plan.dtypes);
@@ -294,7 +293,7 @@ fn the_place_where_runs_pass_through_is_as_large_as_the_largest_unit() {
 }
 
 #[test]
-fn a_rank_that_fails_ends_all_of_them_and_is_named() {
+fn a_failed_rank_ends_all_ranks_and_is_named() {
     let place = tempfile::tempdir().expect("a folder");
     for entry in std::fs::read_dir(golden_path("llama/tiny-trained")).expect("a model") {
         let file = entry.expect("a file").path();

@@ -1,4 +1,4 @@
-//! `host merge` against PEFT's `merge_and_unload`, and with adapters that are not LoRA.
+//! `host merge` against PEFT's `merge_and_unload`, and with adapters other than LoRA.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ use espalier_trainer::convert::merge::{self, MergeOptions};
 use safetensors::SafeTensors;
 use serde_json::{Value as Json, json};
 
-/// An adapter for tests: on every `v_proj`, `B base(A x)`, or with `square` beside it what no
-/// weight can hold.
+/// An adapter for tests: on every `v_proj`, `B base(A x)`, or with `square` a function that no
+/// weight can represent.
 struct Around {
     square: bool,
 }
@@ -146,7 +146,7 @@ fn logits(model: &Path, more: &[(&str, &str)]) -> Vec<f64> {
 }
 
 #[test]
-fn merged_weights_are_pefts() {
+fn merged_weights_equal_pefts() {
     let golden = Golden::open("packed/merged.safetensors");
     let dense = tensors(&packed("dense"));
     for name in ["lora", "rslora", "tables"] {
@@ -177,7 +177,7 @@ fn merged_weights_are_pefts() {
 }
 
 #[test]
-fn a_merged_model_computes_what_its_adapter_did() {
+fn a_merged_model_gives_the_logits_of_its_adapter() {
     let golden = Golden::open("packed/logits.safetensors");
     for name in [
         "dense-lora",
@@ -192,7 +192,7 @@ fn a_merged_model_computes_what_its_adapter_did() {
         let found = logits(&model, &[("plugins", "[\"lora\"]")]);
         let difference = largest_difference(&found, golden.numbers(name));
         assert!(difference <= 2e-5, "{name}: logits differ by {difference}");
-        // A table that the adapter changes for one of its readers alone is tied no longer.
+        // A table that the adapter changes for only one of its readers is no longer tied.
         let config = fs::read_to_string(model.join("config.json")).expect("a config");
         let config: Json = serde_json::from_str(&config).expect("JSON");
         assert_eq!(config["tie_word_embeddings"], json!(false), "{name}");
@@ -200,7 +200,7 @@ fn a_merged_model_computes_what_its_adapter_did() {
 }
 
 #[test]
-fn decoded_weights_are_those_that_the_adapter_was_trained_on() {
+fn decoded_weights_equal_those_of_the_adapters_training() {
     let adapter = packed("dense-lora");
     let decoded = MergeOptions {
         base: Some(Base::Decoded),
@@ -223,7 +223,7 @@ fn decoded_weights_are_those_that_the_adapter_was_trained_on() {
 }
 
 #[test]
-fn a_dtype_is_that_of_all_weights() {
+fn the_dtype_applies_to_all_weights() {
     let options = MergeOptions {
         base: None,
         dtype: Some(DType::BF16),

@@ -1,5 +1,4 @@
-//! Checkpoints with packed weights: what bitsandbytes wrote loads as it is, and what we write is
-//! what it writes.
+//! Checkpoints with packed weights: bitsandbytes' files load unchanged, and ours equal its files.
 
 mod packing;
 
@@ -37,7 +36,7 @@ fn pack(values: &[&str]) -> (tempfile::TempDir, Result<(), Error>) {
 }
 
 #[test]
-fn what_bitsandbytes_wrote_loads_without_encoding() {
+fn bitsandbytes_checkpoints_load_without_encoding() {
     let golden = Golden::open("packed/logits.safetensors");
     let encoded = |double_quant| {
         let option = ("quantizer.nf4.double_quant", double_quant);
@@ -68,7 +67,7 @@ fn what_bitsandbytes_wrote_loads_without_encoding() {
 }
 
 #[test]
-fn training_on_a_packed_checkpoint_is_training_on_the_packed_model() {
+fn training_on_a_packed_checkpoint_equals_training_on_the_packed_model() {
     let curve = |model: &str, plugins| {
         let rig = rig(&golden_path(model), &[plugins]);
         let batch = step_of(vec![batch()]);
@@ -87,7 +86,7 @@ fn training_on_a_packed_checkpoint_is_training_on_the_packed_model() {
 }
 
 #[test]
-fn what_we_write_is_what_bitsandbytes_writes() {
+fn written_checkpoints_equal_those_of_bitsandbytes() {
     let cases: [(&str, &[&str]); 3] = [
         ("nf4", &["plugins=[\"nf4\"]"]),
         ("fp4", &["plugins=[\"fp4\"]"]),
@@ -108,7 +107,7 @@ fn what_we_write_is_what_bitsandbytes_writes() {
             serde_json::from_str(&text).expect("JSON")
         };
         let (mut ours, theirs) = (config(&place.path().join("out")), config(&golden));
-        // What transformers leaves to its defaults is said.
+        // Defaults of transformers are written explicitly.
         let skipped = ours["quantization_config"]["llm_int8_skip_modules"].take();
         assert_eq!(skipped, serde_json::json!(["lm_head"]), "{variant}");
         assert_eq!(ours, theirs, "{variant}");
@@ -137,7 +136,7 @@ fn same_tensors(variant: &str, ours: &[u8], theirs: &[u8]) {
 }
 
 #[test]
-fn exceptions_and_options_of_sites_come_back() {
+fn exceptions_and_options_of_sites_round_trip() {
     let values = [
         "plugins=[\"nf4\"]",
         "sites=[{match=\"*.down_proj\", quantizer=\"none\"}, \

@@ -1,5 +1,4 @@
-//! Checkpoints packed by hqq: what transformers wrote loads as it is, and what we write is what it
-//! writes.
+//! Checkpoints packed by hqq: transformers' files load unchanged, and ours equal its files.
 
 mod packing;
 
@@ -73,7 +72,7 @@ fn config(model: &Path) -> Json {
 }
 
 #[test]
-fn what_hqq_wrote_loads_without_encoding() {
+fn hqq_checkpoints_load_without_encoding() {
     let golden = Golden::open("packed/hqq_logits.safetensors");
     for (variant, _) in VARIANTS {
         let rig = rig(&golden_path(&format!("packed/{variant}")), &[LORA]);
@@ -89,7 +88,7 @@ fn what_hqq_wrote_loads_without_encoding() {
 }
 
 #[test]
-fn training_on_a_checkpoint_we_wrote_is_training_on_the_packed_model() {
+fn training_on_a_written_checkpoint_equals_training_on_the_packed_model() {
     for (variant, values) in VARIANTS {
         let place = pack(values);
         let out = place.path().join("out");
@@ -115,7 +114,7 @@ fn training_on_a_checkpoint_we_wrote_is_training_on_the_packed_model() {
 }
 
 #[test]
-fn what_we_write_is_what_transformers_writes() {
+fn written_checkpoints_equal_those_of_transformers() {
     for (variant, values) in VARIANTS {
         let place = pack(values);
         let (out, golden) = (
@@ -137,8 +136,8 @@ fn what_we_write_is_what_transformers_writes() {
     }
 }
 
-/// The same names, types, shapes and bytes; scales and zeros as near as the solver's sums in
-/// another order are.
+/// The same names, types, shapes and bytes; scales and zeros within the difference of the solver's
+/// summation orders.
 fn same_tensors(variant: &str, ours: &[u8], theirs: &[u8]) {
     let ours = SafeTensors::deserialize(ours).expect("our file");
     let theirs = SafeTensors::deserialize(theirs).expect("their file");
@@ -152,7 +151,7 @@ fn same_tensors(variant: &str, ours: &[u8], theirs: &[u8]) {
             continue;
         }
         if !(viewed && part == "W_q") {
-            // Biases are the model's own: only hqq casts them to the dtype it computes in.
+            // Biases are the model's own: only hqq casts them to its compute dtype.
             if variant == "hqq3-bf16" && part == "bias" {
                 continue;
             }
@@ -229,7 +228,7 @@ const Q: &str = "model.layers.0.self_attn.q_proj";
 
 type Change = Box<dyn Fn(&mut Tensors, &mut Json)>;
 
-/// Puts `bytes` in the place of a part of `Q`.
+/// Replaces a part of `Q` by `bytes`.
 fn set(part: &'static str, bytes: Vec<u8>) -> Change {
     Box::new(move |tensors, _| {
         tensors
@@ -246,7 +245,7 @@ fn remove(part: &'static str) -> Change {
     })
 }
 
-/// Holds that each change is refused in words that hold these.
+/// Expects each change to be refused with these words.
 fn assert_named(cases: Vec<(Change, Vec<&str>)>) {
     for (index, (change, words)) in cases.into_iter().enumerate() {
         let place = damaged(change);
@@ -317,7 +316,7 @@ fn tensors_that_are_missing_or_of_another_form_are_named() {
 }
 
 #[test]
-fn a_config_that_is_not_known_is_named() {
+fn an_unknown_config_is_named() {
     assert_named(vec![
         (
             Box::new(|_, config| {

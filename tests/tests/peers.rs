@@ -1,5 +1,5 @@
-//! Ranks that call together: threads of a process, processes, and threads of several processes. The
-//! processes are played by threads here; the test `mpi` has real ones.
+//! Ranks that make collective calls: threads of a process, processes, and threads of several
+//! processes. Threads simulate the processes here; the test `mpi` has real ones.
 
 use std::sync::Arc;
 use std::thread;
@@ -31,7 +31,7 @@ fn threads() -> Chosen<dyn Collective> {
     }
 }
 
-/// What every rank of `processes` processes of `each` threads gives, by rank.
+/// The result of every rank of `processes` processes of `each` threads, by rank.
 fn world<R: Send>(
     (processes, each, shards): (u32, u32, u32),
     act: impl Fn(&Peers) -> R + Sync,
@@ -67,7 +67,7 @@ fn world<R: Send>(
     })
 }
 
-/// Processes, threads of each, ranks that share what is cut.
+/// Processes, threads of each, ranks per sharding group.
 const WORLDS: [(u32, u32, u32); 19] = [
     (1, 1, 0),
     (1, 2, 0),
@@ -90,7 +90,7 @@ const WORLDS: [(u32, u32, u32); 19] = [
     (2, 4, 2),
 ];
 
-/// What rank `rank` holds at `index`: sums of it are exact in every dtype.
+/// The value of rank `rank` at `index`: sums of it are exact in every dtype.
 fn held(rank: u32, index: usize) -> f32 {
     ((rank as usize * 7 + index * 3) % 5) as f32 - 1.0
 }
@@ -116,7 +116,7 @@ fn group(peers: &Peers, among: Among) -> (Vec<u32>, usize) {
     (ranks, place.expect("it is of its own group"))
 }
 
-/// Elements of a part: no multiple of anything.
+/// Elements of a part: a number without small factors.
 const PART: usize = 1003;
 
 fn gathers(peers: &Peers) {
@@ -131,7 +131,7 @@ fn gathers(peers: &Peers) {
             .all_gather(among, "apart", send, whole)
             .expect("all call");
         assert!(recv == expected, "{among} of rank {}", peers.rank());
-        // In place: only the own part is there.
+        // In place: only the rank's own part is set.
         let mut recv = vec![0; expected.len()];
         let own = place * PART..(place + 1) * PART;
         recv[own.clone()].copy_from_slice(&expected[own.clone()]);
@@ -174,7 +174,7 @@ fn sums<T: Copy + PartialEq + std::fmt::Debug>(peers: &Peers, dtype: DType, of: 
 }
 
 #[test]
-fn what_ranks_gather_and_sum_is_what_they_hold() {
+fn ranks_gather_and_sum_their_values() {
     for shape in WORLDS {
         world(shape, |peers| {
             gathers(peers);
@@ -182,12 +182,12 @@ fn what_ranks_gather_and_sum_is_what_they_hold() {
             sums(peers, DType::F32, |x| x);
             sums(peers, DType::BF16, half::bf16::from_f32);
             sums(peers, DType::F16, half::f16::from_f32);
-            let said = "a".repeat(peers.rank() as usize * 3);
-            let heard = peers.exchange("words", said.as_bytes()).expect("all say");
-            let lengths: Vec<usize> = heard.iter().map(Vec::len).collect();
-            let expected: Vec<usize> = (0..heard.len()).map(|rank| rank * 3).collect();
+            let sent = "a".repeat(peers.rank() as usize * 3);
+            let received = peers.exchange("words", sent.as_bytes()).expect("all say");
+            let lengths: Vec<usize> = received.iter().map(Vec::len).collect();
+            let expected: Vec<usize> = (0..received.len()).map(|rank| rank * 3).collect();
             assert_eq!(
-                (lengths, heard.len()),
+                (lengths, received.len()),
                 (expected, peers.world().ranks as usize)
             );
         });
@@ -201,7 +201,7 @@ fn rough(rank: u32, index: usize) -> f32 {
 }
 
 #[test]
-fn sums_are_in_the_order_of_the_ranks_between_threads_and_processes_alike() {
+fn threads_and_processes_sum_in_the_order_of_the_ranks() {
     let summed = |shape: (u32, u32, u32)| {
         world(shape, |peers| {
             let mut data: Vec<f32> = (0..PART).map(|i| rough(peers.rank(), i)).collect();
@@ -221,13 +221,13 @@ fn sums_are_in_the_order_of_the_ranks_between_threads_and_processes_alike() {
     assert_ne!(expected, (0..PART).map(backwards).collect::<Vec<_>>());
     assert!(summed((1, 7, 0)).iter().all(|sum| *sum == expected));
     assert!(summed((7, 1, 0)).iter().all(|sum| *sum == expected));
-    // Another order, but the same one each time and everywhere.
+    // Another order, but the same one each time and on every rank.
     let first = summed((3, 2, 0));
     assert!(summed((3, 2, 0)) == first && first.iter().all(|sum| *sum == first[0]));
 }
 
 #[test]
-fn calls_and_bytes_are_what_the_shapes_say() {
+fn calls_and_bytes_follow_from_the_shapes() {
     for shape @ (processes, each, shards) in [(1, 6, 3), (4, 1, 2), (2, 2, 2), (1, 1, 0)] {
         let ranks = u64::from(processes * each);
         let shards = u64::from(if shards == 0 { ranks as u32 } else { shards });
@@ -251,14 +251,14 @@ fn calls_and_bytes_are_what_the_shapes_say() {
                 let summed = count(among, CallKind::AllReduce);
                 assert_eq!(summed, (1, 2 * (n - 1) * part / n), "{among}");
             }
-            let said = count(Among::World, CallKind::Exchange);
-            assert_eq!(said, (1, (ranks - 1) * (5 + 8)));
+            let counted = count(Among::World, CallKind::Exchange);
+            assert_eq!(counted, (1, (ranks - 1) * (5 + 8)));
             assert_eq!(count(Among::World, CallKind::AllGather), (0, 0));
         });
     }
 }
 
-/// What a rank's call came to.
+/// The error of a rank's call.
 fn refused(done: Result<(), Error>) -> String {
     let error = done.expect_err("a rank is lost");
     assert_eq!(error.exit_code(), 6, "{error}");
@@ -266,17 +266,20 @@ fn refused(done: Result<(), Error>) -> String {
 }
 
 #[test]
-fn other_calls_are_told_apart_and_end_all() {
-    let said = world((1, 3, 0), |peers| {
+fn mismatched_calls_are_detected_and_end_all_ranks() {
+    let errors = world((1, 3, 0), |peers| {
         let mut data = vec![1.0f32; if peers.rank() == 1 { 30 } else { 60 }];
         let whole = span(&mut data);
         refused(peers.all_reduce(Among::World, "norm", DType::F32, whole))
     });
-    assert!(said.iter().all(|said| said.contains("rank")), "{said:?}");
+    assert!(
+        errors.iter().all(|error| error.contains("rank")),
+        "{errors:?}"
+    );
 }
 
 #[test]
-fn who_gives_up_ends_the_calls_of_all() {
+fn a_rank_that_aborts_ends_the_calls_of_all() {
     for shape in [(1, 3, 0), (3, 1, 0)] {
         world(shape, |peers| {
             if peers.rank() == 2 {

@@ -1,5 +1,5 @@
-//! Components that are called in a process of their own before a run takes them, and libraries
-//! rebuilt while one is open.
+//! Components that are called in a separate process before a run uses them, and libraries rebuilt
+//! while one is open.
 
 use std::fs;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ fn discover(folder: &TempDir) -> Registry {
 }
 
 #[test]
-fn a_component_is_called_elsewhere_with_its_options() {
+fn a_component_is_probed_in_a_process_with_its_options() {
     let folder = tempfile::tempdir().expect("a folder");
     let cases = [
         (
@@ -100,7 +100,7 @@ fn a_component_is_called_elsewhere_with_its_options() {
 }
 
 #[test]
-fn a_rebuilt_library_stands_beside_the_one_that_is_open() {
+fn a_rebuilt_library_is_loaded_beside_the_open_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let first = fs::read(library("linear4")).expect("just built");
     let make = || {

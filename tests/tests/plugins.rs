@@ -1,4 +1,4 @@
-//! The shipped plugins in both ways to load, and libraries that are broken in every way.
+//! The shipped plugins in both ways to load, and libraries with every kind of damage.
 
 mod shipped;
 
@@ -39,7 +39,7 @@ fn both_ways_to_load_give_the_same_answers() {
 }
 
 #[test]
-fn a_loaded_plugin_is_known_by_file_and_hash() {
+fn a_loaded_plugin_is_identified_by_file_and_hash() {
     let dir = folder(&["lora"]);
     let registry = loaded(&dir);
     let (_, identity) = registry
@@ -55,7 +55,7 @@ fn a_loaded_plugin_is_known_by_file_and_hash() {
 }
 
 #[test]
-fn errors_cross_with_code_words_and_the_plugins_name() {
+fn errors_keep_code_text_and_the_plugins_name() {
     let dir = folder(&["lora", "single"]);
     let registry = loaded(&dir);
     let (sharding, identity) = registry
@@ -82,7 +82,7 @@ fn errors_cross_with_code_words_and_the_plugins_name() {
 
 #[cfg(feature = "embedded")]
 #[test]
-fn the_first_of_a_name_serves_and_the_others_are_shown() {
+fn the_first_plugin_of_a_name_is_used_and_the_others_are_listed() {
     let (first, second) = (folder(&["llama"]), folder(&["llama", "single"]));
     let registry = Registry::discover(&search(&[first.path(), second.path()]));
     let file = fs::canonicalize(first.path().join("libllama.so")).expect("just put there");
@@ -104,7 +104,7 @@ fn the_first_of_a_name_serves_and_the_others_are_shown() {
 }
 
 #[test]
-fn broken_libraries_are_listed_and_block_nothing_else() {
+fn broken_libraries_are_listed_and_block_no_others() {
     let good = fs::read(shipped("llama")).expect("built");
     let abi_there = of_another_abi(&good);
     let mut other_machine = good.clone();
@@ -155,7 +155,7 @@ fn broken_libraries_are_listed_and_block_nothing_else() {
 }
 
 #[test]
-fn what_the_section_cannot_tell_is_told_when_the_library_is_opened() {
+fn faults_outside_the_section_are_reported_when_the_library_is_opened() {
     let good = fs::read(shipped("llama")).expect("built");
     let cases: [(&[u8], &[u8], &str); 2] = [
         (
@@ -163,7 +163,7 @@ fn what_the_section_cannot_tell_is_told_when_the_library_is_opened() {
             b"\"name\":\"lhama\",\"version\"",
             "no symbol `espalier_root_lhama`",
         ),
-        // The dynamic linker's own words, not only that it failed.
+        // The dynamic linker's message, not only that it failed.
         (
             b"espalier_root_llama\0",
             b"espalier_rooT_llama\0",
@@ -181,7 +181,7 @@ fn what_the_section_cannot_tell_is_told_when_the_library_is_opened() {
 }
 
 #[test]
-fn a_run_that_names_a_broken_library_is_stopped_and_not_given_another() {
+fn a_run_that_names_a_broken_library_is_refused_without_a_substitute() {
     let good = fs::read(shipped("llama")).expect("built");
     let dir = folder(&[]);
     put(dir.path(), "llama", &of_another_abi(&good));
@@ -192,7 +192,7 @@ fn a_run_that_names_a_broken_library_is_stopped_and_not_given_another() {
         .expect("broken");
     assert!(matches!(error, RegistryError::Library(_)), "{error}");
     assert_eq!(error.exit_code(), 5);
-    // A damaged file may have held any name: it is shown where a name is missing.
+    // A damaged file could have held any name: it is listed if a name is missing.
     let dir = folder(&[]);
     put(dir.path(), "gptq", b"damaged");
     let registry = Registry::discover(&search(&[dir.path()]));
@@ -214,7 +214,7 @@ fn a_run_that_names_a_broken_library_is_stopped_and_not_given_another() {
 }
 
 #[test]
-fn a_library_that_anyone_may_write_needs_leave() {
+fn a_world_writable_library_needs_permission() {
     let dir = folder(&["single"]);
     let file = dir.path().join("libsingle.so");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).expect("our own file");
@@ -258,7 +258,7 @@ fn a_library_that_changed_after_it_was_found_is_not_opened() {
 }
 
 #[test]
-fn options_are_checked_before_the_plugin_sees_them() {
+fn options_are_checked_before_the_plugin_receives_them() {
     let registry = ours();
     let refused = |given: Json| {
         let error = registry
@@ -280,7 +280,7 @@ fn options_are_checked_before_the_plugin_sees_them() {
 }
 
 #[test]
-fn names_become_roles_one_each() {
+fn names_map_to_one_component_per_role() {
     let registry = ours();
     let roles = registry
         .roles_of(&["nf4", "lora", "single"])

@@ -1,4 +1,4 @@
-//! The quickstart's files: its configs are read, its questions are sound, and the clone stays
+//! The quickstart's files: its configs are read, its questions are valid, and the clone stays
 //! small.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use espalier_config::{Config, Init, Need, Sources, resolve};
 use espalier_samples::{Facility, lacks};
 use serde_json::Value;
 
-/// The most that the model and its text may weigh, in bytes.
+/// The size limit of the model and its text, in bytes.
 const MOST_BYTES: u64 = 12 << 20;
 
 fn root() -> PathBuf {
@@ -66,7 +66,7 @@ fn weight_bytes(folder: &Path) -> u64 {
 }
 
 #[test]
-fn its_config_names_what_is_there() {
+fn its_config_names_existing_files() {
     let config = config("configs/quickstart.toml");
     assert_eq!(config.plugins, ["nf4", "lora"]);
     let model = root().join(config.model.path.expect("a model"));
@@ -86,7 +86,7 @@ fn its_base_is_pretrained_by_the_program_itself() {
     assert_eq!(pretrain.model.init, Init::Random);
     assert!(pretrain.plugins.is_empty());
     assert_eq!(pretrain.model.path, quickstart.model.path);
-    // None of the text that the quickstart learns from or is measured on.
+    // No text that the quickstart trains or evaluates on.
     let seen: Vec<_> = pretrain
         .data
         .files
@@ -103,7 +103,7 @@ fn its_base_is_pretrained_by_the_program_itself() {
 }
 
 #[test]
-fn no_held_out_question_can_have_been_seen() {
+fn no_held_out_question_is_in_the_training_data() {
     let config = config("configs/quickstart.toml");
     let trained = rows(&config.data.files);
     let held_out = rows(&config.data.eval_files);
@@ -123,7 +123,7 @@ fn no_held_out_question_can_have_been_seen() {
 }
 
 #[test]
-fn no_question_is_won_by_always_giving_the_same_answer() {
+fn no_constant_answer_scores_more_than_half() {
     let config = config("configs/quickstart.toml");
     let mut trained: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for row in rows(&config.data.files) {
@@ -170,7 +170,7 @@ fn its_questions_follow_from_the_texts() {
 }
 
 #[test]
-fn without_python_the_test_fails_or_says_that_it_was_left_out() {
+fn without_python_the_test_fails_or_reports_that_it_was_skipped() {
     let test = "its_questions_follow_from_the_texts";
     espalier_samples::assert_reports_skip(test, Facility::Python);
 }

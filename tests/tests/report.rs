@@ -1,4 +1,4 @@
-//! The report: one file that needs nothing beside it, whatever a run's directory holds.
+//! The report: one self-contained file, for any contents of a run's directory.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use espalier_report::{Report, Verdict};
 use serde_json::{Value as Json, json};
 
-/// A directory with the record of a run in it and these metrics.
+/// A directory with the record of a run and these metrics.
 fn run(metrics: &[u8], edit: impl FnOnce(&mut Json)) -> tempfile::TempDir {
     let place = tempfile::tempdir().expect("a folder");
     let mut record = json!({
@@ -69,7 +69,7 @@ fn between<'a>(text: &'a str, begin: &'a str, end: &'a str) -> impl Iterator<Ite
 }
 
 #[test]
-fn the_page_says_what_the_metrics_say_and_needs_nothing_else() {
+fn the_page_agrees_with_the_metrics_and_is_self_contained() {
     let place = run(falling(120, 20).as_bytes(), |_| {});
     fs::create_dir(place.path().join("adapter")).expect("created");
     let page = page(place.path());
@@ -112,7 +112,7 @@ fn the_page_says_what_the_metrics_say_and_needs_nothing_else() {
 }
 
 #[test]
-fn it_is_a_function_of_the_directory_and_its_identity_of_what_decides_the_result() {
+fn it_depends_on_the_directory_alone_and_its_identity_on_the_result_options() {
     let metrics = falling(10, 5);
     let place = run(metrics.as_bytes(), |_| {});
     assert_eq!(page(place.path()), page(place.path()));
@@ -137,7 +137,7 @@ fn it_is_a_function_of_the_directory_and_its_identity_of_what_decides_the_result
 }
 
 #[test]
-fn names_cannot_put_anything_into_the_page() {
+fn names_cannot_inject_markup_into_the_page() {
     let evil = "<script>alert('&\"</script>";
     let place = run(falling(10, 5).as_bytes(), |record| {
         record["model"]["path"] = json!(evil);
@@ -153,23 +153,23 @@ fn names_cannot_put_anything_into_the_page() {
 }
 
 #[test]
-fn a_torn_or_foreign_line_is_left_out_and_counted() {
+fn a_torn_or_foreign_line_is_skipped_and_counted() {
     let mut metrics = falling(20, 10).into_bytes();
     metrics.extend(b"{\"step\": 21, \"loss\": NaN, \"grad_norm\": 1}\n\xff\xfe\n{\"step\":22,\"lo");
     let place = run(&metrics, |_| {});
     let report = Report::of(place.path()).expect("a report");
     assert_eq!(report.reading.verdict, Verdict::Diverged);
-    let said = report.reading.to_string();
-    assert!(said.contains("loss of step 21 is not a number"), "{said}");
+    let text = report.reading.to_string();
+    assert!(text.contains("loss of step 21 is not a number"), "{text}");
     assert!(
-        said.contains("left out: 2") && said.contains("21 of 120 steps"),
-        "{said}"
+        text.contains("left out: 2") && text.contains("21 of 120 steps"),
+        "{text}"
     );
     page(place.path());
 }
 
 #[test]
-fn a_run_without_a_step_has_a_report_too() {
+fn a_run_without_a_step_has_a_report() {
     let place = run(b"", |_| {});
     fs::remove_file(place.path().join("metrics.jsonl")).expect("removed");
     let page = page(place.path());

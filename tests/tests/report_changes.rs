@@ -1,5 +1,5 @@
-//! How often a report tells of a change where there is none, and where there is one, over runs
-//! drawn from a fixed key.
+//! Rates at which a report finds a change, for unchanged and for changed losses, over runs drawn
+//! from a fixed key.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 use espalier_engine::document_loss::DocumentLoss;
@@ -12,7 +12,7 @@ const RUNS: u32 = 1200;
 /// The loss of all rows.
 const LOSS: f64 = 3.0;
 
-/// How the losses of rows lie about their mean.
+/// The distribution of the rows' losses about their mean.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     Even,
@@ -37,8 +37,8 @@ fn random(run: u32, kind: Kind) -> Random {
     Random::of(u64::from(run), (kind.rows * 1000 + kind.steps) as u64)
 }
 
-/// Steps over shuffled rows, pass by pass as a run takes them; `fallen` gives the part of the loss
-/// that is gone at a step.
+/// Steps over shuffled rows, pass by pass as in a run; `fallen` is the relative decrease of the
+/// loss at a step.
 fn steps(kind: Kind, run: u32, fallen: impl Fn(f64) -> f64) -> Vec<StepMetrics> {
     let mut random = random(run, kind);
     let losses: Vec<f64> = (0..kind.rows)
@@ -78,8 +78,8 @@ fn steps(kind: Kind, run: u32, fallen: impl Fn(f64) -> f64) -> Vec<StepMetrics> 
     (0..kind.steps).map(step).collect()
 }
 
-/// The share of runs of which a change is told, and of which that it fell.
-fn told(kind: Kind, fallen: impl Fn(f64) -> f64) -> [f64; 2] {
+/// The share of runs with a reported change, and of those with a reported fall.
+fn reported(kind: Kind, fallen: impl Fn(f64) -> f64) -> [f64; 2] {
     let found: Vec<Told> = (0..RUNS)
         .map(|run| {
             let steps = steps(kind, run, &fallen);
@@ -121,18 +121,18 @@ fn kinds() -> Vec<Kind> {
 }
 
 #[test]
-fn nothing_trained_is_seldom_told_as_a_change() {
+fn an_untrained_run_is_rarely_reported_as_a_change() {
     for kind in kinds() {
-        let [changed, _] = told(kind, |_| 0.0);
+        let [changed, _] = reported(kind, |_| 0.0);
         println!("{changed:.4} {kind:?}");
         assert!(changed <= 0.065, "{changed} of {kind:?}");
     }
 }
 
-/// A loss that falls evenly, or mostly within the first tenth, where the mean of a step scatters by
-/// 3.5 % of it.
+/// A loss that falls evenly, or mostly within the first tenth; the mean of a step scatters by 3.5
+/// %.
 #[test]
-fn a_planted_fall_is_told() {
+fn a_planted_fall_is_reported() {
     for (steps, by) in [(15, 0.2), (30, 0.15), (120, 0.1), (600, 0.05)] {
         let kind = Kind {
             rows: 2000,
@@ -141,8 +141,8 @@ fn a_planted_fall_is_told() {
             noise: 0.1,
             shape: Shape::Skewed,
         };
-        let [_, evenly] = told(kind, |at| by * at);
-        let [_, at_once] = told(kind, |at| by * (1.0 - (-10.0 * at).exp()));
+        let [_, evenly] = reported(kind, |at| by * at);
+        let [_, at_once] = reported(kind, |at| by * (1.0 - (-10.0 * at).exp()));
         println!("{evenly:.3} {at_once:.3} of {by} in {steps} steps");
         assert!(
             evenly.min(at_once) >= 0.9,
@@ -151,10 +151,9 @@ fn a_planted_fall_is_told() {
     }
 }
 
-/// Held-out rows of which training changes each by some 4 %: on average by nothing, or down by 8, 5
-/// or 2 %.
+/// Held-out rows whose losses each change by some 4 %: by zero on average, or down by 8, 5 or 2 %.
 #[test]
-fn held_out_rows_tell_what_other_rows_would_show() {
+fn held_out_rows_generalize_to_other_rows() {
     for (rows, fall) in [(10, 0.08), (30, 0.05), (300, 0.02)] {
         let shape = Shape::Even;
         let kind = Kind {
@@ -164,7 +163,7 @@ fn held_out_rows_tell_what_other_rows_would_show() {
             noise: 0.3,
             shape,
         };
-        let told = |moved: f64| {
+        let changed = |moved: f64| {
             let found = (0..RUNS).map(|run| {
                 let mut random = random(run, kind);
                 let mut both = [Vec::new(), Vec::new()];
@@ -190,7 +189,7 @@ fn held_out_rows_tell_what_other_rows_would_show() {
                 .filter(|told| matches!(told, Told::Fell | Told::Rose));
             changed.count() as f64 / f64::from(RUNS)
         };
-        let (none, some) = (told(0.0), told(-fall));
+        let (none, some) = (changed(0.0), changed(-fall));
         println!("{none:.4} {some:.3} of {rows} rows");
         assert!(none <= 0.065 && some >= 0.9, "{none} {some} of {rows} rows");
     }

@@ -1,4 +1,4 @@
-//! Shares of peak: what they are of, how that is measured, and that none is shown beyond 100 %.
+//! Shares of peak: their reference, its measurement, and that no share exceeds 100 %.
 
 use std::fs;
 use std::path::Path;
@@ -13,9 +13,10 @@ use espalier_tests::rows::golden_rows;
 use espalier_trainer::session::Session;
 use serde_json::{Value as Json, json};
 
-/// A step that beats the peak has it measured again; one that beats even that is the peak.
+/// A step above the peak triggers a new measurement; a step above that measurement becomes the
+/// peak.
 #[test]
-fn a_step_that_beats_the_peak_has_it_measured_again() {
+fn a_step_above_the_peak_triggers_a_new_measurement() {
     let mut peaks = Peaks::default();
     peaks.push(1, 100.0, Cause::Start);
     assert_eq!(peaks.share(1, 80.0, || panic!("it is not beaten")), 0.8);
@@ -35,9 +36,9 @@ fn a_step_that_beats_the_peak_has_it_measured_again() {
     assert_eq!(again.count(), 3);
 }
 
-/// It is measured in the memory that a step works in, so that nothing is taken beside it.
+/// The measurement uses the memory of a step, so it allocates none.
 #[test]
-fn a_device_is_measured_within_memory_that_is_there() {
+fn a_device_is_measured_in_allocated_memory() {
     let (_kept, data) = golden_rows();
     let model = golden_path("llama/tiny-trained");
     let sources = Sources::default()
@@ -59,7 +60,7 @@ fn a_device_is_measured_within_memory_that_is_there() {
     assert_eq!(within(1 << 10), None);
 }
 
-/// A run of these shares on a machine of this record, as a page and in numbers.
+/// A run with these shares on a machine with this record, as a page and in numbers.
 fn report(shares: &[f64], machine: &Json) -> (String, Json) {
     let place = tempfile::tempdir().expect("a folder");
     let lines = shares.iter().enumerate().map(|(index, share)| {
@@ -85,9 +86,9 @@ fn write(place: &Path, name: &str, text: &str) {
     fs::write(place.join(name), text).expect("written");
 }
 
-/// What an earlier program left: one measurement, on a machine that was busy.
+/// An earlier program's record: one measurement, on a busy machine.
 #[test]
-fn an_older_run_beyond_its_peak_is_shown_with_a_note() {
+fn an_older_run_above_its_peak_is_shown_with_a_note() {
     let machine = json!({"gemm_flops_per_sec": 50e9});
     let (page, numbers) = report(&[1.34, 1.01, 0.67], &machine);
     assert!(page.contains("75.4 % of peak"), "{page}");
@@ -105,7 +106,7 @@ fn an_older_run_beyond_its_peak_is_shown_with_a_note() {
 }
 
 #[test]
-fn how_and_when_the_peak_was_measured_is_said() {
+fn the_report_states_how_and_when_the_peak_was_measured() {
     let machine = json!({"peak_rates": [
         {"from_step": 1, "flops_per_sec": 50e9, "cause": "start"},
         {"from_step": 2, "flops_per_sec": 100e9, "cause": "again"},

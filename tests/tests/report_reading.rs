@@ -1,4 +1,4 @@
-//! What a report says of a run: never more than its numbers bear, whatever the numbers are.
+//! A report's statements on a run: supported by its numbers, for any numbers.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 mod reading;
@@ -13,7 +13,7 @@ use reading::{Outcome, check};
 
 /// Random outcomes; see `reading/outcome.rs`.
 const OUTCOMES: u64 = 10_000;
-/// Every so many a page is made, too.
+/// Every n-th outcome also gets a page.
 const PAGE_EVERY: u64 = 20;
 
 #[test]
@@ -36,16 +36,16 @@ fn ten_thousand_random_outcomes_give_no_text_that_contradicts_its_numbers() {
         *seen.entry(verdict.to_owned()).or_default() += 1;
     }
     println!("{seen:?}");
-    // Each verdict was come to, or the test would say little.
+    // Each verdict occurred; otherwise the test would show little.
     assert!(
         seen.len() == 7 && seen.values().all(|count| *count >= 100),
         "{seen:?}"
     );
 }
 
-/// The checker finds what it is there to find: texts of other numbers.
+/// Checks the checker: it detects texts of other numbers.
 #[test]
-fn a_text_of_other_numbers_is_found_out() {
+fn a_text_of_other_numbers_is_detected() {
     let place = tempfile::tempdir().expect("a folder");
     let mut found = 0;
     for number in 0..200 {
@@ -76,7 +76,7 @@ fn recorded(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// What the quickstart's run left: its losses, and those of the held-out questions one by one.
+/// The quickstart run's files: its losses, and those of each held-out question.
 #[test]
 fn the_quickstart_learned() {
     let report = Report::of(&recorded("quickstart")).expect("a report");
@@ -89,7 +89,8 @@ fn the_quickstart_learned() {
     let held_out = report.facts.held_out.expect("it was evaluated twice");
     assert_eq!((held_out.told, held_out.basis), (Told::Fell, Basis::Rows));
     assert_eq!(held_out.count, 306);
-    // Without the held-out losses by row, and without any held-out rows, its metrics say the same.
+    // Without the held-out losses by row, and without any held-out rows, the metrics give the same
+    // statement.
     let place = tempfile::tempdir().expect("a folder");
     for name in ["run.json", "metrics.jsonl"] {
         fs::copy(recorded("quickstart").join(name), place.path().join(name)).expect("copied");
@@ -121,10 +122,10 @@ fn the_quickstart_learned() {
     assert_eq!(training.basis, Basis::Steps);
 }
 
-/// The losses of fifteen runs whose learning rate was 1e-15. Their means of the first and the last
-/// tenth of the steps lie more than 2 % apart in fourteen.
+/// The losses of fifteen runs with a learning rate of 1e-15. The means of the first and the last
+/// tenth of the steps differ by more than 2 % in fourteen.
 #[test]
-fn runs_that_trained_nothing_are_not_said_to_have_changed() {
+fn untrained_runs_are_not_reported_as_changed() {
     let text = fs::read_to_string(recorded("untrained.json")).expect("losses");
     let runs: Vec<Json> = serde_json::from_str(&text).expect("JSON");
     let place = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Who may write to an output directory: one run at a time, and none over a finished one.
+//! Write access to an output directory: one run at a time, and none over a finished one.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ fn a_directory_belongs_to_one_run_at_a_time() {
         0,
         "the lock leaves nothing behind"
     );
-    // The lock file of a process that was killed holds nobody up.
+    // The lock file of a killed process blocks no other.
     fs::write(path.join("run.lock"), "process 1 on nowhere").unwrap();
     RunDirectory::claim(&path, Continue::Refuse).unwrap();
 }
@@ -75,25 +75,25 @@ fn a_run_is_not_overwritten_unless_continued() {
 }
 
 #[test]
-fn what_a_claim_made_stays_with_what_was_written_there() {
+fn directories_of_a_claim_remain_if_files_were_written() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("runs/first");
     let run = RunDirectory::claim(&path, Continue::Refuse).unwrap();
     fs::write(path.join("notes.txt"), "mine").unwrap();
     drop(run);
     assert_eq!(fs::read(path.join("notes.txt")).unwrap(), b"mine");
-    // One whose first directory alone was missing loses that one alone.
+    // A claim that created only its own directory removes only that one.
     let beside = temp.path().join("runs/second");
     drop(RunDirectory::claim(&beside, Continue::Refuse).unwrap());
     assert!(!beside.exists() && path.is_dir());
 }
 
 #[test]
-fn a_run_that_ended_before_its_first_number_holds_nobody_up() {
+fn a_run_that_ended_before_its_first_number_blocks_no_other_run() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path();
     fs::write(path.join("run.json"), "{}").unwrap();
-    // A record alone is somebody's.
+    // A directory with only a record is taken.
     let error = RunDirectory::refuse_taken(path).unwrap_err();
     assert!(error.to_string().contains("(run.json)"), "{error}");
     fs::write(path.join("metrics.jsonl"), "").unwrap();
@@ -120,7 +120,7 @@ fn a_path_that_cannot_be_a_directory_is_a_usage_error() {
 }
 
 #[test]
-fn the_lock_holds_while_others_come_and_go() {
+fn the_lock_holds_while_other_runs_start_and_end() {
     let temp = tempfile::tempdir().unwrap();
     let (inside, entered) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
-//! What must not change a result: how many ranks there are, how weights are cut over them, where
-//! they lie, and when they are brought. Raw gradients, and what ten updates make of params and
-//! moments, are held against one rank that holds everything.
+//! Options that must not change a result: the number of ranks, the sharding of weights, their
+//! placement, and the time of their transfer. Raw gradients, and params and moments after ten
+//! updates, are compared with one rank that holds everything.
 
 mod sharded;
 
@@ -54,7 +54,7 @@ fn ranks_and_strategies_change_rounding_only() {
 }
 
 /// AdamW that divides by a constant: it moves params by a tenth of their gradients, to within 1e-6
-/// of that, so that a gradient of another scale shows.
+/// of that. A wrong scale of gradients thus becomes visible.
 const SGD: [(&str, &str); 5] = [
     ("optim.learning_rate", "1e5"),
     ("optim.eps", "1e6"),
@@ -64,7 +64,7 @@ const SGD: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn updates_that_scale_with_gradients_are_one_ranks_too() {
+fn updates_that_scale_with_gradients_equal_those_of_one_rank() {
     for model in Model::all() {
         let model = model.with_keys(&SGD);
         for world in [3, 4] {
@@ -128,7 +128,7 @@ fn the_same_world_twice_gives_the_same_bits() {
 }
 
 #[test]
-fn in_f32_gradients_are_one_ranks_within_its_rounding() {
+fn f32_gradients_equal_those_of_one_rank_within_rounding() {
     for model in Model::all() {
         let model = model.in_f32();
         let steps = &model.steps(4, 3)[..1];
@@ -141,10 +141,10 @@ fn in_f32_gradients_are_one_ranks_within_its_rounding() {
     }
 }
 
-/// Every rank's gradients are rounded to bf16 and so is their sum, wherever parts of it are made: a
-/// unit in the last of 8 bits for each of them at most.
+/// Every rank's gradients and their sum are rounded to bf16, at each place where parts are summed.
+/// That is at most one unit in the last of 8 bits each.
 #[test]
-fn gradients_that_travel_in_bf16_differ_by_its_rounding_and_by_nothing_else() {
+fn gradients_sent_in_bf16_differ_by_its_rounding_only() {
     for model in Model::all() {
         let model = model.in_f32();
         for world in [2, 3, 4] {
@@ -175,14 +175,14 @@ fn gradients_that_travel_in_bf16_differ_by_its_rounding_and_by_nothing_else() {
     }
 }
 
-/// The model on devices that give so much memory, and fail above.
+/// The model on devices with `bytes` of memory, which fail above.
 fn bounded(model: Model, bytes: u64) -> Model {
     let size = format!("\"{}KiB\"", bytes as f64 / 1024.0);
     model.with_keys(&[("backend.cpu.device_memory", &size)])
 }
 
 #[test]
-fn a_device_of_the_planned_size_is_enough_and_less_is_not() {
+fn a_device_of_the_planned_size_suffices_and_a_smaller_one_does_not() {
     let all = variants(Strategy::FullShard, 2).into_iter();
     for variant in all.filter(|variant| variant.offload != "params") {
         for index in 0..2 {
@@ -190,7 +190,7 @@ fn a_device_of_the_planned_size_is_enough_and_less_is_not() {
             let steps = model().steps(2, 3);
             let count = steps[0].micro_batches.len();
             let planned = model().rig(&variant, count).planned;
-            // The plan knows nothing of the bytes that the device adds to each buffer.
+            // The plan does not include the bytes that the device adds to each buffer.
             let enough = bounded(model(), planned * 101 / 100).rig(&variant, count);
             enough.train(&steps[..2]);
             let less = bounded(model(), planned * 95 / 100).try_rig(&variant, count);
@@ -230,7 +230,7 @@ fn adapted_units() -> Vec<Unit> {
     ]
 }
 
-/// All of a model of three layers whose head reads its embedding and has a norm of its own.
+/// All units of a model of three layers whose head reads its embedding and has its own norm.
 fn trained_units() -> Vec<Unit> {
     let layer = |number: u64| Unit {
         frozen: Vec::new(),
@@ -275,7 +275,7 @@ fn calls_and_bytes_follow_from_shapes() {
         for world in WORLDS.into_iter().filter(|&world| world > 1) {
             for strategy in Strategy::of(world) {
                 let variants = variants(strategy, world).into_iter();
-                // What lies on the host is gathered as what lies on the device is.
+                // Units on the host are gathered like units on the device.
                 for variant in variants.filter(|variant| variant.offload != "params") {
                     counts_follow(&model, &units, &variant);
                 }
@@ -284,7 +284,7 @@ fn calls_and_bytes_follow_from_shapes() {
     }
 }
 
-/// Holds what each rank calls and sends in the passes of a step against the formula.
+/// Compares the calls and sent bytes of each rank in the passes of a step with the formula.
 fn counts_follow(model: &Model, units: &[Unit], variant: &Variant) {
     let rounds = ROUNDS[variant.prefetch as usize % 2];
     let step = &model.steps(variant.world, rounds)[0];

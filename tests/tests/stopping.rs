@@ -1,5 +1,5 @@
-//! A request to stop that comes before the first step: a plugin that gives up is no failure, and
-//! nothing is taken.
+//! A request to stop before the first step: a plugin that aborts is not a failure, and no directory
+//! is taken.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn config(folder: &Path) -> ResolvedConfig {
     resolve(&sources.set("plugins=[\"nf4\", \"lora\"]")).expect("a config")
 }
 
-/// Asks to stop while the first weight is read.
+/// Requests a stop while the first weight is read.
 struct AtTheFirstWeight(StopFlag);
 
 impl Observer for AtTheFirstWeight {

@@ -1,5 +1,5 @@
-//! Plugins that change while a job runs: what was taken over works on the same state to the bit,
-//! and what was not leaves no trace.
+//! Plugins that change during a run: an accepted swap continues with the same state bit for bit,
+//! and a refused one leaves no trace.
 
 mod swapping;
 
@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use swapping::{Asking, Job, STEPS, ask, plugin_folder};
 
 #[test]
-fn a_quantizer_swapped_for_itself_changes_no_bit_wherever_the_new_weights_are_made() {
+fn a_quantizer_swapped_for_itself_changes_no_bit_for_any_place_of_the_new_weights() {
     let job = Job::new(&["plugins=\"nf4,lora\""]);
     let plain = job.run("plain", &[]);
     let twice = [ask("quantizer=nf4", 3, &[]), ask("quantizer=nf4", 6, &[])];
@@ -41,7 +41,7 @@ fn a_quantizer_swapped_for_itself_changes_no_bit_wherever_the_new_weights_are_ma
 }
 
 #[test]
-fn a_third_partys_quantizer_takes_over_and_a_resumed_run_goes_on_behind_it() {
+fn a_third_party_quantizer_is_swapped_in_and_a_resumed_run_continues_after_it() {
     let job = Job::new(&["plugins=\"nf4,lora\""]);
     let folder = plugin_folder(&job, "linear4");
     let theirs = SwapRequest {
@@ -81,14 +81,14 @@ fn a_third_partys_quantizer_takes_over_and_a_resumed_run_goes_on_behind_it() {
         assert!(error.to_string().contains("linear4"), "{error}");
         assert_eq!(error.exit_code(), 5);
     }
-    // Behind the last swap it is no longer needed.
+    // After the last swap it is no longer needed.
     job.unfinished("swapped", "behind");
     let behind = job.resume("behind", 8).expect("a run");
     behind.same_training(&swapped, "behind");
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_leaves_no_trace() {
+fn an_invalid_swap_is_refused_and_leaves_no_trace() {
     let job = Job::new(&["plugins=\"nf4,lora\"", "adapter.lora.rank=4"]);
     let plain = job.run("plain", &[]);
     let cases = [
@@ -153,7 +153,7 @@ fn what_cannot_be_is_refused_and_leaves_no_trace() {
 }
 
 #[test]
-fn options_of_the_adapter_the_strategy_and_no_quantizer_take_over() {
+fn adapter_options_the_strategy_and_no_quantizer_can_be_swapped_in() {
     let job = Job::new(&["plugins=\"nf4,lora\""]);
     let plain = job.run("plain", &[]);
     let same = [ask("sharding=single", 3, &[]), ask("adapter=lora", 4, &[])];
@@ -192,7 +192,7 @@ fn options_of_the_adapter_the_strategy_and_no_quantizer_take_over() {
 }
 
 #[test]
-fn a_plugin_rebuilt_under_its_name_takes_over() {
+fn a_rebuilt_plugin_can_be_swapped_in_under_its_name() {
     let mut job = Job::new(&["plugins=\"linear4,lora\""]);
     let folder = plugin_folder(&job, "linear4");
     job.keys.push(format!("run.plugin_dirs=[{folder:?}]"));
@@ -200,7 +200,7 @@ fn a_plugin_rebuilt_under_its_name_takes_over() {
     let library = fs::read_dir(&folder).expect("a folder").next();
     let library = library.expect("a library").expect("an entry").path();
     let first = fs::read(&library).expect("a library");
-    // What is linked behind the last section changes the file and nothing else.
+    // Bytes after the last section change the file and nothing else.
     let rebuilt = [first.as_slice(), b"rebuilt"].concat();
     let mut asking = job.asking("rebuilt", &[ask("quantizer=linear4", 5, &[])]);
     asking.replaced = Some((3, library.clone(), rebuilt));
@@ -222,7 +222,7 @@ fn a_plugin_rebuilt_under_its_name_takes_over() {
 }
 
 #[test]
-fn a_stop_wins_over_a_request() {
+fn a_stop_has_priority_over_a_swap() {
     let job = Job::new(&["plugins=\"nf4,lora\""]);
     let asking = Asking {
         stop_after: Some(1),

@@ -1,6 +1,5 @@
-//! Faulty plugins that are to take over in a running job: it goes on with the old one, to the bits
-//! of a run that was never asked. Faults are set in the environment, so each run is a process of
-//! its own.
+//! Faulty plugins that are swapped into a run: it continues with the old plugin, to the bits of a
+//! run without a request. Faults are set in the environment, so each run is a separate process.
 
 mod swapping;
 
@@ -13,7 +12,7 @@ use espalier_trainer::train;
 use serde_json::{Value as Json, json};
 use swapping::{Job, Outcomes, ask, plugin_folder};
 
-/// What a process of this test is to run, as JSON.
+/// The job of a child process of this test, as JSON.
 const CHILD: &str = "ESPALIER_SWAP_TEST";
 
 /// Not a test by itself: the run of a process that another test starts.
@@ -22,29 +21,29 @@ fn child() {
     let Some(text) = env::var_os(CHILD) else {
         return;
     };
-    let told: Json = serde_json::from_str(&text.to_string_lossy()).expect("JSON");
-    let text = |key: &str| told[key].as_str().expect("a text").to_owned();
-    let keys = serde_json::from_value(told["keys"].clone()).expect("texts");
+    let given: Json = serde_json::from_str(&text.to_string_lossy()).expect("JSON");
+    let text = |key: &str| given[key].as_str().expect("a text").to_owned();
+    let keys = serde_json::from_value(given["keys"].clone()).expect("texts");
     let job = Job::there(PathBuf::from(text("folder")), keys);
-    let request: SwapRequest = serde_json::from_value(told["request"].clone()).expect("a request");
+    let request: SwapRequest = serde_json::from_value(given["request"].clone()).expect("a request");
     let asking = job.asking(&text("out"), &[request]);
     train::run(&job.config(&text("out")), &asking, &asking.stop).expect("a run");
 }
 
-/// Runs `job` in a process whose plugins show `fault`, asked for one swap.
+/// Runs `job` in a process whose plugins have `fault`, with one requested swap.
 fn run(job: &Job, out: &str, request: &SwapRequest, fault: &str) -> Outcomes {
-    let told = json!({"folder": job.folder, "keys": job.keys, "out": out, "request": request});
+    let given = json!({"folder": job.folder, "keys": job.keys, "out": out, "request": request});
     let program = env::current_exe().expect("a test is a file");
     let output = Command::new(&program)
         .args(["--exact", "child", "--nocapture"])
-        .env(CHILD, told.to_string())
+        .env(CHILD, given.to_string())
         .env("FAULTY_RUN", fault)
         .env("FAULTY_RUN_CPU", cpu(&program))
         .env("RUST_BACKTRACE", "0")
         .output()
         .expect("the test starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{fault}: {said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{fault}: {printed}");
     job.outcomes(out, 1)
 }
 
@@ -66,7 +65,7 @@ fn theirs(job: &Job, assignment: &str, set: &[&str]) -> SwapRequest {
 }
 
 #[test]
-fn a_faulty_plugin_leaves_the_run_on_the_old_one_to_the_bit() {
+fn a_faulty_plugin_leaves_the_run_on_the_old_one_with_the_same_bits() {
     let job = Job::new(&["plugins=\"nf4,lora\""]);
     let plain = job.run("plain", &[]);
     let described = ["quantizer.faulty-quantizer.described=true"];
@@ -113,7 +112,7 @@ fn a_faulty_plugin_leaves_the_run_on_the_old_one_to_the_bit() {
 }
 
 #[test]
-fn another_backend_takes_over_with_the_same_bits() {
+fn another_backend_can_be_swapped_in_with_the_same_bits() {
     let job = Job::new(&["plugins=\"nf4,lora\""]);
     let plain = job.run("plain", &[]);
     let backend = theirs(&job, "backend=faulty-backend", &[]);

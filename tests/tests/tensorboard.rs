@@ -1,5 +1,5 @@
-//! Event files: byte for byte what TensorBoard's own writer makes (tests/golden/tensorboard), and
-//! no step twice after a run went on.
+//! Event files: equal to those of TensorBoard's own writer (tests/golden/tensorboard), with no
+//! duplicate step after a resumption.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ fn write(directory: &Path) {
 }
 
 #[test]
-fn files_are_those_of_tensorboards_own_writer() {
+fn files_equal_those_of_tensorboards_own_writer() {
     let place = tempfile::tempdir().expect("a folder");
     write(place.path());
     assert_eq!(
@@ -63,7 +63,7 @@ fn files_are_those_of_tensorboards_own_writer() {
 }
 
 #[test]
-fn a_run_that_goes_on_cuts_off_what_it_does_again() {
+fn a_resumed_run_truncates_the_steps_that_it_repeats() {
     let place = tempfile::tempdir().expect("a folder");
     write(place.path());
     let first = place.path().join(FIRST);

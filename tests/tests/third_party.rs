@@ -1,5 +1,4 @@
-//! Sample plugins of third parties against the peers and against the shipped ones, loaded as
-//! libraries.
+//! Sample plugins of third parties against the peers and the shipped plugins, loaded as libraries.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +30,7 @@ fn eval_batch() -> MicroBatch {
     micro_batch(&rows, &rows)
 }
 
-/// The model in f32 with the plugins of `folder` to choose from.
+/// The model in f32 with the plugins of `folder` available.
 fn rig(folder: &Path, keys: &[(&str, &str)]) -> Rig {
     let folder = format!("[{folder:?}]");
     let mut all = vec![
@@ -48,7 +47,7 @@ fn rig(folder: &Path, keys: &[(&str, &str)]) -> Rig {
 }
 
 #[test]
-fn ia3_computes_and_learns_as_in_peft() {
+fn ia3_computes_and_trains_as_in_peft() {
     let folder = folder(&["ia3"]);
     let golden = Golden::open("ia3/expected.safetensors");
     let adapter = format!("{:?}", golden_path("ia3/adapter"));
@@ -57,7 +56,7 @@ fn ia3_computes_and_learns_as_in_peft() {
             ("model.adapter", adapter.as_str()),
             ("model.recompute", recompute),
         ];
-        // The plugin is found by the peft_type of its adapter_config.json, its targets stand there.
+        // The plugin is found by the peft_type in adapter_config.json, which also has its targets.
         let rig = rig(folder.path(), &keys);
         let found = rig.loss_and_gradients(&step_of(vec![eval_batch()]));
         let expected = golden.numbers("loss")[0];
@@ -105,7 +104,7 @@ fn codes_of_three_bits_decode_to_the_weight_in_every_window() {
     assert_eq!(rig.loaded.encoded, 14, "seven linears of two layers");
     let dense = Golden::open("llama/forward_tiny-trained.safetensors");
     let found = rig.logits(&eval_batch());
-    // Three bits a weight cost much on a model this small, and a wrong code costs all.
+    // Three bits a weight lose much accuracy on a model this small, and a wrong code loses all.
     let distance = relative_norm(&found, dense.numbers("logits"));
     assert!(
         (0.01..0.6).contains(&distance),

@@ -1,4 +1,4 @@
-//! A real tokenizer against transformers' ids, and tokenizers that do not fit.
+//! A real tokenizer against transformers' ids, and invalid tokenizers.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn token_ids_equal_those_of_transformers() {
             tokenizer.decode(&ids("tiny_no_special")).unwrap(),
             case["tiny_decoded"].as_str().unwrap()
         );
-        // A text without a word is no row to train on.
+        // A text without a word is not a training row.
         if text.is_empty() {
             continue;
         }
@@ -119,7 +119,7 @@ fn a_tokenizer_without_a_beginning_token_adds_none() {
     let model = model_with("tokenizer.json", Some(&json.to_string()));
     let tokenizer = TextTokenizer::load(model.path(), VOCAB_SIZE).unwrap();
     assert_eq!(tokenizer.encode("").unwrap(), [0i32; 0]);
-    // A row of the end token alone has nothing before it to predict it from.
+    // A row with only the end token has no token to predict it from.
     let files = file(
         "f.jsonl",
         "{\"text\": \"<|end_of_text|>\"}\n{\"text\": \"ab\"}\n",
@@ -176,8 +176,7 @@ fn a_tokenizer_that_does_not_match_is_refused() {
     assert!(message.contains("dropout"), "{message}");
 }
 
-/// Bytes of a tokenizer file changed one at a time: an error or a tokenizer that works, never a
-/// panic.
+/// Bytes of a tokenizer file changed one at a time: an error or a working tokenizer, never a panic.
 #[test]
 fn a_damaged_tokenizer_never_panics() {
     let text = fs::read(tiny().join("tokenizer.json")).unwrap();
@@ -196,7 +195,7 @@ fn a_damaged_tokenizer_never_panics() {
             let _ = tokenizer.encode_row("Hello, <|pad|> world 12");
         }
     }
-    // Fields that point outside of their tables.
+    // Fields with indices outside their tables.
     let json: Value = serde_json::from_slice(&text).unwrap();
     let changed = |change: fn(&mut Value)| {
         let mut json = json.clone();

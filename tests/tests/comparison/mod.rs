@@ -1,4 +1,4 @@
-//! Arms with known differences, the files that a comparison of them leaves, and the report of it.
+//! Arms with known differences, the files of their comparison, and its report.
 
 mod report;
 mod scene;

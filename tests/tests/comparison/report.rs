@@ -1,4 +1,4 @@
-//! A scene, changed -> the report of it.
+//! A changed scene -> its report.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 
 use super::scene::{Scene, save};
 
-/// A comparison in a folder of its own, changed by `edit`.
+/// A comparison in a new folder, changed by `edit`.
 pub fn folder(scene: &Scene, edit: impl FnOnce(&Path)) -> tempfile::TempDir {
     let place = tempfile::tempdir().expect("a folder");
     scene.write(place.path());
@@ -39,7 +39,7 @@ pub fn edit_comparison(out: &Path, edit: impl FnOnce(&mut Comparison)) {
     save(&path, &comparison);
 }
 
-/// The pair of these arms: the loss of the second is taken from the first's.
+/// The pair of these arms: the first's loss less the second's.
 pub fn pair<'a>(numbers: &'a Json, first: &str, second: &str) -> &'a Json {
     let mut pairs = numbers["pairs"].as_array().expect("pairs").iter();
     pairs

@@ -1,4 +1,4 @@
-//! Arms with known differences -> the files that a comparison of them leaves.
+//! Arms with known differences -> the files of their comparison.
 
 use std::fmt::Write;
 use std::fs;
@@ -29,18 +29,18 @@ const KINDS: [&str; 7] = [
 ];
 const ELEMENTS: u64 = 1 << 20;
 
-/// An arm as it is to come out.
+/// The planned result of an arm.
 #[derive(Clone)]
 pub struct Sample {
     /// Its name.
     pub name: &'static str,
     /// Bits of a packed weight; 0 of a dense arm.
     pub bits: f64,
-    /// What its held-out loss exceeds the dense arm's by, before and after training.
+    /// Its held-out loss above the dense arm's, before and after training.
     pub excess: [f64; 2],
 }
 
-/// The arms of most tests: one as good as dense, one a little worse, one much worse.
+/// The arms of most tests: one as good as dense, one slightly worse, one much worse.
 pub const SAMPLES: [Sample; 4] = [
     Sample {
         name: "dense",
@@ -64,7 +64,7 @@ pub const SAMPLES: [Sample; 4] = [
     },
 ];
 
-/// A comparison and what is noisy about it, nats a token.
+/// A comparison and its noise, nats a token.
 pub struct Scene {
     /// Its arms.
     pub samples: Vec<Sample>,
@@ -93,7 +93,7 @@ impl Default for Scene {
     }
 }
 
-/// A normal number that follows from what it is for.
+/// A normal number that depends on its purpose.
 fn noise(what: [u64; 4]) -> f64 {
     let words = philox(
         key(what[0], Purpose::SYNTHETIC, 0),
@@ -214,7 +214,7 @@ impl Scene {
             .expect("one of them")
     }
 
-    /// The mean loss that an arm tends to after `step` steps.
+    /// The expected mean loss of an arm after `step` steps.
     pub fn loss(&self, place: usize, step: u64) -> f64 {
         let learned = (-(step as f64) / 18.0).exp();
         let [before, after] = self.samples[place].excess;

@@ -1,4 +1,4 @@
-//! An arm as a comparison has it in hand, its rows, and what is to be found, the long way.
+//! A loaded arm of a comparison, its rows, and the expected measurements from simple oracles.
 
 mod notes;
 mod oracle;
@@ -37,7 +37,7 @@ const POSITION: StepPosition = StepPosition {
     last: true,
 };
 
-/// An arm as a comparison has it in hand.
+/// A loaded arm of a comparison.
 pub struct Arm {
     // Dropped before the backend whose device it is on.
     pub executor: Executor,
@@ -47,7 +47,7 @@ pub struct Arm {
     pub loaded: Loaded,
 }
 
-/// Rows of many lengths as a data file; of one of them, some tokens are not trained.
+/// Rows of many lengths as a data file; one of them has untrained tokens.
 pub fn rows() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a place to write");
     let path = directory.path().join("rows.jsonl");
@@ -84,7 +84,7 @@ fn config(data: &Path, keys: &[(&str, &str)]) -> ResolvedConfig {
     resolve(&keys.iter().fold(sources, set)).expect("a config")
 }
 
-/// Loads an arm that nothing trains, unless it has an adapter that was never trained.
+/// Loads an arm without training, or with an untrained adapter.
 pub fn arm(data: &Path, keys: &[(&str, &str)]) -> Arm {
     let resolved = config(data, keys);
     let purpose = if keys.iter().any(|(_, value)| value.contains("lora")) {
@@ -154,7 +154,7 @@ impl Arm {
         steps.flat_map(|step| step.micro_batches).collect()
     }
 
-    /// The loss of each document, where each is a micro-batch of its own.
+    /// The loss of each document, with each in its own micro-batch.
     pub fn losses(&self) -> Vec<DocumentLoss> {
         let predictions = self.predictions();
         let mut next = predictions.iter();
@@ -170,7 +170,7 @@ impl Arm {
         self.micro_batches().iter().map(loss).collect()
     }
 
-    /// The log-probabilities of every trained token, and the token that was to come.
+    /// The log-probabilities of every trained token, and the target token.
     pub fn predictions(&self) -> Vec<(Vec<f64>, usize)> {
         let mut predictions = Vec::new();
         for micro in self.micro_batches() {
@@ -185,7 +185,7 @@ impl Arm {
     }
 }
 
-/// The dense baseline that `dense` makes.
+/// The dense baseline measured from `dense`.
 pub fn dense_baseline(dense: &Arm, most_bytes: u64) -> (TempDir, DenseBaseline, Base) {
     let directory = tempfile::tempdir().expect("a place to write");
     let mut dense_baseline = DenseBaseline::within(directory.path(), most_bytes);

@@ -1,4 +1,4 @@
-//! The notes that a run makes -> a list of them.
+//! The notes of a run -> a list of them.
 
 use std::sync::Mutex;
 

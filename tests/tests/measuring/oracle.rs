@@ -1,4 +1,4 @@
-//! Logits and decoded weights -> what is to be measured of them, the long way.
+//! Logits and decoded weights -> the expected measurements, computed directly.
 
 use espalier_compare::record::{Divergence, WeightError};
 use espalier_tests::{Golden, largest, largest_difference};
@@ -21,7 +21,7 @@ pub fn top(logits: &[f64]) -> usize {
     (0..logits.len()).max_by(larger).expect("a prediction")
 }
 
-/// Holds a divergence against those of all its tokens.
+/// Compares a divergence with those of all its tokens.
 pub fn assert_divergence(found: &Divergence, mut each: Vec<f64>, same_top: f64) {
     let mean = each.iter().sum::<f64>() / each.len() as f64;
     each.sort_by(f64::total_cmp);
@@ -38,8 +38,8 @@ pub fn assert_divergence(found: &Divergence, mut each: Vec<f64>, same_top: f64) 
     assert_eq!(found.same_top, same_top);
 }
 
-/// The share by which each number of `found` is off: the sums of squares of `decoded - dense`
-/// and of `dense`, and the largest difference.
+/// The relative errors of the numbers of `found`: the sums of squares of `decoded - dense` and of
+/// `dense`, and the largest difference.
 pub fn off_weight_error(found: &WeightError, dense: &[f64], decoded: &[f64]) -> [f64; 3] {
     assert_eq!(dense.len(), decoded.len());
     let each = || dense.iter().zip(decoded).map(|(x, y)| (y - x).abs());
@@ -53,11 +53,11 @@ pub fn off_weight_error(found: &WeightError, dense: &[f64], decoded: &[f64]) -> 
     pairs.map(|(found, expected)| (found / expected - 1.0).abs())
 }
 
-/// The log-probabilities that a peer gave every trained token of the golden rows.
+/// A peer's log-probabilities for every trained token of the golden rows.
 pub fn golden_predictions(file: &str) -> Vec<Vec<f64>> {
     let golden = Golden::open(&format!("llama/{file}.safetensors"));
     let rows = golden.numbers("logits").chunks_exact(48 * 512);
-    // The last token of a row predicts nothing that is there.
+    // The last token of a row has no target.
     let trained = rows.flat_map(|row| row[..47 * 512].chunks_exact(512));
     trained.map(log_softmax).collect()
 }

@@ -1,4 +1,4 @@
-//! Runs on the golden packed checkpoints, and what they make of the golden rows.
+//! Runs on the golden packed checkpoints, and their results on the golden rows.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub fn keys<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     keys
 }
 
-/// Such a run.
+/// A run with these keys.
 pub fn rig(model: &Path, more: &[(&str, &str)]) -> Rig {
     Rig::new(model, &keys(more))
 }

@@ -1,4 +1,4 @@
-//! The peer's golden files -> the bytes and numbers that a weight is to have.
+//! The peer's golden files -> the expected bytes and numbers of a weight.
 
 use std::path::Path;
 
@@ -68,7 +68,7 @@ pub fn assert_bytes(key: &str, found: &[u8], expected: &[u8]) {
     }
 }
 
-/// Decoded values of an fp4 weight may differ in the sign of a zero: the peer's scalar kernel reads
+/// Decoded values of an fp4 weight may differ in the sign of a zero. The peer's scalar kernel reads
 /// code 8 as -0, its vector kernel and its table as +0 (see the golden folder's README).
 #[track_caller]
 pub fn assert_decoded(tensors: &SafeTensors, key: &str, found: &[f32]) {

@@ -1,4 +1,4 @@
-//! A quantizer of the plugin `nf4` -> weights that it encodes and decodes.
+//! A quantizer of the plugin `nf4` -> encoded and decoded weights.
 
 mod golden;
 mod threads;
@@ -51,7 +51,7 @@ pub fn encode(
 ) -> Result<(Format, Vec<Vec<u8>>)> {
     let format = quantizer.format(shape)?;
     format.validate()?;
-    // Whatever a segment held before must not show.
+    // Previous contents of a segment must not affect the result.
     let mut segments: Vec<Vec<u8>> = format
         .segments
         .iter()

@@ -1,4 +1,4 @@
-//! Services of several threads that take their work in an unusual order.
+//! Services of several threads that process indices in an unusual order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

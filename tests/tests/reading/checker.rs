@@ -1,5 +1,5 @@
-//! A report's words, facts and page -> whether they agree with what the run's files hold. It knows
-//! the rules from their description alone and shares no code with the report.
+//! A report's text, facts and page -> whether they agree with the run's files. It implements the
+//! rules from their description and shares no code with the report.
 
 use serde_json::Value as Json;
 
@@ -20,20 +20,20 @@ pub fn check(outcome: &Outcome, report: &Json, page: Option<&str>) -> Checked {
         .iter()
         .filter_map(Json::as_str)
         .collect();
-    let said = sentences.join(" ");
+    let printed = sentences.join(" ");
     for word in ["NaN", "inf ", "inf.", "inf%", "None", "Some("] {
-        ensure(!said.contains(word), format!("{word:?} is said"))?;
+        ensure(!printed.contains(word), format!("{word:?} in the text"))?;
     }
-    let first = *sentences.first().ok_or("nothing is said")?;
+    let first = *sentences.first().ok_or("no sentence")?;
     verdicts(outcome, verdict, first)?;
-    more(outcome, &said)?;
+    more(outcome, &printed)?;
     match page {
-        Some(page) => on_page(outcome, &said, first, page),
+        Some(page) => on_page(outcome, &printed, first, page),
         None => Ok(()),
     }
 }
 
-/// The verdict, the sentence that it rests on, and the numbers in it.
+/// The verdict, the sentence that supports it, and the numbers in it.
 fn verdicts(outcome: &Outcome, verdict: &str, first: &str) -> Checked {
     let broken = outcome.steps.iter().any(|step| !step.loss.is_finite())
         || outcome.evals.iter().any(|eval| !eval.loss.is_finite());
@@ -67,7 +67,7 @@ fn verdicts(outcome: &Outcome, verdict: &str, first: &str) -> Checked {
     match (verdict, claim.verb) {
         ("learned", Verb::Fell) | ("got_worse", Verb::Rose) | ("diverged", Verb::Rose) => {}
         ("nothing_learned", Verb::HardlyMoved) | ("cannot_tell", Verb::CannotBeTold) => {}
-        (_, verb) => return Err(format!("{verdict} where it is said: {verb:?}")),
+        (_, verb) => return Err(format!("{verdict} with the verb {verb:?}")),
     }
     let means = if claim.held_out {
         [first_of(&outcome.evals).loss, last_of(&outcome.evals).loss]
@@ -91,14 +91,14 @@ fn verdicts(outcome: &Outcome, verdict: &str, first: &str) -> Checked {
     }
 }
 
-/// The numbers that are said against those of the files, and the verb against the interval.
+/// The numbers in the text against those of the files, and the verb against the interval.
 fn numbers(claim: &Claim<'_>, [before, after]: [f64; 2]) -> Checked {
-    for (said, true_value) in claim.ends.iter().zip([before, after]) {
-        let value = number(said)?;
+    for (printed, true_value) in claim.ends.iter().zip([before, after]) {
+        let value = number(printed)?;
         let off = (value - true_value).abs();
         ensure(
             off <= 6e-4 * true_value.abs(),
-            format!("{said} for {true_value}"),
+            format!("{printed} for {true_value}"),
         )?;
     }
     let Some(moved) = claim.moved.filter(|_| before > 0.0) else {
@@ -130,7 +130,7 @@ fn numbers(claim: &Claim<'_>, [before, after]: [f64; 2]) -> Checked {
     ensure(fits, format!("{:?} with {:?}", claim.verb, claim.interval))
 }
 
-/// What is said of held-out rows against the rows on record.
+/// The statement on held-out rows against the recorded rows.
 fn held_out(outcome: &Outcome, claim: &Claim<'_>, first: &str) -> Checked {
     let (before, after) = (first_of(&outcome.evals), last_of(&outcome.evals));
     let pairs = match (&before.rows, &after.rows) {
@@ -149,8 +149,8 @@ fn held_out(outcome: &Outcome, claim: &Claim<'_>, first: &str) -> Checked {
         return Ok(());
     };
     ensure(claim.rows == Some(before.len()), "the number of rows")?;
-    // The ratio's variance by its first-order formula: the jackknife's is near it, and an interval
-    // has two of these or more.
+    // The ratio's variance by its first-order formula, close to the jackknife's. An interval needs
+    // at least two rows.
     let tokens: f64 = before.iter().map(|row| row.1 as f64).sum();
     let whole: f64 = before.iter().map(|row| row.0).sum();
     let moved = |(one, other): (&(f64, u64), &(f64, u64))| other.0 - one.0;
@@ -193,14 +193,14 @@ fn turned(outcome: &Outcome, first: &str) -> Checked {
         at.is_some_and(|eval| eval.step == step),
         "the step of the lowest loss",
     )?;
-    for (said, found) in [
+    for (printed, found) in [
         (from, first_of(&outcome.evals).loss),
         (best, lowest),
         (last, last_of(&outcome.evals).loss),
     ] {
         ensure(
-            (said - found).abs() <= 6e-4 * found,
-            format!("{said} for {found}"),
+            (printed - found).abs() <= 6e-4 * found,
+            format!("{printed} for {found}"),
         )?;
     }
     ensure(from > best && last > best, "it fell and rose")?;
@@ -220,30 +220,36 @@ fn turned(outcome: &Outcome, first: &str) -> Checked {
 }
 
 /// The other sentences.
-fn more(outcome: &Outcome, said: &str) -> Checked {
+fn more(outcome: &Outcome, printed: &str) -> Checked {
     let done = outcome.steps.len() as u64;
     let ended = outcome.planned.is_none_or(|planned| done >= planned);
     let planned = outcome.planned.unwrap_or_default();
     let unfinished = format!("{done} of {planned} steps are done");
-    ensure(said.contains("has not come to its end") != ended, "its end")?;
     ensure(
-        ended || said.contains(&unfinished),
+        printed.contains("has not come to its end") != ended,
+        "its end",
+    )?;
+    ensure(
+        ended || printed.contains(&unfinished),
         "steps done and planned",
     )?;
     let torn = format!("left out: {}.", outcome.torn);
-    ensure(said.contains(&torn) == (outcome.torn > 0), "lines left out")?;
+    ensure(
+        printed.contains(&torn) == (outcome.torn > 0),
+        "lines left out",
+    )?;
     let [taken, _] = outcome.swaps;
     let swapped = format!("swapped on the way ({taken})");
-    ensure(said.contains(&swapped) == (taken > 0), "swaps")?;
+    ensure(printed.contains(&swapped) == (taken > 0), "swaps")?;
     let clipped = outcome
         .steps
         .iter()
         .filter(|step| step.grad_norm > outcome.clip_norm)
         .count();
     let often = outcome.clip_norm > 0.0 && 4 * clipped > outcome.steps.len();
-    ensure(said.contains("was clipped to 1 in") == often, "clipping")?;
+    ensure(printed.contains("was clipped to 1 in") == often, "clipping")?;
     ensure(
-        said.contains("nothing to do") == outcome.idle,
+        printed.contains("nothing to do") == outcome.idle,
         "ranks with nothing to do",
     )?;
     for (name, of) in [
@@ -259,16 +265,16 @@ fn more(outcome: &Outcome, said: &str) -> Checked {
                 let [before, after] =
                     [before, after].map(|share| format!("{:.1} %", 100.0 * share));
                 let says = format!("{name}{before} before, {after} after.");
-                ensure(said.contains(&says), says)?;
+                ensure(printed.contains(&says), says)?;
             }
-            _ => ensure(!said.contains(name), name)?,
+            _ => ensure(!printed.contains(name), name)?,
         }
     }
     Ok(())
 }
 
-/// The page shows the numbers that are said, and holds one rank's plan against nothing.
-fn on_page(outcome: &Outcome, said: &str, first: &str, page: &str) -> Checked {
+/// The page shows the numbers in the text, and compares nothing with a plan of only some ranks.
+fn on_page(outcome: &Outcome, printed: &str, first: &str, page: &str) -> Checked {
     ensure(
         !page.to_lowercase().contains("speed of light"),
         "the speed of light",
@@ -283,7 +289,7 @@ fn on_page(outcome: &Outcome, said: &str, first: &str, page: &str) -> Checked {
         .replace("&quot;", "\"")
         .replace("&#x27;", "'")
         .replace("&#x2f;", "/");
-    ensure(words.contains(said), "the page says something else")?;
+    ensure(words.contains(printed), "the page says something else")?;
     if let Ok(claim) = claim(first) {
         let name = if claim.held_out {
             "Held-out loss"
@@ -304,7 +310,7 @@ fn on_page(outcome: &Outcome, said: &str, first: &str, page: &str) -> Checked {
     )
 }
 
-/// The means of the first and the last steps, as the report's small print describes them.
+/// The means of the first and the last steps, as described in the report's small print.
 fn training_ends(outcome: &Outcome, has_interval: bool) -> Result<[f64; 2], String> {
     let (steps, count) = (&outcome.steps, outcome.steps.len());
     let counted = steps.iter().all(|step| step.tokens > 0);
@@ -318,7 +324,7 @@ fn training_ends(outcome: &Outcome, has_interval: bool) -> Result<[f64; 2], Stri
     {
         let (pass, last) = (pass as usize, count / pass as usize - 1);
         let (one, other) = (&steps[..pass], &steps[last * pass..(last + 1) * pass]);
-        // Rows of the same step are the same, and so are the weights.
+        // Rows of the same step are equal, and so are the weights.
         let weights: Vec<f64> = one
             .iter()
             .map(|step| {

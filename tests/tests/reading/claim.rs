@@ -1,12 +1,12 @@
-//! A sentence on a loss -> what it claims.
+//! A sentence on a loss -> its claim.
 
 use super::words::{ensure, number};
 
-/// What a sentence says of a loss.
+/// The claim of a sentence on a loss.
 pub struct Claim<'a> {
     pub held_out: bool,
     pub verb: Verb,
-    /// As they are written.
+    /// As printed.
     pub ends: [&'a str; 2],
     /// In percent: the estimate, and the ends of the interval.
     pub moved: Option<f64>,
@@ -61,7 +61,7 @@ pub fn claim(first: &str) -> Result<Claim<'_>, String> {
         }
         None => (Some(percent(change)?), None),
     };
-    // In nats an interval is one, too.
+    // In nats an interval is also possible.
     let interval = if change.contains("nats") && change.contains("interval") {
         Some([0.0, 0.0])
     } else {

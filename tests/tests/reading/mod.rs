@@ -1,4 +1,4 @@
-//! Random outcomes of runs, and whether what a report says of one is what its files hold.
+//! Random outcomes of runs, and whether a report agrees with the run's files.
 
 mod checker;
 mod claim;

@@ -1,5 +1,5 @@
-//! A number -> what a run of that number left in its directory: any course that a run may take, and
-//! faults of its files.
+//! A number -> the files of a run of that number: any possible course of a run, and faults of its
+//! files.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use espalier_tests::Random;
 use serde_json::{Value as Json, json};
 
-/// A step as it counts in the end.
+/// A step of the final metrics.
 pub struct Step {
     pub loss: f64,
     pub tokens: u64,
@@ -20,13 +20,13 @@ pub struct Eval {
     pub loss: f64,
     pub accuracy: Option<f64>,
     pub exact: Option<f64>,
-    /// Loss and trained tokens of each row, where they are on record and those of this evaluation.
+    /// Loss and trained tokens of each row, if they are recorded for this evaluation.
     pub rows: Option<Vec<(f64, u64)>>,
-    /// What the file of rows holds, where there is one.
+    /// The contents of the file of rows, if it exists.
     file: Option<Vec<(f64, u64)>>,
 }
 
-/// What a run left.
+/// The files of a run.
 pub struct Outcome {
     pub steps: Vec<Step>,
     pub evals: Vec<Eval>,
@@ -35,11 +35,11 @@ pub struct Outcome {
     pub steps_per_epoch: Option<u64>,
     pub clip_norm: f64,
     pub torn: u64,
-    /// Swaps that were made, and that were refused.
+    /// Accepted and refused swaps.
     pub swaps: [u64; 2],
-    /// Lines of steps before a resumption that made them void.
+    /// Lines of steps that a resumption made void.
     void: u64,
-    /// Ranks, and whether the plan of all of them is on record.
+    /// Ranks, and whether the plan of all of them is recorded.
     pub ranks: u64,
     pub all_planned: bool,
     pub idle: bool,
@@ -70,7 +70,7 @@ impl Outcome {
         }
     }
 
-    /// Puts it into `place`, over what lies there.
+    /// Writes it into `place`, over existing files.
     pub fn write(&self, place: &Path) {
         let _ = fs::remove_dir_all(place.join("held_out"));
         fs::write(place.join("run.json"), self.record().to_string()).expect("written");
@@ -134,7 +134,7 @@ impl Outcome {
         evaluated(0, &mut lines);
         lines.extend((0..self.swaps[0]).map(|_| swap("taken")));
         lines.extend((0..self.swaps[1]).map(|_| swap("refused")));
-        // A first process that got beyond its last checkpoint: what it did then is void.
+        // A first process that continued beyond its last checkpoint: its later lines are void.
         for number in 1..=self.void {
             lines.push(json!({"step": number, "loss": 99.0, "trained_tokens": 1}));
         }
@@ -158,7 +158,7 @@ impl Eval {
     }
 }
 
-/// JSON has no number that is not finite.
+/// JSON has no non-finite number.
 fn written(value: f64) -> Json {
     if value.is_finite() {
         json!(value)
@@ -167,7 +167,7 @@ fn written(value: f64) -> Json {
     }
 }
 
-/// Losses of a course of its own: level, slope, noise, a jump, and now and then no number.
+/// Losses of a random course: level, slope, noise, a jump, and an occasional non-number.
 fn steps(random: &mut Random, level: f64, count: u64) -> Vec<Step> {
     let noise = random.pick(&[0.0, 0.01, 0.1, 0.5]);
     let moved = random.pick(&[0.0, 0.0, -0.9, -0.3, -0.05, -0.0005, 0.05, 0.3, 2.0]);
@@ -241,7 +241,7 @@ fn evals(random: &mut Random, level: f64, done: u64) -> Vec<Eval> {
             let mut file = whole.then(|| found.clone());
             let mut on_record = whole.then_some(found);
             if random.once_in(12) {
-                // Of an earlier attempt in the same directory, or of none.
+                // Rows of an earlier attempt in the same directory, or no rows.
                 file = random.once_in(2).then(|| vec![(1e3, 1), (1e3, 2)]);
                 on_record = None;
             }

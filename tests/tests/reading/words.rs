@@ -1,8 +1,8 @@
-//! Words of a report -> the numbers and parts in them, or what is wrong with them.
+//! Words of a report -> the numbers and parts in them, or the error.
 
 use serde_json::Value as Json;
 
-/// What is wrong, where something is.
+/// The error, if any.
 pub type Checked = Result<(), String>;
 
 pub fn number(text: &str) -> Result<f64, String> {

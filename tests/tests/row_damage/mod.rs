@@ -4,7 +4,7 @@
 pub fn draws() -> impl FnMut(usize) -> usize {
     let mut state = 1u64;
     move |below| {
-        // Knuth's MMIX generator; its high bits are good enough here.
+        // Knuth's MMIX generator; its high bits are sufficient here.
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);

@@ -14,7 +14,7 @@ pub struct Unit {
     pub frozen: Vec<u64>,
     /// Elements of each trainable param.
     pub trainable: Vec<u64>,
-    /// Numbers of the passes that read it, of all forward and then all backward.
+    /// Numbers of the passes that read it: all forward, then all backward.
     pub read_in: Vec<u64>,
 }
 
@@ -37,8 +37,8 @@ impl Unit {
         rounded.sum()
     }
 
-    /// How often a step brings it. Reads that at most `prefetch` passes lie between share one.
-    fn brought(&self, variant: &Variant, rounds: u64) -> u64 {
+    /// Copies or gathers of the unit in a step. Reads at most `prefetch` passes apart share one.
+    fn fetches(&self, variant: &Variant, rounds: u64) -> u64 {
         if variant.strategy == Strategy::ShardGradOp {
             return 1;
         }
@@ -47,12 +47,12 @@ impl Unit {
     }
 }
 
-/// A part of `ranks` equal ones, a multiple of 64.
+/// One of `ranks` equal parts, rounded up to a multiple of 64.
 fn part(whole: u64, ranks: u64) -> u64 {
     whole.div_ceil(ranks).next_multiple_of(64)
 }
 
-/// What a rank calls and sends in the passes of a step.
+/// The calls and sent bytes of a rank in the passes of a step.
 pub fn expected(units: &[Unit], variant: &Variant, rounds: u64) -> Vec<(Among, CallKind, Count)> {
     let world = u64::from(variant.world);
     let sharing = match variant.strategy {
@@ -61,12 +61,12 @@ pub fn expected(units: &[Unit], variant: &Variant, rounds: u64) -> Vec<(Among, C
         Strategy::Hybrid(ranks) => u64::from(ranks),
     };
     let groups = world / sharing;
-    // Even a rank that shares with nobody takes its part of gradients that then go to the host.
+    // A rank that shares with no other still takes its part of gradients that go to the host.
     let cut = sharing > 1 || variant.offload == "params+optimizer";
     let [mut gathered, mut scattered, mut summed] = [Count::default(); 3];
     for unit in units {
         let (elements, frozen) = (unit.elements(), unit.frozen_bytes());
-        let times = unit.brought(variant, rounds);
+        let times = unit.fetches(variant, rounds);
         if sharing > 1 && elements > 0 {
             add(
                 &mut gathered,
@@ -100,7 +100,7 @@ fn add(count: &mut Count, calls: u64, bytes: u64) {
     count.bytes += calls * bytes;
 }
 
-/// Bytes of all calls that were counted, and of those that were expected.
+/// Bytes of all counted calls, and of the expected ones.
 pub fn bytes(found: &Counts, expected: &[(Among, CallKind, Count)]) -> [u64; 2] {
     let expected = expected.iter().map(|(_, _, count)| count.bytes).sum();
     [found.bytes(), expected]

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// Steps after which params are compared.
 const STEPS: usize = 10;
 
-/// A model, and what is trained of it.
+/// A model and its trained params.
 #[derive(Clone)]
 pub struct Model {
     pub name: &'static str,
@@ -30,9 +30,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Packed weights with adapters, where each layer has frozen and trainable params; and a model
-    /// that is trained whole, of shapes that no number of ranks divides, whose head is its
-    /// embedding.
+    /// Packed weights with adapters, where each layer has frozen and trainable params. And a fully
+    /// trained model with shapes that no number of ranks divides, whose head is its embedding.
     pub fn all() -> [Model; 2] {
         let place = tempfile::tempdir().expect("a folder");
         let config = json!({
@@ -91,8 +90,7 @@ impl Model {
         }
     }
 
-    /// Steps for ranks that have so many micro-batches each, but for the last of several, which has
-    /// one less.
+    /// Steps for ranks with `rounds` micro-batches each; the last of several ranks has one fewer.
     pub fn steps(&self, world: u32, rounds: usize) -> Vec<Step> {
         let count = rounds * world as usize - usize::from(world > 1);
         (0..STEPS as u64)
@@ -127,7 +125,7 @@ impl Model {
             .collect()
     }
 
-    /// Gradients of the first step, then what all steps make of params and moments.
+    /// Gradients of the first step, then params and moments after all steps.
     pub fn run(&self, variant: &Variant, steps: &[Step]) -> Outcome {
         let rig = self.rig(variant, steps[0].micro_batches.len());
         let loss = rig.loss_and_gradients(&steps[0]);
@@ -150,13 +148,13 @@ impl Model {
         }
     }
 
-    /// The ranks of a variant, for steps of so many micro-batches.
+    /// The ranks of a variant, for steps with that many micro-batches.
     pub fn rig(&self, variant: &Variant, micro_batches: usize) -> TeamRig {
         self.try_rig(variant, micro_batches)
             .unwrap_or_else(|error| panic!("{}, {variant}: {error:?}", self.name))
     }
 
-    /// As [`Model::rig`], where loading may fail.
+    /// Like [`Model::rig`], but loading can fail.
     pub fn try_rig(&self, variant: &Variant, micro_batches: usize) -> Result<TeamRig, Error> {
         let plugins: Vec<&str> = self
             .plugins
@@ -187,7 +185,7 @@ impl Model {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, PartialEq)]
 pub struct Outcome {
     pub gradients: Named,
@@ -198,7 +196,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What updates made, beside that of another run.
+    /// The updated params and moments, beside those of another run.
     pub fn parts_beside<'a>(
         &'a self,
         other: &'a Outcome,
@@ -224,7 +222,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// Those for a world.
+    /// The strategies for a world.
     pub fn of(world: u32) -> Vec<Strategy> {
         let mut all = vec![Strategy::Ddp, Strategy::FullShard, Strategy::ShardGradOp];
         match world {
@@ -300,7 +298,7 @@ impl fmt::Display for Variant {
     }
 }
 
-/// A strategy in all its ways.
+/// A strategy with all its options.
 pub fn variants(strategy: Strategy, world: u32) -> Vec<Variant> {
     if matches!(strategy, Strategy::Single | Strategy::Ddp) {
         return vec![Variant::of(strategy, world)];

@@ -1,4 +1,4 @@
-//! A registry -> what each role's shipped plugin answers.
+//! A registry -> the answers of each role's shipped plugin.
 
 #[cfg(feature = "embedded")]
 use espalier_interface::adaptation::{Site, SiteKind};
@@ -60,7 +60,7 @@ pub fn request(world: u32) -> ShardingRequest {
     }
 }
 
-/// What each role answers, as JSON: both ways must give the same.
+/// The answers of each role as JSON: both ways to load must give the same.
 #[cfg(feature = "embedded")]
 pub fn answers(registry: &Registry) -> Json {
     let (family, _) = registry

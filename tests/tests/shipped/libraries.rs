@@ -8,14 +8,14 @@ use espalier_registry::{Registry, SearchPath};
 use espalier_samples::patched;
 use tempfile::TempDir;
 
-/// A library with another interface's version in its descriptor.
+/// A library with another interface version in its descriptor.
 pub fn of_another_abi(library: &[u8]) -> Vec<u8> {
     let ours = format!("\"abi\":[{ABI_MAJOR},{ABI_MINOR}]");
     patched(library, ours.as_bytes(), b"\"abi\":[0,9]")
 }
 
-/// The library of a shipped plugin: gathered where `HOST_PLUGIN_PATH` says, else built by Cargo
-/// beside this test.
+/// The library of a shipped plugin: collected in `HOST_PLUGIN_PATH`, or built by Cargo beside this
+/// test.
 pub fn shipped(plugin: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test is a file");
     let deps = test.parent().expect("it lies in a folder");
@@ -35,7 +35,7 @@ fn gathered() -> Vec<PathBuf> {
         .collect()
 }
 
-/// A folder with the named plugins' libraries, each with the permissions that a build gives it.
+/// A folder with the named plugins' libraries, with the permissions of a build.
 pub fn folder(plugins: &[&str]) -> TempDir {
     let dir = tempfile::tempdir().expect("a temporary folder");
     for plugin in plugins {
@@ -58,7 +58,7 @@ pub fn search(dirs: &[&Path]) -> SearchPath {
     SearchPath::new(dirs.iter().map(|dir| ("--plugin-dir", dir.to_path_buf())))
 }
 
-/// The shipped plugins as this build has them: linked, or gathered.
+/// The shipped plugins of this build: linked, or collected.
 pub fn ours() -> Registry {
     let gathered = if cfg!(feature = "embedded") {
         Vec::new()

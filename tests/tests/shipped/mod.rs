@@ -1,4 +1,4 @@
-//! The shipped plugins as libraries, and what they answer.
+//! The shipped plugins as libraries, and their answers.
 
 mod answers;
 mod libraries;

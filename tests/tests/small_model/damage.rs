@@ -71,8 +71,8 @@ pub fn damaged(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
-/// Puts an extreme number in the place of one that stands in the JSON, and keeps the length field
-/// right, so that the lie is found where the numbers are checked.
+/// Replaces a number in the JSON by an extreme one and keeps the length field valid, so that the
+/// check of the numbers detects it.
 fn replace_number(bytes: &mut Vec<u8>, dice: &mut Dice) {
     let digit = |byte: &u8| byte.is_ascii_digit();
     let starts: Vec<usize> = (9..bytes.len())

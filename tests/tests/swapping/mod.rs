@@ -1,5 +1,5 @@
-//! A run of some steps that is asked for swaps after a step of its own, and what must be equal to
-//! the bit.
+//! A run of a few steps with swaps requested after one of its steps, and the state that must be
+//! equal bit for bit.
 #![allow(dead_code)] // Each test takes what it needs.
 
 use std::fs;
@@ -27,7 +27,7 @@ pub struct Job {
     _temporary: Option<TempDir>,
 }
 
-/// Asks a run for swaps after its first step.
+/// Requests swaps after a run's first step.
 pub struct Asking {
     pub mailbox: Mailbox,
     pub requests: Vec<SwapRequest>,
@@ -39,7 +39,7 @@ pub struct Asking {
     pub replaced: Option<(u64, PathBuf, Vec<u8>)>,
 }
 
-/// What must be equal to the bit, and what was said.
+/// The state that must be equal bit for bit, and the messages.
 pub struct Outcomes {
     /// `step`, `loss`, `grad_norm` and so on of every step and evaluation.
     pub metrics: Vec<Json>,
@@ -47,7 +47,7 @@ pub struct Outcomes {
     pub state: Vec<Vec<u8>>,
     pub answers: Vec<SwapAnswer>,
     pub run: Json,
-    /// What the run said at its end, where this process did it.
+    /// The run's summary, if this process made the run.
     pub summary: Option<RunSummary>,
 }
 
@@ -91,7 +91,7 @@ impl Job {
         }
     }
 
-    /// The job in a folder that is there already.
+    /// The job in an existing folder.
     pub fn there(folder: PathBuf, keys: Vec<String>) -> Self {
         Job {
             folder,
@@ -138,7 +138,7 @@ impl Job {
         }
     }
 
-    /// How many swaps the run of these outcomes says it made.
+    /// Number of swaps in the outcomes of a run.
     pub fn swaps(outcomes: &Outcomes) -> usize {
         outcomes
             .summary
@@ -146,7 +146,7 @@ impl Job {
             .map_or(0, |summary| summary.swaps.len())
     }
 
-    /// Trains in `out`, asked for swaps after its first step.
+    /// Trains in `out`, with swaps requested after its first step.
     pub fn run(&self, out: &str, requests: &[SwapRequest]) -> Outcomes {
         let asking = self.asking(out, requests);
         let trained = train::run(&self.config(out), &asking, &asking.stop);
@@ -157,7 +157,7 @@ impl Job {
         }
     }
 
-    /// Goes on with the run in `out` from the checkpoint after `step` steps.
+    /// Resumes the run in `out` from the checkpoint after `step` steps.
     pub fn resume(&self, out: &str, step: u64) -> Result<Outcomes, Error> {
         let asking = self.asking(out, &[]);
         let from = ResumeFrom::Step(step);
@@ -199,7 +199,7 @@ impl Job {
         }
     }
 
-    /// A copy of a run as a process that died would have left it.
+    /// A copy of a run as left by a process that died.
     pub fn unfinished(&self, from: &str, to: &str) {
         copy(&self.path(from), &self.path(to));
         fs::remove_dir_all(self.path(to).join("adapter")).expect("removed");

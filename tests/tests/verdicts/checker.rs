@@ -1,4 +1,4 @@
-//! A summary -> whether any word contradicts its table, and the table any number.
+//! A summary -> whether its text contradicts its table, or the table a number.
 
 use espalier_compare::report::{Findings, Summary};
 
@@ -14,7 +14,7 @@ fn arms(text: &str) -> Vec<&str> {
     names
 }
 
-/// Holds every claim of the text against the table, and the table against itself.
+/// Checks every claim of the text against the table, and the table against itself.
 pub fn check(summary: &Summary, findings: &Findings) {
     let (lines, reading) = (Lines::of(summary), &summary.reading);
     let text = reading.to_string();
@@ -47,10 +47,10 @@ pub fn check(summary: &Summary, findings: &Findings) {
         assert_eq!(arms(names), untold);
         let (leader, rest) = rest.split_once("; ").unwrap_or((rest, ""));
         assert_eq!(lowest, [leader]);
-        let said = rest
+        let worse_names = rest
             .strip_suffix(" is worse")
             .or(rest.strip_suffix(" are worse"));
-        assert_eq!(said.map(arms).unwrap_or_default(), worse);
+        assert_eq!(worse_names.map(arms).unwrap_or_default(), worse);
     } else if headline.starts_with("No difference was found") {
         assert!(worse.is_empty() && best.is_empty() && !untold.is_empty());
         assert!(summary.pairs.iter().all(|pair| !pair.is_real));
@@ -72,7 +72,7 @@ pub fn check(summary: &Summary, findings: &Findings) {
     check_pairs(summary, &lines);
 }
 
-/// Sentences of what failed or takes no part.
+/// Sentences about failed or excluded arms.
 fn trouble(sentences: &[String]) -> usize {
     let is = |sentence: &&String| sentence.contains("failed") || sentence.starts_with("Not judged");
     sentences.iter().filter(is).count()
@@ -141,7 +141,7 @@ fn check_sentence(sentence: &str, lines: &Lines, summary: &Summary) {
     }
 }
 
-/// Each pair's numbers against its verdict, and against the table's.
+/// Each pair's numbers against its verdict and the table's.
 fn check_pairs(summary: &Summary, lines: &Lines) {
     for pair in &summary.pairs {
         let Some(judged) = pair.judged() else {
@@ -165,7 +165,7 @@ fn check_pairs(summary: &Summary, lines: &Lines) {
                 assert!(sign * judged.estimate >= 0.0);
             }
         }
-        // Recomputed from nothing but the losses by seed.
+        // Recomputed from the losses by seed alone.
         let mean = judged.by_seed.iter().sum::<f64>() / judged.by_seed.len() as f64;
         assert!((mean - judged.estimate).abs() <= 1e-9 * (1.0 + mean.abs()));
     }

@@ -1,10 +1,10 @@
-//! A summary -> the lines of its table as they are printed.
+//! A summary -> the lines of its table as printed.
 
 use std::collections::BTreeMap;
 
 use espalier_compare::report::{Summary, Table};
 
-/// The table as it is printed: each arm's verdict, and what it is above the lowest by.
+/// The table as printed: each arm's verdict, and its distance above the lowest.
 pub struct Lines(pub BTreeMap<String, (String, Option<[f64; 3]>)>);
 
 impl Lines {

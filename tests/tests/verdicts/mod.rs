@@ -1,4 +1,4 @@
-//! Random outcomes of comparisons, and whether what a report says of one is what its table holds.
+//! Random outcomes of comparisons, and whether a report agrees with its table.
 
 mod checker;
 mod lines;

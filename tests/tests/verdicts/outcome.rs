@@ -10,17 +10,17 @@ use espalier_trainer::train::HeldOut;
 
 const STEP: u64 = 9;
 
-/// What all arms of a comparison have in common.
+/// Properties shared by all arms of a comparison.
 struct Setting {
     eval_only: bool,
     has_dense: bool,
     vocab: u64,
-    /// What arms lie apart, and the scatter of an arm's own runs and documents.
+    /// The differences between arms, and the scatter of an arm's own runs and documents.
     apart: f64,
     of_runs: f64,
     of_both: f64,
     level: f64,
-    /// Trained tokens of each document, and what its loss has above the level.
+    /// Trained tokens of each document, and its loss above the level.
     trained: Vec<u64>,
     shared: Vec<f64>,
     by_seed: Vec<f64>,
@@ -81,7 +81,7 @@ impl Setting {
     }
 
     fn arm(&self, random: &mut Random, number: u64) -> ArmFindings {
-        // Ties, and arms that scatter otherwise than others.
+        // Ties, and arms with a different scatter.
         let excess = self.apart * random.pick(&[0.0, 0.0, 1.0, 2.0, -1.5, 8.0]);
         let own = self.of_runs * random.pick(&[0.0, 1.0, 1.0, 10.0]);
         let before = self.held_out(random, [excess, 0.0], 0);
@@ -115,7 +115,7 @@ impl Setting {
         }
     }
 
-    /// Losses of the documents, moved by each of `shifts`.
+    /// Losses of the documents, shifted by each of `shifts`.
     fn held_out(&self, random: &mut Random, [excess, shift]: [f64; 2], step: u64) -> HeldOut {
         let document = |(trained, shared): (&u64, &f64)| {
             let loss = self.level + excess + shift + shared + self.of_both * random.normal();
@@ -143,7 +143,7 @@ impl Setting {
         HeldOut { step, documents }
     }
 
-    /// An arm's runs, of which some are missing.
+    /// An arm's runs, some of them missing.
     fn runs(&self, random: &mut Random, excess: f64, own: f64) -> Vec<RunFindings> {
         let mut runs = Vec::new();
         let seeds = self.by_seed.iter().enumerate();

@@ -101,7 +101,7 @@ impl Ended {
         limit: Duration,
         meanwhile: impl FnOnce(u32) + Send,
     ) -> Self {
-        let begun = Instant::now();
+        let started = Instant::now();
         // `wait4` below waits for it, and tells what it took.
         #[allow(clippy::zombie_processes)]
         let mut child = command
@@ -121,14 +121,14 @@ impl Ended {
             scope.spawn(move || meanwhile(number));
             while !has_ended(pid) {
                 peak_kib = peak_kib.max(held_kib(number));
-                if !late && begun.elapsed() > limit {
+                if !late && started.elapsed() > limit {
                     late = true;
                     // SAFETY: the process leads a group of its own and was not waited for yet.
                     unsafe { libc::kill(-pid, libc::SIGKILL) };
                 }
                 thread::sleep(LOOK);
             }
-            begun.elapsed()
+            started.elapsed()
         });
         let mut status = 0;
         // SAFETY: all zeros is a valid `rusage`.

@@ -62,7 +62,7 @@ pub fn run(entries: &[Entry], asked: &Asked, mut tell: impl FnMut(&Row)) -> Vec<
 
 /// Makes more tries of an attack: at most `share`, until `end`.
 fn attack(entry: &Entry, asked: &Asked, share: u64, end: Instant, row: &mut Row) {
-    let begun = Instant::now();
+    let started = Instant::now();
     if Instant::now() >= end {
         if row.tries == 0 {
             row.left_out = Some("the time was over".into());
@@ -82,7 +82,7 @@ fn attack(entry: &Entry, asked: &Asked, share: u64, end: Instant, row: &mut Row)
             });
         }
     }
-    row.took += begun.elapsed();
+    row.took += started.elapsed();
 }
 
 /// Makes as many tries as `share` says, behind those that were made, or the one that is asked for.

@@ -60,7 +60,7 @@ impl RankGroup {
 
     /// Waits until `path` is there.
     pub fn await_file(&mut self, path: &Path) {
-        let begun = Instant::now();
+        let started = Instant::now();
         while !path.exists() {
             let ended = self.launcher.try_wait().expect("it is ours");
             assert!(
@@ -69,7 +69,7 @@ impl RankGroup {
                 path.display(),
                 self.said()
             );
-            assert!(begun.elapsed().as_secs() < 300, "no {}", path.display());
+            assert!(started.elapsed().as_secs() < 300, "no {}", path.display());
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -82,7 +82,7 @@ impl RankGroup {
         self.try_signal(rank, signal).expect("it runs");
     }
 
-    /// As [`RankGroup::signal`]; nothing where no process has begun as that rank, or it has ended.
+    /// As [`RankGroup::signal`]; nothing where no process has started as that rank, or it has ended.
     pub fn try_signal(&self, rank: u32, signal: &str) -> Option<()> {
         let victim = self.process(rank)?;
         let mut kill = Command::new("kill");
@@ -95,12 +95,12 @@ impl RankGroup {
 
     /// Waits until the process of `rank` is there, and returns its number.
     pub fn await_process(&self, rank: u32) -> u32 {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             if let Some(process) = self.process(rank) {
                 return process;
             }
-            assert!(begun.elapsed().as_secs() < 60, "no rank {rank}");
+            assert!(started.elapsed().as_secs() < 60, "no rank {rank}");
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -114,16 +114,16 @@ impl RankGroup {
 
     /// Waits until no process of the run is left but `stopped` ones; how long that took.
     pub fn await_end(&mut self, stopped: usize) -> Duration {
-        let begun = Instant::now();
+        let started = Instant::now();
         while running(&self.out).len() > stopped {
             assert!(
-                begun.elapsed().as_secs() < 60,
+                started.elapsed().as_secs() < 60,
                 "processes are left: {:?}",
                 running(&self.out)
             );
             thread::sleep(Duration::from_millis(10));
         }
-        begun.elapsed()
+        started.elapsed()
     }
 
     /// What mpirun and its processes said, once they have ended, and the exit code of every process

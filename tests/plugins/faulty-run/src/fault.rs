@@ -25,10 +25,10 @@ pub fn of(callback: &str) -> Option<String> {
     if failing != callback {
         return None;
     }
-    let begun = env::var_os(AFTER).is_none_or(|path| Path::new(&path).exists());
+    let started = env::var_os(AFTER).is_none_or(|path| Path::new(&path).exists());
     let elsewhere = env::var(ON).is_ok_and(|name| thread_name() != name)
         || env::var(RANK).is_ok_and(|rank| env::var("OMPI_COMM_WORLD_RANK") != Ok(rank));
-    (begun && !elsewhere).then(|| kind.to_owned())
+    (started && !elsewhere).then(|| kind.to_owned())
 }
 
 /// The system's name of this thread, which the host sets.

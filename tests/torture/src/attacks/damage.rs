@@ -42,7 +42,7 @@ impl Damage {
     pub fn prepare(_: u64) -> Result<Box<dyn Attack>, String> {
         let runs = ["nf4-lora", "full", "fsdp"].map(|name| {
             let of = Scenario::with(named(name), "--set run.keep_last=2 --set run.max_steps=4");
-            of.training.unfinished("whole", "begun");
+            of.training.unfinished("whole", "started");
             of
         });
         let exports = ["merge", "quantize"].map(|name| Scenario::new(named(name)));
@@ -54,7 +54,7 @@ impl Damage {
 
     /// Goes on with a run of which a file is damaged.
     fn run(of: &Scenario, random: &mut Random, out: &str) {
-        let from = *random.of_all(&["whole", "begun"]);
+        let from = *random.of_all(&["whole", "started"]);
         copy(&of.path(from), &of.path(out));
         let (file, kind) = (chosen(&of.path(out), random), *random.of_all(&KINDS));
         let case = format!("{}, {from}: {kind} of {file}", of.of.name);

@@ -122,8 +122,8 @@ impl Recorded {
     /// The step whose checkpoint must be there after `count` changes: the last before the one that
     /// is being saved.
     fn promised(&self, count: usize) -> Option<u64> {
-        let is_begun = |change: &&Change| change.kind == Kind::MakeDirectory;
-        let begun = self.changes[..count].iter().filter(is_begun);
+        let is_started = |change: &&Change| change.kind == Kind::MakeDirectory;
+        let started = self.changes[..count].iter().filter(is_started);
         let step = |change: &Change| {
             let name = change.path.file_name()?.to_str()?;
             name.strip_prefix("step-")?
@@ -131,7 +131,7 @@ impl Recorded {
                 .parse::<u64>()
                 .ok()
         };
-        let mut steps: Vec<u64> = begun.filter_map(step).collect();
+        let mut steps: Vec<u64> = started.filter_map(step).collect();
         if count < self.changes.len() {
             steps.pop();
         }

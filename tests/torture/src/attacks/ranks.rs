@@ -26,7 +26,7 @@ impl Ranks {
     pub fn prepare(_: u64) -> Result<Box<dyn Attack>, String> {
         let more = format!("{LONG} --plugin-dir {}", mpi_folder().display());
         let training = Training::new(&more);
-        let begun = Instant::now();
+        let started = Instant::now();
         let (output, codes) = RankGroup::of(RANKS, &training, "whole", "").end();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{codes:?}: {said}");
@@ -34,7 +34,7 @@ impl Ranks {
         Ok(Box::new(Ranks {
             training,
             whole,
-            takes: begun.elapsed(),
+            takes: started.elapsed(),
         }))
     }
 }
@@ -66,9 +66,9 @@ impl Attack for Ranks {
         assert!(took <= IN_TIME, "{case}: {took:?}: {said}");
         let done = output.status.success();
         let metrics = self.training.path(&out).join("metrics.jsonl");
-        let begun = metrics.metadata().is_ok_and(|file| file.len() > 0);
+        let started = metrics.metadata().is_ok_and(|file| file.len() > 0);
         // Before the processes have met, mpirun sees a lost one first and asks the others to end.
-        let asked = |code| !begun && code == Some(143) && said.contains("stopped by signal 15");
+        let asked = |code| !started && code == Some(143) && said.contains("stopped by signal 15");
         for rank in (0..RANKS).filter(|&rank| rank != victim && !done) {
             let code = codes[rank as usize];
             assert!(

@@ -50,7 +50,7 @@ impl Attack for Signals {
                 send(process, second);
             }
         });
-        let begun = of
+        let started = of
             .path(&out)
             .join("metrics.jsonl")
             .metadata()
@@ -59,7 +59,7 @@ impl Attack for Signals {
             // Before a run begins, and for who does not want to wait, a signal means what it means
             // to any program.
             Some(_) => assert!(
-                !begun || second.is_some(),
+                !started || second.is_some(),
                 "{case}: it did not save: {ended:?}"
             ),
             // Who does not want to wait hears nothing more.

@@ -48,12 +48,12 @@ fn asked_for(
     let file = fs::File::create(&said).expect("created");
     job.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
     let mut job = Job(job.spawn().expect("the program starts"));
-    let begun = Instant::now();
+    let started = Instant::now();
     let metrics = of.path(out).join("metrics.jsonl");
     while !fs::read_to_string(&metrics).is_ok_and(|text| text.contains("grad_norm")) {
         let ended = job.0.try_wait().expect("it is ours");
         assert!(
-            ended.is_none() && begun.elapsed() < PATIENCE,
+            ended.is_none() && started.elapsed() < PATIENCE,
             "no step: {ended:?}"
         );
         sleep(Duration::from_millis(2));
@@ -88,7 +88,7 @@ fn asked_for(
         signal: status.signal(),
         said: fs::read_to_string(said).unwrap_or_default(),
         late: false,
-        took: begun.elapsed(),
+        took: started.elapsed(),
         worked: Duration::ZERO,
         peak_kib: 0,
     }

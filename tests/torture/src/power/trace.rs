@@ -27,8 +27,8 @@ pub fn traced(trace: &str, folder: &Path) -> Vec<Seen> {
             continue;
         };
         let call = call.trim_start();
-        if let Some(begun) = call.strip_suffix(" <unfinished ...>") {
-            unfinished.insert(process, begun.to_owned());
+        if let Some(started) = call.strip_suffix(" <unfinished ...>") {
+            unfinished.insert(process, started.to_owned());
             continue;
         }
         let call = match call.split_once(" resumed>") {
