@@ -69,9 +69,9 @@ fn a_third_party_quantizer_is_swapped_in_and_a_resumed_run_continues_after_it() 
     for step in [2, 4, 6, 8] {
         let out = format!("from-{step}");
         job.unfinished("swapped", &out);
-        let went_on = job.resume(&out, step).expect("a run");
-        went_on.same_training(&swapped, &out);
-        assert_eq!(Job::swaps(&went_on), 2, "{out}");
+        let resumed = job.resume(&out, step).expect("a run");
+        resumed.same_training(&swapped, &out);
+        assert_eq!(Job::swaps(&resumed), 2, "{out}");
     }
     fs::remove_dir_all(&folder).expect("ours");
     for step in [2, 4] {
@@ -186,8 +186,8 @@ fn adapter_options_the_strategy_and_no_quantizer_can_be_swapped_in() {
     for step in [2, 4, 6] {
         let out = format!("from-{step}");
         job.unfinished("others", &out);
-        let went_on = job.resume(&out, step).expect("a run");
-        went_on.same_training(&others, &out);
+        let resumed = job.resume(&out, step).expect("a run");
+        resumed.same_training(&others, &out);
     }
 }
 
@@ -236,7 +236,7 @@ fn a_stop_has_priority_over_a_swap() {
     let answer = asking.mailbox.answer(1).expect("whole").expect("an answer");
     let reason = answer.record.reason.unwrap_or_default();
     assert!(reason.contains("the run ended after step 1"), "{reason}");
-    let went_on = job.resume("stopped", 1).expect("a run");
-    assert_eq!(went_on.run["swaps"], json!([]));
-    went_on.same_training(&job.run("plain", &[]), "after a stop");
+    let resumed = job.resume("stopped", 1).expect("a run");
+    assert_eq!(resumed.run["swaps"], json!([]));
+    resumed.same_training(&job.run("plain", &[]), "after a stop");
 }

@@ -114,6 +114,6 @@ fn a_closed_terminal_saves_a_checkpoint_and_the_run_resumes_to_the_same_bits() {
     let last = log.lines().last().unwrap_or_default();
     let words = format!("stopped by signal 1 after step {done}; next: go on with --resume");
     assert!(last.contains(&words), "{log}");
-    let went_on = training.succeed("out", "--resume");
-    assert!(went_on == training.succeed("whole", ""), "other bits");
+    let resumed = training.succeed("out", "--resume");
+    assert!(resumed == training.succeed("whole", ""), "other bits");
 }

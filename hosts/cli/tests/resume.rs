@@ -17,16 +17,16 @@ fn every_kind_of_run_resumes_to_the_same_bits() {
         "--set model.params=bf16 --set model.init=random",
     ] {
         let training = Training::new(&format!("{kind} --set run.keep_last=2"));
-        let never_stopped = training.succeed("whole", "");
+        let uninterrupted = training.succeed("whole", "");
         let kept = training.path("whole/checkpoints");
         assert_eq!(names(&kept), ["step-4", "step-6"], "{kind}");
         for step in [4, 6] {
             let out = format!("from-{step}");
             training.unfinished("whole", &out);
             let more = format!("--resume=step-{step} --threads 2");
-            let went_on = training.succeed(&out, &more);
-            assert_eq!(went_on.metrics, never_stopped.metrics, "{kind} from {step}");
-            assert!(went_on.files == never_stopped.files, "{kind} from {step}");
+            let resumed = training.succeed(&out, &more);
+            assert_eq!(resumed.metrics, uninterrupted.metrics, "{kind} from {step}");
+            assert!(resumed.files == uninterrupted.files, "{kind} from {step}");
             // The final params and moments too.
             for file in ["params.safetensors", "optimizer.safetensors"] {
                 let last = |out: &str| {

@@ -21,7 +21,7 @@ fn the_same_ranks_resume_to_the_same_bits() {
     for (count, more) in [(3, ""), (4, "--set sharding.fsdp.offload=params+optimizer")] {
         let more = format!("{} {more}", ranks(count));
         let (whole, again) = (format!("whole-{count}"), format!("again-{count}"));
-        let never_stopped = training.succeed(&whole, &more);
+        let uninterrupted = training.succeed(&whole, &more);
         let file = |stem: &str, rank: u32| format!("{stem}-{rank:05}-of-{count:05}.safetensors");
         let step =
             |out: &str, step: u32| training.path(out).join(format!("checkpoints/step-{step}"));
@@ -32,9 +32,9 @@ fn the_same_ranks_resume_to_the_same_bits() {
         assert!(of_ranks.contains(&file("params", 0)), "{of_ranks:?}");
         assert!(of_ranks.contains(&file("optimizer", 1)), "{of_ranks:?}");
         training.unfinished(&whole, &again);
-        let went_on = training.succeed(&again, &format!("{more} --resume=step-2"));
-        assert_eq!(went_on.metrics, never_stopped.metrics, "{more}");
-        assert!(went_on.files == never_stopped.files, "{more}");
+        let resumed = training.succeed(&again, &format!("{more} --resume=step-2"));
+        assert_eq!(resumed.metrics, uninterrupted.metrics, "{more}");
+        assert!(resumed.files == uninterrupted.files, "{more}");
         for name in &of_ranks {
             let last = |out: &str| fs::read(step(out, 6).join(name)).expect("a file");
             assert!(last(&whole) == last(&again), "{more}: {name}");
@@ -77,8 +77,8 @@ fn any_number_of_ranks_resumes_from_any_other() {
         let case = format!("{from} then {to}");
         assert_close(&training.succeed(&first, from), &alone, &case);
         training.unfinished(&first, &second);
-        let went_on = training.succeed(&second, &format!("{to} --resume=step-2"));
-        assert_close(&went_on, &alone, &case);
+        let resumed = training.succeed(&second, &format!("{to} --resume=step-2"));
+        assert_close(&resumed, &alone, &case);
     }
 }
 
@@ -88,23 +88,23 @@ fn a_hybrid_run_resumes_with_its_ranks_and_with_any_others() {
     let training = Training::new(BASE);
     let hybrid =
         ranks(4) + " --set sharding.fsdp.strategy=hybrid --set sharding.fsdp.shard_ranks=2";
-    let never_stopped = training.succeed("hybrid", &hybrid);
+    let uninterrupted = training.succeed("hybrid", &hybrid);
     training.unfinished("hybrid", "again");
-    let went_on = training.succeed("again", &format!("{hybrid} --resume=step-2"));
-    assert_eq!(went_on.metrics, never_stopped.metrics);
-    assert!(went_on.files == never_stopped.files, "the adapter");
+    let resumed = training.succeed("again", &format!("{hybrid} --resume=step-2"));
+    assert_eq!(resumed.metrics, uninterrupted.metrics);
+    assert!(resumed.files == uninterrupted.files, "the adapter");
     let full_shard = ranks(4) + " --set sharding.fsdp.strategy=full_shard";
     for (index, to) in [ONE.to_owned(), ranks(3), full_shard].iter().enumerate() {
         let out = format!("to-{index}");
         training.unfinished("hybrid", &out);
-        let went_on = training.succeed(&out, &format!("{to} --resume=step-2"));
-        assert_close(&went_on, &never_stopped, to);
+        let resumed = training.succeed(&out, &format!("{to} --resume=step-2"));
+        assert_close(&resumed, &uninterrupted, to);
     }
     let alone = training.succeed("alone", ONE);
-    assert_close(&never_stopped, &alone, "hybrid beside one rank");
+    assert_close(&uninterrupted, &alone, "hybrid beside one rank");
     training.unfinished("alone", "from-one");
-    let went_on = training.succeed("from-one", &format!("{hybrid} --resume=step-2"));
-    assert_close(&went_on, &alone, "from one rank to hybrid");
+    let resumed = training.succeed("from-one", &format!("{hybrid} --resume=step-2"));
+    assert_close(&resumed, &alone, "from one rank to hybrid");
 }
 
 #[test]

@@ -87,10 +87,10 @@ fn a_signal_ends_the_run_after_its_step_and_the_run_resumes_to_the_same_bits() {
             "{log}"
         );
         assert!(!training.path("out/adapter").exists(), "{name}");
-        let went_on = training.succeed("out", "--resume");
-        assert_eq!(went_on.metrics.len(), STEPS + 4, "{name}");
+        let resumed = training.succeed("out", "--resume");
+        assert_eq!(resumed.metrics.len(), STEPS + 4, "{name}");
         assert!(
-            went_on == training.succeed("whole", ""),
+            resumed == training.succeed("whole", ""),
             "{name}: other bits"
         );
     }

@@ -126,18 +126,24 @@ pub fn assert_reports_skip(test: &str, need: Facility) {
         command.env(WITHOUT, without).env_remove(RECORD);
         let output = command.output();
         let output = output.expect("the test starts");
-        let said =
-            [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
-        (output.status.success(), said.concat())
+        let printed = [output.stdout, output.stderr]
+            .map(|printed| String::from_utf8_lossy(&printed).into_owned());
+        (output.status.success(), printed.concat())
     };
     let name = need.name();
     for without in ["", "something-else"] {
-        let (passed, said) = run(without);
-        assert!(!passed, "{test} passes: {said}");
-        let told = format!("{WITHOUT}={name}");
-        assert!(said.contains("1 failed") && said.contains(&told), "{said}");
+        let (passed, printed) = run(without);
+        assert!(!passed, "{test} passes: {printed}");
+        let remedy = format!("{WITHOUT}={name}");
+        assert!(
+            printed.contains("1 failed") && printed.contains(&remedy),
+            "{printed}"
+        );
     }
-    let (passed, said) = run(&format!("something-else, {name}"));
-    assert!(passed && said.contains("1 passed"), "{said}");
-    assert!(said.contains(&format!("left out: {test}: ")), "{said}");
+    let (passed, printed) = run(&format!("something-else, {name}"));
+    assert!(passed && printed.contains("1 passed"), "{printed}");
+    assert!(
+        printed.contains(&format!("left out: {test}: ")),
+        "{printed}"
+    );
 }

@@ -68,10 +68,10 @@ fn build_in(folder: &Path, arguments: &[&str]) {
         .current_dir(folder)
         .output()
         .expect("cargo starts");
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "{arguments:?} cannot be built: {said}"
+        "{arguments:?} cannot be built: {printed}"
     );
 }
 

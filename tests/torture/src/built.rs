@@ -1,5 +1,5 @@
-//! What `cargo test --workspace` and `cargo build --workspace` make -> where it lies: beside the
-//! program at work.
+//! Build results of `cargo test --workspace` and `cargo build --workspace` -> their paths, beside
+//! the running program.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub fn program() -> PathBuf {
     path
 }
 
-/// The library that makes calls fail, to be preloaded.
+/// The fault library, to be preloaded.
 ///
 /// # Panics
 /// If it was not built.
@@ -43,7 +43,7 @@ pub fn golden(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The directory of programs that this one lies in, or its tests.
+/// The directory of this program, or of the tests' programs.
 fn release() -> PathBuf {
     let program = std::env::current_exe().expect("a program is a file");
     let folder = program.parent().expect("a folder");

@@ -1,4 +1,4 @@
-//! A program that is started -> how it ended, within a time, and what it took.
+//! A program that is started -> how it ended, within a time limit, and its use of time and memory.
 #![allow(unsafe_code)] // `wait4` alone tells what one process took, `waitid` whether it has ended.
 
 use std::fs;
@@ -8,36 +8,36 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Exit codes that the documents list.
+/// The documented exit codes.
 const DOCUMENTED: [i32; 12] = [0, 2, 3, 4, 5, 6, 7, 8, 9, 129, 130, 143];
 
-/// The longest that a run of the suite's size may take on a busy machine.
+/// Time limit of a run of the suite's size on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// How a process ended.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Its exit code, where it had one.
+    /// Its exit code, if any.
     pub code: Option<i32>,
     /// The signal that ended it, otherwise.
     pub signal: Option<i32>,
-    /// What it said on standard error.
-    pub said: String,
-    /// Whether it did not end by itself in time.
+    /// Its standard error.
+    pub stderr: String,
+    /// Whether it did not end in time by itself.
     pub late: bool,
-    /// How long it took.
+    /// Its wall-clock time.
     pub took: Duration,
-    /// The processor time that it and what it waited for took.
+    /// The processor time of it and its waited-for children.
     pub worked: Duration,
-    /// The most memory that it held, in KiB. What it held for less than a millisecond before its
-    /// end may be missing.
+    /// Its peak memory, in KiB. Memory held for less than a millisecond before its end may be
+    /// missing.
     pub peak_kib: u64,
 }
 
-/// Between two looks at a process.
+/// Interval between two samples of a process.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Whether a child has ended; its number stays its own until it is waited for.
+/// Whether a child has ended; its process number remains valid until it is waited for.
 fn has_ended(pid: libc::pid_t) -> bool {
     // SAFETY: all zeros is a valid `siginfo_t`, which outlives the call.
     let (code, info) = unsafe {
@@ -53,8 +53,8 @@ fn has_ended(pid: libc::pid_t) -> bool {
     unsafe { info.si_pid() == pid }
 }
 
-/// The most memory that a process has held so far. What `wait4` says of it begins with what its
-/// parent held, and until it is another program than this one it has this one's memory.
+/// The peak memory of a process so far. The value of `wait4` includes the parent's memory before
+/// `exec`.
 fn held_kib(process: u32) -> u64 {
     let program = fs::read_link(format!("/proc/{process}/exe"));
     if program.ok() == fs::read_link("/proc/self/exe").ok() {
@@ -72,7 +72,7 @@ fn time(value: libc::timeval) -> Duration {
 }
 
 impl Ended {
-    /// Runs `command` to its end, or for as long as `limit`. Its standard output is thrown away.
+    /// Runs `command` until it ends, at most for `limit`. Its standard output is discarded.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -92,7 +92,7 @@ impl Ended {
         Ended::of_while(command, limit, |_| ())
     }
 
-    /// As [`Ended::of_as_is`]; `meanwhile` is called beside it with the process's number.
+    /// Like [`Ended::of_as_is`]; `meanwhile` runs beside it with the process number.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -102,7 +102,7 @@ impl Ended {
         meanwhile: impl FnOnce(u32) + Send,
     ) -> Self {
         let started = Instant::now();
-        // `wait4` below waits for it, and tells what it took.
+        // `wait4` below waits for it, and reports its use of resources.
         #[allow(clippy::zombie_processes)]
         let mut child = command
             .process_group(0)
@@ -111,9 +111,9 @@ impl Ended {
         let pid = libc::pid_t::try_from(child.id()).expect("a process number");
         let stderr = child.stderr.take();
         let reader = thread::spawn(move || {
-            let mut said = Vec::new();
-            stderr.map(|mut stderr| stderr.read_to_end(&mut said));
-            String::from_utf8_lossy(&said).into_owned()
+            let mut bytes = Vec::new();
+            stderr.map(|mut stderr| stderr.read_to_end(&mut bytes));
+            String::from_utf8_lossy(&bytes).into_owned()
         });
         let number = child.id();
         let (mut late, mut peak_kib) = (false, 0);
@@ -142,49 +142,49 @@ impl Ended {
             late,
             took,
             worked: time(usage.ru_utime) + time(usage.ru_stime),
-            said: reader.join().expect("it only reads"),
+            stderr: reader.join().expect("it only reads"),
             peak_kib,
         }
     }
 
-    /// The last line that it said.
+    /// The last line of its standard error.
     pub fn last_line(&self) -> &str {
-        self.said.lines().last().unwrap_or_default()
+        self.stderr.lines().last().unwrap_or_default()
     }
 
-    /// Whether it did what it was to.
+    /// Whether its exit code is 0.
     pub fn succeeded(&self) -> bool {
         self.code == Some(0)
     }
 
-    /// Wants an end in time with an exit code of the documents and, where it failed, one line with
-    /// a cause and a next step.
+    /// Expects an end in time with a documented exit code and, after a failure, one line with a
+    /// cause and a next step.
     ///
     /// # Panics
     /// If it has neither.
     pub fn as_documented(&self, case: &str) {
-        let (said, took) = (&self.said, self.took);
-        assert!(!self.late, "{case}: no end in {took:?}: {said}");
+        let (stderr, took) = (&self.stderr, self.took);
+        assert!(!self.late, "{case}: no end in {took:?}: {stderr}");
         assert!(
             self.signal.is_none(),
-            "{case}: signal {:?}: {said}",
+            "{case}: signal {:?}: {stderr}",
             self.signal
         );
-        assert!(!said.contains("panicked"), "{case}: {said}");
+        assert!(!stderr.contains("panicked"), "{case}: {stderr}");
         let code = self.code.expect("no signal");
         assert!(
             DOCUMENTED.contains(&code),
-            "{case}: exit code {code}: {said}"
+            "{case}: exit code {code}: {stderr}"
         );
         let line = self.last_line();
         let shaped = line.starts_with("error: ") && line.contains("; next: ");
         assert!(
             code == 0 || shaped,
-            "{case}: exit code {code}, no cause and next step: {said}"
+            "{case}: exit code {code}, no cause and next step: {stderr}"
         );
     }
 
-    /// Wants success.
+    /// Expects success.
     ///
     /// # Panics
     /// If it failed.
@@ -199,7 +199,7 @@ impl Ended {
     }
 }
 
-/// Stops a process that was started here, at once.
+/// Stops a process that was started here.
 ///
 /// # Panics
 /// If it has ended.
@@ -210,8 +210,7 @@ pub fn stop(process: u32) {
     assert_eq!(sent, 0, "process {process} has ended");
 }
 
-/// Sends a signal, such as `TERM`, to a process that was started here; one that has ended is let
-/// be.
+/// Sends a signal, such as `TERM`, to a process that was started here; ended processes are ignored.
 ///
 /// # Panics
 /// If there is no `kill`.
@@ -221,7 +220,8 @@ pub fn send(process: u32, signal: &str) {
     kill.stderr(Stdio::null()).status().expect("kill starts");
 }
 
-/// `command` with so much address space: what reads for ever ends before the machine does.
+/// `command` with limited address space: an endless read fails before the machine runs out of
+/// memory.
 pub fn bounded(command: &Command) -> Command {
     const KIB: u64 = 4 << 20;
     let mut shell = Command::new("sh");
@@ -232,7 +232,7 @@ pub fn bounded(command: &Command) -> Command {
     carried(command, shell)
 }
 
-/// `around` with the words, the folder and the environment of `command` behind its own.
+/// `around` with the arguments, folder and environment of `command` appended.
 pub fn carried(command: &Command, mut around: Command) -> Command {
     around.arg(command.get_program()).args(command.get_args());
     if let Some(folder) = command.get_current_dir() {

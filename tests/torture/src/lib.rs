@@ -1,5 +1,5 @@
-//! Attacks on the program: runs and their victims, what is done to them, and the suite that counts
-//! what survives.
+//! Attacks on the program: runs and their processes, the faults, and the suite that counts survived
+//! tries.
 
 pub mod attacks;
 pub mod built;
@@ -12,5 +12,5 @@ pub mod suite;
 pub mod training;
 pub mod victims;
 
-// Its library is preloaded: cargo builds it because it is named here.
+// Its library is preloaded: naming it here makes Cargo build it.
 use espalier_faults as _;

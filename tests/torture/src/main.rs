@@ -1,5 +1,4 @@
-//! Options -> the suite of attacks, its table, and an exit status other than zero where anything
-//! failed.
+//! Options -> the suite of attacks, its table, and a nonzero exit status after any failure.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // A tool of the developer's.
 
 use std::panic;
@@ -9,16 +8,16 @@ use clap::Parser;
 use espalier_torture::attacks::ENTRIES;
 use espalier_torture::suite::{Asked, repeat, run, table};
 
-/// Failures of an attack that are told in words; of the others the numbers.
-const TOLD: usize = 5;
+/// Failures of an attack that are printed as text; the others are listed by number.
+const SHOWN: usize = 5;
 
 /// Attack the program and count what it survives.
 #[derive(Parser)]
 struct Options {
-    /// How long it may take
+    /// Time limit of the suite
     #[arg(long, default_value_t = 30.0)]
     minutes: f64,
-    /// What all draws follow from
+    /// Seed of all draws
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// One attack, to its end
@@ -27,7 +26,7 @@ struct Options {
     /// One try of it
     #[arg(long = "try", value_name = "K", requires = "only")]
     number: Option<u64>,
-    /// Where that try's first fault happens, as the failure said
+    /// Place of the first fault of that try, as printed with the failure
     #[arg(long, value_name = "PLACE", requires = "number")]
     at: Option<u64>,
 }
@@ -50,7 +49,7 @@ fn main() -> ExitCode {
         );
         return ExitCode::from(2);
     }
-    // A failure is told with the command that repeats it.
+    // A failure is printed with the command that repeats it.
     panic::set_hook(Box::new(|_| ()));
     let asked = Asked {
         minutes,
@@ -60,17 +59,17 @@ fn main() -> ExitCode {
         at,
     };
     let rows = run(&ENTRIES, &asked, |row| {
-        for failure in row.failures.iter().take(TOLD) {
+        for failure in row.failures.iter().take(SHOWN) {
             eprintln!("{}", repeat(row, failure, seed));
         }
-        let untold = row
+        let others = row
             .failures
             .iter()
-            .skip(TOLD)
+            .skip(SHOWN)
             .map(|failure| failure.number.to_string());
-        let untold: Vec<String> = untold.collect();
-        if !untold.is_empty() {
-            eprintln!("failed: {}, too, --try {}\n", row.name, untold.join(", "));
+        let others: Vec<String> = others.collect();
+        if !others.is_empty() {
+            eprintln!("failed: {}, too, --try {}\n", row.name, others.join(", "));
         }
         let took = row.took.as_secs_f64();
         eprintln!(

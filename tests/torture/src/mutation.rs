@@ -1,11 +1,11 @@
-//! Bytes of a file -> other bytes that a program may meet: flipped, cut, spliced, with lengths and
-//! values at their extremes.
+//! Bytes of a file -> other bytes that a program may read: flipped, cut, spliced, with extreme
+//! lengths and values.
 
 use serde_json::{Value as Json, json};
 
 use crate::random::Random;
 
-/// A mutant of `bytes`; of JSON, half of them are JSON again.
+/// A mutant of `bytes`; half of the mutants of JSON are valid JSON.
 pub fn mutant(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     if random.below(2) == 0
         && let Ok(value) = serde_json::from_slice::<Json>(bytes)
@@ -65,7 +65,7 @@ fn change(bytes: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-/// A place: where formats keep headers and footers as often as anywhere else.
+/// A place: in headers and footers as often as anywhere else.
 fn place(length: usize, random: &mut Random) -> usize {
     match random.below(4) {
         0 => random.below(length.min(16)),
@@ -91,7 +91,7 @@ fn count(value: &Json) -> usize {
     }
 }
 
-/// Changes the value that stands `left` places further, in order of the text.
+/// Changes the value `left` positions further, in text order.
 fn replace(value: &mut Json, left: &mut usize, random: &mut Random) -> bool {
     if *left == 0 {
         *value = other(value, random);
@@ -107,7 +107,7 @@ fn replace(value: &mut Json, left: &mut usize, random: &mut Random) -> bool {
     }
 }
 
-/// What stands in place of `value`.
+/// The replacement of `value`.
 fn other(value: &Json, random: &mut Random) -> Json {
     let deep = || (0..100).fold(json!(1), |inner, _| json!([inner]));
     match (random.below(14), value) {

@@ -29,12 +29,12 @@ impl Random {
         (self.bits() % end as u64) as usize
     }
 
-    /// One of `things`, of which there are some.
+    /// One of `things`, which is not empty.
     pub fn of_all<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.below(things.len())]
     }
 
-    /// From 0 to 1.
+    /// A number from 0 to 1.
     pub fn share(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_try_draws_the_same_again_and_others_draw_others() {
+    fn draws_of_a_try_repeat_and_differ_from_those_of_others() {
         let draw = |seed, name, number| Random::of(seed, name, number).bits();
         assert_eq!(draw(1, "kills", 3), draw(1, "kills", 3));
         let others = [

@@ -1,5 +1,5 @@
-//! One small use of the program -> what it leaves undisturbed, and whether it comes to that again
-//! after an attack.
+//! One small use of the program -> its undisturbed result, and whether it reaches that result after
+//! an attack.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,14 +13,14 @@ use crate::built::{faults, golden, program};
 use crate::ended::{Ended, PATIENCE};
 use crate::training::{Training, exact, names};
 
-/// What a use of the program is.
+/// A use of the program.
 #[derive(Clone, Copy, Debug)]
 pub struct Use {
     /// Its name in the suite's lines.
     pub name: &'static str,
     /// The command.
     command: &'static str,
-    /// What follows it.
+    /// Its arguments.
     words: &'static str,
 }
 
@@ -79,10 +79,10 @@ pub fn named(name: &str) -> Use {
         .expect("a use of that name")
 }
 
-/// What must be equal to the bit, by path: files as they are, metrics by their exact values.
+/// Results that must be equal bit for bit, by path: files unchanged, metrics by their exact values.
 pub type Leftover = BTreeMap<String, Vec<u8>>;
 
-/// Names in an output directory that hold times, or how often a run was resumed.
+/// Names in an output directory that hold times, or the number of resumptions.
 const VARIES: [&str; 9] = [
     "run.json",
     "report.html",
@@ -95,17 +95,17 @@ const VARIES: [&str; 9] = [
     "swap",
 ];
 
-/// A use that was made once, undisturbed, with every call on a file counted.
+/// A use that was made once, undisturbed, with every file call counted.
 pub struct Scenario {
-    /// What it is.
+    /// The use.
     pub of: Use,
     /// Its folder, rows and words.
     pub training: Training,
-    /// What it leaves.
+    /// Its result.
     pub whole: Leftover,
     /// Every call on a file of the output in order, as `NAME PATH`.
     pub calls: Vec<String>,
-    /// How long it takes.
+    /// Its duration.
     pub takes: Duration,
 }
 
@@ -126,7 +126,7 @@ impl Scenario {
         Scenario::with(of, "")
     }
 
-    /// As [`Scenario::new`], with more words.
+    /// Like [`Scenario::new`], with more arguments.
     ///
     /// # Panics
     /// As [`Scenario::new`].
@@ -155,7 +155,7 @@ impl Scenario {
         }
     }
 
-    /// Whether `--resume` goes on with it; otherwise it is made again.
+    /// Whether `--resume` resumes it; otherwise it is repeated.
     pub fn resumes(&self) -> bool {
         ["train", "compare"].contains(&self.of.command)
     }
@@ -165,7 +165,7 @@ impl Scenario {
         self.training.path(name)
     }
 
-    /// The command that writes to `out`, with `more` words.
+    /// The command that writes to `out`, with the arguments `more`.
     pub fn command(&self, out: &str, more: &str) -> Command {
         if self.resumes() {
             return self.training.command_of(self.of.command, out, more);
@@ -186,7 +186,7 @@ impl Scenario {
         command
     }
 
-    /// The command with call number `call`, from 1, failing as `kind` says; 0 lets all pass.
+    /// The command with call number `call`, counted from 1, failing as `kind`; 0 passes all.
     pub fn faulty(&self, out: &str, more: &str, call: usize, kind: &str) -> Command {
         let mut command = self.command(out, more);
         command
@@ -198,21 +198,21 @@ impl Scenario {
         command
     }
 
-    /// Wants what an attack left in `out` to come to what an undisturbed use leaves, and removes
-    /// it.
+    /// Expects the files in `out` after an attack to lead to the undisturbed result, and removes
+    /// them.
     ///
     /// # Panics
-    /// If it does not, or a checkpoint that was there is not the one that it goes on from.
-    pub fn goes_on(&self, out: &str, case: &str) {
-        self.comes_to_the_same(out, case);
+    /// If they do not, or if it resumes from another checkpoint than the newest.
+    pub fn recovers(&self, out: &str, case: &str) {
+        self.recovers_in_place(out, case);
         fs::remove_dir_all(self.path(out)).expect("removed");
     }
 
-    /// As [`Scenario::goes_on`], and leaves it there.
+    /// Like [`Scenario::recovers`], but keeps the files.
     ///
     /// # Panics
-    /// As [`Scenario::goes_on`].
-    pub fn comes_to_the_same(&self, out: &str, case: &str) {
+    /// As [`Scenario::recovers`].
+    pub fn recovers_in_place(&self, out: &str, case: &str) {
         let path = self.path(out);
         if self.resumes() {
             let newest = newest_step(&path);
@@ -225,7 +225,7 @@ impl Scenario {
                 assert_eq!(
                     resumed_from(&path),
                     Some(newest),
-                    "{case}: the step it went on from"
+                    "{case}: the step it resumed from"
                 );
             }
         } else if !path.exists() {
@@ -235,7 +235,7 @@ impl Scenario {
         self.is_whole(out, case);
     }
 
-    /// Wants `out` to hold what an undisturbed use leaves, and nothing unfinished.
+    /// Expects `out` to hold the undisturbed result, and nothing unfinished.
     ///
     /// # Panics
     /// If it does not.
@@ -259,8 +259,8 @@ impl Scenario {
     }
 }
 
-/// What is in a directory that must be equal to the bit. Checkpoints are left out: the run verifies
-/// them itself.
+/// The files of a directory that must be equal bit for bit. Checkpoints are excluded: the run
+/// verifies them itself.
 pub fn leftover(directory: &Path) -> Leftover {
     let mut found = Leftover::new();
     collect(directory, "", &mut found);
@@ -277,7 +277,7 @@ fn collect(directory: &Path, below: &str, found: &mut Leftover) {
         if path.is_dir() {
             collect(&path, &format!("{key}/"), found);
         } else if !path.is_file() {
-            // A pipe or a device, which reading would not end.
+            // A pipe or a device, which must not be read.
             found.insert(key, b"no file".to_vec());
         } else if name == "metrics.jsonl" {
             let metrics = exact(&fs::read_to_string(&path).unwrap_or_default());
@@ -288,14 +288,14 @@ fn collect(directory: &Path, below: &str, found: &mut Leftover) {
     }
 }
 
-/// The step of the newest checkpoint that has its name.
+/// The step of the newest checkpoint with a final name.
 fn newest_step(out: &Path) -> Option<u64> {
     let steps = names(&out.join("checkpoints")).into_iter();
     let steps = steps.filter_map(|name| name.strip_prefix("step-")?.parse().ok());
     steps.max()
 }
 
-/// The step that the run's last resumption went on from.
+/// The step from which the run last resumed.
 fn resumed_from(out: &Path) -> Option<u64> {
     let text = fs::read(out.join("run.json")).ok()?;
     let run: Json = serde_json::from_slice(&text).ok()?;

@@ -13,27 +13,27 @@ use std::time::{Duration, Instant};
 pub use entry::{Attack, Entry, Prepare, Try};
 pub use row::{Failure, Row, repeat, table};
 
-/// What is asked of the suite.
+/// A request to the suite.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// How long it may take.
+    /// Its time limit.
     pub minutes: f64,
-    /// What all draws follow from.
+    /// The seed of all draws.
     pub seed: u64,
     /// One attack instead of all.
     pub only: Option<String>,
     /// These tries instead of all.
     pub tries: Option<Range<u64>>,
-    /// Where the first of them is to happen.
+    /// The place of the first of them.
     pub at: Option<u64>,
 }
 
-/// Failures of one attack above which the rest of its tries is left out.
+/// Failures of one attack after which its other tries are skipped.
 const ENOUGH: usize = 20;
 
-/// Makes the attacks one after the other, each its share of the hour, and then more of those that
+/// Makes the attacks in order, each for its share of the hour, and then more tries of those that
 /// fill the time.
-pub fn run(entries: &[Entry], asked: &Asked, mut tell: impl FnMut(&Row)) -> Vec<Row> {
+pub fn run(entries: &[Entry], asked: &Asked, mut report: impl FnMut(&Row)) -> Vec<Row> {
     let end = Instant::now() + Duration::from_secs_f64(asked.minutes * 60.0);
     let chosen = |entry: &&Entry| asked.only.as_ref().is_none_or(|only| only == entry.name);
     let entries: Vec<&Entry> = entries.iter().filter(chosen).collect();
@@ -44,7 +44,7 @@ pub fn run(entries: &[Entry], asked: &Asked, mut tell: impl FnMut(&Row)) -> Vec<
             None => (entry.an_hour as f64 * asked.minutes / 60.0).ceil() as u64,
         };
         attack(entry, asked, share, end, row);
-        tell(row);
+        report(row);
     }
     if asked.only.is_none() {
         let fills = |(entry, row): &(&&Entry, &mut Row)| {
@@ -54,7 +54,7 @@ pub fn run(entries: &[Entry], asked: &Asked, mut tell: impl FnMut(&Row)) -> Vec<
         while let Some((entry, row)) = left.pop() {
             let slice = end.saturating_duration_since(Instant::now()) / (left.len() as u32 + 1);
             attack(entry, asked, u64::MAX, Instant::now() + slice, row);
-            tell(row);
+            report(row);
         }
     }
     rows
@@ -85,7 +85,7 @@ fn attack(entry: &Entry, asked: &Asked, share: u64, end: Instant, row: &mut Row)
     row.took += started.elapsed();
 }
 
-/// Makes as many tries as `share` says, behind those that were made, or the one that is asked for.
+/// Makes `share` more tries, or the requested ones.
 fn many(
     entry: &Entry,
     asked: &Asked,
@@ -94,7 +94,7 @@ fn many(
     end: Instant,
     row: &mut Row,
 ) {
-    // An attack that is asked for by name has all the time, once its references are there.
+    // An attack requested by name has all the time, once its references exist.
     let end = match asked.only {
         Some(_) => Instant::now() + Duration::from_secs_f64(asked.minutes * 60.0),
         None => end,
@@ -149,7 +149,7 @@ fn many(
     };
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn words(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));

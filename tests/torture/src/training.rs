@@ -1,5 +1,5 @@
-//! A run of some steps on a tiny model, and what of it must be equal to the bit however it came
-//! about.
+//! A run of a few steps on a tiny model, and its results that must be equal bit for bit on every
+//! path to them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,8 +28,8 @@ pub struct Training {
     words: Vec<String>,
 }
 
-/// What must be equal to the bit: the exact values of every line of metrics, and every file of what
-/// was trained.
+/// Results that must be equal bit for bit: the exact values of every line of metrics, and every
+/// trained file.
 #[derive(Debug, PartialEq)]
 pub struct Trained {
     /// Lines of exact values.
@@ -85,12 +85,12 @@ impl Training {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs it until it ends.
     pub fn run(&self, out: &str, more: &str) -> Output {
         self.command(out, more).output().expect("the host starts")
     }
 
-    /// Runs it, and wants it to succeed.
+    /// Runs it, and expects success.
     pub fn succeed(&self, out: &str, more: &str) -> Trained {
         let output = self.run(out, more);
         assert_eq!(
@@ -102,7 +102,7 @@ impl Training {
         trained(&self.path(out))
     }
 
-    /// A copy of the finished run `from` as it was before its last file was written.
+    /// A copy of the finished run `from` without the file written last.
     pub fn unfinished(&self, from: &str, to: &str) {
         copy(&self.path(from), &self.path(to));
         for name in ["adapter", "model"] {
@@ -113,14 +113,14 @@ impl Training {
         }
     }
 
-    /// Runs it, and wants it to end with `code` and a last line that has a next step and all of
-    /// `words`, which stand between ` | `.
+    /// Runs it, and expects it to end with `code` and a last line with a next step and all of
+    /// `words`, separated by ` | `.
     pub fn refuse(&self, out: &str, more: &str, code: i32, words: &str) -> String {
         refused(&self.run(out, more), code, words, more)
     }
 }
 
-/// Wants a last line with a next step and all of `words`, and returns it.
+/// Expects a last line with a next step and all of `words`, and returns it.
 pub fn refused(output: &Output, code: i32, words: &str, case: &str) -> String {
     let line = last_line(output);
     let all = String::from_utf8_lossy(&output.stderr);
@@ -142,7 +142,7 @@ pub fn last_line(output: &Output) -> String {
     text.lines().last().unwrap_or_default().to_owned()
 }
 
-/// What a finished run left.
+/// The results of a finished run.
 pub fn trained(out: &Path) -> Trained {
     let metrics = fs::read_to_string(out.join("metrics.jsonl")).expect("metrics");
     let saved = ["adapter", "model"].map(|name| out.join(name));
@@ -156,8 +156,8 @@ pub fn trained(out: &Path) -> Trained {
     }
 }
 
-/// The exact values of lines of metrics, nulls for a line that is damaged. Swaps have lines of
-/// their own, which say how long they took.
+/// The exact values of lines of metrics, nulls for a damaged line. Swaps have their own lines with
+/// their duration.
 pub fn exact(metrics: &str) -> Vec<Vec<Json>> {
     let lines = metrics.lines().filter(|line| !line.contains("\"swap\":"));
     let line = |line: &str| {
@@ -184,7 +184,7 @@ pub fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// The names in a directory in order, hidden from nobody; none where there is no directory.
+/// The sorted names in a directory, including hidden ones; none if it does not exist.
 pub fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten();
     let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
@@ -195,7 +195,7 @@ pub fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Copies a directory with all below it.
+/// Copies a directory tree.
 pub fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("created");
     for name in names(from) {

@@ -1,5 +1,4 @@
-//! The processes of a run under mpirun: which is which rank, how each ended, and whether any is
-//! left.
+//! The processes of a run under mpirun: their ranks, their ends, and whether any remain.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,11 +11,11 @@ use espalier_samples::mpirun;
 use crate::built::program;
 use crate::training::Training;
 
-/// Keeps the exit code of each process in a file, whatever mpirun makes of it.
+/// Keeps the exit code of each process in a file, since mpirun may change it.
 const WRAPPED: &str =
     r#"trap "" TERM; "$@"; code=$?; echo $code > "$0.$OMPI_COMM_WORLD_RANK"; exit $code"#;
 
-/// A run that goes on in processes of its own.
+/// A run in processes of its own.
 pub struct RankGroup {
     launcher: Child,
     codes: PathBuf,
@@ -25,15 +24,15 @@ pub struct RankGroup {
 }
 
 impl RankGroup {
-    /// Starts the run that `training` describes, which writes to `out`, in so many processes.
+    /// Starts the run of `training`, which writes to `out`, in `processes` processes.
     pub fn of(processes: u32, training: &Training, out: &str, more: &str) -> Self {
         let codes = training.path(&format!("codes-{out}-{}", more.len()));
         let command = training.command(out, more);
         RankGroup::start(processes, &command, &training.path(out), &codes)
     }
 
-    /// Starts `command`, which writes to `out`, in so many processes. Their exit codes lie in files
-    /// `codes.RANK`.
+    /// Starts `command`, which writes to `out`, in `processes` processes. Their exit codes are
+    /// written to files `codes.RANK`.
     pub fn start(processes: u32, command: &Command, out: &Path, codes: &Path) -> Self {
         let mut wrapped = Command::new("sh");
         wrapped.arg("-c").arg(WRAPPED).arg(codes);
@@ -45,7 +44,7 @@ impl RankGroup {
             }
         }
         let mut launcher = mpirun(processes, &wrapped);
-        // mpirun waits so long before it kills for good, whoever is left.
+        // Time before mpirun kills the remaining processes.
         launcher.env("OMPI_MCA_odls_base_sigkill_timeout", "2");
         let launcher = launcher
             .stdout(Stdio::null())
@@ -58,7 +57,7 @@ impl RankGroup {
         }
     }
 
-    /// Waits until `path` is there.
+    /// Waits until `path` exists.
     pub fn await_file(&mut self, path: &Path) {
         let started = Instant::now();
         while !path.exists() {
@@ -67,7 +66,7 @@ impl RankGroup {
                 ended.is_none(),
                 "the run ended before {}: {}",
                 path.display(),
-                self.said()
+                self.printed()
             );
             assert!(started.elapsed().as_secs() < 300, "no {}", path.display());
             thread::sleep(Duration::from_millis(2));
@@ -82,7 +81,8 @@ impl RankGroup {
         self.try_signal(rank, signal).expect("it runs");
     }
 
-    /// As [`RankGroup::signal`]; nothing where no process has started as that rank, or it has ended.
+    /// Like [`RankGroup::signal`]; does nothing if no process of that rank has started, or it has
+    /// ended.
     pub fn try_signal(&self, rank: u32, signal: &str) -> Option<()> {
         let victim = self.process(rank)?;
         let mut kill = Command::new("kill");
@@ -93,7 +93,7 @@ impl RankGroup {
         sent.expect("kill starts").success().then_some(())
     }
 
-    /// Waits until the process of `rank` is there, and returns its number.
+    /// Waits until the process of `rank` exists, and returns its number.
     pub fn await_process(&self, rank: u32) -> u32 {
         let started = Instant::now();
         loop {
@@ -112,7 +112,7 @@ impl RankGroup {
             .find(|&process| variable(process, "OMPI_COMM_WORLD_RANK").as_ref() == Some(&rank))
     }
 
-    /// Waits until no process of the run is left but `stopped` ones; how long that took.
+    /// Waits until no process of the run remains except `stopped` ones; returns the time waited.
     pub fn await_end(&mut self, stopped: usize) -> Duration {
         let started = Instant::now();
         while running(&self.out).len() > stopped {
@@ -126,15 +126,15 @@ impl RankGroup {
         started.elapsed()
     }
 
-    /// What mpirun and its processes said, once they have ended, and the exit code of every process
-    /// that wrote one.
+    /// The output of mpirun and its processes, once they have ended, and the exit code of every
+    /// process that wrote one.
     pub fn end(mut self) -> (Output, Vec<Option<i32>>) {
-        let said = self.said().into_bytes();
+        let printed = self.printed().into_bytes();
         let status = self.launcher.wait().expect("it is ours");
         let output = Output {
             status,
             stdout: Vec::new(),
-            stderr: said,
+            stderr: printed,
         };
         let orphans = running(&self.out);
         assert!(orphans.is_empty(), "orphans: {orphans:?}");
@@ -145,11 +145,11 @@ impl RankGroup {
         (output, codes.collect())
     }
 
-    fn said(&mut self) -> String {
-        let mut said = String::new();
+    fn printed(&mut self) -> String {
+        let mut printed = String::new();
         let stderr = self.launcher.stderr.take();
-        stderr.map(|mut stderr| std::io::Read::read_to_string(&mut stderr, &mut said));
-        said
+        stderr.map(|mut stderr| std::io::Read::read_to_string(&mut stderr, &mut printed));
+        printed
     }
 }
 
@@ -163,7 +163,7 @@ pub fn variable(process: u32, name: &str) -> Option<String> {
 }
 
 impl Drop for RankGroup {
-    /// What is left after a failure, stopped processes among it, is killed.
+    /// Remaining processes after a failure, including stopped ones, are killed.
     fn drop(&mut self) {
         for process in running(&self.out) {
             crate::ended::send(process, "KILL");

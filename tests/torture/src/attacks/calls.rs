@@ -9,27 +9,27 @@ use crate::scenario::Scenario;
 use crate::suite::{Attack, Try};
 use crate::training::names;
 
-/// Kills at counted calls, and again while it goes on.
+/// Kills at counted calls, and again while the use resumes.
 pub struct Kills(AtCalls);
 
 /// Errors at counted calls.
 pub struct Errors(AtCalls);
 
-/// Every call of every use in a drawn order, with what happens there.
+/// Every call of every use in a drawn order, with its fault.
 struct AtCalls {
     uses: Vec<Scenario>,
     cases: Vec<Case>,
 }
 
-/// Use, call from 1, and what happens there: a place in [`KINDS`].
+/// Use, call from 1, and its fault: an index in [`KINDS`].
 type Case = (usize, usize, usize);
 
-/// What may happen at a call.
+/// Possible faults of a call.
 const KINDS: [&str; 8] = [
     "kill", "eio", "enospc", "edquot", "erofs", "readonly", "short", "full",
 ];
 
-/// Above the calls of any use.
+/// More than the calls of any use.
 const CALLS: u64 = 1_000_000;
 
 impl AtCalls {
@@ -49,8 +49,7 @@ impl AtCalls {
     }
 
     fn case(&self, a_try: &Try) -> (&Scenario, usize, &'static str, String) {
-        // How many calls there are is not the same each time, and the order with it: a place is the
-        // case itself.
+        // The number of calls varies, and the order with it: the case itself determines a place.
         let place =
             |(of, call, kind): Case| 1 + (kind * self.uses.len() + of) as u64 * CALLS + call as u64;
         let at = a_try
@@ -87,7 +86,7 @@ impl Attack for Kills {
     fn attempt(&self, a_try: &Try) {
         let (of, call, kind, case) = self.0.case(a_try);
         let out = a_try.name();
-        // Ranks that are threads make their calls in no fixed order: the last ones may not come.
+        // Ranks that are threads make their calls in no fixed order: the last ones may not occur.
         let ended = Ended::of(&mut of.faulty(&out, "", call, kind), PATIENCE);
         if ended.signal != Some(libc::SIGKILL) {
             ended.as_success(&case);
@@ -99,7 +98,7 @@ impl Attack for Kills {
                 Ended::of(&mut of.faulty(&out, "--resume", call, kind), PATIENCE);
             }
         }
-        of.goes_on(&out, &case);
+        of.recovers(&out, &case);
     }
 }
 
@@ -129,8 +128,8 @@ impl Attack for Errors {
         let ended = Ended::of(&mut of.faulty(&out, "", call, kind), PATIENCE);
         ended.as_documented(&case);
         if kind == "readonly" {
-            // Where nothing may be removed, a lock that nobody holds stays, and what could not be
-            // written stays unfinished.
+            // On a read-only file system an unused lock remains, and unfinished files remain
+            // unfinished.
             for name in names(&of.path(&out)) {
                 if name == "run.lock" || name.ends_with(".partial") {
                     fs::remove_file(of.path(&out).join(name)).expect("removed");
@@ -140,6 +139,6 @@ impl Attack for Errors {
         if ended.succeeded() {
             of.is_whole(&out, &format!("{case}: it succeeded"));
         }
-        of.goes_on(&out, &case);
+        of.recovers(&out, &case);
     }
 }

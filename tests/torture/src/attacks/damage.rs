@@ -1,5 +1,5 @@
 //! One file of an output directory or of an exported one, damaged in some way: refused by name, or
-//! of no consequence.
+//! without effect.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,10 +14,10 @@ use crate::scenario::{Scenario, leftover, named};
 use crate::suite::{Attack, Try};
 use crate::training::{copy, names};
 
-/// What a refusal may take, and a short run from a checkpoint.
+/// Time limit of a refusal, and of a short run from a checkpoint.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// What is done to a file.
+/// Kinds of damage to a file.
 const KINDS: [&str; 10] = [
     "flip",
     "cut",
@@ -31,7 +31,7 @@ const KINDS: [&str; 10] = [
     "exchange",
 ];
 
-/// Runs that are finished, runs that are not, and directories that others load.
+/// Finished runs, unfinished runs, and directories that other commands load.
 pub struct Damage {
     runs: Vec<Scenario>,
     exports: Vec<Scenario>,
@@ -52,7 +52,7 @@ impl Damage {
         }))
     }
 
-    /// Goes on with a run of which a file is damaged.
+    /// Resumes a run with a damaged file.
     fn run(of: &Scenario, random: &mut Random, out: &str) {
         let from = *random.of_all(&["whole", "started"]);
         copy(&of.path(from), &of.path(out));
@@ -79,19 +79,19 @@ impl Damage {
             .to_string_lossy()
             .into_owned();
         assert!(
-            ended.said.contains(&name),
+            ended.stderr.contains(&name),
             "{case}: the refusal does not name it: {}",
             ended.last_line()
         );
-        // The refusal cost nothing: with the file as it was, all is well.
+        // The refusal changed nothing: with the original file, the run is whole.
         let path = of.path(out).join(&file);
         let _ = fs::remove_file(&path);
         let _ = fs::remove_dir(&path);
         fs::copy(of.path(from).join(&file), &path).expect("put back");
-        of.comes_to_the_same(out, &format!("{case}, put right after it was refused"));
+        of.recovers_in_place(out, &format!("{case}, put right after it was refused"));
     }
 
-    /// Loads an exported directory of which a file is damaged.
+    /// Loads an exported directory with a damaged file.
     fn export(of: &Scenario, random: &mut Random, out: &str) {
         copy(&of.path("whole"), &of.path(out));
         let (file, kind) = (chosen(&of.path(out), random), *random.of_all(&KINDS));
@@ -134,7 +134,7 @@ impl Attack for Damage {
     }
 }
 
-/// One of all files below a directory.
+/// A random file below a directory.
 fn chosen(directory: &Path, random: &mut Random) -> String {
     let mut files = Vec::new();
     let mut folders = vec![PathBuf::new()];

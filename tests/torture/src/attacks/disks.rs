@@ -1,5 +1,4 @@
-//! Disks with too little room, too few files, or none that may be written, in a namespace of mounts
-//! of their own.
+//! Disks with too little room, too few files, or no write permission, in their own mount namespace.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -8,12 +7,12 @@ use crate::ended::{Ended, PATIENCE, carried};
 use crate::scenario::Scenario;
 use crate::suite::{Attack, Try};
 
-/// A use on a disk of its own; then there is room, and it goes on. `$0` are the disk's options,
-/// `$1` its folder.
+/// A use on its own disk; then there is room, and it resumes. `$0` are the disk's options, `$1` its
+/// folder.
 const ON_A_DISK: &str = r#"
 options=$0; disk=$1; shift
 mount -t tmpfs -o "$options" none "$disk" || exit 99
-"$@" 2> "$disk.said"; code=$?
+"$@" 2> "$disk.stderr"; code=$?
 cp -a "$disk/." "$disk.left/"
 exit $code
 "#;
@@ -55,15 +54,15 @@ impl Attack for Disks {
             .arg(of.path(&disk));
         let mut command = carried(&of.command(&format!("{disk}/out"), ""), unshare);
         let mut ended = Ended::of(&mut command, PATIENCE);
-        let said = of.path(&format!("{disk}.said"));
-        ended.said = fs::read_to_string(said).unwrap_or(ended.said);
-        assert_ne!(ended.code, Some(99), "{case}: no disk: {}", ended.said);
+        let stderr = of.path(&format!("{disk}.stderr"));
+        ended.stderr = fs::read_to_string(stderr).unwrap_or(ended.stderr);
+        assert_ne!(ended.code, Some(99), "{case}: no disk: {}", ended.stderr);
         ended.as_documented(&case);
-        // What it left, on a disk with room.
+        // Its files, copied to a disk with room.
         let out = format!("{disk}.left/out");
         if ended.succeeded() {
             of.is_whole(&out, &case);
         }
-        of.goes_on(&out, &case);
+        of.recovers(&out, &case);
     }
 }

@@ -1,5 +1,5 @@
-//! Inputs that changed between a run and its going on: refused, or of no consequence; put back, the
-//! run goes on.
+//! Inputs that change before a run resumes: refused, or without effect. With the original inputs,
+//! the run resumes.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::ended::{Ended, PATIENCE};
 use crate::suite::{Attack, Try};
 use crate::training::{Trained, Training, copy, trained};
 
-/// Words that change the run.
+/// Options that change the run.
 const WORDS: [&str; 8] = [
     "--set run.seed=1",
     "--set optim.learning_rate=1e-3",
@@ -26,7 +26,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Nothing is shared between tries: each changes its own.
+    /// Nothing is shared between tries: each changes its own inputs.
     pub fn prepare(_: u64) -> Result<Box<dyn Attack>, String> {
         Ok(Box::new(Inputs {
             plugins: "--plugins nf4,lora --set run.max_steps=4",

@@ -1,4 +1,4 @@
-//! Libraries of plugins, damaged before a run and exchanged while one begins.
+//! Plugin libraries, damaged before a run and replaced while one starts.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::ended::{Ended, bounded};
 use crate::suite::{Attack, Try};
 use crate::training::Training;
 
-/// What a run may take whose library was tried first.
+/// Time limit of a run whose library is probed first.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A library without fault, and one that crashes.
@@ -29,7 +29,7 @@ impl Libraries {
         Ok(Box::new(Libraries { good, crashing }))
     }
 
-    /// A library of which some bytes are others.
+    /// A library with some changed bytes.
     fn damaged(&self, a_try: &Try) {
         let mut random = a_try.random.clone();
         let training = training();
@@ -42,7 +42,7 @@ impl Libraries {
             }
             _ => {
                 let count = 1 + random.below(3);
-                // Tables and text of sections lie at the ends, code between.
+                // Tables and text of sections are at the ends, code between.
                 let places: Vec<usize> = (0..count).map(|_| random.below(bytes.len())).collect();
                 places
                     .iter()
@@ -60,7 +60,7 @@ impl Libraries {
                 "{what}: the record names another library"
             );
         }
-        // The good one goes on, or is refused as another: never taken in silence for the same.
+        // The good library resumes, or is refused as another: never silently accepted as the same.
         put(&path, &self.good);
         let again = Ended::of(&mut bounded(&training.command("out", "--resume")), LIMIT);
         again.as_documented(&format!("{what}, then the good one"));
@@ -68,11 +68,11 @@ impl Libraries {
             ended.succeeded()
                 || !again.succeeded()
                 || recorded(&training.path("out")) == Some(hash_bytes(&self.good)),
-            "{what}: the good one went on, and the record names the other"
+            "{what}: the good one resumed, and the record names the other"
         );
     }
 
-    /// Two libraries that take turns at one path while a run begins.
+    /// Two libraries that replace each other at one path while a run starts.
     fn exchanged(&self, a_try: &Try) {
         let training = training();
         let path = training.path("plugins/libcase.so");
@@ -96,7 +96,7 @@ impl Libraries {
         ended.as_documented(&case);
         let hash = recorded(&training.path("out"));
         let [good, crashing] = [&self.good, &self.crashing].map(|library| hash_bytes(library));
-        let crashed = ended.said.contains("crashed with");
+        let crashed = ended.stderr.contains("crashed with");
         assert!(
             !crashed || hash.as_ref() != Some(&good),
             "{case}: the record names the good library, the other ran"
@@ -130,7 +130,7 @@ fn recorded(out: &Path) -> Option<String> {
     found(&run)
 }
 
-/// The hash beside the path of the library, wherever that stands.
+/// The hash beside the library's path, anywhere in the record.
 fn found(value: &Json) -> Option<String> {
     match value {
         Json::Object(members) => {

@@ -1,4 +1,4 @@
-//! All attacks, in the order in which the suite makes them.
+//! All attacks, in the order of the suite.
 
 mod calls;
 mod damage;
@@ -17,7 +17,7 @@ pub mod swaps;
 
 use crate::suite::Entry;
 
-/// The suite. The counts of an hour are at least those that it is judged by.
+/// The suite. An hour makes at least the tries required of it.
 pub const ENTRIES: [Entry; 26] = [
     Entry::new("kills-at-calls", 400, calls::Kills::prepare),
     Entry::new("kills-at-moments", 200, moments::Moments::prepare),

@@ -51,6 +51,6 @@ impl Attack for Moments {
                 break;
             }
         }
-        of.goes_on(&out, &case);
+        of.recovers(&out, &case);
     }
 }

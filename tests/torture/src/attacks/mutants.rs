@@ -1,4 +1,4 @@
-//! Mutated files of every format that the program reads: refused or read, in time, within little
+//! Mutated files of every format that the program reads: refused or read, in limited time and
 //! memory.
 
 use std::fs;
@@ -17,13 +17,13 @@ use crate::random::Random;
 use crate::suite::{Attack, Try};
 use crate::training::{Training, copy};
 
-/// What reading a small file may take.
+/// Time limit for reading a small file.
 const IN_TIME: Duration = Duration::from_secs(2);
-/// What the program lets a chat template take beside.
+/// Additional time of the program for a chat template.
 const RENDERING: Duration = Duration::from_secs(3);
-/// After so long it is ended.
+/// Time after which it is killed.
 const LIMIT: Duration = Duration::from_secs(20);
-/// What memory may grow by, beside twice the file.
+/// Limit on the growth of memory, in addition to twice the file.
 const GROWTH_KIB: u64 = 64 << 10;
 
 /// A conversation, for which a template is read.
@@ -37,7 +37,7 @@ const CONFIG: &str = "[run]\nseed = 7\nmax_steps = 2\n[optim]\nlearning_rate = 1
 pub struct Format {
     /// The file, in a folder of the try's own.
     file: &'static str,
-    /// The command; it stands in that folder.
+    /// The command, run in that folder.
     words: &'static str,
 }
 
@@ -48,13 +48,13 @@ pub struct Mutants {
     format: Format,
     home: tempfile::TempDir,
     seed: Vec<u8>,
-    /// What the file as it is takes.
+    /// Peak memory with the unchanged file.
     peak_kib: u64,
 }
 
 macro_rules! prepare {
     ($($name:ident: $file:literal, $words:expr;)*) => {$(
-        /// The files that its command reads, once.
+        /// The files that its command reads, created once.
         pub fn $name(_: u64) -> Result<Box<dyn Attack>, String> {
             Ok(Box::new(Mutants::new(Format { file: $file, words: $words })))
         }
@@ -119,7 +119,7 @@ impl Mutants {
         let folder = self.home.path().join(name);
         let (file, home) = (self.format.file, self.home.path());
         fs::create_dir_all(&folder).expect("created");
-        // Only what is changed is copied.
+        // Only changed files are copied.
         let top = file.split('/').next().expect("a path");
         for entry in fs::read_dir(home).expect("a folder") {
             let entry = entry.expect("an entry");
@@ -171,7 +171,7 @@ impl Mutants {
         command
     }
 
-    /// A mutant; of a checkpoint's description, half of them carry the hash of what they hold.
+    /// A mutant; half of the mutants of a checkpoint's description have a valid hash.
     fn mutant(&self, random: &mut Random) -> Vec<u8> {
         let bytes = mutant(&self.seed, random);
         if self.format.file.ends_with("checkpoint.json") && random.below(2) == 0 {
@@ -181,7 +181,7 @@ impl Mutants {
     }
 }
 
-/// What a command finds in its folder beside the file that is changed.
+/// Files in the command's folder beside the changed one.
 const NAMES: [&str; 10] = [
     "model",
     "adapter",
@@ -203,7 +203,7 @@ impl Attack for Mutants {
         let ended = self.read(&bytes, &a_try.name());
         let case = format!("a mutant of {file}");
         ended.as_documented(&case);
-        // Of the processor, since the machine may have other things to do.
+        // Processor time, since the machine may be busy.
         let limit = if file.ends_with(".jinja") {
             IN_TIME + RENDERING
         } else {
@@ -247,7 +247,7 @@ fn shard(model: &Path) {
     fs::rename(from, model.join(shard)).expect("moved");
 }
 
-/// A checkpoint's description under the hash of what follows it.
+/// A checkpoint's description with the hash of its contents.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let lines = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     let Some((second, _)) = lines.take(2).last() else {

@@ -1,5 +1,5 @@
-//! Numbers that are not finite, in weights and out of hyperparameters: exit code 7, or 4 and 2 for
-//! weights and hyperparameters that are refused, and none is ever saved.
+//! Non-finite numbers in weights and from hyperparameters: exit code 7, or 4 and 2 for refused
+//! weights and hyperparameters. None is ever saved.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::ended::{Ended, PATIENCE};
 use crate::suite::{Attack, Try};
 use crate::training::{Training, copy, names};
 
-/// Hyperparameters under which an update overflows or divides by nothing.
+/// Hyperparameters with which an update overflows or divides by zero.
 const WORDS: [&str; 7] = [
     "--set optim.learning_rate=1e39",
     "--set optim.learning_rate=1e30",
@@ -30,7 +30,7 @@ const PLUGINS: [&str; 4] = [
     "--plugins hqq,lora,ddp --ranks 2",
 ];
 
-/// Each try makes a run of its own.
+/// Each try makes its own run.
 pub struct Numbers;
 
 impl Numbers {

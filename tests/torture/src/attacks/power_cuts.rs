@@ -1,5 +1,5 @@
-//! A power cut behind every change that a use of the program makes to files: what is left is old or
-//! new, never mixed.
+//! A power cut after every change that a use of the program makes to files: the remaining state is
+//! old or new, never mixed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,14 +16,14 @@ use crate::random::Random;
 use crate::scenario::{Scenario, leftover, named};
 use crate::suite::{Attack, Try};
 
-/// Uses of which every prefix is replayed: saves, the end of a run, a merge, packing, and a swap in
-/// a run.
+/// Uses whose every prefix is replayed: saves, the end of a run, a merge, packing, and a swap in a
+/// run.
 const USES: [&str; 6] = ["nf4-lora", "full", "fsdp", "merge", "quantize", "swap"];
 
-/// States of one prefix that are gone on from by a real run; the others are verified here.
+/// States of one prefix that a real run resumes from; the others are verified here.
 const RESUMED: usize = 4;
 
-/// A state that was seen: its record, what of it was old and new, and the hash of its files.
+/// A checked state: its record, what of it was old and new, and the hash of its files.
 type Seen = (usize, [u8; 2], [u8; 32]);
 
 /// Every prefix of every record.
@@ -31,11 +31,11 @@ pub struct PowerCuts {
     records: Vec<Recorded>,
     /// Record and number of changes made.
     cases: Vec<(usize, usize)>,
-    /// States that were held against their record.
+    /// States that were compared with their record.
     seen: Mutex<BTreeSet<Seen>>,
 }
 
-/// One use and every change that it made.
+/// One use and all its changes.
 pub struct Recorded {
     name: &'static str,
     of: Scenario,
@@ -43,7 +43,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Makes a use while its changes are recorded; `plant` names a bug that it is to have.
+    /// Makes a use while its changes are recorded; `plant` names a bug planted into it.
     ///
     /// # Panics
     /// If it fails.
@@ -75,7 +75,7 @@ impl Recorded {
         Recorded { name, of, changes }
     }
 
-    /// How many changes there are.
+    /// Number of changes.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
@@ -85,8 +85,7 @@ impl Recorded {
         self.changes.is_empty()
     }
 
-    /// How many changes there are up to the first that makes `path`, or gives that name to what was
-    /// made.
+    /// Number of changes up to the first that creates `path`, or renames a created file to it.
     ///
     /// # Panics
     /// If none does.
@@ -103,7 +102,7 @@ impl Recorded {
             .expect("a change that makes it")
     }
 
-    /// What the disk may hold after `count` changes, and the name of the case.
+    /// Possible states of the disk after `count` changes, and the name of the case.
     fn states(&self, count: usize, random: &mut Random) -> (Vec<State>, String) {
         let mut disk = Disk::default();
         self.changes[..count]
@@ -119,8 +118,8 @@ impl Recorded {
         (disk.after_a_cut(|end| random.below(end)), case)
     }
 
-    /// The step whose checkpoint must be there after `count` changes: the last before the one that
-    /// is being saved.
+    /// The step whose checkpoint must exist after `count` changes: the last before the one that is
+    /// being saved.
     fn promised(&self, count: usize) -> Option<u64> {
         let is_started = |change: &&Change| change.kind == Kind::MakeDirectory;
         let started = self.changes[..count].iter().filter(is_started);
@@ -138,8 +137,8 @@ impl Recorded {
         steps.last().copied()
     }
 
-    /// Holds each state after `count` changes against old and new; `is_new` tells whether it was
-    /// not seen before.
+    /// Checks that each state after `count` changes is old or new; `is_new` returns whether it was
+    /// not checked before.
     ///
     /// # Panics
     /// If one is neither.
@@ -149,7 +148,7 @@ impl Recorded {
         random: &mut Random,
         is_new: impl Fn(&State, [u8; 2]) -> bool,
     ) {
-        // A state that was held against less is held against more again.
+        // A state checked with weaker requirements is checked again with stronger ones.
         let ended = u8::from(count == self.changes.len());
         let wanted = [self.promised(count).unwrap_or(0) as u8, ended];
         let (states, case) = self.states(count, random);
@@ -157,7 +156,7 @@ impl Recorded {
         let out = format!("{folder}/out");
         let states = random.shuffled(states.into_iter().enumerate().collect());
         for (order, (number, state)) in states.into_iter().enumerate() {
-            // The first of them always, so that a try that is repeated does the same.
+            // Always the first of them, so that a repeated try does the same.
             let resumed = order < RESUMED;
             if !is_new(&state, wanted) && !resumed {
                 continue;
@@ -166,14 +165,14 @@ impl Recorded {
             power::put(&state, &self.of.path(&folder));
             self.verify(&out, count, &case);
             if resumed {
-                self.of.comes_to_the_same(&out, &case);
+                self.of.recovers_in_place(&out, &case);
             }
             fs::remove_dir_all(self.of.path(&folder)).expect("removed");
         }
     }
 
-    /// Wants the newest checkpoint whole and as new as promised; of what is made in one piece, all
-    /// or nothing.
+    /// Expects the newest checkpoint to be whole and as new as promised, and outputs written as one
+    /// piece to be complete or absent.
     fn verify(&self, out: &str, count: usize, case: &str) {
         let path = self.of.path(out);
         let ended = count == self.changes.len();

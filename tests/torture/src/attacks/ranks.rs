@@ -1,5 +1,5 @@
-//! Ranks that are processes, killed or stopped while MPI starts or in mid-run: the others end in
-//! time and name the lost one.
+//! Processes as ranks, killed or stopped while MPI starts or during the run: the others end in time
+//! and name the lost one.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::training::{Trained, Training, trained};
 use crate::victims::RankGroup;
 
 const RANKS: u32 = 3;
-/// The time within which all others have ended.
+/// Time limit for all others to end.
 const IN_TIME: Duration = Duration::from_secs(15);
 const LONG: &str = "--set run.epochs=40 --set run.eval_every=60 --set adapter.lora.rank=4 --plugins nf4,lora,fsdp,mpi --set run.join_timeout_secs=5";
 
@@ -28,8 +28,8 @@ impl Ranks {
         let training = Training::new(&more);
         let started = Instant::now();
         let (output, codes) = RankGroup::of(RANKS, &training, "whole", "").end();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{codes:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{codes:?}: {printed}");
         let whole = trained(&training.path("whole"));
         Ok(Box::new(Ranks {
             training,
@@ -50,7 +50,7 @@ impl Attack for Ranks {
         let mut group = RankGroup::of(RANKS, &self.training, &out, "");
         std::thread::sleep(pause);
         let Some(()) = group.try_signal(victim, signal) else {
-            // It had ended, or was not there yet: the run is one like any other.
+            // It had ended, or did not exist yet: the run succeeds like any other.
             let (output, codes) = group.end();
             assert!(
                 output.status.success(),
@@ -59,28 +59,30 @@ impl Attack for Ranks {
             return self.remove(&out);
         };
         let took = group.await_end(usize::from(signal == "-STOP"));
-        // mpirun would wait for one that is stopped where all others had ended already.
+        // mpirun would wait for a stopped process after all others had ended.
         group.try_signal(victim, "-KILL");
         let (output, codes) = group.end();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(took <= IN_TIME, "{case}: {took:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(took <= IN_TIME, "{case}: {took:?}: {printed}");
         let done = output.status.success();
         let metrics = self.training.path(&out).join("metrics.jsonl");
         let started = metrics.metadata().is_ok_and(|file| file.len() > 0);
-        // Before the processes have met, mpirun sees a lost one first and asks the others to end.
-        let asked = |code| !started && code == Some(143) && said.contains("stopped by signal 15");
+        // Before the processes have joined, mpirun detects a lost one first and signals the others
+        // to end.
+        let asked =
+            |code| !started && code == Some(143) && printed.contains("stopped by signal 15");
         for rank in (0..RANKS).filter(|&rank| rank != victim && !done) {
             let code = codes[rank as usize];
             assert!(
                 [Some(6), Some(0)].contains(&code) || asked(code),
-                "{case}: rank {rank} of {codes:?}: {said}"
+                "{case}: rank {rank} of {codes:?}: {printed}"
             );
         }
         let (output, codes) = RankGroup::of(RANKS, &self.training, &out, "--resume").end();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         assert!(
             output.status.success(),
-            "{case}: --resume: {codes:?}: {said}"
+            "{case}: --resume: {codes:?}: {printed}"
         );
         assert!(
             trained(&self.training.path(&out)) == self.whole,

@@ -1,4 +1,4 @@
-//! Signals that ask a run to end, once and twice: it saves, says so, and goes on from there to the
+//! Signals that request the end of a run, once and twice: it saves, reports it, and resumes to the
 //! same bits.
 
 use std::thread::sleep;
@@ -8,7 +8,7 @@ use crate::ended::{Ended, PATIENCE, send};
 use crate::scenario::{Scenario, named};
 use crate::suite::{Attack, Try};
 
-/// Steps enough that a signal comes to a run that goes on, and none saved meanwhile.
+/// Enough steps for a signal to reach a running run, without a save meanwhile.
 const LONG: &str =
     "--set run.max_steps=90 --set run.epochs=60 --set run.save_every=1000 --set run.eval_every=30";
 
@@ -56,21 +56,20 @@ impl Attack for Signals {
             .metadata()
             .is_ok_and(|file| file.len() > 0);
         match ended.signal {
-            // Before a run begins, and for who does not want to wait, a signal means what it means
-            // to any program.
+            // Before a run starts, and after a second signal, it has its default effect.
             Some(_) => assert!(
                 !started || second.is_some(),
                 "{case}: it did not save: {ended:?}"
             ),
-            // Who does not want to wait hears nothing more.
+            // After a second signal, nothing more is printed.
             None if second.is_some() && [129, 130, 143].contains(&ended.code.unwrap_or(0)) => {}
             None => ended.as_documented(&case),
         }
         if ended.succeeded() {
             of.is_whole(&out, &case);
         } else if ended.signal.is_none() && second.is_none() {
-            assert_eq!(ended.code, Some(128 + signal.1), "{case}: {}", ended.said);
+            assert_eq!(ended.code, Some(128 + signal.1), "{case}: {}", ended.stderr);
         }
-        of.goes_on(&out, &case);
+        of.recovers(&out, &case);
     }
 }

@@ -1,4 +1,5 @@
-//! Many starts at once with one output directory: one wins, and the result is what one alone gives.
+//! Many simultaneous starts with one output directory: one runs, and the result is that of a single
+//! run.
 
 use crate::ended::{Ended, PATIENCE};
 use crate::scenario::Scenario;
@@ -41,6 +42,6 @@ impl Attack for Starts {
         let winners = ended.iter().filter(|one| one.succeeded()).count();
         assert_eq!(winners, 1, "{case}: winners");
         of.is_whole(&out, &case);
-        of.goes_on(&out, &case);
+        of.recovers(&out, &case);
     }
 }

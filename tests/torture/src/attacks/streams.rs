@@ -1,5 +1,4 @@
-//! Standard output and standard error that are full, closed, or read by nobody: the work ends
-//! whole.
+//! Full, closed or unread standard output and standard error: the work completes.
 
 use std::process::{Command, Stdio};
 
@@ -7,8 +6,8 @@ use crate::ended::{Ended, PATIENCE, carried};
 use crate::scenario::Scenario;
 use crate::suite::{Attack, Try};
 
-/// What is done to the streams, `K` a number of bytes; whether what the program prints as its
-/// result is lost.
+/// The fault of the streams, `K` a number of bytes; whether the printed result of the program is
+/// lost.
 const STREAMS: [(&str, bool); 8] = [
     ("2>/dev/full", false),
     ("2>&-", false),
@@ -38,7 +37,7 @@ impl Attack for Streams {
         let streams = streams.replace('K', &random.below(400).to_string());
         let out = a_try.name();
         let case = format!("{} {streams}", of.of.name);
-        // Progress is shown too.
+        // Progress is printed too.
         let quiet = of.command(&out, "");
         let mut loud = Command::new(quiet.get_program());
         loud.args(quiet.get_args().filter(|word| *word != "--quiet"));
@@ -66,6 +65,6 @@ impl Attack for Streams {
             "{case}: exit code {code}, with a result that is lost: {loses_result}"
         );
         of.is_whole(&out, &format!("{case}: exit code {code}"));
-        of.goes_on(&out, &case);
+        of.recovers(&out, &case);
     }
 }

@@ -1,4 +1,4 @@
-//! Plugins that take over in a running job, which is killed meanwhile.
+//! Plugins swapped into a run, which is killed meanwhile.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -12,27 +12,27 @@ use crate::random::Random;
 use crate::scenario::{Scenario, named};
 use crate::suite::{Attack, Try};
 
-/// Steps enough that a request comes to a run that goes on.
+/// Enough steps for a request to reach a running run.
 const LONG: &str =
     "--set run.max_steps=60 --set run.epochs=40 --set run.save_every=20 --set run.eval_every=20";
 
-/// What is asked of the run: the same numbers come of each.
+/// The requested swaps, all with the same numbers as result.
 const ASKED: [&str; 3] = ["quantizer=nf4", "quantizer=nf4 --mapped", "adapter=lora"];
 
 /// A kill at each call of a swap.
 pub struct Swaps {
     of: Scenario,
-    /// Request, call from 1, counted from the first that meets the request.
+    /// Request, call from 1, counted from the first on the request.
     cases: Vec<(usize, usize)>,
 }
 
-/// A run that is long enough to be asked for a swap.
+/// A run long enough for a swap request.
 pub fn scenario() -> Scenario {
     Scenario::with(named("nf4-lora"), LONG)
 }
 
-/// Starts `job`, which writes to `out`, stops it after its first step, asks for a swap with a
-/// command that `watch` changes, and lets it go on to its end.
+/// Starts `job`, which writes to `out`, stops it after its first step, and requests a swap with a
+/// command changed by `watch`. Then it resumes the job until the end.
 pub fn asked_of(of: &Scenario, job: Command, out: &str, watch: impl Fn(&mut Command)) -> Ended {
     asked_for(of, job, out, ASKED[0], watch)
 }
@@ -44,8 +44,8 @@ fn asked_for(
     words: &str,
     watch: impl Fn(&mut Command),
 ) -> Ended {
-    let said = of.path(&format!("{out}.said"));
-    let file = fs::File::create(&said).expect("created");
+    let stderr = of.path(&format!("{out}.stderr"));
+    let file = fs::File::create(&stderr).expect("created");
     job.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
     let mut job = Job(job.spawn().expect("the program starts"));
     let started = Instant::now();
@@ -69,16 +69,16 @@ fn asked_for(
     watch(&mut ask);
     let asked = Ended::of(&mut ask, PATIENCE);
     send(job.0.id(), "CONT");
-    let going_on = Instant::now();
+    let resumed_at = Instant::now();
     let status = loop {
         if let Some(status) = job.0.try_wait().expect("it is ours") {
             break status;
         }
-        let waited = going_on.elapsed();
+        let waited = resumed_at.elapsed();
         assert!(waited < PATIENCE, "asked for {words}: no end in {waited:?}");
         sleep(Duration::from_millis(2));
     };
-    // A run that was done already says so; anything else is wrong.
+    // A run that was finished already reports so; any other error is wrong.
     if !asked.succeeded() {
         asked.as_documented("asking for a swap");
     }
@@ -86,7 +86,7 @@ fn asked_for(
     Ended {
         code: status.code(),
         signal: status.signal(),
-        said: fs::read_to_string(said).unwrap_or_default(),
+        stderr: fs::read_to_string(stderr).unwrap_or_default(),
         late: false,
         took: started.elapsed(),
         worked: Duration::ZERO,
@@ -94,7 +94,7 @@ fn asked_for(
     }
 }
 
-/// A job that does not outlive its try, stopped or not.
+/// A job that is killed at the end of its try, stopped or not.
 struct Job(Child);
 
 impl Drop for Job {
@@ -122,7 +122,7 @@ impl Swaps {
     }
 }
 
-/// The run with call `call` behind the first that meets a request killed.
+/// The run, killed at call `call` after the first one on a request.
 fn counted(of: &Scenario, out: &str, call: usize) -> Command {
     let mut command = of.faulty(out, "", call, "kill");
     command.env("FAULT_FROM", "request-000001.json");
@@ -153,6 +153,6 @@ impl Attack for Swaps {
         if ended.signal != Some(libc::SIGKILL) {
             ended.as_success(&case);
         }
-        self.of.goes_on(&out, &case);
+        self.of.recovers(&out, &case);
     }
 }

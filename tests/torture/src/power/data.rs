@@ -1,15 +1,15 @@
-//! Changes of a file's data -> what the file holds where some of them are lost.
+//! Changes of a file's data -> the file's contents if some of them are lost.
 
-/// What becomes of data that was not synced.
+/// The state of data that was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// It is there.
+    /// It is kept.
     Kept,
-    /// It is missing, the file as long as it was.
+    /// It is missing, and the file keeps its length.
     Missing,
-    /// Its room is there and holds zeros.
+    /// Its space exists and holds zeros.
     Zero,
-    /// The half of it is there.
+    /// Half of it is kept.
     Cut,
 }
 
@@ -17,11 +17,11 @@ pub enum Loss {
 pub enum DataStep {
     Write(usize, Vec<u8>),
     Length(usize),
-    /// The length is at least that.
+    /// The length is at least this.
     Extend(usize),
 }
 
-/// What a file holds of `data`, of which the first `synced` steps are there for good.
+/// The contents of a file of `data` whose first `synced` steps are durable.
 pub fn content(data: &[DataStep], synced: usize, loss: Loss) -> Vec<u8> {
     let mut bytes = Vec::new();
     for step in &data[..synced] {

@@ -1,8 +1,8 @@
-//! Changes of files -> files and names on a disk, with what of them a power cut may take.
+//! Changes of files -> files and names on a disk, and which of them a power cut can lose.
 //!
-//! What a file was given since its last sync may be there, missing, zero or cut. Each name that a
-//! directory got or lost since its own last sync may be there or not. A rename within a directory
-//! is one step.
+//! Data written to a file since its last sync may be kept, missing, zero or cut. Each name that a
+//! directory gained or lost since its own last sync may be kept or lost. A rename within a
+//! directory is one step.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -14,10 +14,10 @@ use super::state::{State, digest};
 /// `RENAME_EXCHANGE` of `renameat2`.
 const EXCHANGE: i64 = 2;
 
-/// Names of a directory, with the numbers of what they name.
+/// Names in a directory, with the numbers of their nodes.
 type Names = BTreeMap<String, usize>;
 
-/// One step that a directory has not been synced after: names set and removed.
+/// One unsynced step of a directory: names set and removed.
 #[derive(Clone, Debug)]
 struct Step {
     set: Vec<(String, usize)>,
@@ -37,7 +37,7 @@ enum Node {
     },
 }
 
-/// A disk, with what is known to be on it for good.
+/// A disk, and which parts of it are durable.
 #[derive(Clone, Debug)]
 pub struct Disk {
     nodes: Vec<Node>,
@@ -152,8 +152,7 @@ impl Disk {
         data.push(step);
     }
 
-    /// Sets the name of `path` to `node`, where there is one, and removes those of `gone`, in one
-    /// step.
+    /// Sets the name of `path` to `node`, if any, and removes the names of `gone`, in one step.
     fn step(&mut self, path: &Path, node: Vec<usize>, gone: &[&Path]) {
         let folder = path
             .parent()
@@ -190,7 +189,7 @@ impl Disk {
         }
     }
 
-    /// The directories and steps of them that may be lost, in order.
+    /// The directories and their steps that can be lost, in order.
     fn open_steps(&self) -> Vec<(usize, usize)> {
         let steps = |(node, of): (usize, &Node)| match of {
             Node::Directory { steps, .. } => (0..steps.len()).map(|step| (node, step)).collect(),
@@ -199,14 +198,14 @@ impl Disk {
         self.nodes.iter().enumerate().flat_map(steps).collect()
     }
 
-    /// The files of which data may be lost.
+    /// The files whose data can be lost.
     fn open_files(&self) -> Vec<usize> {
         let is_open = |node: &usize| matches!(&self.nodes[*node], Node::File { data, synced } if *synced < data.len());
         (0..self.nodes.len()).filter(is_open).collect()
     }
 
-    /// What the disk may hold after a power cut: nothing lost, all lost, each thing alone lost, and
-    /// what `draw` chooses.
+    /// Possible contents of the disk after a power cut: nothing lost, all lost, each item alone
+    /// lost, and the choices of `draw`.
     pub fn after_a_cut(&self, mut draw: impl FnMut(usize) -> usize) -> Vec<State> {
         const LOSSES: [Loss; 4] = [Loss::Kept, Loss::Missing, Loss::Zero, Loss::Cut];
         let (steps, files) = (self.open_steps(), self.open_files());
@@ -236,7 +235,7 @@ impl Disk {
         states
     }
 
-    /// What it holds where these steps of directories are lost and that becomes of data.
+    /// The contents if these steps of directories are lost and data has this loss.
     fn state(&self, lost: impl Fn((usize, usize)) -> bool, loss: impl Fn(usize) -> Loss) -> State {
         let mut state = State::new();
         self.gather(0, "", &lost, &loss, &mut state);

@@ -1,4 +1,4 @@
-//! A record of changes of files -> what a disk may hold after the power fails behind any of them.
+//! A record of changes of files -> possible contents of a disk after a power cut at any of them.
 
 mod data;
 mod disk;

@@ -1,15 +1,15 @@
-//! The file that the preloaded library writes -> changes of files in order.
+//! The file written by the preloaded library -> changes of files in order.
 
 use std::path::{Path, PathBuf};
 
-/// What a change does.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Makes or empties a file.
+    /// Creates or empties a file.
     Open,
     Write,
     Truncate,
-    /// Makes room behind the end.
+    /// Allocates space after the end.
     Extend,
     Sync,
     MakeDirectory,
@@ -22,19 +22,19 @@ pub enum Kind {
 /// One change that was made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
-    /// Where, below the recorded folder.
+    /// Its path below the recorded folder.
     pub path: PathBuf,
     /// The second path of a rename or a link.
     pub to: PathBuf,
-    /// What was written.
+    /// The written bytes.
     pub bytes: Vec<u8>,
     /// Offset, length or flags.
     pub at: i64,
 }
 
-/// The changes below `folder` that stand in `record`.
+/// The changes below `folder` in `record`.
 ///
 /// # Panics
 /// If something was done that the model of a disk does not know, or the record is cut.
@@ -63,7 +63,7 @@ pub fn read(record: &[u8], folder: &Path) -> Vec<Change> {
                 other.escape_ascii()
             ),
         };
-        // A file that was removed while it is open has no name that anyone finds again.
+        // A file that was removed while open has no name.
         if path.ends_with(b" (deleted)") {
             continue;
         }

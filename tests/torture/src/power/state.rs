@@ -1,4 +1,4 @@
-//! What a disk holds -> its digest, and the same on a real disk.
+//! Contents of a disk -> their digest, and the same contents on a real disk.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// What a disk holds: bytes of files by path, nothing for directories.
+/// Contents of a disk: bytes of files by path, `None` for directories.
 pub type State = BTreeMap<String, Option<Vec<u8>>>;
 
-/// A state in a few bytes.
+/// A digest of a state.
 pub fn digest(state: &State) -> [u8; 32] {
     let mut hash = Sha256::new();
     for (path, content) in state {
@@ -23,7 +23,7 @@ pub fn digest(state: &State) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Puts `state` on a real disk, below `folder`.
+/// Writes `state` to a real disk, below `folder`.
 ///
 /// # Panics
 /// If there is no room.

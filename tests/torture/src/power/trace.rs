@@ -1,16 +1,15 @@
-//! What `strace -f -y` writes -> the names and paths of changes below a folder, as a record has
-//! them.
+//! Output of `strace -f -y` -> the kinds and paths of changes below a folder, in the form of a
+//! record.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use super::{Change, Kind};
 
-/// What a trace and a record have in common of a change: what it does, where, and how many bytes it
-/// writes.
+/// Common fields of a change in a trace and a record: its kind, path, and number of bytes.
 type Seen = (Kind, String, usize);
 
-/// The calls that a trace is to have.
+/// The traced calls.
 pub const CALLS: &str = "open,openat,creat,write,pwrite64,writev,pwritev,ftruncate,truncate,fsync,fdatasync,rename,renameat,\
                          renameat2,unlink,unlinkat,rmdir,mkdir,mkdirat,link,linkat,symlink,symlinkat,copy_file_range,sendfile,fallocate,\
                          sync_file_range,syncfs,sync";
@@ -54,7 +53,7 @@ pub fn recorded(changes: &[Change]) -> Vec<Seen> {
     changes.iter().map(form).collect()
 }
 
-/// One call in a line, where it succeeded and changed something below `folder`.
+/// One call in a line, if it succeeded and changed something below `folder`.
 fn change(call: &str, folder: &Path) -> Option<Seen> {
     let (name, rest) = call.split_once('(')?;
     let (arguments, result) = rest.rsplit_once(" = ")?;
@@ -84,7 +83,7 @@ fn change(call: &str, folder: &Path) -> Option<Seen> {
             return None;
         }
         "write" | "pwrite64" | "writev" | "pwritev" | "sendfile" => (Kind::Write, first, bytes),
-        // It may read from the same folder: the second file is the one that changes.
+        // It can read from the same folder: the second file is the one that changes.
         "copy_file_range" => (Kind::Write, below.last()?.clone(), bytes),
         "ftruncate" | "truncate" => (Kind::Truncate, first, 0),
         "fallocate" => (Kind::Extend, first, 0),
@@ -98,8 +97,8 @@ fn change(call: &str, folder: &Path) -> Option<Seen> {
     Some(seen)
 }
 
-/// The paths that arguments name: of open files and of texts, one that is relative behind the open
-/// directory before it.
+/// The paths in arguments: of open files and of texts. A relative one follows the open directory
+/// before it.
 fn paths(arguments: &str) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
     let mut directory = None;
@@ -115,7 +114,7 @@ fn paths(arguments: &str) -> Vec<String> {
         let behind = &rest[begin + length + 1..];
         let names_more = behind.starts_with(", \"") && !behind.starts_with(", \"\"");
         match (is_open_file, path.starts_with('/')) {
-            // The directory of the name behind it.
+            // The directory of the following name.
             (true, _) if names_more => directory = Some(path.to_owned()),
             (true, true) | (false, true) => paths.push(path.to_owned()),
             (false, false) if !path.is_empty() => {

@@ -4,16 +4,15 @@ use std::sync::atomic::AtomicU64;
 
 use crate::random::Random;
 
-/// One try of an attack: all that happens in it follows from it.
+/// One try of an attack, which determines every event in it.
 pub struct Try {
     /// Its number, from 0.
     pub number: u64,
     /// Its draws.
     pub random: Random,
-    /// Where it is to happen: what another try of that number said.
+    /// The requested place: reported by another try of that number.
     pub at: Option<u64>,
-    /// Where it happened, as a number that says so whenever the try is repeated; 0 where its draws
-    /// say all.
+    /// The place of the fault, as a number that repeats it; 0 if the draws alone determine it.
     pub happened: AtomicU64,
 }
 
@@ -35,36 +34,36 @@ impl Try {
     }
 }
 
-/// What an attack is made of once its references are there.
+/// An attack once its references exist.
 pub trait Attack: Sync {
-    /// How many tries there are; none where there is no end of them.
+    /// Number of tries; `None` if unlimited.
     fn tries(&self) -> Option<u64> {
         None
     }
 
-    /// Makes one. A panic is a failure and says what was wrong.
+    /// Makes one try. A panic is a failure with its message.
     fn attempt(&self, a_try: &Try);
 }
 
 /// An attack of the suite.
 pub struct Entry {
-    /// What `--only` calls it.
+    /// Its name for `--only`.
     pub name: &'static str,
-    /// How many tries an hour of the suite makes.
+    /// Tries per hour of the suite.
     pub an_hour: u64,
-    /// How many are made at once.
+    /// Number of concurrent tries.
     pub at_once: usize,
-    /// Whether the time that is left behind all attacks is spent on more of its tries.
+    /// Whether it uses the time left after all attacks.
     pub fills: bool,
-    /// Makes its references under a seed; an error says why it is left out.
+    /// Makes its references under a seed; an error gives the reason to skip it.
     pub prepare: Prepare,
 }
 
-/// Makes an attack's references under a seed; an error says why it is left out.
+/// Makes an attack's references under a seed; an error gives the reason to skip it.
 pub type Prepare = fn(u64) -> Result<Box<dyn Attack>, String>;
 
 impl Entry {
-    /// An attack of which two tries are made at once.
+    /// An attack with two concurrent tries.
     pub const fn new(name: &'static str, an_hour: u64, prepare: Prepare) -> Self {
         Entry {
             name,
@@ -84,7 +83,7 @@ impl Entry {
         }
     }
 
-    /// An attack that also takes the time that is left behind all others.
+    /// An attack that also uses the time left after all others.
     pub const fn filling(name: &'static str, an_hour: u64, prepare: Prepare) -> Self {
         let fills = true;
         Entry {

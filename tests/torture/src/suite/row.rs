@@ -1,23 +1,23 @@
-//! What came of an attack -> a row of the table, and the commands that repeat its failures.
+//! The results of an attack -> a row of the table, and the commands that repeat its failures.
 
 use std::time::Duration;
 
-/// What came of an attack.
+/// The results of an attack.
 pub struct Row {
     /// Its name.
     pub name: &'static str,
     /// Tries made.
     pub tries: u64,
-    /// Those that failed.
+    /// Failed tries.
     pub failures: Vec<Failure>,
-    /// Why it was left out, or ended before its time.
+    /// Why it was skipped, or ended early.
     pub left_out: Option<String>,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
 }
 
 impl Row {
-    /// An attack of which nothing was tried yet.
+    /// An attack without tries yet.
     pub(super) fn of(name: &'static str) -> Self {
         Row {
             name,
@@ -33,9 +33,9 @@ impl Row {
 pub struct Failure {
     /// Its number.
     pub number: u64,
-    /// Where it happened, as [`Try::happened`].
+    /// The place of the fault, as in [`Try::happened`].
     pub happened: u64,
-    /// What was wrong.
+    /// The error.
     pub problem: String,
 }
 

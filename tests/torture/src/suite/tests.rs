@@ -1,4 +1,4 @@
-//! Counts of attempts, the command that repeats one, and the use of time.
+//! Counts of tries, the command that repeats one, and the use of time.
 
 use super::*;
 
@@ -49,16 +49,16 @@ fn failures_are_counted_and_name_the_command_that_repeats_them() {
             .ends_with("no such thing"),
         "{text}"
     );
-    let said = repeat(&rows[0], &rows[0].failures[1], 5);
-    assert!(said.contains("thirds 5: number 5"), "{said}");
+    let text = repeat(&rows[0], &rows[0].failures[1], 5);
+    assert!(text.contains("thirds 5: number 5"), "{text}");
     assert!(
-        said.ends_with("--only thirds --seed 5 --try 5 --at 7\n"),
-        "{said}"
+        text.ends_with("--only thirds --seed 5 --try 5 --at 7\n"),
+        "{text}"
     );
 }
 
 #[test]
-fn one_try_is_made_alone_and_an_attack_by_name_to_its_end() {
+fn a_single_try_runs_alone_and_a_named_attack_runs_to_its_end() {
     let one = Asked {
         only: Some("thirds".into()),
         tries: Some(8..9),
@@ -84,7 +84,7 @@ impl Attack for Endless {
 }
 
 #[test]
-fn time_that_is_left_is_spent_on_those_that_fill_it() {
+fn remaining_time_is_used_by_attacks_that_fill_it() {
     let entries = [
         Entry::filling("a", 1, |_| Ok(Box::new(Endless))),
         Entry::new("b", 1, |_| Ok(Box::new(Endless))),

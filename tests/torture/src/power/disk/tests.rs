@@ -1,4 +1,4 @@
-//! The model of a disk: what a power cut keeps and what it may drop.
+//! The model of a disk: what a power cut keeps and what it can drop.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ fn holds(disk: &Disk, expected: &[(&str, &str)]) -> bool {
     disk.after_a_cut(|_| 0).contains(&expected)
 }
 
-/// The save of a small file, as the program makes it.
+/// The save of a small file, in the same calls as the program's.
 fn save() -> Vec<Change> {
     vec![
         change(Kind::Open, "a.partial", "", b""),
@@ -53,7 +53,7 @@ fn saved_before() -> Vec<Change> {
 }
 
 #[test]
-fn what_is_synced_stays_and_what_is_not_may_go() {
+fn synced_changes_are_kept_and_others_can_be_lost() {
     let all: Vec<Change> = [saved_before(), save()].concat();
     let before = made(&all[..6]);
     for content in ["", "\0\0\0\0", "ne", "new!"] {
@@ -71,7 +71,7 @@ fn what_is_synced_stays_and_what_is_not_may_go() {
 }
 
 #[test]
-fn a_rename_before_the_sync_of_its_data_may_leave_an_empty_file() {
+fn a_rename_before_the_sync_of_its_data_can_leave_an_empty_file() {
     let mut all = [saved_before(), save()].concat();
     all.remove(6);
     assert!(holds(&made(&all), &[("a", "")]));
@@ -79,7 +79,7 @@ fn a_rename_before_the_sync_of_its_data_may_leave_an_empty_file() {
 }
 
 #[test]
-fn directories_move_with_what_is_in_them() {
+fn directories_move_with_their_contents() {
     let mut all = vec![change(Kind::MakeDirectory, "d.partial", "", b"")];
     all.push(change(Kind::Open, "d.partial/x", "", b""));
     all.push(change(Kind::Rename, "d.partial", "d", b""));
