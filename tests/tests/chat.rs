@@ -102,7 +102,7 @@ fn check(dataset: &Dataset, expected: &[(&Value, &Value)], last_only: bool, name
 }
 
 #[test]
-fn ids_and_masks_are_those_of_transformers() {
+fn ids_and_masks_equal_those_of_transformers() {
     let cases = cases();
     for (name, case) in cases["templates"].as_object().unwrap() {
         let expected = taken(&cases, case);
@@ -169,7 +169,7 @@ fn a_template_exception_names_the_row() {
 }
 
 #[test]
-fn the_prompt_of_an_answer_is_that_of_transformers() {
+fn the_prompt_of_an_answer_equals_that_of_transformers() {
     let cases = cases();
     for (name, case) in cases["templates"].as_object().unwrap() {
         let model = model(case, &case["template"]);

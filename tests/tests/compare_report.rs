@@ -116,14 +116,14 @@ fn bases_are_ranked_only_by_their_divergence_over_documents() {
                 .for_each(|document| document.sum = 0.32);
         });
     };
-    let untold = report(&scene, |out| close(out, 0.003));
-    assert_eq!(untold.reading.verdict, Verdict::SeveralAreBest);
+    let undecided = report(&scene, |out| close(out, 0.003));
+    assert_eq!(undecided.reading.verdict, Verdict::SeveralAreBest);
     let words = "nf4 cannot be told from hqq-3; hqq-2 is worse.";
-    assert!(text(&untold).contains(words), "{}", text(&untold));
+    assert!(text(&undecided).contains(words), "{}", text(&undecided));
     assert!(
-        text(&untold).contains("documents for nf4"),
+        text(&undecided).contains("documents for nf4"),
         "{}",
-        text(&untold)
+        text(&undecided)
     );
     let reported = report(&scene, |out| close(out, 0.000_05));
     assert!(

@@ -8,7 +8,7 @@ use espalier_data::{
 use espalier_tests::rows::{VOCAB_SIZE, file, options, read, refused, tiny, vocabulary};
 
 #[test]
-fn pre_tokenized_rows_need_no_tokenizer_and_stay_as_they_are() {
+fn pre_tokenized_rows_need_no_tokenizer_and_are_unchanged() {
     let rows = r#"{"input_ids": [5, 6, 7]}
 {"input_ids": [8, 9], "labels": [-100, 9], "note": "ignored"}
 "#;

@@ -17,7 +17,7 @@ use serde_json::json;
 use directories::{golden, names, open_adapter, open_model, values};
 
 #[test]
-fn a_golden_model_reads_as_the_format_s_own_reader_does() {
+fn a_golden_model_reads_like_the_formats_own_reader() {
     let model = open_model(&golden("tiny"));
     assert_eq!(model.config()["hidden_size"], 64);
     assert_eq!(model.tokenizer().unwrap(), golden("tiny/tokenizer.json"));

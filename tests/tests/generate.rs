@@ -324,7 +324,7 @@ fn answers_end_at_every_limit() {
 }
 
 #[test]
-fn what_cannot_be_answered_is_refused() {
+fn invalid_prompts_are_refused() {
     let (executor, _) = load(&trained(), &[], size(1, 10, 64));
     let refused = |prompt: &[i32], stop: &StopFlag| -> Error {
         let mut generator =

@@ -66,7 +66,7 @@ fn weight_bytes(folder: &Path) -> u64 {
 }
 
 #[test]
-fn its_config_names_existing_files() {
+fn the_config_names_existing_files() {
     let config = config("configs/quickstart.toml");
     assert_eq!(config.plugins, ["nf4", "lora"]);
     let model = root().join(config.model.path.expect("a model"));
@@ -80,7 +80,7 @@ fn its_config_names_existing_files() {
 }
 
 #[test]
-fn its_base_is_pretrained_by_the_program_itself() {
+fn the_base_is_pretrained_by_this_program() {
     let pretrain = config("configs/quickstart/pretrain.toml");
     let quickstart = config("configs/quickstart.toml");
     assert_eq!(pretrain.model.init, Init::Random);
@@ -146,7 +146,7 @@ fn no_constant_answer_scores_more_than_half() {
 }
 
 #[test]
-fn its_questions_follow_from_the_texts() {
+fn questions_follow_from_the_texts() {
     let out = tempfile::tempdir().expect("a folder");
     let script = root().join("configs/quickstart/questions.py");
     let mut python = Command::new("python3");
@@ -171,7 +171,7 @@ fn its_questions_follow_from_the_texts() {
 
 #[test]
 fn without_python_the_test_fails_or_reports_that_it_was_skipped() {
-    let test = "its_questions_follow_from_the_texts";
+    let test = "questions_follow_from_the_texts";
     espalier_samples::assert_reports_skip(test, Facility::Python);
 }
 

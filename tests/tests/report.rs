@@ -112,7 +112,7 @@ fn the_page_agrees_with_the_metrics_and_is_self_contained() {
 }
 
 #[test]
-fn it_depends_on_the_directory_alone_and_its_identity_on_the_result_options() {
+fn a_report_depends_on_the_directory_alone_and_its_identity_on_the_result_options() {
     let metrics = falling(10, 5);
     let place = run(metrics.as_bytes(), |_| {});
     assert_eq!(page(place.path()), page(place.path()));

@@ -195,7 +195,7 @@ fn a_hostile_template_ends_with_its_line_and_bound() {
 }
 
 #[test]
-fn the_reported_line_is_that_of_the_step_that_exceeds_the_limit() {
+fn the_reported_line_has_the_step_that_exceeds_the_limit() {
     // On a busy machine the search ends early, near the line: all its steps but a few are on it.
     let doubling = format!("{{% set y = 1 %}}\n\n{{{{ y }}}}\n{DOUBLING}\n{{% set z = 1 %}}\n");
     let place = place(&doubling);

@@ -138,7 +138,7 @@ fn no_checkpoint_is_offered_if_all_are_damaged() {
 
 /// A thousand positions over all files, including every bit of some bytes.
 #[test]
-fn no_flipped_bit_passes() {
+fn every_flipped_bit_is_detected() {
     let training = training();
     let (out, checkpoint) = (
         training.path("out"),

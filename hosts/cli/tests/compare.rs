@@ -185,7 +185,7 @@ fn assert_consistent(printed: &str) {
             .filter(|cells: &Vec<&str>| cells.last() == Some(&verdict))
             .collect::<Vec<_>>()
     };
-    let [best, worse, untold] = ["best", "worse", "not told apart"].map(with);
+    let [best, worse, undecided] = ["best", "worse", "not told apart"].map(with);
     let is_headed =
         printed.contains(" is best.") || printed.contains(" is closest to the dense base.");
     assert_eq!(is_headed, best.len() == 1, "{printed}");
@@ -196,7 +196,7 @@ fn assert_consistent(printed: &str) {
     );
     assert_eq!(
         printed.contains(" cannot be told from "),
-        !worse.is_empty() && !untold.is_empty(),
+        !worse.is_empty() && !undecided.is_empty(),
         "{printed}"
     );
 }

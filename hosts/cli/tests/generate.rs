@@ -136,7 +136,7 @@ fn turns_continue_the_templated_conversation() {
 }
 
 #[test]
-fn what_cannot_be_answered_is_refused() {
+fn invalid_prompts_are_refused() {
     let place = Place::new();
     place.write("empty.txt", "\n");
     place.write("wrong.jsonl", "\"a\"\n{\"text\": \"b\"}\n");

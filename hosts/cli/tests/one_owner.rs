@@ -7,7 +7,7 @@ use std::process::Stdio;
 use training::{Training, last_line, names, refused, trained};
 
 #[test]
-fn of_many_runs_at_once_exactly_one_trains() {
+fn exactly_one_of_many_simultaneous_runs_trains() {
     let training = Training::new("--plugins lora");
     let whole = training.succeed("whole", "");
     let start = |_| {

@@ -14,7 +14,7 @@ fn number(json: &Json, path: &str) -> f64 {
 }
 
 /// Checks that a number is within the fraction `part` of `expected`.
-fn holds(found: f64, expected: f64, part: f64, what: &str) {
+fn assert_near(found: f64, expected: f64, part: f64, what: &str) {
     let off = (found / expected - 1.0).abs();
     assert!(off <= part, "{what}: found {found}, expected {expected}");
 }
@@ -86,14 +86,14 @@ const TABLE: [Row; 4] = [
 
 /// The table rounds to two or three digits, so 1 % is the tolerance.
 #[test]
-fn memory_and_traffic_are_those_of_the_published_table() {
+fn memory_and_traffic_equal_the_published_table() {
     for row in TABLE {
-        holds_row(&row);
+        assert_row(&row);
     }
 }
 
 /// Compares the plans of a preset on two and on eight ranks with its row.
-fn holds_row(row: &Row) {
+fn assert_row(row: &Row) {
     let name = row.preset;
     let of = |ranks: u32| json(&format!("{QLORA} --preset {name} --assume {ranks}x2TiB"));
     let (two, eight) = (of(2), of(8));
@@ -111,12 +111,12 @@ fn holds_row(row: &Row) {
             row.activations,
         ),
     ] {
-        holds(found, expected, 0.01, &format!("{name}, {what}"));
+        assert_near(found, expected, 0.01, &format!("{name}, {what}"));
     }
     for (plan, part) in [(&two, row.part_of_2), (&eight, row.part_of_8)] {
         let kept = ["weights", "trainable", "gradients", "optimizer"];
         let kept = kept.map(|key| number(plan, &format!("/memory/{key}")) / 1e9);
-        holds(
+        assert_near(
             kept.iter().sum(),
             part,
             0.01,
@@ -128,7 +128,7 @@ fn holds_row(row: &Row) {
     // which the table omits, is gathered twice, 4 bytes a param.
     let adapter = 4.0 * gb("trained_params");
     let as_published = gb("gathered_bytes") + (ends + gb("layer_bytes")) / 2.0 - adapter;
-    holds(
+    assert_near(
         as_published,
         row.gathered,
         0.01,
@@ -159,7 +159,7 @@ fn seventy_billion_weights_fit_two_cards_and_48_gb_of_the_host() {
             // The host holds the packed base once, for all ranks that gather it.
             let base = number(&plan, "/arithmetic/packed_bytes")
                 + number(&plan, "/arithmetic/dense_bytes");
-            holds(number(&plan, "/host/weights"), base, 0.001, &words);
+            assert_near(number(&plan, "/host/weights"), base, 0.001, &words);
         }
     }
 }
@@ -184,20 +184,20 @@ fn the_shipped_config_for_two_cards_fits_them() {
 /// same operations, and they hide the bytes. Ours does not compute a layer's last product again, a
 /// quarter of it: 9 % less in all. `plan_time.rs` compares predicted times with measured steps.
 #[test]
-fn operations_and_bytes_of_a_step_are_those_of_a_published_run() {
+fn operations_and_bytes_of_a_step_equal_a_published_run() {
     let words = format!(
         "{QLORA} --preset llama2-70b --assume 2x24GiB --set data.micro_batch=2 --set data.batch_size=4 \
          --set sharding.fsdp.offload=\"params\" --compute-tflops 101 --link-gbs 25"
     );
     let plan = json(&words);
     let tokens_per_sec = number(&plan, "/time/tokens_per_sec");
-    holds(tokens_per_sec, 1.09 * 477.0, 0.02, "tokens/s");
+    assert_near(tokens_per_sec, 1.09 * 477.0, 0.02, "tokens/s");
     let [secs, compute, moving, hidden] = ["secs", "compute_secs", "moving_secs", "hidden_secs"]
         .map(|key| number(&plan, &format!("/time/{key}")));
     assert!(hidden > 0.9 * moving, "{hidden} of {moving} s are hidden");
     // The rate was that of whole steps: nothing is added for work other than products.
     assert_eq!(number(&plan, "/time/other_secs"), 0.0);
-    holds(compute + moving - hidden, secs, 1e-9, "the step");
+    assert_near(compute + moving - hidden, secs, 1e-9, "the step");
     // Without prefetch nothing is hidden.
     let plain = json(&format!("{words} --set sharding.fsdp.prefetch=0"));
     assert_eq!(number(&plain, "/time/hidden_secs"), 0.0);
@@ -219,7 +219,7 @@ fn bytes_by_link_follow_from_shapes() {
     let frozen = passes * layers + base("ends_bytes");
     let once = frozen + passes * adapter;
     let expected = 0.75 * (micro_batches * once + adapter);
-    holds(
+    assert_near(
         number(&gathered, "/time/moved/between_ranks"),
         expected,
         1e-3,
@@ -228,7 +228,7 @@ fn bytes_by_link_follow_from_shapes() {
     assert_eq!(number(&gathered, "/time/moved/host_to_device"), 0.0);
     let direct = of("--set sharding.fsdp.gather=\"host-direct\"");
     let expected = micro_batches * frozen;
-    holds(
+    assert_near(
         number(&direct, "/time/moved/host_to_device"),
         expected,
         1e-3,
@@ -243,7 +243,7 @@ fn bytes_by_link_follow_from_shapes() {
     );
     let copies = json("--plugins nf4,lora,ddp --preset llama2-7b --assume 4x80GiB");
     let expected = 2.0 * 0.75 * adapter;
-    holds(
+    assert_near(
         number(&copies, "/time/moved/between_ranks"),
         expected,
         1e-3,

@@ -246,5 +246,5 @@ fn calls_until_step(crash: &Crash, step: usize) -> u64 {
             _ => high = middle,
         }
     }
-    panic!("no call lies in step {step}");
+    panic!("no call in step {step}");
 }

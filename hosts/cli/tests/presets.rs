@@ -34,7 +34,7 @@ fn bytes(plan: &Json, category: &str) -> f64 {
 
 /// Checks that a number is `expected` or at most a thousandth more: the ends of buffers are rounded
 /// up.
-fn holds(found: f64, expected: f64, what: &str) {
+fn assert_near(found: f64, expected: f64, what: &str) {
     let ratio = found / expected;
     assert!(
         (1.0..=1.001).contains(&ratio),
@@ -100,13 +100,13 @@ fn the_shipped_qlora_configs_fit_and_add_up() {
         assert_eq!(plan["fits"], true, "{words}: {plan}");
         let nf4 = hand.packed as f64 * (4.0 + 8.0 / 64.0 + 32.0 / (64.0 * 256.0)) / 8.0;
         let weights = nf4 + 2.0 * hand.dense as f64;
-        holds(bytes(&plan, "weights"), weights, &words);
+        assert_near(bytes(&plan, "weights"), weights, &words);
         for (category, each) in [("trainable", 4), ("gradients", 4), ("optimizer", 8)] {
             let expected = (each * hand.adapter) as f64;
-            holds(bytes(&plan, category), expected, category);
+            assert_near(bytes(&plan, category), expected, category);
         }
         let kept = 2.0 * hand.kept as f64;
-        holds(bytes(&plan, "saved_activations"), kept, "saved activations");
+        assert_near(bytes(&plan, "saved_activations"), kept, "saved activations");
         let categories = plan["memory"].as_object().expect("categories").iter();
         let categories = categories.filter(|(name, _)| *name != "loading");
         let sum: u64 = categories.filter_map(|(_, bytes)| bytes.as_u64()).sum();
@@ -121,7 +121,7 @@ fn the_shipped_full_config_fits_with_sixteen_bytes_a_weight() {
     let plan = json(words);
     assert_eq!(plan["fits"], true, "{plan}");
     let state = ["trainable", "gradients", "optimizer"].map(|category| bytes(&plan, category));
-    holds(state.iter().sum(), 16.0 * 494_032_768.0, "params and state");
+    assert_near(state.iter().sum(), 16.0 * 494_032_768.0, "params and state");
 }
 
 #[test]

@@ -223,7 +223,7 @@ const OTHERS: [Case; 17] = [
 ];
 
 #[test]
-fn refusals_come_before_the_first_weight_is_read_and_leave_the_directory_free() {
+fn refusals_precede_the_first_weight_read_and_leave_the_directory_free() {
     let place = Place::new();
     models(&place);
     for (line, code, words) in TRAINING {

@@ -255,7 +255,7 @@ fn a_pipe_or_a_device_in_an_output_directory_is_refused_when_a_run_resumes() {
                 let case = format!("{} as {file} without {without:?}", thing.found());
                 let words = format!("{file} | regular file | {}", thing.found());
                 ended(&place, &case, &line).refused(&case, code, &words);
-                let left = out.join(file).symlink_metadata().expect("it stands there");
+                let left = out.join(file).symlink_metadata().expect("it exists");
                 assert!(!left.is_file(), "{case}");
                 fs::remove_dir_all(&out).expect("removed");
                 fs::rename(&aside, &out).expect("moved");

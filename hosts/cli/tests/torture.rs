@@ -53,7 +53,7 @@ fn the_program_survives_a_share_of_the_attacks() {
 fn found(recorded: &Recorded, mut prefixes: impl Iterator<Item = usize>) -> Option<String> {
     prefixes.find_map(|count| {
         let hold = || {
-            recorded.hold(count, &mut Random::of(1, "prefix", count as u64), |_, _| {
+            recorded.check(count, &mut Random::of(1, "prefix", count as u64), |_, _| {
                 true
             })
         };

@@ -117,7 +117,7 @@ fn numbers(claim: &Claim<'_>, [before, after]: [f64; 2]) -> Checked {
         (Some([low, high]), verb) => {
             ensure(
                 low <= moved && moved <= high,
-                "the estimate lies outside of its interval",
+                "the estimate is outside its interval",
             )?;
             match verb {
                 Verb::Fell => high <= -0.04,

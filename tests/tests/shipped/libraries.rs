@@ -18,7 +18,7 @@ pub fn of_another_abi(library: &[u8]) -> Vec<u8> {
 /// test.
 pub fn shipped(plugin: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test is a file");
-    let deps = test.parent().expect("it lies in a folder");
+    let deps = test.parent().expect("it is in a folder");
     let built = format!("libespalier_{plugin}.so");
     let gathered = gathered()
         .into_iter()

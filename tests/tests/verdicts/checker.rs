@@ -19,12 +19,12 @@ pub fn check(summary: &Summary, findings: &Findings) {
     let (lines, reading) = (Lines::of(summary), &summary.reading);
     let text = reading.to_string();
     assert!(!text.contains("NaN") && !text.contains("inf") && !text.contains("not a number"));
-    let [best, lowest, worse, untold] =
+    let [best, lowest, worse, undecided] =
         ["best", "lowest", "worse", "not told apart"].map(|verdict| lines.all(verdict));
     assert!(best.len() + lowest.len() <= 1);
     assert_eq!(
         best.is_empty() && lowest.is_empty(),
-        worse.is_empty() && untold.is_empty()
+        worse.is_empty() && undecided.is_empty()
     );
     for (name, (verdict, above)) in &lines.0 {
         match (verdict.as_str(), above) {
@@ -39,12 +39,12 @@ pub fn check(summary: &Summary, findings: &Findings) {
     let headline = reading.headline.as_str();
     if let Some((name, _)) = headline.split_once(" is best") {
         assert_eq!((best.as_slice(), lowest.len()), ([name].as_slice(), 0));
-        assert!(untold.is_empty() && !worse.is_empty());
+        assert!(undecided.is_empty() && !worse.is_empty());
     } else if let Some((name, _)) = headline.split_once(" is closest to the dense base") {
         assert_eq!(best, [name]);
-        assert!(untold.is_empty() && findings.comparison.eval_only);
+        assert!(undecided.is_empty() && findings.comparison.eval_only);
     } else if let Some((names, rest)) = headline.split_once(" cannot be told from ") {
-        assert_eq!(arms(names), untold);
+        assert_eq!(arms(names), undecided);
         let (leader, rest) = rest.split_once("; ").unwrap_or((rest, ""));
         assert_eq!(lowest, [leader]);
         let worse_names = rest
@@ -52,10 +52,10 @@ pub fn check(summary: &Summary, findings: &Findings) {
             .or(rest.strip_suffix(" are worse"));
         assert_eq!(worse_names.map(arms).unwrap_or_default(), worse);
     } else if headline.starts_with("No difference was found") {
-        assert!(worse.is_empty() && best.is_empty() && !untold.is_empty());
+        assert!(worse.is_empty() && best.is_empty() && !undecided.is_empty());
         assert!(summary.pairs.iter().all(|pair| !pair.is_real));
     } else {
-        let nothing = [&best, &lowest, &worse, &untold];
+        let nothing = [&best, &lowest, &worse, &undecided];
         assert!(nothing.into_iter().all(Vec::is_empty), "{headline}");
         assert!(summary.pairs.iter().all(|pair| !pair.is_real), "{headline}");
     }

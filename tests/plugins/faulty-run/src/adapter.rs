@@ -25,7 +25,7 @@ fn fragment(site: &Site) -> Graph {
 
 impl Adapter for Faulty {
     fn adapt(&self, sites: &[Site]) -> Result<Adaptation> {
-        fault::meet("adapt")?;
+        fault::fail_if_due("adapt")?;
         let mut made = Adaptation::default();
         let wanted = |site: &&Site| site.name.ends_with("q_proj");
         for (index, site) in sites.iter().enumerate().filter(|(_, site)| wanted(site)) {
@@ -41,23 +41,23 @@ impl Adapter for Faulty {
             });
         }
         if let Some(kind) = fault::of("adapt") {
-            lie(&mut made, &kind);
+            falsify(&mut made, &kind);
         }
         Ok(made)
     }
 
     fn saved_config(&self, _: &[Site], _: &str) -> Result<Json> {
-        fault::meet("saved_config")?;
+        fault::fail_if_due("saved_config")?;
         Ok(json!({"peft_type": "FAULTY"}))
     }
 
     fn options_from_saved(&self, _: &Json) -> Result<Options> {
-        fault::meet("options_from_saved")?;
+        fault::fail_if_due("options_from_saved")?;
         Ok(Options::default())
     }
 }
 
-fn lie(made: &mut Adaptation, kind: &str) {
+fn falsify(made: &mut Adaptation, kind: &str) {
     let join = &mut made.joins[0];
     match kind {
         "site" => join.site = 999,

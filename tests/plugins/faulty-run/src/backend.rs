@@ -49,39 +49,39 @@ fn cpu(options: &Options, services: Arc<dyn Services>) -> Result<BackendProxy> {
 
 impl Backend for Faulty {
     fn devices(&self) -> Result<Vec<DeviceInfo>> {
-        fault::meet("devices")?;
+        fault::fail_if_due("devices")?;
         self.0.devices()
     }
 
     fn open(&self, index: u32) -> Result<Box<dyn Device>> {
-        fault::meet("open")?;
+        fault::fail_if_due("open")?;
         Ok(Box::new(FaultyDevice(self.0.open(index)?)))
     }
 }
 
 impl Memory for FaultyDevice {
     fn alloc(&self, bytes: u64, kind: MemoryKind) -> Result<Buffer> {
-        fault::meet("alloc")?;
+        fault::fail_if_due("alloc")?;
         self.0.alloc(bytes, kind)
     }
 
     fn free(&self, buffer: Buffer) -> Result<()> {
-        fault::meet("free")?;
+        fault::fail_if_due("free")?;
         self.0.free(buffer)
     }
 
     fn upload(&self, from: &[u8], to: BufferRange, stream: Stream) -> Result<()> {
-        fault::meet("upload")?;
+        fault::fail_if_due("upload")?;
         self.0.upload(from, to, stream)
     }
 
     fn download(&self, from: BufferRange, to: &mut [u8], stream: Stream) -> Result<()> {
-        fault::meet("download")?;
+        fault::fail_if_due("download")?;
         self.0.download(from, to, stream)
     }
 
     fn copy(&self, from: BufferRange, to: BufferRange, stream: Stream) -> Result<()> {
-        fault::meet("copy")?;
+        fault::fail_if_due("copy")?;
         self.0.copy(from, to, stream)
     }
 
@@ -93,7 +93,7 @@ impl Memory for FaultyDevice {
     }
 
     fn import(&self, memory: HostMemory) -> Result<Buffer> {
-        fault::meet("import")?;
+        fault::fail_if_due("import")?;
         self.0.import(memory)
     }
 }
@@ -112,14 +112,14 @@ impl Streams for FaultyDevice {
     }
 
     fn synchronize(&self, stream: Stream) -> Result<()> {
-        fault::meet("synchronize")?;
+        fault::fail_if_due("synchronize")?;
         self.0.synchronize(stream)
     }
 }
 
 impl Kernels for FaultyDevice {
     fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared> {
-        fault::meet("prepare")?;
+        fault::fail_if_due("prepare")?;
         let mut made = self.0.prepare(request, decoders)?;
         if fault::is("prepare", "huge") {
             made.workspace_bytes = u64::MAX;
@@ -128,7 +128,7 @@ impl Kernels for FaultyDevice {
     }
 
     fn launch(&self, launch: &Launch<'_>) -> Result<()> {
-        fault::meet("launch")?;
+        fault::fail_if_due("launch")?;
         self.0.launch(launch)
     }
 }

@@ -38,7 +38,7 @@ fn head() -> Graph {
 
 impl Family for Faulty {
     fn describe(&self, _: &Json) -> Result<Model> {
-        fault::meet("describe")?;
+        fault::fail_if_due("describe")?;
         let param = |name: &str, kind| ParamSpec {
             name: name.to_owned(),
             aliases: Vec::new(),
@@ -69,13 +69,13 @@ impl Family for Faulty {
             ],
         };
         if let Some(kind) = fault::of("describe") {
-            lie(&mut model, &kind);
+            falsify(&mut model, &kind);
         }
         Ok(model)
     }
 }
 
-fn lie(model: &mut Model, kind: &str) {
+fn falsify(model: &mut Model, kind: &str) {
     let head = &mut model.graphs[1];
     match kind {
         "overflow" => {

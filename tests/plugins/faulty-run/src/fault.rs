@@ -43,7 +43,7 @@ pub fn is(callback: &str, kind: &str) -> bool {
 }
 
 /// Fails if `callback` fails now.
-pub fn meet(callback: &str) -> Result<()> {
+pub fn fail_if_due(callback: &str) -> Result<()> {
     let fail = |message: String| Err(PluginError::new(ErrorCode::DEVICE, message));
     match of(callback).as_deref() {
         Some("panic") => panic!("{callback} was told to panic"),

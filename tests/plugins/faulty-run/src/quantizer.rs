@@ -54,7 +54,7 @@ fn value(code: u8) -> f32 {
 
 impl Quantizer for Faulty {
     fn format(&self, [rows, cols]: [u64; 2]) -> Result<Format> {
-        fault::meet("format")?;
+        fault::fail_if_due("format")?;
         let is = |kind| fault::is("format", kind);
         let mut format = Format {
             quantizer: "faulty-quantizer".to_owned(),
@@ -90,7 +90,7 @@ impl Quantizer for Faulty {
         segments: &mut [&mut [u8]],
         _: &mut [u8],
     ) -> Result<()> {
-        fault::meet("encode")?;
+        fault::fail_if_due("encode")?;
         if fault::is("encode", "long") && !self.was_long.swap(true, Ordering::Relaxed) {
             // Much work in small pieces.
             let piece = |_| thread::sleep(Duration::from_millis(100));
@@ -120,7 +120,7 @@ impl Quantizer for Faulty {
     }
 
     fn encode_workspace(&self, _: [u64; 2]) -> Result<u64> {
-        fault::meet("encode_workspace")?;
+        fault::fail_if_due("encode_workspace")?;
         let huge = fault::is("encode_workspace", "huge");
         Ok(if huge { u64::MAX } else { 0 })
     }
@@ -133,7 +133,7 @@ impl Quantizer for Faulty {
         cols: Range<u64>,
         out: &mut [f32],
     ) -> Result<()> {
-        fault::meet("decode")?;
+        fault::fail_if_due("decode")?;
         if fault::is("decode", "silent") {
             return Ok(());
         }
@@ -153,7 +153,7 @@ impl Quantizer for Faulty {
     }
 
     fn saved_form(&self, [rows, cols]: [u64; 2], _: DType) -> Result<SavedForm> {
-        fault::meet("saved_form")?;
+        fault::fail_if_due("saved_form")?;
         let tensor = |name: &str, dtype, shape, segment| SavedTensor {
             name: name.to_owned(),
             dtype,
@@ -172,12 +172,12 @@ impl Quantizer for Faulty {
     }
 
     fn quantization_config(&self, _: &SavedModel) -> Result<Json> {
-        fault::meet("quantization_config")?;
+        fault::fail_if_due("quantization_config")?;
         Ok(json!({"quant_method": "faulty"}))
     }
 
     fn options_from_saved(&self, _: &SavedDescription) -> Result<Options> {
-        fault::meet("options_from_saved")?;
+        fault::fail_if_due("options_from_saved")?;
         Ok(Options::default())
     }
 }
@@ -195,7 +195,7 @@ pub const QUANTIZER: Component = Component {
     }],
     capabilities: &[("quant_methods", "faulty")],
     create: |options, services| {
-        fault::meet("create")?;
+        fault::fail_if_due("create")?;
         Ok(Instance::Quantizer(Box::new(Faulty {
             described: options.flag("described")?,
             services,

@@ -31,7 +31,7 @@ extern "C" fn root() -> *const PluginRoot {
     &ROOT
 }
 
-fn honest_table() -> (TableRef, ComponentTable) {
+fn valid_table() -> (TableRef, ComponentTable) {
     let found = (HONEST.query)("component".into(), 1);
     // SAFETY: the interface's own root made the pointer from a table of this name and version.
     (found, unsafe { *found.table.cast::<ComponentTable>() })
@@ -41,8 +41,8 @@ extern "C" fn query(name: RStr<'_>, version: u32) -> TableRef {
     if (name.as_str(), version) != ("component", 1) {
         return (HONEST.query)(name, version);
     }
-    let (found, honest) = honest_table();
-    let table = Box::leak(Box::new(ComponentTable { call, ..honest }));
+    let (found, valid) = valid_table();
+    let table = Box::leak(Box::new(ComponentTable { call, ..valid }));
     TableRef {
         table: std::ptr::from_ref(table).cast(),
         ..found
@@ -54,6 +54,6 @@ extern "C" fn call(handle: Opaque, method: RStr<'_>, request: RSlice<'_, u8>) ->
         Some(kind) if kind.starts_with(REPLY) => {
             Reply::ROk(kind.as_bytes()[REPLY.len()..].to_vec().into())
         }
-        _ => (honest_table().1.call)(handle, method, request),
+        _ => (valid_table().1.call)(handle, method, request),
     }
 }

@@ -9,7 +9,7 @@ struct Faulty;
 
 impl Sharding for Faulty {
     fn schedule(&self, request: &ShardingRequest) -> Result<Schedule> {
-        fault::meet("schedule")?;
+        fault::fail_if_due("schedule")?;
         let units = request.units.len();
         let here = Place::Replicated;
         let placement = Placement {

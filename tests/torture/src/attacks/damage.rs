@@ -58,7 +58,7 @@ impl Damage {
         copy(&of.path(from), &of.path(out));
         let (file, kind) = (chosen(&of.path(out), random), *random.of_all(&KINDS));
         let case = format!("{}, {from}: {kind} of {file}", of.of.name);
-        harm(&of.path(out).join(&file), kind, random);
+        damage_file(&of.path(out).join(&file), kind, random);
         let ended = Ended::of(&mut bounded(&of.command(out, "--resume")), LIMIT);
         ended.as_documented(&case);
         if ended.succeeded() {
@@ -96,7 +96,7 @@ impl Damage {
         copy(&of.path("whole"), &of.path(out));
         let (file, kind) = (chosen(&of.path(out), random), *random.of_all(&KINDS));
         let case = format!("{}: {kind} of {file}", of.of.name);
-        harm(&of.path(out).join(&file), kind, random);
+        damage_file(&of.path(out).join(&file), kind, random);
         let mut generate = Command::new(program());
         generate
             .current_dir(of.training.folder.path())
@@ -152,7 +152,7 @@ fn chosen(directory: &Path, random: &mut Random) -> String {
 }
 
 /// Damages the file at `path`.
-fn harm(path: &Path, kind: &str, random: &mut Random) {
+fn damage_file(path: &Path, kind: &str, random: &mut Random) {
     let mut bytes = fs::read(path).expect("a file");
     let at = random.below(bytes.len().max(1));
     match kind {

@@ -142,7 +142,7 @@ impl Recorded {
     ///
     /// # Panics
     /// If one is neither.
-    pub fn hold(
+    pub fn check(
         &self,
         count: usize,
         random: &mut Random,
@@ -261,6 +261,6 @@ impl Attack for PowerCuts {
             let key = (record, wanted, power::digest(state));
             self.seen.lock().expect("nothing panics there").insert(key)
         };
-        self.records[record].hold(count, &mut a_try.random.clone(), is_new);
+        self.records[record].check(count, &mut a_try.random.clone(), is_new);
     }
 }

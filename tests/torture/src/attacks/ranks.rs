@@ -54,7 +54,7 @@ impl Attack for Ranks {
             let (output, codes) = group.end();
             assert!(
                 output.status.success(),
-                "{case}, and nobody was there: {codes:?}"
+                "{case}, and no process existed: {codes:?}"
             );
             return self.remove(&out);
         };
