@@ -312,7 +312,7 @@ fn a_failed_rank_ends_all_ranks_and_is_named() {
     assert_eq!(ends.iter().filter(failed).count(), 1);
     for (number, end) in ends.iter().enumerate().filter(|(rank, _)| *rank != blamed) {
         let Err(Error::Peer(lost)) = end else {
-            panic!("rank {number} goes on");
+            panic!("rank {number} continues");
         };
         assert_eq!(lost.rank as usize, blamed);
         let message = lost.to_string();

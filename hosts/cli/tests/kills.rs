@@ -79,7 +79,7 @@ fn survivors_of_a_killed_or_stopped_process_end_in_time_and_the_run_resumes() {
         let (printed, resumed) = to_the_end(&training, &out, "--resume");
         assert!(
             resumed == whole,
-            "{case}: going on gives other bits: {printed}"
+            "{case}: a resumed run gives other bits: {printed}"
         );
         println!("{case}: ended after {took:?}, resumed to the bit");
         std::fs::remove_dir_all(training.path(&out)).expect("it was written");
@@ -129,7 +129,7 @@ fn a_thread_that_panics_or_hangs_ends_its_process_in_time() {
             assert!(line.contains(word), "{kind}: no {word:?} in {line}");
         }
         let resumed = finished(run(kind, "--resume", None), &training.path(kind));
-        assert!(resumed == whole, "{kind}: going on gives other bits");
+        assert!(resumed == whole, "{kind}: a resumed run gives other bits");
     }
 }
 

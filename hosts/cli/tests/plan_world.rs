@@ -1,5 +1,5 @@
 //! `host plan` for many ranks: the published arithmetic of QLoRA under full sharding (bytes and
-//! operations), the limits of 70B on two cards, and the search for the fastest plan that fits.
+//! operations). Also the limits of 70B on two cards, and the search for the fastest plan that fits.
 
 mod planning;
 
@@ -35,8 +35,8 @@ struct Row {
     gathered: f64,
 }
 
-/// The table counts 0.51587 bytes for each weight of a linear and 2 for every other, 16 for each
-/// trained param, and both passes gathering all of the base.
+/// The table counts 0.51587 bytes for each weight of a linear, 2 for every other, and 16 for each
+/// trained param. Both passes gather all of the base.
 const TABLE: [Row; 4] = [
     Row {
         preset: "llama2-7b",

@@ -1,5 +1,5 @@
-//! Plugins that end the program themselves, or crash on opening, in a run that trusted their record
-//! -> exit code 5, and a last line with plugin and call. No finished work is lost.
+//! Plugins that end the program, or crash on opening, in a run that trusted their record -> exit
+//! code 5, and a last line with plugin and call. No finished work is lost.
 
 use espalier_torture::training;
 

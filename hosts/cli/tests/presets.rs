@@ -9,8 +9,8 @@ use planning::{json, plan};
 use serde_json::Value as Json;
 
 /// Parameters of the published checkpoints. Those of Llama 2 and of Llama 3 8B and 70B were looked
-/// up (of Llama 2 less the buffers of rotary embeddings that its files still hold); the others are
-/// what their known shapes come to.
+/// up. Those of Llama 2 exclude the buffers of rotary embeddings that its files still hold. The
+/// others are computed from their known shapes.
 const PUBLISHED: [(&str, u64); 14] = [
     ("llama2-7b", 6_738_415_616),
     ("llama2-13b", 13_015_864_320),

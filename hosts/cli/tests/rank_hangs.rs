@@ -1,4 +1,4 @@
-//! A plugin call that hangs on one rank of several -> that rank ends with the plugin as its cause,
+//! A plugin call that hangs on one of several ranks -> that rank ends with the plugin as its cause,
 //! the others with a lost rank.
 #![cfg(feature = "embedded")]
 

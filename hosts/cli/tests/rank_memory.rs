@@ -214,7 +214,7 @@ impl Ranks {
     }
 
     /// The peak memory during training of a run on `shape` packed to NF4, less the planned memory
-    /// of its devices; and the bytes of the packed base.
+    /// of its devices. Also the bytes of the packed base.
     fn held(self, shape: Shape, gather: &str) -> [u64; 2] {
         let more = format!(
             "--set run.epochs=4 --set sharding.fsdp.offload=params --set sharding.fsdp.gather={gather}"

@@ -40,7 +40,7 @@ fn build() -> PathBuf {
     folder
 }
 
-/// `command` in `processes` processes, on more ranks than cores, and as root if the tests run as
+/// `command` in `processes` processes, possibly more than cores, and as root if the tests run as
 /// root.
 pub fn mpirun(processes: u32, command: &Command) -> Command {
     let mut run = Command::new("mpirun");

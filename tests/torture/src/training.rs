@@ -113,7 +113,7 @@ impl Training {
         }
     }
 
-    /// Runs it, and expects it to end with `code` and a last line with a next step and all of
+    /// Runs it, and expects it to end with `code`. Its last line must have a next step and all of
     /// `words`, separated by ` | `.
     pub fn refuse(&self, out: &str, more: &str, code: i32, words: &str) -> String {
         refused(&self.run(out, more), code, words, more)

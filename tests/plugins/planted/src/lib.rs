@@ -1,5 +1,5 @@
-//! A 4-bit quantizer with blocks and nested scales: correct as `sound`, and many variants with one
-//! planted bug each, for the tests of the conformance kit.
+//! A 4-bit quantizer with blocks and nested scales, for the tests of the conformance kit. It is
+//! correct as `sound`, and has many variants with one planted bug each.
 
 mod bug;
 mod decode;
