@@ -308,13 +308,17 @@ fn a_failed_rank_ends_all_ranks_and_is_named() {
     std::fs::write(&weights, bytes).expect("written");
     let ends = load(place.path(), world(4, 2, 2));
     let failed = |end: &&Result<Parts, Error>| matches!(end, Err(Error::Weights(_)));
-    let blamed = ends.iter().position(|end| failed(&end)).expect("one fails");
+    let first_failed = ends.iter().position(|end| failed(&end)).expect("one fails");
     assert_eq!(ends.iter().filter(failed).count(), 1);
-    for (number, end) in ends.iter().enumerate().filter(|(rank, _)| *rank != blamed) {
+    for (number, end) in ends
+        .iter()
+        .enumerate()
+        .filter(|(rank, _)| *rank != first_failed)
+    {
         let Err(Error::Peer(lost)) = end else {
             panic!("rank {number} continues");
         };
-        assert_eq!(lost.rank as usize, blamed);
+        assert_eq!(lost.rank as usize, first_failed);
         let message = lost.to_string();
         assert!(message.contains("is not a finite number"), "{message}");
     }

@@ -54,16 +54,16 @@ fn a_text_of_other_numbers_is_detected() {
         let report = Report::of(place.path()).expect("a report");
         let mut report = serde_json::to_value(&report).expect("plain data");
         let sentence = report["reading"]["sentences"][0].as_str().expect("words");
-        let turned = match sentence {
+        let falsified = match sentence {
             text if text.contains(" fell from ") => text.replace(" fell from ", " rose from "),
             text if text.contains(" rose from ") => text.replace(" rose from ", " fell from "),
             text if text.contains("hardly moved") => text.replace(" hardly moved, ", " fell "),
             _ => continue,
         };
-        report["reading"]["sentences"][0] = json!(turned);
+        report["reading"]["sentences"][0] = json!(falsified);
         assert!(
             check(&outcome, &report, None).is_err(),
-            "{number}: {turned}"
+            "{number}: {falsified}"
         );
         found += 1;
     }

@@ -219,7 +219,7 @@ const INVALID_VALUES: [(&str, &str, &str, &str); 30] = [
 #[test]
 fn invalid_values_are_refused_before_anything_is_allocated() {
     let faulty = Faulty::new();
-    for (plugins, callback, kind, words) in LIES {
+    for (plugins, callback, kind, words) in INVALID_VALUES {
         faulty.refuses(&Case {
             plugins,
             callback,

@@ -57,7 +57,7 @@ fn verdicts(outcome: &Outcome, verdict: &str, first: &str) -> Checked {
         return ensure(first.contains(&says), "the number of steps");
     }
     if verdict == "overfits" {
-        return turned(outcome, first);
+        return fell_and_rose(outcome, first);
     }
     let claim = claim(first)?;
     ensure(
@@ -171,7 +171,7 @@ fn held_out(outcome: &Outcome, claim: &Claim<'_>, first: &str) -> Checked {
 }
 
 /// The held-out loss that fell and rose again.
-fn turned(outcome: &Outcome, first: &str) -> Checked {
+fn fell_and_rose(outcome: &Outcome, first: &str) -> Checked {
     let says = between(first, "The held-out loss fell from ", ", then rose to ")?;
     let (from, rest) = says.split_once(" to ").ok_or("no lowest loss")?;
     let (best, step) = rest.split_once(" at step ").ok_or("no step")?;

@@ -126,10 +126,10 @@ fn apart(request: &KernelRequest, ranges: &[BufferRange]) -> Result<()> {
     let outputs = &ranges[ranges.len() - request.outputs.len()..];
     for (index, one) in outputs.iter().enumerate() {
         for other in &outputs[..index] {
-            let meet = one.buffer == other.buffer
+            let overlap = one.buffer == other.buffer
                 && one.offset < other.offset + other.bytes
                 && other.offset < one.offset + one.bytes;
-            if meet {
+            if overlap {
                 return Err(PluginError::invalid(format!(
                     "op `{}`: two outputs share bytes",
                     request.op

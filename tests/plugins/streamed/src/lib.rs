@@ -63,7 +63,7 @@ const STREAMED: Component = Component {
         kind: OptionKind::TEXT,
         default: "\"device\"",
         range: "device | host",
-        doc: "where frozen weights lie",
+        doc: "where frozen weights are stored",
     }],
     capabilities: &[(
         "search",
