@@ -1,8 +1,8 @@
-//! Bytes of libFuzzer -> what reads such bytes in the program: one target of many, by the name in
+//! Bytes of libFuzzer -> the reader of such bytes in the program: one target of many, named in
 //! `ESPALIER_FUZZ_TARGET`.
 //!
-//! A target may refuse its input; it may not panic, take long, take much memory, or touch memory
-//! that is not its own.
+//! A target may refuse its input. It must not panic, take long, use much memory, or access memory
+//! outside its own.
 #![no_main]
 
 mod model;
@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use espalier_shipped as _;
 use libfuzzer_sys::fuzz_target;
 
-/// What is done with an input.
+/// A function that reads an input.
 type Target = fn(&[u8]);
 
 /// Every target by its name; `cargo xtask fuzz` reads the names from the folders of `corpus`.
@@ -40,7 +40,7 @@ const TARGETS: [(&str, Target); 12] = [
 
 fuzz_target!(init: initialize(), |data: &[u8]| target()(data));
 
-/// Renders chat templates where this program was started for that, as `host` does.
+/// Renders chat templates if this program was started for that, like `host`.
 fn initialize() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     if arguments == ["data", "render"] {

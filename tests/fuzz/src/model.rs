@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use espalier_config::{Config, Sources, resolve};
 use espalier_data::TextTokenizer;
 use espalier_engine::observer::Unobserved;
 use espalier_interface::ErrorCode;
 use espalier_plan::plan::assumed::Assumed;
-use espalier_config::{Config, Sources, resolve};
 use espalier_registry::PluginFailure;
 use espalier_system::failure::Failure;
 use espalier_system::files::{AdapterDirectory, HubCache};
@@ -18,7 +18,7 @@ use espalier_trainer::session::{ProcessContext, Session};
 
 use crate::place::{copy_tiny_without, parts, place, tiny, write};
 
-/// Words of several alphabets, spaces and what is no letter.
+/// Words of several alphabets, spaces and non-letters.
 const TEXT: &str = "The quick brown fox, 12 times; \u{e9}\u{4e2d}\u{1f600}\u{202e}\t\0 <s></s>";
 
 /// Plans a run on a model of this `config.json`.
@@ -28,13 +28,13 @@ pub fn config(data: &[u8]) {
     plan(folder, None);
 }
 
-/// Loads a `tokenizer.json`, and reads and writes text by it.
+/// Loads a `tokenizer.json`, and encodes and decodes text with it.
 pub fn tokenizer(data: &[u8]) {
     let folder = place(|folder| copy_tiny_without(folder, "tokenizer.json"));
     write(&folder.join("tokenizer.json"), data);
     match TextTokenizer::load(folder, 512) {
         Ok(tokenizer) => {
-            // What it cannot read it says.
+            // An unreadable file is an error.
             let ids = tokenizer.encode(TEXT).unwrap_or_default();
             let _ = tokenizer.encode_row(TEXT);
             let _ = tokenizer.decode(&ids);
@@ -44,7 +44,7 @@ pub fn tokenizer(data: &[u8]) {
     }
 }
 
-/// Plans a run that goes on from an adapter: its config, a zero byte, its tensors.
+/// Plans a run that starts from an adapter: its config, a zero byte, its tensors.
 pub fn adapter(data: &[u8]) {
     let folder = place(|_| ()).join("adapter");
     fs::create_dir_all(&folder).expect("a folder");
@@ -57,8 +57,7 @@ pub fn adapter(data: &[u8]) {
     }
 }
 
-/// Plans a run on the model in `model`; what is refused is a fault of the files, which no plugin is
-/// blamed for.
+/// Plans a run on the model in `model`; a refusal is a fault of the files, not of a plugin.
 fn plan(model: &Path, adapter: Option<&Path>) {
     static PROCESS_CONTEXT: LazyLock<ProcessContext> = LazyLock::new(|| {
         let mut config = Config::default();
@@ -82,8 +81,8 @@ fn plan(model: &Path, adapter: Option<&Path>) {
         &Unobserved,
     );
     if let Err(Error::Plugin(PluginFailure { source, .. })) = &planned {
-        // A kind of model that no plugin has is refused by the plugin; all else that is wrong is
-        // wrong with the file.
+        // A kind of model that no plugin supports is refused by the plugin; all other errors are
+        // faults of the file.
         let known = [
             ErrorCode::UNSUPPORTED,
             ErrorCode::NOT_FINITE,

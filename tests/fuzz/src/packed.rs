@@ -1,5 +1,5 @@
-//! Bytes as packed weights: through the boundary of the plugins that pack them, and by a
-//! description that one could give.
+//! Bytes as packed weights: through the boundary of the plugins that pack them, and by a possible
+//! description.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::place::first_line;
 
-/// Most elements of a weight that is decoded.
+/// Most elements of a decoded weight.
 const MOST_ELEMENTS: u64 = 1 << 13;
 
 /// The first line of an input of [`quantizer`].
@@ -34,8 +34,8 @@ struct Asked {
     saved: Option<SavedDescription>,
 }
 
-/// A quantizer behind its boundary: makes it, describes, encodes the bytes as numbers, decodes the
-/// bytes as a weight.
+/// A quantizer behind its boundary: creates it, describes, encodes the bytes as numbers, decodes
+/// the bytes as a weight.
 pub fn quantizer(data: &[u8]) {
     let (head, bytes) = first_line(data);
     let Ok(asked) = serde_json::from_slice::<Asked>(head) else {
@@ -87,7 +87,7 @@ pub fn format(data: &[u8]) {
         return;
     };
     let [rows, cols] = format.shape;
-    // Both know the same descriptions to be whole.
+    // Both accept the same descriptions.
     let decoder = FormatDecoder::new(&format);
     let is_whole = format.validate().is_ok();
     let is_described = !matches!(format.decoding, Decoding::Callback);
@@ -111,7 +111,7 @@ fn made(component: &str, options: &Map<String, Json>) -> Option<Box<dyn Quantize
     made.ok().map(|(quantizer, _)| quantizer)
 }
 
-/// Encodes `bytes`, over and over, as numbers; what was encoded is decoded to numbers.
+/// Encodes `bytes`, repeated, as numbers; the encoded weight decodes to numbers.
 fn encode(quantizer: &dyn Quantizer, format: &Format, bytes: &[u8], workspace: u64) {
     let [rows, cols] = format.shape;
     let numbers = repeated(bytes, rows * cols * 4);
@@ -140,7 +140,7 @@ fn encode(quantizer: &dyn Quantizer, format: &Format, bytes: &[u8], workspace: u
     }
 }
 
-/// Asserts that the kernels make of a packed weight what its description says, bit for bit.
+/// Asserts that the kernels decode a packed weight as its description defines, bit for bit.
 fn agree(
     format: &Format,
     views: &[&[u8]],
@@ -161,7 +161,7 @@ fn agree(
     }
 }
 
-/// The segments that the format describes, filled with `bytes` over and over.
+/// The segments that the format describes, filled with repeated `bytes`.
 fn segments(format: &Format, bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut at = 0;
     let mut segments = Vec::new();
@@ -173,7 +173,7 @@ fn segments(format: &Format, bytes: &[u8]) -> Vec<Vec<u8>> {
     segments
 }
 
-/// `count` bytes: `bytes` over and over, or zeros where there are none.
+/// `count` bytes: repeated `bytes`, or zeros if it is empty.
 fn repeated(bytes: &[u8], count: u64) -> Vec<u8> {
     match bytes.is_empty() {
         true => vec![0; count as usize],
@@ -181,7 +181,7 @@ fn repeated(bytes: &[u8], count: u64) -> Vec<u8> {
     }
 }
 
-/// A range within `0..end` of any two numbers; all of it where they are equal.
+/// A range within `0..end` of any two numbers; all of it if they are equal.
 fn within([a, b]: [u64; 2], end: u64) -> Range<u64> {
     let (a, b) = (a % (end + 1), b % (end + 1));
     match a == b {

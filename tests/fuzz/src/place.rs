@@ -22,27 +22,27 @@ pub fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden/llama/tiny")
 }
 
-/// Copies all of the tiny model but the file `name` into `folder`.
+/// Copies the tiny model except the file `name` into `folder`.
 pub fn copy_tiny_without(folder: &Path, name: &str) {
     for entry in fs::read_dir(tiny()).expect("the tiny model") {
         let entry = entry.expect("an entry");
         if entry.file_name() == name {
             continue;
         }
-        // A link that leads out of a model's folder is refused.
+        // A link that points outside a model's folder is refused.
         let to = folder.join(entry.file_name());
         fs::copy(entry.path(), to).expect("a copy");
     }
 }
 
-/// Writes `bytes` to a new file: some file systems go to the disk when an old one is written anew.
+/// Writes `bytes` to a new file: some file systems sync when an old one is overwritten.
 pub fn write(path: &Path, bytes: &[u8]) {
-    // There is none at first.
+    // It does not exist at first.
     let _ = fs::remove_file(path);
     fs::write(path, bytes).expect("a folder that can be written to");
 }
 
-/// An input of two parts: what stands before the first zero byte, and after it.
+/// An input of two parts: the bytes before the first zero byte, and after it.
 pub fn parts(data: &[u8]) -> (&[u8], &[u8]) {
     match data.iter().position(|&byte| byte == 0) {
         Some(at) => (&data[..at], &data[at + 1..]),
@@ -50,7 +50,7 @@ pub fn parts(data: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// An input of two parts: its first line, and what stands after it.
+/// An input of two parts: its first line, and the rest.
 pub fn first_line(data: &[u8]) -> (&[u8], &[u8]) {
     match data.iter().position(|&byte| byte == b'\n') {
         Some(at) => (&data[..at], &data[at + 1..]),

@@ -1,4 +1,4 @@
-//! Bytes as rows and what is made of them: JSONL and JSON, parquet, chat templates.
+//! Bytes as rows and their processing: JSONL and JSON, parquet, chat templates.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::place::{first_line, place, tiny, write};
 
-/// Reads rows; the words of the first line choose how: `json` for one array, `drop` to leave bad
-/// rows out, and the name of a chat template that is shipped.
+/// Reads rows; the words of the first line are options: `json` for one array, `drop` to skip bad
+/// rows, and the name of a shipped chat template.
 pub fn rows(data: &[u8]) {
     let (how, rows) = first_line(data);
     let has = |word: &str| {
@@ -39,7 +39,7 @@ pub fn parquet(data: &[u8]) {
     read(&options(&path));
 }
 
-/// Renders a conversation by a template from outside, in the process that bounds it.
+/// Renders a conversation with a foreign template, in the process that limits it.
 pub fn chat_template(data: &[u8]) {
     let path = place(|_| ()).join("template.jinja");
     write(&path, data);
@@ -72,7 +72,7 @@ fn options(path: &Path) -> DataOptions {
     }
 }
 
-/// Reads all rows, and the sequences that they became.
+/// Reads all rows, and the sequences made from them.
 fn read(options: &DataOptions) {
     static VOCABULARY: LazyLock<Vocabulary> = LazyLock::new(|| Vocabulary::new(tiny(), 512));
     match Dataset::open(options, &VOCABULARY, 42, &mut |_| ()) {

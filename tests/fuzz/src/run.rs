@@ -27,11 +27,11 @@ pub fn config(data: &[u8]) {
     }
 }
 
-/// Chooses the checkpoint of a run to go on from: `checkpoint.json` below its hash, a zero byte,
+/// Chooses the checkpoint from which a run resumes: `checkpoint.json` below its hash, a zero byte,
 /// `params.safetensors`.
 ///
-/// Hashes are made right, or nothing behind them would be reached: `@HASH` and `@SIZE` stand for
-/// those of the second file.
+/// Hashes are corrected, or no code after their check would be reached: `@HASH` and `@SIZE` are
+/// replaced by those of the second file.
 pub fn checkpoint(data: &[u8]) {
     let out = place(|_| ()).join("out");
     let folder = out.join("checkpoints/step-4");

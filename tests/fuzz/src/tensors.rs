@@ -4,13 +4,15 @@ use std::path::Path;
 
 use espalier_interface::DType;
 use espalier_system::failure::Failure;
-use espalier_system::files::{FileError, HubCache, ModelDirectory, TensorSpec, TensorStore, write_safetensors};
+use espalier_system::files::{
+    FileError, HubCache, ModelDirectory, TensorSpec, TensorStore, write_safetensors,
+};
 use safetensors::SafeTensors;
 
 use crate::place::{place, write};
 
-/// Reads every tensor as bytes and as numbers; what cannot be read is an error, and the format's
-/// own reader agrees.
+/// Reads every tensor as bytes and as numbers; an unreadable one is an error, and the format's own
+/// reader agrees.
 pub fn safetensors(data: &[u8]) {
     let path = place(|_| ()).join("model.safetensors");
     write(&path, data);
