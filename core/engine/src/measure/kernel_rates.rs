@@ -1,69 +1,103 @@
 //! Elementwise ops, timed -> bytes per second of kernels that are not matrix products.
 
 use espalier_interface::{
-    BufferRange, DType, Device, KernelRequest, Launch, MemoryKind, Operand, Stream,
+    Buffer, BufferRange, DType, Device, ErrorCode, KernelRequest, Launch, MemoryKind, Operand,
+    Prepared, Stream,
 };
 use espalier_plan::plan::KernelRates;
 
 use super::fastest_of;
 use crate::error::{BackendCall, Result};
 
-/// Rows and columns of the values.
-const SIZE: u64 = 1024;
-/// Number of runs; the fastest counts.
-const REPEATS: usize = 16;
+/// Columns of the values.
+const WIDTH: u64 = 1024;
+/// Rows for the rate of memory: more bytes than caches hold. Fewer where memory is short.
+const MEMORY_ROWS: [u64; 3] = [8192, 1024, 128];
+/// Rows for the rate of elementwise ops: as many as a large micro-batch has.
+const ELEMENTWISE_ROWS: [u64; 2] = [1024, 128];
+/// Bytes that an op has to read and write in all its runs; the fastest run counts.
+const TIMED_BYTES: u64 = 384 << 20;
+/// Most runs.
+const MOST_REPEATS: u64 = 16;
 
 /// The rates in `compute`, each the best of a few runs: `add` does no more than memory allows,
 /// `swiglu` has an exponential for each value.
 ///
 /// # Errors
-/// `Error::Plugin`: a call to the backend failed.
+/// `Error::Plugin`: a call to the backend failed; it has no memory for the fewest rows.
 pub fn kernel_rates(device: &dyn Device, compute: DType) -> Result<KernelRates> {
     Ok(KernelRates {
-        memory: rate(device, "add", compute)?,
-        elementwise: rate(device, "swiglu", compute)?,
+        memory: rate(device, "add", compute, &MEMORY_ROWS)?,
+        elementwise: rate(device, "swiglu", compute, &ELEMENTWISE_ROWS)?,
     })
 }
 
-/// Bytes per second that an op of two inputs and one output of a shape reads and writes.
-fn rate(device: &dyn Device, op: &str, compute: DType) -> Result<f64> {
-    let value = Operand::per_token(SIZE, compute);
-    let request = KernelRequest::new(op)
-        .inputs(vec![value.clone(), value.clone()])
-        .outputs(vec![value])
-        .limits(SIZE, 1);
-    let prepared = device.prepare(&request, &[]).during("prepare")?;
-    let bytes = SIZE * SIZE * compute.bytes();
-    let whole = device
-        .alloc(3 * bytes, MemoryKind::DEVICE)
-        .during("alloc")?;
-    let workspace_bytes = prepared.workspace_bytes.max(1);
-    let workspace = device
-        .alloc(workspace_bytes, MemoryKind::DEVICE)
-        .during("alloc")?;
-    let ranges = [0, 1, 2].map(|at| BufferRange {
-        buffer: whole,
-        offset: at * bytes,
-        bytes,
-    });
-    let fastest = fastest_of(REPEATS, || {
-        let launched = device.launch(&Launch {
-            kernel: prepared.kernel,
-            stream: Stream(0),
-            ranges: &ranges,
-            workspace: BufferRange {
-                buffer: workspace,
-                offset: 0,
-                bytes: workspace_bytes,
-            },
-            tokens: SIZE,
-            sequences: 1,
-            scalars: &[],
-        });
-        launched.during("launch")?;
-        device.synchronize(Stream(0)).during("synchronize")
-    })?;
-    device.free(whole).during("free")?;
-    device.free(workspace).during("free")?;
-    Ok(3.0 * bytes as f64 / fastest)
+/// Bytes per second that `op` reads and writes, on the most rows that the device has memory for.
+fn rate(device: &dyn Device, op: &str, compute: DType, rows: &[u64]) -> Result<f64> {
+    let mut refusal = None;
+    for &rows in rows {
+        let timed = Timed::new(device, op, compute, rows)?;
+        match device.alloc(timed.bytes(), MemoryKind::DEVICE) {
+            Ok(buffer) => {
+                let rate = timed.rate(device, buffer);
+                device.free(buffer).during("free")?;
+                return rate;
+            }
+            Err(error) if error.code == ErrorCode::OUT_OF_MEMORY => refusal = Some(error),
+            Err(error) => return Err(error).during("alloc"),
+        }
+    }
+    Err(refusal.expect("there is a number of rows")).during("alloc")
+}
+
+/// A prepared op of two inputs and one output of a shape.
+struct Timed {
+    prepared: Prepared,
+    rows: u64,
+    /// Bytes of each operand.
+    operand: u64,
+}
+
+impl Timed {
+    fn new(device: &dyn Device, op: &str, compute: DType, rows: u64) -> Result<Self> {
+        let value = Operand::per_token(WIDTH, compute);
+        let request = KernelRequest::new(op)
+            .inputs(vec![value.clone(), value.clone()])
+            .outputs(vec![value])
+            .limits(rows, 1);
+        Ok(Timed {
+            prepared: device.prepare(&request, &[]).during("prepare")?,
+            rows,
+            operand: rows * WIDTH * compute.bytes(),
+        })
+    }
+
+    /// Bytes of the operands and the workspace, which is behind them.
+    fn bytes(&self) -> u64 {
+        3 * self.operand + self.prepared.workspace_bytes.max(1)
+    }
+
+    fn rate(&self, device: &dyn Device, buffer: Buffer) -> Result<f64> {
+        let range = |index: u64, bytes: u64| BufferRange {
+            buffer,
+            offset: index * self.operand,
+            bytes,
+        };
+        let ranges = [0, 1, 2].map(|index| range(index, self.operand));
+        let repeats = (TIMED_BYTES / (3 * self.operand)).clamp(4, MOST_REPEATS);
+        let fastest = fastest_of(repeats as usize, || {
+            let launched = device.launch(&Launch {
+                kernel: self.prepared.kernel,
+                stream: Stream(0),
+                ranges: &ranges,
+                workspace: range(3, self.prepared.workspace_bytes.max(1)),
+                tokens: self.rows,
+                sequences: 1,
+                scalars: &[],
+            });
+            launched.during("launch")?;
+            device.synchronize(Stream(0)).during("synchronize")
+        })?;
+        Ok(3.0 * self.operand as f64 / fastest)
+    }
 }
