@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use super::series::quantile;
 
-/// A signed axis is linear up to this many times what the eye should still tell apart.
+/// A signed axis is linear up to this many times the smallest width that must stay visible.
 const LINEAR: f64 = 30.0;
 
-/// How values lie along an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Scale {
     Linear,
@@ -27,10 +27,10 @@ impl Scale {
     }
 }
 
-/// A number beside an axis, so many percent along it.
+/// A labelled position on an axis.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tick {
-    /// Its place.
+    /// Its position in percent of the axis.
     pub percent: f64,
     /// The number.
     pub text: String,
@@ -40,16 +40,16 @@ pub struct Tick {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     scale: Scale,
-    /// The value at its beginning.
+    /// The least value.
     pub low: f64,
-    /// The value at its end; greater.
+    /// The greatest value; above `low`.
     pub high: f64,
     /// Round numbers in between.
     pub ticks: Vec<f64>,
 }
 
 impl Axis {
-    /// From `low` to `high` as they are, with about `count` ticks.
+    /// From exactly `low` to exactly `high`, with about `count` ticks.
     pub fn exact(low: f64, high: f64, count: usize) -> Self {
         let high = if high > low { high } else { low + 1.0 };
         let step = round_step((high - low) / count as f64);
@@ -64,7 +64,7 @@ impl Axis {
         }
     }
 
-    /// As [`Axis::exact`], of whole numbers.
+    /// As [`Axis::exact`], for integers.
     pub fn whole(low: f64, high: f64, count: usize) -> Self {
         let mut axis = Axis::exact(low, high, count);
         axis.ticks.retain(|tick| (tick - tick.round()).abs() < 1e-6);
@@ -78,7 +78,7 @@ impl Axis {
             let power = 10f64.powf(value.log10().floor());
             [0.5, 1.0, 2.0, 5.0, 10.0, 20.0].map(|factor| factor * power)
         };
-        // A value on a round number lies on it, whatever its last bits say.
+        // A value within rounding error of a round number counts as that number.
         let slack = 1.0 + 1e-9;
         let below = around(low)
             .into_iter()
@@ -110,8 +110,8 @@ impl Axis {
         }
     }
 
-    /// Of values around 0, which it holds. Where some of `widths`, what the eye should tell apart,
-    /// would vanish beside the largest of `values`, it is logarithmic away from 0.
+    /// An axis that includes 0, for values of both signs. It is logarithmic away from 0 where some
+    /// of `widths`, which must stay visible, would be too small beside the largest of `values`.
     pub fn signed(values: &[f64], widths: &[f64]) -> Self {
         let finite = || values.iter().copied().filter(|value| value.is_finite());
         let (low, high) =
@@ -123,7 +123,7 @@ impl Axis {
         if most <= LINEAR * near {
             return Axis::rounded(low, high, 5);
         }
-        // Room beyond the last value, as much on either side.
+        // The same margin on both sides.
         let scale = Scale::Signed(near);
         let room = 0.04 * (scale.of(high) - scale.of(low));
         let beyond = |value: f64, room: f64| (scale.of(value) + room).sinh() * near;
@@ -155,7 +155,7 @@ impl Axis {
         }
     }
 
-    /// A tick where it lies.
+    /// The tick at `value`.
     pub fn tick(&self, value: f64) -> Tick {
         Tick {
             percent: self.percent(value),
@@ -163,7 +163,7 @@ impl Axis {
         }
     }
 
-    /// Where `value` lies in percent, to two digits.
+    /// Position of `value` in percent, to two digits.
     pub fn percent(&self, value: f64) -> f64 {
         (self.at(value) * 1e4).round() / 1e2
     }
@@ -171,7 +171,7 @@ impl Axis {
     /// From a round number at or below `low` to one at or above `high`.
     pub fn rounded(low: f64, high: f64, count: usize) -> Self {
         let wide = high - low > low.abs().max(high.abs()) * 1e-9;
-        // A flat curve runs through the middle.
+        // A flat curve is centred.
         let margin = if wide { 0.0 } else { low.abs().max(1.0) * 0.5 };
         let (low, high) = (low - margin, high + margin);
         let step = round_step((high - low) / count as f64);
@@ -179,13 +179,13 @@ impl Axis {
         Axis::exact(low, high, count)
     }
 
-    /// Where `value` lies: 0 at the beginning, 1 at the end.
+    /// Position of `value`: 0 at `low`, 1 at `high`.
     pub fn at(&self, value: f64) -> f64 {
         let [value, low, high] = [value, self.low, self.high].map(|value| self.scale.of(value));
         (value - low) / (high - low)
     }
 
-    /// A tick as text, as exact as the distance to the next one asks.
+    /// A tick as text, with the digits that separate it from the next one.
     pub fn label(&self, tick: f64) -> String {
         let most = self.low.abs().max(self.high.abs());
         let step = match self.ticks[..] {

@@ -1,9 +1,9 @@
-//! Losses before and after -> how far their mean moved, and what of that can be told.
+//! Losses before and after -> the change of their mean and its significance.
 //!
-//! Held-out rows are the same before and after, so that they are paired. Training losses are of
-//! other rows at every step. Where rows are shuffled the first and the last part of the steps are
-//! compared; in file order those are not drawn from the same lot, and the last pass is compared
-//! with the first, step by step, on the same rows. See `change/interval.rs`.
+//! Held-out rows are the same before and after, so they are paired. Training losses are of other
+//! rows at every step. With shuffled rows, the first and last parts of the steps are compared. In
+//! file order these parts are not samples of one distribution. The last pass is then compared with
+//! the first, step by step, on the same rows. See `change/interval.rs`.
 
 mod interval;
 
@@ -14,42 +14,41 @@ use serde::Serialize;
 
 use interval::{Found, Pair};
 
-/// A change that may be less than this part of the loss is none.
+/// A relative change whose interval reaches below this is no change.
 pub(super) const LEAST: f64 = 0.001;
-/// A change that is surely less than this part of the loss is hardly one.
+/// A relative change whose whole interval is below this counts as unchanged.
 pub(super) const HARDLY: f64 = 0.02;
-/// Fewer steps than this say nothing.
+/// Fewest steps for an interval.
 const FEWEST_STEPS: usize = 5;
 
-/// How a mean moved, as far as that can be told.
+/// The significant direction of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Told {
-    /// It is surely lower.
+    /// Significantly lower.
     Fell,
-    /// It is surely higher.
+    /// Significantly higher.
     Rose,
-    /// It is surely nearly the same.
+    /// Significantly close to unchanged.
     Still,
-    /// It may be lower, the same or higher.
+    /// Not significant: lower, the same or higher.
     Unknown,
 }
 
-/// What an interval takes into account, or why there is none.
+/// The source of variation that an interval covers, or why there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// Other rows: both means are of the same ones, paired.
+    /// Other rows: both means are of the same rows, paired.
     Rows,
     /// The noise of steps in shuffled order.
     Steps,
-    /// Other rows: the same ones in the first and in the last pass, paired by step.
+    /// Other rows: the first and the last pass see the same rows, paired by step.
     Passes,
-    /// No interval: both means are of the same rows, and there is no loss by row. What is said is
-    /// said of these rows.
+    /// No interval: both means are of the same rows, without a loss by row. The result holds for
+    /// these rows only.
     TheseRows,
-    /// No interval: the rows of the first steps and those of the last are not drawn from the same
-    /// lot.
+    /// No interval: the first and the last steps are not samples of one distribution of rows.
     FileOrder,
     /// No interval: too few steps.
     FewSteps,
@@ -62,23 +61,23 @@ pub struct Change {
     pub before: f64,
     /// The mean after.
     pub after: f64,
-    /// Where `after - before` may truly lie.
+    /// Confidence interval of `after - before`.
     pub interval: Option<[f64; 2]>,
-    /// What the interval takes into account.
+    /// The source of variation that the interval covers.
     pub basis: Basis,
-    /// Rows or steps that it follows from.
+    /// Rows or steps that it is computed from.
     pub count: usize,
-    /// What follows.
+    /// The direction.
     pub told: Told,
 }
 
-/// How rows come to steps.
+/// The order of rows in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowOrder {
-    /// In an order of its own in each pass.
+    /// A new order in each pass.
     Shuffled,
-    /// In the order of the files, the same in each pass of so many steps; nothing where that is not
-    /// on record.
+    /// In the order of the files, the same in each pass of this many steps; `None` where the number
+    /// is not on record.
     File(Option<u64>),
 }
 
@@ -114,15 +113,13 @@ impl Change {
         Change::new(found.means, Some(found.interval), basis, found.count)
     }
 
-    /// The change from one evaluation of rows to another one of the same, of which only the means
-    /// are on record.
+    /// The change between two evaluations of the same rows of which only the means are on record.
     pub fn of_means(means: [f64; 2]) -> Self {
         Change::new(means, None, Basis::TheseRows, 0)
     }
 
-    /// The change from one evaluation of rows to another one of the same, one of `comparisons` that
-    /// are made (Bonferroni's share of the risk falls to each). Nothing where they are not the
-    /// same, or fewer than two.
+    /// The change between two evaluations of the same rows, one of `comparisons` (Bonferroni
+    /// correction). `None` where the rows differ or are fewer than two.
     pub fn of_rows(rows: [&[DocumentLoss]; 2], comparisons: usize) -> Option<Self> {
         let [before, after] = rows;
         let alike = before.len() == after.len();
@@ -141,7 +138,7 @@ impl Change {
         Some(Change::found(found, Basis::Rows))
     }
 
-    /// The change of the training loss; nothing without a step.
+    /// The change of the training loss; `None` without a step.
     pub fn of_steps(steps: &[StepMetrics], order: RowOrder) -> Option<Self> {
         let means = interval::ends(steps)?;
         let without = |basis| Change::new(means, None, basis, steps.len());
@@ -163,7 +160,8 @@ impl Change {
         Some(change.unwrap_or_else(|| without(Basis::FileOrder)))
     }
 
-    /// `-12.3 %, 95 % interval -15.0 % to -9.6 %`, of the loss before; in nats where that was 0.
+    /// `-12.3 %, 95 % interval -15.0 % to -9.6 %`, relative to the loss before; in nats where that
+    /// was 0.
     pub fn shown(&self) -> String {
         let moved = self.after - self.before;
         let scale = if self.before > 0.0 {
@@ -187,17 +185,17 @@ impl Change {
         }
     }
 
-    /// Whether it moved by as much as counts where there is no interval.
+    /// Whether the change without an interval is large enough to count.
     pub fn counts(&self) -> bool {
         (self.after - self.before).abs() >= HARDLY * self.before.abs()
     }
 
-    /// Whether there are too few steps to tell.
+    /// Whether there are too few steps for an interval.
     pub fn is_of_few_steps(&self) -> bool {
         self.basis == Basis::FewSteps
     }
 
-    /// So many rows like these would tell a change of this size, if it is truly that large.
+    /// Rows of this kind that would make a change of this size significant.
     pub fn rows_to_tell(&self) -> Option<u64> {
         let [low, high] = self.interval?;
         let moved = (self.after - self.before).abs();
@@ -207,14 +205,14 @@ impl Change {
     }
 }
 
-/// What a change is shown in.
+/// The unit in which a change is printed.
 struct Scale {
     nats: f64,
     name: &'static str,
 }
 
 impl Scale {
-    /// Decimals that show a width of so many nats with two digits, one to three.
+    /// Decimals that print `width` nats with two digits, one to three.
     fn decimals(&self, width: f64) -> usize {
         if width > 0.0 {
             decimals(width / self.nats).clamp(1, 3)
@@ -235,7 +233,7 @@ impl Scale {
     }
 }
 
-/// The change from the first whole pass to the last whole one; nothing where there are not two.
+/// The change from the first whole pass to the last; `None` of fewer than two.
 fn of_passes(steps: &[StepMetrics], steps_per_pass: u64) -> Option<Change> {
     let pass = |number: u64| {
         let numbers = number * steps_per_pass + 1..=(number + 1) * steps_per_pass;

@@ -10,15 +10,15 @@ use super::series::{Point, smoothed, smoothed_steps, thinned};
 
 pub use drawing::{Drawing, set_apart};
 
-/// Steps of a band that are drawn, at most about this many.
+/// Approximate maximum of the drawn steps of a band.
 const MOST_OF_BAND: usize = 400;
 /// How a curve is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Style {
-    /// Thin and pale: values as they came.
+    /// Thin and pale: values without smoothing.
     Raw,
-    /// The curve that the eye should follow.
+    /// The main curve.
     Line,
     /// Points of another kind, joined.
     Points,
@@ -26,7 +26,7 @@ pub enum Style {
     Others,
 }
 
-/// How a chart's values lie along its height.
+/// The vertical scale of a chart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Upward {
     /// From 0 on.
@@ -34,23 +34,23 @@ pub enum Upward {
     FromZero,
     /// From the least to the greatest.
     Free,
-    /// The same by their logarithms.
+    /// From the least to the greatest, logarithmic.
     Logarithmic,
     /// On both sides of 0.
     Signed,
 }
 
-/// From where to where values reach at a step: the step, the least, the greatest.
+/// The range of values at a step: the step, the least, the greatest.
 pub type Span = (f64, f64, f64);
 
 /// A curve.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
-    /// What it is, for the legend.
+    /// Its name in the legend.
     pub name: String,
     /// How it is drawn.
     pub style: Style,
-    /// The number of its colour, where it has one of its own.
+    /// The index of its colour, where it has a fixed one.
     #[serde(skip)]
     pub colour: Option<usize>,
     /// Value by step.
@@ -69,16 +69,16 @@ pub struct Chart {
     pub unit: String,
     /// The curves, the last one on top.
     pub curves: Vec<Curve>,
-    /// What the curves are drawn over.
+    /// The horizontal axis.
     #[serde(skip)]
     pub over: &'static str,
-    /// How the values lie along the height.
+    /// The vertical scale.
     #[serde(skip)]
     pub upward: Upward,
     /// Whether it is drawn over the page's whole width.
     #[serde(skip)]
     pub wide: bool,
-    /// Whether it belongs to the chart above it.
+    /// Whether it is grouped with the chart above it.
     #[serde(skip)]
     pub under: bool,
 }
@@ -119,8 +119,7 @@ impl Chart {
         self
     }
 
-    /// Adds values that jump from step to step, as they came and smoothed; `name` comes before what
-    /// the legend says of each.
+    /// Adds noisy values both raw and smoothed; `name` precedes the legend entry of each.
     pub fn with_noisy(self, name: &str, points: &[Point]) -> Self {
         let steps = smoothed_steps(points.len());
         let smooth = format!("{name}mean of about {steps} steps");

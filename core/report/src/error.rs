@@ -1,4 +1,4 @@
-//! Everything that can keep a report from being made.
+//! Errors of writing a report.
 
 use espalier_system::failure::UsageError;
 use espalier_system::failures;
@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 failures! {
     /// A failure of a report.
     pub enum Error {
-        /// A file of the run cannot be read, or one of the report not written.
+        /// A file of the run cannot be read, or a file of the report cannot be written.
         File(FileError),
         /// The directory holds no run.
         Usage(UsageError),

@@ -1,5 +1,5 @@
-//! A run's metrics and record -> what is decided of it, once: verdict, sentences and figures all
-//! follow from this.
+//! A run's metrics and record -> the conclusions of its report. Verdict, sentences and figures all
+//! use them.
 
 use espalier_engine::document_loss::DocumentLoss;
 use espalier_plan::plan::IdleRanks;
@@ -9,33 +9,32 @@ use super::change::{Change, RowOrder, Told};
 use super::record::Record;
 use super::run_metrics::{EvalPoint, RunMetrics};
 
-/// A training loss that surely rose, by this part of itself, runs away.
+/// A training loss that rose significantly by this share of itself has diverged.
 pub(super) const DIVERGED: f64 = 0.10;
-/// A gradient that is clipped in more than this share of the steps is worth a sentence.
+/// Clipping in more than this share of the steps is reported.
 const OFTEN_CLIPPED: f64 = 0.25;
 
-/// What became of a run.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The loss that counts fell.
+    /// The decisive loss fell: held-out loss, else training loss.
     Learned,
     /// The held-out loss rose while the training loss did not.
     Overfits,
-    /// The loss that counts hardly moved.
+    /// The decisive loss is nearly unchanged.
     NothingLearned,
-    /// The loss that counts rose.
+    /// The decisive loss rose.
     GotWorse,
-    /// A loss is not a number, or the training loss ran away.
+    /// A loss is not a number, or the training loss diverged.
     Diverged,
-    /// The loss that counts may have fallen, risen or neither.
+    /// The change of the decisive loss is not significant.
     CannotTell,
-    /// There are too few steps to tell.
+    /// There are too few steps for a verdict.
     TooShort,
 }
 
-/// A number of the held-out rows at the first evaluation that has it, and at the last, if that is
-/// another.
+/// A held-out metric at the first evaluation that has it, and at the last, if that is another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ends {
     /// At the first.
@@ -44,13 +43,13 @@ pub struct Ends {
     pub after: Option<f64>,
 }
 
-/// Where a loss is not a number.
+/// The place of a loss that is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NotFinite {
     /// In a step.
     Step(u64),
-    /// On the held-out rows after so many steps.
+    /// On the held-out rows after this many steps.
     HeldOut(u64),
 }
 
@@ -76,20 +75,20 @@ pub struct Clipping {
     pub share: f64,
 }
 
-/// What is decided of a run; what is not known is unset.
+/// The conclusions about a run; unknown ones are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Facts {
-    /// What became of it.
+    /// The outcome.
     pub verdict: Verdict,
-    /// The last step that was done.
+    /// The last completed step.
     pub done: u64,
-    /// Steps of the whole run, where they are not all done.
+    /// Planned steps, where not all are completed.
     pub planned: Option<u64>,
     /// The first loss that is not a number.
     pub not_finite: Option<NotFinite>,
     /// The training loss.
     pub training: Option<Change>,
-    /// The held-out loss, where it was found twice.
+    /// The held-out loss, where it was evaluated twice.
     pub held_out: Option<Change>,
     /// Where the held-out loss rose from its lowest point.
     pub turn: Option<Turn>,
@@ -101,22 +100,22 @@ pub struct Facts {
     pub token_accuracy: Option<Ends>,
     /// Share of held-out answers that are exactly those of the rows.
     pub exact_match: Option<Ends>,
-    /// Clipping, where that was often.
+    /// Clipping, where it was frequent.
     pub clipping: Option<Clipping>,
-    /// Plugins that were swapped on the way.
+    /// Plugins that were swapped during the run.
     pub swaps: usize,
     /// Lines of the metrics that could not be read.
     pub unreadable: u64,
-    /// Ranks that had nothing to do.
+    /// Ranks without work.
     pub idle_ranks: Option<IdleRanks>,
 }
 
-/// The step count -> each held-out row's loss after so many steps, where that is on record.
+/// The step count -> each held-out row's loss after that many steps, where it is on record.
 pub type RowLosses<'a> = &'a dyn Fn(u64) -> Option<Vec<DocumentLoss>>;
 
 impl Facts {
-    /// What is decided of `metrics` under `record`, with the losses of held-out rows that `rows`
-    /// gives.
+    /// Draws the conclusions from `metrics`, `record` and the losses of held-out rows that `rows`
+    /// returns.
     pub fn of(metrics: &RunMetrics, record: &Record, rows: RowLosses<'_>) -> Self {
         let order = match record.value("data.shuffle").and_then(|v| v.as_bool()) {
             Some(false) => RowOrder::File(record.data.steps_per_epoch),
@@ -197,8 +196,7 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<Ends> {
     values.first().map(|&before| Ends { before, after })
 }
 
-/// The change from one evaluation to another one, one of `comparisons`; by row where that is on
-/// record.
+/// The change between two evaluations, one of `comparisons`; by row where row losses are on record.
 fn between(evals: [(u64, f64); 2], rows: RowLosses<'_>, comparisons: usize) -> Change {
     let [before, after] = evals.map(|(_, loss)| loss);
     let found = evals.map(|(step, loss)| rows(step).filter(|rows| are_of(rows, loss)));
@@ -216,8 +214,7 @@ fn between(evals: [(u64, f64); 2], rows: RowLosses<'_>, comparisons: usize) -> C
     )
 }
 
-/// Whether these rows are those of the evaluation that came to `loss`: a run that was begun anew
-/// may leave others.
+/// Whether `rows` belong to the evaluation with mean `loss`: a restarted run can leave older files.
 fn are_of(rows: &[DocumentLoss], loss: f64) -> bool {
     let sum: f64 = rows.iter().map(|row| row.loss).sum();
     let trained: u64 = rows.iter().map(|row| row.trained).sum();
@@ -225,8 +222,7 @@ fn are_of(rows: &[DocumentLoss], loss: f64) -> bool {
     (mean - loss).abs() <= 1e-9 * loss.abs()
 }
 
-/// Where the held-out loss fell and surely rose again, by what counts, while the training loss did
-/// not rise.
+/// Where the held-out loss fell and then rose significantly, while the training loss did not rise.
 fn turn(
     losses: &[(u64, f64)],
     metrics: &RunMetrics,
@@ -238,8 +234,7 @@ fn turn(
     if best.0 == first.0 || best.0 == last.0 {
         return None;
     }
-    // The lowest of several lies below its own truth: each that it was chosen from takes its share
-    // of the risk.
+    // The minimum of several evaluations is biased low: the risk is shared among all candidates.
     let chosen_from = losses.len() - 1;
     let fell = between([first, best], rows, chosen_from);
     let change = between([best, last], rows, chosen_from);
@@ -266,7 +261,7 @@ fn clipping(metrics: &RunMetrics, norm: f64) -> Option<Clipping> {
 }
 
 impl Change {
-    /// What the loss that counts comes to.
+    /// The verdict by the decisive loss.
     fn verdict(&self) -> Verdict {
         match self.told {
             Told::Fell => Verdict::Learned,

@@ -9,20 +9,20 @@ use super::peak::SharesOfPeak;
 use super::record::Record;
 use super::run_metrics::{EvalPoint, RunMetrics};
 
-/// The numbers of a run; what is not known is unset.
+/// The numbers of a run; unknown ones are `None`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Headline {
-    /// Steps that were done.
+    /// Completed steps.
     pub steps: u64,
     /// Steps of the whole run.
     pub planned_steps: Option<u64>,
-    /// Training loss at the beginning and at the end, as the reading takes them.
+    /// Training loss at the beginning and at the end, as in the reading.
     pub training_loss: Option<[f64; 2]>,
     /// The first evaluation.
     pub eval_before: Option<EvalPoint>,
     /// The last evaluation, if it is another.
     pub eval_after: Option<EvalPoint>,
-    /// Tokens that bore loss.
+    /// Trained tokens.
     pub trained_tokens: u64,
     /// Tokens, trained or not.
     pub tokens: u64,
@@ -30,14 +30,14 @@ pub struct Headline {
     pub secs: f64,
     /// `tokens / secs`.
     pub tokens_per_sec: Option<f64>,
-    /// Median share of the peak: the highest matrix-product rate that the devices have shown.
+    /// Median share of the peak: the highest measured matrix-product rate of the devices.
     pub speed_of_light: Option<f64>,
-    /// Parameters that are trained, and in all.
+    /// Trained parameters and all parameters.
     pub params: [u64; 2],
 }
 
 impl Headline {
-    /// The numbers of `metrics` under `record`, as `facts` has them where it decides.
+    /// The numbers of `metrics` and `record`, taken from `facts` where it has them.
     pub fn new(metrics: &RunMetrics, record: &Record, facts: &Facts, peak: &SharesOfPeak) -> Self {
         let (tokens, secs) = (metrics.tokens(), metrics.secs());
         Headline {
@@ -57,7 +57,7 @@ impl Headline {
         }
     }
 
-    /// The numbers as the page shows them; `peak_bytes` was held, `planned_bytes` predicted.
+    /// The numbers as the page shows them; `peak_bytes` is measured, `planned_bytes` predicted.
     pub fn tiles(&self, facts: &Facts, [peak_bytes, planned_bytes]: [u64; 2]) -> Vec<Tile> {
         let loss = facts.loss.map(|ends| fallen("Held-out loss", ends));
         let perplexity = facts.perplexity.map(|Ends { before, after }| {
@@ -122,7 +122,7 @@ impl Headline {
     }
 }
 
-/// A number with its name, and what belongs to it in small print.
+/// A number with its name and its small print.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tile {
     name: &'static str,

@@ -1,8 +1,8 @@
-//! A run's output directory -> `report.html` and `report.json`: whether it learned, how it went,
-//! and what to do with the result.
+//! A run's output directory -> `report.html` and `report.json`: verdict, metrics and commands for
+//! the result.
 //!
-//! A report is a function of the directory's path and content alone, so that it can be made again
-//! at any time, of a run that goes on too.
+//! A report depends on the directory's path and content alone. It can be written again at any time,
+//! also during the run.
 
 pub mod axis;
 mod change;
@@ -51,30 +51,30 @@ const PAGE: &str = "report.html";
 /// The same numbers for programs.
 const NUMBERS: &str = "report.json";
 
-/// What can be said of a run.
+/// The report of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Model and components.
     pub title: String,
-    /// Names what the result is a function of; see `run.json`.
+    /// Hash of all inputs that determine the result; see `run.json`.
     pub identity: String,
     /// The run in words.
     pub reading: Reading,
-    /// What the words follow from.
+    /// The conclusions behind the reading.
     pub facts: Facts,
     /// Its headline numbers.
     pub headline: Headline,
     /// All evaluations.
     pub evals: Vec<EvalPoint>,
-    /// Swaps of plugins, those refused too.
+    /// Swaps of plugins, including refused ones.
     pub swaps: Vec<SwapRecord>,
-    /// What became of the rows.
+    /// Trained and lost rows.
     pub rows: Rows,
-    /// Shares of the devices' peak, and how that is known.
+    /// Shares of the devices' peak, and its source.
     pub peak: SharesOfPeak,
-    /// Memory as planned and as observed.
+    /// Planned and measured memory.
     pub memory: Memory,
-    /// Curves by step, thinned to what a screen can show.
+    /// Curves by step, thinned to screen resolution.
     charts: Vec<Chart>,
     /// Command lines that use the result.
     pub usages: Vec<Usage>,
@@ -86,10 +86,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads the output directory of a run that has ended or goes on.
+    /// Reads the output directory of a finished or active run.
     ///
-    /// # Errors
-    /// [`Error::Usage`] where `directory` holds no run; a file that cannot be read.
+    /// # Errors [`Error::Usage`] where `directory` holds no run; [`Error::File`] where a file
+    /// cannot be read.
     pub fn of(directory: &Path) -> Result<Self> {
         let record = Record::read(directory)?;
         let metrics = RunMetrics::read(&directory.join("metrics.jsonl"))?;
@@ -99,7 +99,7 @@ impl Report {
         let last = metrics.steps.last().map_or(0, |step| step.step);
         let peak = SharesOfPeak::of(&metrics, &record.machine);
         let memory = Memory::new(&record, metrics.peak_bytes());
-        // One rank's plan is no measure of what several hold.
+        // The plan of one rank does not predict the memory of several.
         let planned = match memory.unplanned_ranks {
             None => Some(memory.planned_peak_bytes),
             Some(_) => None,
@@ -122,21 +122,20 @@ impl Report {
         })
     }
 
-    /// The report as a page that needs nothing beside it.
+    /// The report as a self-contained HTML page.
     pub fn to_html(&self) -> String {
         page::render(self)
     }
 
     /// Writes `report.html` and `report.json` into `directory` and returns the page's path.
     ///
-    /// # Errors
-    /// What keeps them from being written; older ones are then untouched.
+    /// # Errors [`Error::File`] where a file cannot be written; older reports are then unchanged.
     pub fn write(&self, directory: &Path) -> Result<PathBuf> {
         write(self, &self.to_html(), directory)
     }
 }
 
-/// Each held-out row's loss after `step` steps, where the run left it.
+/// Each held-out row's loss after `step` steps, where the run recorded it.
 fn held_out(run: &Path, step: u64) -> Option<Vec<DocumentLoss>> {
     let bytes = read_regular(&held_out_file(run, step), FileKind::Measurements).ok()?;
     let held_out: HeldOut = serde_json::from_slice(&bytes).ok()?;
@@ -152,7 +151,7 @@ pub fn write(numbers: &impl Serialize, html: &str, directory: &Path) -> Result<P
     Ok(page)
 }
 
-/// Says that a report was written, or why it was not.
+/// Prints that a report was written, or why it was not.
 pub fn announce(written: Result<PathBuf>, observer: &dyn Observer) {
     match written {
         Ok(page) => observer.observe(&Event::Saved(&page)),
@@ -160,9 +159,9 @@ pub fn announce(written: Result<PathBuf>, observer: &dyn Observer) {
     }
 }
 
-/// Passes every event on, and writes the report of each run that comes to an end, whatever end.
-/// That a report cannot be written is said and spoils nothing else; a run that recorded nothing has
-/// none.
+/// Forwards every event, and writes the report of each run at its end, also after a failure. A
+/// report that cannot be written is printed as a note; the run's result is unchanged. A run without
+/// records has no report.
 #[derive(Clone, Copy, Debug)]
 pub struct Reporting<O>(pub O);
 
@@ -190,7 +189,8 @@ fn title(record: &Record) -> String {
     format!("{}, {method}", model_name(&record.model.path))
 }
 
-/// A model's name: of a directory of the Hugging Face cache its repository's, else the path's end.
+/// A model's name: the repository of a Hugging Face cache directory, else the path's last
+/// component.
 pub fn model_name(path: &Path) -> String {
     let parts: Vec<String> = path
         .components()
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_is_named_as_its_repository_or_by_its_paths_end() {
+    fn a_model_is_named_after_its_repository_or_directory() {
         let name = |path: &str| model_name(Path::new(path));
         let cached = "/home/u/hub/models--meta-llama--Llama-2-7b-hf/snapshots/0a1b";
         assert_eq!(name(cached), "meta-llama/Llama-2-7b-hf");

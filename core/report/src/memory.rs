@@ -1,4 +1,4 @@
-//! A plan's bytes by category and what was held -> a bar and its legend.
+//! A plan's bytes by category and the measured bytes -> a bar and its legend.
 
 use espalier_interface::bytes::Bytes;
 use espalier_plan::plan::{MemoryPlan, WorldMemory};
@@ -7,20 +7,20 @@ use serde::Serialize;
 
 use super::record::Record;
 
-/// Memory as planned and as observed.
+/// Planned and observed memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct Memory {
     /// Planned bytes of a rank by category.
     pub planned: MemoryPlan,
-    /// Planned peak of the run: of all ranks of the process that was observed, where that is known.
+    /// Planned peak of the run: of all ranks of the observed process, where known.
     pub planned_peak_bytes: u64,
-    /// Most bytes that the process held; 0 where no step says.
+    /// Peak bytes of the process; 0 where no step records them.
     pub observed_peak_bytes: u64,
-    /// Planned bytes of ranks, processes and machines; unset in older records.
+    /// Planned bytes of ranks, processes and machines; `None` in older records.
     pub world: Option<WorldMemory>,
-    /// Ranks of which the record has the plan of one alone.
+    /// Number of ranks, where the record has the plan of a single rank only.
     pub unplanned_ranks: Option<u64>,
-    /// Whether the observed bytes are those of devices with memory of their own.
+    /// Whether the observed bytes are of devices with their own memory.
     #[serde(skip)]
     on_device: bool,
 }
@@ -32,7 +32,7 @@ pub struct Bar {
     /// The planned peak of loading, where that exceeds a step's.
     loading: Option<String>,
     planned: String,
-    /// What each of several ranks takes.
+    /// Bytes of each of several ranks.
     ranks: Option<String>,
     observed: Option<Observed>,
 }
@@ -42,23 +42,23 @@ struct BarPart {
     name: String,
     size: String,
     share: String,
-    /// Its part of the bar's length.
+    /// Its share of the bar's length.
     width_percent: f64,
-    /// Its place in the plan's order, which gives its colour.
+    /// Its index in the plan, which selects its colour.
     index: usize,
 }
 
 #[derive(Clone, Debug, Serialize)]
 struct Observed {
     size: String,
-    /// Beside the plan, with what leads over to it.
+    /// The comparison with the plan, with its leading words.
     compared: String,
     at_percent: f64,
 }
 
 impl Memory {
-    /// The plan on record beside the bytes held on host and device: the plan is of the devices
-    /// where they have memory of their own.
+    /// The recorded plan and the bytes held on host and device. The plan is of the devices where
+    /// they have their own memory.
     pub fn new(record: &Record, [host_bytes, device_bytes]: [u64; 2]) -> Self {
         let on_device = device_bytes > 0;
         let mut memory = Memory {
@@ -85,12 +85,12 @@ impl Memory {
         self.bar_of(self.extent())
     }
 
-    /// The greater of what a step was planned to take and of what was held, in bytes.
+    /// The greater of the planned bytes of a step and the observed bytes.
     pub fn extent(&self) -> u64 {
         self.step_bytes().max(self.observed_peak_bytes)
     }
 
-    /// The bar, whose whole length stands for `longest` bytes.
+    /// The bar, whose full length is `longest` bytes.
     pub fn bar_of(&self, longest: u64) -> Option<Bar> {
         let step = self.step_bytes();
         if step == 0 {
@@ -124,20 +124,20 @@ impl Memory {
         })
     }
 
-    /// How many times a rank's bytes are held by the process.
+    /// Ranks of the process.
     fn ranks(&self) -> u64 {
         self.world
             .map_or(1, |world| u64::from(world.ranks_per_process.max(1)))
     }
 
-    /// The categories of a step of the process, each with its place in the order of a rank's plan.
+    /// The categories of a step of the process, each with its index in a rank's plan.
     fn parts(&self) -> Vec<(usize, String, u64)> {
         let ranks = self.ranks();
         let categories = self.planned.categories().into_iter().enumerate();
         let (mut parts, mut program) = (Vec::new(), Vec::new());
         for (index, (name, bytes)) in categories {
             match name {
-                // Once a process, and not on a device.
+                // Counted once per process, and not on a device.
                 "program" if self.on_device => {}
                 "program" => program.push((index, name.to_owned(), bytes)),
                 _ => parts.push((index, name.to_owned(), ranks * bytes)),
@@ -185,7 +185,7 @@ impl Memory {
     }
 }
 
-/// How far an observation lies from the plan.
+/// The deviation of an observation from the plan.
 fn compared(planned: u64, observed: u64) -> String {
     let off = observed as f64 / planned.max(1) as f64 - 1.0;
     let side = if off < 0.0 { "below" } else { "above" };

@@ -1,4 +1,4 @@
-//! A report -> one HTML page that needs nothing beside it.
+//! A report -> one self-contained HTML page.
 
 use espalier_engine::load::DecodeCheck;
 use espalier_interface::bytes::Bytes;
@@ -13,7 +13,7 @@ use super::record::{DataFile, Record, shown_hash};
 use super::run_metrics::EvalPoint;
 use super::{Report, reading};
 
-/// The parts that all pages have.
+/// The templates that all pages share.
 const TEMPLATES: [(&str, &str); 7] = [
     ("page.html", include_str!("page.html")),
     ("head.html", include_str!("head.html")),
@@ -28,7 +28,7 @@ const TEMPLATES: [(&str, &str); 7] = [
 #[derive(Serialize)]
 pub struct Row(pub Vec<String>);
 
-/// Templates, `more` among them; everything that is put into them is escaped.
+/// The templates and `more`; all inserted values are escaped.
 pub fn templates(more: &[(&'static str, &'static str)]) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
@@ -63,7 +63,7 @@ pub fn render(report: &Report) -> String {
         sentences => report.reading.sentences,
         rules => reading::RULES,
         rows_trained => report.rows.trained,
-        rows_told => report.rows.sentences(),
+        row_notes => report.rows.sentences(),
         rows_lost => report.rows.table(),
         tiles => report.headline.tiles(&report.facts, [
             report.memory.observed_peak_bytes,
@@ -85,7 +85,7 @@ pub fn render(report: &Report) -> String {
     rendered.expect("the page's templates use what they are given")
 }
 
-/// The components by role, the ones that tell a run first.
+/// The components by role, the most characteristic ones first.
 fn roles(record: &Record) -> Vec<Row> {
     let order = ["quantizer", "adapter", "family", "sharding", "backend"];
     let known = order.iter().filter_map(|role| record.plugin(role));
@@ -146,7 +146,7 @@ fn plugins(record: &Record) -> Vec<Row> {
     record.plugins.iter().map(plugin_row).collect()
 }
 
-/// Which plugin made a component.
+/// The plugin of a component.
 pub fn plugin_row(plugin: &PluginIdentity) -> Row {
     let library = match (&plugin.file, &plugin.sha256) {
         (Some(file), Some(sha256)) => format!("{} {}", shown_hash(sha256), file.display()),
@@ -161,7 +161,7 @@ pub fn plugin_row(plugin: &PluginIdentity) -> Row {
     ])
 }
 
-/// Whether a weight of each format decodes to what it was.
+/// Whether a weight of each format decodes to its original values.
 fn packing(record: &Record) -> Vec<Row> {
     let row = |check: &DecodeCheck| {
         let error = check.error.map(|error| significant(error, 3));
@@ -200,7 +200,7 @@ pub fn data(record: &Record) -> Vec<Row> {
     trained.into_iter().chain(held_out).collect()
 }
 
-/// What it ran on.
+/// The machine of the run.
 pub fn machine(record: &Record) -> Vec<Row> {
     let machine = &record.machine;
     let rate = significant(machine.gemm_flops_per_sec / 1e9, 3);
@@ -219,7 +219,7 @@ pub fn machine(record: &Record) -> Vec<Row> {
     .collect()
 }
 
-/// The config as it is written; what is unset is left out.
+/// The config as TOML; unset keys are left out.
 pub fn toml(config: &Json) -> String {
     fn set(value: &Json) -> Json {
         match value {

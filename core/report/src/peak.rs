@@ -1,8 +1,8 @@
-//! Shares of peak as they were recorded and the peaks as they came to be known -> shares of the
-//! highest, and how that is known.
+//! Recorded shares of peak and the peaks measured over time -> shares of the highest peak, and its
+//! source.
 //!
-//! A peak that a step beats was measured too low, and so were the shares of the steps before: all
-//! shares are of the highest peak that the same devices have shown. None exceeds 100 %.
+//! A step faster than the peak shows that the peak was measured too low. All shares are therefore
+//! of the highest rate of the same devices. None exceeds 100 %.
 
 use espalier_engine::measure::{self, Cause, PeakRate};
 use espalier_system::number::{percent, significant};
@@ -17,9 +17,9 @@ use super::series::{Point, quantile};
 pub struct SharesOfPeak {
     /// The median over the steps.
     pub median: Option<f64>,
-    /// The peak of the last steps, operations a second of all ranks.
+    /// The peak of the last steps, operations per second of all ranks.
     pub flops_per_sec: Option<f64>,
-    /// How it is known, and when it was measured.
+    /// Its source, and when it was measured.
     pub how: Option<String>,
     /// By step; not a number where a step has none.
     #[serde(skip)]
@@ -29,7 +29,7 @@ pub struct SharesOfPeak {
 /// Peaks of the same devices.
 struct Stretch {
     peaks: Vec<PeakRate>,
-    /// The greatest share of its steps, each of the peak in its time, brought to the highest.
+    /// The greatest share of its steps, converted to the highest peak.
     most: f64,
 }
 
@@ -63,7 +63,7 @@ impl SharesOfPeak {
         let by_step: Vec<Point> = recorded
             .iter()
             .map(|(step, share, place)| {
-                // What is off by rounding alone is not beaten.
+                // A difference within rounding does not count as higher.
                 let most = stretches.get(*place).map_or(1.0, |stretch| stretch.most);
                 (*step as f64, share / most.max(1.0))
             })
@@ -78,7 +78,7 @@ impl SharesOfPeak {
     }
 }
 
-/// The peaks on record by the devices that they are of; of an older record the only one.
+/// The recorded peaks by device; the only one of an older record.
 fn stretches(machine: &MachineRecord) -> Vec<Stretch> {
     let mut peaks = machine.peak_rates.0.clone();
     if peaks.is_empty() && machine.gemm_flops_per_sec > 0.0 {
@@ -101,7 +101,7 @@ fn stretches(machine: &MachineRecord) -> Vec<Stretch> {
         }
     }
     if stretches.is_empty() {
-        // Shares of a peak of which nothing is known.
+        // Shares of an unknown peak.
         stretches.push(Stretch {
             peaks: Vec::new(),
             most: 0.0,
@@ -110,7 +110,7 @@ fn stretches(machine: &MachineRecord) -> Vec<Stretch> {
     stretches
 }
 
-/// Where the peak of a step stands, and what part of the highest of the same devices it is.
+/// The index of a step's peak, and its share of the highest peak of the same devices.
 fn in_force(stretches: &[Stretch], step: u64) -> (usize, f64) {
     let begun = |stretch: &Stretch| stretch.peaks.first().is_some_and(|p| p.from_step <= step);
     let place = stretches.iter().rposition(begun).unwrap_or(0);
@@ -123,7 +123,7 @@ fn in_force(stretches: &[Stretch], step: u64) -> (usize, f64) {
     (place, rate.map_or(1.0, |rate| rate / stretch.highest()))
 }
 
-/// How a peak is known, as a sentence.
+/// The source of a peak, as a sentence.
 fn how(stretch: &Stretch) -> String {
     let giga = |rate: f64| format!("{} GFLOP/s", significant(rate / 1e9, 3));
     let mut parts: Vec<String> = stretch

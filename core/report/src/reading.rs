@@ -1,6 +1,6 @@
-//! What is decided of a run -> a few sentences in plain words: whether it learned.
+//! The conclusions about a run -> a few plain sentences: whether it learned.
 //!
-//! Every number of a sentence is one of the facts, and the report states the rules beside it.
+//! Every number in a sentence comes from the facts. The report prints the rules as well.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::change::{Basis, Change, Told};
 use super::facts::{Ends, Facts, NotFinite, Turn, Verdict};
 
-/// How the sentences come about, for the report's small print.
+/// The rules behind the sentences, for the report's small print.
 pub const RULES: &str = "Held-out loss counts where there is one, else training loss. What is said \
     of a loss follows from its change and the 95 % interval of that. Fell, rose: the whole interval \
     lies at least 0.1 % below or above the loss before. Hardly moved: all of it lies within 2 %. \
@@ -28,14 +28,14 @@ pub const RULES: &str = "Held-out loss counts where there is one, else training 
 /// A run in words.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reading {
-    /// What became of it.
+    /// The outcome.
     pub verdict: Verdict,
-    /// Why, and what else stands out.
+    /// The reasons and other notable facts.
     pub sentences: Vec<String>,
 }
 
 impl Verdict {
-    /// The verdict in a word or two.
+    /// A short name of the verdict.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Learned => "Learned",
@@ -100,7 +100,7 @@ pub fn read(facts: &Facts) -> Reading {
     }
 }
 
-/// The sentences that the verdict rests on.
+/// The reasons for the verdict.
 fn why(facts: &Facts) -> String {
     if let Some(not_finite) = facts.not_finite {
         let which = match not_finite {
@@ -219,7 +219,7 @@ fn by_training(training: &Change) -> String {
     }
 }
 
-/// How `what` moved; `over` says what the interval follows from.
+/// The change of `what`; `over` names the basis of the interval.
 fn moved(what: &str, change: &Change, over: &str) -> String {
     let (before, after) = (significant(change.before, 4), significant(change.after, 4));
     let shown = format!("{before} to {after} ({}{over})", change.shown());
@@ -242,7 +242,7 @@ mod tests {
     use espalier_engine::observer::StepMetrics;
 
     #[test]
-    fn what_stands_out_is_said() {
+    fn notable_facts_are_reported() {
         let step = |index: u64| StepMetrics {
             step: index + 1,
             loss: 3.0,

@@ -1,4 +1,4 @@
-//! The file `run.json` -> what a report says of a run's circumstances.
+//! The file `run.json` -> the parts that a report uses.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use crate::Error;
 /// Digits of a hash that are shown.
 const SHOWN_DIGITS: usize = 12;
 
-/// A run's circumstances; what the file does not say is empty.
+/// A run's record; fields that the file lacks are empty.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Record {
@@ -26,13 +26,13 @@ pub struct Record {
     pub espalier: String,
     /// The resolved config.
     pub config: Json,
-    /// The components, one a role.
+    /// The components, one per role.
     pub plugins: Vec<PluginIdentity>,
     /// The model.
     pub model: ModelRecord,
     /// The rows.
     pub data: DataRecord,
-    /// What all random numbers follow from.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// Ranks.
     pub world: u64,
@@ -42,11 +42,11 @@ pub struct Record {
     pub machine: MachineRecord,
     /// Planned bytes of a rank by category.
     pub memory: MemoryPlan,
-    /// Planned bytes of ranks, processes and machines; not of older runs.
+    /// Planned bytes of ranks, processes and machines; `None` for older runs.
     pub world_memory: Option<WorldMemory>,
-    /// Ranks that had nothing to do.
+    /// Ranks without work.
     pub idle_ranks: Option<IdleRanks>,
-    /// Whether packed weights decode to what they were: one of each format.
+    /// Whether packed weights decode to their original values: one weight per format.
     pub decode_checks: Vec<DecodeCheck>,
     /// Swaps of plugins that were made.
     pub swaps: Vec<Json>,
@@ -60,7 +60,7 @@ pub struct ModelRecord {
     pub path: PathBuf,
     /// Its files with their hashes.
     pub files: Json,
-    /// Parameters in all.
+    /// All parameters.
     pub num_params: u64,
     /// Parameters that are trained.
     pub num_trained_params: u64,
@@ -74,9 +74,9 @@ pub struct DataRecord {
     pub files: Option<Vec<DataFile>>,
     /// Files that were held out.
     pub eval_files: Option<Vec<DataFile>>,
-    /// What became of the rows of the files that were trained on.
+    /// Trained and lost rows of the training files.
     pub counts: Option<Counts>,
-    /// The same of the held-out files, where they are files of their own.
+    /// The same for the held-out files, where these are separate files.
     pub eval_counts: Option<Counts>,
     /// Special tokens that the chat template writes and the tokenizer splits.
     pub split_tokens: Option<Vec<SplitToken>>,
@@ -114,17 +114,16 @@ pub struct MachineRecord {
     pub memory_bytes: u64,
     /// Threads.
     pub threads: u64,
-    /// Its measured matrix-product rate, operations a second.
+    /// Its measured matrix-product rate, operations per second.
     pub gemm_flops_per_sec: f64,
-    /// The same with what was measured later, of all ranks; not of older runs.
+    /// The rate and all later measurements, of all ranks; empty for older runs.
     pub peak_rates: Peaks,
 }
 
 impl Record {
     /// Reads `run.json` of an output directory.
     ///
-    /// # Errors
-    /// [`Error::Usage`] where there is none, or where it is none.
+    /// # Errors [`Error::Usage`] where the file is missing or is not a run record.
     pub fn read(directory: &Path) -> Result<Self, Error> {
         let path = directory.join("run.json");
         let refuse = |why: String| {
@@ -139,8 +138,8 @@ impl Record {
             .map_err(|error| refuse(format!("is no record of a run: {error}")))
     }
 
-    /// Names what the result is a function of, the clock and places aside: runs with one identity
-    /// give the same bytes.
+    /// Hash of all inputs that determine the result, except clock and paths. Runs with equal
+    /// identity write equal bytes.
     pub fn identity(&self) -> String {
         let mut config = self.config.clone();
         if let Some(run) = config.get_mut("run").and_then(Json::as_object_mut) {
@@ -190,7 +189,7 @@ impl Record {
         shown_hash(&format!("{:x}", Sha256::digest(whole.to_string()))).to_owned()
     }
 
-    /// The component that plays `role`.
+    /// The component with the role `role`.
     pub fn plugin(&self, role: &str) -> Option<&PluginIdentity> {
         self.plugins.iter().find(|plugin| plugin.role == role)
     }

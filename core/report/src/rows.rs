@@ -1,4 +1,4 @@
-//! What `run.json` says of the rows -> what of them was trained, and what was lost, by reason.
+//! The row counts of `run.json` -> trained and lost rows, by reason.
 
 use espalier_data::{Counts, Reason, SplitToken, grouped, percent, split_told};
 use serde::Serialize;
@@ -6,14 +6,14 @@ use serde::Serialize;
 use super::page::Row;
 use super::record::DataRecord;
 
-/// What became of the rows; empty for runs that did not record it.
+/// Trained and lost rows; empty for runs that did not record them.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Rows {
-    /// What is trained, in words.
+    /// The trained part of a row, in words.
     pub trained: Option<String>,
     /// Rows of the training files.
     pub training: Option<Part>,
-    /// Rows of the held-out files, where they are files of their own.
+    /// Rows of the held-out files, where these are separate files.
     pub held_out: Option<Part>,
     /// Special tokens that the chat template writes and the tokenizer splits.
     pub split_tokens: Vec<SplitToken>,
@@ -26,7 +26,7 @@ pub struct Part {
     pub counts: Counts,
     /// The share of the trained tokens that is lost.
     pub lost_share: f64,
-    /// Why, all reasons that there are.
+    /// All reasons.
     pub reasons: Vec<Reason>,
 }
 
@@ -41,7 +41,7 @@ impl Part {
 }
 
 impl Rows {
-    /// What `record` says.
+    /// The rows of `record`.
     pub fn of(record: &DataRecord) -> Self {
         Rows {
             trained: record.counts.map(|counts| {
@@ -55,7 +55,7 @@ impl Rows {
         }
     }
 
-    /// What must not be missed, a sentence each.
+    /// The important facts, a sentence each.
     pub fn sentences(&self) -> Vec<String> {
         let parts = [("training", &self.training), ("held-out", &self.held_out)];
         let parts = parts
@@ -74,8 +74,7 @@ impl Rows {
         lost.chain(split).collect()
     }
 
-    /// The reasons as lines of a table: which rows, why, how many, what share of the trained tokens
-    /// they lose.
+    /// The reasons as lines of a table: rows, reason, count, lost share of the trained tokens.
     pub fn table(&self) -> Vec<Row> {
         let parts = [("trained on", &self.training), ("held out", &self.held_out)];
         let parts = parts

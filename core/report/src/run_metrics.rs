@@ -11,36 +11,36 @@ use serde_json::Value as Json;
 
 use crate::Error;
 
-/// What happened, in the order of steps; numbers that were not written are not a number.
+/// The metrics in the order of steps; missing numbers are NaN.
 #[derive(Clone, Debug, Default)]
 pub struct RunMetrics {
     /// One entry a step.
     pub steps: Vec<StepMetrics>,
     /// One entry an evaluation.
     pub evals: Vec<EvalPoint>,
-    /// Swaps of plugins, those refused too.
+    /// Swaps of plugins, including refused ones.
     pub swaps: Vec<SwapRecord>,
     /// Lines that are no metrics, such as the last one of a process that was killed.
     pub unreadable: u64,
 }
 
-/// What was found on the held-out rows after `step` steps.
+/// The evaluation of the held-out rows after `step` steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct EvalPoint {
-    /// Steps done before it.
+    /// Steps completed before it.
     pub step: u64,
-    /// Mean loss over the trained tokens; not a number where it was written as none.
+    /// Mean loss over the trained tokens; NaN where the file has `null`.
     pub loss: Option<f64>,
     /// `exp(loss)`.
     pub perplexity: Option<f64>,
     /// Share of the trained tokens that the model ranks first.
     pub token_accuracy: Option<f64>,
-    /// Share of the answers that were generated exactly as they are in the rows.
+    /// Share of the generated answers that equal those in the rows.
     pub exact_match: Option<f64>,
 }
 
 impl RunMetrics {
-    /// Reads `path`, line by line; a file that is not there holds nothing.
+    /// Reads `path`, line by line; a missing file counts as empty.
     ///
     /// # Errors
     /// [`FileError::Read`] where the operating system refuses.
@@ -80,7 +80,7 @@ impl RunMetrics {
         }
     }
 
-    /// A step that comes again is a run that went on from before it: what followed is void.
+    /// A repeated step comes from a run resumed before it: the later steps are dropped.
     fn take_step(&mut self, step: u64, line: &Json) {
         if self.steps.last().is_some_and(|last| last.step >= step) {
             self.steps.retain(|done| done.step < step);
@@ -103,7 +103,7 @@ impl RunMetrics {
         });
     }
 
-    /// Lines of one step complete each other.
+    /// Lines of one step are merged.
     fn take_eval(&mut self, step: u64, line: &Json) {
         let last = self.evals.last().filter(|last| last.step == step).copied();
         if last.is_some() {
@@ -121,7 +121,7 @@ impl RunMetrics {
         });
     }
 
-    /// Tokens that bore loss, over all steps.
+    /// Trained tokens of all steps.
     pub fn trained_tokens(&self) -> u64 {
         self.steps.iter().map(|step| step.trained_tokens).sum()
     }
@@ -138,7 +138,7 @@ impl RunMetrics {
         secs.filter(|secs| secs.is_finite()).sum()
     }
 
-    /// Most memory held, in bytes: the host's, the device's.
+    /// Peak memory in bytes: of the host, of the device.
     pub fn peak_bytes(&self) -> [u64; 2] {
         let peak = |of: fn(&StepMetrics) -> u64| self.steps.iter().map(of).max().unwrap_or(0);
         [peak(|s| s.peak_host_bytes), peak(|s| s.peak_device_bytes)]

@@ -1,13 +1,13 @@
-//! Values by step -> the same smoothed, or thinned to what a screen can show.
+//! Values by step -> the same smoothed, or thinned to screen resolution.
 
-/// Spans into which a thinned series is cut; each keeps its least and its greatest value.
+/// Spans of a thinned series; each keeps its least and its greatest value.
 const SPANS: usize = 400;
-/// A smoothed value looks back over this part of the run.
+/// A smoothed value averages over 1 / `SMOOTHED_PART` of the run.
 const SMOOTHED_PART: usize = 20;
-/// Fewest and most steps that it looks back over.
+/// Fewest and most steps that it averages over.
 const SMOOTHED_STEPS: [usize; 2] = [10, 500];
 
-/// A value by step; not a number where there is none.
+/// A value by step; NaN where there is none.
 pub type Point = (f64, f64);
 
 /// Steps over which a series of `len` steps is smoothed.
@@ -29,8 +29,8 @@ pub fn smoothed(points: &[Point]) -> Vec<Point> {
     points.iter().map(|(x, y)| (*x, smooth(*y))).collect()
 }
 
-/// At most some 800 of the points: the first, the last, and of every span the least and the
-/// greatest. A gap stays a gap.
+/// At most about 800 of the points: the first, the last, and the least and greatest of every span.
+/// Gaps are kept.
 pub fn thinned(points: &[Point]) -> Vec<Point> {
     if points.len() <= 2 * SPANS {
         return points.to_vec();
@@ -56,14 +56,14 @@ pub fn thinned(points: &[Point]) -> Vec<Point> {
     kept.into_iter().map(|index| points[index]).collect()
 }
 
-/// The mean of the values that are numbers; not a number where there is none.
+/// The mean of the finite values; NaN without any.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     let finite = values.into_iter().filter(|value| value.is_finite());
     let (sum, count) = finite.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
     sum / f64::from(count)
 }
 
-/// The value below which `share` of the finite values lie.
+/// The `share` quantile of the finite values.
 pub fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> Option<f64> {
     let mut finite: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
     finite.sort_unstable_by(f64::total_cmp);
@@ -90,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn smoothing_starts_at_the_first_value_and_jumps_over_gaps() {
+    fn smoothing_starts_at_the_first_value_and_skips_gaps() {
         let smooth = smoothed(&[(1.0, 4.0), (2.0, f64::NAN), (3.0, 1.0)]);
         let last = 4.0 - 3.0 * 2.0 / 11.0;
         assert_eq!(smooth, [(1.0, 4.0), (2.0, 4.0), (3.0, last)]);
     }
 
     #[test]
-    fn quantiles_and_means_leave_out_what_is_no_number() {
+    fn quantiles_and_means_skip_nan() {
         let values = [3.0, f64::NAN, 1.0, 2.0];
         assert_eq!(quantile(values, 0.5), Some(2.0));
         assert_eq!(mean(values), 2.0);

@@ -1,6 +1,6 @@
-//! The metrics of a run -> TensorBoard's event files, for whoever likes to watch there.
+//! The metrics of a run -> TensorBoard event files.
 //!
-//! Every number of a line of `metrics.jsonl` becomes a scalar of its name: `train/loss`,
+//! Every number in a line of `metrics.jsonl` becomes a scalar of that name: `train/loss`,
 //! `eval/loss`.
 
 mod event;
@@ -19,10 +19,11 @@ use crate::Error;
 
 pub use event_file::EventFile;
 
-/// What begins the name of a metric of an evaluation.
+/// Prefix of the metrics of an evaluation.
 const EVALUATION: &str = "eval_";
 
-/// Writes event files into a folder. Where that fails it says so once and the run goes on without.
+/// Writes event files into a folder. A failure is printed once, and the run continues without event
+/// files.
 #[derive(Debug)]
 pub struct TensorBoard {
     directory: PathBuf,
@@ -31,14 +32,14 @@ pub struct TensorBoard {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing has happened yet.
+    /// No metric has arrived.
     Waiting,
     Writing(EventFile),
     Failed,
 }
 
 impl TensorBoard {
-    /// Writes into `directory`, from the first metric on.
+    /// Writes into `directory`, starting with the first metric.
     pub fn new(directory: &Path) -> Self {
         TensorBoard {
             directory: directory.to_owned(),
@@ -46,7 +47,8 @@ impl TensorBoard {
         }
     }
 
-    /// Takes the metrics of `step`; `before` is the number of steps that were done when they began.
+    /// Takes the metrics of `step`; `before` is the number of steps completed before the first
+    /// metric.
     fn take(&self, metrics: &impl Serialize, group: &str, [step, before]: [u64; 2]) {
         let mut state = match self.state.lock() {
             Ok(state) => state,

@@ -1,4 +1,4 @@
-//! What a run wrote -> the command lines that use it.
+//! The files of a run -> the command lines that use them.
 
 use std::path::Path;
 
@@ -7,16 +7,17 @@ use serde::Serialize;
 
 use super::record::Record;
 
-/// What a command line is for, and the line.
+/// A command line and its purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Usage {
-    /// What it does.
+    /// Its purpose.
     pub purpose: &'static str,
     /// The command, or lines of Python.
     pub command: String,
 }
 
-/// The commands for what lies in `directory`; their paths are seen from where the run was started.
+/// The commands for the files in `directory`; their paths are relative to the run's working
+/// directory.
 pub fn usages(directory: &Path, record: &Record) -> Vec<Usage> {
     let mut usages = vec![usage(
         "Ask it something",

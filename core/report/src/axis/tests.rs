@@ -47,7 +47,7 @@ fn logarithmic_axes_begin_and_end_at_round_numbers() {
 }
 
 #[test]
-fn a_signed_axis_shows_the_small_beside_the_large() {
+fn a_signed_axis_shows_small_values_beside_large_ones() {
     let narrow = Axis::signed(&[-0.1, 0.3], &[0.1, 0.2]);
     assert_eq!(narrow, Axis::rounded(-0.1, 0.3, 5));
     let wide = Axis::signed(&[-0.002, 2.0], &[0.004, 0.01, 0.5]);
@@ -63,7 +63,7 @@ fn a_signed_axis_shows_the_small_beside_the_large() {
 }
 
 #[test]
-fn a_flat_curve_runs_through_the_middle() {
+fn a_flat_curve_is_centred() {
     let axis = Axis::rounded(3.0, 3.0, 4);
     assert_eq!(axis.at(3.0), 0.5);
     assert_eq!(Axis::exact(1.0, 1.0, 5).at(1.0), 0.0);

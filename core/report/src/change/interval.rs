@@ -1,10 +1,10 @@
-//! Losses in pairs, or steps one after the other -> the interval in which the change of their mean
-//! may truly lie.
+//! Paired losses, or the losses of successive steps -> the confidence interval of the change of
+//! their mean.
 //!
-//! Of pairs it is of other rows like these: the jackknife of a ratio, which also holds for rows of
-//! unequal length. Of shuffled steps it is Student's t of two means. Without training such steps
-//! are exchangeable, and the noise of one follows from how far it lies from the middle of its
-//! neighbours, whatever slow course the losses take.
+//! Pairs: the interval covers other rows of this kind. It is the jackknife of a ratio, which also
+//! holds for rows of unequal length. Shuffled steps: Student's t of two means. Without training
+//! such steps are exchangeable. The noise of a step is estimated by its distance from the mean of
+//! its neighbours, which cancels slow trends.
 //!
 //! # Source
 //! The ratio's jackknife: Cochran, "Sampling Techniques", 1977, section 6.15. The noise from second
@@ -18,7 +18,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::series::mean;
 
-/// The share of intervals that should hold the truth.
+/// The coverage of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
 /// Of many steps the last tenth counts, at most 50.
 const PART_OF_MANY: usize = 10;
@@ -29,7 +29,7 @@ const PART_OF_FEW: usize = 3;
 /// See [`PART_OF_FEW`].
 const MOST_OF_FEW: usize = 10;
 
-/// Rows that are seen before and after.
+/// Rows evaluated before and after.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair {
     /// Their losses, before and after, in nats.
@@ -38,18 +38,18 @@ pub struct Pair {
     pub tokens: f64,
 }
 
-/// Means before and after, and where their difference may truly lie.
+/// Means before and after, and the confidence interval of their difference.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     /// In nats a token.
     pub means: [f64; 2],
-    /// Of the mean after less that before.
+    /// Interval of the mean after less the mean before.
     pub interval: [f64; 2],
-    /// Pairs or steps that it follows from.
+    /// Pairs or steps that it is computed from.
     pub count: usize,
 }
 
-/// The means of the first and the last part of the steps; nothing without a step.
+/// The means of the first and the last part of the steps; `None` without a step.
 pub fn ends(steps: &[StepMetrics]) -> Option<[f64; 2]> {
     let weights = weights(steps);
     let [first, last] = parts(steps.len())?;
@@ -60,7 +60,7 @@ pub fn ends(steps: &[StepMetrics]) -> Option<[f64; 2]> {
     Some([mean(&first), mean(&last)])
 }
 
-/// The change from the first to the last part of the steps; nothing of fewer than three.
+/// The change from the first to the last part of the steps; `None` of fewer than three.
 pub fn of_parts(steps: &[StepMetrics]) -> Option<Found> {
     let weights = weights(steps);
     let (means, ends) = (ends(steps)?, parts(steps.len())?);
@@ -68,11 +68,10 @@ pub fn of_parts(steps: &[StepMetrics]) -> Option<Found> {
         let residual = step[1].loss - (step[0].loss + step[2].loss) / 2.0;
         residual * residual / (1.0 / w[1] + (1.0 / w[0] + 1.0 / w[2]) / 4.0)
     });
-    // Tokens that are independent: a step of weight w has the variance of one of weight 1, divided
-    // by w.
+    // Independent tokens: a step of weight w has 1 / w of the variance of a step of weight 1.
     let sum = |part: &Range<usize>| weights[part.clone()].iter().sum::<f64>();
     let of_tokens = mean(residuals) * ends.iter().map(|part| 1.0 / sum(part)).sum::<f64>();
-    // Rows whose tokens go together: all steps have the same variance.
+    // Fully correlated tokens of a row: all steps have the same variance.
     let residuals = steps.windows(3).map(|step| {
         let residual = step[1].loss - (step[0].loss + step[2].loss) / 2.0;
         residual * residual / 1.5
@@ -84,8 +83,8 @@ pub fn of_parts(steps: &[StepMetrics]) -> Option<Found> {
     Some(Found::around(means, half, steps.len()))
 }
 
-/// The change of the mean over pairs, which is one of `comparisons` that are made (Bonferroni's
-/// share of the risk falls to each); nothing of fewer than two.
+/// The change of the mean over pairs, one of `comparisons` (Bonferroni correction); `None` of fewer
+/// than two.
 pub fn of_pairs(pairs: &[Pair], comparisons: usize) -> Option<Found> {
     let count = pairs.len() as f64;
     if pairs.len() < 2 {
@@ -114,7 +113,7 @@ impl Found {
     }
 }
 
-/// Weights of steps by their trained tokens; equal ones where a step's are not on record.
+/// Weights of steps by their trained tokens; equal weights where a step's tokens are not on record.
 pub fn weights(steps: &[StepMetrics]) -> Vec<f64> {
     let known = steps.iter().all(|step| step.trained_tokens > 0);
     let weight = |step: &StepMetrics| {
@@ -127,8 +126,8 @@ pub fn weights(steps: &[StepMetrics]) -> Vec<f64> {
     steps.iter().map(weight).collect()
 }
 
-/// The steps at both ends whose means are compared, half as many at the beginning, where losses
-/// fall fastest; they do not overlap unless there is but one. Nothing without any.
+/// The first and the last steps whose means are compared. The first part is half as long, since
+/// losses fall fastest there. They overlap only for a single step; `None` without a step.
 fn parts(steps: usize) -> Option<[Range<usize>; 2]> {
     let of_few = steps.div_ceil(PART_OF_FEW).min(MOST_OF_FEW);
     let part = (steps / PART_OF_MANY).clamp(of_few, MOST_OF_MANY);
@@ -136,15 +135,15 @@ fn parts(steps: usize) -> Option<[Range<usize>; 2]> {
     (steps > 0).then(|| [0..part.div_ceil(2), steps - part..steps])
 }
 
-/// Degrees of freedom of the mean of squared second differences of so many independent values: they
-/// overlap, with correlations of -2/3 and 1/6 with the next two. Nothing of fewer than three.
+/// Degrees of freedom of the mean squared second difference of `values` independent values.
+/// Neighbouring second differences correlate by -2/3 and 1/6. `None` of fewer than three.
 fn freedom(values: usize) -> Option<f64> {
     let count = values.checked_sub(2).filter(|count| *count > 0)? as f64;
     let overlap = (count - 1.0) * 4.0 / 9.0 + (count - 2.0).max(0.0) / 36.0;
     Some(count * count / (count + 2.0 * overlap))
 }
 
-/// Student's t that bounds one of so many comparisons on both sides.
+/// Two-sided quantile of Student's t for one of `comparisons`.
 fn student(freedom: f64, comparisons: usize) -> f64 {
     let student =
         StudentsT::new(0.0, 1.0, freedom).expect("a positive number of degrees of freedom");

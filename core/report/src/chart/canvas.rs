@@ -6,13 +6,13 @@ use super::Span;
 use crate::axis::Axis;
 use crate::series::Point;
 
-/// Extent of the canvas both ways; the page stretches it.
+/// Width and height of the canvas; the page scales it.
 const CANVAS: f64 = 1000.0;
 
 /// A point on the canvas, whose origin is at the top left.
 fn place((x, y): Point, across: &Axis, up: &Axis) -> (f64, f64) {
     let (x, y) = (across.at(x) * CANVAS, (1.0 - up.at(y)) * CANVAS);
-    // Far outside is as good as further outside, and has fewer digits.
+    // Points far outside are clamped, which saves digits.
     (
         (x * 10.0).round() / 10.0,
         y.clamp(-CANVAS, 2.0 * CANVAS).round(),
@@ -50,7 +50,7 @@ pub(super) fn band(spans: &[Span], across: &Axis, up: &Axis) -> String {
     path(&[upper, lower].concat(), across, up) + "Z"
 }
 
-/// The points alone: lines without length, which round caps make dots of any canvas.
+/// The points alone: lines of length 0, which round caps draw as dots.
 pub(super) fn dots(points: &[Point], across: &Axis, up: &Axis) -> String {
     let finite = points.iter().filter(|(_, y)| y.is_finite());
     let dot = |point: &Point| {

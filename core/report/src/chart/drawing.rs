@@ -1,5 +1,4 @@
-//! A chart -> what the page draws: paths, ticks, names at the ends of curves and values to hover
-//! over.
+//! A chart -> its drawing on the page: paths, ticks, curve labels and hover values.
 
 use std::fmt::Write;
 
@@ -10,7 +9,7 @@ use super::canvas::{band, dots, path};
 use super::{Chart, Curve, Style};
 use crate::axis::{Axis, Tick};
 
-/// Percent of a large chart's height that a name at a curve's end takes.
+/// Height of a curve label in percent of a large chart.
 const END_ROOM: f64 = 6.0;
 
 /// A chart ready to be drawn.
@@ -22,7 +21,7 @@ pub struct Drawing {
     over: &'static str,
     wide: bool,
     under: bool,
-    /// Where 0 lies, if it lies within.
+    /// Position of 0, if it is in range.
     zero: Option<f64>,
     ends: Vec<End>,
     curves: Vec<DrawnCurve>,
@@ -34,7 +33,7 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// The drawing with a mark behind each of the steps of `marks`; `steps` as in
+    /// The drawing with a mark after each of the steps of `marks`; `steps` as in
     /// [`Chart::drawing`].
     pub fn marked(mut self, marks: &[(u64, String)], steps: [u64; 2]) -> Self {
         let across = Axis::whole(steps[0] as f64, steps[1] as f64, 5);
@@ -60,7 +59,7 @@ struct DrawnCurve {
     dots: String,
 }
 
-/// A curve's name beside its end.
+/// A curve label.
 #[derive(Clone, Debug, Serialize)]
 struct End {
     percent: f64,
@@ -106,8 +105,7 @@ impl Chart {
         }
     }
 
-    /// The names of curves with colours of their own, each beside its curve's end, none over
-    /// another.
+    /// The labels of curves with fixed colours, each at its curve's end, without overlap.
     fn ends(&self, up: &Axis) -> Vec<End> {
         let room = if self.wide && !self.under {
             END_ROOM
@@ -128,7 +126,7 @@ impl Chart {
         ends
     }
 
-    /// The chart in a sentence, for those who do not see it.
+    /// The chart in a sentence, for screen readers.
     fn description(&self) -> String {
         let over = self.over;
         let mut text = format!("{} by {over}.", self.title);
@@ -149,7 +147,7 @@ impl Chart {
         text
     }
 
-    /// What the page's script reads, as JSON that may stand in a page.
+    /// The input of the page's script, as JSON that is safe inside HTML.
     fn hover(&self, across: &Axis, up: &Axis) -> String {
         let rounded = |y: f64| y.is_finite().then(|| significant(y, 5));
         let curves: Vec<_> = self
@@ -174,7 +172,7 @@ impl Chart {
     }
 }
 
-/// Moves places along an axis, in rising order, until each is `room` percent from the next, none
+/// Moves positions on an axis, in ascending order, until each is `room` percent from the next, none
 /// above 100.
 pub fn set_apart<'a>(places: impl Iterator<Item = &'a mut f64>, room: f64) {
     let mut places: Vec<&mut f64> = places.collect();
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_stands_between_two_steps() {
+    fn marks_are_placed_between_two_steps() {
         let marks = [(2, "nf4 -> fp4".to_owned()), (9, "late".to_owned())];
         let drawn = drawing(&[(1.0, 4.0), (2.0, 3.0), (3.0, 2.0)]).marked(&marks, [1, 3]);
         let at: Vec<f64> = drawn.marks.iter().map(|mark| mark.percent).collect();
@@ -217,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn names_at_the_ends_of_curves_stand_apart() {
+    fn curve_labels_do_not_overlap() {
         let mut places = [10.0, 11.0, 50.0, 99.0, 100.0];
         set_apart(places.iter_mut(), 5.0);
         assert_eq!(places, [10.0, 15.0, 50.0, 95.0, 100.0]);
@@ -233,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_script_reads_cannot_end_it() {
+    fn script_input_cannot_close_the_script() {
         let chart = Chart::new("a", "").with("</script>", Style::Line, &[(1.0, 1.0)]);
         let hover = chart.drawing([1, 1]).hover;
         assert!(!hover.contains('<'), "{hover}");

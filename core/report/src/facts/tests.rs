@@ -1,4 +1,4 @@
-//! Losses of a run -> what its report concludes.
+//! Losses of a run -> the conclusions of its report.
 
 use super::*;
 use espalier_engine::observer::StepMetrics;
@@ -50,9 +50,9 @@ fn the_verdict_follows_from_the_losses() {
     assert_eq!(verdict(&falls, &[4.0, f64::NAN]), Verdict::Diverged);
 }
 
-/// The first and the last of sorted rows differ, whatever was trained.
+/// The first and the last of sorted rows differ with or without training.
 #[test]
-fn the_order_of_the_files_is_told_from_learning() {
+fn file_order_is_distinguished_from_learning() {
     let sorted: Vec<f64> = (0..20).map(|i| 4.0 - f64::from(i % 10) * 0.1).collect();
     let mut record = Record {
         config: serde_json::json!({"data": {"shuffle": false}}),
@@ -70,7 +70,7 @@ fn the_order_of_the_files_is_told_from_learning() {
     assert_eq!(judge(&record, &lower), Verdict::Learned);
 }
 
-/// One row of a hundred carries all of the difference: other rows need not show it.
+/// One row of a hundred makes the whole difference, so it does not generalize to other rows.
 #[test]
 fn held_out_rows_are_paired() {
     let row = |loss: f64| DocumentLoss {

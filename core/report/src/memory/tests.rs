@@ -16,7 +16,7 @@ fn record() -> Record {
 }
 
 #[test]
-fn the_bar_holds_plan_and_observation() {
+fn the_bar_shows_plan_and_observation() {
     let bar = Memory::new(&record(), [100, 0]).bar().expect("a bar");
     let widths: Vec<f64> = bar.parts.iter().map(|part| part.width_percent).collect();
     assert_eq!(widths, [50.0, 20.0, 10.0]);
@@ -28,7 +28,7 @@ fn the_bar_holds_plan_and_observation() {
     assert!(Memory::new(&Record::default(), [0, 0]).bar().is_none());
 }
 
-/// Two ranks hold twice a rank's bytes, the program once, and what lies on the host.
+/// Two ranks hold twice a rank's bytes, the program once, and the host's bytes.
 #[test]
 fn all_ranks_of_a_process_are_in_the_bar() {
     let mut record = record();
@@ -59,7 +59,7 @@ fn all_ranks_of_a_process_are_in_the_bar() {
 }
 
 #[test]
-fn one_ranks_plan_is_not_held_against_what_several_hold() {
+fn the_plan_of_one_rank_is_not_compared_with_several_ranks() {
     let mut record = record();
     record.world = 2;
     let bar = Memory::new(&record, [200, 0]).bar().expect("a bar");

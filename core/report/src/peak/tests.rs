@@ -1,4 +1,4 @@
-//! Shares of peak, where the peak is known, measured again or of an older record.
+//! Shares of a known peak, of one measured again and of one in an older record.
 
 use super::*;
 use espalier_engine::measure::Peaks;
@@ -21,7 +21,7 @@ fn shares(found: &SharesOfPeak) -> Vec<f64> {
 }
 
 #[test]
-fn shares_are_of_the_highest_peak_and_say_how_it_is_known() {
+fn shares_are_of_the_highest_peak_and_name_its_source() {
     let mut machine = MachineRecord::default();
     machine.peak_rates.push(1, 100e9, Cause::Start);
     machine.peak_rates.push(3, 120e9, Cause::Again);
@@ -39,7 +39,7 @@ fn shares_are_of_the_highest_peak_and_say_how_it_is_known() {
 }
 
 #[test]
-fn another_process_has_a_peak_of_its_own() {
+fn each_process_has_its_own_peak() {
     let mut machine = MachineRecord::default();
     machine.peak_rates.push(1, 100e9, Cause::Start);
     machine.peak_rates.push(3, 50e9, Cause::Start);
@@ -49,7 +49,7 @@ fn another_process_has_a_peak_of_its_own() {
 }
 
 #[test]
-fn an_older_record_whose_peak_was_beaten_says_so() {
+fn older_records_with_a_peak_below_a_step_report_it() {
     let machine = MachineRecord {
         gemm_flops_per_sec: 100e9,
         peak_rates: Peaks::default(),

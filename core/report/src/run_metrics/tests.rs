@@ -27,7 +27,7 @@ fn a_torn_line_is_counted_and_a_missing_number_is_none() {
 }
 
 #[test]
-fn steps_that_come_again_replace_what_followed() {
+fn repeated_steps_replace_the_later_ones() {
     let metrics = metrics(&[
         r#"{"step":1,"loss":3}"#,
         r#"{"step":2,"loss":2}"#,
@@ -50,7 +50,7 @@ fn steps_that_come_again_replace_what_followed() {
 }
 
 #[test]
-fn evaluations_of_one_step_are_one() {
+fn evaluations_of_one_step_are_merged() {
     let metrics = metrics(&[
         r#"{"step":0,"eval_loss":3,"eval_token_accuracy":0.5}"#,
         r#"{"step":0,"eval_exact_match":0.25}"#,

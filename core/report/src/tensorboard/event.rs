@@ -5,12 +5,12 @@
 
 use prost::Message;
 
-/// What a file begins with.
+/// The content of a file's first event.
 pub const FILE_VERSION: &str = "brain.Event:2";
-/// `SessionLog.SessionStatus.START`: what earlier files hold from this event's step on is void.
+/// `SessionLog.SessionStatus.START`: events of earlier files from this event's step on are void.
 pub const START: i32 = 1;
 
-/// Something that happened after so many steps.
+/// An event after `step` steps.
 #[derive(Clone, PartialEq, Message)]
 pub struct Event {
     /// Seconds since 1970.
@@ -19,12 +19,12 @@ pub struct Event {
     /// The step.
     #[prost(int64, tag = "2")]
     pub step: i64,
-    /// What it was.
+    /// The content.
     #[prost(oneof = "What", tags = "3, 5, 7")]
     pub what: Option<What>,
 }
 
-/// What an event says.
+/// The content of an event.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum What {
     /// The format, in a file's first event.
@@ -33,7 +33,7 @@ pub enum What {
     /// Values.
     #[prost(message, tag = "5")]
     Summary(Summary),
-    /// The run began, or went on.
+    /// The run started or resumed.
     #[prost(message, tag = "7")]
     SessionLog(SessionLog),
 }
@@ -49,7 +49,7 @@ pub struct Summary {
 /// A scalar.
 #[derive(Clone, PartialEq, Message)]
 pub struct Value {
-    /// Its name; what stands before a slash groups it.
+    /// Its name; the part before a slash is its group.
     #[prost(string, tag = "1")]
     pub tag: String,
     /// Its value.
@@ -57,7 +57,7 @@ pub struct Value {
     pub simple_value: Option<f32>,
 }
 
-/// A turn of the run.
+/// A start or resume of the run.
 #[derive(Clone, PartialEq, Message)]
 pub struct SessionLog {
     /// [`START`].

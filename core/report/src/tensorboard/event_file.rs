@@ -1,4 +1,4 @@
-//! Scalars by step -> event files that read as if the run had never been stopped.
+//! Scalars by step -> event files that read like those of an uninterrupted run.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -15,8 +15,8 @@ use crate::Error;
 const PREFIX: &str = "events.out.tfevents.";
 const SUFFIX: &str = ".espalier";
 
-/// An event file that grows. It is named after the step that it follows, not after time and host,
-/// so that a run that goes on from that step again replaces it.
+/// An event file under construction. Its name has the step before it, not time and host, so that a
+/// run resumed from that step replaces it.
 #[derive(Debug)]
 pub struct EventFile {
     path: PathBuf,
@@ -24,14 +24,13 @@ pub struct EventFile {
 }
 
 impl EventFile {
-    /// Starts the file of a run that begins or goes on after `step` steps. What earlier files of
-    /// `directory` hold of later steps is cut off.
+    /// Starts the file of a run that starts or resumes after `step` steps. Events of later steps
+    /// are removed from the earlier files of `directory`.
     ///
     /// # Units
     /// `wall_time` in seconds since 1970.
     ///
-    /// # Errors
-    /// What keeps the directory or a file in it from being read or written.
+    /// # Errors [`Error::File`] where the directory or a file in it cannot be read or written.
     pub fn create(directory: &Path, step: u64, wall_time: f64) -> Result<Self, Error> {
         let fail = |path: &Path, error| write_error(path, 0, error);
         fs::create_dir_all(directory).map_err(|error| fail(directory, error))?;
@@ -47,7 +46,7 @@ impl EventFile {
         let mut created = EventFile { path, file };
         created.append(wall_time, 0, What::FileVersion(FILE_VERSION.to_owned()))?;
         if step > 0 {
-            // Tells a TensorBoard that is already looking what was cut off.
+            // Makes a running TensorBoard drop the removed events.
             let start = What::SessionLog(SessionLog { status: START });
             created.append(wall_time, step + 1, start)?;
         }
@@ -59,8 +58,7 @@ impl EventFile {
     /// # Units
     /// `wall_time` in seconds since 1970.
     ///
-    /// # Errors
-    /// What keeps the file from being written.
+    /// # Errors [`Error::File`] where the file cannot be written.
     pub fn scalars(
         &mut self,
         group: &str,
@@ -89,7 +87,7 @@ impl EventFile {
     }
 }
 
-/// The event files of `directory` that a run wrote, with the step that each follows.
+/// The event files of `directory`, with the step before each.
 fn earlier(directory: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -104,7 +102,7 @@ fn earlier(directory: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
     Ok(found)
 }
 
-/// Cuts off what a file holds of steps after `step`, and a record that was torn.
+/// Removes the events after `step` steps and any torn record from a file.
 fn cut(path: &Path, step: u64) -> Result<(), Error> {
     let read = read_regular(path, FileKind::Measurements);
     let bytes = read.map_err(|error| FileError::Read {

@@ -6,7 +6,7 @@
 /// Length and its checksum; a checksum follows the bytes.
 const HEADER_BYTES: usize = 12;
 const CHECKSUM_BYTES: usize = 4;
-/// Added to a checksum, so that checksums of data that holds checksums stay good.
+/// Added to a checksum, so that checksums of data that contains checksums stay strong.
 const MASK: u32 = 0xa282_ead8;
 
 /// `data` as a record.
@@ -16,7 +16,7 @@ pub fn framed(data: &[u8]) -> Vec<u8> {
     [&length[..], &checksum(&length), data, &checksum(data)].concat()
 }
 
-/// The records of `bytes` with the place where each ends, up to the first that is torn or damaged.
+/// The records of `bytes` with the end offset of each, up to the first that is torn or damaged.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = (&[u8], usize)> {
     let mut begin = 0;
     std::iter::from_fn(move || {
