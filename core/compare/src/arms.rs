@@ -1,5 +1,5 @@
-//! A config and the components that exist -> the arms: each a run's config, with what tells it from
-//! the others.
+//! A config and the registered components -> the arms: each a run's config and its changes to the
+//! shared config.
 
 use std::collections::BTreeMap;
 
@@ -11,29 +11,29 @@ use serde_json::{Map, Value as Json};
 
 use crate::{ArmFailure, Error};
 
-/// The arm that has no quantizer, where it is given or added by its name alone.
+/// Name of the arm without a quantizer, where it is given by name or added.
 pub const DENSE: &str = "dense";
 
 /// Config keys in which arms may not differ: a section, or one key.
 const SHARED: [&str; 5] = ["data.", "run.", "model.path", "model.adapter", "model.init"];
 
-/// An arm as the config has it.
+/// An arm of the config.
 #[derive(Clone, Debug)]
 pub(crate) struct ArmConfig {
     /// Its name, also of its folder.
     pub name: String,
-    /// What it lays over the config that all arms share.
+    /// Its changes to the shared config.
     pub changes: Map<String, Json>,
-    /// Its config, under the first seed and without an output directory.
+    /// Its config, with the first seed and without an output directory.
     pub resolved: ResolvedConfig,
     /// Whether the config names no quantizer for it.
     pub dense: bool,
-    /// Whether it was not asked for by name.
+    /// Whether it was added without being named.
     pub added: bool,
 }
 
-/// An arm as it was asked for.
-struct Wanted {
+/// An arm as requested.
+struct RequestedArm {
     options: ArmOptions,
     /// Whether the run's own quantizer is left out.
     dense: bool,
@@ -43,33 +43,34 @@ struct Wanted {
 /// The arms, the dense baseline first: the first arm that names no quantizer, or one that is added.
 ///
 /// # Errors
-/// What `[compare]` and `[[arms]]` cannot mean, in words.
+/// [`Error::Usage`] for invalid `[compare]` or `[[arms]]` sections.
 pub(crate) fn arms(
     resolved: &ResolvedConfig,
     registry: &Registry,
 ) -> Result<Vec<ArmConfig>, Error> {
     let base = shared(resolved)?;
     let config = resolved.config();
-    let mut wanted: Vec<Wanted> = config.arms.iter().cloned().map(Wanted::of).collect();
+    let mut requested: Vec<RequestedArm> =
+        config.arms.iter().cloned().map(RequestedArm::of).collect();
     for item in &config.compare.arms {
-        wanted.push(in_short(item, registry)?);
+        requested.push(in_short(item, registry)?);
     }
-    if wanted.is_empty() {
+    if requested.is_empty() {
         return Err(Error::Usage(UsageError {
             message: "no arms were given: there is nothing to compare".to_owned(),
             next_step: "name them with --arms nf4,int8, or as [[arms]] in a --config file"
                 .to_owned(),
         }));
     }
-    refuse_names(&wanted)?;
-    let lay = |wanted: &Wanted| lay(&base, wanted, registry);
-    let mut arms: Vec<ArmConfig> = wanted.iter().map(lay).collect::<Result<_, _>>()?;
+    refuse_names(&requested)?;
+    let resolve = |requested: &RequestedArm| apply_changes(&base, requested, registry);
+    let mut arms: Vec<ArmConfig> = requested.iter().map(resolve).collect::<Result<_, _>>()?;
     match arms.iter().position(|arm| arm.dense) {
         Some(dense_baseline) => arms[..=dense_baseline].rotate_right(1),
         None if config.compare.dense => {
             let taken = arms.iter().any(|arm| arm.name == DENSE);
             let name = if taken { "yardstick" } else { DENSE };
-            arms.insert(0, lay(&Wanted::dense(name))?);
+            arms.insert(0, resolve(&RequestedArm::dense(name))?);
         }
         None => {}
     }
@@ -83,9 +84,9 @@ pub(crate) fn arms(
     Ok(arms)
 }
 
-impl Wanted {
+impl RequestedArm {
     fn of(options: ArmOptions) -> Self {
-        Wanted {
+        RequestedArm {
             options,
             dense: false,
             added: false,
@@ -93,7 +94,7 @@ impl Wanted {
     }
 
     fn dense(name: &str) -> Self {
-        Wanted {
+        RequestedArm {
             options: ArmOptions {
                 name: name.to_owned(),
                 ..ArmOptions::default()
@@ -104,8 +105,8 @@ impl Wanted {
     }
 }
 
-/// The config that all arms share. What follows from the first seed and is to be the same under all
-/// is written down.
+/// The shared config of all arms. Values that depend on the first seed but must be equal under all
+/// seeds are set explicitly.
 fn shared(resolved: &ResolvedConfig) -> Result<ResolvedConfig, Error> {
     let base = resolved.without(&["compare", "arms", "run.out"])?;
     let data = &base.config().data;
@@ -116,15 +117,15 @@ fn shared(resolved: &ResolvedConfig) -> Result<ResolvedConfig, Error> {
     Ok(base.overlaid("the comparison", Map::new(), &[seed])?)
 }
 
-/// `nf4` or `nf4:block_size=128`: a component, with values of its options behind colons.
-fn in_short(item: &str, registry: &Registry) -> Result<Wanted, Error> {
+/// `nf4` or `nf4:block_size=128`: a component, with its options after colons.
+fn in_short(item: &str, registry: &Registry) -> Result<RequestedArm, Error> {
     let mut parts = item.split(':');
     let component = parts.next().unwrap_or_default();
-    let name = item.replace(|letter| !may_name(letter), "-");
+    let name = item.replace(|letter| !is_name_char(letter), "-");
     if item == DENSE {
-        return Ok(Wanted {
+        return Ok(RequestedArm {
             added: false,
-            ..Wanted::dense(DENSE)
+            ..RequestedArm::dense(DENSE)
         });
     }
     let roles = registry.roles_of(&[component]);
@@ -152,23 +153,27 @@ fn in_short(item: &str, registry: &Registry) -> Result<Wanted, Error> {
         let section = Map::from_iter([(component.to_owned(), Json::Object(given))]);
         sections.insert(role.0.to_owned(), Json::Object(section));
     }
-    Ok(Wanted::of(ArmOptions {
+    Ok(RequestedArm::of(ArmOptions {
         name,
         plugins: vec![component.to_owned()],
         sections,
     }))
 }
 
-/// Whether a letter may stand in the name of an arm, which is that of a folder.
-fn may_name(letter: char) -> bool {
+/// Whether the name of an arm, which is a folder name, can contain `letter`.
+fn is_name_char(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "._-=+".contains(letter)
 }
 
-/// Refuses names that are no folder's, and those that stand twice.
-fn refuse_names(wanted: &[Wanted]) -> Result<(), Error> {
-    let names = || wanted.iter().map(|wanted| wanted.options.name.as_str());
+/// Refuses names that are no folder names, and duplicates.
+fn refuse_names(requested: &[RequestedArm]) -> Result<(), Error> {
+    let names = || {
+        requested
+            .iter()
+            .map(|requested| requested.options.name.as_str())
+    };
     for (index, name) in names().enumerate() {
-        if name.is_empty() || name.starts_with('.') || !name.chars().all(may_name) {
+        if name.is_empty() || name.starts_with('.') || !name.chars().all(is_name_char) {
             return Err(Error::Usage(UsageError {
                 message: format!("`{name}` is no name for an arm: its folder is called so"),
                 next_step: "use letters, digits and . _ - = +, no point first".to_owned(),
@@ -184,20 +189,25 @@ fn refuse_names(wanted: &[Wanted]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lays what an arm asks for over the config that all share.
-fn lay(base: &ResolvedConfig, wanted: &Wanted, registry: &Registry) -> Result<ArmConfig, Error> {
+/// Applies an arm's changes to the shared config.
+fn apply_changes(
+    base: &ResolvedConfig,
+    requested: &RequestedArm,
+    registry: &Registry,
+) -> Result<ArmConfig, Error> {
     let ArmOptions {
         name,
         plugins: own,
         sections,
-    } = &wanted.options;
+    } = &requested.options;
     let roles = registry.roles_of(own);
     let roles = roles.map_err(|error| ArmFailure::of(name, error))?;
     let current = registry.roles_of(&base.config().plugins)?;
     let replaced = |plugin: &String| {
         let mut playing = current.iter().filter(|(_, component)| *component == plugin);
-        playing
-            .any(|(role, _)| roles.contains_key(role) || (wanted.dense && *role == Role::QUANTIZER))
+        playing.any(|(role, _)| {
+            roles.contains_key(role) || (requested.dense && *role == Role::QUANTIZER)
+        })
     };
     let mut plugins = base.config().plugins.clone();
     plugins.retain(|plugin| !replaced(plugin));
@@ -206,7 +216,7 @@ fn lay(base: &ResolvedConfig, wanted: &Wanted, registry: &Registry) -> Result<Ar
     if plugins != base.config().plugins {
         changes.insert("plugins".to_owned(), Json::from(plugins));
     }
-    if wanted.dense && !base.config().sites.is_empty() {
+    if requested.dense && !base.config().sites.is_empty() {
         changes.insert("sites".to_owned(), Json::Array(Vec::new()));
     }
     changes.extend(sections.clone());
@@ -215,14 +225,14 @@ fn lay(base: &ResolvedConfig, wanted: &Wanted, registry: &Registry) -> Result<Ar
     refuse_other_data(name, base, &resolved)?;
     Ok(ArmConfig {
         dense: is_dense(resolved.config(), registry)?,
-        added: wanted.added,
+        added: requested.added,
         name: name.clone(),
         changes,
         resolved,
     })
 }
 
-/// Refuses an arm on other rows, under another seed or of another model.
+/// Refuses an arm with other rows, another seed or another model.
 fn refuse_other_data(name: &str, base: &ResolvedConfig, arm: &ResolvedConfig) -> Result<(), Error> {
     let of = |resolved: &ResolvedConfig| -> BTreeMap<String, String> {
         let leaves = espalier_trainer::checkpoint::leaves(&Json::Object(resolved.values()));
@@ -249,11 +259,11 @@ fn refuse_other_data(name: &str, base: &ResolvedConfig, arm: &ResolvedConfig) ->
     }
 }
 
-/// Refuses two arms that would do the same.
+/// Refuses two equal arms.
 fn refuse_equal(arms: &[ArmConfig]) -> Result<(), Error> {
     let of = |arm: &ArmConfig| {
         let mut config = arm.resolved.config().clone();
-        // Components are chosen by name, one a role: their order says nothing.
+        // Components are chosen by name, one per role: their order has no meaning.
         config.plugins.sort();
         config
     };

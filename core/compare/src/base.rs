@@ -1,4 +1,4 @@
-//! A loaded arm and the held-out rows -> what of it does not depend on a seed, on record.
+//! A loaded arm and the held-out rows -> the record of its base, which does not depend on a seed.
 
 use std::path::Path;
 
@@ -19,41 +19,40 @@ use super::divergence::{Comparer, Recorder};
 use super::record::{Base, WeightError, base_file};
 use super::weights::WeightErrors;
 
-/// What the loading of an arm told.
+/// The results of loading an arm.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
-    /// What loading did.
+    /// The report of loading.
     pub report: LoadReport,
-    /// What [`WeightErrors`] found meanwhile.
+    /// The weight errors that [`WeightErrors`] measured during loading.
     pub errors: Vec<WeightError>,
 }
 
-/// What an arm is to the dense baseline.
+/// The relation of an arm to the dense baseline.
 pub enum Against<'a> {
-    /// There is none.
+    /// There is no dense baseline.
     Nothing,
     /// It is the dense arm: its predictions are kept there.
     Itself(&'a mut DenseBaseline),
-    /// It is held against what is kept there.
+    /// It is compared with the predictions kept there.
     Dense(&'a DenseBaseline),
 }
 
-/// Memory that measuring takes beside a run's plan.
+/// Memory of measuring in addition to a run's plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
-    /// Bytes while weights are loaded: the parts that are decoded.
+    /// Bytes while weights are loaded: the decoded parts.
     pub loading: u64,
-    /// Bytes while the held-out rows are evaluated: blocks of logits, and the adapter's values that
-    /// are put aside.
+    /// Bytes while the held-out rows are evaluated: blocks of logits, and saved values of the
+    /// adapter.
     pub measuring: u64,
 }
 
-/// Measures an arm's base: the model as it was loaded, without the effect of an adapter, whether
-/// that is fresh or was trained before.
+/// Measures an arm's base: the loaded model without the effect of its adapter, new or trained.
 ///
 /// # Errors
 /// [`Error::NotFinite`] for a loss that is not a number; a dense baseline that was not measured, or
-/// on other rows; what the backend reports; [`Error::Interrupted`] after a signal.
+/// measured on other rows; a failure of the backend; [`Error::Interrupted`] after a signal.
 pub fn measure(
     subject: &LoadedBase<'_>,
     loaded: Loaded,
@@ -103,8 +102,8 @@ pub fn measure(
     })
 }
 
-/// Measures the dense arm's predictions alone, where its base is on record and its predictions are
-/// gone with the process that made them.
+/// Measures only the dense arm's predictions, where its base is on record but the predictions of an
+/// earlier process are lost.
 ///
 /// # Errors
 /// As [`measure`].
@@ -115,9 +114,9 @@ pub fn measure_dense_baseline(
     keep(subject, dense_baseline).map(|_| ())
 }
 
-/// Whether arms are still to be held against the dense baseline and it is not there: `arms` are
-/// those that have a base of their own. The dense arm is then to be loaded for
-/// [`measure_dense_baseline`], unless [`measure`] is to see it anyway.
+/// Whether arms still need the dense baseline and it is not measured. `arms` are those with their
+/// own base. The dense arm must then be loaded for [`measure_dense_baseline`], unless [`measure`]
+/// runs on it anyway.
 pub fn needs_dense_baseline<'a>(
     dense_baseline: &DenseBaseline,
     out: &Path,
@@ -126,13 +125,14 @@ pub fn needs_dense_baseline<'a>(
     !dense_baseline.is_measured() && arms.any(|arm| read(out, arm).is_none())
 }
 
-/// The base of `arm` on record in the output directory `out`; nothing where it is not there whole.
+/// The recorded base of `arm` in the output directory `out`; `None` where it is missing or
+/// incomplete.
 pub fn read(out: &Path, arm: &str) -> Option<Base> {
     let object = read_object(&base_file(out, arm), FileKind::Measurements).ok()?;
     serde_json::from_value(object).ok()
 }
 
-/// Puts the base of `arm` on record, whole or not at all.
+/// Records the base of `arm` atomically.
 ///
 /// # Errors
 /// A directory that cannot be written, a full disk.
@@ -142,7 +142,7 @@ pub fn write(out: &Path, arm: &str, base: &Base) -> Result<(), Error> {
 }
 
 impl Extra {
-    /// What measuring takes beside `plan`, on `threads` threads.
+    /// The memory of measuring in addition to `plan`, on `threads` threads.
     pub fn of(plan: &RunPlan, threads: usize) -> Self {
         let logits = plan.program.units.last().and_then(|head| head.logits);
         let row_bytes = logits.map_or(0, |place| place.extent.bytes(1, 0));
@@ -154,7 +154,7 @@ impl Extra {
         }
     }
 
-    /// The peak of a run that is measured.
+    /// The peak of a run with measuring.
     pub fn peak(&self, memory: &MemoryPlan) -> u64 {
         let loading = memory.loading_peak() + self.loading;
         loading.max(memory.step_peak() + self.measuring)
@@ -174,7 +174,7 @@ fn keep(
     Ok(outcome)
 }
 
-/// Evaluates the base alone; `look` sees its logits, and which rows they are of.
+/// Evaluates the base alone; `look` receives its logits and their rows.
 fn evaluate(subject: &LoadedBase<'_>, look: step::Look<'_>) -> Result<EvalOutcome, Error> {
     let LoadedBase {
         executor,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::Error;
 
-/// Keys that have flags of their own, and those that the reader gives.
+/// Keys with their own flags, and keys that the user adds.
 const FLAGS: [(&str, &str); 4] = [
     ("plugins", "--plugins"),
     ("model.path", "--model"),
@@ -18,7 +18,7 @@ const GIVEN: [&str; 2] = ["run.out", "run.seed"];
 /// The command line of `resolved`, without `--out` and `run.seed`.
 ///
 /// # Errors
-/// Where the defaults make no config.
+/// Where the defaults are no valid config.
 pub(crate) fn train_command(resolved: &ResolvedConfig) -> Result<String, Error> {
     let defaults = resolve(&Sources::default())?.values();
     let mut words = vec!["host".to_owned(), "train".to_owned()];
@@ -43,7 +43,7 @@ pub(crate) fn train_command(resolved: &ResolvedConfig) -> Result<String, Error> 
     Ok(words.join(" "))
 }
 
-/// The values of `tree` that are not the defaults', by their dotted keys.
+/// The values of `tree` that differ from the defaults, by dotted key.
 fn collect(
     tree: &Map<String, Json>,
     defaults: &Map<String, Json>,
@@ -68,7 +68,7 @@ fn collect(
     }
 }
 
-/// A value as words behind its flag.
+/// A value as the words after its flag.
 fn flag_values(key: &str, value: &Json) -> Vec<String> {
     let words: Vec<String> = match value {
         Json::Array(items) => items.iter().map(plain).collect(),
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_says_all_that_is_not_a_default() {
+    fn the_command_contains_all_values_that_are_no_defaults() {
         let sources = Sources::default()
             .set("plugins=[\"nf4\", \"lora\"]")
             .set("model.path=models/a b")

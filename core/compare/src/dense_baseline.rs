@@ -1,5 +1,5 @@
-//! The dense base's logits of some held-out tokens -> a temporary file, and back when an arm is
-//! held against them.
+//! The dense base's logits of some held-out tokens -> a temporary file, and back for the comparison
+//! with an arm.
 
 use std::fs::File;
 use std::io;
@@ -13,16 +13,16 @@ use espalier_engine::executor::{Executor, LogitsWindow, numbers};
 use espalier_interface::DType;
 use espalier_system::files::{FileError, write_error};
 
-/// Most bytes of logits that are kept.
+/// Most bytes of kept logits.
 const MOST_BYTES: u64 = 1 << 30;
-/// Bytes of logits that are moved at once, a token's at least.
+/// Bytes of logits moved at once, at least one token's.
 const BLOCK_BYTES: u64 = 4 << 20;
 
-/// What arms are held against: logits of the dense base, as they lay on the device, so that nothing
-/// is rounded.
+/// Logits of the dense base, with which arms are compared, in the device's dtype: nothing is
+/// rounded.
 ///
-/// They are in a file without a name, which is gone with the process. A comparison that goes on in
-/// another process measures the dense base again, where an arm is still to be held against it.
+/// They are in an unnamed file, which the operating system deletes with the process. A comparison
+/// resumed in another process measures the dense base again if an arm still needs it.
 pub struct DenseBaseline {
     directory: PathBuf,
     most_bytes: u64,
@@ -38,7 +38,7 @@ pub(super) struct Kept {
     pub choice: Choice,
 }
 
-/// Which of all trained tokens, in the order in which they are evaluated, are measured.
+/// The selection of measured tokens among all trained tokens, in the order of evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
     /// Tokens that are measured.
@@ -47,14 +47,14 @@ pub(super) struct Choice {
     pub trained: u64,
 }
 
-/// Finds the chosen tokens while all go by.
+/// Finds the chosen tokens in the stream of all.
 pub(super) struct Picker {
     choice: Choice,
     seen: u64,
 }
 
 impl DenseBaseline {
-    /// One that is yet to be measured; its file of 1 GiB at most will be made in `directory`.
+    /// A baseline that is not measured yet; its file of at most 1 GiB is created in `directory`.
     pub fn new(directory: &Path) -> Self {
         DenseBaseline::within(directory, MOST_BYTES)
     }
@@ -68,12 +68,12 @@ impl DenseBaseline {
         }
     }
 
-    /// Whether the dense base was measured, so that arms can be.
+    /// Whether the dense base was measured, so that arms can be compared.
     pub fn is_measured(&self) -> bool {
         self.kept.is_some()
     }
 
-    /// An empty file for the logits that `executor` makes of `rows`.
+    /// An empty file for the logits that `executor` computes of `rows`.
     pub(super) fn start(&self, executor: &Executor, rows: &Schedule) -> Result<Kept, Error> {
         let row_bytes = executor.logits_row_bytes()?;
         let choice = Choice::of(trained_tokens(rows)?, self.most_bytes / row_bytes.max(1));
@@ -118,8 +118,8 @@ impl Choice {
         }
     }
 
-    /// Whether token `index` is taken: tokens are taken at equal distances, so that every document
-    /// gives its share.
+    /// Whether token `index` is chosen. Chosen tokens are equally spaced, so that every document
+    /// contributes its share.
     fn takes(self, index: u64) -> bool {
         let before =
             |index: u64| u128::from(index) * u128::from(self.chosen) / u128::from(self.trained);
@@ -142,14 +142,13 @@ impl Picker {
         taken.collect()
     }
 
-    /// Whether as many tokens went by as there were to be.
+    /// Whether the expected number of tokens has passed.
     pub(super) fn is_through(&self) -> bool {
         self.seen == self.choice.trained
     }
 }
 
-/// Passes the logits of the chosen `tokens` of a window, some at once, as bytes of the device's
-/// dtype.
+/// Passes the logits of the chosen `tokens` of a window in blocks, as bytes of the device's dtype.
 pub(super) fn for_each_block(
     window: &LogitsWindow<'_>,
     tokens: &[u64],
@@ -171,16 +170,15 @@ pub(super) fn for_each_block(
     Ok(())
 }
 
-/// Rows of logits that are moved at once.
+/// Rows of logits moved at once.
 fn block_rows(row_bytes: u64) -> u64 {
     (BLOCK_BYTES / row_bytes.max(1)).max(1)
 }
 
-/// Bytes that measuring takes at most: a block of each of two bases, and a row of each in f64 a
-/// thread.
+/// Most bytes of measuring: a block of each of two bases, and per thread a row of each in f64.
 pub(super) fn block_bytes(row_bytes: u64, dtype: DType, threads: usize) -> u64 {
     let block = block_rows(row_bytes) * row_bytes;
-    // The dense baseline may be of a wider dtype than the arm.
+    // The dense baseline can have a wider dtype than the arm.
     let widest = row_bytes / dtype.bytes().max(1) * DType::F64.bytes();
     block + block_rows(row_bytes) * widest + 2 * widest * threads as u64
 }
@@ -235,7 +233,7 @@ mod tests {
         assert!(!picker.is_through());
         picked.extend(picker.pick(&micro, 3..8));
         assert!(picker.is_through());
-        // Every second of the trained ones: 0, 2, 3, 5, 6, 7.
+        // Every second one of the trained tokens 0, 2, 3, 5, 6, 7.
         assert_eq!(picked, [2, 5, 7]);
     }
 }

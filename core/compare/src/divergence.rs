@@ -1,4 +1,4 @@
-//! The logits of an arm's base and of the dense one -> how far the predictions are apart.
+//! The logits of an arm's base and of the dense base -> the divergence of the predictions.
 
 use espalier_data::MicroBatch;
 use espalier_engine::Error;
@@ -11,14 +11,14 @@ use rayon::prelude::*;
 use super::dense_baseline::{Kept, Picker, for_each_block, row};
 use super::record::{Divergence, DocumentDivergence};
 
-/// Writes the chosen tokens' logits down.
+/// Writes the chosen tokens' logits to the file.
 pub(super) struct Recorder {
     kept: Kept,
     picker: Picker,
     written: u64,
 }
 
-/// Holds the chosen tokens' logits against those kept.
+/// Compares the chosen tokens' logits with the kept ones.
 pub(super) struct Comparer<'a> {
     kept: &'a Kept,
     services: &'static HostServices,
@@ -130,10 +130,10 @@ impl<'a> Comparer<'a> {
         Ok(())
     }
 
-    /// What was found of `documents` documents, nothing where no token is trained.
+    /// The divergence on `documents` documents; `None` where no token is trained.
     ///
     /// # Errors
-    /// Other tokens than those that were kept; a divergence that is not finite.
+    /// Tokens that differ from the kept ones; a divergence that is not finite.
     pub(super) fn finish(mut self, documents: usize) -> Result<Option<Divergence>, Error> {
         if !self.picker.is_through() {
             return Err(incomparable(
@@ -156,7 +156,7 @@ impl<'a> Comparer<'a> {
     }
 }
 
-/// The row that a token of `micro` is of, by its number within the step.
+/// The row of a token of `micro`, by its number within the step.
 fn document_of(micro: &MicroBatch, token: u64) -> usize {
     let ends = &micro.cu_seqlens[1..];
     let place = ends.partition_point(|end| *end as u64 <= token);
@@ -171,7 +171,7 @@ fn incomparable(message: String) -> Error {
 }
 
 impl TokenDivergence {
-    /// Of the logits `[V]` of both bases: `sum p (z - y) - log sum exp z + log sum exp y`, where
+    /// From the logits `[V]` of both bases: `sum p (z - y) - log sum exp z + log sum exp y`, where
     /// `p` is the softmax of `z`.
     fn of(dense: &[f64], arm: &[f64]) -> Self {
         let [dense_top, arm_top] = [dense, arm].map(likeliest);
@@ -182,25 +182,25 @@ impl TokenDivergence {
             let weight = z.exp();
             dense_sum += weight;
             arm_sum += y.exp();
-            // What has no weight adds nothing, however far apart.
+            // A term of weight 0 adds nothing, also where the difference is infinite.
             apart += if weight == 0.0 { 0.0 } else { weight * (z - y) };
         }
         let divergence = apart / dense_sum - dense_sum.ln() + arm_sum.ln();
         TokenDivergence {
-            // Rounding takes it below zero where both agree; NaN stays.
+            // Rounding can make it negative where both agree; NaN is kept.
             divergence: if divergence < 0.0 { 0.0 } else { divergence },
             same_top: dense_top == arm_top,
         }
     }
 }
 
-/// The first of the largest numbers.
+/// Index of the largest number, the first among equals.
 fn likeliest(logits: &[f64]) -> usize {
     let larger = |best: usize, at: usize| if logits[at] > logits[best] { at } else { best };
     (0..logits.len()).fold(0, larger)
 }
 
-/// What tokens come to; nothing where there is none.
+/// The divergence over `tokens`; `None` without any.
 fn divergence(tokens: &[TokenDivergence]) -> Option<Divergence> {
     let count = tokens.len() as f64;
     let mut sorted: Vec<f64> = tokens.iter().map(|token| token.divergence).collect();
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_divergence_of_two_distributions_is_the_textbooks() {
+    fn the_divergence_of_two_distributions_equals_the_closed_form() {
         // p = (1/2, 1/4, 1/4), q = (1/4, 1/4, 1/2): KL = 1/2 ln 2 - 1/4 ln 2.
         let (p, q) = ([4.0f64, 2.0, 2.0], [1.0f64, 1.0, 2.0]);
         let found = TokenDivergence::of(&p.map(f64::ln), &q.map(f64::ln));
@@ -233,7 +233,7 @@ mod tests {
         assert!(!found.same_top);
         let same = TokenDivergence::of(&[3.0, 800.0, -5.0], &[3.0, 800.0, -5.0]);
         assert_eq!((same.divergence, same.same_top), (0.0, true));
-        // What the dense base rules out does not count; what the arm rules out is infinite.
+        // Probability 0 in the dense base adds nothing; probability 0 in the arm gives infinity.
         let [some, none] = [[0.0, 0.0, f64::NEG_INFINITY], [0.0, 0.0, 0.0]];
         let found = TokenDivergence::of(&some, &none).divergence;
         assert!((found - 1.5f64.ln()).abs() < 1e-15);

@@ -1,4 +1,4 @@
-//! Everything that can end a comparison.
+//! Errors that end a comparison.
 
 use espalier_config::ConfigError;
 use espalier_registry::RegistryError;
@@ -13,13 +13,13 @@ use crate::failure::{ArmFailure, ArmsFailed, ComparisonStopped};
 failures! {
     /// A failure of a comparison.
     pub enum Error {
-        /// What would end a training, too.
+        /// An error that would end a training run as well.
         Trainer(espalier_trainer::Error),
-        /// The arguments do not make sense together, or ask for what is not there.
+        /// The arguments contradict each other, or name something that does not exist.
         Usage(UsageError),
-        /// An arm is at fault.
+        /// An arm is invalid.
         Arm(ArmFailure),
-        /// Arms failed; the others are done.
+        /// Arms failed; the others are complete.
         ArmsFailed(ArmsFailed),
         /// A signal ended the comparison.
         Stopped(ComparisonStopped),
@@ -31,7 +31,7 @@ failures! {
 }
 
 impl Error {
-    /// The same error, with the command that goes on with the comparison that it ended.
+    /// The same error, with the command that resumes the comparison.
     pub fn going_on(mut self, resuming: impl FnOnce() -> String) -> Self {
         if let Error::Stopped(stopped) = &mut self {
             stopped.command = Some(resuming());

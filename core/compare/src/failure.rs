@@ -1,19 +1,19 @@
-//! What ends a comparison, or says at its end that not all went well.
+//! Failures that end a comparison, or are reported at its end.
 
 use espalier_system::failure::{ExitClass, Failure};
 use espalier_trainer::Error;
 
-/// An arm of a comparison is at fault.
+/// An arm of a comparison is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("arm `{arm}`: {source}")]
 pub struct ArmFailure {
     /// Its name.
     pub arm: String,
-    /// What is wrong with it.
+    /// Its error.
     pub source: Box<Error>,
 }
 
-/// Arms of a comparison failed; the others are done.
+/// Arms of a comparison failed; the others are complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{failed} of {runs} runs failed; the first, of arm `{arm}`: {message}")]
 pub struct ArmsFailed {
@@ -23,7 +23,7 @@ pub struct ArmsFailed {
     pub runs: usize,
     /// The first arm that failed.
     pub arm: String,
-    /// What it said.
+    /// Its error message.
     pub message: String,
 }
 
@@ -33,16 +33,16 @@ pub struct ArmsFailed {
 pub struct ComparisonStopped {
     /// The signal's number.
     pub signal: i32,
-    /// Runs that had come to their end.
+    /// Completed runs.
     pub done: usize,
     /// All runs.
     pub runs: usize,
-    /// The command that goes on, where it is known.
+    /// The command that resumes the comparison, where known.
     pub command: Option<String>,
 }
 
 impl ArmFailure {
-    /// `error`, of the arm `arm`.
+    /// `error` of the arm `arm`.
     pub fn of(arm: &str, error: impl Into<Error>) -> Self {
         ArmFailure {
             arm: arm.to_owned(),

@@ -1,7 +1,7 @@
-//! Several arms on the same batches in one run, and what their numbers say.
+//! Comparison of several arms on the same batches.
 //!
-//! Every run of a comparison, an arm under a seed, is what `host train` would do with the arm's
-//! config: the same code, the same files, the same bits.
+//! A run is one arm under one seed. It equals `host train` with the arm's config: the same code,
+//! the same files, the same bits.
 
 mod arms;
 pub mod base;
@@ -52,8 +52,8 @@ use runs::Runs;
 /// Compares the arms that the config names, in its output directory.
 ///
 /// # Errors
-/// What is wrong with the comparison as a whole; [`Error::Stopped`] after a signal, once every run
-/// is saved. What goes wrong in a run stands in the result.
+/// Errors of the comparison as a whole; [`Error::Stopped`] after a signal, once every run is saved.
+/// Failures of single runs are in the result.
 pub fn run(
     resolved: &ResolvedConfig,
     existing: Continue,
@@ -131,10 +131,10 @@ pub fn run(
     Ok(runs.record.into_inner())
 }
 
-/// What a comparison would do: its arms and the plan of each.
+/// A preview of a comparison: its arms and the plan of each.
 ///
 /// # Errors
-/// As [`run`], before anything is written.
+/// As [`run`] before its first write.
 pub fn preview(
     resolved: &ResolvedConfig,
     observer: &dyn Observer,
@@ -156,7 +156,7 @@ pub fn preview(
     })
 }
 
-/// A comparison before it begins.
+/// A comparison before it starts.
 #[derive(Clone, Debug)]
 pub struct Preview {
     /// Its arms.
@@ -169,21 +169,21 @@ pub struct Preview {
     pub eval_only: bool,
 }
 
-/// An arm before it begins.
+/// An arm before it starts.
 #[derive(Clone, Debug)]
 pub struct PlannedArm {
     /// Its name.
     pub name: String,
-    /// What it changes, `key = value`.
+    /// Its changes, `key = value`.
     pub changes: Vec<String>,
-    /// The most memory that it holds.
+    /// Its peak memory.
     pub peak: Bytes,
     /// Why it cannot run.
     pub refused: Option<String>,
 }
 
 impl Comparison {
-    /// The failures of runs as an error, where there are any.
+    /// The failures of runs as an error, if any.
     ///
     /// # Errors
     /// [`Error::ArmsFailed`].
@@ -306,7 +306,7 @@ impl Ready {
     /// Refuses a comparison of which no arm can run.
     ///
     /// # Errors
-    /// What is wrong with the first of them, naming it.
+    /// [`Error::Arm`] with the error of the first arm.
     fn refuse_idle(&mut self) -> Result<(), Error> {
         if self.planned.iter().any(|planned| planned.refused.is_none()) {
             return Ok(());
@@ -340,7 +340,7 @@ impl Ready {
     }
 }
 
-/// What an arm lays over the config, `key = value`.
+/// An arm's changes to the config, `key = value`.
 fn changes(planned: &Planned) -> Vec<String> {
     let leaves = espalier_trainer::checkpoint::leaves(&Json::Object(planned.arm.changes.clone()));
     let shown = leaves
@@ -349,15 +349,13 @@ fn changes(planned: &Planned) -> Vec<String> {
     shown.collect()
 }
 
-/// Version of the config under which the comparison in `out` began; this program's where there is
-/// none yet.
+/// Config version of the comparison in `out`; this program's version where there is none yet.
 fn version_on_record(out: &Path) -> u64 {
     let record = files::read_object(&out.join(COMPARISON), FileKind::Record);
     record.map_or(CONFIG_VERSION, |record| config_version(&record))
 }
 
-/// Refuses to go on with another comparison than the one in `out`. More seeds may follow those that
-/// there were.
+/// Refuses to resume a comparison that differs from the one in `out`. New seeds can be appended.
 fn refuse_another(out: &Path, record: &Comparison) -> Result<(), Error> {
     let path: PathBuf = out.join(COMPARISON);
     let old = files::read_object(&path, FileKind::Record)?;

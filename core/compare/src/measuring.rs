@@ -1,5 +1,4 @@
-//! What measures an arm's base between the loading of its weights and its first step, and puts it
-//! on record.
+//! Measures an arm's base between the loading of its weights and its first step, and records it.
 
 use std::cell::{OnceCell, RefCell};
 use std::fs;
@@ -22,11 +21,11 @@ use super::weights::WeightErrors;
 pub struct Measuring<'a> {
     pub out: &'a Path,
     pub arm: &'a str,
-    /// What arms are held against, where there is a dense arm.
+    /// The dense baseline, where there is a dense arm.
     pub dense_baseline: Option<&'a RefCell<DenseBaseline>>,
     /// Whether this is the dense arm.
     pub is_dense_baseline: bool,
-    /// What looks at weights while they are encoded, once it was asked for.
+    /// The measurement of weight errors during encoding, created on first use.
     pub errors: OnceCell<WeightErrors>,
 }
 
@@ -50,7 +49,7 @@ impl BaseMeasure for Measuring<'_> {
         Ok(plan.check_needed(peak - plan.memory.program, plan.available())?)
     }
 
-    /// What is on record stays.
+    /// An existing record is kept.
     fn measure(&self, subject: &LoadedBase<'_>, report: LoadReport) -> Result<(), Error> {
         let errors = self.errors.get().map(WeightErrors::take_found);
         let loaded = Loaded {

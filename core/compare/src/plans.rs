@@ -1,5 +1,5 @@
-//! Arms -> the plan of each, before anything is written or a weight is read: which fit, and whether
-//! together.
+//! Arms -> the plan of each, before any write and before any weight is read: which arms fit in
+//! memory, alone and together.
 
 use espalier_config::{ResolvedConfig, Turns};
 use espalier_data::DataError;
@@ -22,25 +22,25 @@ use super::arms::ArmConfig;
 use super::base::Extra;
 use crate::{ArmFailure, Error};
 
-/// An arm, and what is known of it before it runs.
+/// An arm and its plan before it runs.
 pub(crate) struct Planned {
     pub arm: ArmConfig,
-    /// Its config without an adapter, of which the base is measured alone.
+    /// Its config without an adapter, used to measure the base alone.
     pub bare: ResolvedConfig,
-    /// Its components, one a role.
+    /// Its components, one per role.
     pub plugins: Vec<PluginIdentity>,
-    /// Most bytes that it holds while it is measured and trained, the program's included.
+    /// Peak bytes while it is measured and trained, including the program's.
     pub peak: u64,
-    /// Most bytes beside the program's.
+    /// Peak bytes without the program's.
     pub needed: u64,
     /// Why it cannot run.
     pub refused: Option<TrainerError>,
 }
 
-/// Reads the rows that all arms share.
+/// Reads the rows shared by all arms.
 ///
 /// # Errors
-/// Rows that cannot be read; none held out.
+/// Rows that cannot be read; no held-out rows.
 pub(crate) fn read_rows(
     base: &ResolvedConfig,
     registry: &Registry,
@@ -52,7 +52,7 @@ pub(crate) fn read_rows(
     if data.eval_split.is_none() && data.eval_files.is_empty() {
         return Err(DataError::NoHeldOut.into());
     }
-    // What an arm's own plugins do wrong is that arm's failure.
+    // A failure of an arm's own plugins is a failure of that arm only.
     let plain = without_roles(base, &[Role::QUANTIZER, Role::ADAPTER], registry)?;
     let opened_model = OpenedModel::open(&plain, Purpose::Train, process_context)?;
     let rows = opened_model.read_rows(Purpose::Train, observer, stop)?;
@@ -77,7 +77,7 @@ fn without_roles(
     Ok(bare.overlaid("the comparison", plugins, &[])?)
 }
 
-/// What the planning of all arms shares.
+/// The shared inputs of planning.
 pub(crate) struct Planning<'a> {
     pub registry: &'a Registry,
     pub process_context: &'a ProcessContext,
@@ -90,7 +90,8 @@ pub(crate) struct Planning<'a> {
 /// Plans every arm.
 ///
 /// # Errors
-/// What the user said wrong of an arm, naming it. All else is that arm's own failure.
+/// [`Error::Usage`] or [`Error::Arm`] for a user error in an arm, with its name. All other errors
+/// are failures of that arm only.
 pub(crate) fn plan_all(
     arms: Vec<ArmConfig>,
     planning: &Planning<'_>,
@@ -144,7 +145,7 @@ pub(crate) fn plan_all(
                     arm,
                 });
             }
-            Err(error) if is_asked_for(&error) => return Err(wrongly_asked(error, &arm.name)),
+            Err(error) if is_user_error(&error) => return Err(user_error(error, &arm.name)),
             Err(error) => planned.push(Planned {
                 plugins: Vec::new(),
                 peak: 0,
@@ -158,15 +159,15 @@ pub(crate) fn plan_all(
     Ok(planned)
 }
 
-/// Whether an error is of what the user asked for, not of a plugin, a file or the machine.
-fn is_asked_for(error: &TrainerError) -> bool {
+/// Whether an error is a user error, not one of a plugin, a file or the machine.
+fn is_user_error(error: &TrainerError) -> bool {
     let refused_by_plugin = matches!(error, TrainerError::Plugin(PluginFailure { source, .. })
         if source.code == ErrorCode::INVALID);
     refused_by_plugin || error.exit_code() == 2
 }
 
-/// The refusal of a comparison for what was asked of one arm.
-fn wrongly_asked(error: TrainerError, arm: &str) -> Error {
+/// The error of a comparison with a user error in one arm.
+fn user_error(error: TrainerError, arm: &str) -> Error {
     match &error {
         TrainerError::Plugin(_) => Error::Usage(UsageError {
             message: format!("arm `{arm}`: {}", chain(&error)),
@@ -176,10 +177,11 @@ fn wrongly_asked(error: TrainerError, arm: &str) -> Error {
     }
 }
 
-/// The order in which arms do their steps: as asked, else interleaved where they fit together.
+/// The order of the arms' steps: as requested, else interleaved where the arms fit in memory
+/// together.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] where they are to be interleaved and do not fit.
+/// [`Error::OutOfMemory`] where interleaving is requested and they do not fit.
 pub(crate) fn turns(
     asked: Option<Turns>,
     planned: &[Planned],

@@ -1,5 +1,4 @@
-//! What a comparison leaves on disk, and where. Everything that is said of it follows from these
-//! files.
+//! The files of a comparison on disk. Its report is computed from these files alone.
 //!
 //! ```text
 //! OUT/compare.json                            Comparison
@@ -15,13 +14,13 @@ use espalier_trainer::train::HeldOut;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-/// What was compared, and what became of it.
+/// The compared arms and their outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Comparison {
     /// The program's version.
     pub espalier: String,
-    /// Version of the config under which it began.
+    /// Version of the config at its start.
     pub config_version: u64,
     /// The arms in the order in which they were given, the dense baseline first.
     pub arms: Vec<Arm>,
@@ -36,15 +35,15 @@ pub struct Comparison {
     pub eval_only: bool,
 }
 
-/// One of the things compared.
+/// A compared arm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Arm {
-    /// Its name; also of its folder.
+    /// Its name, also of its folder.
     pub name: String,
-    /// Its components, one a role.
+    /// Its components, one per role.
     pub plugins: Vec<PluginIdentity>,
-    /// What it lays over the config that all arms share.
+    /// Its changes to the shared config.
     pub changes: Map<String, Json>,
     /// The command line that trains it alone, without `--out` and `run.seed`.
     pub command: String,
@@ -56,23 +55,23 @@ pub struct Arm {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Failure {
-    /// The run's seed; nothing where the arm failed before any of its runs began.
+    /// The run's seed; `None` where the arm failed before its first run started.
     pub seed: Option<u64>,
-    /// The last step that was done.
+    /// The last completed step.
     pub step: u64,
-    /// Why, as the program says it.
+    /// The error message.
     pub message: String,
 }
 
-/// What of an arm does not depend on a seed: its frozen base, before any training.
+/// The part of an arm that does not depend on a seed: its frozen base, before training.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Base {
-    /// Tokens among which it predicts; 0 in records that do not tell.
+    /// Vocabulary size; 0 in older records without it.
     pub vocab: u64,
     /// Elements of the weights that the arm's quantizers pack; 0 for a dense arm.
     pub packed_weights: u64,
-    /// Bytes of those weights, scales and all.
+    /// Bytes of those weights, including scales.
     pub packed_bytes: u64,
     /// Elements of all frozen weights.
     pub frozen_weights: u64,
@@ -80,24 +79,24 @@ pub struct Base {
     pub frozen_bytes: u64,
     /// Weights that were encoded; 0 where the files hold them packed.
     pub encoded: u64,
-    /// Seconds that encoding took, all threads at work.
+    /// Seconds of encoding on all threads.
     pub encode_secs: f64,
     /// The error of each encoded weight.
     pub weights: Vec<WeightError>,
-    /// How far the base's predictions are from the dense base's; nothing without a dense baseline,
-    /// and of the dense baseline itself.
+    /// Divergence of the base's predictions from the dense base's; `None` without a dense baseline,
+    /// and for the dense baseline itself.
     pub divergence: Option<Divergence>,
     /// Each held-out document's loss before training, without an adapter.
     pub held_out: Option<HeldOut>,
 }
 
-/// What encoding did to a weight.
+/// The encoding error of a weight.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WeightError {
     /// The param's name.
     pub name: String,
-    /// Number of the layer, counted from 0; nothing outside the layers.
+    /// Number of the layer, counted from 0; `None` outside the layers.
     pub layer: Option<u64>,
     /// The kind of projection: the module's own name, such as `q_proj`.
     pub kind: String,
@@ -115,7 +114,7 @@ pub struct WeightError {
     pub largest_error: f64,
 }
 
-/// How far predictions are from those of the dense base, over tokens of held-out documents.
+/// Divergence of predictions from those of the dense base, over tokens of held-out documents.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Divergence {
@@ -131,11 +130,11 @@ pub struct Divergence {
     pub largest: f64,
     /// Share of tokens for which both rank the same prediction first.
     pub same_top: f64,
-    /// Each held-out document, in the order of the files; none in records that do not tell.
+    /// Each held-out document, in the order of the files; empty in older records.
     pub documents: Vec<DocumentDivergence>,
 }
 
-/// How far the predictions of a held-out document are from those of the dense base.
+/// Divergence of the predictions of a held-out document from those of the dense base.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DocumentDivergence {
@@ -161,7 +160,8 @@ pub fn run_directory(out: &Path, arm: &str, seed: u64) -> PathBuf {
 }
 
 impl WeightError {
-    /// Squared error by squared norm: 0 is exact, that of zeros too, 1 as bad as zeros.
+    /// Squared error by squared norm: 0 is exact, also for zeros; 1 is the error of decoding all
+    /// zeros.
     pub fn relative(&self) -> f64 {
         if self.squared_error == 0.0 {
             0.0

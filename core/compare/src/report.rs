@@ -1,7 +1,7 @@
-//! A comparison's output directory -> `report.html` and `report.json`: which arm to take, and which
-//! difference is real.
+//! A comparison's output directory -> `report.html` and `report.json`: the best arm and the
+//! significant differences.
 //!
-//! Like the report of a run, it is a function of the directory's path and content alone.
+//! Like the report of a run, it depends on the directory's path and content alone.
 
 mod contest;
 mod curves;
@@ -37,7 +37,7 @@ pub use reading::Reading;
 pub use row::ArmRow;
 pub use table::Table;
 
-/// What can be said of a comparison.
+/// The report of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Model and arms.
@@ -63,13 +63,13 @@ pub struct Report {
     pub arms: Vec<ArmRow>,
     /// Each two arms.
     pub pairs: Vec<Pair>,
-    /// What other seeds do to the same arm, all arms together.
+    /// The variation between seeds, pooled over all arms.
     pub noise: Option<Noise>,
     /// What arms are ranked by.
     pub measure: Measure,
     /// Why there is no verdict, where something forbids one.
     pub obstacle: Option<Obstacle>,
-    /// Curves by step, thinned to what a screen can show.
+    /// Curves by step, thinned to screen resolution.
     charts: Vec<Chart>,
     /// The first and the last step of the curves.
     #[serde(skip)]
@@ -78,23 +78,23 @@ pub struct Report {
     findings: Findings,
 }
 
-/// What a comparison comes to, without its curves.
+/// The result of a comparison, without its curves.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// What was decided.
+    /// The conclusions.
     pub facts: Facts,
     /// The arms' numbers.
     pub arms: Vec<ArmRow>,
     /// Each two arms.
     pub pairs: Vec<Pair>,
-    /// What other seeds do to the same arm, all arms together.
+    /// The variation between seeds, pooled over all arms.
     pub noise: Option<Noise>,
     /// The comparison in words.
     pub reading: Reading,
 }
 
 impl Summary {
-    /// Decides, from `draws` draws an interval.
+    /// Computes the result, with `draws` draws per interval.
     pub fn of(findings: &Findings, draws: u32) -> Self {
         let facts = Facts::of(findings, draws);
         let places = 0..findings.arms.len();
@@ -121,10 +121,10 @@ impl Summary {
 }
 
 impl Report {
-    /// Reads the output directory of a comparison that has ended or goes on.
+    /// Reads the output directory of a finished or active comparison.
     ///
     /// # Errors
-    /// [`Error::Usage`] where `out` holds no comparison; a file that cannot be read.
+    /// [`Error::Usage`] where `out` holds no comparison; a file error where a file cannot be read.
     pub fn of(out: &Path) -> Result<Self, Error> {
         let findings = Findings::read(out)?;
         let comparison = &findings.comparison;
@@ -161,7 +161,7 @@ impl Report {
         Table::new(&self.arms).to_text()
     }
 
-    /// The report as a page that needs nothing beside it.
+    /// The report as a self-contained HTML page.
     pub fn to_html(&self) -> String {
         page::render(self, &self.findings)
     }
@@ -169,7 +169,7 @@ impl Report {
     /// Writes `report.html` and `report.json` into `out` and returns the page's path.
     ///
     /// # Errors
-    /// What keeps them from being written; older ones are then untouched.
+    /// A file error where a file cannot be written; older reports are then unchanged.
     pub fn write(&self, out: &Path) -> Result<PathBuf, Error> {
         espalier_report::write(self, &self.to_html(), out)
     }
@@ -180,8 +180,8 @@ pub fn is_comparison(out: &Path) -> bool {
     out.join(COMPARISON).is_file()
 }
 
-/// Writes the report of a comparison that has come to an end, whatever end. That it cannot be
-/// written is said and spoils nothing else.
+/// Writes the report of a comparison at its end, also after a failure. A report that cannot be
+/// written is printed as a note; the result is unchanged.
 pub fn conclude(out: &Path, observer: &dyn Observer) {
     if is_comparison(out) {
         let written = Report::of(out).and_then(|report| report.write(out));

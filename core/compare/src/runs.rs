@@ -1,4 +1,4 @@
-//! Arms and seeds -> their runs, one after the other or step by step, in one process.
+//! Arms and seeds -> their runs in one process, sequential or interleaved by step.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::path::{Path, PathBuf};
@@ -26,30 +26,30 @@ use super::record::{Comparison, Failure, run_directory};
 use super::watch::{RunLabel, Watch};
 use crate::{ArmFailure, Error};
 
-/// A comparison at work.
+/// An active comparison.
 pub(crate) struct Runs<'a> {
     pub out: &'a Path,
     pub planned: &'a [Planned],
     pub record: RefCell<Comparison>,
-    /// What all runs share.
+    /// The context shared by all runs.
     pub process_context: &'a ProcessContext,
-    /// The same, with the held-out rows alone.
+    /// The same with the held-out rows only.
     pub held_out: &'a ProcessContext,
     pub watch: &'a dyn Watch,
     pub stop: &'a StopFlag,
-    /// Bytes of the program and of what all runs share.
+    /// Bytes of the program and of data shared by all runs.
     pub bare_bytes: u64,
-    /// Where the runs of an earlier process go on.
+    /// Where the runs of an earlier process resume.
     pub from: Option<ResumeFrom>,
-    /// What arms are held against, where the first of them is dense.
+    /// The dense baseline, where the first arm is dense.
     pub dense_baseline: Option<RefCell<DenseBaseline>>,
-    /// Runs that have come to their end.
+    /// Completed runs.
     pub done: Cell<usize>,
-    /// Arms of which a run was opened.
+    /// Arms with at least one opened run.
     pub begun: RefCell<Vec<usize>>,
 }
 
-/// A run that is to be opened.
+/// A run to open.
 struct Entrant<'a> {
     arm: usize,
     seed: u64,
@@ -68,11 +68,11 @@ impl Runs<'_> {
         }
     }
 
-    /// Does all runs, or all that are left of them.
+    /// Performs all remaining runs.
     ///
     /// # Errors
-    /// What is wrong with the comparison; what goes wrong in a run is that run's failure. A request
-    /// to stop is no error here: every run has saved what it learned.
+    /// Errors of the comparison as a whole; an error of one run is that run's failure. A stop
+    /// request is no error here: every run has saved a checkpoint.
     pub fn train(&self, turns: Turns) -> Result<(), Error> {
         let arms: Vec<usize> = (0..self.planned.len()).collect();
         let seeds = self.record.borrow().seeds.clone();
@@ -85,14 +85,14 @@ impl Runs<'_> {
         Ok(())
     }
 
-    /// Measures all arms and trains none.
+    /// Measures all arms without training.
     ///
     /// # Errors
     /// As [`Runs::train`].
     pub fn measure(&self) -> Result<(), Error> {
         for arm in 0..self.planned.len() {
             if self.goes_on(arm) && !self.is_measured(arm) {
-                self.hold_dense_baseline(arm)?;
+                self.ensure_dense_baseline(arm)?;
                 self.measure_alone(arm)?;
             }
             self.done.set(self.done.get() + 1);
@@ -100,7 +100,7 @@ impl Runs<'_> {
         Ok(())
     }
 
-    /// Writes what was compared and what became of it.
+    /// Writes the record of the comparison.
     ///
     /// # Errors
     /// A directory that cannot be written, a full disk.
@@ -113,7 +113,7 @@ impl Runs<'_> {
         )?)
     }
 
-    /// Puts on record that a run failed, or an arm where there is no seed, and says so.
+    /// Records and prints the failure of a run, or of an arm where there is no seed.
     ///
     /// # Errors
     /// As [`Runs::write`].
@@ -146,14 +146,14 @@ impl Runs<'_> {
         base::read(self.out, self.name(arm)).is_some()
     }
 
-    /// Whether an arm is still to be worked on.
+    /// Whether an arm continues: it has not failed as a whole, and no stop is requested.
     fn goes_on(&self, arm: usize) -> bool {
         let failures = &self.record.borrow().arms[arm].failures;
         let failed = failures.iter().any(|failure| failure.seed.is_none());
         !failed && self.stop.requested().is_none()
     }
 
-    /// Does the runs of `arms` under `seed`, a step each in turn.
+    /// Performs the runs of `arms` under `seed`, interleaved by step.
     fn race(&self, arms: &[usize], seed: u64) -> Result<(), Error> {
         let entrants = arms.iter().map(|&arm| self.entrant(arm, seed));
         let entrants: Vec<Entrant<'_>> = entrants.collect::<Result<_, _>>()?;
@@ -224,7 +224,7 @@ impl Runs<'_> {
     }
 
     fn open<'b>(&'b self, entrant: &'b Entrant<'_>) -> Result<Opened<'b>, TrainerError> {
-        self.hold_dense_baseline(entrant.arm)?;
+        self.ensure_dense_baseline(entrant.arm)?;
         self.stop.check()?;
         let opening = Opening {
             resolved: &entrant.resolved,
@@ -239,7 +239,7 @@ impl Runs<'_> {
         Ok(opened)
     }
 
-    /// Takes note of the end of a run.
+    /// Records the end of a run.
     fn ended(
         &self,
         entrant: &Entrant<'_>,
@@ -248,9 +248,9 @@ impl Runs<'_> {
     ) -> Result<(), Error> {
         match ended {
             Ok(()) => self.done.set(self.done.get() + 1),
-            // It is saved as far as it came.
+            // Its state is saved.
             Err(TrainerError::Stopped(_) | TrainerError::Interrupted(_)) => {}
-            // Another comparison than the one on disk.
+            // The comparison differs from the one on disk.
             Err(error @ TrainerError::Resume(_)) => {
                 return Err(ArmFailure::of(self.name(entrant.arm), error).into());
             }
@@ -273,8 +273,8 @@ impl Runs<'_> {
         }
     }
 
-    /// Sees to it that the dense base is measured where `arm` is to be held against it.
-    fn hold_dense_baseline(&self, arm: usize) -> Result<(), TrainerError> {
+    /// Ensures that the dense base is measured before `arm` is compared with it.
+    fn ensure_dense_baseline(&self, arm: usize) -> Result<(), TrainerError> {
         let Some(dense_baseline) = &self.dense_baseline else {
             return Ok(());
         };
@@ -287,7 +287,7 @@ impl Runs<'_> {
         }
     }
 
-    /// Loads an arm, measures it and lets go of it.
+    /// Loads an arm, measures it and releases it.
     fn measure_alone(&self, arm: usize) -> Result<(), TrainerError> {
         match self.load_and_measure(arm) {
             Err(TrainerError::Interrupted(_)) => Ok(()),

@@ -88,8 +88,9 @@ pub struct Report {
 impl Report {
     /// Reads the output directory of a finished or active run.
     ///
-    /// # Errors [`Error::Usage`] where `directory` holds no run; [`Error::File`] where a file
-    /// cannot be read.
+    /// # Errors
+    /// [`Error::Usage`] where `directory` holds no run; [`Error::File`] where a file cannot be
+    /// read.
     pub fn of(directory: &Path) -> Result<Self> {
         let record = Record::read(directory)?;
         let metrics = RunMetrics::read(&directory.join("metrics.jsonl"))?;
@@ -129,7 +130,8 @@ impl Report {
 
     /// Writes `report.html` and `report.json` into `directory` and returns the page's path.
     ///
-    /// # Errors [`Error::File`] where a file cannot be written; older reports are then unchanged.
+    /// # Errors
+    /// [`Error::File`] where a file cannot be written; older reports are then unchanged.
     pub fn write(&self, directory: &Path) -> Result<PathBuf> {
         write(self, &self.to_html(), directory)
     }

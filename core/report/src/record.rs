@@ -123,7 +123,8 @@ pub struct MachineRecord {
 impl Record {
     /// Reads `run.json` of an output directory.
     ///
-    /// # Errors [`Error::Usage`] where the file is missing or is not a run record.
+    /// # Errors
+    /// [`Error::Usage`] where the file is missing or is not a run record.
     pub fn read(directory: &Path) -> Result<Self, Error> {
         let path = directory.join("run.json");
         let refuse = |why: String| {

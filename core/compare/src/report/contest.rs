@@ -1,5 +1,4 @@
-//! What was found of all arms -> the runs that can be held against each other, and why others
-//! cannot.
+//! The findings of all arms -> the comparable runs, and the reasons for leaving out others.
 
 use std::borrow::Cow;
 
@@ -9,19 +8,19 @@ use espalier_trainer::train::HeldOut;
 use super::findings::{ArmFindings, Findings, is_finite};
 use crate::statistics::FEWEST_SEEDS;
 
-/// Larger losses are no losses, and their squares no numbers.
+/// Larger losses are invalid, and their squares overflow.
 const LARGEST_LOSS: f64 = 1e60;
 
-/// Arms whose numbers are of the same documents, and after training of the same seeds.
+/// Arms with numbers of the same documents and, after training, of the same seeds.
 #[derive(Clone, Debug, Default)]
 pub struct Contest<'a> {
     /// Places of the arms.
     pub places: Vec<usize>,
-    /// The seeds of their runs; none where nothing was trained.
+    /// The seeds of their runs; empty where nothing was trained.
     pub seeds: Vec<u64>,
-    /// What was found on each document, by arm and seed, `[K][S]`, or `[K][1]` without training.
+    /// The result on each document, by arm and seed, `[K][S]`, or `[K][1]` without training.
     pub runs: Vec<Vec<Cow<'a, HeldOut>>>,
-    /// Places of arms that take no part, and why.
+    /// Places of the arms left out, and the reasons.
     pub left_out: Vec<(usize, &'static str)>,
 }
 
@@ -29,7 +28,7 @@ pub struct Contest<'a> {
 type Entrant<'a> = (usize, Vec<(u64, Cow<'a, HeldOut>)>);
 
 impl<'a> Contest<'a> {
-    /// Of the runs after `step` steps of training.
+    /// From the runs after `step` steps of training.
     pub fn trained(findings: &'a Findings, step: u64) -> Self {
         let mut contest = Contest::default();
         let mut entrants = Vec::new();
@@ -51,8 +50,8 @@ impl<'a> Contest<'a> {
         contest.with(entrants)
     }
 
-    /// Of how far the bases' predictions are from those of the dense base, which takes no part
-    /// itself.
+    /// From the divergence of the bases' predictions from those of the dense base, which is not
+    /// ranked.
     pub fn bases(findings: &'a Findings) -> Self {
         let mut contest = Contest::default();
         let mut entrants = Vec::new();
@@ -103,7 +102,7 @@ impl<'a> Contest<'a> {
     }
 
     fn leave_out(&mut self, place: usize, arm: &ArmFindings, why: &'static str) {
-        // Where the arm failed as a whole, that is said already.
+        // The failure of a whole arm is reported already.
         if arm
             .arm
             .failures
@@ -114,7 +113,7 @@ impl<'a> Contest<'a> {
         }
     }
 
-    /// Those whose documents are those of most arms, the earliest of equally many.
+    /// The arms with the most common set of documents; the earliest set of a tie.
     fn of_the_same_documents(
         &mut self,
         findings: &Findings,
@@ -156,8 +155,7 @@ impl<'a> Contest<'a> {
         kept
     }
 
-    /// The arms that share enough seeds for a verdict, as many arms as may be, and their runs under
-    /// the shared seeds.
+    /// The most arms that share enough seeds for a verdict, and their runs under the shared seeds.
     fn of_the_same_seeds(
         &mut self,
         findings: &Findings,
@@ -169,7 +167,7 @@ impl<'a> Contest<'a> {
         let enough = enough.max().unwrap_or_default().min(FEWEST_SEEDS);
         while entrants.len() > 2 && shared(&entrants.iter().collect::<Vec<_>>()).len() < enough {
             let places = 0..entrants.len();
-            // The arm with the fewest seeds, the last of equally many.
+            // The arm with the fewest seeds, the last of a tie.
             let fewest = places.rev().min_by_key(|at| entrants[*at].1.len());
             let (place, _) = entrants.remove(fewest.expect("more than two"));
             let why = "has too few seeds in common with the others";
@@ -203,7 +201,7 @@ impl<'a> Contest<'a> {
     }
 }
 
-/// The seeds that all of these have, in the first one's order.
+/// The seeds that all of them share, in the first one's order.
 fn shared(entrants: &[&Entrant<'_>]) -> Vec<u64> {
     let Some(((_, first), others)) = entrants.split_first() else {
         return Vec::new();
@@ -216,7 +214,7 @@ fn shared(entrants: &[&Entrant<'_>]) -> Vec<u64> {
     seeds.filter(by_all).collect()
 }
 
-/// Whether what was found can be reckoned with.
+/// Whether the numbers are usable.
 fn is_usable(found: &HeldOut) -> bool {
     let total = found.total();
     let mut documents = found.documents.iter();

@@ -1,5 +1,5 @@
-//! The runs of all arms -> curves by step: held-out and training loss, and beneath each what an arm
-//! exceeds the dense baseline by on the same rows.
+//! The runs of all arms -> curves by step: held-out and training loss, and below each the excess
+//! over the dense baseline on the same rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use super::findings::{ArmFindings, Findings, RunFindings};
 use super::quality::Quality;
 use crate::statistics::{Basis, FEWEST_SEEDS, Family};
 
-/// Draws of an interval that is only drawn: its ends are then known to a fiftieth of its width.
+/// Draws of an interval that is only plotted: its ends are accurate to 1/50 of its width.
 const DRAWS: u32 = 2000;
-/// Steps at which a difference is drawn with its interval, at most.
+/// Most steps at which a difference is plotted with its interval.
 const MOST_INTERVALS: usize = 16;
 
-/// Charts that stand one above the other: two of held-out loss, two of training loss, those that
-/// have something to show. `colour` gives an arm's.
+/// Stacked charts: two of held-out loss and two of training loss, without empty ones. `colour` maps
+/// an arm to its colour.
 pub fn charts(findings: &Findings, colour: impl Fn(usize) -> usize) -> Vec<Chart> {
     if findings.arms.is_empty() {
         return Vec::new();
@@ -101,8 +101,8 @@ fn training_runs(arm: &ArmFindings) -> Vec<Vec<Point>> {
     runs.map(|points| smoothed(&points)).collect()
 }
 
-/// What a run's loss exceeds that of the dense baseline's run under the same seed by: the same rows
-/// in the same steps, so that what the rows do to a loss cancels.
+/// Excess of a run's loss over the dense baseline's run under the same seed. Both see the same rows
+/// in the same steps, so the effect of the rows cancels.
 fn paired_runs(arm: &ArmFindings, measure: &ArmFindings) -> Vec<Vec<Point>> {
     let pair = |run: &RunFindings| {
         let other = measure.runs.iter().find(|other| other.seed == run.seed)?;
@@ -121,7 +121,7 @@ fn paired_runs(arm: &ArmFindings, measure: &ArmFindings) -> Vec<Vec<Point>> {
     arm.runs.iter().filter_map(pair).collect()
 }
 
-/// The mean over runs by step, and from the least to the greatest of them.
+/// The mean over runs by step, and the range from the least to the greatest.
 fn over_seeds(runs: Vec<Vec<Point>>) -> (Vec<Point>, Vec<Span>) {
     let mut by_step: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for (step, value) in runs.into_iter().flatten() {
@@ -142,8 +142,7 @@ fn over_seeds(runs: Vec<Vec<Point>>) -> (Vec<Point>, Vec<Span>) {
     (points.collect(), spans.collect())
 }
 
-/// What was found after each step at which arms were evaluated, some of them where they are many:
-/// the arms' places, and how they differ.
+/// The arms' places and differences after each evaluated step, or after a subset of many steps.
 fn families(findings: &Findings) -> Vec<(f64, Vec<usize>, Family)> {
     let runs = findings.arms.iter().flat_map(|arm| &arm.runs);
     let steps = runs.flat_map(|run| run.held_out.keys().copied());

@@ -1,4 +1,4 @@
-//! What encoding did to each weight -> the relative error by layer, a curve an arm.
+//! The encoding error of each weight -> the relative error by layer, one curve per arm.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::findings::Findings;
 use super::row::relative_error;
 use crate::record::WeightError;
 
-/// The chart; `colour` gives an arm's.
+/// The chart; `colour` maps an arm to its colour.
 pub fn by_layer(findings: &Findings, colour: impl Fn(usize) -> usize) -> Chart {
     let mut chart = Chart::new("Weight error by layer", "relative, squared");
     (chart.upward, chart.over, chart.wide) = (Upward::Logarithmic, "layer", true);

@@ -1,5 +1,5 @@
-//! What was found of a comparison -> what may be said of each arm, decided once: headline,
-//! sentences, table and picture all follow from it.
+//! The findings of a comparison -> the conclusions about each arm. Headline, sentences, table and
+//! figures all use them.
 
 use serde::Serialize;
 
@@ -8,19 +8,19 @@ use super::findings::Findings;
 use super::quality::Quality;
 use crate::statistics::{Basis, ComparedPair, Difference, FEWEST_SEEDS, Family};
 
-/// What a comparison comes to.
+/// The verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// One arm is better than every other.
+    /// One arm is significantly better than every other.
     OneIsBest,
-    /// Several arms cannot be told from the best, others can.
+    /// Several arms do not differ significantly from the best; others do.
     SeveralAreBest,
-    /// No arm can be told from the best.
+    /// No arm differs significantly from the best.
     AllAlike,
-    /// There is something that forbids a verdict.
+    /// An obstacle prevents a verdict.
     NoVerdict,
-    /// There are no two arms with losses to compare.
+    /// Fewer than two arms have comparable losses.
     NothingToCompare,
 }
 
@@ -38,68 +38,68 @@ pub enum Measure {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Obstacle {
-    /// Seeds are too few to know what another would change.
+    /// Too few seeds to estimate the effect of another seed.
     FewSeeds,
-    /// One document says nothing of others.
+    /// A single document does not generalize to others.
     FewDocuments,
-    /// Nothing was trained, and there is no dense arm that bases could be held against.
+    /// Nothing was trained, and there is no dense arm to compare bases with.
     NoDense,
-    /// The lowest loss is above that of equal chances for all tokens.
+    /// The lowest loss is above that of a uniform distribution over the tokens.
     WorseThanGuessing {
         /// The lowest loss.
         loss: f64,
-        /// The tokens among which is guessed.
+        /// Vocabulary size.
         vocab: u64,
     },
 }
 
-/// What is said of an arm.
+/// The conclusion about an arm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// It is better than every other arm that can be judged.
+    /// It is significantly better than every other ranked arm.
     Best,
-    /// It is ahead, but some arm cannot be told from it.
+    /// It has the lowest mean, but some arm does not differ significantly from it.
     Lowest,
-    /// It cannot be told from the arm that is ahead.
+    /// It does not differ significantly from the leader.
     NotToldApart,
-    /// It is worse than the arm that is ahead.
+    /// It is significantly worse than the leader.
     Worse,
-    /// Others are measured by it; it takes no part itself.
+    /// It is the baseline of the others and is not ranked.
     #[serde(rename = "yardstick")]
     DenseBaseline,
-    /// It cannot be judged.
+    /// It is not ranked.
     #[default]
     NoVerdict,
 }
 
-/// What is known, and what is said of it.
+/// The conclusions of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
-    /// What the comparison comes to.
+    /// The verdict.
     pub verdict: Verdict,
     /// What arms are ranked by.
     pub measure: Measure,
     /// Why there is no verdict.
     pub obstacle: Option<Obstacle>,
-    /// The place of the arm that is ahead.
+    /// The place of the leader: the arm with the lowest mean.
     pub leader: Option<usize>,
     /// Its mean, nats a token.
     pub lowest: f64,
-    /// What is said of each arm, by its place.
+    /// The conclusion about each arm, by its place.
     pub standings: Vec<Standing>,
-    /// Each two arms that can be held against each other, by their places.
+    /// All pairs of comparable arms, by their places.
     pub comparisons: Vec<ComparedPair>,
-    /// The seeds that the verdict rests on.
+    /// The seeds behind the verdict.
     pub seeds: Vec<u64>,
-    /// Documents and tokens that it rests on.
+    /// Documents and tokens behind the verdict.
     pub extent: [u64; 2],
-    /// Arms that take no part, and why.
+    /// Arms left out, and the reasons.
     pub left_out: Vec<(usize, &'static str)>,
 }
 
 impl Facts {
-    /// Decides, from `draws` draws an interval.
+    /// Draws the conclusions, with `draws` draws per interval.
     pub fn of(findings: &Findings, draws: u32) -> Self {
         let (measure, contest) = match (findings.comparison.eval_only, findings.step) {
             (true, _) => (Measure::Divergence, Contest::bases(findings)),
@@ -138,7 +138,7 @@ impl Facts {
         facts
     }
 
-    /// The comparison of the arm at `place` with the one that is ahead: what it exceeds that by.
+    /// The comparison of the arm at `place` with the leader: its excess.
     pub fn above(&self, place: usize) -> Option<&Difference> {
         let leader = self.leader?;
         let mut all = self.comparisons.iter();
@@ -146,14 +146,14 @@ impl Facts {
         Some(&found.difference)
     }
 
-    /// Whether the arm at `place` is held against others after training.
+    /// Whether the arm at `place` is compared with others after training.
     pub fn takes_part(&self, place: usize) -> bool {
         let mut all = self.comparisons.iter();
         let is_trained = self.measure == Measure::HeldOutLoss;
         is_trained && all.any(|comparison| comparison.places.contains(&place))
     }
 
-    /// The places of the arms of which that is said, nearest to the leader first.
+    /// The places of the arms with `standing`, nearest to the leader first.
     pub fn those(&self, standing: Standing) -> Vec<usize> {
         let places = 0..self.standings.len();
         let mut those: Vec<usize> = places
@@ -164,8 +164,8 @@ impl Facts {
         those
     }
 
-    /// Two arms that are told apart though neither leads nor is told from the leader; the better
-    /// one second.
+    /// Pairs that differ significantly though neither leads nor differs from the leader; the better
+    /// arm second.
     pub fn told_beside(&self) -> Vec<[usize; 2]> {
         let untold = |place: &usize| self.standings[*place] == Standing::NotToldApart;
         let told = self.comparisons.iter().filter(|comparison| comparison.told);
@@ -180,7 +180,7 @@ impl Facts {
         beside.map(ordered).collect()
     }
 
-    /// Takes over what a family of arms at `places` came to.
+    /// Stores the result of a family of arms at `places`.
     fn take(&mut self, family: &Family, places: &[usize]) {
         self.leader = Some(places[family.leader]);
         self.lowest = family.means[family.leader];
@@ -211,7 +211,7 @@ impl Facts {
         }
     }
 
-    /// What is said of each arm, and of all; `arms` take part.
+    /// Sets the verdict and each arm's standing; `arms` is the number of ranked arms.
     fn judge(&mut self, arms: usize) {
         if self.obstacle.is_some() {
             self.verdict = Verdict::NoVerdict;
@@ -246,7 +246,7 @@ impl Facts {
     }
 }
 
-/// Documents that bear loss, and their tokens.
+/// Documents with trained tokens, and these tokens.
 fn extent(contest: &Contest<'_>) -> [u64; 2] {
     let run = contest.runs.first().and_then(|arm| arm.first());
     run.map_or([0, 0], |run| {
@@ -255,8 +255,8 @@ fn extent(contest: &Contest<'_>) -> [u64; 2] {
     })
 }
 
-/// Whether the model knows less of these documents than one that gives each token the same chance:
-/// of trained arms the best, without training the dense one.
+/// Whether the model predicts these documents worse than a uniform distribution over the tokens.
+/// Checks the best trained arm, or without training the dense one.
 fn worse_than_guessing(findings: &Findings, facts: &Facts) -> Option<Obstacle> {
     let bases = findings.arms.iter().filter_map(|arm| arm.base.as_ref());
     let vocab = bases

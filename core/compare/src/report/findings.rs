@@ -1,4 +1,4 @@
-//! A comparison's output directory -> what was recorded of it, and in words what could not be read.
+//! A comparison's output directory -> its records, and a note for each unreadable file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,14 +13,14 @@ use serde::de::DeserializeOwned;
 
 use crate::record::{self, Arm, Base, Comparison};
 
-/// All that is known of a comparison.
+/// All records of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// What was compared.
+    /// The comparison.
     pub comparison: Comparison,
     /// The arms, in the comparison's order.
     pub arms: Vec<ArmFindings>,
-    /// The step after which arms are compared; nothing where no held-out loss of training is known.
+    /// The step after which arms are compared; `None` without a held-out loss after training.
     pub step: Option<u64>,
     /// Steps of a whole run.
     pub planned: Option<u64>,
@@ -35,7 +35,7 @@ pub struct ArmFindings {
     pub arm: Arm,
     /// Its base before training, where it was measured.
     pub base: Option<Base>,
-    /// Runs that have begun, in the order of the comparison's seeds.
+    /// Started runs, in the order of the comparison's seeds.
     pub runs: Vec<RunFindings>,
 }
 
@@ -46,18 +46,17 @@ pub struct RunFindings {
     pub seed: u64,
     /// Its metrics.
     pub metrics: RunMetrics,
-    /// Its circumstances.
+    /// Its `run.json`.
     pub record: Record,
-    /// Each held-out document's loss, by the steps that were done before.
+    /// Each held-out document's loss, by completed steps.
     pub held_out: BTreeMap<u64, HeldOut>,
 }
 
 impl Findings {
-    /// Reads the comparison in `out`, whether it has ended or goes on.
+    /// Reads the finished or active comparison in `out`.
     ///
     /// # Errors
-    /// [`Error::Usage`] where `out` holds no comparison; files that the operating system refuses to
-    /// read.
+    /// [`Error::Usage`] where `out` holds no comparison; a file error where a file cannot be read.
     pub fn read(out: &Path) -> Result<Self, Error> {
         let path = out.join(COMPARISON);
         let refuse = |why: String| {
@@ -86,15 +85,15 @@ impl Findings {
         })
     }
 
-    /// The arm against whose dense base others are measured.
+    /// The arm whose dense base is the baseline.
     pub fn dense_baseline(&self) -> Option<usize> {
         let name = self.comparison.dense_baseline.as_deref()?;
         self.arms.iter().position(|arm| arm.arm.name == name)
     }
 }
 
-/// The last step of a run that came to its end; else the last one that two arms have reached under
-/// the same seed, else any.
+/// The last step of a completed run; else the last one that two arms have reached under the same
+/// seed, else of any run.
 fn compared_step(arms: &[ArmFindings], planned: Option<u64>) -> Option<u64> {
     let mut reached: BTreeMap<u64, BTreeMap<u64, usize>> = BTreeMap::new();
     for run in arms.iter().flat_map(|arm| &arm.runs) {
@@ -131,8 +130,7 @@ impl ArmFindings {
         })
     }
 
-    /// What the runs that have not failed found on the held-out documents after `step` steps, by
-    /// seed.
+    /// Held-out results of the runs without a failure after `step` steps, by seed.
     pub fn held_out(&self, step: u64) -> Vec<(u64, &HeldOut)> {
         let failed = |seed: u64| {
             let mut failures = self.arm.failures.iter();
@@ -143,7 +141,7 @@ impl ArmFindings {
             .collect()
     }
 
-    /// What was found before training: of the base, else of a run before its first step.
+    /// The held-out result before training: of the base, else of a run before its first step.
     pub fn before(&self) -> Option<&HeldOut> {
         let base = self.base.as_ref().and_then(|base| base.held_out.as_ref());
         base.or_else(|| self.runs.iter().find_map(|run| run.held_out.get(&0)))
@@ -151,7 +149,7 @@ impl ArmFindings {
 }
 
 impl RunFindings {
-    /// The run in `directory`; nothing where none has begun there.
+    /// The run in `directory`; `None` where none has started there.
     fn read(directory: &Path, seed: u64, notes: &mut Vec<String>) -> Result<Option<Self>, Error> {
         let Some(record) = read_if_whole(&directory.join("run.json"), notes) else {
             return Ok(None);
@@ -176,7 +174,7 @@ impl RunFindings {
     }
 }
 
-/// Whether every document that bears loss has one that is a number.
+/// Whether the loss of every document with trained tokens is finite.
 pub(super) fn is_finite(found: &HeldOut) -> bool {
     let mut bearing = found
         .documents
@@ -200,7 +198,7 @@ fn held_out_steps(run: &Path) -> Vec<u64> {
     steps
 }
 
-/// The content of `path`; nothing where it is not there, and where it makes no sense a note.
+/// The content of `path`; `None` where it is missing, also with a note where it is invalid.
 fn read_if_whole<T: DeserializeOwned>(path: &Path, notes: &mut Vec<String>) -> Option<T> {
     let problem = match read_regular(path, FileKind::Measurements) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {

@@ -1,4 +1,4 @@
-//! A comparison's report -> one HTML page that needs nothing beside it.
+//! A comparison's report -> one self-contained HTML page.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use super::row::ArmRow;
 use super::table::Table;
 use super::{Report, errors, reading, scatter, strips};
 
-/// Colours of arms; those beyond begin again.
+/// Number of arm colours; further arms reuse them.
 const COLOURS: usize = 8;
 
-/// The page's own parts.
+/// The page's own templates.
 const TEMPLATES: [(&str, &str); 4] = [
     ("compare.html", include_str!("compare.html")),
     ("strips.html", include_str!("strips.html")),
@@ -115,7 +115,7 @@ fn entries(findings: &Findings, rows: &[ArmRow], colour: impl Fn(usize) -> usize
     arms.map(entry).collect()
 }
 
-/// The components of all arms, equal ones once.
+/// The components of all arms, without duplicates.
 fn plugins(findings: &Findings) -> Vec<Row> {
     let mut seen = BTreeSet::new();
     let all = findings.arms.iter().flat_map(|arm| &arm.arm.plugins);
@@ -123,7 +123,7 @@ fn plugins(findings: &Findings) -> Vec<Row> {
     rows.filter(|row| seen.insert(row.0.clone())).collect()
 }
 
-/// A run's config without what belongs to the run alone.
+/// A run's config without the keys of the single run.
 fn shared(config: &Json) -> Json {
     let mut config = config.clone();
     if let Some(run) = config.get_mut("run").and_then(Json::as_object_mut) {

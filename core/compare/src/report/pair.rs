@@ -1,4 +1,4 @@
-//! What was found of two arms -> their difference, and what it comes to.
+//! The findings of two arms -> their difference and its significance.
 
 use espalier_system::number::signed;
 use espalier_trainer::train::HeldOut;
@@ -11,31 +11,32 @@ use crate::statistics::{ComparedPair, Difference, Interval, Needed, Noise, Paire
 /// Two arms and their difference.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pair {
-    /// Places of the arms; what is of the second is taken from what is of the first.
+    /// Places of the arms; the second's numbers are subtracted from the first's.
     #[serde(skip)]
     pub places: [usize; 2],
     /// Their names.
     pub arms: [String; 2],
-    /// Seeds that the difference is of.
+    /// Seeds of the difference.
     pub seeds: Vec<u64>,
-    /// Their difference in held-out loss; nothing where they cannot be compared.
+    /// Their difference in held-out loss; `None` where they cannot be compared.
     pub difference: Option<Difference>,
-    /// Why not.
+    /// Why they cannot be compared.
     pub missing: Option<String>,
     /// The difference of their bases before training, over documents.
     pub before: Option<Difference>,
-    /// Without training: the difference of their divergences from the dense base, which is what
-    /// they are judged by.
+    /// Without training: the difference of their divergences from the dense base, by which they are
+    /// ranked.
     pub divergence: Option<Difference>,
-    /// Whether there is a verdict, and it is that they differ, decided among all arms at once.
+    /// Whether they differ significantly, decided among all arms at once.
     pub is_real: bool,
-    /// The same: no pair is judged alone.
+    /// Equal to `is_real`: no pair is decided alone.
     pub is_real_together: bool,
-    /// Whether they are no further apart than other seeds can make arms that do not differ.
+    /// Whether the difference is within the range that other seeds cause between equal arms.
     pub is_below_noise_floor: bool,
-    /// What would tell them apart where that was looked for and not found.
+    /// Seeds and documents that would make the difference significant, where it was tested and is
+    /// not.
     pub needed: Option<Needed>,
-    /// Whether it was decided if they differ.
+    /// Whether the difference was tested.
     #[serde(skip)]
     pub is_decided: bool,
     #[serde(skip)]
@@ -43,7 +44,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The difference by which the arms are judged.
+    /// The difference by which the arms are ranked.
     pub fn judged(&self) -> Option<&Difference> {
         match self.measure {
             Measure::HeldOutLoss => self.difference.as_ref(),
@@ -51,13 +52,12 @@ impl Pair {
         }
     }
 
-    /// Whether there is something to show of it: without training, what was not held against the
-    /// dense base has nothing.
+    /// Whether the pair is shown: without training, only pairs compared with the dense base are.
     pub fn is_shown(&self) -> bool {
         self.measure == Measure::HeldOutLoss || self.divergence.is_some()
     }
 
-    /// What it comes to, in a few words.
+    /// The conclusion in a few words.
     pub fn judgement(&self) -> &'static str {
         match (self.is_decided, self.is_real, self.is_below_noise_floor) {
             (false, _, _) => "no verdict",
@@ -68,8 +68,8 @@ impl Pair {
     }
 }
 
-/// All pairs of a comparison, those with the dense baseline first; a later arm is compared with an
-/// earlier one, and each with the dense baseline. What was decided of them stands in `facts`.
+/// All pairs of a comparison, those with the dense baseline first. A later arm is compared with an
+/// earlier one, and each with the dense baseline. The conclusions are in `facts`.
 pub fn pairs(findings: &Findings, facts: &Facts, noise: Option<&Noise>, draws: u32) -> Vec<Pair> {
     let mut order: Vec<usize> = (0..findings.arms.len()).collect();
     order.sort_by_key(|place| Some(*place) != findings.dense_baseline());
@@ -128,13 +128,13 @@ fn pair(
     }
 }
 
-/// What was decided of the arms at `places`, and whether they differ.
+/// The tested difference of the arms at `places`, and whether it is significant.
 fn decided(facts: &Facts, places: [usize; 2]) -> Option<(Difference, bool)> {
     let of = |comparison: &ComparedPair| Some((comparison.between(places)?, comparison.told));
     facts.comparisons.iter().find_map(of)
 }
 
-/// The difference after `step` steps of these two arms alone, under the seeds that both have, from
+/// The difference of these two arms alone after `step` steps, under their shared seeds, from
 /// `draws` draws.
 fn after(
     arms: [&ArmFindings; 2],
@@ -181,8 +181,8 @@ pub fn shown(interval: Interval) -> String {
     format!("{low} to {high}")
 }
 
-/// The width whose digits are shown of an interval: one more than of itself, so that an end close
-/// to 0 is seen to be on its side.
+/// The width that sets the printed digits of an interval: one digit more than its own width needs,
+/// so that the sign of an end close to 0 is visible.
 pub fn shown_width(interval: Interval) -> f64 {
     interval.width() / 10.0
 }

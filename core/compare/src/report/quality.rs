@@ -1,12 +1,12 @@
-//! Sums over held-out documents -> how well they are predicted.
+//! Sums over held-out documents -> loss, perplexity and token accuracy.
 
 use espalier_engine::document_loss::DocumentLoss;
 use serde::Serialize;
 
-/// How well held-out documents are predicted.
+/// Prediction metrics on held-out documents.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quality {
-    /// Mean loss, nats a trained token.
+    /// Mean loss, nats per trained token.
     pub loss: f64,
     /// `exp(loss)`.
     pub perplexity: f64,
@@ -15,7 +15,7 @@ pub struct Quality {
 }
 
 impl Quality {
-    /// Of the sums over documents; nothing where no token is trained or the loss is not finite.
+    /// From the sums over documents; `None` where no token is trained or the loss is not finite.
     pub fn of(total: DocumentLoss) -> Option<Self> {
         let tokens = total.trained as f64;
         let loss = total.loss / tokens;

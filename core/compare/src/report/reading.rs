@@ -1,7 +1,6 @@
-//! What was decided of a comparison -> a headline and two sentences, and what else must be known.
+//! The conclusions of a comparison -> a headline, two sentences and further notes.
 //!
-//! Nothing is decided here: each sentence says in words what stands in [`Facts`], and so does the
-//! table.
+//! No conclusion is drawn here: the sentences and the table only express [`Facts`].
 
 use std::fmt;
 
@@ -16,7 +15,7 @@ use super::row::ArmRow;
 use super::trouble;
 use crate::statistics::{FEWEST_SEEDS, Noise};
 
-/// How the sentences come about, for the report's small print.
+/// The rules behind the sentences, for the report's small print.
 pub const RULES: &str = "The difference of two arms is the mean over seeds of the difference of \
     their held-out losses a token, paired by seed and document. Its interval adds two parts: \
     documents are drawn anew 10 000 times, paired (bootstrap), and the seeds' part follows \
@@ -37,17 +36,17 @@ pub const RULES: &str = "The difference of two arms is the mean over seeds of th
     yet below the floor. What would tell a difference is reckoned from the scatter that was \
     seen, for 8 of 10 comparisons, if it is truly as large as it looks.";
 
-/// Arms of which it is said what would tell them, at most.
+/// Most arms for which the needed seeds and documents are printed.
 const MOST_NEEDS: usize = 3;
 
 /// A comparison in words.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reading {
-    /// What it comes to.
+    /// The verdict.
     pub verdict: Verdict,
-    /// The same in a few words.
+    /// The verdict in a few words.
     pub headline: String,
-    /// Why, and what else must be known.
+    /// The reasons and further notes.
     pub sentences: Vec<String>,
 }
 
@@ -57,16 +56,16 @@ impl fmt::Display for Reading {
     }
 }
 
-/// All that a reading is made of.
+/// The inputs of a reading.
 #[derive(Clone, Copy)]
 pub struct Numbers<'a> {
-    /// What was recorded.
+    /// The records.
     pub findings: &'a Findings,
-    /// What was decided.
+    /// The conclusions.
     pub facts: &'a Facts,
-    /// A line an arm.
+    /// One row per arm.
     pub rows: &'a [ArmRow],
-    /// Each two of them.
+    /// All pairs.
     pub pairs: &'a [Pair],
     /// The noise of all arms.
     pub noise: Option<&'a Noise>,
@@ -93,7 +92,7 @@ impl Numbers<'_> {
         self.facts.measure == Measure::HeldOutLoss
     }
 
-    /// `+0.030 (+0.008 to +0.051)`: what the arm at `place` exceeds the leader by.
+    /// `+0.030 (+0.008 to +0.051)`: the excess of the arm at `place` over the leader.
     fn above(&self, place: usize) -> String {
         self.facts.above(place).map_or_else(String::new, |above| {
             let interval = above.together;
@@ -103,7 +102,7 @@ impl Numbers<'_> {
     }
 }
 
-/// Reads what was decided.
+/// Expresses the conclusions in words.
 pub fn read(numbers: Numbers<'_>) -> Reading {
     let mut sentences = vec![finding(numbers)];
     sentences.extend(needs(numbers));
@@ -158,7 +157,7 @@ fn headline(numbers: Numbers<'_>) -> String {
     }
 }
 
-/// ` of the 3 arms that can be judged`, where others cannot.
+/// ` of the 3 arms that can be judged`, where others are not ranked.
 fn of_those(numbers: Numbers<'_>, of: &str) -> String {
     let facts = numbers.facts;
     let takes_part = |place: &usize| {
@@ -175,7 +174,7 @@ fn of_those(numbers: Numbers<'_>, of: &str) -> String {
     }
 }
 
-/// The first sentence: who is ahead, by what, and what was told.
+/// The first sentence: the leader, its lead and the significant differences.
 fn finding(numbers: Numbers<'_>) -> String {
     let facts = numbers.facts;
     let when = circumstances(numbers);
@@ -228,7 +227,7 @@ fn finding(numbers: Numbers<'_>) -> String {
     }
 }
 
-/// What was told of the others.
+/// The significant differences among the other arms.
 fn told(numbers: Numbers<'_>) -> String {
     let facts = numbers.facts;
     let worse = facts.those(Standing::Worse);
@@ -269,7 +268,7 @@ fn told(numbers: Numbers<'_>) -> String {
     }
 }
 
-/// What was done before arms were asked.
+/// The conditions of the comparison.
 fn circumstances(numbers: Numbers<'_>) -> String {
     let Numbers {
         findings, facts, ..
@@ -296,7 +295,7 @@ fn extent([documents, tokens]: [u64; 2]) -> String {
     format!("over {documents} ({})", counted(tokens as usize, "token"))
 }
 
-/// The second sentence: what would tell what was not told.
+/// The second sentence: seeds and documents needed for the differences that are not significant.
 fn needs(numbers: Numbers<'_>) -> Option<String> {
     let facts = numbers.facts;
     let mut untold = facts.those(Standing::NotToldApart);
@@ -331,7 +330,7 @@ fn needs(numbers: Numbers<'_>) -> Option<String> {
     }
 }
 
-/// The noise floor: a sentence of its own, and no condition.
+/// The noise floor: a separate sentence, not a condition.
 fn floor(numbers: Numbers<'_>) -> Option<String> {
     let noise = numbers.noise.filter(|_| numbers.is_trained())?;
     if numbers.facts.obstacle.is_some() {

@@ -1,4 +1,4 @@
-//! What was found of an arm -> its line in the table.
+//! The findings of an arm -> its line in the table.
 
 use espalier_report::Memory;
 use espalier_report::series::mean;
@@ -10,19 +10,19 @@ use super::quality::Quality;
 use crate::record::{Base, Failure, WeightError};
 use crate::statistics::{Difference, Noise};
 
-/// The numbers of an arm; what is not known is unset.
+/// The numbers of an arm; unknown ones are `None`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ArmRow {
     /// Its name.
     pub name: String,
-    /// Whether its base is dense and others are measured by it.
+    /// Whether it is the dense baseline.
     #[serde(rename = "is_yardstick")]
     pub is_dense_baseline: bool,
-    /// Bits of a packed weight, scales and all; where none is packed, of a frozen one.
+    /// Bits per packed weight, including scales; where none is packed, per frozen weight.
     pub bits_per_weight: Option<f64>,
-    /// Bits of a frozen weight, those that stay dense counted in.
+    /// Bits per frozen weight, including dense ones.
     pub bits_per_frozen_weight: Option<f64>,
-    /// Seconds that encoding took.
+    /// Seconds of encoding.
     pub encode_secs: Option<f64>,
     /// Squared error of all encoded weights by their squared norm.
     pub weight_error: Option<f64>,
@@ -34,22 +34,22 @@ pub struct ArmRow {
     pub before: Option<Quality>,
     /// The same after it, mean over seeds.
     pub after: Option<Quality>,
-    /// The one of both that arms are compared by.
+    /// The one by which arms are compared.
     #[serde(skip)]
     pub quality: Option<Quality>,
     /// The noise of its own held-out loss over seeds.
     pub noise: Option<Noise>,
-    /// Tokens a second of its steps.
+    /// Tokens per second of its steps.
     pub tokens_per_sec: Option<f64>,
-    /// Memory as planned, and the most that a run held.
+    /// Planned memory, and the measured peak of all runs.
     pub memory: Option<Memory>,
-    /// What is said of it.
+    /// The conclusion about it.
     pub standing: Standing,
-    /// What it exceeds the arm that is ahead by.
+    /// Its excess over the leader.
     pub above: Option<Difference>,
-    /// Seeds whose runs take part in the verdict; where the arm takes none, those of its runs.
+    /// Seeds behind the verdict; for an arm that is not ranked, the seeds of its runs.
     pub seeds: Vec<u64>,
-    /// What went wrong.
+    /// Its failures.
     pub failures: Vec<Failure>,
 }
 
@@ -101,7 +101,7 @@ impl ArmRow {
     }
 }
 
-/// Squared error of several weights by their squared norm; nothing of none.
+/// Squared error of several weights by their squared norm; `None` without weights.
 pub fn relative_error<'a>(weights: impl IntoIterator<Item = &'a WeightError>) -> Option<f64> {
     let (error, norm) = weights
         .into_iter()
@@ -130,7 +130,7 @@ fn mean_quality(runs: &[Quality]) -> Option<Quality> {
     })
 }
 
-/// The plan of the first run, which is that of all, and the most that any of them held.
+/// The plan of the first run, which is equal for all, and the highest measured peak.
 fn memory(runs: &[RunFindings]) -> Option<Memory> {
     let record = &runs.first()?.record;
     let peaks = runs.iter().map(|run| run.metrics.peak_bytes());

@@ -1,4 +1,4 @@
-//! The arms' bits and losses -> a picture of what is paid for what.
+//! The arms' bits and losses -> a scatter plot of size and quality.
 
 use espalier_report::axis::{Axis, Tick};
 use espalier_report::chart::set_apart;
@@ -9,10 +9,10 @@ use super::findings::Findings;
 use super::quality::Quality;
 use super::row::ArmRow;
 
-/// Percent of the height that a name takes.
+/// Height of a name in percent of the plot.
 const NAME_ROOM: f64 = 7.0;
 
-/// Bits a weight across, held-out loss upwards.
+/// Bits per weight on the horizontal axis, held-out loss on the vertical axis.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scatter {
     x_ticks: Vec<Tick>,
@@ -29,16 +29,16 @@ struct Dot {
     colour: usize,
     left: f64,
     bottom: f64,
-    /// The height of its name, which stands apart from others.
+    /// The height of its name, without overlap with others.
     name_bottom: f64,
     /// From the best to the worst seed.
     from_to: [f64; 2],
-    /// Whether its name stands to the left of it.
+    /// Whether its name is on its left.
     is_far_right: bool,
     title: String,
 }
 
-/// The arms whose bits and losses are known; nothing of fewer than two.
+/// The arms with known bits and losses; `None` of fewer than two.
 pub fn scatter(
     findings: &Findings,
     rows: &[ArmRow],

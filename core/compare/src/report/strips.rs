@@ -1,5 +1,5 @@
-//! Numbers of several things on one axis -> rows of marks: the differences of pairs, the error by
-//! kind of projection.
+//! Several series on one axis -> rows of marks: the differences of pairs, the error by kind of
+//! projection.
 
 use espalier_report::axis::{Axis, Tick};
 use espalier_system::number::{signed, significant};
@@ -11,7 +11,7 @@ use super::row::relative_error;
 use crate::record::WeightError;
 use crate::statistics::{Interval, Noise};
 
-/// The noise floor is shown up to this many times as far out as the intervals reach.
+/// The noise floor is plotted up to this multiple of the intervals' extent.
 const FLOOR_REACH: f64 = 1.25;
 
 /// Rows of marks over one axis.
@@ -19,9 +19,9 @@ const FLOOR_REACH: f64 = 1.25;
 pub struct Strips {
     rows: Vec<Strip>,
     ticks: Vec<Tick>,
-    /// Where 0 lies, if it is on the axis.
+    /// Position of 0, if it is on the axis.
     zero: Option<f64>,
-    /// From where to where the noise floor lies.
+    /// Start and end of the noise floor.
     floor: Option<[f64; 2]>,
 }
 
@@ -30,14 +30,14 @@ pub struct Strips {
 struct Strip {
     name: String,
     marks: Vec<Mark>,
-    /// The number in words, beside the marks.
+    /// The number as text, beside the marks.
     text: String,
-    /// What it comes to.
+    /// The conclusion.
     verdict: &'static str,
     is_real: bool,
 }
 
-/// A mark of an arm's colour, with the interval around it where there is one.
+/// A mark in an arm's colour, with its interval where there is one.
 #[derive(Clone, Debug, Serialize)]
 struct Mark {
     colour: usize,
@@ -61,7 +61,7 @@ pub fn forest(
     let mut ends: Vec<f64> = intervals().flat_map(|interval| interval.0).collect();
     let reach = ends.iter().fold(0.0f64, |reach, end| reach.max(end.abs()));
     let floor = noise.map(|noise| Interval([-noise.range, noise.range]));
-    // A floor that is far wider than any interval is cut off, lest it press them together.
+    // A floor far wider than all intervals is clipped, so that the intervals stay readable.
     let drawn = noise.map(|noise| noise.range.min(FLOOR_REACH * reach));
     ends.extend(drawn.iter().flat_map(|range| [-range, *range]));
     let widths: Vec<f64> = intervals().map(Interval::width).collect();
@@ -104,7 +104,7 @@ pub fn forest(
     })
 }
 
-/// The relative error by kind of projection, a mark an arm.
+/// The relative error by kind of projection, one mark per arm.
 pub fn kinds(findings: &Findings, colour: impl Fn(usize) -> usize) -> Option<Strips> {
     let weights = |place: usize| -> &[WeightError] {
         let base = findings.arms[place].base.as_ref();

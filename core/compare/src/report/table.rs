@@ -9,12 +9,12 @@ use super::pair::{shown, shown_width};
 use super::quality::Quality;
 use super::row::ArmRow;
 
-/// Columns of cells, a line an arm.
+/// Columns of cells, one line per arm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Table {
     /// The columns' names.
     pub heads: Vec<&'static str>,
-    /// The cells of each arm; empty where a number is not known.
+    /// The cells of each arm; empty where a number is unknown.
     pub lines: Vec<Vec<String>>,
 }
 
@@ -75,7 +75,7 @@ fn before_after(row: &ArmRow, text: fn(&Quality) -> String) -> Option<String> {
     }
 }
 
-/// What is said of an arm, in a word or two.
+/// The conclusion about an arm, in one or two words.
 fn verdict(standing: Standing) -> &'static str {
     match standing {
         Standing::Best => "best",
@@ -88,7 +88,7 @@ fn verdict(standing: Standing) -> &'static str {
 }
 
 impl Table {
-    /// The table of `rows`; columns in which nothing is known are left out.
+    /// The table of `rows`, without empty columns.
     pub fn new(rows: &[ArmRow]) -> Self {
         let mut table = Table {
             heads: Vec::new(),
@@ -107,7 +107,7 @@ impl Table {
         table
     }
 
-    /// The table as lines of text, numbers to the right.
+    /// The table as lines of text, numbers right-aligned.
     pub fn to_text(&self) -> String {
         let letters = |cell: &str| cell.chars().count();
         let widths: Vec<usize> = (0..self.heads.len())

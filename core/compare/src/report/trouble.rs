@@ -1,10 +1,10 @@
-//! What failed, what takes no part and what could not be read -> a sentence each.
+//! Failures, arms left out and unreadable files -> a sentence each.
 
 use super::enumeration::listed;
 use super::facts::{Facts, Obstacle};
 use super::findings::Findings;
 
-/// The sentences, none where all went well.
+/// The sentences; empty without failures.
 pub fn sentences(findings: &Findings, facts: &Facts) -> Vec<String> {
     let failures = findings.arms.iter().flat_map(|arm| {
         arm.arm.failures.iter().map(|failure| match failure.seed {
@@ -16,7 +16,7 @@ pub fn sentences(findings: &Findings, facts: &Facts) -> Vec<String> {
         })
     });
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    // Where nothing can be ranked for want of a dense arm, that is said once.
+    // Where no arm is ranked because there is no dense arm, that is reported once.
     let ranked = facts.obstacle != Some(Obstacle::NoDense);
     for (place, why) in facts.left_out.iter().filter(|_| ranked) {
         let name = findings.arms[*place].arm.name.clone();

@@ -30,7 +30,8 @@ impl EventFile {
     /// # Units
     /// `wall_time` in seconds since 1970.
     ///
-    /// # Errors [`Error::File`] where the directory or a file in it cannot be read or written.
+    /// # Errors
+    /// [`Error::File`] where the directory or a file in it cannot be read or written.
     pub fn create(directory: &Path, step: u64, wall_time: f64) -> Result<Self, Error> {
         let fail = |path: &Path, error| write_error(path, 0, error);
         fs::create_dir_all(directory).map_err(|error| fail(directory, error))?;
@@ -58,7 +59,8 @@ impl EventFile {
     /// # Units
     /// `wall_time` in seconds since 1970.
     ///
-    /// # Errors [`Error::File`] where the file cannot be written.
+    /// # Errors
+    /// [`Error::File`] where the file cannot be written.
     pub fn scalars(
         &mut self,
         group: &str,
