@@ -1,4 +1,4 @@
-//! Held-out losses by document, seed and arm -> which differences between arms are real.
+//! Held-out losses by document, seed and arm -> the significant differences between arms.
 
 mod bootstrap;
 mod difference;

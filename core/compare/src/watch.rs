@@ -1,4 +1,4 @@
-//! Who watches a comparison.
+//! Observers of a comparison.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,9 @@ use espalier_engine::observer::{Observer, Unobserved};
 pub struct RunLabel {
     /// The arm's name.
     pub arm: String,
-    /// The run's seed; nothing where the arm is only measured.
+    /// The run's seed; `None` where the arm is only measured.
     pub seed: Option<u64>,
-    /// Its output directory; nothing where the arm is only measured.
+    /// Its output directory; `None` where the arm is only measured.
     pub directory: Option<PathBuf>,
     /// Its number, from 1.
     pub number: usize,
@@ -19,12 +19,12 @@ pub struct RunLabel {
     pub total: usize,
 }
 
-/// Gives everything that happens its observer.
+/// Supplies an observer for every event.
 pub trait Watch: Sync {
-    /// Watches what is of no run: reading, notes.
+    /// The observer of events outside runs: reading, notes.
     fn whole(&self) -> &dyn Observer;
 
-    /// Watches a run.
+    /// The observer of a run.
     fn run(&self, label: RunLabel) -> Box<dyn Observer + '_>;
 }
 

@@ -1,4 +1,4 @@
-//! Weights that are dense and packed at once, while they are loaded -> what encoding did to each.
+//! Weights in dense and packed form during loading -> the encoding error of each.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -15,18 +15,18 @@ use rayon::prelude::*;
 
 use super::record::WeightError;
 
-/// Most elements that a thread decodes at once.
+/// Most elements decoded at once by a thread.
 const PART: u64 = 1 << 18;
-/// Sums that run side by side: a fixed number, so that no bit depends on the width of vectors.
+/// Parallel sums: a fixed number, so that no bit depends on the vector width.
 const LANES: usize = 8;
 
-/// Decodes each weight that is encoded, a part at a time, and adds up its error.
+/// Decodes each encoded weight in parts, and sums its error.
 pub struct WeightErrors {
     services: &'static HostServices,
     /// The units that are layers.
     layers: Range<usize>,
     found: Mutex<Vec<WeightError>>,
-    /// Memory for parts that no thread is using.
+    /// Unused memory for parts.
     spare: Mutex<Vec<Scratch>>,
 }
 
@@ -51,14 +51,14 @@ impl WeightErrors {
         }
     }
 
-    /// Takes what was found so far, in the order of loading. Weights that the files hold packed are
-    /// not among it.
+    /// Takes the errors measured so far, in the order of loading. Weights that the files hold
+    /// packed have none.
     pub fn take_found(&self) -> Vec<WeightError> {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *found)
     }
 
-    /// Bytes that this takes beside the weight, at most.
+    /// Most bytes of the measurement, without the weight.
     pub fn bytes(plan: &RunPlan, threads: usize) -> u64 {
         let packed = |param: &&Param| matches!(param.layout, WeightLayout::Packed(_));
         let elements = plan.params.iter().filter(packed).map(Param::elements);
@@ -71,7 +71,8 @@ impl WeightErrors {
         let part = |index: u64| self.part(weight, windows.at(index));
         let work = || (0..windows.count()).into_par_iter().map(part);
         let parts: Vec<Result<Sums, Error>> = self.services.install(|| work().collect());
-        // In the order of the parts, whichever was done first; so is the first error.
+        // Summed in the order of the parts, not of completion; the first error is chosen in the
+        // same order.
         let add = |sums: Sums, part: Result<Sums, Error>| part.map(|part| sums.and(part));
         parts.into_iter().try_fold(Sums::default(), add)
     }
@@ -118,7 +119,7 @@ impl Inspector for WeightErrors {
 }
 
 impl Sums {
-    /// The sums of `dense` and what became of it, in a fixed order.
+    /// The sums of `dense` and its decoded values, in a fixed order.
     fn of(dense: &[f32], decoded: &[f32]) -> Self {
         let mut lanes = [Sums::default(); LANES];
         let chunks = dense.chunks(LANES).zip(decoded.chunks(LANES));

@@ -1,15 +1,13 @@
-//! Differences by seed and document -> draws of what their mean could have been, and intervals of
-//! these.
+//! Differences by seed and document -> bootstrap draws of their mean, and confidence intervals.
 //!
-//! A handful of seeds cannot be drawn with replacement: the spread of three values, drawn from
-//! themselves, is too small by a third and knows nothing of how uncertain it is. So the seeds' part
-//! of the variance enters as Student's t with one degree of freedom fewer than there are seeds, or
-//! with more where several arms are pooled (see [`Pool`]), which is exact where the seeds' means
-//! are normal. Documents are many and of any shape: they are drawn with replacement, paired, all
-//! seeds of a document together, and the deviation of their mean is scaled to the documents' own
-//! part of the variance (see [`Variance`]), widened as Student's t is wider than the normal
-//! distribution. The sum of both is a draw. `simulation.rs` holds how often the intervals cover the
-//! truth.
+//! A few seeds cannot be resampled: the variance of three resampled values is too small by a third,
+//! and its uncertainty is ignored. The seeds' part of the variance therefore enters as Student's t.
+//! Its degrees of freedom are the number of seeds less one, or more where several arms are pooled
+//! (see [`Pool`]). This is exact for normal means by seed. Documents are many, with any
+//! distribution. They are resampled with replacement, paired, all seeds of a document together. The
+//! deviation of their mean is scaled to the documents' own part of the variance (see [`Variance`]).
+//! It is then widened by the ratio of Student's t to the normal distribution. The sum of both parts
+//! is a draw. `simulation.rs` measures the coverage of the intervals.
 //!
 //! # Source
 //! The paired bootstrap: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 8;
@@ -30,43 +28,43 @@ use super::variance::Variance;
 const RESAMPLING: Purpose = Purpose(6);
 /// Draws of an interval.
 pub const DRAWS: u32 = 10_000;
-/// The share of intervals that should hold the truth.
+/// The coverage of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
 /// Fewer seeds than this give no verdict.
 pub const FEWEST_SEEDS: usize = 3;
 
-/// From the lower to the upper end.
+/// An interval: the lower and the upper end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Interval(pub [f64; 2]);
 
 impl Interval {
-    /// Whether `value` lies within.
+    /// Whether `value` is in the interval.
     pub fn contains(self, value: f64) -> bool {
         let [low, high] = self.0;
         low <= value && value <= high
     }
 
-    /// From end to end.
+    /// Upper end less lower end.
     pub fn width(self) -> f64 {
         self.0[1] - self.0[0]
     }
 }
 
-/// What the mean difference a token could have been.
+/// Bootstrap draws of the mean difference per token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draws {
-    /// In rising order.
+    /// In ascending order.
     drawn: Vec<f64>,
     estimate: f64,
     parts: Parts,
 }
 
-/// What the variance of a mean difference is made of.
+/// The parts of the variance of a mean difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Parts {
-    /// What other seeds would change; nothing where no seed plays a part or there are too few.
+    /// The variance over seeds; `None` without an effect of seeds or with too few of them.
     pub seeds: Option<Spread>,
-    /// The variance that other documents would make.
+    /// The variance over documents.
     pub documents: f64,
     /// Documents less one.
     pub documents_freedom: f64,
@@ -86,8 +84,8 @@ impl Parts {
 }
 
 impl Draws {
-    /// `count` draws, by the scatter over seeds of `pool` where there is one. Fewer than
-    /// [`FEWEST_SEEDS`] seeds add nothing: what is drawn are documents alone.
+    /// `count` draws, with the variance over seeds of `pool` where given. Fewer than
+    /// [`FEWEST_SEEDS`] seeds add nothing: only documents are resampled.
     pub fn of(paired: &Paired, pool: Option<&Pool>, count: u32) -> Self {
         let (variance, estimate) = (Variance::of(paired), paired.estimate());
         let deviations = document_deviations(paired, &variance, count);
@@ -116,15 +114,14 @@ impl Draws {
         }
     }
 
-    /// The interval that holds `share` of the draws, as many left out below as above, and the
-    /// estimate.
+    /// The interval of the central `share` of the draws, extended to contain the estimate.
     pub fn interval(&self, share: f64) -> Interval {
         let tail = (1.0 - share) / 2.0;
         let [low, high] = [tail, 1.0 - tail].map(|at| self.quantile(at));
         Interval([low.min(self.estimate), high.max(self.estimate)])
     }
 
-    /// What the variance is made of.
+    /// The parts of the variance.
     pub fn parts(&self) -> Parts {
         self.parts
     }
@@ -134,7 +131,7 @@ impl Draws {
         self.parts.freedom()
     }
 
-    /// Each draw stands for the middle of its equal part of the probability.
+    /// Each draw is the quantile at the middle of its equal share of the probability.
     fn quantile(&self, share: f64) -> f64 {
         let last = self.drawn.len() - 1;
         let at = (share * self.drawn.len() as f64 - 0.5).clamp(0.0, last as f64);
@@ -144,8 +141,8 @@ impl Draws {
     }
 }
 
-/// How far the mean difference a token moves when documents are drawn anew, without what is told by
-/// the seeds, `[count]`.
+/// Deviations of the mean difference per token over resampled documents, without the part of the
+/// seeds, `[count]`.
 fn document_deviations(paired: &Paired, variance: &Variance, count: u32) -> Vec<f64> {
     let documents = paired.trained.len();
     let total = variance.documents_total;
@@ -173,8 +170,8 @@ fn document_deviations(paired: &Paired, variance: &Variance, count: u32) -> Vec<
     widened(drawn, (documents - 1) as f64)
 }
 
-/// Each of `drawn` as much further out as Student's t of so many degrees of freedom is than the
-/// normal distribution at the same share of the probability.
+/// Scales each of `drawn` by the ratio of Student's t with `freedom` degrees of freedom to the
+/// normal distribution, at the same quantile.
 fn widened(mut drawn: Vec<f64>, freedom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..drawn.len()).collect();
     order.sort_unstable_by(|a, b| drawn[*a].total_cmp(&drawn[*b]));
@@ -189,13 +186,13 @@ fn widened(mut drawn: Vec<f64>, freedom: f64) -> Vec<f64> {
     drawn
 }
 
-/// The value below which Student's t of so many degrees of freedom lies with probability `at`.
+/// The `at` quantile of Student's t with `freedom` degrees of freedom.
 pub fn student_quantile(freedom: f64, at: f64) -> f64 {
     student(freedom).inverse_cdf(at)
 }
 
-/// Student's t at the middles of `count` equal parts of its probability: in place of as many random
-/// numbers, whose noise it spares.
+/// Quantiles of Student's t at the middles of `count` equal shares of its probability. They replace
+/// as many random numbers, without sampling noise.
 fn student_quantiles(freedom: f64, count: u32) -> Vec<f64> {
     let student = student(freedom);
     let middle = |part: u32| (f64::from(part) + 0.5) / f64::from(count);

@@ -1,24 +1,24 @@
-//! The held-out losses of two arms -> their difference, its interval and what that says.
+//! The held-out losses of two arms -> their difference, its interval and its significance.
 
 use serde::Serialize;
 
 use super::bootstrap::{CONFIDENCE, Draws, FEWEST_SEEDS, Interval, Parts};
 use super::paired::Paired;
 
-/// What an interval takes into account.
+/// The sources of variation that an interval covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
     /// Other documents and other seeds.
     DocumentsAndSeeds,
-    /// Other documents: no seed plays a part, since nothing was trained.
+    /// Other documents only: without training, seeds have no effect.
     Documents,
-    /// Other documents, where other seeds would matter too, of which there are too few.
+    /// Other documents only: seeds have an effect, but are too few.
     TooFewSeeds,
 }
 
 impl Basis {
-    /// That of runs trained under so many seeds.
+    /// The basis of runs trained under `seeds` seeds.
     pub fn of_seeds(seeds: usize) -> Self {
         match seeds {
             0..FEWEST_SEEDS => Basis::TooFewSeeds,
@@ -32,27 +32,27 @@ impl Basis {
 pub struct Difference {
     /// In nats a token; below 0 where the first arm is better.
     pub estimate: f64,
-    /// Where it may truly lie: 95 % of such intervals hold the truth.
+    /// Its confidence interval, with a coverage of 95 %.
     pub interval: Interval,
-    /// The wider interval by which it was decided whether the arms differ, where it is one of many
-    /// comparisons.
+    /// The wider interval of the significance test, where it is one of many comparisons.
     pub together: Interval,
-    /// What the intervals take into account.
+    /// The sources of variation that the intervals cover.
     pub basis: Basis,
-    /// Documents that bear loss.
+    /// Documents with trained tokens.
     pub documents: usize,
     /// The difference under each seed.
     pub by_seed: Vec<f64>,
-    /// The risk that the wider interval leaves.
+    /// The significance level of the wider interval.
     #[serde(skip)]
     pub risk: f64,
-    /// What its variance is made of.
+    /// The parts of its variance.
     #[serde(skip)]
     pub parts: Parts,
 }
 
 impl Difference {
-    /// The difference of runs that were trained under several seeds, alone, from `draws` draws.
+    /// The difference of two arms trained under several seeds, as the only comparison, from `draws`
+    /// draws.
     pub fn trained(paired: &Paired, draws: u32) -> Self {
         let basis = Basis::of_seeds(paired.differences.len());
         let draws = Draws::of(paired, None, draws);
@@ -65,7 +65,7 @@ impl Difference {
         Difference::at(paired, &draws, Basis::Documents, 1.0 - CONFIDENCE)
     }
 
-    /// The difference that `draws` were drawn of, decided at `risk`.
+    /// The difference behind `draws`, tested at significance level `risk`.
     pub fn at(paired: &Paired, draws: &Draws, basis: Basis, risk: f64) -> Self {
         Difference {
             estimate: paired.estimate(),
@@ -79,7 +79,7 @@ impl Difference {
         }
     }
 
-    /// Whether there is a verdict, and it is that the arms differ, were it the only comparison.
+    /// Whether the arms differ significantly, as the only comparison.
     pub fn is_real(&self) -> bool {
         self.has_verdict() && !self.interval.contains(0.0)
     }
@@ -89,7 +89,7 @@ impl Difference {
         self.basis != Basis::TooFewSeeds && self.documents > 1
     }
 
-    /// The same difference seen from the other arm.
+    /// The same difference with the arms exchanged.
     pub fn reversed(&self) -> Self {
         let turned = |Interval([low, high])| Interval([-high, -low]);
         Difference {
@@ -106,7 +106,7 @@ impl Difference {
 mod tests {
     use super::*;
 
-    /// Documents that differ by `shift` a token, but for a little noise.
+    /// Documents that differ by `shift` per token, plus a little noise.
     fn paired(seeds: usize, documents: usize, shift: f64) -> Paired {
         let noise = |seed: usize, document: usize| ((seed * 7 + document * 3) as f64).sin() * 0.1;
         let seed = |seed| -> Vec<f64> {
@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn one_document_says_nothing_about_others() {
+    fn one_document_gives_no_verdict() {
         assert!(!Difference::trained(&paired(3, 1, 1.0), 500).is_real());
         assert!(!Difference::untrained(&paired(1, 1, 1.0), 500).is_real());
         assert!(Difference::untrained(&paired(1, 20, 1.0), 500).is_real());
     }
 
     #[test]
-    fn the_other_arm_sees_the_same_difference_reversed() {
+    fn exchanging_the_arms_reverses_the_difference() {
         let difference = Difference::trained(&paired(3, 20, 1.0), 500);
         assert_eq!(difference.reversed().estimate, -difference.estimate);
         assert_eq!(difference.reversed().reversed(), difference);

@@ -1,12 +1,11 @@
-//! Arms that were evaluated on the same documents under the same seeds -> which of them differ,
-//! decided once.
+//! Arms evaluated on the same documents under the same seeds -> the significant differences.
 //!
-//! Each two arms are compared, paired by seed and document. What is told of the arm with the lowest
-//! loss is decided step by step, as Holm's procedure does: all arms that differ from it at the risk
-//! which [`range::risk`] gives for so many arms are told; then those that are left are so many
-//! fewer. Two arms neither of which leads are told apart at the risk of all arms. The interval of
-//! each comparison is that of the risk at which it was decided, so that it excludes 0 exactly where
-//! the two are told apart.
+//! All pairs of arms are compared, paired by seed and document. Comparisons with the leader, the
+//! arm with the lowest loss, use Holm's step-down procedure. All arms that differ from it at the
+//! level of [`range::risk`] for this number of arms are significant. The next step tests the
+//! remaining arms at the level of their smaller number. Two arms other than the leader are tested
+//! at the level of all arms. The interval of each comparison has the level of its test, so it
+//! excludes 0 exactly where the difference is significant.
 //!
 //! # Source
 //! Holm, Scandinavian Journal of Statistics 6, 1979; comparisons with the best: Hsu, "Multiple
@@ -20,31 +19,31 @@ use super::paired::{Paired, Unpaired};
 use super::pool::Pool;
 use super::range;
 
-/// What was found of some arms, by their places among them.
+/// The results of several arms, by their places among them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
     /// The arm with the lowest loss.
     pub leader: usize,
-    /// Each arm's mean over seeds, a token.
+    /// Each arm's mean loss per token over seeds.
     pub means: Vec<f64>,
-    /// Each two arms.
+    /// All pairs of arms.
     pub comparisons: Vec<ComparedPair>,
 }
 
 /// Two arms of a family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComparedPair {
-    /// Their places; the loss of the second is taken from that of the first.
+    /// Their places; the second's loss is subtracted from the first's.
     pub places: [usize; 2],
     /// Their difference.
     pub difference: Difference,
-    /// Whether they differ.
+    /// Whether they differ significantly.
     pub told: bool,
 }
 
 impl ComparedPair {
-    /// The difference of the arms at `places`, the second's taken from the first's, if it is of
-    /// these two.
+    /// The difference of the arms at `places`, first less second; `None` where it is of another
+    /// pair.
     pub fn between(&self, places: [usize; 2]) -> Option<Difference> {
         let [first, second] = places;
         match self.places {
@@ -56,10 +55,10 @@ impl ComparedPair {
 }
 
 impl Family {
-    /// Judges arms by their runs, `[K][S]`, from `draws` draws an interval.
+    /// Compares arms by their runs, `[K][S]`, with `draws` draws per interval.
     ///
     /// # Errors
-    /// Where two arms cannot be paired, or there is no arm.
+    /// [`Unpaired`] where two arms cannot be paired, or there is no arm.
     pub fn judge(runs: &[Vec<&HeldOut>], basis: Basis, draws: u32) -> Result<Self, Unpaired> {
         let losses: Vec<Vec<f64>> = runs.iter().map(|arm| losses(arm)).collect();
         let means: Vec<f64> = losses
@@ -96,14 +95,14 @@ impl Family {
         })
     }
 
-    /// The comparison of the arm at `place` with the leader: what it exceeds the leader by.
+    /// The comparison of the arm at `place` with the leader: its excess.
     pub fn with_leader(&self, place: usize) -> Option<&ComparedPair> {
         let mut all = self.comparisons.iter();
         all.find(|comparison| comparison.places == [place, self.leader])
     }
 }
 
-/// Each run's loss a token.
+/// Each run's loss per token.
 fn losses(arm: &[&HeldOut]) -> Vec<f64> {
     let loss = |run: &&HeldOut| {
         let total = run.total();
@@ -123,7 +122,7 @@ fn decide(
         .map(|(_, _, draws)| draws.freedom())
         .collect();
     let with_leader = |places: &[usize; 2]| places[1] == leader;
-    // The risk at which each is decided; of those with the leader the last one that was tried.
+    // The level of each test; for comparisons with the leader the last level tested.
     let mut risks: Vec<f64> = freedom
         .iter()
         .map(|freedom| range::risk(arms, *freedom))

@@ -1,4 +1,4 @@
-//! A difference that was not told -> how many seeds and documents would tell it.
+//! A difference that is not significant -> the seeds and documents that would make it significant.
 
 use serde::Serialize;
 
@@ -6,26 +6,26 @@ use super::bootstrap::{FEWEST_SEEDS, Parts, student_quantile};
 use super::difference::{Basis, Difference};
 use super::pool::Spread;
 
-/// The share of comparisons of that size in which a difference as large as the one seen would be
-/// told.
+/// Statistical power: the share of such comparisons in which the observed difference would be
+/// significant.
 const POWER: f64 = 0.8;
-/// More seeds or documents than this are no advice.
+/// Larger numbers of seeds or documents are not recommended.
 const MOST_SEEDS: usize = 200;
 const MOST_DOCUMENTS: f64 = 1e7;
 
-/// What would tell a difference as large as the one seen, in 8 of 10 comparisons.
+/// Seeds and documents that make the observed difference significant in 8 of 10 comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Needed {
-    /// Seeds; 0 where none plays a part.
+    /// Seeds; 0 where they have no effect.
     pub seeds: usize,
     /// Held-out documents.
     pub documents: usize,
 }
 
 impl Needed {
-    /// Of `difference`, if it is truly as large as it looks and scatters as it did: as many
-    /// documents as there were and more seeds, or where documents alone hide it more of both.
-    /// Nothing where no number that anybody has would do.
+    /// For `difference`, if its estimate and variance are the true ones: the same documents and
+    /// more seeds, or more of both where the documents' variance alone is too large. `None` where
+    /// the numbers would be impractical.
     pub fn of(difference: &Difference) -> Option<Self> {
         let documents = difference.documents as f64;
         if difference.documents < 2 || difference.estimate == 0.0 {
@@ -41,20 +41,18 @@ impl Needed {
         known(documents).or_else(|| {
             let share = match difference.basis {
                 Basis::Documents => 1.0,
-                // The seeds' part is then most of it, so that more documents would hardly spare a
-                // seed.
+                // The seeds' part dominates, so more documents would hardly reduce the seeds.
                 _ => 0.25,
             };
             let allowed = share * allowed(difference, f64::INFINITY);
-            // Some more than that, since the variance is not known as well as the normal
-            // distribution takes it to be.
+            // A margin for the uncertainty of the variance, which the normal distribution ignores.
             let more = (1.01 * a_document / allowed).max(documents).ceil() + 6.0;
             (more <= MOST_DOCUMENTS).then(|| known(more))?
         })
     }
 }
 
-/// The variance at which a difference as large as the one seen is told often enough.
+/// The variance at which the observed difference reaches [`POWER`].
 fn allowed(difference: &Difference, freedom: f64) -> f64 {
     let freedom = freedom.clamp(1.0, 1e6);
     let told = student_quantile(freedom, 1.0 - difference.risk / 2.0);
@@ -62,8 +60,7 @@ fn allowed(difference: &Difference, freedom: f64) -> f64 {
     (difference.estimate / (told + often)).powi(2)
 }
 
-/// The fewest seeds, no fewer than there were, where so many other documents make the variance
-/// `documents`.
+/// The fewest seeds, at least the present number, where the variance over documents is `documents`.
 fn seeds_for(difference: &Difference, documents: f64, documents_freedom: f64) -> Option<usize> {
     let parts = |seeds: Option<Spread>| Parts {
         seeds,
@@ -71,7 +68,7 @@ fn seeds_for(difference: &Difference, documents: f64, documents_freedom: f64) ->
         documents_freedom,
     };
     let Some(spread) = difference.parts.seeds else {
-        // No seed plays a part, or too few are known to say what one does.
+        // Seeds have no effect, or are too few to estimate it.
         let alone = difference.basis == Basis::Documents;
         let freedom = parts(None).freedom();
         return (alone && documents <= allowed(difference, freedom)).then_some(0);
@@ -113,10 +110,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_seeds_hide_takes_seeds_and_what_documents_hide_takes_documents() {
+    fn seed_noise_needs_more_seeds_and_document_noise_more_documents() {
         let seeds =
             Needed::of(&difference(0.1, 0.001, Basis::DocumentsAndSeeds)).expect("a number");
-        // 2 (1.96 + 0.84)^2 / 2 = 7.8 of a normal distribution; Student's t takes some more.
+        // 2 (1.96 + 0.84)^2 / 2 = 7.8 for a normal distribution; Student's t needs a few more.
         assert!(
             (8..=12).contains(&seeds.seeds) && seeds.documents == 40,
             "{seeds:?}"
@@ -131,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_differs_nothing_would_tell_it() {
+    fn equal_arms_have_no_needed_numbers() {
         let mut none = difference(0.1, 0.1, Basis::DocumentsAndSeeds);
         none.estimate = 0.0;
         assert_eq!(Needed::of(&none), None);

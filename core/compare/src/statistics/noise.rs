@@ -1,28 +1,27 @@
-//! An arm's own held-out losses under several seeds -> the noise that no comparison can look
-//! through.
+//! An arm's held-out losses under several seeds -> the noise floor of unpaired comparisons.
 
 use serde::Serialize;
 
 use super::bootstrap::{CONFIDENCE, student_quantile};
 use super::variance::sample_variance;
 
-/// How far runs that differ in nothing but their seeds lie apart.
+/// The variation of runs that differ only in their seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Noise {
-    /// Standard deviation of a run's held-out loss over seeds, nats a token.
+    /// Standard deviation of a run's held-out loss over seeds, nats per token.
     pub deviation: f64,
     /// Degrees of freedom of that deviation.
     pub freedom: usize,
-    /// Two means, each of as many seeds, differ by less than this in 95 % of cases, though nothing
-    /// but the seeds differs. They are not paired: it is what another choice of seeds does.
+    /// Two means over as many seeds differ by less than this in 95 % of cases if only the seeds
+    /// differ. They are not paired: this is the effect of another choice of seeds.
     pub range: f64,
 }
 
 impl Noise {
-    /// The noise of arms whose runs had these losses, one list an arm, together; a range is of
-    /// means of `seeds` losses. Arms share their seeds, so that several know no more of what a seed
-    /// does than one: the degrees of freedom are those of the arm with most runs. Nothing where no
-    /// arm has two.
+    /// The pooled noise of arms whose runs had these losses, one list per arm; the range is of
+    /// means of `seeds` losses. Arms share their seeds, so several arms have no more information
+    /// about seeds than one. The degrees of freedom are those of the arm with most runs. `None`
+    /// where no arm has two runs.
     pub fn of(arms: &[Vec<f64>], seeds: usize) -> Option<Self> {
         let several = arms.iter().filter_map(|losses| {
             let variance = sample_variance(losses).filter(|variance| variance.is_finite())?;
@@ -52,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_students_t_times_the_deviation_of_a_difference_of_means() {
+    fn the_range_is_students_t_times_the_deviation_of_a_difference_of_means() {
         let noise = Noise::of(&[vec![1.0, 2.0, 3.0]], 3).expect("three runs");
         assert_eq!((noise.deviation, noise.freedom), (1.0, 2));
         // Student's t with 2 degrees of freedom: 4.30265 (any table).

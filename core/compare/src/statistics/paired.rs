@@ -2,10 +2,10 @@
 
 use espalier_trainer::train::HeldOut;
 
-/// What one arm's loss exceeds another's by, of S seeds and D documents.
+/// The differences of two arms' losses, over S seeds and D documents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paired {
-    /// Trained tokens of each document, `[D]`; none is 0.
+    /// Trained tokens of each document, `[D]`; all above 0.
     pub trained: Vec<f64>,
     /// Summed loss of the first arm less that of the second, in nats, `[S][D]`.
     pub differences: Vec<Vec<f64>>,
@@ -14,7 +14,7 @@ pub struct Paired {
 /// Why the runs of two arms cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unpaired {
-    /// One of them has no run, or they have not equally many.
+    /// One of them has no run, or their numbers of runs differ.
     #[error("there are {first} runs of the one and {second} of the other")]
     Runs {
         /// Runs of the first arm.
@@ -25,7 +25,7 @@ pub enum Unpaired {
     /// The documents of two runs are not the same.
     #[error("they were not evaluated on the same held-out documents")]
     Documents,
-    /// No document bears loss.
+    /// No document has a trained token.
     #[error("no held-out document has a trained token")]
     Untrained,
     /// A document's loss is not finite.
@@ -34,11 +34,11 @@ pub enum Unpaired {
 }
 
 impl Paired {
-    /// Pairs runs of two arms, in the order in which they are given, document by document.
-    /// Documents without a trained token say nothing and are left out.
+    /// Pairs runs of two arms in the given order, document by document. Documents without a trained
+    /// token are skipped.
     ///
     /// # Errors
-    /// Where there is nothing to pair.
+    /// [`Unpaired`] where the runs cannot be paired.
     pub fn new(first: &[&HeldOut], second: &[&HeldOut]) -> Result<Self, Unpaired> {
         if first.is_empty() || first.len() != second.len() {
             let (first, second) = (first.len(), second.len());
@@ -72,7 +72,7 @@ impl Paired {
         })
     }
 
-    /// Trained tokens in all.
+    /// All trained tokens.
     pub fn tokens(&self) -> f64 {
         self.trained.iter().sum()
     }
@@ -86,14 +86,14 @@ impl Paired {
         (0..self.trained.len()).map(sum).collect()
     }
 
-    /// Each seed's difference a token, `[S]`.
+    /// Each seed's difference per token, `[S]`.
     pub fn by_seed(&self) -> Vec<f64> {
         let tokens = self.tokens();
         let mean = |seed: &Vec<f64>| seed.iter().sum::<f64>() / tokens;
         self.differences.iter().map(mean).collect()
     }
 
-    /// The mean over seeds of the difference a token.
+    /// The mean over seeds of the difference per token.
     pub fn estimate(&self) -> f64 {
         let by_seed = self.by_seed();
         by_seed.iter().sum::<f64>() / by_seed.len() as f64

@@ -1,19 +1,19 @@
-//! The losses of several arms under the same seeds -> how much another choice of seeds would change
-//! the difference of two of them.
+//! The losses of several arms under the same seeds -> the variance over seeds of the difference of
+//! two of them.
 //!
-//! Two arms under S seeds know their scatter with S - 1 degrees of freedom: two of three seeds, by
-//! which Student's t is 4.3 and no correction for many arms leaves anything real. K arms under the
-//! same seeds are a two-way layout, whose residuals know it with (K - 1)(S - 1), as far as the arms
-//! scatter alike. Where they do not, two things hold:
+//! Two arms under S seeds estimate their variance with S - 1 degrees of freedom. For three seeds
+//! these are 2: Student's t is 4.3, and no difference survives a correction for many arms. K arms
+//! under the same seeds are a two-way layout. Its residuals have (K - 1)(S - 1) degrees of freedom
+//! if the arms' variances are equal. For unequal variances there are two rules:
 //!
-//! - an arm whose runs scatter far more than all others (F test of what the residuals lose without
-//!   it) is left out of the pool, so that it cannot hide what is seen of the others;
-//! - two arms whose own difference scatters more than the pool are judged by their own scatter. The
-//!   part beyond the pool counts with its own S - 1 degrees of freedom (Satterthwaite), so that
-//!   little more is believed than two arms show.
+//! - an arm with a far larger variance than all others (F test of the residuals with and without
+//!   it) is left out of the pool, so that it does not hide differences of the others;
+//! - two arms whose difference has a larger variance than the pool are tested with their own
+//!   variance. The part beyond the pool has its own S - 1 degrees of freedom (Satterthwaite), so
+//!   the test stays close to that of two arms alone.
 //!
-//! `tests/tests/compare_family.rs` holds error rates where arms scatter alike, and where one or
-//! several scatter 3 to 16 times as much.
+//! `tests/tests/compare_family.rs` measures error rates for equal variances, and for one or several
+//! arms with 3 to 16 times the scatter.
 //!
 //! # Source
 //! The two-way layout: Scheffé, "The Analysis of Variance", 1959, section 4.2; degrees of freedom
@@ -23,10 +23,10 @@ use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 
 use super::variance::sample_variance;
 
-/// An arm is left out of the pool where it scatters so much by chance in so many cases only.
+/// Significance level of the test by which an arm is left out of the pool.
 const LEFT_OUT: f64 = 0.001;
 
-/// How the difference of two arms scatters over seeds, all arms together.
+/// The variance over seeds of the difference of two arms, pooled over all arms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pool {
     /// Variance of the difference of two arms' losses under a seed.
@@ -34,7 +34,7 @@ pub struct Pool {
     freedom: f64,
 }
 
-/// How far the mean difference over seeds may lie from what it is over all seeds.
+/// The uncertainty of the mean difference over seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
     /// Variance of the mean.
@@ -44,8 +44,8 @@ pub struct Spread {
 }
 
 impl Pool {
-    /// Of the arms' losses a token, `[K][S]`; nothing of fewer than three arms or two seeds, where
-    /// there is nothing to pool.
+    /// From the arms' losses per token, `[K][S]`; `None` of fewer than three arms or two seeds,
+    /// which cannot be pooled.
     pub fn of(arms: &[Vec<f64>]) -> Option<Self> {
         let seeds = arms.first()?.len();
         if arms.len() < 3 || seeds < 2 {
@@ -53,7 +53,7 @@ impl Pool {
         }
         let own = (seeds - 1) as f64;
         let mut kept: Vec<&[f64]> = arms.iter().map(Vec::as_slice).collect();
-        // Half of the arms at least are what "alike" means.
+        // At least half of the arms stay in the pool.
         while kept.len() > arms.len().div_ceil(2).max(2) {
             let (place, rest) = wildest(&kept);
             let freedom = (kept.len() - 2) as f64 * own;
@@ -72,7 +72,7 @@ impl Pool {
 }
 
 impl Spread {
-    /// Of two arms' differences under several seeds; nothing of fewer than two.
+    /// From two arms' differences under several seeds; `None` of fewer than two.
     pub fn of(by_seed: &[f64], pool: Option<&Pool>) -> Option<Self> {
         let own = sample_variance(by_seed)?;
         let own_freedom = (by_seed.len() - 1) as f64;
@@ -103,7 +103,7 @@ pub fn satterthwaite(parts: &[(f64, f64)], fallback: f64) -> f64 {
     }
 }
 
-/// The arm without which the least is left, and what is left.
+/// The arm whose removal leaves the smallest residuals, and these residuals.
 fn wildest(arms: &[&[f64]]) -> (usize, f64) {
     let without = |place: usize| {
         let rest = arms.iter().enumerate().filter(|(at, _)| *at != place);
@@ -114,7 +114,7 @@ fn wildest(arms: &[&[f64]]) -> (usize, f64) {
     all.min_by(|a, b| a.1.total_cmp(&b.1)).expect("three arms")
 }
 
-/// The sum of squares that neither the arms' means nor the seeds' explain.
+/// The residual sum of squares after the means by arm and by seed.
 fn residuals(arms: &[&[f64]]) -> f64 {
     let seeds = arms[0].len();
     let mean = |values: &mut dyn Iterator<Item = f64>, count: usize| -> f64 {
@@ -137,7 +137,7 @@ fn residuals(arms: &[&[f64]]) -> f64 {
     squares.sum()
 }
 
-/// Whether one variance is larger than another by more than chance explains.
+/// Whether one variance is significantly larger than another (F test).
 fn is_far_more(variance: f64, freedom: f64, other: f64, other_freedom: f64) -> bool {
     if variance <= 0.0 {
         return false;
@@ -155,11 +155,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arms_that_scatter_alike_are_pooled() {
+    fn arms_with_equal_variance_are_pooled() {
         // Residuals by hand: +-1, +-1 and 0 around means that differ by arm and seed.
         let arms = [vec![1.0, 3.0], vec![12.0, 12.0], vec![21.0, 22.0]];
         let pool = Pool::of(&arms).expect("three arms");
-        // Under the second seed all rise by 1; what is left: -0.5 0.5, 0.5 -0.5, 0 0.
+        // Under the second seed all rise by 1; residuals: -0.5 0.5, 0.5 -0.5, 0 0.
         assert!((pool.variance - 2.0 * 1.0 / 2.0).abs() < 1e-12, "{pool:?}");
         assert_eq!(pool.freedom, 2.0);
         let alike = Spread::of(&[0.0, 0.1], Some(&pool)).expect("two seeds");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_scatters_more_than_the_pool_is_judged_by_itself() {
+    fn a_difference_with_more_variance_than_the_pool_uses_its_own() {
         let pool = Pool {
             variance: 1.0,
             freedom: 8.0,
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wild_arm_is_left_out_of_the_pool() {
+    fn an_arm_with_outlying_variance_is_left_out_of_the_pool() {
         let arm = |scale: f64, shift: f64| -> Vec<f64> {
             let each = (0..3).map(|seed| scale * (seed as f64 * 2.3 + shift).sin());
             each.collect()
@@ -190,7 +190,7 @@ mod tests {
         let alone = Pool::of(&calm).expect("arms");
         let with_wild = Pool::of(&[&calm[..], &[arm(30.0, 0.3)]].concat()).expect("arms");
         assert_eq!(alone, with_wild);
-        // Arms that do not scatter at all leave out one that does.
+        // Arms with variance 0 leave out an arm with variance.
         let still = [vec![1.0; 3], vec![2.0; 3], arm(1.0, 0.0)];
         assert_eq!(Pool::of(&still).map(|pool| pool.variance), Some(0.0));
     }

@@ -1,10 +1,10 @@
-//! A number of arms -> how strict a comparison with the best of them must be.
+//! A number of arms -> the significance level of a comparison with the best of them.
 //!
-//! The arm with the lowest loss is found by the same numbers that then judge it: where no arm
-//! differs, the least and the greatest of K means lie as far apart as the range of K values does.
-//! So the share of the risk that a comparison takes is the probability at which Student's t reaches
-//! what the studentized range of as many arms exceeds in 5 % of cases. Of two arms that is 5 %. It
-//! is less strict than 5 % shared among all pairs, and is right for all of them at once.
+//! The leader is selected by the same numbers that are then tested. Among K equal arms, the
+//! distance of the least and the greatest mean is distributed as the range of K values. The level
+//! of one comparison is therefore the probability of Student's t beyond the 95 % quantile of the
+//! studentized range. For two arms it is 5 %. It is less strict than 5 % shared among all pairs
+//! (Bonferroni), and controls the error of all pairs together.
 //!
 //! # Source
 //! Tukey's studentized range for pairs of means; with unequal variances: Games and Howell, Journal
@@ -19,16 +19,15 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::bootstrap::CONFIDENCE;
 
-/// Distance of the points at which the integrand over normal values is taken, and how far they
-/// reach. It is smooth and ends in zeros, so that the trapezoidal sum is exact to more digits than
-/// are used.
+/// Step and extent of the quadrature over normal values. The integrand is smooth and vanishes at
+/// both ends, so the trapezoidal sum is exact to more digits than are used.
 const STEP: f64 = 0.25;
 const REACH: f64 = 7.5;
-/// More degrees of freedom than this change nothing that is seen.
+/// More degrees of freedom than this make no visible difference.
 const MOST_FREEDOM: f64 = 240.0;
 
-/// The risk of one comparison whose scatter is known with `freedom` degrees, so that of `arms` arms
-/// that do not differ two are told apart in 5 % of cases (Games and Howell).
+/// The significance level of one comparison whose variance has `freedom` degrees of freedom. At
+/// this level, some pair of `arms` equal arms is significant in 5 % of cases (Games and Howell).
 pub fn risk(arms: usize, freedom: f64) -> f64 {
     static KNOWN: Mutex<BTreeMap<(usize, u32), f64>> = Mutex::new(BTreeMap::new());
     if arms <= 2 {
@@ -51,7 +50,7 @@ pub fn risk(arms: usize, freedom: f64) -> f64 {
     risk
 }
 
-/// What the studentized range of `arms` values stays below in 95 % of cases.
+/// The 95 % quantile of the studentized range of `arms` values.
 fn quantile(arms: usize, freedom: f64) -> f64 {
     let scales = scales(freedom);
     let normals = normals();
@@ -65,7 +64,7 @@ fn quantile(arms: usize, freedom: f64) -> f64 {
     while below(high) < CONFIDENCE {
         (low, high) = (high, 2.0 * high);
     }
-    // To a part in a million of where it is looked for.
+    // To 1e-6 of the search interval.
     for _ in 0..20 {
         let middle = f64::midpoint(low, high);
         if below(middle) < CONFIDENCE {
@@ -77,7 +76,7 @@ fn quantile(arms: usize, freedom: f64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// Normal values, their density times the distance of two, and the probability below each.
+/// Quadrature points of the normal distribution: value, density times step, cumulative probability.
 fn normals() -> Vec<(f64, f64, f64)> {
     let normal = Normal::standard();
     let count = (2.0 * REACH / STEP) as i32;
@@ -89,8 +88,8 @@ fn normals() -> Vec<(f64, f64, f64)> {
     (0..=count).map(at).collect()
 }
 
-/// The probability that `arms` normal values lie within `width`: the greatest is `z`, all others
-/// within `width` below.
+/// The probability that the range of `arms` normal values is below `width`: the greatest is `z`,
+/// all others are at most `width` below.
 fn range_below(normals: &[(f64, f64, f64)], arms: usize, width: f64) -> f64 {
     let normal = Normal::standard();
     let others = arms as i32 - 1;
@@ -101,11 +100,11 @@ fn range_below(normals: &[(f64, f64, f64)], arms: usize, width: f64) -> f64 {
     arms as f64 * each.sum::<f64>()
 }
 
-/// Standard deviations as estimated with so many degrees of freedom where the true one is 1, and
-/// their probabilities: at equal distances of their logarithm.
+/// Estimated standard deviations with `freedom` degrees of freedom where the true one is 1, and
+/// their probabilities, equally spaced in their logarithm.
 fn scales(freedom: f64) -> Vec<(f64, f64)> {
     let step = 0.3 / (2.0 * freedom).sqrt();
-    // Relative to that of 1, which is the greatest.
+    // Relative to the density at 1, which is the greatest.
     let density = |x: f64| (freedom * (x + 0.5 - 0.5 * (2.0 * x).exp())).exp();
     let side = |direction: f64| {
         let points = (0..).map(move |index| direction * f64::from(index) * step);
@@ -126,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_of_the_tables() {
+    fn quantiles_equal_published_tables() {
         // Any table of the studentized range at 5 %.
         for (arms, freedom, expected) in [
             (2, 2.0, 6.085),
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn more_arms_leave_less_risk_to_each_but_more_than_all_pairs_would() {
+    fn the_level_falls_with_the_number_of_arms_but_stays_above_bonferroni() {
         assert!((risk(2, 3.0) - 0.05).abs() < 1e-12);
         for freedom in [2.0, 8.0, 60.0] {
             let risks: Vec<f64> = (2..8).map(|arms| risk(arms, freedom)).collect();

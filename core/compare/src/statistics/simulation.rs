@@ -1,4 +1,5 @@
-//! How often intervals hold a truth that is known, over comparisons drawn from a fixed key.
+//! Coverage of the intervals for a known true difference, over simulated comparisons with a fixed
+//! key.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 use espalier_interface::random::{Purpose, key, normal, philox};
@@ -6,15 +7,15 @@ use rayon::prelude::*;
 
 use super::{CONFIDENCE, Draws, Interval, Paired};
 
-/// Comparisons of each kind. The share of intervals that hold the truth is then known to within
-/// 1.1 points (standard deviation) where it is 95 %.
+/// Comparisons of each kind. A coverage of 95 % is then measured with a standard deviation of 1.1
+/// percentage points.
 const COMPARISONS: u32 = 400;
-/// Draws of an interval: its ends lie within a tenth of their spread of those of 10 000.
+/// Draws of an interval: its ends are within 1/10 of their spread of those of 10 000 draws.
 const COUNT: u32 = 800;
-/// The true difference, nats a token.
+/// The true difference, nats per token.
 const TRUTH: f64 = 0.3;
 
-/// What comparisons look like: standard deviations of the effects, nats a token.
+/// A kind of comparison: standard deviations of the effects, nats per token.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     seeds: usize,
@@ -25,16 +26,16 @@ struct Kind {
     shape: Shape,
 }
 
-/// How documents are spread.
+/// The distribution of documents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Shape {
     /// Equally long, normal effects.
     Even,
-    /// Lengths and effects are lognormal: a few documents make the most of it.
+    /// Lengths and effects are lognormal: a few documents dominate.
     Skewed,
 }
 
-/// Normal numbers, one after the other.
+/// A sequence of normal random numbers.
 struct Normals {
     key: [u32; 2],
     next: u32,
@@ -79,7 +80,7 @@ fn comparison(kind: Kind, index: u32) -> Paired {
     }
 }
 
-/// The percentile bootstrap: seeds and documents drawn with replacement, and nothing else.
+/// The plain percentile bootstrap: seeds and documents resampled with replacement.
 fn percentiles(paired: &Paired) -> Interval {
     let key = key(1, Purpose::SYNTHETIC, 0);
     let draw = |draw: u32, place: usize, count: usize| -> usize {
@@ -104,7 +105,7 @@ fn percentiles(paired: &Paired) -> Interval {
     Interval([at(0.5 - CONFIDENCE / 2.0), at(0.5 + CONFIDENCE / 2.0)])
 }
 
-/// The share of intervals that hold the truth, and their mean width.
+/// The coverage of the intervals, and their mean width.
 fn covered(kind: Kind, interval: impl Fn(&Paired) -> Interval + Sync) -> (f64, f64) {
     let intervals: Vec<Interval> = (0..COMPARISONS)
         .into_par_iter()
@@ -120,7 +121,7 @@ fn ours(paired: &Paired) -> Interval {
     Draws::of(paired, None, COUNT).interval(CONFIDENCE)
 }
 
-/// Seeds that make nearly all of the noise, nearly none of it, and much of it.
+/// Seeds that cause nearly all of the noise, nearly none of it, and much of it.
 const EFFECTS: [(f64, f64, f64); 4] = [
     (1.0, 0.0, 0.0),
     (0.02, 1.0, 1.0),
@@ -129,7 +130,7 @@ const EFFECTS: [(f64, f64, f64); 4] = [
 ];
 
 #[test]
-fn intervals_hold_the_truth_as_often_as_they_say() {
+fn intervals_have_their_nominal_coverage() {
     for seeds in [3, 5, 8] {
         for (documents, shape) in [(12, Shape::Even), (60, Shape::Skewed)] {
             for (of_seeds, of_documents, of_both) in EFFECTS {
@@ -149,9 +150,9 @@ fn intervals_hold_the_truth_as_often_as_they_say() {
     }
 }
 
-/// Why the seeds are not drawn with replacement.
+/// The reason why seeds are not resampled.
 #[test]
-fn the_percentile_bootstrap_of_three_seeds_holds_the_truth_far_too_seldom() {
+fn the_percentile_bootstrap_of_three_seeds_has_too_little_coverage() {
     let kind = Kind {
         seeds: 3,
         documents: 40,

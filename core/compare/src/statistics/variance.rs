@@ -1,10 +1,10 @@
-//! Differences by seed and document -> how much of their mean's variance either makes.
+//! Differences by seed and document -> the parts of their mean's variance.
 //!
-//! A document's difference a token under a seed is taken for `d + a(seed) + b(document) + c(seed,
-//! document)`, with independent effects of mean 0: the two-way layout with random effects. The
-//! variance of the mean over S seeds and D documents is then `A / S + B / D + C / (S D)`. The means
-//! by seed scatter by `A + C / D`, the means by document by `B + C / S`; to add both would count C
-//! twice, so the part of C is taken out of the documents'.
+//! A document's difference per token under a seed is modelled as `d + a(seed) + b(document) +
+//! c(seed, document)`, with independent effects of mean 0: the two-way layout with random effects.
+//! The variance of the mean over S seeds and D documents is then `A / S + B / D + C / (S D)`. The
+//! means by seed have the variance `A + C / D`, the means by document `B + C / S`. Their sum would
+//! count C twice, so C is subtracted from the documents' part.
 //!
 //! # Source
 //! Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4; the documents' ratio
@@ -13,15 +13,15 @@
 
 use super::paired::Paired;
 
-/// Variances of the mean difference a token.
+/// Variances of the mean difference per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variance {
-    /// What other seeds would change, `(A + C / D) / S`; nothing of fewer than two.
+    /// The part of the seeds, `(A + C / D) / S`; `None` of fewer than two.
     pub seeds: Option<f64>,
-    /// What other documents would change, `B / D`, without what [`Self::seeds`] holds already;
-    /// nothing of fewer than two.
+    /// The part of the documents, `B / D`, without the part in [`Self::seeds`]; `None` of fewer
+    /// than two.
     pub documents: Option<f64>,
-    /// What the means by document scatter by, `(B + C / S) / D`.
+    /// The variance of the means by document, `(B + C / S) / D`.
     pub documents_total: f64,
 }
 
@@ -48,8 +48,8 @@ impl Variance {
             .flat_map(|seed| seed.iter().zip(&means))
             .map(|(residual, mean)| (residual - mean) * (residual - mean))
             .sum();
-        // Sums over documents have documents - 1 degrees of freedom, and are of the square of all
-        // tokens.
+        // Sums over documents have documents - 1 degrees of freedom, in units of all tokens
+        // squared.
         let scale = match documents {
             0 | 1 => None,
             n => Some(n as f64 / (n as f64 - 1.0) / (paired.tokens() * paired.tokens())),
@@ -67,7 +67,7 @@ impl Variance {
     }
 }
 
-/// The unbiased variance; nothing of fewer than two values.
+/// The unbiased variance; `None` of fewer than two values.
 pub fn sample_variance(values: &[f64]) -> Option<f64> {
     let count = values.len();
     let mean = values.iter().sum::<f64>() / count as f64;

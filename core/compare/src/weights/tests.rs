@@ -103,7 +103,7 @@ impl Quantizer for Rounding {
 
 const SHAPE: [u64; 2] = [1300, 501];
 
-/// What is found of a weight of several parts, on so many threads.
+/// The measured error of a weight of several parts, on `threads` threads.
 fn found(threads: usize, fails_at: u64) -> Result<(WeightError, Vec<f32>), Error> {
     let quantizer = Rounding { fails_at };
     let format = quantizer.format(SHAPE).expect("a format");
@@ -162,7 +162,7 @@ fn the_error_is_that_of_all_elements_on_any_number_of_threads() {
 }
 
 #[test]
-fn a_decoder_that_fails_is_blamed_for_its_first_part() {
+fn a_failing_decoder_is_reported_with_its_first_part() {
     for threads in [1, 3] {
         let refused = found(threads, 600).expect_err("a part fails");
         let said = chain(&refused);
