@@ -1,6 +1,6 @@
-//! What every error of the program can say: its exit code, and what the user can do next.
+//! The exit code of every error of the program, and the user's next step.
 
-/// The kinds of failure. Each has an exit code of its own.
+/// The kinds of failure, each with its own exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitClass {
     /// Arguments, the config, a wrong path, a taken output directory.
@@ -9,22 +9,22 @@ pub enum ExitClass {
     Data,
     /// Files of a model, an adapter or a checkpoint that are broken or not the ones expected.
     Checkpoint,
-    /// A plugin that is missing, failed or hangs.
+    /// A plugin that is missing, fails or hangs.
     Plugin,
     /// A rank that is lost.
     Peer,
     /// Numbers that are not finite, or that a dtype cannot hold.
     Numbers,
-    /// The machine ran out of something.
+    /// The machine ran out of memory, disk space or another resource.
     Resources,
-    /// Arms of a comparison that failed; the others are done.
+    /// Arms of a comparison that failed; the others are complete.
     Arms,
     /// A signal, by its number.
     Signal(i32),
 }
 
 impl ExitClass {
-    /// The process's exit code: 128 + its number for a signal, as shells have it.
+    /// The process's exit code; for a signal 128 + its number, as in shells.
     pub fn code(self) -> u8 {
         match self {
             ExitClass::Usage => 2,
@@ -39,7 +39,7 @@ impl ExitClass {
         }
     }
 
-    /// The kind of failure that has this exit code: one of a plugin where none has.
+    /// The kind of failure with this exit code; [`ExitClass::Plugin`] for an unknown code.
     pub fn of_code(code: u8) -> Self {
         use ExitClass::{Arms, Checkpoint, Data, Numbers, Peer, Plugin, Resources, Signal, Usage};
         let all = [
@@ -67,7 +67,7 @@ pub trait Failure: std::error::Error {
     }
 }
 
-/// Arguments that do not make sense together, or ask for what is not there.
+/// Arguments that contradict each other, or name something that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct UsageError {
@@ -87,10 +87,10 @@ impl Failure for UsageError {
     }
 }
 
-/// Declares a crate's error: an enum of failures, one a variant, each converted with `?`.
+/// Declares a crate's error: an enum with one failure per variant, each converted with `?`.
 ///
 /// `from lower::Error { A, B }` converts the error of a lower crate, variant by variant. `through A
-/// { X, Y }` converts what a variant's own failure is made from.
+/// { X, Y }` converts the sources of a variant's failure.
 #[macro_export]
 macro_rules! failures {
     (
@@ -160,7 +160,7 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut source = error.source();
     while let Some(cause) = source {
         let text = one_line(&cause.to_string());
-        // An error that shows its source itself would say it twice.
+        // An error that prints its source itself would repeat it.
         if !said.contains(&text) {
             line = format!("{line}: {text}");
             said = text;
@@ -170,7 +170,7 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     line
 }
 
-/// Text of several lines in one, with characters that steer a terminal as their escapes.
+/// Text of several lines in one line, with terminal control characters escaped.
 pub fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(" ");
@@ -190,20 +190,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_follow_the_shells_custom() {
+    fn signals_exit_with_the_codes_of_shells() {
         assert_eq!(ExitClass::Signal(2).code(), 130);
         assert_eq!(ExitClass::Signal(15).code(), 143);
     }
 
     #[test]
-    fn a_code_is_of_one_kind() {
+    fn each_exit_code_has_one_kind() {
         for code in (2..=9).chain([130, 143]) {
             assert_eq!(ExitClass::of_code(code).code(), code);
         }
     }
 
     #[test]
-    fn a_line_steers_no_terminal() {
+    fn control_characters_are_escaped() {
         let text = "a\n  b\u{1b}[2J\0\u{9b}1m é\r\n";
         assert_eq!(one_line(text), "a b\\u{1b}[2J\\u{0}\\u{9b}1m é");
     }

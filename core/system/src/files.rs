@@ -1,8 +1,8 @@
-//! Model, adapter and run directories into named tensors, and back, whole or not at all.
+//! Model, adapter and run directories -> named tensors, and back with atomic writes.
 //!
 //! Reading never maps or buffers a whole file: a header is parsed and checked once, and a tensor is
-//! read by position in bounded chunks. Writing goes to a `.partial` beside the target, is synced
-//! and then renamed, so that a crash or a full disk leaves what was there before.
+//! read by position in bounded chunks. Data is written to a `.partial` beside the target, synced
+//! and renamed. A crash or a full disk leaves the earlier state.
 
 mod adapter_directory;
 mod atomic_file;

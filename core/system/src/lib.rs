@@ -1,5 +1,4 @@
-//! What the trainer knows of its machine: files that are whole or not there, memory, threads,
-//! signals, ranks.
+//! Interfaces to the machine: atomic files, memory, threads, signals, ranks.
 
 pub mod failure;
 pub mod files;

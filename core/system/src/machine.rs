@@ -1,4 +1,4 @@
-//! What this machine is: processor, instruction set, cores and memory.
+//! Description of this machine: processor, instruction set, cores and memory.
 
 use std::fs;
 
@@ -20,14 +20,15 @@ pub struct Machine {
     pub instruction_set: Vec<String>,
     /// Threads that can run at once.
     pub cores: usize,
-    /// Host memory that this process may use: the machine's, or its control group's if less.
+    /// Host memory available to this process in total: the machine's, or its control group's limit
+    /// if less.
     pub memory: Bytes,
-    /// Host memory that it could get now without swapping.
+    /// Host memory that it can allocate now without swapping.
     pub available: Bytes,
 }
 
 impl Machine {
-    /// Looks at the machine that this runs on.
+    /// Describes the machine of this process.
     pub fn detect() -> Self {
         let processor = fs::read_to_string("/proc/cpuinfo")
             .unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What the operating system says of this process's memory and of the machine's.
+//! Memory of this process and of the machine, as reported by the operating system.
 
 mod error;
 mod meter;
@@ -8,10 +8,9 @@ use std::fs;
 pub use error::OutOfMemory;
 pub use meter::Meter;
 
-/// Bytes of anonymous and shared memory that this process holds now; 0 where the system does not
-/// say.
+/// Bytes of anonymous and shared memory that this process holds now; 0 where unknown.
 ///
-/// Pages of files are left out: they can be dropped, and a plan does not count them.
+/// File pages are left out: they can be dropped, and a plan does not count them.
 pub fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     ["RssAnon:", "RssShmem:"]
@@ -20,15 +19,15 @@ pub fn resident_bytes() -> u64 {
         .sum()
 }
 
-/// Bytes of memory that this process may ever use: the machine's, or its control group's where that
-/// is less.
+/// The memory limit of this process in bytes: the machine's memory, or its control group's limit if
+/// less.
 pub fn total_bytes() -> Option<u64> {
     let machine = field(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")?;
     Some(machine.min(group_limit().map_or(u64::MAX, |(limit, _)| limit)))
 }
 
-/// Bytes that this process could take now without swapping: the machine's, or what its control
-/// group or `ulimit -v` leave where that is less.
+/// Bytes that this process can allocate now without swapping: the machine's free memory, or the
+/// rest under its control group or `ulimit -v` if less.
 pub fn available_bytes() -> Option<u64> {
     let machine = field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
     let group = group_limit().map(|(limit, used)| limit.saturating_sub(used));
@@ -49,8 +48,8 @@ fn field(text: &str, key: &str) -> Option<u64> {
     )
 }
 
-/// Limit and use of this process's control group (version 2, then 1), where one is set. Pages of
-/// files that can be dropped are not counted as used.
+/// Limit and use of this process's control group (version 2, then 1), where a limit is set.
+/// Droppable file pages do not count as used.
 fn group_limit() -> Option<(u64, u64)> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own = groups
@@ -70,7 +69,7 @@ fn group_limit() -> Option<(u64, u64)> {
     .into_iter()
     .find_map(|(folder, limit, used)| {
         let read = |name: &str| fs::read_to_string(format!("{folder}/{name}")).ok();
-        // A limit of `max` does not parse: there is none.
+        // `max` does not parse: there is no limit.
         let limit = read(limit)?.trim().parse::<u64>().ok()?;
         let used = read(used)?.trim().parse::<u64>().ok()?;
         let stat = read("memory.stat").unwrap_or_default();
@@ -82,7 +81,7 @@ fn group_limit() -> Option<(u64, u64)> {
     })
 }
 
-/// What `ulimit -v` leaves, where it is set.
+/// The rest under `ulimit -v`, where it is set.
 fn address_space_limit() -> Option<u64> {
     let limits = fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits
@@ -107,9 +106,9 @@ mod tests {
     }
 
     #[test]
-    fn a_process_sees_what_it_holds() {
+    fn resident_bytes_grow_with_allocated_memory() {
         let before = resident_bytes();
-        // Else the compiler sees that only the length is used.
+        // Otherwise the compiler would remove the allocation.
         let held = std::hint::black_box(vec![1u8; 64 << 20]);
         let grown = resident_bytes() - before;
         assert!(grown >= 60 << 20, "{grown} bytes more for {}", held.len());

@@ -1,23 +1,23 @@
-//! What a user should know however little is shown -> said, by whoever runs the process.
+//! Notices that are printed at every verbosity, through the function that the host sets.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Says a line to the user.
+/// Prints a line to the user.
 type Say = Box<dyn Fn(&str) + Send + Sync>;
 
 static SAY: OnceLock<Say> = OnceLock::new();
 
-/// What was said by [`once`].
+/// Lines printed by [`once`].
 static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Sets what says a line to the user; without it lines go to the log, as warnings. The first one
-/// set stays.
+/// Sets the function that prints a line to the user; only the first call has an effect. Without
+/// one, lines go to the log as warnings.
 pub fn on_notice(say: impl Fn(&str) + Send + Sync + 'static) {
     let _ = SAY.set(Box::new(say));
 }
 
-/// Says `line`.
+/// Prints `line`.
 pub fn say(line: &str) {
     match SAY.get() {
         Some(say) => say(line),
@@ -25,8 +25,8 @@ pub fn say(line: &str) {
     }
 }
 
-/// Says `line`, unless this process said it before: it has many sessions where it compares or
-/// plans.
+/// Prints `line` unless this process printed it before. A process that compares or plans has many
+/// sessions.
 pub fn once(line: &str) {
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     let is_new = said.insert(line.to_owned());
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_said_once_if_asked_for_that() {
+    fn once_prints_a_line_only_once() {
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
         let ear = Arc::clone(&heard);
         on_notice(move |line| ear.lock().expect("no panic").push(line.to_owned()));

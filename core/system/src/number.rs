@@ -1,4 +1,4 @@
-//! Numbers and times as a person reads them.
+//! Human-readable numbers and times.
 
 /// `value` with at most `digits` significant digits, without trailing zeros.
 pub fn significant(value: f64, digits: usize) -> String {
@@ -16,7 +16,7 @@ pub fn significant(value: f64, digits: usize) -> String {
     trimmed(format!("{value:.decimals$}"))
 }
 
-/// Without the zeros that end a decimal fraction.
+/// `text` without trailing zeros of its decimal fraction.
 fn trimmed(text: String) -> String {
     if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -41,7 +41,7 @@ pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// A relative change as `-12.3 %` or `+4.0 %`; nothing where there is none.
+/// A relative change as `-12.3 %` or `+4.0 %`; empty where there is none.
 pub fn change(before: f64, after: f64) -> String {
     if !(before > 0.0 && after.is_finite()) {
         return String::new();
@@ -50,7 +50,7 @@ pub fn change(before: f64, after: f64) -> String {
     text.replace('-', "\u{2212}")
 }
 
-/// A number with its sign and as many decimals as `width`, the width of what it may be, is worth.
+/// A number with its sign and the decimals that suit `width`, the width of its interval.
 pub fn signed(value: f64, width: f64) -> String {
     let decimals = decimals(width);
     let text = format!("{value:+.decimals$}");
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_that_say_something_are_kept() {
+    fn significant_digits_are_kept() {
         let shown = [0.0, 3e-4, 2.5e-5, 4.409_21, 1234.5, 1e-7, f64::NAN]
             .map(|value| significant(value, 4));
         let expected = [

@@ -1,6 +1,6 @@
-//! A word -> the same word as a shell takes it.
+//! A word -> the same word quoted for a shell.
 
-/// `word` as it is where a shell leaves it so, in single quotes otherwise.
+/// `word` unchanged where a shell needs no quotes, in single quotes otherwise.
 pub fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_alphanumeric() || "-_./=,:+@%".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_a_shell_would_take_apart_are_quoted() {
+    fn words_that_a_shell_would_split_are_quoted() {
         assert_eq!(quoted("runs/first-1"), "runs/first-1");
         assert_eq!(quoted("my runs/$x"), "'my runs/$x'");
         assert_eq!(quoted("it's"), r"'it'\''s'");

@@ -1,6 +1,6 @@
-//! The numbers of signals that a process is sent -> their names.
+//! Signal numbers -> their names.
 
-/// The name of a signal by its number, the same on every machine that Linux runs this program on.
+/// The name of a signal by its number, which is equal on all supported Linux machines.
 pub const fn name(signal: i32) -> &'static str {
     match signal {
         1 => "SIGHUP",

@@ -1,11 +1,11 @@
-//! What signals ask of a run, seen between its steps: to stop, or to save a checkpoint and go on.
+//! Requests by signals, checked between steps: stop, or save a checkpoint and continue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::failure::{ExitClass, Failure};
 
-/// A signal asked to stop what writes nothing.
+/// A signal stopped a command that writes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stopped by signal {signal}")]
 pub struct Interrupted {
@@ -23,8 +23,8 @@ impl Failure for Interrupted {
     }
 }
 
-/// Holds the number of the signal that asked the run to stop, or 0, and how often one asked for a
-/// checkpoint. Clones share it.
+/// Holds the number of the signal that requested the stop, or 0, and the count of requested
+/// checkpoints. Clones share both.
 #[derive(Clone, Debug, Default)]
 pub struct StopFlag {
     signal: Arc<AtomicUsize>,
@@ -32,23 +32,23 @@ pub struct StopFlag {
 }
 
 impl StopFlag {
-    /// A flag that nothing has set yet.
+    /// A flag without requests.
     pub fn new() -> Self {
         StopFlag::default()
     }
 
-    /// Asks the run to stop after the step it is in; `signal` decides its exit code.
+    /// Requests a stop after the present step; `signal` sets the exit code.
     pub fn request(&self, signal: i32) {
         self.signal
             .store(signal.unsigned_abs() as usize, Ordering::SeqCst);
     }
 
-    /// Asks the run to save a checkpoint after the step it is in, and to go on.
+    /// Requests a checkpoint after the present step, without a stop.
     pub fn request_save(&self) {
         self.saves.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The signal that asked to stop.
+    /// The signal that requested the stop.
     pub fn requested(&self) -> Option<i32> {
         match self.signal.load(Ordering::SeqCst) {
             0 => None,
@@ -56,12 +56,13 @@ impl StopFlag {
         }
     }
 
-    /// How often a checkpoint was asked for: each of several runs remembers what it has seen.
+    /// The count of requested checkpoints; each of several runs remembers the last count it
+    /// handled.
     pub fn saves_requested(&self) -> usize {
         self.saves.load(Ordering::SeqCst)
     }
 
-    /// Ends what writes nothing, once a signal asked to stop.
+    /// Ends a command that writes nothing, once a signal requested a stop.
     ///
     /// # Errors
     /// [`Interrupted`], with the signal.
@@ -72,7 +73,7 @@ impl StopFlag {
         }
     }
 
-    /// The cell of the signal, for a signal handler, which may do no more than store the number.
+    /// The cell of the signal number, for a signal handler, which can only store it.
     pub fn cell(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.signal)
     }

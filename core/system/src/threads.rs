@@ -1,4 +1,4 @@
-//! The host's threads and log as the services that plugins are given.
+//! The host's threads and log as the services for plugins.
 
 use std::sync::OnceLock;
 
@@ -10,20 +10,20 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::failure::UsageError;
 use crate::stop::StopFlag;
 
-/// Threads of a process at most: far more than a machine has cores.
+/// Most threads of a process: far more than a machine has cores.
 pub const MAX_THREADS: usize = 1024;
 
-/// Services over one pool of threads. A process makes one and keeps it: plugins may hold on to it
-/// for ever.
+/// Services over one pool of threads. A process creates one and never frees it, since plugins can
+/// keep a reference.
 pub struct HostServices {
     pool: ThreadPool,
     stop: StopFlag,
-    /// Services of one thread, which is whoever calls: all shares of that size are this one.
+    /// Services of one thread, the caller: all shares of that size are this one.
     single: OnceLock<&'static HostServices>,
 }
 
 impl HostServices {
-    /// Starts `threads` threads, or one for each core.
+    /// Starts `threads` threads, or one per core.
     ///
     /// # Errors
     /// Where the operating system starts no more threads.
@@ -31,7 +31,7 @@ impl HostServices {
         HostServices::start_until(threads, StopFlag::new())
     }
 
-    /// As [`HostServices::start`]; plugins are told to stop when `stop` is.
+    /// As [`HostServices::start`]; plugins see a stop request when `stop` has one.
     ///
     /// # Errors
     /// Where the operating system starts no more threads.
@@ -53,8 +53,7 @@ impl HostServices {
         Ok(Box::leak(Box::new(HostServices { pool, stop, single })))
     }
 
-    /// Services of one of `parts` equal shares of as many threads, one at least, that stop with
-    /// these.
+    /// Services with `1 / parts` of these threads, at least one, which stop with these.
     ///
     /// # Errors
     /// Where the operating system starts no more threads.
@@ -88,7 +87,7 @@ impl Services for HostServices {
                 call_site::progress();
             });
         }
-        // What a plugin's call lets other threads do is done in its name.
+        // Work that a plugin's call starts on other threads is attributed to that call.
         let caller = call_site::current();
         self.pool.install(|| {
             (0..count).into_par_iter().for_each(|index| {
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_index_runs_once_whatever_the_threads() {
+    fn each_index_runs_once_for_any_number_of_threads() {
         for threads in [1, 2, 3] {
             let services = HostServices::start(Some(threads)).expect("a few threads");
             assert_eq!(services.threads(), threads);
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_within_a_loop_ends() {
+    fn nested_loops_end() {
         let services = HostServices::start(Some(2)).expect("two threads");
         let sum = AtomicUsize::new(0);
         services.parallel_for(8, &|_| {

@@ -1,4 +1,4 @@
-//! How many ranks there are, and which of them are this process's.
+//! The ranks of a run, and those of this process.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The ranks of a run, numbered process by process; processes are numbered machine by machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct World {
-    /// Ranks all told.
+    /// All ranks.
     pub ranks: u32,
     /// Processes, each with the same number of ranks.
     pub processes: u32,
@@ -21,7 +21,7 @@ impl World {
     /// One rank.
     pub const ONE: World = World::threads(1);
 
-    /// A process of its own with this many ranks.
+    /// A single process with this many ranks.
     pub const fn threads(ranks: u32) -> World {
         World {
             ranks,
@@ -52,7 +52,7 @@ impl World {
         first..first + self.ranks_per_process()
     }
 
-    /// Whether this process writes what all of them have made.
+    /// Whether this process writes the common result.
     pub fn writes(&self) -> bool {
         self.process == 0
     }

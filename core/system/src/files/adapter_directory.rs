@@ -16,7 +16,7 @@ const WEIGHTS: &str = "adapter_model.safetensors";
 /// The files that [`write_adapter`] writes.
 pub const ADAPTER_FILES: [&str; 2] = [CONFIG, WEIGHTS];
 
-/// A PEFT adapter: the config as it stands and the tensors by their names on disk, such as
+/// A PEFT adapter: the unchanged config and the tensors by their names on disk, such as
 /// `base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight`, `[R, in]`.
 #[derive(Debug)]
 pub struct AdapterDirectory {
@@ -63,7 +63,7 @@ impl AdapterDirectory {
         &self.path
     }
 
-    /// `adapter_config.json` as it stands: an object.
+    /// The unchanged object of `adapter_config.json`.
     pub fn config(&self) -> &Value {
         &self.config
     }
@@ -74,7 +74,7 @@ impl AdapterDirectory {
     }
 }
 
-/// Writes a PEFT adapter beside the directory `target`, which is as it was until the commit. `fill`
+/// Writes a PEFT adapter beside the directory `target`, which is unchanged until the commit. `fill`
 /// writes tensor `specs[index]`, as for [`write_safetensors`].
 pub fn write_adapter<E: From<FileError>>(
     target: &Path,

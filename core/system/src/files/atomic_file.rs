@@ -1,4 +1,4 @@
-//! Bytes into a file that is there whole or not at all: `.partial`, sync, rename, sync.
+//! Bytes -> a file, written atomically: `.partial`, sync, rename, sync.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -14,26 +14,26 @@ use super::file_kind::FileKind;
 use super::lock::{Hold, hold, hold_within, is_at};
 use super::regular_file::open_regular;
 
-/// What a new name in a directory takes at most on usual file systems: one block.
+/// Most bytes of a new directory entry on common file systems: one block.
 pub(super) const NAME_BYTES: u64 = 4096;
 
 /// Bytes collected before they go to the operating system.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// How a file is opened that an earlier process left.
+/// Flags for opening a file left by an earlier process.
 const LEFT: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW);
 
-/// How long a file waits for another process that writes it too.
+/// Longest wait for another process that writes the same file.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A file that is being written beside its target. Dropped without [`PartialFile::commit`] it
-/// leaves nothing behind and the target as it was.
+/// A file that is being written beside its target. Dropped without [`PartialFile::commit`], it is
+/// removed, and the target is unchanged.
 #[derive(Debug)]
 pub struct PartialFile {
     target: PathBuf,
     partial: PathBuf,
     needed_bytes: u64,
-    /// Where the next byte goes.
+    /// Offset of the next byte.
     position: u64,
     writer: Option<BufWriter<File>>,
 }
@@ -43,9 +43,8 @@ impl PartialFile {
     ///
     /// # Errors
     ///
-    /// [`FileError::DiskFull`] where the file system already says that there is no room,
-    /// [`FileError::OutputLocked`] where another process is writing `target` and is not done in two
-    /// seconds.
+    /// [`FileError::DiskFull`] where the file system already reports too little space,
+    /// [`FileError::OutputLocked`] where another process writes `target` for more than two seconds.
     pub fn create(target: &Path, needed_bytes: u64) -> Result<Self, FileError> {
         check_room(target, needed_bytes)?;
         let partial = partial_path(target);
@@ -59,7 +58,7 @@ impl PartialFile {
         })
     }
 
-    /// Writes `bytes` behind those written last.
+    /// Appends `bytes`.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         self.write_at(self.position, bytes)
     }
@@ -79,12 +78,12 @@ impl PartialFile {
         Ok(())
     }
 
-    /// The path the file will have.
+    /// The path of the committed file.
     pub fn target(&self) -> &Path {
         &self.target
     }
 
-    /// Puts the file in its place, on the disk and under its name, replacing an older one.
+    /// Syncs the file and renames it to its target, replacing an older one.
     pub fn commit(mut self) -> Result<(), FileError> {
         let fail = |error| write_error(&self.target, self.needed_bytes, error);
         let writer = self.writer.as_mut().expect("present until the commit");
@@ -99,8 +98,8 @@ impl PartialFile {
 impl Drop for PartialFile {
     fn drop(&mut self) {
         if let Some(writer) = self.writer.take() {
-            // What is still buffered is not wanted. Removed while it is held; nothing can be done
-            // if that fails.
+            // Buffered bytes are discarded. The file is removed while locked; a failure to remove
+            // it is ignored.
             let held = writer.into_parts();
             let _ = fs::remove_file(&self.partial);
             drop(held);
@@ -108,8 +107,8 @@ impl Drop for PartialFile {
     }
 }
 
-/// Makes the empty file `partial` of `target` and holds it; what an earlier process left there is
-/// removed.
+/// Creates and locks the empty file `partial` of `target`, and removes a file left by an earlier
+/// process.
 fn claim(target: &Path, partial: &Path, needed_bytes: u64) -> Result<File, FileError> {
     let fail = |error| write_error(target, needed_bytes, error);
     let begun = Instant::now();
@@ -127,7 +126,7 @@ fn claim(target: &Path, partial: &Path, needed_bytes: u64) -> Result<File, FileE
                 match hold_within(&left, patience).map_err(fail)? {
                     Hold::Taken => return Err(taken(target)),
                     Hold::Held if !is_at(&left, partial).map_err(fail)? => continue,
-                    // While it is held: nobody takes it for his own meanwhile.
+                    // Removed while locked, so that no other process claims it.
                     Hold::Held | Hold::NoLocks => remove(partial, needed_bytes)?,
                 }
             }
@@ -137,7 +136,7 @@ fn claim(target: &Path, partial: &Path, needed_bytes: u64) -> Result<File, FileE
         }
         let mut options = OpenOptions::new();
         let file = match options.write(true).create_new(true).open(partial) {
-            // Another process was faster: it is held now, or done.
+            // Another process created it first: it is locked now, or complete.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             opened => opened.map_err(fail)?,
         };
@@ -166,14 +165,14 @@ pub(super) fn taken(target: &Path) -> FileError {
     }
 }
 
-/// Writes `bytes` to `target`, whole or not at all.
+/// Writes `bytes` to `target` atomically.
 pub fn write_atomically(target: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let mut file = PartialFile::create(target, bytes.len() as u64)?;
     file.write(bytes)?;
     file.commit()
 }
 
-/// Copies the file `source` to `target`, whole or not at all, 1 MiB at a time.
+/// Copies the file `source` to `target` atomically, 1 MiB at a time.
 pub fn copy_file(source: &Path, target: &Path) -> Result<(), FileError> {
     let fail = |error| FileError::Read {
         path: source.to_owned(),
@@ -191,7 +190,7 @@ pub fn copy_file(source: &Path, target: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Writes `value` as indented JSON to `target`, whole or not at all.
+/// Writes `value` as indented JSON to `target` atomically.
 pub fn write_json(target: &Path, value: &Value) -> Result<(), FileError> {
     write_atomically(target, format!("{value:#}\n").as_bytes())
 }
@@ -203,7 +202,7 @@ pub(super) fn partial_path(target: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The directory that `path` is in.
+/// The parent directory of `path`.
 pub(super) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -211,14 +210,15 @@ pub(super) fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Puts the names in `directory` on the disk.
+/// Syncs the entries of `directory`.
 pub(super) fn sync_directory(directory: &Path) -> Result<(), FileError> {
     File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(|error| write_error(directory, NAME_BYTES, error))
 }
 
-/// Refuses a write of `needed_bytes` bytes to `target` that its file system has no room for.
+/// Refuses a write of `needed_bytes` bytes to `target` that exceeds the free space of its file
+/// system.
 pub(super) fn check_room(target: &Path, needed_bytes: u64) -> Result<(), FileError> {
     match free_bytes(target) {
         Some(free) if free < needed_bytes => Err(FileError::DiskFull {
@@ -231,7 +231,7 @@ pub(super) fn check_room(target: &Path, needed_bytes: u64) -> Result<(), FileErr
     }
 }
 
-/// The failure to write `target`, which was to have `needed_bytes` bytes.
+/// The error of a failed write of `needed_bytes` bytes to `target`.
 pub fn write_error(target: &Path, needed_bytes: u64, source: io::Error) -> FileError {
     let path = target.to_owned();
     match source.kind() {
@@ -241,7 +241,7 @@ pub fn write_error(target: &Path, needed_bytes: u64, source: io::Error) -> FileE
             needed_bytes,
             source,
         },
-        // A limit on the file's size, not on the disk: what is free would mislead.
+        // A limit on the file's size, not on the disk: the free space would mislead.
         io::ErrorKind::FileTooLarge => FileError::DiskFull {
             path,
             needed_bytes,
@@ -252,7 +252,7 @@ pub fn write_error(target: &Path, needed_bytes: u64, source: io::Error) -> FileE
     }
 }
 
-/// Free bytes where `target` is to be; `None` where the file system does not say.
+/// Free bytes on the file system of `target`; `None` where they are unknown.
 fn free_bytes(target: &Path) -> Option<u64> {
     let status = rustix::fs::statvfs(parent(target)).ok()?;
     (status.f_blocks > 0).then(|| status.f_bavail.saturating_mul(status.f_frsize))
@@ -264,7 +264,7 @@ mod tests {
     use crate::failure::Failure;
 
     #[test]
-    fn full_disks_quotas_and_size_limits_are_told_from_other_failures() {
+    fn full_disks_quotas_and_size_limits_are_distinguished_from_other_failures() {
         let class = |errno: rustix::io::Errno| {
             write_error(Path::new("f"), 10, io::Error::from(errno))
                 .exit_class()

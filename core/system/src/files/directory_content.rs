@@ -1,4 +1,4 @@
-//! A directory <-> the hash of every file below it, and the first file that is not as it was.
+//! A directory <-> the hash of every file below it, and the first changed file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,17 +8,17 @@ use std::path::Path;
 use super::regular_file::described;
 use super::{FileError, FileHash, hash_file};
 
-/// The first file of a directory that is not as it was saved.
+/// The first file of a directory that changed since it was saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Its path in the directory.
     pub file: String,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub problem: String,
 }
 
 impl Damage {
-    /// The file `file` with what is wrong with it.
+    /// The file `file` and its problem.
     pub fn of(file: &str, problem: &str) -> Self {
         Damage {
             file: file.to_owned(),
@@ -27,8 +27,8 @@ impl Damage {
     }
 }
 
-/// The paths of all files below `directory`, itself called `name`; a directory without any counts
-/// as one.
+/// The paths of all files below `directory`, with the prefix `name`; an empty directory counts as a
+/// file.
 ///
 /// # Errors
 /// [`FileError::Read`] for a directory that cannot be listed.
@@ -67,10 +67,10 @@ pub fn hash_member(directory: &Path, name: &str) -> Result<FileHash, FileError> 
     Ok(FileHash { file, ..found })
 }
 
-/// Checks that a file of `directory` is there with as many bytes as it had. It is not read.
+/// Checks that a file of `directory` exists with its saved size. It is not read.
 ///
 /// # Errors
-/// What is wrong with it.
+/// [`Damage`] with the problem.
 pub fn check_size(directory: &Path, expected: &FileHash) -> Result<(), Damage> {
     let fail = |problem: &str| Err(Damage::of(&expected.file, problem));
     match fs::metadata(directory.join(&expected.file)) {
@@ -91,12 +91,12 @@ pub fn check_size(directory: &Path, expected: &FileHash) -> Result<(), Damage> {
     }
 }
 
-/// Checks that a file of `directory` has every byte that it had.
+/// Checks that a file of `directory` has its saved size and hash.
 ///
 /// # Errors
-/// What is wrong with it.
+/// [`Damage`] with the problem.
 pub fn check_file(directory: &Path, expected: &FileHash) -> Result<(), Damage> {
-    // The size first: it needs no reading, and says more.
+    // The size first: it needs no reading, and its message is more specific.
     check_size(directory, expected)?;
     let fail = |problem: String| Err(Damage::of(&expected.file, &problem));
     match hash_file(&directory.join(&expected.file)) {

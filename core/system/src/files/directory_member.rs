@@ -1,4 +1,4 @@
-//! A name from a model directory into the path of a file that really lies in it.
+//! A name in a model directory -> the path of a file that is really inside it.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -13,7 +13,7 @@ pub(super) fn is_plain_name(name: &str) -> bool {
     plain && components.next().is_none() && !name.contains(['/', '\\', '\0'])
 }
 
-/// The file `name` of `directory`; `None` where there is none, or only a link to nothing.
+/// The file `name` of `directory`; `None` where it is missing or a broken link.
 ///
 /// A link must stay in the directory, or in the `blobs` of the cache repository that the directory
 /// is a snapshot of: a downloaded model must not choose which of the user's files are read.
@@ -52,8 +52,8 @@ pub(super) fn find_member(directory: &Path, name: &str) -> Result<Option<PathBuf
     Ok(Some(path))
 }
 
-/// The `blobs` of the cache repository whose `snapshots/REVISION` is `home`, if it is one and its
-/// blobs are a directory of its own, not a link.
+/// The `blobs` of the cache repository whose `snapshots/REVISION` is `home`; `None` where `home` is
+/// no snapshot or `blobs` is a link.
 fn snapshot_blobs(home: &Path) -> Option<PathBuf> {
     let snapshots = home.parent()?;
     if snapshots.file_name()? != "snapshots" {

@@ -1,4 +1,4 @@
-//! What can be wrong with a file or a directory, with the values that disagree and the exit class.
+//! Errors of files and directories, with expected and found values and the exit class.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,10 +30,10 @@ pub enum FileError {
         problem: String,
         command: String,
     },
-    /// A path that is neither a directory nor could be a repository id.
+    /// A path that is neither a directory nor a valid repository id.
     #[error("{path} is not a directory; give a model directory or a repository id `org/name`")]
     NotADirectory { path: PathBuf },
-    /// A directory without a file it must have.
+    /// A directory without a required file.
     #[error("{directory} has no {expected}; {advice}")]
     MissingFile {
         directory: PathBuf,
@@ -51,7 +51,7 @@ pub enum FileError {
         offset: u64,
         expected: u64,
     },
-    /// A file beyond any sensible size of its kind.
+    /// A file larger than the limit of its kind.
     #[error("{path}: {kind} may have at most {limit}, found {found} bytes")]
     TooLarge {
         path: PathBuf,
@@ -59,24 +59,24 @@ pub enum FileError {
         limit: Bytes,
         found: u64,
     },
-    /// Text that is not the JSON expected.
+    /// Text that is not the expected JSON.
     #[error("{path} is not valid: {source}")]
     Json {
         path: PathBuf,
         source: serde_json::Error,
     },
 
-    /// A file too short to hold even the length of its header.
+    /// A file too short for the length of its header.
     #[error("{path} is not a safetensors file: it has {found} bytes, at least 8 are needed")]
     NoHeader { path: PathBuf, found: u64 },
-    /// A header said to be longer than the format allows.
+    /// A header whose stated length exceeds the limit of the format.
     #[error("{path}: its header is said to have {found} bytes, at most {limit} are allowed")]
     HeaderTooLarge {
         path: PathBuf,
         found: u64,
         limit: u64,
     },
-    /// A header said to end behind the end of the file.
+    /// A header whose stated end is after the end of the file.
     #[error(
         "{path} is truncated: its header is said to have {header_bytes} bytes, the file has \
          {file_bytes}; copy or download it again"
@@ -92,7 +92,7 @@ pub enum FileError {
         path: PathBuf,
         source: serde_json::Error,
     },
-    /// A tensor name that no program should print.
+    /// A tensor name that is empty, too long or has control characters.
     #[error("{path}: tensor name {found:?} is empty, too long or has control characters")]
     TensorName { path: PathBuf, found: String },
     /// A shape whose element count or byte count does not fit 64 bits.
@@ -128,7 +128,7 @@ pub enum FileError {
         end: u64,
         expected_start: u64,
     },
-    /// A file whose data is shorter or longer than its header says.
+    /// A file whose data is shorter or longer than its header states.
     #[error(
         "{path}: its header describes {expected} bytes of data, the file holds {found}; \
          copy or download it again"
@@ -170,7 +170,7 @@ pub enum FileError {
         shard: String,
         tensor: String,
     },
-    /// A tensor that is not in the shard the index names.
+    /// A tensor that is missing in the shard named by the index.
     #[error("{path} lacks the tensor `{tensor}`, which the index says it holds")]
     NotInShard { path: PathBuf, tensor: String },
 
@@ -181,7 +181,7 @@ pub enum FileError {
         tensor: String,
         nearest: Vec<String>,
     },
-    /// A tensor of another shape than the model's or adapter's config asks for.
+    /// A tensor whose shape differs from that of the model's or adapter's config.
     #[error("{path}: tensor `{tensor}` has shape {found:?}, expected {expected:?}")]
     Shape {
         path: PathBuf,
@@ -189,7 +189,7 @@ pub enum FileError {
         expected: Vec<u64>,
         found: Vec<u64>,
     },
-    /// A range of elements that the tensor does not have.
+    /// A range of elements outside the tensor.
     #[error("{path}: tensor `{tensor}` has {found} elements, {expected} are wanted")]
     Elements {
         path: PathBuf,
@@ -205,7 +205,7 @@ pub enum FileError {
         found: Dtype,
     },
 
-    /// A file to be written whose header or tensors are not as announced.
+    /// A written file whose tensors differ from its announced header.
     #[error("{path}: tensor `{tensor}` was announced with {expected} bytes, {found} were written")]
     Announced {
         path: PathBuf,
@@ -220,7 +220,7 @@ pub enum FileError {
         tensor: String,
         problem: String,
     },
-    /// No room, a quota or a file size limit.
+    /// A full disk, a quota or a file size limit.
     #[error(
         "no room for {path}: it needs {needed_bytes} bytes{}; nothing was replaced, \
          make room and run again",
@@ -235,10 +235,10 @@ pub enum FileError {
     /// The operating system refused to create, write, sync or rename something.
     #[error("cannot write {path}: {source}")]
     Write { path: PathBuf, source: io::Error },
-    /// What could be written before cannot be any more.
+    /// A file system that became read-only.
     #[error("cannot write {path}: its file system has become read-only")]
     BecameReadOnly { path: PathBuf, source: io::Error },
-    /// A directory to be committed where there already is something.
+    /// A directory to commit to an existing path.
     #[error("{path} exists already")]
     Exists { path: PathBuf },
 
@@ -248,7 +248,7 @@ pub enum FileError {
          choose another one or wait until that process has ended"
     )]
     OutputLocked { path: PathBuf, holder: String },
-    /// The output directory holds a run already.
+    /// The output directory already holds a run.
     #[error(
         "the output directory {path} already holds {} ({found}); {}",
         held(.state),

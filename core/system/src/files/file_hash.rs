@@ -1,4 +1,4 @@
-//! A file into its size and SHA-256, streamed, for the record of a run.
+//! A file -> its size and SHA-256, streamed, for the record of a run.
 
 use std::io::Read;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::FileError;
 use super::file_kind::FileKind;
 use super::regular_file::open_regular;
 
-/// What identifies the content of a file.
+/// The size and hash of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileHash {
     /// The file's name, without its directory.
@@ -59,10 +59,10 @@ pub fn hash_bytes(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-/// SHA-256 of `value` as JSON, which is never held as a whole.
+/// SHA-256 of `value` as JSON, which is streamed.
 ///
 /// # Panics
-/// Where `value` is no plain data: a map with keys that are no text.
+/// Where `value` is no plain data, such as a map with keys that are not text.
 pub fn hash_json(value: &impl Serialize) -> String {
     let mut hasher = Sha256::new();
     serde_json::to_writer(&mut hasher, value).expect("plain data");

@@ -1,8 +1,8 @@
-//! What a file is read as -> its name in messages, and the most bytes that it may have.
+//! The kind of a file -> its name in messages, and its size limit.
 
 use std::fmt;
 
-/// What a file is read as.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// TOML of `--config`.
@@ -29,12 +29,12 @@ pub enum FileKind {
     Measurements,
     /// The name of a revision in the Hugging Face cache.
     Revision,
-    /// A file that is copied or hashed as it is, in parts.
+    /// A file that is copied or hashed unchanged, in parts.
     Content,
 }
 
 impl FileKind {
-    /// Most bytes that a file of this kind may have: many times what real ones have. Those of `1 <<
+    /// The size limit of this kind in bytes: many times the size of real files. Kinds with `1 <<
     /// 44` (16 TiB, the largest file of ext4) are read in parts, the others are held in memory.
     pub fn max_bytes(self) -> u64 {
         match self {
@@ -42,7 +42,7 @@ impl FileKind {
             FileKind::ChatTemplate => 1 << 20,
             FileKind::RunConfig | FileKind::JsonConfig => 16 << 20,
             FileKind::Record => 64 << 20,
-            // That of a model with 100 000 tensors has about 10 MB.
+            // The index of a model with 100 000 tensors has about 10 MB.
             FileKind::TensorIndex => 100 << 20,
             FileKind::Tokenizer | FileKind::Prompts => 256 << 20,
             FileKind::Library | FileKind::Measurements => 4 << 30,

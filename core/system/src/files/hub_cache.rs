@@ -1,4 +1,4 @@
-//! A repository id into the directory of its snapshot in the local Hugging Face cache.
+//! A repository id -> the directory of its snapshot in the local Hugging Face cache.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::directory_member::is_plain_name;
 use super::{FileError, FileKind, read_regular_text};
 
-/// What a repository holds; the cache and the command line keep the kinds apart.
+/// The kind of a repository, which the cache and the command line distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepoKind {
     /// A model or an adapter.
@@ -57,8 +57,8 @@ impl HubCache {
         HubCache { root }
     }
 
-    /// The directory `name` means: itself where it is one, else the cached snapshot of that
-    /// repository's `main`.
+    /// The directory of `name`: `name` itself where it is a directory, else the cached snapshot of
+    /// that repository's `main`.
     ///
     /// # Errors
     ///
@@ -107,7 +107,8 @@ impl HubCache {
     }
 }
 
-/// True for `name` and `org/name` as the hub allows them: letters, digits, `-`, `_` and `.`.
+/// True for `name` and `org/name` with the characters of the hub: letters, digits, `-`, `_` and
+/// `.`.
 fn is_repo_id(id: &str) -> bool {
     let part = |part: &str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_count_in_the_hub_s_order() {
+    fn variables_have_the_precedence_of_the_hub() {
         let home = ("HOME", "/home/u");
         assert_eq!(root_of(&[home]), "/home/u/.cache/huggingface/hub");
         assert_eq!(
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_told_from_paths() {
+    fn ids_are_distinguished_from_paths() {
         for id in ["gpt2", "org/name", "meta-llama/Llama-2-7b_hf.v1"] {
             assert!(is_repo_id(id), "{id}");
         }

@@ -1,4 +1,4 @@
-//! Small JSON files into values: bounded in size, a name that stands twice is an error.
+//! Small JSON files -> values. The size is bounded, and a duplicate name is an error.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,7 +22,7 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path, kind: FileKind) -> Res
 /// The JSON object in `path`, a file of `kind`.
 ///
 /// # Errors
-/// A file that cannot be read, is too large or holds something else.
+/// [`FileError::Read`], [`FileError::TooLarge`] or [`FileError::Json`].
 pub fn read_object(path: &Path, kind: FileKind) -> Result<serde_json::Value, FileError> {
     let value: serde_json::Value = read_json(path, kind)?;
     if value.is_object() {
@@ -35,7 +35,7 @@ pub fn read_object(path: &Path, kind: FileKind) -> Result<serde_json::Value, Fil
     })
 }
 
-/// A JSON object in its order, without two entries of one name.
+/// A JSON object in file order, without duplicate names.
 pub(super) struct UniqueMap<V>(pub Vec<(String, V)>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueMap<V> {

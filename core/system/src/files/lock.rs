@@ -1,4 +1,4 @@
-//! An open file or directory -> held by this process alone until it is closed, however the process
+//! An open file or directory -> an exclusive lock of this process until it is closed or the process
 //! ends.
 
 use std::fs::{self, File, OpenOptions};
@@ -11,38 +11,39 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-/// Between two attempts to hold a file.
+/// Pause between two attempts to lock a file.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What came of an attempt to hold a file.
+/// The outcome of an attempt to lock a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// It is held until it is closed.
+    /// It is locked until it is closed.
     Held,
-    /// Another process holds it, or another part of this one.
+    /// It is locked by another process, or by another part of this one.
     Taken,
-    /// Its file system has no locks.
+    /// Its file system does not support locks.
     NoLocks,
 }
 
-/// Tries to hold `file`.
+/// Tries to lock `file`.
 ///
 /// # Errors
-/// What the file system says, other than that it has no locks.
+/// Errors of the file system, except that locks are not supported.
 pub(super) fn hold(file: &File) -> io::Result<Hold> {
     loop {
         return match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Hold::Held),
             Err(Errno::WOULDBLOCK) => Ok(Hold::Taken),
             Err(Errno::INTR) => continue,
-            // NFS has none for what is not open to be written, as no directory is: BADF.
+            // NFS supports no locks on files not open for writing, which includes directories:
+            // BADF.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::BADF) => Ok(Hold::NoLocks),
             Err(error) => Err(error.into()),
         };
     }
 }
 
-/// As [`hold`], waiting for at most `patience` for another one that holds it.
+/// As [`hold`], waiting at most `patience` for another holder.
 ///
 /// # Errors
 /// As [`hold`].
@@ -56,18 +57,18 @@ pub(super) fn hold_within(file: &File, patience: Duration) -> io::Result<Hold> {
     }
 }
 
-/// Whether `path` still leads to `file`: whoever held it before may have removed or renamed it.
+/// Whether `path` is still `file`: an earlier holder can have removed or renamed it.
 pub(super) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let held = file.metadata()?;
     let same = |named: fs::Metadata| (named.dev(), named.ino()) == (held.dev(), held.ino());
     Ok(path.symlink_metadata().is_ok_and(same))
 }
 
-/// Makes the empty file `path` if need be and waits until no other process holds it, for at most
-/// `patience`. `None` where another one holds it longer, or its file system has no locks.
+/// Creates the empty file `path` if it is missing, and waits at most `patience` for its lock.
+/// `None` where another process holds it longer, or the file system has no locks.
 ///
 /// # Errors
-/// A file that cannot be made or opened; something else in its place.
+/// A file that cannot be created or opened; a path that is no regular file.
 pub fn wait_for(path: &Path, patience: Duration) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_or_no_file_is_not_waited_for_without_end() {
+    fn the_wait_for_a_lock_is_bounded() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("lock");
         let short = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! A Hugging Face model directory, or the id of a cached one, into config, tokenizer and tensors.
+//! A Hugging Face model directory, or the id of a cached one -> config, tokenizer and tensors.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::json_file::read_object;
 use super::shard_index::INDEX_NAME;
 use super::{FileError, FileHash, FileKind, HubCache, RepoKind, TensorStore, hash_file};
 
-/// Files of a tokenizer and its chat template, as the ecosystem names them.
+/// Common file names of a tokenizer and its chat template.
 const TOKENIZER_FILES: [&str; 12] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -28,8 +28,8 @@ const CONFIG: &str = "config.json";
 const GENERATION_CONFIG: &str = "generation_config.json";
 const WEIGHTS: &str = "model.safetensors";
 
-/// A model directory with its config read; tensors are opened by [`ModelDirectory::tensors`], as a
-/// model that starts from random weights needs none.
+/// A model directory with its parsed config. Tensors are opened by [`ModelDirectory::tensors`],
+/// since a model with random initial weights has none.
 #[derive(Debug)]
 pub struct ModelDirectory {
     path: PathBuf,
@@ -61,7 +61,7 @@ impl ModelDirectory {
         })
     }
 
-    /// A model of which there is nothing but its config; `path` is its name in messages.
+    /// A model with a config only; `path` is its name in messages.
     pub fn without_files(path: PathBuf, config: Value) -> Self {
         ModelDirectory { path, config }
     }
@@ -71,7 +71,7 @@ impl ModelDirectory {
         &self.path
     }
 
-    /// `config.json` as it stands: an object.
+    /// The unchanged object of `config.json`.
     pub fn config(&self) -> &Value {
         &self.config
     }
@@ -118,12 +118,12 @@ impl ModelDirectory {
             .transpose()
     }
 
-    /// All files of the tokenizer and the chat template that there are.
+    /// All existing files of the tokenizer and the chat template.
     pub fn tokenizer_files(&self) -> Result<Vec<PathBuf>, FileError> {
         self.existing(&TOKENIZER_FILES)
     }
 
-    /// The files beside the weights that a complete copy of the model has, except the config.
+    /// The files of a complete copy of the model, except weights and config.
     pub(super) fn companion_files(&self) -> Result<Vec<PathBuf>, FileError> {
         let mut files = self.existing(&[GENERATION_CONFIG])?;
         files.extend(self.tokenizer_files()?);

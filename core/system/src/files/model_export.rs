@@ -1,4 +1,4 @@
-//! Weights into a complete Hugging Face model directory, sharded where they are large.
+//! Weights -> a complete Hugging Face model directory, sharded if large.
 
 use std::path::Path;
 
@@ -9,34 +9,34 @@ use super::safetensors_writer::SafetensorsFile;
 use super::shard_index::INDEX_NAME;
 use super::{FileError, ModelDirectory, PendingDirectory, TensorSink, TensorSpec, write_json};
 
-/// Largest file of weights written, in bytes; more is cut into shards with an index.
+/// Largest written file of weights, in bytes; larger models are sharded, with an index.
 pub const MAX_SHARD_BYTES: u64 = 5_000_000_000;
 
-/// What becomes of a directory that is there already.
+/// The treatment of an existing directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays, and the writer is refused before it does any work.
+    /// It is kept, and the write is refused before any work.
     Refuse,
-    /// The new one takes its place.
+    /// It is replaced.
     Replace,
 }
 
 /// A model directory to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct NewModel<'a> {
-    /// Where.
+    /// Its path.
     pub path: &'a Path,
     /// Its `config.json`.
     pub config: &'a Value,
     /// Tokenizer, chat template and generation config are copied from here.
     pub source: &'a ModelDirectory,
-    /// What becomes of a directory there.
+    /// The treatment of an existing directory at `path`.
     pub existing: Existing,
-    /// Largest file of weights in bytes of data; a larger group of tensors is a file of its own.
+    /// Largest file of weights in bytes of data; a larger group of tensors gets its own file.
     pub max_shard_bytes: u64,
 }
 
-/// Where the tensors of one group are put, in any order.
+/// The destination of the tensors of one group, in any order.
 #[derive(Debug)]
 pub struct GroupSink<'f, 's> {
     file: &'f mut SafetensorsFile<'s>,
@@ -44,14 +44,14 @@ pub struct GroupSink<'f, 's> {
 }
 
 impl GroupSink<'_, '_> {
-    /// Where tensor `index` of the group goes.
+    /// The destination of tensor `index` of the group.
     pub fn tensor(&mut self, index: usize) -> TensorSink<'_> {
         self.file.tensor(self.first + index)
     }
 }
 
-/// Writes a model whose tensors come one by one beside the directory `target`, which is as it was
-/// until the commit. Otherwise as [`write_model_groups`].
+/// Writes a model tensor by tensor beside the directory `target`, which is unchanged until the
+/// commit. Otherwise as [`write_model_groups`].
 pub fn write_model<E: From<FileError>>(
     target: &Path,
     config: &Value,
@@ -73,12 +73,12 @@ pub fn write_model<E: From<FileError>>(
     })
 }
 
-/// Writes a model, whole or not at all.
+/// Writes a model atomically.
 ///
-/// Its config is written as it stands, except that its `dtype` (and `torch_dtype`, where it has
-/// one) name the dtype of all tensors where that is one dtype: loaders take the dtype from there.
-/// `fill` writes the tensors of `groups[index]`, which lie in one file: loaders of packed weights
-/// want all tensors of a weight there.
+/// Its config is written unchanged, except for `dtype` (and `torch_dtype`, where it exists). These
+/// are set to the dtype of the tensors where all have the same one, since loaders read it there.
+/// `fill` writes the tensors of `groups[index]` to one file: loaders of packed weights expect all
+/// tensors of a weight in one file.
 pub fn write_model_groups<E: From<FileError>>(
     model: &NewModel<'_>,
     groups: &[Vec<TensorSpec>],
@@ -92,7 +92,7 @@ pub fn write_model_groups<E: From<FileError>>(
     Ok(())
 }
 
-/// Writes all of a model but the commit.
+/// Writes a model without the commit.
 fn write_pending<E: From<FileError>>(
     model: &NewModel<'_>,
     groups: &[Vec<TensorSpec>],
@@ -139,7 +139,7 @@ fn write_pending<E: From<FileError>>(
     Ok(pending)
 }
 
-/// Refuses a target that is there already.
+/// Refuses an existing target.
 ///
 /// # Errors
 ///
@@ -153,8 +153,7 @@ pub fn refuse_existing(target: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Copies what stands beside the weights; `target` is the directory's name in the end, for
-/// messages.
+/// Copies the files beside the weights; `target` is the directory's final name, for messages.
 fn copy_companions(source: &ModelDirectory, home: &Path, target: &Path) -> Result<(), FileError> {
     for file in source.companion_files()? {
         let name = file.file_name().expect("the name of a file");
@@ -173,7 +172,7 @@ struct ShardPlan {
     bytes: u64,
 }
 
-/// Cuts `groups` in their order; a group larger than `max_bytes` is a shard of its own.
+/// Splits `groups` into shards in their order; a group larger than `max_bytes` gets its own shard.
 fn cut_shards(
     target: &Path,
     groups: &[Vec<TensorSpec>],
@@ -211,7 +210,7 @@ fn cut_shards(
     Ok(shards)
 }
 
-/// `config` with the dtype of all `specs`, where they have one that loaders know.
+/// `config` with the dtype of all `specs`, where they share one that loaders support.
 fn stamped(config: &Value, specs: &[TensorSpec]) -> Value {
     use espalier_interface::DType;
     let mut config = config.clone();
@@ -244,7 +243,7 @@ mod tests {
     use espalier_interface::DType;
 
     #[test]
-    fn shards_hold_what_fits_in_order() {
+    fn shards_are_filled_in_order() {
         let sizes = [3_u64, 2, 9, 1, 1, 4];
         let groups: Vec<_> = sizes
             .iter()
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_config_names_the_dtype_that_was_written() {
+    fn the_config_names_the_written_dtype() {
         let specs = [TensorSpec::new("a", DType::F32, [1])];
         let new = stamped(&json!({"dtype": "bfloat16"}), &specs);
         assert_eq!(new, json!({"dtype": "float32"}));

@@ -1,4 +1,4 @@
-//! Files into a directory that is there whole or not at all: written beside, synced, renamed.
+//! Files -> a directory, written atomically: `.partial`, sync, rename.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,14 +10,14 @@ use super::FileError;
 use super::atomic_file::{NAME_BYTES, parent, partial_path, sync_directory, taken, write_error};
 use super::lock::{Hold, hold, is_at};
 
-/// A directory that is being written as `NAME.partial` beside its target. Dropped without a commit
-/// it leaves nothing behind and the target as it was.
+/// A directory that is being written as `NAME.partial` beside its target. Dropped without a commit,
+/// it is removed, and the target is unchanged.
 #[derive(Debug)]
 pub struct PendingDirectory {
     target: PathBuf,
     partial: PathBuf,
     committed: bool,
-    /// The partial directory, held while it is written; nothing where its file system has no locks.
+    /// The locked partial directory; `None` where its file system has no locks.
     _held: Option<File>,
 }
 
@@ -39,16 +39,16 @@ impl PendingDirectory {
         })
     }
 
-    /// Where to write its files until the commit.
+    /// The directory for its files until the commit.
     pub fn path(&self) -> &Path {
         &self.partial
     }
 
-    /// Puts the directory in its place, on the disk and under its name.
+    /// Syncs the directory and renames it to its target.
     ///
     /// # Errors
     ///
-    /// [`FileError::Exists`] where there is something of that name.
+    /// [`FileError::Exists`] where the target exists.
     pub fn commit(mut self) -> Result<(), FileError> {
         if self.target.symlink_metadata().is_ok() {
             return Err(FileError::Exists {
@@ -58,8 +58,8 @@ impl PendingDirectory {
         self.put_in_place()
     }
 
-    /// Puts the directory in its place; a directory of that name is replaced by it in one step
-    /// where the file system can, and is never lost before the new one is complete.
+    /// Renames the directory to its target. An existing one is replaced atomically where the file
+    /// system supports it, and is never removed before the new one is complete.
     pub fn commit_replacing(mut self) -> Result<(), FileError> {
         if self.target.symlink_metadata().is_err() {
             return self.put_in_place();
@@ -71,8 +71,8 @@ impl PendingDirectory {
                 sync_directory(parent(&self.target))?;
                 remove_directory(&self.partial)
             }
-            // File systems without the exchange: the old one steps aside first, and
-            // `restore_replaced` puts it back if the process dies between the two steps.
+            // File systems without atomic exchange: the old one is renamed first.
+            // `restore_replaced` restores it if the process dies between the two steps.
             Err(_) => {
                 let replaced = replaced_path(&self.target);
                 remove_directory(&replaced)?;
@@ -97,13 +97,13 @@ impl PendingDirectory {
 impl Drop for PendingDirectory {
     fn drop(&mut self) {
         if !self.committed {
-            // Nothing can be done if removing fails; the next attempt removes it.
+            // A failure to remove it is ignored; the next attempt removes it.
             let _ = fs::remove_dir_all(&self.partial);
         }
     }
 }
 
-/// Makes the empty directory `partial` of `target` and holds it.
+/// Creates and locks the empty directory `partial` of `target`.
 fn claim(target: &Path, partial: &Path) -> Result<Option<File>, FileError> {
     let fail = |error| failure(partial, error);
     loop {
@@ -133,7 +133,7 @@ fn claim(target: &Path, partial: &Path) -> Result<Option<File>, FileError> {
     }
 }
 
-/// Removes a committed directory. It loses its name first, so that it is never there in part.
+/// Removes a committed directory. It is renamed first, so that it is never visible in part.
 pub fn remove_committed(directory: &Path) -> Result<(), FileError> {
     let partial = partial_path(directory);
     remove_directory(&partial)?;
@@ -141,7 +141,7 @@ pub fn remove_committed(directory: &Path) -> Result<(), FileError> {
     remove_directory(&partial)
 }
 
-/// Tidies up after a process that died while it committed, replaced or removed the directory
+/// Cleans up after a process that died while it committed, replaced or removed the directory
 /// `target`.
 pub fn sweep_leftover(target: &Path) -> Result<(), FileError> {
     restore_replaced(target)?;
@@ -149,7 +149,7 @@ pub fn sweep_leftover(target: &Path) -> Result<(), FileError> {
     remove_directory(&replaced_path(target))
 }
 
-/// Makes `directory` and those above it, each on the disk under its name.
+/// Creates `directory` and its parents, and syncs each.
 fn create_synced(directory: &Path) -> Result<(), FileError> {
     let mut missing = Vec::new();
     let mut at = directory;
@@ -157,7 +157,7 @@ fn create_synced(directory: &Path) -> Result<(), FileError> {
         let above = parent(at);
         match fs::metadata(at) {
             Ok(_) => break,
-            // Nothing is above the folder that the program runs in, as it calls it.
+            // A relative path has no parent beyond the working directory.
             Err(error) if error.kind() == io::ErrorKind::NotFound && above != at => {
                 missing.push(at);
                 at = above;
@@ -186,7 +186,7 @@ fn replaced_path(target: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Puts back what an interrupted replacement had moved aside.
+/// Restores the directory that an interrupted replacement renamed.
 fn restore_replaced(target: &Path) -> Result<(), FileError> {
     let replaced = replaced_path(target);
     if replaced.is_dir() && target.symlink_metadata().is_err() {
@@ -195,7 +195,7 @@ fn restore_replaced(target: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Removes what is at `path`, a directory or, where a user put one in its place, a file.
+/// Removes the directory at `path`, or the file that a user put there.
 fn remove_directory(path: &Path) -> Result<(), FileError> {
     let removed = match path.symlink_metadata() {
         Ok(metadata) if !metadata.is_dir() => fs::remove_file(path),
@@ -207,7 +207,7 @@ fn remove_directory(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Puts the content and names of everything below `directory` on the disk.
+/// Syncs all files and directories below `directory`.
 fn sync_tree(directory: &Path) -> Result<(), FileError> {
     let fail = |error| failure(directory, error);
     for entry in fs::read_dir(directory).map_err(fail)? {

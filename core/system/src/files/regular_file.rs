@@ -1,8 +1,8 @@
-//! A path -> the regular file that stands there, open and no larger than its kind may be, or what
-//! stands there instead.
+//! A path -> the open regular file, within the size limit of its kind, or the reason for refusing
+//! it.
 //!
-//! Paths come from users and from downloaded directories. A pipe would block for ever, a device
-//! would fill memory, so nothing but a regular file is opened for reading; every file is opened
+//! Paths come from users and from downloaded directories. A pipe could block without end and a
+//! device could fill the memory, so only regular files are opened for reading. Every file is opened
 //! here.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
@@ -30,7 +30,7 @@ pub enum Unopened {
         /// What it is.
         found: &'static str,
     },
-    /// It is larger than files of its kind may be.
+    /// It is larger than the limit of its kind.
     #[error("{kind} may have at most {limit}, found {found} bytes")]
     TooLarge {
         /// What it was to be.
@@ -43,7 +43,7 @@ pub enum Unopened {
 }
 
 impl Unopened {
-    /// True where there is nothing at the path.
+    /// True where the path does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Unopened::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
@@ -73,28 +73,28 @@ impl From<Unopened> for io::Error {
     }
 }
 
-/// The regular file `path`, opened to be read as a `kind`, and its size in bytes. Waits for no pipe
-/// and touches no device.
+/// Opens the regular file `path` for reading as a `kind`, and returns it with its size in bytes.
+/// Never waits for a pipe and never opens a device.
 ///
 /// # Errors
-/// Nothing there, no permission, something that is no regular file, one that is too large.
+/// A missing path, no permission, a path that is no regular file, a file that is too large.
 pub fn open_regular(path: &Path, kind: FileKind) -> Result<(File, u64), Unopened> {
-    // Looked at before it is opened, as opening some devices does something, and after, as it may
+    // Checked before it is opened, since opening a device can have effects, and after, since it can
     // have been replaced.
     fit(&std::fs::metadata(path)?, kind)?;
     let mut options = OpenOptions::new();
     options.read(true);
-    // Of a regular file this says nothing; a pipe that took its place is opened at once.
+    // No effect on a regular file; a pipe that replaced it is opened without blocking.
     options.custom_flags(OFlags::NONBLOCK.bits() as i32);
     let file = options.open(path)?;
     let bytes = fit(&file.metadata()?, kind)?;
     Ok((file, bytes))
 }
 
-/// All of the regular file `path`.
+/// Reads the whole regular file `path`.
 ///
 /// # Errors
-/// As [`open_regular`]; one that grew beyond its kind's size while it was read.
+/// As [`open_regular`]; a file that grew beyond the limit while it was read.
 pub fn read_regular(path: &Path, kind: FileKind) -> Result<Vec<u8>, Unopened> {
     let (file, bytes) = open_regular(path, kind)?;
     let limit = kind.max_bytes();
@@ -104,7 +104,7 @@ pub fn read_regular(path: &Path, kind: FileKind) -> Result<Vec<u8>, Unopened> {
     Ok(content)
 }
 
-/// As [`read_regular`], of a file of text.
+/// As [`read_regular`], for a text file.
 ///
 /// # Errors
 /// As [`read_regular`]; text that is not UTF-8.
@@ -116,7 +116,7 @@ pub fn read_regular_text(path: &Path, kind: FileKind) -> Result<String, Unopened
     })
 }
 
-/// The size of what may be read as a `kind`.
+/// The size of a regular file within the limit of `kind`.
 fn fit(metadata: &Metadata, kind: FileKind) -> Result<u64, Unopened> {
     if metadata.is_file() {
         within(metadata.len(), kind)
@@ -137,7 +137,7 @@ fn within(found: u64, kind: FileKind) -> Result<u64, Unopened> {
     }
 }
 
-/// What is no regular file, in words.
+/// A file type that is not regular, in words.
 pub(super) fn described(file_type: FileType) -> &'static str {
     match file_type {
         other if other.is_dir() => "a directory",
@@ -190,7 +190,7 @@ mod tests {
         file.set_len(kind.max_bytes() + 1).expect("sized");
         let expected = "a chat template may have at most 1.00 MiB, found 1048577 bytes";
         assert_eq!(found(&path, kind), expected);
-        // It says nothing of its size, and never ends.
+        // Its reported size is 0, and reading it never ends.
         let endless = read_regular(Path::new("/proc/self/pagemap"), FileKind::Revision);
         assert!(endless.is_err());
     }

@@ -1,4 +1,4 @@
-//! An output directory into one that belongs to this run alone.
+//! An output directory -> one that is locked for this run.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,54 +15,54 @@ use super::regular_file::described;
 use super::run_state::RunState;
 use super::{FileError, FileKind, open_regular};
 
-/// What a finished run leaves.
+/// Files of a finished run.
 const FINISHED: [&str; 2] = ["adapter", "model"];
-/// What a run leaves that did not come to its end.
+/// Files of an unfinished run.
 const UNFINISHED: [&str; 3] = [CHECKPOINTS, METRICS, "run.json"];
 const CHECKPOINTS: &str = "checkpoints";
 const METRICS: &str = "metrics.jsonl";
-/// The record that a comparison of runs leaves.
+/// The record of a comparison.
 pub const COMPARISON: &str = "compare.json";
 const LOCK: &str = "run.lock";
-/// More than the time for which [`holder_of`] holds a lock that nobody else does.
+/// Longer than [`holder_of`] holds a free lock.
 const A_LOOK: Duration = Duration::from_millis(50);
 
-/// What to do with an output directory that already holds a run.
+/// The treatment of an output directory that already holds a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continue {
     /// Refuse it: nothing that exists is overwritten.
     Refuse,
-    /// Go on with it (`--resume`).
+    /// Resume it (`--resume`).
     Resume,
 }
 
-/// An output directory, locked for this process until it is dropped. The lock ends with the
-/// process, however it ends.
+/// An output directory, locked for this process until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct RunDirectory {
-    /// Where this process writes.
+    /// The directory that this process writes to.
     path: PathBuf,
     /// The output directory itself.
     home: PathBuf,
-    /// Where a process writes that has no part in the output directory; removed when it goes.
+    /// Temporary directory of a process that does not write to the output directory; removed on
+    /// drop.
     _aside: Option<TempDir>,
     state: RunState,
     lock: Option<File>,
-    /// Goes after the lock.
+    /// Dropped after the lock.
     made: MadeDirectories,
 }
 
-/// The directories that are made for a path, which go with this as long as they are empty.
+/// The directories created for a path; empty ones are removed on drop.
 #[derive(Debug, Default)]
 pub struct MadeDirectories(Vec<PathBuf>);
 
 impl RunDirectory {
-    /// Creates the directory `path` if need be and claims it.
+    /// Creates the directory `path` if it is missing, and locks it.
     ///
     /// # Errors
     ///
-    /// [`FileError::OutputLocked`] where another process has it, [`FileError::OutputTaken`] where
-    /// it holds a run and `existing` is [`Continue::Refuse`]. Other files in it do not matter.
+    /// [`FileError::OutputLocked`] where another process has locked it, [`FileError::OutputTaken`]
+    /// where it holds a run and `existing` is [`Continue::Refuse`]. Other files in it are ignored.
     pub fn claim(path: &Path, existing: Continue) -> Result<Self, FileError> {
         let goes_on = |state| existing == Continue::Resume && state != RunState::Comparison;
         RunDirectory::claim_where(path, goes_on)
@@ -71,14 +71,14 @@ impl RunDirectory {
     /// As [`RunDirectory::claim`], for a comparison of runs.
     ///
     /// # Errors
-    /// As [`RunDirectory::claim`]; what holds a run is no comparison to go on with.
+    /// As [`RunDirectory::claim`]; a directory with a single run cannot be resumed as a comparison.
     pub fn claim_comparison(path: &Path, existing: Continue) -> Result<Self, FileError> {
         let goes_on = |state| existing == Continue::Resume && state == RunState::Comparison;
         RunDirectory::claim_where(path, goes_on)
     }
 
-    /// Refuses a directory that [`RunDirectory::claim`] would refuse to a new run for what it
-    /// holds, or because another process has it. Nothing is made.
+    /// Refuses a directory that [`RunDirectory::claim`] would refuse for a new run, because of its
+    /// content or the lock of another process. Nothing is created.
     ///
     /// # Errors
     ///
@@ -114,12 +114,12 @@ impl RunDirectory {
         Ok(claimed)
     }
 
-    /// The output directory `home` of a run of several processes, for one that does not write what
-    /// all of them have made: what it writes all the same is put aside and removed in the end.
+    /// The output directory `home` of a run of several processes, for a process that does not write
+    /// the common result. Its own files go to a temporary directory that is removed at the end.
     ///
     /// # Errors
     ///
-    /// A temporary directory that cannot be made.
+    /// A temporary directory that cannot be created.
     pub fn beside(home: &Path) -> Result<Self, FileError> {
         let aside = tempfile::tempdir();
         let aside = aside.map_err(|error| write_error(&std::env::temp_dir(), NAME_BYTES, error))?;
@@ -148,16 +148,14 @@ impl RunDirectory {
         self.path.join(name)
     }
 
-    /// Where a finished run's adapter or model would stand, if anything stood there when it was
-    /// claimed.
+    /// The path of a finished run's adapter or model, if it existed when the directory was claimed.
     pub fn finished(&self) -> Option<PathBuf> {
         let mut saved = FINISHED.iter().map(|name| self.home.join(name));
         let finished = self.state == RunState::Finished;
         saved.find(|path| finished && path.symlink_metadata().is_ok())
     }
 
-    /// The first file that a run which goes on reads or writes to where no regular file stands, and
-    /// what stands there.
+    /// The first file used by a resumed run that is no regular file, with its type.
     pub fn not_regular(&self) -> Option<(PathBuf, &'static str)> {
         let beside = [METRICS, "run.json"].map(|name| self.home.join(name));
         let within = ["tensorboard", "held_out"].into_iter().flat_map(|name| {
@@ -171,13 +169,14 @@ impl RunDirectory {
         })
     }
 
-    /// What the directory held when it was claimed.
+    /// The state of the directory when it was claimed.
     pub fn state(&self) -> RunState {
         self.state
     }
 }
 
-/// Who has claimed the output directory `path`, as it wrote itself; nobody where no process has.
+/// The process that has locked the output directory `path`, as recorded in the lock file; `None`
+/// where it is free.
 pub fn holder_of(path: &Path) -> Option<String> {
     let (mut file, _) = open_regular(&path.join(LOCK), FileKind::Record).ok()?;
     loop {
@@ -192,14 +191,15 @@ pub fn holder_of(path: &Path) -> Option<String> {
 impl Drop for RunDirectory {
     fn drop(&mut self) {
         if self.lock.is_some() {
-            // Removed while still locked: whoever opened it meanwhile sees that it is gone.
+            // Removed while still locked: a process that opened it meanwhile sees that it is
+            // removed.
             let _ = fs::remove_file(self.path.join(LOCK));
         }
     }
 }
 
 impl MadeDirectories {
-    /// `path` and those above it that are not there yet, the innermost first.
+    /// `path` and its parents that do not exist yet, the innermost first.
     pub fn missing(path: &Path) -> Self {
         let missing =
             |above: &&Path| !above.as_os_str().is_empty() && above.symlink_metadata().is_err();
@@ -211,7 +211,7 @@ impl MadeDirectories {
         )
     }
 
-    /// Puts their names on the disk: a checkpoint is lost with the directory that it lies in.
+    /// Syncs their entries: a checkpoint is lost if its directory is not on disk.
     fn sync(&self) -> Result<(), FileError> {
         self.0
             .iter()
@@ -222,12 +222,12 @@ impl MadeDirectories {
 
 impl Drop for MadeDirectories {
     fn drop(&mut self) {
-        // One that holds anything stays, and all above it.
+        // A directory that is not empty is kept, with its parents.
         let _ = self.0.iter().try_for_each(fs::remove_dir);
     }
 }
 
-/// Makes `directory` if need be and locks it; `None` where its file system has no locks.
+/// Creates `directory` if it is missing, and locks it; `None` where its file system has no locks.
 fn lock(directory: &Path) -> Result<Option<File>, FileError> {
     let path = directory.join(LOCK);
     let fail = |error| write_error(&path, NAME_BYTES, error);
@@ -245,13 +245,13 @@ fn lock(directory: &Path) -> Result<Option<File>, FileError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = match options.open(&path) {
-            // Whoever made the directory removed it in between: try again.
+            // Its creator removed the directory in between: try again.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !directory.exists() => {
                 continue;
             }
             opened => opened.map_err(fail)?,
         };
-        // Who only looks holds it for a moment.
+        // A process that only checks the lock holds it for a moment.
         match hold_within(&file, A_LOOK).map_err(fail)? {
             Hold::Held => {}
             Hold::Taken => {
@@ -280,14 +280,14 @@ fn lock(directory: &Path) -> Result<Option<File>, FileError> {
     }
 }
 
-/// This process in words.
+/// A description of this process.
 pub fn this_process() -> String {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
     format!("process {} on {host}", std::process::id())
 }
 
-/// Who holds the lock, as it wrote itself.
+/// The holder of the lock, as recorded in the lock file.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     let read = io::Read::by_ref(file).take(256).read_to_string(&mut text);
@@ -306,8 +306,8 @@ fn taken(path: &Path, state: RunState, found: String) -> FileError {
     }
 }
 
-/// Whether `directory` holds what a run leaves that was ended before its first number: metrics
-/// without a line, and nothing learned.
+/// Whether `directory` holds a run that ended before its first metric: empty metrics and no
+/// checkpoint.
 fn never_began(directory: &Path) -> bool {
     let metrics = directory.join(METRICS).symlink_metadata();
     let has_no_line = metrics.is_ok_and(|file| file.is_file() && file.len() == 0);

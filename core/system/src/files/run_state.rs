@@ -1,14 +1,14 @@
-//! What an output directory holds.
+//! The content of an output directory.
 
-/// What an output directory held when it was claimed.
+/// The state of an output directory when it was claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// No run, or one that ended before it had done or measured anything.
+    /// No run, or one that ended before its first step and its first metric.
     Empty,
-    /// A run that did not come to its end.
+    /// A run that did not finish.
     Unfinished,
-    /// A run with an adapter or a model, or what is called so.
+    /// A run with an `adapter` or `model` entry.
     Finished,
-    /// A comparison of runs, which have directories of their own within.
+    /// A comparison, whose runs have their own directories inside.
     Comparison,
 }

@@ -1,7 +1,7 @@
-//! The first bytes of a safetensors file into checked byte ranges of named tensors.
+//! The header of a safetensors file -> checked byte ranges of named tensors.
 //!
-//! The types of an entry are the `safetensors` crate's; the checks are a superset of the crate's
-//! (it also accepts a name twice), and each says which tensor is wrong and how.
+//! The types of an entry are the `safetensors` crate's. The checks are a superset of the crate's,
+//! which accepts duplicate names. Each error names the tensor and the problem.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,12 +20,12 @@ use super::json_file::UniqueMap;
 pub(super) const LENGTH_BYTES: u64 = 8;
 /// Longest header, in bytes (the limit of the `safetensors` crate, `MAX_HEADER_SIZE`).
 pub(super) const MAX_HEADER_BYTES: u64 = 100_000_000;
-/// The entry that is no tensor but free text.
+/// The entry for free text.
 pub(super) const METADATA_KEY: &str = "__metadata__";
 /// Longest tensor name, in bytes; real ones stay below 200.
 const MAX_NAME_BYTES: usize = 4096;
 
-/// One tensor of a header; the range counts from the start of the file.
+/// One tensor of a header; the range is from the start of the file.
 pub(super) struct HeaderTensor {
     pub name: String,
     pub dtype: Dtype,

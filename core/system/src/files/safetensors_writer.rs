@@ -1,4 +1,4 @@
-//! Tensors, one at a time, into a safetensors file that is there whole or not at all.
+//! Tensors, one at a time -> a safetensors file, written atomically.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -33,7 +33,7 @@ impl TensorSpec {
         }
     }
 
-    /// The bytes it has in a file, without its entry in the header.
+    /// Its dtype and bytes in a file, without its header entry.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl TensorSpec {
     }
 }
 
-/// Where the elements of one tensor are put, front to back.
+/// The destination of the elements of one tensor, in order.
 #[derive(Debug)]
 pub struct TensorSink<'a> {
     file: &'a mut PartialFile,
@@ -187,7 +187,7 @@ impl<'a> SafetensorsFile<'a> {
         })
     }
 
-    /// Where tensor `specs[index]` goes.
+    /// The destination of tensor `specs[index]`.
     pub(super) fn tensor(&mut self, index: usize) -> TensorSink<'_> {
         TensorSink {
             file: &mut self.file,
@@ -196,7 +196,7 @@ impl<'a> SafetensorsFile<'a> {
         }
     }
 
-    /// Refuses a tensor of which not all elements were written.
+    /// Refuses an incomplete tensor.
     fn check_whole(&self, index: usize) -> Result<(), FileError> {
         let place = self.places[index];
         if place.found_bytes == place.expected_bytes {
@@ -206,23 +206,23 @@ impl<'a> SafetensorsFile<'a> {
         }
     }
 
-    /// Puts the file in its place, once every tensor is whole.
+    /// Commits the file, once every tensor is complete.
     pub(super) fn commit(self) -> Result<(), FileError> {
         (0..self.specs.len()).try_for_each(|index| self.check_whole(index))?;
         self.file.commit()
     }
 }
 
-/// Writes the tensors `specs` and the header text `metadata` to `path`, whole or not at all.
+/// Writes the tensors `specs` and the header text `metadata` to `path` atomically.
 ///
 /// `fill` is called once for each tensor, with its index in `specs`, and writes exactly its
-/// elements; only what it writes at once is in memory. Tensors lie in the given order, those of
-/// wider dtypes first, so that each is aligned to its dtype, as the format's own writer has them.
+/// elements. Only the bytes of one write are in memory. Tensors are stored in the given order,
+/// wider dtypes first, so that each is aligned to its dtype, as in the format's own writer.
 ///
 /// # Errors
 ///
-/// [`FileError::DiskFull`] names the file and the bytes it needs; whatever fails, the target stays
-/// as it was. An error of `fill` is handed on.
+/// [`FileError::DiskFull`] with the file and its needed bytes; errors of `fill`. After any error
+/// the target is unchanged.
 pub fn write_safetensors<E: From<FileError>>(
     path: &Path,
     metadata: &[(&str, &str)],

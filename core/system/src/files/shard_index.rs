@@ -1,4 +1,4 @@
-//! `model.safetensors.index.json` into the shards of a model and which tensors each must hold.
+//! `model.safetensors.index.json` -> the shards of a model and the tensors of each.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::{FileError, FileKind};
 /// The name of the index in a model directory.
 pub(super) const INDEX_NAME: &str = "model.safetensors.index.json";
 
-/// One shard and the tensors the index says it holds.
+/// One shard and its tensors according to the index.
 pub(super) struct Shard {
     pub path: PathBuf,
     pub tensors: Vec<String>,
@@ -27,7 +27,7 @@ struct IndexFile {
 ///
 /// # Errors
 ///
-/// An entry that is no plain file name, and a shard that is missing, each named.
+/// [`FileError::IndexEntry`] for an entry that is no plain file name, [`FileError::MissingShard`].
 pub(super) fn read_index(directory: &Path, index: &Path) -> Result<Vec<Shard>, FileError> {
     let IndexFile { weight_map } = read_json(index, FileKind::TensorIndex)?;
     let mut by_shard: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! One or more safetensors files into tensors by name, read by position in bounded chunks.
+//! One or more safetensors files -> tensors by name, read by position in bounded chunks.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -17,10 +17,10 @@ use super::shard_index::{Shard, read_index};
 
 /// Bytes of a file held in memory at once while a tensor is converted.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Names compared at most, and the longest compared, when a missing tensor's nearest are sought.
+/// Most compared names, and the longest one, in the search for names similar to a missing one.
 const MAX_COMPARED: (usize, usize) = (50_000, 256);
 
-/// Where a tensor lies: its file, dtype, shape and bytes.
+/// The location of a tensor: its file, dtype, shape and bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorEntry {
     /// The name, as in the file.
@@ -41,8 +41,8 @@ impl TensorEntry {
     }
 }
 
-/// The tensors of a model or adapter. Files stay open, so that a file that is replaced meanwhile
-/// does not mix with the old one; reads may come from several threads at once.
+/// The tensors of a model or adapter. Files stay open, so that a file replaced meanwhile does not
+/// mix with the old one. Several threads can read at once.
 #[derive(Debug)]
 pub struct TensorStore {
     path: PathBuf,
@@ -60,8 +60,7 @@ impl TensorStore {
         Ok(store)
     }
 
-    /// The tensors of `directory` as its index file lists them. A tensor in a shard that the index
-    /// does not list is left out.
+    /// The tensors of `directory` listed in its index file; unlisted ones are left out.
     pub(super) fn open_index(directory: &Path, index: &Path) -> Result<Self, FileError> {
         let mut store = TensorStore::empty(directory);
         for Shard { path, tensors } in read_index(directory, index)? {
@@ -80,7 +79,7 @@ impl TensorStore {
         }
     }
 
-    /// Adds the tensors of `path`: all, or the `listed` ones, each of which it must hold.
+    /// Adds the tensors of `path`: all, or the `listed` ones, which must all exist.
     fn add_file(&mut self, path: &Path, listed: Option<Vec<String>>) -> Result<(), FileError> {
         let (file, file_bytes) =
             open_regular(path, FileKind::Tensors).map_err(|error| error.of(path))?;
@@ -113,7 +112,7 @@ impl TensorStore {
         Ok(())
     }
 
-    /// All tensors: file by file, in each by place.
+    /// All tensors, by file and offset.
     pub fn entries(&self) -> &[TensorEntry] {
         &self.entries
     }
@@ -123,12 +122,12 @@ impl TensorStore {
         &self.metadata
     }
 
-    /// The files the tensors lie in.
+    /// The files of the tensors.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|(path, _)| path.as_path())
     }
 
-    /// The file that `entry` lies in.
+    /// The file of `entry`.
     pub fn file_of(&self, entry: &TensorEntry) -> &Path {
         &self.files[entry.file].0
     }
@@ -142,7 +141,7 @@ impl TensorStore {
     ///
     /// # Errors
     ///
-    /// [`FileError::MissingTensor`] with the nearest names there are.
+    /// [`FileError::MissingTensor`] with the most similar names.
     pub fn entry(&self, name: &str) -> Result<&TensorEntry, FileError> {
         match self.by_name.get(name) {
             Some(&index) => Ok(&self.entries[index]),
@@ -225,11 +224,11 @@ impl TensorStore {
         self.read_at(entry, entry.bytes.start, out)
     }
 
-    /// Passes the stored bytes of tensor `name` front to back, at most 1 MiB at once.
+    /// Passes the stored bytes of tensor `name` in order, at most 1 MiB at once.
     ///
     /// # Errors
     ///
-    /// A failure to read, or what `take` reports.
+    /// A failure to read, or an error of `take`.
     pub fn stream_tensor_bytes<E: From<FileError>>(
         &self,
         name: &str,
@@ -301,7 +300,7 @@ impl TensorStore {
         }
     }
 
-    /// Up to three names that look most like `name`.
+    /// Up to three names most similar to `name`.
     fn nearest(&self, name: &str) -> Vec<String> {
         let (max_names, max_bytes) = MAX_COMPARED;
         let names = self
@@ -324,7 +323,7 @@ impl TensorStore {
 
 type Decode = fn(&[u8], &mut [f32]);
 
-/// Bytes of one element and how they become f32; `None` for dtypes that are no plain float.
+/// Bytes of one element and their conversion to f32; `None` for dtypes that are no plain float.
 fn decoder(dtype: Dtype) -> Option<(usize, Decode)> {
     match dtype {
         Dtype::F32 => Some((4, |bytes, out| convert(bytes, out, f32::from_le_bytes))),
@@ -347,7 +346,8 @@ fn convert<const WIDTH: usize>(bytes: &[u8], out: &mut [f32], element: fn([u8; W
     }
 }
 
-/// f16 through the `half` crate's slice conversion, which uses the processor's own where it can.
+/// f16 through the `half` crate's slice conversion, which uses processor instructions where
+/// available.
 fn decode_f16(bytes: &[u8], out: &mut [f32]) {
     let mut bits = [0_u16; 4096];
     for (out, bytes) in out.chunks_mut(bits.len()).zip(bytes.chunks(2 * bits.len())) {

@@ -1,4 +1,4 @@
-//! Weights that are not the ones that were asked for.
+//! Weights that differ from the requested ones.
 
 use std::path::PathBuf;
 

@@ -1,23 +1,23 @@
-//! More memory than there is.
+//! More memory than available.
 
 use espalier_interface::bytes::Bytes;
 
 use crate::failure::{ExitClass, Failure};
 
-/// The plan, or an allocation, exceeds the memory there is.
+/// The plan or an allocation exceeds the available memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not enough {kind} memory: {needed} needed, {available} available")]
 pub struct OutOfMemory {
     /// `host` or the device's name.
     pub kind: String,
-    /// What the run takes at its peak.
+    /// The peak of the run.
     pub needed: Bytes,
-    /// What there is.
+    /// The available memory.
     pub available: Bytes,
 }
 
 impl OutOfMemory {
-    /// What the user can do where memory has no room.
+    /// The user's next step after running out of memory.
     pub const NEXT_STEP: &str = "lower data.max_seq_len or data.micro_batch, set model.recompute = \"layer\", \
                                  or see `host plan`";
 }

@@ -1,12 +1,11 @@
-//! What one of several runs in a process holds, told from what the others do: they act one at a
-//! time.
+//! Memory of one of several runs in a process, which are active one at a time.
 
 use super::resident_bytes;
 
-/// The memory of a run: all of the program's, less what other runs have added to it.
+/// The memory of a run: all memory of the process, less the additions of other runs.
 ///
-/// Only what changes between [`Meter::enter`] and [`Meter::leave`] is the run's own. A process with
-/// one run never has to enter or leave.
+/// Only changes between [`Meter::enter`] and [`Meter::leave`] count for the run. A process with a
+/// single run needs neither call.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     /// Bytes that other runs hold.
@@ -17,7 +16,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// All that the process holds is the run's.
+    /// All memory of the process counts for the run.
     pub fn whole_process() -> Self {
         Meter {
             others: 0,
@@ -26,7 +25,7 @@ impl Meter {
         }
     }
 
-    /// The run begins with `bare` bytes: those of the program and of what all runs share.
+    /// The run starts with `bare` bytes: those of the program and of data shared by all runs.
     pub fn beginning_with(bare: u64) -> Self {
         let mut meter = Meter {
             left: bare as i64,
@@ -36,12 +35,12 @@ impl Meter {
         meter
     }
 
-    /// From here on changes are the run's.
+    /// Changes from here on count for the run.
     pub fn enter(&mut self) {
         self.enter_at(resident_bytes());
     }
 
-    /// From here on they are another's.
+    /// Changes from here on count for other runs.
     pub fn leave(&mut self) {
         self.leave_at(resident_bytes());
     }
@@ -51,13 +50,13 @@ impl Meter {
         self.own_of(resident_bytes()).max(0) as u64
     }
 
-    /// Takes note of what the run holds now, and returns the most so far.
+    /// Records the present bytes of the run, and returns its peak so far.
     pub fn peak(&mut self) -> u64 {
         self.peak = self.peak.max(self.now());
         self.peak
     }
 
-    /// The most that was noted.
+    /// The recorded peak.
     pub fn most(&self) -> u64 {
         self.peak
     }
@@ -70,7 +69,7 @@ impl Meter {
         self.left = self.own_of(resident);
     }
 
-    /// The run's part of what the process holds.
+    /// The run's part of the process's memory.
     fn own_of(&self, resident: u64) -> i64 {
         resident as i64 - self.others
     }
@@ -81,8 +80,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_take_between_two_actions_is_not_counted() {
-        // 100 bytes of program, of which 30 are another run's by now.
+    fn memory_of_other_runs_is_not_counted() {
+        // 100 bytes of program, of which 30 now count for another run.
         let mut meter = Meter {
             left: 70,
             ..Meter::whole_process()
@@ -90,14 +89,14 @@ mod tests {
         meter.enter_at(100);
         assert_eq!(meter.own_of(150), 120);
         meter.leave_at(150);
-        // Another takes 1000 bytes and gives 30 back.
+        // Another run allocates 1000 bytes and frees 30.
         meter.enter_at(1120);
         assert_eq!(meter.own_of(1120), 120);
         assert_eq!(meter.own_of(1100), 100);
     }
 
     #[test]
-    fn one_run_alone_holds_all_of_the_process() {
+    fn a_single_run_holds_all_memory_of_the_process() {
         assert_eq!(Meter::whole_process().own_of(100), 100);
         assert!(Meter::whole_process().peak() > 0);
     }

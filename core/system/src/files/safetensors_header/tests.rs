@@ -20,7 +20,7 @@ fn entry(name: &str, dtype: &str, shape: &str, offsets: &str) -> String {
 }
 
 #[test]
-fn tensors_come_in_file_order_whatever_the_order_of_the_header() {
+fn tensors_are_in_file_order_for_any_order_of_the_header() {
     let (a, b) = (
         entry("a", "F32", "[2,2]", "[2,18]"),
         entry("b", "U8", "[2]", "[0,2]"),
@@ -31,7 +31,7 @@ fn tensors_come_in_file_order_whatever_the_order_of_the_header() {
 }
 
 #[test]
-fn every_lie_is_named() {
+fn every_invalid_entry_is_reported() {
     let one = |tensor: String| format!("{{{tensor}}}");
     let two = |a: String, b: String| format!("{{{a},{b}}}");
     let good = || entry("a", "F32", "[2]", "[0,8]");
