@@ -1,7 +1,7 @@
-//! A run between two steps <-> the directory `checkpoints/step-N`, there whole or not at all.
+//! A run between two steps <-> the directory `checkpoints/step-N`, written atomically.
 //!
-//! Random numbers and batches are functions of the seed and the step's number, so a checkpoint
-//! holds no state of either: trained params, both moments of the optimizer and the step suffice.
+//! Random numbers and batches are functions of the seed and the step number, so a checkpoint holds
+//! no state of either. Trained params, both moments of the optimizer and the step are enough.
 
 mod comparison;
 mod difference;
@@ -31,10 +31,10 @@ pub(crate) use save::{AdapterParts, Snapshot, save};
 
 /// The file that describes a checkpoint.
 const MANIFEST: &str = "checkpoint.json";
-/// Trained params by name, in their own dtype. Where ranks keep parts of them, each rank has such a
-/// file of its own.
+/// Trained params by name, in their own dtype. Where ranks keep parts of them, each rank writes its
+/// own file.
 const PARAMS: &str = "params.safetensors";
-/// Moments, by name of their param and part; likewise.
+/// Moments by name of their param and part; also one file per rank where ranks keep parts.
 const OPTIMIZER: &str = "optimizer.safetensors";
-/// The run's `metrics.jsonl` as it stood.
+/// A copy of the run's `metrics.jsonl`.
 const METRICS: &str = "metrics.jsonl";

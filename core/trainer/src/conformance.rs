@@ -1,5 +1,6 @@
-//! The conformance kit, host's side: a component behind the boundary -> the checks of its role, and
-//! those that need a host: gradients through packed weights, and a run of ten steps.
+//! The host's side of the conformance kit: a component behind the boundary -> the checks of its
+//! role, and those that need a host. These are gradients through packed weights, and a run of ten
+//! steps.
 
 mod launch;
 mod linear;
@@ -28,30 +29,32 @@ use training::{KitModel, Start};
 pub use espalier_conformance::{Check, Outcome};
 pub use target::Target;
 
-/// Share of the first loss that the last may be, where what is trained can learn all of it: a
-/// quantized base with LoRA, a family's own weights.
+/// Highest ratio of the last loss to the first where the trained params can learn all rows: a
+/// quantized base with LoRA, or a family's own weights.
 const FALL: f64 = 0.7;
-/// The same for an adapter, which may have very few params.
+/// The same for an adapter, which can have very few params.
 const ADAPTER_FALL: f64 = 0.98;
-/// How far two backends' losses may be apart: other orders of summation in f32, over ten steps.
+/// Largest relative difference of two backends' losses: other orders of summation in f32, over ten
+/// steps.
 const BACKENDS_APART: f64 = 1e-3;
 
-/// What is checked.
+/// The component to check.
 pub struct Subject<'a> {
-    /// Where components are found; the one under test among them.
+    /// The registry with the component under test.
     pub registry: &'a Registry,
-    /// The same places, and options, for the runs.
+    /// The same plugin folders, and options, for the runs.
     pub sources: &'a Sources,
     /// The component's name.
     pub name: &'a str,
-    /// For a family: the `config.json` to try in the place of its own sample.
+    /// For a family: the `config.json` to use in place of its own sample.
     pub config: Option<&'a Json>,
 }
 
-/// Runs the checks of a component's role. `watch` is told of each.
+/// Runs the checks of a component's role. `watch` receives each.
 ///
 /// # Errors
-/// An unknown name; a library that cannot be opened; a config that is wrong.
+/// [`Error::Usage`] for an unknown name, [`Error::Registry`] for a library that cannot be opened,
+/// [`Error::Config`] for an invalid config.
 pub fn check(subject: &Subject<'_>, watch: impl FnMut(&Check)) -> Result<Report, Error> {
     let component = subject.registry.component(subject.name)?;
     let resolved = resolve(subject.sources)?;
@@ -103,7 +106,7 @@ impl Subject<'_> {
         let quantizer = subject::quantizer(self.registry, self.name).given(options.clone());
         espalier_conformance::quantizer(&quantizer, suite);
         let sound = if suite.failed(BOUNDS) {
-            // Here its bytes lie beside the process's own.
+            // Its bytes are in the process's own memory.
             Err(Fault::Skipped(format!(
                 "it would write over other memory: {BOUNDS}"
             )))
@@ -149,7 +152,7 @@ impl Subject<'_> {
         );
     }
 
-    /// Under a launcher of processes this is one of them, and all run the same checks.
+    /// Under a launcher of several processes, all run the same checks.
     fn collective(&self, options: &Map<String, Json>, suite: &mut Suite<'_>) -> Result<(), Error> {
         let processes = launch()?.map_or(ProcessGroup::ALONE, |launch| ProcessGroup {
             own: launch.process,
@@ -221,7 +224,7 @@ impl Subject<'_> {
         opened_model.train(Start::Adapter, keys)
     }
 
-    /// Where runs are made, if the components that they need beside the one under test are there.
+    /// The model for runs, if the other components that they need are available.
     fn opened_model(&self, needed: &[&str]) -> Checked<KitModel> {
         self.found(needed)?;
         KitModel::new(self.sources)

@@ -1,7 +1,7 @@
-//! One model directory into another, weight by weight: packed, or with an adapter merged into it.
+//! One model directory -> another, weight by weight: packed, or with a merged adapter.
 //!
-//! At most one weight is held at a time. The new directory is written beside its place and put
-//! there by one rename.
+//! At most one weight is held at a time. The new directory is written to `.partial` and committed
+//! by one rename.
 
 mod base_weight;
 mod copy;
@@ -34,18 +34,18 @@ pub use unwritable::Unwritable;
 /// The weights that an adapter is merged into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// The dense weights that the checkpoint holds.
+    /// The dense weights of the checkpoint.
     Original,
-    /// The values that the quantizer decodes to: those that the adapter was trained on.
+    /// The values decoded by the quantizer, on which the adapter was trained.
     Decoded,
 }
 
-/// What was written.
+/// Counts of the written tensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Converted {
-    /// Weights that were packed, or into which the adapter was merged.
+    /// Weights that were packed, or merged with the adapter.
     pub changed: u64,
-    /// Tensors copied as they were.
+    /// Tensors copied unchanged.
     pub copied: u64,
     /// Bytes of all weights before.
     pub bytes_before: u64,
@@ -53,7 +53,7 @@ pub struct Converted {
     pub bytes_after: u64,
 }
 
-/// The directory to write, which must not be there.
+/// The directory to write, which must not exist.
 fn new_directory(resolved: &ResolvedConfig) -> Result<&Path, Error> {
     let out = resolved.config().run.out.as_deref();
     let out = out.ok_or_else(|| {
@@ -66,14 +66,14 @@ fn new_directory(resolved: &ResolvedConfig) -> Result<&Path, Error> {
     Ok(out)
 }
 
-/// A model that is about to be written anew.
+/// The source model of a conversion.
 struct Source<'a> {
     opened_model: OpenedModel<'a>,
     sites: Vec<Site>,
     store: TensorStore,
 }
 
-/// Refuses components that the command line names and that have no part in writing a model.
+/// Refuses components of the command line that are not used in writing a model.
 fn refuse_idle(resolved: &ResolvedConfig, opened_model: &OpenedModel<'_>) -> Result<(), Error> {
     let of_command = matches!(resolved.origin("plugins"), Origin::Flag(_) | Origin::Set(_));
     let sharding = std::iter::once(&opened_model.components.sharding.identity);
@@ -92,7 +92,7 @@ fn refuse_idle(resolved: &ResolvedConfig, opened_model: &OpenedModel<'_>) -> Res
 }
 
 impl<'a> Source<'a> {
-    /// Opens the model and makes the plugins that the config names.
+    /// Opens the model and creates the plugins of the config.
     fn open(resolved: &'a ResolvedConfig, stop: &StopFlag) -> Result<Self, Error> {
         let process_context = ProcessContext::start(resolved.config(), stop)?;
         let opened_model = OpenedModel::open(resolved, Purpose::Evaluate, &process_context)?;
@@ -108,7 +108,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The name under which the files hold the weight of `site`.
+    /// The stored name of the weight of `site`.
     fn stored_weight(&self, site: &Site) -> Result<String, Error> {
         let param = weight_of(&self.opened_model.model, site).ok_or_else(|| {
             Error::Weights(WeightsError {
@@ -119,7 +119,7 @@ impl<'a> Source<'a> {
         self.stored_name(param)
     }
 
-    /// The name under which the files hold param number `param` of the model.
+    /// The stored name of param number `param` of the model.
     fn stored_name(&self, param: usize) -> Result<String, Error> {
         let spec = &self.opened_model.model.params[param];
         let (name, aliases) = (&spec.name, &spec.aliases);

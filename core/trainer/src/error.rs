@@ -1,4 +1,4 @@
-//! Everything that can end a run. What each says and asks the user to do stands beside it.
+//! Errors that end a run. Their messages and next steps are in their own modules.
 
 use std::io;
 
@@ -33,9 +33,9 @@ failures! {
         Data(DataError),
         /// A model, adapter or output directory cannot be read or written.
         File(FileError),
-        /// The arguments do not make sense together, or ask for what is not there.
+        /// The arguments contradict each other, or name something that does not exist.
         Usage(UsageError),
-        /// A plugin cannot be found, opened or made.
+        /// A plugin cannot be found, opened or created.
         Registry(RegistryError),
         /// A plugin failed.
         Plugin(PluginFailure),
@@ -43,23 +43,23 @@ failures! {
         Hung(Hung),
         /// The weights do not fit the model, the adapter or the config.
         Weights(WeightsError),
-        /// A checkpoint cannot be taken.
+        /// A checkpoint cannot be used.
         Resume(CheckpointError),
-        /// A rank is lost, and the others cannot go on without it.
+        /// A rank is lost, and the others cannot continue without it.
         Peer(Lost),
-        /// Processes of a run did not come together in time.
+        /// The processes of a run did not connect in time.
         NotMet(NotMet),
         /// A number that is not finite.
         NotFinite(NotFinite),
-        /// Logits that are not finite, where text is generated.
+        /// Logits that are not finite, during text generation.
         LogitsNotFinite(LogitsNotFinite),
         /// A finite number that a narrower dtype cannot hold.
         Unwritable(Unwritable),
-        /// The plan, or an allocation, exceeds the memory there is.
+        /// The plan or an allocation exceeds the available memory.
         OutOfMemory(OutOfMemory),
-        /// A running job goes on as it was.
+        /// A running job refused a swap and continues unchanged.
         SwapRefused(SwapRefused),
-        /// A signal ended what writes nothing.
+        /// A signal ended a command that writes nothing.
         Interrupted(Interrupted),
         /// A signal ended the run.
         Stopped(Stopped),
@@ -73,8 +73,7 @@ failures! {
 }
 
 impl Error {
-    /// The same error, naming the one of `components` that plays a role where only the role was
-    /// known.
+    /// The same error with the name of the component in `components` where it has only the role.
     pub fn naming(self, components: &[(Role, PluginIdentity)]) -> Self {
         match self {
             Error::Plugin(failure) => {
@@ -89,7 +88,7 @@ impl Error {
         }
     }
 
-    /// The same error, with the command that goes on from the older checkpoint that it offers.
+    /// The same error with the command that resumes from the older checkpoint it names.
     pub fn offering(mut self, resuming: impl FnOnce(u64) -> String) -> Self {
         if let Error::Resume(CheckpointError::Damaged {
             older: Some(step),
@@ -102,8 +101,8 @@ impl Error {
         self
     }
 
-    /// The same error, of a run that has its output directory: a file system that cannot be written
-    /// now could be then.
+    /// The same error for a run in progress: a read-only file system was writable when the run
+    /// claimed its output directory.
     pub(crate) fn in_progress(self) -> Self {
         match self {
             Error::File(FileError::Write { path, source })

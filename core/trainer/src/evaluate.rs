@@ -1,4 +1,4 @@
-//! Rows and a model that nothing trains -> how well it predicts them.
+//! Rows and a model, without training -> held-out loss, perplexity and token accuracy.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::session::{RunData, Session};
 use crate::{Error, weights};
 
-/// What an evaluation found; as JSON the answer of `host eval --json`.
+/// The result of an evaluation; as JSON the output of `host eval --json`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Evaluation {
     /// Mean loss over the trained tokens.
@@ -29,32 +29,32 @@ pub struct Evaluation {
     pub sequences: u64,
     /// Their tokens, trained or not.
     pub tokens: u64,
-    /// Tokens that bear loss.
+    /// Trained tokens.
     pub trained_tokens: u64,
-    /// What became of the rows of the files.
+    /// Used and lost rows of the files.
     pub counts: Counts,
-    /// Share of the rows asked that were answered word for word; unset where none were.
+    /// Share of the asked rows with an exact answer; `None` where none were asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exact_match: Option<f64>,
     /// Rows that were asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<u64>,
-    /// Bytes of all packed weights, scales and all; unset where none is packed.
+    /// Bytes of all packed weights, including scales; `None` where none is packed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packed_bytes: Option<u64>,
-    /// Bits that a packed weight takes, scales and all.
+    /// Bits per packed weight, including scales.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bits_per_weight: Option<f64>,
-    /// The time of the losses' passes together, in seconds.
+    /// The total time of the loss passes, in seconds.
     pub secs: f64,
     /// `tokens / secs`.
     pub tokens_per_sec: f64,
 }
 
-/// Evaluates the model, and the adapter where one is named, on `data.files`, every row once.
+/// Evaluates the model, with its adapter if named, once on every row of `data.files`.
 ///
 /// # Errors
-/// Whatever goes wrong, with its exit code; [`Error::NotFinite`] for a loss that is not a number,
+/// Errors of opening or loading the session; [`Error::NotFinite`] for a loss that is not a number,
 /// [`Error::Interrupted`] after a signal.
 pub fn run(
     resolved: &ResolvedConfig,
@@ -132,7 +132,7 @@ fn evaluate(
     })
 }
 
-/// Bytes and elements of all packed params, where there are some.
+/// Bytes and elements of all packed params, if any.
 pub fn packed(params: &[Param]) -> Option<(u64, u64)> {
     let packed = params.iter().filter_map(|param| match &param.layout {
         WeightLayout::Packed(format) => Some((format.bytes(), param.elements())),

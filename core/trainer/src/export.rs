@@ -1,5 +1,4 @@
-//! What was trained -> files that the ecosystem reads: a PEFT adapter directory, or a whole
-//! model's.
+//! Trained params -> a PEFT adapter directory, or a Hugging Face model directory.
 
 mod exported;
 
@@ -18,17 +17,16 @@ use crate::Error;
 
 pub(crate) use exported::{EXPORTED, Exported, Kept};
 
-/// A directory that is written beside its place; dropped without [`Export::commit`] it leaves
-/// nothing behind.
+/// A directory written to `.partial`; dropped without [`Export::commit`], it is removed.
 #[derive(Debug)]
 pub struct Export {
     target: PathBuf,
-    /// None in a process that does not write.
+    /// `None` in a process that does not write.
     pending: Option<PendingDirectory>,
 }
 
 impl Export {
-    /// The hashes of its files; none in a process that does not write.
+    /// The hashes of its files; `None` in a process that does not write.
     ///
     /// # Errors
     /// A file that cannot be read.
@@ -39,10 +37,10 @@ impl Export {
         self.pending.as_ref().map(hashed).transpose()
     }
 
-    /// Puts the directory in its place, where it replaces what stood there, and returns its path.
+    /// Renames the directory to its target, replaces an existing one, and returns its path.
     ///
     /// # Errors
-    /// Files of the old one that the new one has not; a full disk or another failure to write.
+    /// Extra files in the old directory; A full disk or another write error.
     pub fn commit(self) -> Result<PathBuf, Error> {
         let Some(pending) = self.pending else {
             return Ok(self.target);
@@ -52,7 +50,7 @@ impl Export {
         let replaced = if self.target.is_dir() {
             below(&self.target)?
         } else {
-            // A file of that name is none of a run's.
+            // A file of that name does not belong to a run.
             BTreeSet::new()
         };
         if let Some(other) = replaced.difference(&written).next() {
@@ -69,11 +67,11 @@ impl Export {
     }
 }
 
-/// Writes `adapter/` for `out`: f32, in PEFT's names. Every process calls this; the first one
+/// Writes `adapter/` for `out`: f32, with PEFT's names. Every process calls this; the first one
 /// writes.
 ///
 /// # Errors
-/// A full disk or another failure to write; what the adapter or the backend reports.
+/// A full disk or another write error; errors of the adapter or the backend.
 pub fn adapter(
     team: &Team,
     adapter: &Chosen<dyn Adapter>,

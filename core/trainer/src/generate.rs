@@ -1,5 +1,5 @@
-//! A loaded model and prompts -> text: `generator` makes tokens, `sampling` chooses them, `stop`
-//! and `text` end and show them, `answers` counts how many are right.
+//! A loaded model and prompts -> text: `generator` runs the model, `sampling` chooses tokens,
+//! `stop` ends answers, `text` decodes them, `answers` counts exact matches.
 
 mod answers;
 mod generator;
@@ -23,7 +23,7 @@ use espalier_system::failure::UsageError;
 
 use crate::Error;
 
-/// The error for tokens that have no text.
+/// The error for tokens that cannot be decoded.
 fn undecodable(reason: String) -> Error {
     Error::Usage(UsageError {
         message: format!("the tokenizer cannot decode an answer: {reason}"),

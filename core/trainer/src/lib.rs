@@ -1,4 +1,4 @@
-//! The machine behind the host: it turns a config and plugins into a trained model.
+//! The trainer behind the host: a config and plugins -> a trained model.
 
 pub mod checkpoint;
 pub mod conformance;

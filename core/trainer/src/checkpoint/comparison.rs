@@ -1,4 +1,4 @@
-//! Two runs' circumstances -> what of them differs and could change the result.
+//! The `run.json` contents of two runs -> the differences that can change the result.
 
 use espalier_interface::Role;
 use espalier_registry::PluginIdentity;
@@ -9,8 +9,8 @@ use super::horizon::longer_is_the_same;
 use super::{CheckpointError, completed_config};
 use crate::Error;
 
-/// Config keys that change no result: where things lie, and how often something is saved. Files are
-/// compared by their content.
+/// Config keys that change no result: paths, and how often something is saved. Files are compared
+/// by content.
 const FREE: [&str; 19] = [
     "run.out",
     "run.devices",
@@ -33,18 +33,18 @@ const FREE: [&str; 19] = [
     "data.max_lost",
 ];
 
-/// Roles whose components say where bytes lie and how they travel: another one, or another number
-/// of ranks, changes rounding only.
+/// Roles whose components decide the placement and transfer of bytes. Another component, or another
+/// number of ranks, changes rounding only.
 const LAYOUT: [Role; 2] = [Role::SHARDING, Role::COLLECTIVE];
 
-/// Config keys that say when the run ends.
+/// Config keys that set the end of the run.
 const HORIZON: [&str; 2] = ["run.epochs", "run.max_steps"];
 
-/// What of `new` differs from `old`, both as `run.json` has them, in a run that has done `step`
-/// steps. Empty where going on gives what never having stopped would have given.
+/// Differences of `new` and `old`, both contents of `run.json`, in a run after `step` steps. Empty
+/// where the resumed run gives the same result as an uninterrupted one.
 pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
     let mut found = stated_differences(old, new, step);
-    // What the rest leads to, and so only told where nothing above explains it.
+    // Consequences of the other keys, so only reported where no other difference is found.
     if found.is_empty() {
         let derived = |run: &Json| {
             leaves(&json!({
@@ -58,7 +58,7 @@ pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> 
     found
 }
 
-/// As [`differences`], without what only follows from the rest.
+/// As [`differences`], without the consequences of other keys.
 pub(crate) fn stated_differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
     let mut found = config_differences(old, new, step);
     let others: [(&str, Read); 5] = [
@@ -77,7 +77,7 @@ pub(crate) fn stated_differences(old: &Json, new: &Json, step: u64) -> Vec<Diffe
     found
 }
 
-/// Refuses a component that is not the one that a swap on record came to.
+/// Differences of a component from the one on record after a swap.
 pub(crate) fn plugin_differences(
     old: Option<&PluginIdentity>,
     new: Option<&PluginIdentity>,
@@ -95,7 +95,7 @@ pub(crate) fn plugin_differences(
     }
 }
 
-/// As [`differences`], of the config alone.
+/// As [`differences`], for the config alone.
 pub(crate) fn config_differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
     let mut completed = old.clone();
     if let Some(fields) = completed.as_object_mut() {
@@ -122,14 +122,14 @@ pub(crate) fn config_differences(old: &Json, new: &Json, step: u64) -> Vec<Diffe
     found
 }
 
-/// Reads a part of the circumstances.
+/// Reads a part of `run.json`.
 type Read = fn(&Json) -> Leaves;
 
-/// Whether the config's `[adapter.NAME]` decides anything in a run.
+/// Whether the config's `[adapter.NAME]` has an effect in a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AdapterSection {
     Decides,
-    /// The run began with a saved adapter, whose options are its own: its files are compared.
+    /// The run started with a saved adapter, which has its own options: its files are compared.
     Idle,
 }
 
@@ -152,11 +152,11 @@ fn config(run: &Json, layout: &[&Json], adapter: AdapterSection) -> Leaves {
     if let Some(sections) = config.as_object_mut() {
         let idle = adapter == AdapterSection::Idle;
         sections.retain(|key, _| !(idle && key == Role::ADAPTER.0));
-        // What other runs it is compared with says nothing of this one.
+        // The other arms of a comparison have no effect on this run.
         sections.retain(|key, _| !["compare", "arms"].contains(&key.as_str()));
         sections.retain(|key, _| !LAYOUT.iter().any(|role| role.0 == key));
     }
-    // Components are chosen by name, one a role: their order says nothing.
+    // Components are chosen by name, one per role: their order has no meaning.
     if let Some(plugins) = config.get_mut("plugins").and_then(Json::as_array_mut) {
         plugins.retain(|name| !layout.contains(&name));
         plugins.sort_by_key(ToString::to_string);
@@ -166,7 +166,7 @@ fn config(run: &Json, layout: &[&Json], adapter: AdapterSection) -> Leaves {
     leaves
 }
 
-/// Components by name; where their library lies says nothing.
+/// Components by name; the path of their library has no meaning.
 pub(crate) fn plugins(list: &Json) -> Leaves {
     let mut by_name = serde_json::Map::new();
     let all = list.as_array().into_iter().flatten();
@@ -183,9 +183,9 @@ pub(crate) fn plugins(list: &Json) -> Leaves {
     leaves(&Json::Object(by_name))
 }
 
-/// Whether a difference between two lists of components says no more than that the program is of
-/// another version: a linked plugin was built with the program's own interface, and one that came
-/// with it has the program's version.
+/// Whether a difference between two lists of components is only due to another program version. A
+/// linked plugin is built with the program's interface, and a bundled one has the program's
+/// version.
 fn is_of_the_program(difference: &Difference, old: &Json, new: &Json) -> bool {
     let all = |list: &Json| list.as_array().cloned().unwrap_or_default();
     let linked = |list: &Json, name: &str| {
@@ -203,12 +203,12 @@ fn is_of_the_program(difference: &Difference, old: &Json, new: &Json) -> bool {
     }
 }
 
-/// Whether a component on record says where bytes lie.
+/// Whether a component on record has a role of [`LAYOUT`].
 fn is_layout(plugin: &Json) -> bool {
     LAYOUT.iter().any(|role| plugin["role"] == role.0)
 }
 
-/// Hashes of files, by name inside a directory and else by number: equal wherever they lie.
+/// Hashes of files, by name inside a directory, else by number: independent of their paths.
 pub(crate) fn hashes(list: &Json) -> Leaves {
     let files = list.as_array().into_iter().flatten().enumerate();
     files

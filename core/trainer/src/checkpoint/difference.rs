@@ -8,23 +8,23 @@ use serde_json::Value as Json;
 /// The plain values of a tree by their dotted keys.
 pub(super) type Leaves = BTreeMap<String, String>;
 
-/// Something that was one thing and is another.
+/// A key with an old and a new value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     part: Part,
     pub(super) key: String,
     old: String,
     new: String,
-    /// Why it matters, where that needs saying.
+    /// Why it matters, where this is not obvious.
     pub(super) reason: Option<String>,
 }
 
-/// The part of the circumstances that differs.
+/// The part of `run.json` that differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// A key of the config.
     Config,
-    /// Anything else: a plugin, a file, what follows from them.
+    /// Any other part: a plugin, a file, a hash derived from them.
     Other,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What of the tree `new` differs from `old`.
+/// The differences of the trees `old` and `new`.
 pub fn tree_differences(old: &Json, new: &Json) -> Vec<Difference> {
     compare(&leaves(old), &leaves(new), Part::Config, "")
 }
@@ -72,7 +72,7 @@ pub fn leaves(value: &Json) -> BTreeMap<String, String> {
     leaves
 }
 
-/// The leaves of `old` and `new` that differ; `prefix` stands before their keys.
+/// The leaves of `old` and `new` that differ, with `prefix` before their keys.
 pub(super) fn compare(old: &Leaves, new: &Leaves, part: Part, prefix: &str) -> Vec<Difference> {
     let shown = |value: Option<&String>| value.map_or("unset", String::as_str).to_owned();
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();

@@ -1,4 +1,4 @@
-//! An output directory -> its checkpoints: which there are, which is the newest, which may go.
+//! An output directory -> its checkpoints: list, choice of the newest, pruning.
 
 use std::fs;
 use std::io;
@@ -10,26 +10,26 @@ use super::verify::verify;
 use super::{CheckpointError, METRICS, Manifest};
 use crate::Error;
 
-/// The checkpoint to go on from.
+/// The checkpoint to resume from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeFrom {
-    /// The one with most steps.
+    /// The checkpoint with most steps.
     Newest,
-    /// The one after so many steps.
+    /// The checkpoint after this many steps.
     Step(u64),
 }
 
-/// A checkpoint that was found whole.
+/// A verified checkpoint.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// Its directory.
     pub path: PathBuf,
-    /// What it says of itself.
+    /// Its manifest.
     pub manifest: Manifest,
 }
 
 impl Checkpoint {
-    /// The run's metrics as they stood.
+    /// Its copy of the run's metrics.
     pub(crate) fn metrics(&self) -> PathBuf {
         self.path.join(METRICS)
     }
@@ -42,7 +42,7 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Those of the run in `out`.
+    /// The checkpoints of the run in `out`.
     pub fn of(out: &Path) -> Self {
         Checkpoints {
             home: out.join("checkpoints"),
@@ -54,10 +54,10 @@ impl Checkpoints {
         self.home.join(format!("step-{step}"))
     }
 
-    /// The steps of which there is a checkpoint, in order.
+    /// The steps with a checkpoint, in order.
     ///
     /// # Errors
-    /// A directory that cannot be listed.
+    /// [`FileError::Read`] for a directory that cannot be listed.
     pub fn steps(&self) -> Result<Vec<u64>, FileError> {
         let mut steps: Vec<u64> = self
             .names()?
@@ -68,11 +68,11 @@ impl Checkpoints {
         Ok(steps)
     }
 
-    /// The checkpoint to go on from, verified byte by byte; nothing where there is none yet.
+    /// The checkpoint to resume from, verified byte by byte; `None` where there is none yet.
     ///
     /// # Errors
-    /// [`CheckpointError::Damaged`], which offers an older one and takes none;
-    /// [`CheckpointError::Unknown`] for a step that has none.
+    /// [`CheckpointError::Damaged`], which names an intact older one but does not use it;
+    /// [`CheckpointError::Unknown`] for a step without a checkpoint.
     pub fn choose(&self, from: ResumeFrom) -> Result<Option<Checkpoint>, Error> {
         self.sweep()?;
         let steps = self.steps()?;
@@ -105,7 +105,7 @@ impl Checkpoints {
         }
     }
 
-    /// Removes what a process left that died while it saved or removed a checkpoint.
+    /// Removes the leftovers of a process that died while it saved or removed a checkpoint.
     pub(crate) fn sweep(&self) -> Result<(), FileError> {
         let names = self.names()?;
         let partial = names
@@ -120,8 +120,8 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Removes all but the newest `keep` of the checkpoints up to `newest`. Each first loses its
-    /// name, so that none is ever there in part.
+    /// Removes all but the newest `keep` of the checkpoints up to `newest`. Each is renamed first,
+    /// so that none is ever visible in part.
     pub(crate) fn prune(&self, newest: u64, keep: u64) -> Result<(), FileError> {
         let mut steps = self.steps()?;
         steps.retain(|&step| step <= newest);
@@ -151,7 +151,7 @@ impl Checkpoints {
     }
 }
 
-/// The step in a name `step-N`, written as this program writes it.
+/// The step in a name `step-N` in the format of this program.
 fn step_of(name: &str) -> Option<u64> {
     let step = name.strip_prefix("step-")?.parse().ok()?;
     (name == format!("step-{step}")).then_some(step)
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_taken_by_number_and_strangers_are_left() {
+    fn names_are_ordered_by_number_and_other_files_are_kept() {
         let (_out, found) = made(&["step-9", "step-10", "step-010", "step-", "mine"]);
         assert_eq!(found.steps().expect("listed"), [9, 10]);
         found.prune(10, 1).expect("pruned");
@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn newer_ones_outlive_the_pruning_of_older_ones() {
+    fn pruning_keeps_checkpoints_after_the_given_step() {
         let (_out, found) = made(&["step-1", "step-2", "step-3", "step-7"]);
         found.prune(3, 2).expect("pruned");
         assert_eq!(found.steps().expect("listed"), [2, 3, 7]);
     }
 
     #[test]
-    fn leftovers_go_and_what_was_moved_aside_comes_back() {
+    fn leftovers_are_removed_and_renamed_checkpoints_restored() {
         let names = [
             "step-1",
             "step-2.partial",

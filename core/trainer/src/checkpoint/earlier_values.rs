@@ -1,8 +1,7 @@
-//! The version of a config on record -> the values that the program of that time used for what
-//! nobody had set.
+//! The version of a config on record -> the defaults of the program of that version.
 //!
-//! A run goes on as it began. So its `run.json` says the version of its config, and each key that
-//! came later, or has another default since, has a row here.
+//! A resumed run keeps its original settings. Its `run.json` therefore has the version of its
+//! config, and each key with a newer or changed default has a row here.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +9,13 @@ use espalier_config::{ConfigError, Origin, ResolvedConfig};
 use espalier_engine::observer::{Event, Observer};
 use serde_json::{Map, Value as Json};
 
-/// Version of the config that this program puts on record as `config_version`; records without one
-/// are of version 1.
+/// Config version that this program records as `config_version`; records without one have version
+/// 1.
 pub const CONFIG_VERSION: u64 = 2;
 
-/// What changed since version 1, in order: the version that brought it, the key, and the value, as
-/// JSON, with which an older run goes on where its user sets none. That is what the program did
-/// before the key was there, or the old default.
+/// Changes since version 1, in order: the version of the change, the key, and the JSON value for
+/// older runs whose user sets none. The value is the old default, or the behaviour before the key
+/// existed.
 const ROWS: &[(u64, &str, &str)] = &[
     (2, "data.train_on", r#""completion""#),
     (2, "run.plugin_timeout_secs", "900"),
@@ -26,7 +25,7 @@ const ROWS: &[(u64, &str, &str)] = &[
     (2, "data.tools", r#""ignore""#),
 ];
 
-/// The values with which a run whose config is of `version` goes on, by their keys.
+/// The values by key for a resumed run whose config has version `version`.
 pub fn earlier_values(version: u64) -> BTreeMap<&'static str, Json> {
     values_before(ROWS, version)
 }
@@ -36,16 +35,16 @@ pub fn config_version(record: &Json) -> u64 {
     record["config_version"].as_u64().unwrap_or(1)
 }
 
-/// The config in a record, with the keys that came after it.
+/// The config in a record, completed with newer keys.
 pub(crate) fn completed_config(record: &Json) -> Json {
     complete(&record["config"], earlier_values(config_version(record)))
 }
 
-/// `resolved`, for a run whose config is of `version`: what no layer sets has the values of that
-/// time. Says which those are.
+/// `resolved` for a run whose config has version `version`: keys that no layer sets have the values
+/// of that version. Prints these values.
 ///
 /// # Errors
-/// Values that do not go together with those that were set.
+/// [`ConfigError`] for values that contradict those that were set.
 pub fn as_begun(
     resolved: &ResolvedConfig,
     version: u64,
@@ -62,8 +61,8 @@ pub fn as_begun(
     resolved.with_values("the run on record", values)
 }
 
-/// The values of `rows` that hold for `version`: of several for one key, those before its first
-/// change since.
+/// The values of `rows` for `version`: of several rows of one key, the value before its first later
+/// change.
 fn values_before<'a>(rows: &[(u64, &'a str, &str)], version: u64) -> BTreeMap<&'a str, Json> {
     let later = rows.iter().filter(|(since, ..)| *since > version);
     let mut values = BTreeMap::new();
@@ -74,7 +73,7 @@ fn values_before<'a>(rows: &[(u64, &'a str, &str)], version: u64) -> BTreeMap<&'
     values
 }
 
-/// `config` with those of `values` that it has no value for.
+/// `config`, completed with those `values` whose keys it lacks.
 fn complete(config: &Json, values: BTreeMap<&str, Json>) -> Json {
     let mut config = config.clone();
     for (key, value) in values {
@@ -85,7 +84,8 @@ fn complete(config: &Json, values: BTreeMap<&str, Json>) -> Json {
     config
 }
 
-/// Where the value of a dotted key stands, made where it is missing; nothing in what is no table.
+/// The place of a dotted key's value, created where it is missing; `None` inside a value that is no
+/// table.
 fn place_of<'a>(config: &'a mut Json, key: &str) -> Option<&'a mut Json> {
     key.split('.').try_fold(config, |place, name| {
         if place.is_null() {

@@ -1,4 +1,4 @@
-//! What can be wrong with resuming a run, with the exit code and the next step.
+//! Errors of resuming a run, with their exit class and next step.
 
 use std::path::PathBuf;
 
@@ -6,10 +6,10 @@ use espalier_system::failure::{ExitClass, Failure};
 
 use super::difference::Difference;
 
-/// A checkpoint that cannot be taken.
+/// A checkpoint that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// A file of it is missing, changed, or not its own.
+    /// A file is missing, changed or belongs to another checkpoint.
     #[error("checkpoint {} is damaged: {file}: {problem}", .checkpoint.display())]
     Damaged {
         /// The checkpoint's directory.
@@ -18,12 +18,12 @@ pub enum CheckpointError {
         file: String,
         /// What is wrong with it.
         problem: String,
-        /// The newest older checkpoint that is whole.
+        /// The newest older checkpoint that is intact.
         older: Option<u64>,
-        /// The command that goes on from that one.
+        /// The command that resumes from that one.
         command: Option<String>,
     },
-    /// The run that it was saved by is not the run that was asked for.
+    /// The checkpoint was saved by a run with other settings.
     #[error(
         "{} was made by another run: {}",
         .path.display(),
@@ -32,10 +32,10 @@ pub enum CheckpointError {
     Changed {
         /// The checkpoint's directory, or the finished run's.
         path: PathBuf,
-        /// What differs; never empty.
+        /// The differences; never empty.
         differences: Vec<Difference>,
     },
-    /// What a finished run exported is not as it left it.
+    /// The exported files of a finished run have changed.
     #[error("{} is not as its run left it: {file}: {problem}", .directory.display())]
     Exported {
         /// The exported directory, or the output directory.
@@ -47,7 +47,7 @@ pub enum CheckpointError {
         /// What the user can do.
         remedy: &'static str,
     },
-    /// A pipe, a device or the like, where a file of the run is to be.
+    /// A pipe, a device or another file type in place of a regular file of the run.
     #[error("{} must be a regular file, found {found}", .path.display())]
     NotRegular {
         /// Where.
@@ -55,14 +55,14 @@ pub enum CheckpointError {
         /// What it is.
         found: &'static str,
     },
-    /// There is no checkpoint of that step.
+    /// The requested step has no checkpoint.
     #[error("{} has no checkpoint `step-{wanted}`: {}", .home.display(), names(.found))]
     Unknown {
         /// The directory of checkpoints.
         home: PathBuf,
-        /// The step that was asked for.
+        /// The requested step.
         wanted: u64,
-        /// Steps that there are.
+        /// Steps with a checkpoint.
         found: Vec<u64>,
     },
 }

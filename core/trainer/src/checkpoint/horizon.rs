@@ -1,10 +1,10 @@
-//! Two numbers of steps -> whether the run of more does its first steps as the run of fewer did.
+//! Two numbers of steps -> whether the longer run has the same first steps as the shorter one.
 
 use espalier_config::OptimOptions;
 use espalier_engine::optim;
 use serde_json::Value as Json;
 
-/// Whether a run of more steps would have done the first `step` steps as the shorter one did.
+/// Whether the longer run would have done the same first `step` steps as the shorter one.
 pub(super) fn longer_is_the_same(old: &Json, new: &Json, step: u64) -> Result<(), String> {
     let total = |run: &Json| run["data"]["total_steps"].as_u64();
     let before = total(old).ok_or("the number of its steps is not known")?;

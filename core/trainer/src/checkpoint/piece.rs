@@ -1,9 +1,8 @@
-//! Elements of a trained param that one rank keeps <-> a tensor in that rank's file of a
-//! checkpoint.
+//! A rank's elements of a trained param <-> a tensor in that rank's checkpoint file.
 
 use std::ops::Range;
 
-/// A run of elements of what is stored under a name.
+/// A contiguous range of elements of a stored tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     /// The name.
@@ -19,7 +18,7 @@ impl Piece {
         format!("{}[{start}..{end}]", self.name)
     }
 
-    /// The piece whose tensor is called so.
+    /// The piece with this tensor name.
     pub fn parse(tensor: &str) -> Option<Self> {
         let (name, elements) = tensor.strip_suffix(']')?.rsplit_once('[')?;
         let (start, end) = elements.split_once("..")?;
@@ -31,7 +30,7 @@ impl Piece {
     }
 }
 
-/// The name of rank `rank`'s file among those of `ranks` that stand for `file`:
+/// The name of rank `rank`'s part of `file`, one of `ranks` parts:
 /// `params-00002-of-00004.safetensors`.
 pub(super) fn file_of_rank(file: &str, rank: u32, ranks: u32) -> String {
     let (stem, extension) = file.split_once('.').expect("a file has an extension");
@@ -43,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_read_as_they_are_named() {
+    fn tensor_names_of_pieces_round_trip() {
         let piece = Piece {
             name: "a[0..2].weight.first_moment".to_owned(),
             elements: 64..100,

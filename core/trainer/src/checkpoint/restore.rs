@@ -1,5 +1,4 @@
-//! A verified checkpoint -> its trained params and moments in their place on the device, at any
-//! number of ranks.
+//! A verified checkpoint -> its trained params and moments on the devices, for any number of ranks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,10 +11,10 @@ use super::save::stored_name;
 use super::{Checkpoint, OPTIMIZER, PARAMS};
 use crate::Error;
 
-/// Uploads this rank's elements of values and moments of every trainable param, a part at a time.
+/// Uploads this rank's elements of values and moments of every trainable param, in parts.
 ///
 /// # Errors
-/// [`Error::Weights`] where a tensor is missing or of another shape or dtype.
+/// [`Error::Weights`] where a tensor is missing or has another shape or dtype.
 pub(crate) fn restore(checkpoint: &Checkpoint, executor: &Executor) -> Result<(), Error> {
     let saved = Saved::open(checkpoint)?;
     for param in executor.trainable() {
@@ -34,8 +33,8 @@ pub(crate) fn restore(checkpoint: &Checkpoint, executor: &Executor) -> Result<()
 struct Saved<'a> {
     checkpoint: &'a Checkpoint,
     stores: Vec<TensorStore>,
-    /// Where ranks have files of their own, the pieces of each stored name by their first element,
-    /// with their file.
+    /// With separate files per rank: the pieces of each stored name by their first element, with
+    /// their file.
     pieces: Option<BTreeMap<String, Pieces>>,
 }
 
@@ -111,7 +110,7 @@ impl<'a> Saved<'a> {
     }
 }
 
-/// Uploads a tensor whose first element is number `first` of a part of a param.
+/// Uploads a tensor that starts at element `first` of a part of a param.
 fn stream(
     store: &TensorStore,
     entry: &TensorEntry,

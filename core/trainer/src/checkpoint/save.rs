@@ -1,4 +1,4 @@
-//! A run between two steps -> `checkpoints/step-N`: written beside, synced, committed by one
+//! A run between two steps -> `checkpoints/step-N`: written to `.partial`, synced, committed by one
 //! rename.
 
 use std::path::{Path, PathBuf};
@@ -20,26 +20,26 @@ use super::{
 };
 use crate::{Error, export};
 
-/// All that a checkpoint is made of.
+/// The content of a checkpoint.
 pub(crate) struct Snapshot<'a> {
     /// The ranks.
     pub team: &'a Team,
-    /// How to write the adapter for PEFT; none after full fine-tuning, whose params are the model.
+    /// The parts of the PEFT adapter; `None` for full fine-tuning, which trains the model's params.
     pub adapter: Option<AdapterParts<'a>>,
-    /// What `run.json` holds.
+    /// The content of `run.json`.
     pub run: &'a Json,
-    /// How far the run is.
+    /// The progress of the run.
     pub progress: &'a Progress,
-    /// Where in the rows.
+    /// The position in the rows.
     pub position: Position,
     /// The run's `metrics.jsonl`, complete up to this step.
     pub metrics: &'a Path,
 }
 
-/// An adapter, its sites and the name of the model below it.
+/// An adapter, its sites and the name of its base model.
 pub(crate) type AdapterParts<'a> = (&'a Chosen<dyn Adapter>, &'a [Site], &'a str);
 
-/// What a file of trained params holds of each of them.
+/// The files of trained params, with the parts of each param.
 const FILES: [(&str, &[StatePart]); 2] = [
     (PARAMS, &[StatePart::Values]),
     (
@@ -48,12 +48,11 @@ const FILES: [(&str, &[StatePart]); 2] = [
     ),
 ];
 
-/// Writes a checkpoint, whole or not at all, and returns its directory's path. Every process calls
-/// this: each rank writes what it keeps, and the first process commits when all of it is on the
-/// disk.
+/// Writes a checkpoint atomically, and returns its directory's path. Every process calls this: each
+/// rank writes its own elements, and the first process commits once all are on disk.
 ///
 /// # Errors
-/// A full disk or another failure to write, on any rank: what was there before stays.
+/// [`FileError::DiskFull`] or another write error, on any rank; earlier checkpoints are unchanged.
 pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBuf, Error> {
     let team = snapshot.team;
     let target = home.path(snapshot.progress.step);
@@ -77,9 +76,10 @@ pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBu
     } else {
         Err(not_shared(&path))
     };
-    // Before any of them writes: all of them go on without the checkpoint, or none does.
+    // Before any process writes: all of them continue without the checkpoint, or none does.
     agree(team, "seeing a checkpoint's directory", seen)?;
-    // A rank that cannot write is not lost: it says so, and all go on without the checkpoint.
+    // A rank that cannot write is not lost: it reports the error, and all continue without the
+    // checkpoint.
     let written = team.each(|executor| Ok::<_, Error>(write_own(executor, &path, ranks)))?;
     let written: Result<Vec<_>, Error> = written.into_iter().collect();
     let written = together(
@@ -100,7 +100,7 @@ pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBu
     Ok(target)
 }
 
-/// Writes what is not a rank's, describes it all, and puts the directory in its place.
+/// Writes the files that belong to no rank and the manifest, and commits the directory.
 fn commit(
     pending: PendingDirectory,
     snapshot: &Snapshot<'_>,
@@ -137,14 +137,14 @@ pub(super) fn stored_name(param: &str, part: StatePart) -> String {
     }
 }
 
-/// How many ranks write files of their own; none where the first one has all.
+/// The number of ranks with own files; `None` where the first one holds all elements.
 fn parts(executor: &Executor) -> Option<u32> {
     let trainable = executor.trainable().into_iter();
     let ranks = trainable.map(|param| keepers(executor, param)).max();
     ranks.filter(|&ranks| ranks > 1)
 }
 
-/// Writes what this rank keeps of all trainable params, each in its own dtype, and returns the
+/// Writes this rank's elements of all trainable params, each in its own dtype, and returns the
 /// files.
 fn write_own(
     executor: &Executor,
@@ -175,7 +175,7 @@ fn write_own(
     Ok(hashes)
 }
 
-/// What this rank writes: parts of params, whole or the elements that it keeps.
+/// The tensors of this rank: parts of params, complete or only its own elements.
 fn own_tensors(
     executor: &Executor,
     parts: &[StatePart],

@@ -1,11 +1,11 @@
-//! JSON text that knows its own hash: no byte of it can change unseen.
+//! JSON text that contains its own hash: a change of any byte is detected.
 //!
-//! The first member is `sha256`, on a line of its own; it is the hash of all bytes after that line.
+//! The first member is `sha256`, on a separate line: the hash of all bytes after that line.
 
 use espalier_system::files::hash_bytes;
 use serde_json::Value as Json;
 
-/// `value`, an object, as indented text under its hash.
+/// `value`, an object, as indented text with its hash.
 pub(super) fn seal(value: &Json) -> String {
     let text = format!("{value:#}\n");
     let body = text
@@ -14,7 +14,7 @@ pub(super) fn seal(value: &Json) -> String {
     head(body.as_bytes()) + body
 }
 
-/// The object in a sealed text, without the hash; nothing where any byte is not what was sealed.
+/// The object in a sealed text, without the hash; `None` where any byte changed.
 pub(super) fn open(text: &[u8]) -> Option<Json> {
     let lines = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     let (second, _) = lines.take(2).last()?;
@@ -26,7 +26,7 @@ pub(super) fn open(text: &[u8]) -> Option<Json> {
     serde_json::from_slice(&object).ok()
 }
 
-/// The two lines that stand before `body`.
+/// The two lines before `body`.
 fn head(body: &[u8]) -> String {
     format!("{{\n  \"sha256\": \"{}\",\n", hash_bytes(body))
 }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sealed_is_read_back_and_no_changed_bit_is() {
+    fn sealed_values_round_trip_and_any_changed_bit_is_detected() {
         let value = json!({"step": 3, "files": ["a", "b"], "text": "\n\u{e9}"});
         let sealed = seal(&value).into_bytes();
         let whole: Json = serde_json::from_slice(&sealed).expect("JSON as a whole too");

@@ -1,4 +1,4 @@
-//! A checkpoint's directory -> its manifest, once every byte of every file is what was saved.
+//! A checkpoint's directory -> its manifest, once the hash of every file is verified.
 
 use std::collections::BTreeSet;
 use std::path::Path;

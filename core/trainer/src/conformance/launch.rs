@@ -9,7 +9,7 @@ use espalier_interface::{
 pub struct Weight {
     /// `[N, M]`.
     pub shape: Vec<u64>,
-    /// How it lies in memory.
+    /// Its layout in memory.
     pub layout: WeightLayout,
     /// One run, or one a segment.
     pub bytes: Vec<Vec<u8>>,
@@ -17,7 +17,7 @@ pub struct Weight {
     pub decoder: Option<Decoder>,
 }
 
-/// Buffers that are given back when they go out of scope.
+/// Buffers that are freed on drop.
 struct Buffers<'a> {
     device: &'a dyn Device,
     buffers: Vec<Buffer>,
@@ -45,7 +45,7 @@ impl Buffers<'_> {
 impl Drop for Buffers<'_> {
     fn drop(&mut self) {
         for &buffer in &self.buffers {
-            // A buffer that cannot be given back costs memory, nothing else.
+            // A buffer that cannot be freed only costs memory.
             let _ = self.device.free(buffer);
         }
     }
@@ -54,7 +54,7 @@ impl Drop for Buffers<'_> {
 /// Launches `op` in f64 on `x`, `[T, width]`, and `weight`; the result is `[T, out_width]`.
 ///
 /// # Errors
-/// What the device reports.
+/// Errors of the device.
 pub fn product(
     device: &dyn Device,
     op: &str,

@@ -15,14 +15,14 @@ use super::launch::{Weight, product};
 const SHAPES: [[u64; 2]; 3] = [[64, 64], [17, 100], [1, 33]];
 /// Tokens of an input.
 const TOKENS: u64 = 3;
-/// Elements of the input that are moved.
+/// Perturbed elements of the input.
 const MOVED: usize = 24;
-/// How far. The product is linear, so that the step need not be small.
+/// Size of the perturbation. The product is linear, so it can be large.
 const STEP: f64 = 0.5;
 /// Relative error of a sum of some hundred products in f64.
 const CLOSE: f64 = 1e-9;
 
-/// Runs the checks of a quantizer's weights on a device: where one of the two is missing, they are
+/// Runs the checks of a quantizer's weights on a device. Where one of the two is missing, they are
 /// skipped or fail with it.
 pub fn check(bench: &Checked<Bench>, suite: &mut Suite) {
     suite.check(
@@ -45,7 +45,7 @@ pub struct Bench {
     pub device: Arc<dyn Device>,
 }
 
-/// A packed weight, and what it decodes to.
+/// A packed weight and its decoded values.
 struct Sample<'a> {
     device: &'a dyn Device,
     weight: Weight,
@@ -57,7 +57,7 @@ struct Sample<'a> {
 fn each(bench: &Checked<Bench>, body: impl Fn(&Sample<'_>) -> Checked) -> Checked {
     let bench = bench.as_ref().map_err(Clone::clone)?;
     for shape in SHAPES {
-        // A shape that it refuses is the business of another check.
+        // Refused shapes are covered by another check.
         let Ok(format) = bench.quantizer.plugin.format(shape) else {
             continue;
         };

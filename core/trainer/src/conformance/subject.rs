@@ -1,5 +1,5 @@
-//! A component of the registry as the kit's subject: made and called through the boundary, as a run
-//! does.
+//! A component of the registry as the kit's subject: created and called through the boundary, as in
+//! a run.
 
 use espalier_conformance::{Subject, Threads};
 use espalier_interface::{
@@ -32,12 +32,12 @@ subject_of! {
     collective create_collective Collective
 }
 
-/// Services that live as long as the process: plugins may hold on to them for ever.
+/// Services that live as long as the process, since plugins can keep a reference.
 fn services(threads: Threads) -> &'static dyn Services {
     Box::leak(Box::new(threads))
 }
 
-/// What was made, or what a plugin's own test would see.
+/// The created component, or the error that a plugin's own test would see.
 fn plain<T: ?Sized>(created: Created<T>) -> Result<Box<T>> {
     created
         .map(|(instance, _)| instance)

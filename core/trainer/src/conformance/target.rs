@@ -1,4 +1,4 @@
-//! A library or a component's name -> what is checked, and the config under which it is found
+//! A library or a component's name -> the components to check, and the config that finds them
 //! before all others.
 
 use std::os::unix::fs::symlink;
@@ -12,23 +12,23 @@ use tempfile::TempDir;
 
 use crate::Error;
 
-/// What is checked, and where it is found.
+/// The components to check, and their sources.
 pub struct Target {
     /// The components' names.
     pub components: Vec<String>,
     /// The config, with the library's folder in front of the others.
     pub sources: Sources,
-    /// A folder that holds the library alone, so that no other of its own folder is found before
+    /// A folder with the library alone, so that no other library of its own folder is found before
     /// it.
     _folder: Option<TempDir>,
 }
 
 impl Target {
-    /// `library` is a file, or the name of a component that is found under `sources`. Of a file all
-    /// components are checked, or the `asked` ones.
+    /// `library` is a file, or the name of a component in `sources`. All components of a file are
+    /// checked, or the `asked` ones.
     ///
     /// # Errors
-    /// A library that cannot be read or used; a component that it does not have.
+    /// A library that cannot be read or loaded; a component that it does not contain.
     pub fn find(library: &str, asked: &[String], sources: Sources) -> Result<Self, Error> {
         let path = Path::new(library);
         if path.is_file() || library.contains('/') || library.ends_with(".so") {
@@ -67,7 +67,7 @@ impl Target {
     }
 }
 
-/// A new folder that holds a link to `library` and nothing else.
+/// A new folder with only a link to `library`.
 fn linked(library: &Path) -> Result<TempDir, Error> {
     let made = tempfile::tempdir().and_then(|folder| {
         symlink(library, folder.path().join("checked.so"))?;
@@ -81,7 +81,7 @@ fn linked(library: &Path) -> Result<TempDir, Error> {
     })
 }
 
-/// The components of a library that were asked for; all of them where none was.
+/// The requested components of a library; all of them where none is requested.
 fn wanted(all: Vec<String>, asked: &[String]) -> Result<Vec<String>, Error> {
     if let Some(unknown) = asked.iter().find(|name| !all.contains(name)) {
         return Err(Error::Usage(UsageError {

@@ -1,5 +1,5 @@
-//! A component under test in a run of ten steps: its losses are finite, fall, and come out the same
-//! twice.
+//! A component under test in a run of ten steps: its losses are finite, fall, and are equal in two
+//! runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,23 +22,23 @@ const TOKENS: u64 = 24;
 /// Tokens that a row repeats.
 const PERIOD: u64 = 5;
 
-/// A model, its rows, and the config that every run starts from.
+/// A model, its rows, and the base config of every run.
 pub struct KitModel {
     place: TempDir,
     sources: Sources,
     runs: Mutex<u32>,
 }
 
-/// What is trained.
+/// The trained params.
 #[derive(Clone, Copy)]
 pub enum Start<'a> {
-    /// An adapter on a tiny Llama of random weights that were written to files.
+    /// An adapter on a tiny Llama with random weights in files.
     Adapter,
-    /// All weights of the model that this `config.json` describes, from random ones.
+    /// All weights of the model of this `config.json`, with random initial values.
     Family(&'a Json),
 }
 
-/// The `config.json` of a Llama so small that ten steps take no time.
+/// The `config.json` of a Llama small enough for ten fast steps.
 pub fn tiny_llama() -> Json {
     json!({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
@@ -51,8 +51,7 @@ pub fn tiny_llama() -> Json {
 }
 
 impl KitModel {
-    /// A place for runs under `sources`, which say where plugins are found and what their options
-    /// are.
+    /// A directory for runs under `sources`, which set the plugin folders and options.
     ///
     /// # Errors
     /// A temporary directory that cannot be written.
@@ -65,10 +64,10 @@ impl KitModel {
         })
     }
 
-    /// Trains with `keys`, assignments such as `plugins=["nf4"]`, and gives the steps.
+    /// Trains with `keys`, assignments such as `plugins=["nf4"]`, and returns the steps.
     ///
     /// # Errors
-    /// What the run reports.
+    /// Errors of the run.
     pub fn train(&self, start: Start<'_>, keys: &[String]) -> Checked<Vec<StepMetrics>> {
         let (model, init, vocab) = match start {
             Start::Adapter => (self.base()?, "checkpoint", 64),
@@ -91,7 +90,7 @@ impl KitModel {
         self.run(&model, &all)
     }
 
-    /// The tiny Llama with random weights, as a run without a step writes it.
+    /// The tiny Llama with random weights, written by a run without steps.
     fn base(&self) -> Checked<PathBuf> {
         let out = self.place.path().join("base");
         let model = out.join("model");
@@ -109,7 +108,7 @@ impl KitModel {
         Ok(model)
     }
 
-    /// A directory that holds `config` and nothing else.
+    /// A directory with only `config`.
     fn described(&self, name: &str, config: &Json) -> Checked<PathBuf> {
         let directory = self.place.path().join(name);
         fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
@@ -117,8 +116,8 @@ impl KitModel {
         Ok(directory)
     }
 
-    /// Rows that repeat a few tokens, each beginning at another of them: what is next follows from
-    /// what is there.
+    /// Rows that repeat a few tokens, each starting at another of them: the next token is a
+    /// function of the present one.
     fn rows(&self, vocab: u64) -> Checked<PathBuf> {
         let path = self.place.path().join(format!("rows-{vocab}.jsonl"));
         let token = |place: u64| 3 * (place % PERIOD) % vocab;
@@ -187,8 +186,7 @@ impl Observer for Steps {
     }
 }
 
-/// Runs the checks of a run with `keys`. `fall` is the share of the first loss that the last may
-/// be.
+/// Runs the checks of a run with `keys`. `fall` is the highest ratio of the last loss to the first.
 pub fn check(
     opened_model: &Checked<KitModel>,
     start: Start<'_>,
@@ -261,7 +259,7 @@ pub fn same(found: &[StepMetrics], expected: &[StepMetrics]) -> Checked {
     Ok(())
 }
 
-/// Fails where losses of two runs are further apart than `share` of the expected.
+/// Fails where losses of two runs differ by more than `share` of the expected.
 pub fn close(found: &[StepMetrics], expected: &[StepMetrics], share: f64) -> Checked {
     let apart = |(found, expected): &(&StepMetrics, &StepMetrics)| {
         let difference = (found.loss - expected.loss).abs();

@@ -1,4 +1,4 @@
-//! A site and the wanted base -> its weight in f32: as stored, or as its quantizer decodes it.
+//! A site and the requested base -> its weight in f32: as stored, or as decoded by its quantizer.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,18 +15,18 @@ use super::{Base, Source};
 use crate::Error;
 use crate::train::stored_dtype;
 
-/// Where the weights of all sites come from.
+/// The sources of the weights of all sites.
 pub struct BaseWeights<'a> {
     source: &'a Source<'a>,
-    /// Packed weights by site: those of the checkpoint, or those to be packed and decoded again.
+    /// Packed weights by site: from the checkpoint, or to be packed and decoded again.
     packed: HashMap<usize, (PackedWeight<'a>, Option<SavedParam>)>,
-    /// Names of the tensors that packed weights lie in.
+    /// Names of the tensors of packed weights.
     parts: HashSet<String>,
-    /// Dtype of decoded weights whose own is not stored.
+    /// Dtype of decoded weights without a stored dtype.
     dtype: DType,
 }
 
-/// Where the weight of one site comes from.
+/// The source of the weight of one site.
 pub enum BaseWeight<'a> {
     /// The tensor of this name.
     Dense { name: String, dtype: DType },
@@ -36,7 +36,7 @@ pub enum BaseWeight<'a> {
         dtype: DType,
         weight: &'a PackedWeight<'a>,
     },
-    /// What the checkpoint holds packed.
+    /// A packed weight of the checkpoint.
     Saved {
         saved: &'a SavedParam,
         dtype: DType,
@@ -45,12 +45,12 @@ pub enum BaseWeight<'a> {
 }
 
 impl BaseWeight<'_> {
-    /// True where it is a tensor as it stands.
+    /// True where it is an unchanged tensor.
     pub fn is_dense(&self) -> bool {
         matches!(self, BaseWeight::Dense { .. })
     }
 
-    /// The dtype in which it is, or was, stored.
+    /// Its stored dtype, before packing where it is packed.
     pub fn dtype(&self) -> DType {
         match self {
             BaseWeight::Dense { dtype, .. }
@@ -61,10 +61,11 @@ impl BaseWeight<'_> {
 }
 
 impl<'a> BaseWeights<'a> {
-    /// The weights of `source` as `base` wants them.
+    /// The weights of `source` in the form that `base` requests.
     ///
     /// # Errors
-    /// Original weights of a checkpoint that has none; decoded ones without a quantizer.
+    /// Original weights requested of a packed checkpoint; decoded ones requested without a
+    /// quantizer.
     pub fn new(source: &'a Source<'a>, base: Option<Base>) -> Result<Self, Error> {
         let opened_model = &source.opened_model;
         let quantizers = &opened_model.components.quantizers;
@@ -117,15 +118,15 @@ impl<'a> BaseWeights<'a> {
         Ok(made)
     }
 
-    /// True for a tensor of a packed weight, which the merged model has no more.
+    /// True for a tensor of a packed weight, which the merged model does not contain.
     pub fn is_part(&self, name: &str) -> bool {
         self.parts.contains(name)
     }
 
-    /// Where the weight of site number `index` comes from.
+    /// The source of the weight of site number `index`.
     ///
     /// # Errors
-    /// A weight that is missing or of another shape.
+    /// A weight that is missing or has another shape.
     pub fn of(&'a self, index: usize) -> Result<BaseWeight<'a>, Error> {
         let packed = self.packed.get(&index);
         if let Some((weight, Some(saved))) = packed {
@@ -152,7 +153,7 @@ impl<'a> BaseWeights<'a> {
     /// The weight, `[N, M]`.
     ///
     /// # Errors
-    /// A tensor that is missing, damaged or not finite; what the quantizer reports.
+    /// A tensor that is missing, damaged or not finite; errors of the quantizer.
     pub fn read(&self, base: &BaseWeight<'_>, site: &Site) -> Result<Vec<f32>, Error> {
         let [rows, cols] = site.shape;
         let mut values = vec![0.0; (rows * cols) as usize];
@@ -185,7 +186,7 @@ impl<'a> BaseWeights<'a> {
     }
 }
 
-/// Room for the segments of a packed weight.
+/// Empty buffers for the segments of a packed weight.
 pub fn empty_segments(format: &Format) -> Vec<Vec<u8>> {
     let segments = format.segments.iter();
     segments

@@ -1,4 +1,4 @@
-//! A stored tensor -> the same tensor in another file, as it is or rounded to another dtype.
+//! A stored tensor -> the same tensor in another file, unchanged or rounded to another dtype.
 
 use espalier_engine::executor::numbers;
 use espalier_engine::load::not_finite;
@@ -13,10 +13,10 @@ use crate::Error;
 /// Elements held at once.
 const CHUNK_ELEMENTS: u64 = 1 << 18;
 
-/// The tensor that a copy of `entry` is; `dtype` replaces that of a float.
+/// The spec of a copy of `entry`; `dtype` replaces the dtype of a float tensor.
 ///
 /// # Errors
-/// A dtype that the program does not know.
+/// An unknown dtype.
 pub fn spec(
     store: &TensorStore,
     entry: &TensorEntry,
@@ -39,10 +39,10 @@ pub fn spec(
     ))
 }
 
-/// Copies `entry` to `sink`, a part at a time.
+/// Copies `entry` to `sink` in parts.
 ///
 /// # Errors
-/// A number that is not finite, or not after rounding; a failure to read or write.
+/// A number that is not finite, before or after rounding; a read or write error.
 pub fn copy(
     store: &TensorStore,
     entry: &TensorEntry,
@@ -72,7 +72,7 @@ pub fn copy(
     Ok(())
 }
 
-/// Refuses numbers that are not finite; they begin at element `first`.
+/// Refuses numbers that are not finite; they start at element `first`.
 fn check<T: Copy + Into<f64>>(
     store: &TensorStore,
     entry: &TensorEntry,
@@ -88,10 +88,10 @@ fn check<T: Copy + Into<f64>>(
 /// Writes finite numbers, rounded to the sink's dtype.
 ///
 /// # Errors
-/// A number beyond the largest of that dtype; a failure to write.
+/// [`Error::Unwritable`] for a number beyond the largest of that dtype; a write error.
 pub fn write_rounded(sink: &mut TensorSink<'_>, values: &[f32]) -> Result<(), Error> {
     let largest = match sink.spec().dtype {
-        // What is half a step beyond the largest number or more becomes infinite.
+        // Numbers at least half a step beyond the largest one round to infinity.
         DType::F16 => 65519.996,
         DType::BF16 => f32::from_bits(0x7f7f_7fff),
         _ => f32::MAX,

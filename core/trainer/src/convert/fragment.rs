@@ -16,7 +16,7 @@ use espalier_interface::{
 #[derive(Default)]
 pub struct Kernels(RefCell<HashMap<String, Prepared>>);
 
-/// What a fragment reads in one run.
+/// The input of a fragment in one run.
 pub enum InputRows<'a> {
     /// `[T, M]`, row major.
     Vectors(&'a [f32]),
@@ -27,11 +27,11 @@ pub enum InputRows<'a> {
 /// Computes the site's own operation: from its input to `[T, N]`, row major.
 pub type ComputeBase<'a> = dyn Fn(BaseInput<'_>) -> Vec<f32> + 'a;
 
-/// What the site's own operation is asked for.
+/// The input of the site's own operation.
 pub enum BaseInput<'a> {
     /// The fragment's own input, unchanged.
     Own,
-    /// Other numbers, `[T, M]`, that the fragment has computed.
+    /// Other numbers, `[T, M]`, computed by the fragment.
     Computed(&'a [f32]),
 }
 
@@ -40,7 +40,7 @@ pub struct Fragment<'a> {
     device: &'a dyn Device,
     kernels: &'a Kernels,
     graph: &'a Graph,
-    /// Gives all of it back in the end.
+    /// Frees all buffers on drop.
     _memory: Memory<'a>,
     params: Vec<BufferRange>,
     values: Vec<Option<BufferRange>>,
@@ -49,10 +49,10 @@ pub struct Fragment<'a> {
     max_rows: u64,
 }
 
-/// Refuses a graph that reads more than its site's input.
+/// Refuses a graph with inputs other than its site's.
 ///
 /// # Errors
-/// Such a graph, and one that is not whole.
+/// Such a graph, and an incomplete one.
 pub fn check(graph: &Graph) -> Result<()> {
     graph.validate()?;
     let same_as = same_as(graph);
@@ -81,12 +81,11 @@ fn same_as(graph: &Graph) -> Vec<ValueId> {
 }
 
 impl<'a> Fragment<'a> {
-    /// Puts `params`, those of the graph in its order, on the device; `max_rows` is the largest
-    /// `T`.
+    /// Uploads `params`, in the graph's order, to the device; `max_rows` is the largest `T`.
     ///
     /// # Errors
-    /// A graph that is not whole or reads more than its site's input, a value that is no row of
-    /// numbers; what the device reports.
+    /// A graph that is incomplete or has other inputs than its site's, a value that is no row of
+    /// numbers; errors of the device.
     pub fn new(
         device: &'a dyn Device,
         kernels: &'a Kernels,
@@ -253,7 +252,7 @@ impl Kernels {
     }
 }
 
-/// Buffers that are given back together.
+/// Buffers that are freed together.
 struct Memory<'a> {
     device: &'a dyn Device,
     buffers: Vec<Buffer>,
@@ -275,7 +274,7 @@ impl Memory<'_> {
 impl Drop for Memory<'_> {
     fn drop(&mut self) {
         for &buffer in &self.buffers {
-            // Nothing can be done about a buffer that cannot be given back; the process ends soon.
+            // A buffer that cannot be freed is ignored; the process ends soon.
             let _ = self.device.free(buffer);
         }
     }
@@ -285,7 +284,7 @@ fn part(range: BufferRange, bytes: u64) -> BufferRange {
     BufferRange { bytes, ..range }
 }
 
-/// Elements of a row of `value`; all dtypes of a merge have four bytes.
+/// Elements per row of `value`; all dtypes of a merge have four bytes.
 fn width(graph: &Graph, value: ValueId) -> Result<u64> {
     let ty = &graph.values[value];
     let rows = ty.shape.first() == Some(&Dim::Tokens);
@@ -303,7 +302,7 @@ fn width(graph: &Graph, value: ValueId) -> Result<u64> {
     }
 }
 
-/// f32 for the dtypes that a run decides.
+/// f32 for the dtypes that a run sets.
 fn concrete(dtype: DType) -> DType {
     match dtype {
         DType::COMPUTE | DType::REDUCE => DType::F32,

@@ -1,9 +1,9 @@
-//! A weight, its bias and the adapter's fragment there -> the weight and bias that compute the
-//! same.
+//! A weight, its bias and the adapter's fragment at that site -> the weight and bias that compute
+//! the same.
 //!
-//! An adapter is a graph, not a formula that the host knows: what it makes of the unit vectors are
-//! the columns of the merged weight, and what it makes of zero is the merged bias. That holds where
-//! the fragment is linear in its input, which random inputs show.
+//! An adapter is a graph, not a formula known to the host. Its outputs for the unit vectors are the
+//! columns of the merged weight, and its output for zero is the merged bias. This holds where the
+//! fragment is linear in its input, which is tested with random inputs.
 //!
 //! Legend: `N x M` the weight `[out, in]`, `T` unit vectors at once.
 
@@ -16,17 +16,17 @@ use espalier_interface::{Device, PluginError, Result, Services};
 
 use super::fragment::{BaseInput, Fragment, InputRows, Kernels};
 
-/// Most unit vectors at once, and the most numbers that one value of a fragment then has.
+/// Most unit vectors at once, and the resulting most numbers of one value of a fragment.
 const MAX_ROWS: u64 = 256;
 const MAX_NUMBERS: u64 = 1 << 22;
-/// Random inputs on which a merged weight is held against its fragment.
+/// Random inputs on which a merged weight is compared with its fragment.
 const PROBES: usize = 2;
-/// How far the two may differ, relative to the largest output: sums of f32 in another order.
+/// Largest difference of the two, relative to the largest output: sums of f32 in another order.
 const TOLERANCE: f32 = 1e-4;
 
-/// What a weight is merged with.
+/// The inputs of a merge.
 pub struct Joined<'a> {
-    /// Where the fragment is computed.
+    /// The device that computes the fragment.
     pub device: &'a dyn Device,
     /// Its kernels.
     pub kernels: &'a Kernels,
@@ -44,7 +44,7 @@ impl Joined<'_> {
     /// Merges `weight`, `[N, M]`, into `out` of the same shape; returns the merged bias, `[N]`.
     ///
     /// # Errors
-    /// `UNSUPPORTED` for a fragment that no weight can replace; what the device reports.
+    /// `UNSUPPORTED` for a fragment that no weight can replace; errors of the device.
     pub fn merge(&self, weight: &[f32], bias: Option<&[f32]>, out: &mut [f32]) -> Result<Vec<f32>> {
         let [rows, cols] = self.site.shape;
         let most = (MAX_NUMBERS / rows.max(cols)).clamp(1, MAX_ROWS);
@@ -90,8 +90,7 @@ impl Joined<'_> {
         Ok(())
     }
 
-    /// What the fragment makes of each unit vector: a column of the merged weight. No bias is
-    /// added.
+    /// The fragment's output for each unit vector: a column of the merged weight. No bias is added.
     fn columns(
         &self,
         fragment: &mut Fragment<'_>,
@@ -124,7 +123,7 @@ impl Joined<'_> {
         Ok(())
     }
 
-    /// What the fragment makes of zero.
+    /// The fragment's output for zero.
     fn bias(
         &self,
         fragment: &mut Fragment<'_>,
@@ -144,7 +143,7 @@ impl Joined<'_> {
         }
     }
 
-    /// Holds the merged weight and bias against the fragment on random inputs.
+    /// Compares the merged weight and bias with the fragment on random inputs.
     fn check(
         &self,
         fragment: &mut Fragment<'_>,
@@ -175,7 +174,7 @@ impl Joined<'_> {
         }
     }
 
-    /// `vectors W^T (+ bias)`, `[T, N]`, a row of the weight on one thread.
+    /// `vectors W^T (+ bias)`, `[T, N]`, one row of the weight per thread.
     fn product(&self, weight: &[f32], vectors: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
         let [rows, cols] = self.site.shape.map(|extent| extent as usize);
         let count = vectors.len() / cols;

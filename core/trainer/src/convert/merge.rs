@@ -1,4 +1,4 @@
-//! A model and an adapter -> the same model with the adapter in its weights: a complete directory.
+//! A model and an adapter -> a complete model directory with the adapter merged into the weights.
 
 use std::path::Path;
 
@@ -34,11 +34,11 @@ pub struct MergeOptions {
     pub dtype: Option<DType>,
 }
 
-/// Merges the adapter that the config names into its model, into the new directory `run.out`.
+/// Merges the adapter of the config into its model, and writes the new directory `run.out`.
 ///
 /// # Errors
 /// No adapter, one of another model, one that is not linear; a weight that is missing or not
-/// finite; a full disk. Nothing is left behind then.
+/// finite; a full disk. The output is then removed.
 pub fn merge(
     resolved: &ResolvedConfig,
     options: MergeOptions,
@@ -113,16 +113,16 @@ fn written_bytes(out: &Path) -> Result<u64, Error> {
     Ok(ModelDirectory::open(out)?.tensors()?.bytes())
 }
 
-/// Tensors of the new directory that are made together.
+/// Tensors of the new directory that are computed together.
 struct Output<'a> {
     specs: Vec<TensorSpec>,
     action: Action<'a>,
 }
 
 enum Action<'a> {
-    /// As it stands.
+    /// Copied unchanged.
     Copy(&'a TensorEntry),
-    /// A site's weight, and its bias where it has one that an adapter may change.
+    /// A site's weight, and its bias where an adapter can change it.
     Weight {
         site: &'a Site,
         join: Option<usize>,
@@ -131,7 +131,7 @@ enum Action<'a> {
     },
 }
 
-/// What becomes of every stored tensor, in their order.
+/// The output of every stored tensor, in their order.
 fn outputs<'a>(
     source: &'a Source<'a>,
     adaptation: &Adaptation,
@@ -175,12 +175,12 @@ fn outputs<'a>(
             }),
         }
     }
-    // What the files hold under another name: a tied head that is tied no longer.
+    // Weights stored under another name: a tied head that becomes untied.
     outputs.extend(changed.into_iter().map(|(_, output)| output));
     Ok(outputs)
 }
 
-/// True where `site` shares its weight with another and an adapter tells the two apart.
+/// True where `site` shares its weight with another site, and an adapter changes only one of them.
 fn untied(source: &Source<'_>, adaptation: &Adaptation, site: &Site) -> bool {
     let shares = |other: &Site| {
         other.tied_to.as_ref() == Some(&site.name) || site.tied_to.as_ref() == Some(&other.name)
@@ -200,7 +200,8 @@ fn bias_of(source: &Source<'_>, site: &Site) -> Option<Result<String, Error>> {
     Some(stored.map_err(Error::from))
 }
 
-/// The config of the merged model: dense, and untied where the adapter tells head and table apart.
+/// The config of the merged model: dense, and untied where the adapter changes only one of head and
+/// table.
 fn merged_config(source: &Source<'_>, adaptation: &Adaptation) -> Json {
     let mut config = source.opened_model.directory.config().clone();
     if let Some(entries) = config.as_object_mut() {

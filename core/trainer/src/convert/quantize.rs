@@ -1,5 +1,5 @@
-//! A dense model directory -> the same model packed, in the form that the ecosystem's loader of the
-//! quantizer reads.
+//! A dense model directory -> the same model packed, in the format of the quantizer's common
+//! loader.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,11 +23,11 @@ use super::base_weight::empty_segments;
 use super::{Converted, Source, copy, new_directory};
 use crate::Error;
 
-/// Packs the model that the config names into the new directory `run.out`.
+/// Packs the model of the config into the new directory `run.out`.
 ///
 /// # Errors
 /// No quantizer, several, or one without a saved form; a checkpoint that is packed already; a
-/// weight that is missing or not finite; a full disk. Nothing is left behind then.
+/// weight that is missing or not finite; a full disk. The output is then removed.
 pub fn quantize(
     resolved: &ResolvedConfig,
     observer: &dyn Observer,
@@ -119,7 +119,7 @@ fn the_quantizer<'a>(weights: &[PackedWeight<'a>]) -> Result<&'a Chosen<dyn Quan
     }
 }
 
-/// What becomes of each stored tensor.
+/// The output of each stored tensor.
 struct Plan<'a> {
     tensors: Vec<PlannedTensor<'a>>,
     quantization_config: Json,
@@ -195,7 +195,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The `quantization_config` of a model whose weights may be packed with several options of one
+/// The `quantization_config` of a model whose weights can be packed with several options of one
 /// quantizer.
 fn config_of_all(
     sites: &[Site],

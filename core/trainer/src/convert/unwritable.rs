@@ -1,4 +1,4 @@
-//! A number that has no place in a new file.
+//! A number outside the range of the written dtype.
 
 use espalier_interface::DType;
 use espalier_system::failure::{ExitClass, Failure};
@@ -7,7 +7,7 @@ use espalier_system::failure::{ExitClass, Failure};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("tensor `{tensor}` has a number beyond the largest of {dtype}")]
 pub struct Unwritable {
-    /// The tensor that was to be written.
+    /// The tensor to write.
     pub tensor: String,
     /// Its dtype.
     pub dtype: DType,

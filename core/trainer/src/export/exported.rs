@@ -1,4 +1,4 @@
-//! `adapter/` or `model/` <-> what `run.json` says of its files, by which a finished run is known.
+//! `adapter/` or `model/` <-> the file hashes in `run.json`, which identify a finished run.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use crate::Error;
 
-/// The key of `run.json`: null from the run's beginning on. Runs of before it have none.
+/// The key of `run.json`: null from the start of the run. Older runs lack it.
 pub(crate) const EXPORTED: &str = "exported";
 
 /// The files of an exported directory.
@@ -16,23 +16,23 @@ pub(crate) const EXPORTED: &str = "exported";
 pub(crate) struct Exported {
     /// The directory's name: `adapter` or `model`.
     pub directory: String,
-    /// Its files, by their paths in it.
+    /// Its files, by their relative paths.
     pub files: Vec<FileHash>,
 }
 
-/// What `run.json` says of what its run exported.
+/// The record of exported files in `run.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kept {
-    /// Nothing: its program kept no hashes.
+    /// No record: an older program kept no hashes.
     Never,
-    /// The run has not come to its end.
+    /// The run has not finished.
     NotYet,
     /// These files.
     These(Exported),
 }
 
 impl Kept {
-    /// What the record `run` says.
+    /// The state in the record `run`.
     pub fn of(run: &Json) -> Self {
         match run.get(EXPORTED) {
             None => Kept::Never,
@@ -42,7 +42,7 @@ impl Kept {
 }
 
 impl Exported {
-    /// The files of `directory`, which is to be called `name`.
+    /// The files of `directory`, whose final name is `name`.
     ///
     /// # Errors
     /// A directory that cannot be listed, a file that cannot be read.
@@ -58,14 +58,14 @@ impl Exported {
     /// Checks every byte of the files in the output directory `out`.
     ///
     /// # Errors
-    /// The first file that is not as it was.
+    /// The first missing or changed file.
     pub fn check(&self, out: &Path) -> Result<(), Damage> {
         let directory = out.join(&self.directory);
         let mut files = self.files.iter();
         files.try_for_each(|file| check_file(&directory, file))
     }
 
-    /// As [`Exported::check`], of names and sizes alone: no file is read.
+    /// As [`Exported::check`], but with names and sizes only: no file is read.
     ///
     /// # Errors
     /// As [`Exported::check`].
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_tells_runs_that_kept_no_hashes_from_those_that_have_none_yet() {
+    fn records_without_hashes_differ_from_records_of_unfinished_runs() {
         assert_eq!(Kept::of(&json!({"seed": 1})), Kept::Never);
         for not_yet in [json!(null), json!(7), json!({"directory": "adapter"})] {
             assert_eq!(Kept::of(&json!({ EXPORTED: not_yet })), Kept::NotYet);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_is_found_and_what_stands_beside_is_none() {
+    fn every_change_is_detected_and_other_files_are_ignored() {
         let out = tempfile::tempdir().expect("a folder");
         let path = |name: &str| out.path().join("model").join(name);
         std::fs::create_dir_all(path("more")).expect("created");

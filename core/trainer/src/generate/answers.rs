@@ -1,4 +1,4 @@
-//! Rows and a model -> how many of their trained parts the model answers word for word.
+//! Rows and a model -> the number of exact answers to their prompts.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use super::stop::end_tokens;
 use super::undecodable;
 use crate::Error;
 
-/// Tokens that an answer may have beyond the expected one: more would make it wrong in any case.
+/// Most tokens of an answer beyond the expected ones: a longer answer is wrong in any case.
 const BEYOND: usize = 8;
 /// Most questions answered at once.
 const SLOTS: usize = 16;
-/// Most tokens of prompts taken in at once.
+/// Most prompt tokens of one prefill pass.
 const PREFILL_TOKENS: usize = 512;
 
 /// A row as a question.
@@ -32,7 +32,7 @@ struct Question {
     expected: Vec<i32>,
 }
 
-/// The first trained part of a row, and what stands before it; none where nothing is trained.
+/// The first trained part of a row, and the tokens before it; `None` where no token is trained.
 fn question(sequence: &Sequence) -> Option<Question> {
     let labels: Vec<i32> = sequence.labels().collect();
     let first = labels.iter().position(|&label| label != UNTRAINED)?;
@@ -43,7 +43,7 @@ fn question(sequence: &Sequence) -> Option<Question> {
     })
 }
 
-/// Questions, and what it takes to tell a right answer.
+/// Questions, and the tokenizer and end tokens to check answers.
 pub struct Questions {
     list: Vec<Question>,
     /// Tokens that end an answer.
@@ -78,13 +78,13 @@ impl Questions {
         })
     }
 
-    /// What answering them takes at once.
+    /// The capacity needed to answer them.
     pub fn demand(&self) -> Generation {
         demand(&self.list)
     }
 
-    /// Answers them greedily with a model's own weights and counts those whose text is the expected
-    /// one, white space around it aside. Where rows were read without a tokenizer, tokens are
+    /// Answers them greedily with a model's own weights, and counts answers equal to the expected
+    /// text without surrounding white space. Where rows were read without a tokenizer, tokens are
     /// compared.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Questions {
         })
     }
 
-    /// Whether two answers read the same.
+    /// Whether two answers are equal.
     fn same(&self, one: &[i32], other: &[i32]) -> Result<bool, Error> {
         let Some(tokenizer) = self.vocabulary.loaded_tokenizer() else {
             return Ok(one == other);
@@ -123,7 +123,7 @@ impl Questions {
     }
 }
 
-/// What answering `questions` takes at once.
+/// The capacity needed to answer `questions`.
 fn demand(questions: &[Question]) -> Generation {
     let longest = |length: fn(&Question) -> usize| questions.iter().map(length).max();
     let capacity = longest(|one| one.prompt.len() + one.expected.len() + BEYOND);

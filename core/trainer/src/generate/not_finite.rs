@@ -1,8 +1,8 @@
-//! An answer that cannot be chosen.
+//! A token that cannot be chosen.
 
 use espalier_system::failure::{ExitClass, Failure};
 
-/// Logits that are not finite, where text is generated.
+/// Logits that are not finite, during text generation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the logits of token {token} of an answer are not finite")]
 pub struct LogitsNotFinite {

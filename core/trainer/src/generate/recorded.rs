@@ -1,4 +1,4 @@
-//! The output directory of a training run -> the config keys under which its model generates.
+//! The output directory of a training run -> the config keys for generation with its model.
 
 use std::path::Path;
 
@@ -10,24 +10,24 @@ use crate::Error;
 use crate::checkpoint::{CheckpointError, completed_config};
 use crate::export::Kept;
 
-/// Sections that decide what the weights are; the others are the training's. What decides an
-/// adapter is in its own files.
+/// Sections that determine the weights; the others only affect training. The settings of an adapter
+/// are in its own files.
 const SECTIONS: [&str; 5] = ["plugins", "family", "quantizer", "backend", "sites"];
-/// Keys of `[model]` that do.
+/// Keys of `[model]` that determine the weights.
 const MODEL_KEYS: [&str; 4] = ["path", "compute", "params", "keep_f32"];
 
-/// The config keys of the run in `directory` by its `run.json`, with the adapter that it saved, or
-/// the model where it trained all of it.
+/// The config keys of the run in `directory` by its `run.json`, with its saved adapter, or its
+/// saved model after full fine-tuning.
 ///
 /// # Errors
-/// A directory without a `run.json`, or of a run that has saved nothing yet; files that are not of
-/// the size that they had.
+/// A directory without a `run.json`, or of a run that has saved nothing yet; files whose size
+/// changed.
 pub fn recorded(directory: &Path) -> Result<Map<String, Value>, Error> {
     let run = files::read_object(&directory.join("run.json"), FileKind::Record)?;
     let mut config = completed_config(&run);
     let swaps = run.get("swaps").and_then(Value::as_array);
     if let Some(last) = swaps.and_then(|swaps| swaps.last()) {
-        // The whole of each section that a swap can change, as the run ended.
+        // All of each section that a swap can change, at the end of the run.
         for (section, values) in last["config"].as_object().into_iter().flatten() {
             match section.as_str() {
                 "run" => config["run"]["backend"] = values["backend"].clone(),

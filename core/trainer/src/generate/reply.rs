@@ -1,4 +1,4 @@
-//! The tokens of one answer -> its text, as it is made, up to where it stops.
+//! The tokens of one answer -> its text, streamed up to the first stop text.
 
 use espalier_data::TextTokenizer;
 
@@ -29,10 +29,10 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Takes the next token; passes the text that it completes, if any, to `show`.
+    /// Takes the next token; passes the completed text, if any, to `show`.
     ///
     /// # Errors
-    /// A token that has no text.
+    /// A token that cannot be decoded.
     pub fn push(&mut self, token: i32, show: &mut dyn FnMut(&str)) -> Result<Flow, Error> {
         let piece = self
             .stream
@@ -48,8 +48,7 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// Ends the answer; passes what was held back, if anything, to `show`, and returns the whole
-    /// text.
+    /// Ends the answer; passes the text held back, if any, to `show`, and returns the whole text.
     ///
     /// # Errors
     /// As [`Reply::push`].

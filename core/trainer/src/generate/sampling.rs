@@ -1,4 +1,4 @@
-//! The logits of a token and a seed -> the token that follows.
+//! The logits of a token and a seed -> the next token.
 //!
 //! Temperature, then top-k, then top-p: the order of transformers' logits warpers.
 
@@ -32,7 +32,7 @@ impl Default for Sampling {
     }
 }
 
-/// The place of a draw: no two of a run share one.
+/// The counter of a random draw, unique in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
     /// Index of the prompt.
@@ -42,10 +42,10 @@ pub struct Draw {
 }
 
 impl Sampling {
-    /// Refuses numbers that mean nothing.
+    /// Refuses invalid values.
     ///
     /// # Errors
-    /// [`Error::Usage`], naming the number.
+    /// [`Error::Usage`] with the name of the value.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |name: &str, expected: &str, found: f64| {
             Err(Error::Usage(UsageError {
@@ -78,8 +78,8 @@ impl Sampling {
         Ok(())
     }
 
-    /// The token that follows logits `[V]`; none where one of them is not finite. Of equal logits,
-    /// the lower id is the likelier token.
+    /// The next token for logits `[V]`; `None` where one of them is not finite. Of equal logits,
+    /// the lower id counts as more likely.
     pub fn choose(&self, logits: &[f64], draw: Draw) -> Option<i32> {
         if logits.iter().any(|logit| !logit.is_finite()) {
             return None;
@@ -99,11 +99,11 @@ impl Sampling {
                 return Some(id as i32);
             }
         }
-        // Rounding may leave a little beyond the last.
+        // Rounding can leave a remainder after the last.
         kept.last().map(|&(_, id)| id as i32)
     }
 
-    /// Leaves what top-k and top-p let through of `(weight, id)`.
+    /// Filters `(weight, id)` by top-k and top-p.
     fn keep_likeliest(&self, kept: &mut Vec<(f64, usize)>) {
         let likelier = |a: &(f64, usize), b: &(f64, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         if let Some(count) = self.top_k.filter(|&count| count < kept.len()) {

@@ -1,4 +1,4 @@
-//! What ends an answer: end tokens, and texts at which it is cut.
+//! The end of an answer: end tokens and stop texts.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::Error;
 /// a number or a list, and the tokenizer's own.
 ///
 /// # Errors
-/// A `generation_config.json` that cannot be read, or an id that is none.
+/// A `generation_config.json` that cannot be read, or an invalid id.
 pub fn end_tokens(
     directory: &ModelDirectory,
     tokenizers: Option<i32>,
@@ -51,11 +51,11 @@ fn ids(path: &Path, config: &Value, vocab_size: u64) -> Result<Vec<i32>, Error> 
     found.iter().map(id).collect()
 }
 
-/// Cuts a text that comes in pieces where one of some texts begins.
+/// Cuts a streamed text at the first stop text.
 #[derive(Clone, Debug, Default)]
 pub struct Cut {
     stops: Vec<String>,
-    /// Text held back: a stop text may begin in it.
+    /// Text held back, since it can be the start of a stop text.
     held: String,
 }
 
@@ -69,7 +69,7 @@ pub struct TextPiece {
 }
 
 impl Cut {
-    /// A cut at any of `stops`; empty ones count for nothing.
+    /// A cut at any of `stops`; empty ones are ignored.
     pub fn new(stops: &[String]) -> Self {
         let stops = stops.iter().filter(|stop| !stop.is_empty());
         Cut {
@@ -78,7 +78,7 @@ impl Cut {
         }
     }
 
-    /// Takes the next piece and returns what no stop text can begin in any more.
+    /// Takes the next piece, and returns the text that can no longer be part of a stop text.
     pub fn push(&mut self, piece: &str) -> TextPiece {
         self.held.push_str(piece);
         let found = self.stops.iter().filter_map(|stop| self.held.find(stop));
@@ -99,13 +99,13 @@ impl Cut {
         }
     }
 
-    /// What is held back when the answer ends otherwise.
+    /// The text held back, for an answer that ends without a stop text.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 }
 
-/// Bytes of the longest end of `text` with which `stop` begins.
+/// Bytes of the longest suffix of `text` that is a prefix of `stop`.
 fn overlap(text: &str, stop: &str) -> usize {
     let lengths = stop.char_indices().map(|(at, _)| at);
     lengths
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stop_text_is_found_across_pieces_and_never_shown() {
+    fn stop_texts_are_found_across_pieces_and_never_shown() {
         let mut cut = Cut::new(&["\n\n".into(), "END".into(), String::new()]);
         let mut shown = String::new();
         let mut stopped = false;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_back_for_nothing_comes_after_all() {
+    fn text_held_back_without_a_stop_text_is_returned() {
         let mut cut = Cut::new(&["ENDE".into()]);
         assert_eq!(cut.push("x EN").text, "x ");
         assert_eq!(cut.push("é E").text, "ENé ");

@@ -1,25 +1,26 @@
-//! Tokens one by one -> text piece by piece, never half a character.
+//! Tokens one by one -> text piece by piece, in complete characters.
 
 use espalier_data::TextTokenizer;
 
-/// What a decoder shows for bytes that are not a character yet.
+/// A decoder's output for an incomplete character.
 const UNFINISHED: char = '\u{FFFD}';
 
 /// The text of a growing list of tokens.
 ///
 /// A token's text depends on those before it (a space that only the first word lacks, a character
-/// in several tokens), so a piece is what decoding a few tokens more adds to decoding those before.
+/// in several tokens). A piece is therefore the difference of two decodings: with and without the
+/// new tokens.
 #[derive(Clone, Debug, Default)]
 pub struct TextStream {
     tokens: Vec<i32>,
-    /// Where the tokens begin that are decoded for the sake of what follows them.
+    /// Start of the tokens that are decoded again as context.
     context: usize,
-    /// Tokens whose text was given out.
+    /// Tokens whose text was returned.
     given: usize,
 }
 
 impl TextStream {
-    /// Takes the next token and returns the text that is now complete; special tokens have none.
+    /// Takes the next token and returns the completed text; special tokens have none.
     ///
     /// # Errors
     /// The tokenizer's own reason.
@@ -27,7 +28,7 @@ impl TextStream {
         self.push_by(&|ids| tokenizer.decode_plain(ids), token)
     }
 
-    /// What is left at the end: a character that never became whole shows as U+FFFD.
+    /// The rest at the end: an incomplete character is shown as U+FFFD.
     ///
     /// # Errors
     /// The tokenizer's own reason.
@@ -51,7 +52,7 @@ impl TextStream {
         Ok(added(&before, &all))
     }
 
-    /// The text from the context on: of the tokens given out, and of all.
+    /// The text from the context on: of the returned tokens, and of all.
     fn both(&self, decode: &Decode<'_>) -> Result<(String, String), String> {
         let before = decode(&self.tokens[self.context..self.given])?;
         Ok((before, decode(&self.tokens[self.context..])?))
@@ -60,7 +61,7 @@ impl TextStream {
 
 type Decode<'a> = dyn Fn(&[i32]) -> Result<String, String> + 'a;
 
-/// What `all` has behind `before`.
+/// The part of `all` after `before`.
 fn added(before: &str, all: &str) -> String {
     all.get(before.len()..).unwrap_or_default().to_owned()
 }
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_come_whole_and_spaces_stay() {
+    fn characters_are_complete_and_spaces_are_kept() {
         let text = " né 日本 \u{1F600} a";
         let mut stream = TextStream::default();
         let mut pieces = Vec::new();
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_became_a_character_shows_at_the_end() {
+    fn incomplete_characters_are_shown_at_the_end() {
         let mut stream = TextStream::default();
         assert_eq!(stream.push_by(&bytes, 0x61).expect("decodable"), "a");
         assert_eq!(stream.push_by(&bytes, 0xE6).expect("decodable"), "");

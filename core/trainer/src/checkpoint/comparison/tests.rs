@@ -25,7 +25,7 @@ fn shown(old: &Json, new: &Json, step: u64) -> Vec<String> {
 }
 
 #[test]
-fn what_changes_no_result_may_change() {
+fn keys_that_change_no_result_can_change() {
     let (old, mut new) = (run(9, "constant"), run(9, "constant"));
     new["config"]["plugins"] = json!(["lora", "nf4"]);
     new["config"]["run"]["out"] = json!("/elsewhere");
@@ -36,7 +36,7 @@ fn what_changes_no_result_may_change() {
 }
 
 #[test]
-fn a_run_may_go_on_at_another_number_of_ranks() {
+fn a_run_can_resume_with_another_number_of_ranks() {
     let (old, mut new) = (run(9, "constant"), run(9, "constant"));
     new["world"] = json!(4);
     new["config"]["run"]["ranks"] = json!(4);
@@ -46,7 +46,7 @@ fn a_run_may_go_on_at_another_number_of_ranks() {
     new["plugins"].as_array_mut().expect("a list").push(fsdp);
     assert_eq!(shown(&old, &new, 3), [""; 0]);
     assert_eq!(shown(&new, &old, 3), [""; 0]);
-    // Of a finished run's, only the config is compared.
+    // For a finished run only the config is compared.
     let again = json!({"config": new["config"]});
     assert!(config_differences(&new, &again, u64::MAX).is_empty());
     new["config"]["plugins"] = json!(["nf4", "fsdp"]);
@@ -54,7 +54,7 @@ fn a_run_may_go_on_at_another_number_of_ranks() {
 }
 
 #[test]
-fn a_key_that_came_later_is_no_difference_where_the_run_has_the_earlier_value() {
+fn a_newer_key_is_no_difference_where_the_run_has_the_earlier_value() {
     let (mut old, mut new) = (run(9, "constant"), run(9, "constant"));
     old.as_object_mut()
         .expect("a record")
@@ -65,13 +65,13 @@ fn a_key_that_came_later_is_no_difference_where_the_run_has_the_earlier_value() 
     new["config"]["data"] = data("all");
     let refused = ["data.train_on: \"completion\" -> \"all\""];
     assert_eq!(shown(&old, &new, 3), refused);
-    // What the older run says itself holds.
+    // A value in the older record has precedence.
     old["config"]["data"] = json!({"train_on": "all"});
     assert_eq!(shown(&old, &new, 3), [""; 0]);
 }
 
 #[test]
-fn a_newer_program_may_go_on_and_another_library_may_not() {
+fn a_newer_program_can_resume_and_another_library_cannot() {
     let (mut old, mut new) = (run(9, "constant"), run(9, "constant"));
     old["espalier"] = json!("0.0.9");
     for (run, abi) in [(&mut old, 2), (&mut new, 4)] {
@@ -80,7 +80,7 @@ fn a_newer_program_may_go_on_and_another_library_may_not() {
     old["plugins"][0]["version"] = json!("0.0.9");
     new["plugins"][0]["version"] = json!(env!("CARGO_PKG_VERSION"));
     assert_eq!(shown(&old, &new, 3), [""; 0]);
-    // A plugin with a version of its own, linked by somebody's own host.
+    // A plugin with its own version, linked by a custom host.
     new["plugins"][0]["version"] = json!("7.0.0");
     let own = ["plugin nf4.version: \"0.0.9\" -> \"7.0.0\""];
     assert_eq!(shown(&old, &new, 3), own);
@@ -94,18 +94,18 @@ fn the_options_of_a_saved_adapter_are_compared_by_its_files() {
     for run in [&mut old, &mut new] {
         run["model"]["adapter_files"] = json!([{"file": "adapter_config.json", "sha256": "a"}]);
     }
-    // An earlier program took such an option and did nothing with it.
+    // An earlier program accepted such an option and ignored it.
     old["config"]["adapter"] = json!({"lora": {"rank": 16}});
     assert_eq!(shown(&old, &new, 3), [""; 0]);
     let again = json!({"config": new["config"]});
     assert!(config_differences(&old, &again, u64::MAX).is_empty());
-    // After a swap of the adapter they are the config's.
+    // After a swap of the adapter its options come from the config.
     old["swaps"] = json!([{"request": {"role": "adapter"}}]);
     assert_eq!(shown(&old, &new, 3), ["adapter.lora.rank: 16 -> unset"]);
 }
 
 #[test]
-fn every_other_difference_is_named_with_both_values() {
+fn every_other_difference_is_reported_with_both_values() {
     let (old, mut new) = (run(9, "constant"), run(9, "constant"));
     new["config"]["run"]["seed"] = json!(7);
     new["config"]["run"]["eval_every"] = json!(2);
@@ -132,7 +132,7 @@ fn every_other_difference_is_named_with_both_values() {
 }
 
 #[test]
-fn a_run_may_become_longer_where_its_steps_stay_the_same() {
+fn a_run_can_become_longer_where_its_steps_are_unchanged() {
     let longer = |schedule, step| shown(&run(9, schedule), &run(12, schedule), step);
     assert_eq!(longer("constant", 3), [""; 0]);
     let refused = longer("linear", 3);

@@ -6,7 +6,7 @@ use super::*;
 use espalier_config::{Sources, TrainOn, resolve};
 use espalier_engine::observer::Unobserved;
 
-/// A key that changed twice, one that came without a default, and one of a section that came.
+/// A key that changed twice, a new one without a default, and one of a new section.
 const CHANGES: &[(u64, &str, &str)] = &[
     (2, "data.order", r#""file""#),
     (2, "optim.decay", "null"),
@@ -24,13 +24,13 @@ fn a_version_has_the_values_before_the_first_change_after_it() {
 }
 
 #[test]
-fn a_record_without_a_version_is_of_the_first() {
+fn a_record_without_a_version_has_version_1() {
     assert_eq!(config_version(&json!({"config": {}})), 1);
     assert_eq!(config_version(&json!({"config_version": 3})), 3);
 }
 
 #[test]
-fn a_config_on_record_keeps_what_it_has() {
+fn a_config_on_record_keeps_its_values() {
     let config = json!({"data": {"order": "mine", "files": ["a"]}, "optim": {}});
     let expected = json!({
         "data": {"order": "mine", "files": ["a"]},
@@ -43,7 +43,7 @@ fn a_config_on_record_keeps_what_it_has() {
 }
 
 #[test]
-fn every_row_is_a_value_of_a_key_that_there_is_and_no_version_is_ahead() {
+fn every_row_has_an_existing_key_and_no_future_version() {
     assert!(ROWS.is_sorted_by_key(|(since, ..)| since));
     for (since, key, _) in ROWS {
         assert!((2..=CONFIG_VERSION).contains(since), "{key}");
@@ -56,7 +56,7 @@ fn every_row_is_a_value_of_a_key_that_there_is_and_no_version_is_ahead() {
 }
 
 #[test]
-fn what_the_user_sets_stays() {
+fn values_set_by_the_user_are_kept() {
     let set = resolve(&Sources::default().set("data.train_on=\"all\"")).expect("a config");
     let begun = as_begun(&set, 1, &Unobserved).expect("a config");
     assert_eq!(
@@ -69,8 +69,7 @@ fn what_the_user_sets_stays() {
         json!(begun.config().data.train_on),
         json!(TrainOn::Completion)
     );
-    // Once there, it is as if the user had set it: laying more over it and going on again leave
-    // it.
+    // An earlier value counts as set by the user: further overlays and another resume keep it.
     let over = begun.overlaid("--flag", Map::new(), &["run.seed=7".to_owned()]);
     let over = over.expect("a config");
     assert_eq!(over.origin("data.train_on"), begun.origin("data.train_on"));

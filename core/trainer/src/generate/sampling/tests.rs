@@ -1,4 +1,4 @@
-//! Greedy and drawn tokens against the probabilities of their logits.
+//! Greedy and sampled tokens compared with the probabilities of their logits.
 
 use super::*;
 
@@ -64,7 +64,7 @@ fn draws_follow_the_probabilities() {
 }
 
 #[test]
-fn what_is_not_finite_chooses_nothing() {
+fn logits_that_are_not_finite_give_no_token() {
     for wrong in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let draw = Draw {
             prompt: 0,
@@ -76,7 +76,7 @@ fn what_is_not_finite_chooses_nothing() {
 }
 
 #[test]
-fn numbers_that_mean_nothing_are_refused() {
+fn invalid_sampling_options_are_refused() {
     for wrong in [
         sampling(-0.1, None, 1.0),
         sampling(f64::NAN, None, 1.0),
