@@ -63,7 +63,7 @@ impl SavedParam {
 ///
 /// # Errors
 /// [`Error::Usage`] for an embedding or a tied weight, and for quantizer options that do not fit a
-/// weight. [`Error::Plugin`] for a format that is not valid. What `quantizer_of` reports.
+/// weight. [`Error::Plugin`] for a format that is not valid. Errors of `quantizer_of`.
 pub fn packed_weights<'a>(
     model: &Model,
     sites: &[Site],
@@ -100,7 +100,7 @@ pub fn packed_weights<'a>(
 }
 
 /// Turns a quantizer's refusal of a weight as `INVALID` into a usage error that names the weight.
-/// Other errors stay.
+/// Other errors are unchanged.
 fn of_site(error: Error, site: &str) -> Error {
     match error {
         Error::Plugin(PluginFailure { plugin, source, .. })

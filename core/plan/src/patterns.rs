@@ -57,7 +57,7 @@ pub fn check_matches(
         if names().any(|name| pattern_matches(pattern, name)) {
             Ok(())
         } else {
-            // The last two parts of a weight's name tell weights apart: `q_proj.weight`.
+            // The last two parts of a weight's name distinguish weights: `q_proj.weight`.
             let near = Near::of(pattern, names(), 2);
             Err(nothing(resolved, key, key, pattern, "parameter", &near))
         }
@@ -108,7 +108,7 @@ pub fn check_sites(
     Ok(())
 }
 
-/// The patterns of `key` that the command line or its files give; none where they come from the
+/// The patterns of `key` that the command line or its files give; empty where they come from the
 /// record of a finished run.
 fn written<'a, T>(resolved: &ResolvedConfig, key: &str, patterns: &'a [T]) -> &'a [T] {
     match resolved.origin(key) {
@@ -156,7 +156,7 @@ fn powerless<'a>(
     })
 }
 
-/// Names that a pattern may have meant.
+/// Names similar to a pattern.
 struct Near<'a> {
     /// The closest name, as a pattern.
     nearest: Option<String>,
@@ -165,8 +165,8 @@ struct Near<'a> {
 }
 
 impl<'a> Near<'a> {
-    /// The names close to `pattern` among `names`. The last `parts` parts of a name tell names
-    /// apart.
+    /// The names close to `pattern` among `names`. The last `parts` parts of a name distinguish
+    /// names.
     fn of(pattern: &str, names: impl Iterator<Item = &'a str>, parts: usize) -> Self {
         let endings: BTreeSet<&str> = names.map(|name| ending(name, parts)).collect();
         let wanted = ending(pattern, parts).trim_matches(['*', '.']);
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_is_answered_with_the_nearest_ending() {
+    fn patterns_without_a_match_report_the_nearest_ending() {
         let names = [
             "model.embed_tokens.weight",
             "model.layers.0.input_layernorm.weight",

@@ -80,9 +80,9 @@ pub struct RunPlan {
     pub shard_layout: ShardLayout,
     /// Dtypes of the run.
     pub dtypes: Dtypes,
-    /// What is trained.
+    /// The trained params.
     pub training: Training,
-    /// What the plan was made for.
+    /// The demand that the plan fulfils.
     pub demand: Demand,
     /// The device's description of itself.
     pub device_info: DeviceInfo,

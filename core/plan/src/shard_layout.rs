@@ -12,7 +12,7 @@ use crate::step_plan::RegionSizes;
 /// The placement of all units' runs under a schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardLayout {
-    /// Where the bytes of each unit lie between steps.
+    /// The placement of each unit's bytes between steps.
     pub placements: Vec<Placement>,
     /// The runs of each unit.
     pub runs: Vec<UnitRuns>,

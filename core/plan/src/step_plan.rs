@@ -1,4 +1,5 @@
-//! A schedule -> the tasks of a step: the memory of what they move, and which tasks wait for which.
+//! A schedule -> the tasks of a step: the memory of the bytes they move, and the dependencies
+//! between tasks.
 //!
 //! Two lanes run in parallel: one computes, the other moves bytes. What a task moves is kept in a
 //! region of the rank's memory, from the task that opens it to the one that closes it. Regions that

@@ -7,7 +7,7 @@ use espalier_interface::schedule::Place;
 
 use crate::shard_layout::ShardLayout;
 
-/// What a buffer holds.
+/// The content of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// All frozen params of a unit.
@@ -17,7 +17,7 @@ pub enum Part {
     Gradients,
     FirstMoment,
     SecondMoment,
-    /// This rank's parts of what is cut among ranks.
+    /// This rank's parts of sharded runs.
     Own(StateKind, Side),
     /// The regions that the schedule's actions fill.
     Regions,

@@ -53,8 +53,8 @@ pub struct Subject<'a> {
 /// Runs the checks of a component's role. `watch` receives each.
 ///
 /// # Errors
-/// [`Error::Usage`] for an unknown name, [`Error::Registry`] for a library that cannot be opened,
-/// [`Error::Config`] for an invalid config.
+/// [`Error::Registry`] for an unknown name or a library that cannot be opened, [`Error::Config`]
+/// for an invalid config.
 pub fn check(subject: &Subject<'_>, watch: impl FnMut(&Check)) -> Result<Report, Error> {
     let component = subject.registry.component(subject.name)?;
     let resolved = resolve(subject.sources)?;

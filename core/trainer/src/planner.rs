@@ -1,5 +1,4 @@
-//! What is asked of `host plan` -> a session that is opened for it, and its plan in numbers and as
-//! text.
+//! The request of `host plan` -> a session opened for it, and its plan in numbers and as text.
 
 mod asked;
 mod auto;

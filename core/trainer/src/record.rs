@@ -1,4 +1,4 @@
-//! A run's circumstances -> the content of `run.json`: what a result is a function of.
+//! A run's settings and inputs -> the content of `run.json`: all inputs that determine the result.
 
 use espalier_config::ResolvedConfig;
 use espalier_data::Schedule;
@@ -11,10 +11,10 @@ use crate::Error;
 use crate::checkpoint::CONFIG_VERSION;
 use crate::session::Session;
 
-/// What `run.json` holds, but for what [`complete`] adds: nothing of the weights is read.
+/// The content of `run.json` without the part that [`complete`] adds. No weights are read.
 ///
 /// # Errors
-/// Rows that cannot be read back.
+/// [`Error::Data`] for rows that cannot be read back.
 pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Json, Error> {
     let config = resolved.config();
     let info = &session.run.plan.device_info;
@@ -28,7 +28,7 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
     let (num_params, num_trained_params) = session.run.plan.num_params();
     let data = session.data.as_ref();
     let eval = data.and_then(|data| data.eval.as_ref());
-    // Rows that were split off the training files are counted with them.
+    // Rows split off the training files are counted with these files.
     let eval_counts = data.zip(eval).and_then(|(data, eval)| {
         let (train, eval) = (data.train.dataset(), eval.dataset());
         (!eval.shares_files(train)).then(|| eval.counts())
@@ -38,7 +38,7 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
         "config_version": CONFIG_VERSION,
         "config": config,
         "plugins": plugins,
-        // Says nothing of the result: it is read by people alone.
+        // No effect on the result: for human readers only.
         "plugin_places": session.places,
         "adapter_options": session.components.adapter_options,
         "model": {
@@ -77,8 +77,8 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
     }))
 }
 
-/// Adds to an outline the hashes of the model's and the adapter's files, and `gemm_rate` in
-/// operations a second.
+/// Adds the hashes of the model's and the adapter's files, and `gemm_rate` in operations per
+/// second, to an outline.
 ///
 /// # Errors
 /// A file of the model that cannot be read or hashed.
@@ -108,7 +108,7 @@ fn adapter_files(adapter: &AdapterDirectory) -> Result<Vec<FileHash>, Error> {
     files::ADAPTER_FILES.into_iter().map(hash).collect()
 }
 
-/// Hash of what the model and the adapter are as data, and of how every param is stored.
+/// Hash of the descriptions of model and adapter, and of the storage of every param.
 pub(crate) fn plan_sha256(plan: &RunPlan) -> String {
     let params: Vec<_> = plan
         .params
@@ -132,7 +132,7 @@ pub(crate) fn plan_sha256(plan: &RunPlan) -> String {
     ))
 }
 
-/// Hash of the tokens and labels of the first step: what files, tokenizer and template came to.
+/// Hash of the tokens and labels of the first step, the result of files, tokenizer and template.
 fn first_step_sha256(rows: &Schedule) -> Result<Option<String>, Error> {
     if rows.total_steps() == 0 {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! A resolved config -> everything of a run that stands before its first weight is read.
+//! A resolved config -> all parts of a run before its first weight is read.
 
 mod device;
 mod limits;
@@ -45,42 +45,44 @@ pub struct Session {
     pub components: Components,
     /// Where they came from.
     pub places: Places,
-    /// The rows; none where only a plan was asked for and no files were named.
+    /// The rows; `None` for a plan without named files.
     pub data: Option<RunData>,
     /// The plan of this process's first rank.
     pub run: PreparedRun,
-    /// Those of its other ranks.
+    /// The plans of its other ranks.
     pub others: Vec<PreparedRun>,
-    /// What joins the ranks.
+    /// The collectives between the ranks.
     pub collectives: Collectives,
-    /// The threads that everything runs on.
+    /// The threads of the session.
     pub services: &'static HostServices,
 }
 
 impl Session {
-    /// Reads the model's config and the rows, makes the plugins and the plan of a training run.
+    /// Reads the model's config and the rows, and creates the plugins and the plan of a training
+    /// run.
     ///
     /// # Errors
-    /// Whatever of it is wrong, before anything is written or a weight is read.
+    /// Any error of config, plugins, model, rows or plan, before any write and before any weight is
+    /// read.
     pub fn open(resolved: &ResolvedConfig, observer: &dyn Observer) -> Result<Self, Error> {
         let session = Session::open_for(resolved, Purpose::Train, observer, &StopFlag::new())?;
         session.check_patterns(resolved)?;
         Ok(session)
     }
 
-    /// Refuses patterns of the config that are about nothing in this session.
+    /// Refuses patterns of the config that match nothing in this session.
     ///
     /// # Errors
-    /// [`Error::Usage`], naming the pattern and what is near.
+    /// [`Error::Usage`] with the pattern and similar names.
     pub fn check_patterns(&self, resolved: &ResolvedConfig) -> Result<(), Error> {
         let quantizers = &self.components.quantizers;
         Ok(patterns::check(resolved, quantizers, &self.run.plan)?)
     }
 
-    /// As [`Session::open`], for any purpose; plugins are told to stop when `stop` is.
+    /// As [`Session::open`], for any purpose; plugins see a stop request when `stop` has one.
     ///
     /// # Errors
-    /// As [`Session::open`]; where nothing is trained, also an adapter that was never trained.
+    /// As [`Session::open`]; without training, also an adapter that was never trained.
     pub fn open_for(
         resolved: &ResolvedConfig,
         purpose: Purpose,
@@ -98,8 +100,8 @@ impl Session {
         )
     }
 
-    /// As [`Session::open_for`], beside other sessions of this process; `meter` knows this one's
-    /// memory from theirs.
+    /// As [`Session::open_for`], beside other sessions of this process; `meter` measures the memory
+    /// of this one.
     ///
     /// # Errors
     /// As [`Session::open_for`].
@@ -119,12 +121,12 @@ impl Session {
         opened_model.plan_rows(purpose, data.transpose()?, meter)
     }
 
-    /// As [`Session::open`], to plan only: for other machines, or for `preset`, a model of which
-    /// there is nothing but its config. A preset has no tokenizer, so that rows are not read and
-    /// the largest micro-batch is the config's.
+    /// As [`Session::open`], for a plan only: for other machines, or for `preset`, a model with a
+    /// config only. A preset has no tokenizer, so rows are not read, and the largest micro-batch is
+    /// the config's.
     ///
     /// # Errors
-    /// As [`Session::open`]; a preset that is unknown.
+    /// As [`Session::open`]; an unknown preset.
     pub fn open_to_plan(
         resolved: &ResolvedConfig,
         preset: Option<&str>,
@@ -155,10 +157,10 @@ impl Session {
         Ok(session)
     }
 
-    /// The rows that plans of one model share, where the config names any.
+    /// The shared rows of several plans of one model, if the config names any.
     ///
     /// # Errors
-    /// The first fault of the files.
+    /// The first error in the files.
     pub fn rows_to_plan(
         resolved: &ResolvedConfig,
         process_context: &ProcessContext,
@@ -168,19 +170,18 @@ impl Session {
         opened_model.read_rows(Purpose::Train, observer, &StopFlag::new())
     }
 
-    /// The ranks that a plan is for.
+    /// The ranks of a plan.
     ///
     /// # Errors
-    /// More ranks than any world has.
+    /// More ranks than a world can have.
     pub fn world_to_plan(resolved: &ResolvedConfig, assumed: &Assumed) -> Result<World, Error> {
         Ok(assumed.world(world_of_run(&resolved.config().run)?)?)
     }
 
-    /// A session to generate in. `demand` says, once the model is known, how much is generated at
-    /// once.
+    /// A session for generation. `demand` returns its capacity, once the model is known.
     ///
     /// # Errors
-    /// As [`Session::open_for`]; what `demand` gives.
+    /// As [`Session::open_for`]; errors of `demand`.
     pub fn open_to_generate(
         resolved: &ResolvedConfig,
         stop: &StopFlag,
@@ -231,7 +232,7 @@ impl Session {
         }
     }
 
-    /// The ranks that have nothing to do in a training run, where there are any.
+    /// The ranks without work in a training run, if any.
     pub fn idle_ranks(&self, config: &Config) -> Option<IdleRanks> {
         let ranks = u64::from(self.run.plan.demand.world.ranks);
         let train = self.data.as_ref().map(|data| &data.train);

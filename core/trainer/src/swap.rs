@@ -1,9 +1,9 @@
 //! A running job and a request to swap a plugin -> the job with the other plugin from its next step
-//! on, or as it was.
+//! on, or unchanged.
 //!
-//! The request lies as a file in the run's directory. Between two steps the run makes the new
-//! components, plans again, puts what the swap changes beside what there is, and tries it on the
-//! rows of the next step. Only then the new takes the place of the old. Trained params, moments,
+//! The request is a file in the run's directory. Between two steps the run creates the new
+//! components, plans again, allocates the changed parts beside the old ones, and tests them on the
+//! rows of the next step. Only then the new parts replace the old ones. Trained params, moments,
 //! the rows' order and the random numbers are kept to the bit.
 
 mod answer;

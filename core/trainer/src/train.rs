@@ -1,4 +1,4 @@
-//! A session -> a trained adapter or model, with every step on record.
+//! A session -> a trained adapter or model, with metrics of every step.
 
 mod base_measure;
 mod begin;
@@ -33,10 +33,10 @@ pub use run::{Opened, Opening, Run};
 pub use runner::Left;
 pub use stopped::Stopped;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSummary {
-    /// Steps that were done.
+    /// Completed steps.
     pub steps: u64,
     /// Mean loss of the last step.
     pub last_loss: Option<f64>,
@@ -44,24 +44,24 @@ pub struct RunSummary {
     pub eval_before: Option<EvalMetrics>,
     /// Held-out loss after the last.
     pub eval_after: Option<EvalMetrics>,
-    /// Whether the run was finished already, and nothing was done.
+    /// Whether the run was finished already, so that no step was run.
     pub finished_before: bool,
-    /// Swaps of plugins that were made.
+    /// Completed swaps of plugins.
     pub swaps: Vec<SwapRecord>,
-    /// What became of the rows that were to be trained on.
+    /// Trained and lost rows.
     pub counts: Counts,
-    /// What this process held; unset where nothing was done.
+    /// Memory of this process; `None` where no step was run.
     pub memory: Option<RunMemory>,
-    /// What was written: `adapter/` or `model/`.
+    /// The written directory: `adapter/` or `model/`.
     pub saved: PathBuf,
 }
 
-/// What a process was planned to hold, and what it held.
+/// Planned and measured memory of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunMemory {
-    /// As planned.
+    /// The planned memory.
     pub planned: WorldMemory,
-    /// Most bytes of host memory that the process held.
+    /// Peak host memory of the process in bytes.
     pub held_bytes: u64,
 }
 
@@ -81,11 +81,11 @@ impl RunSummary {
     }
 }
 
-/// Trains as the config says, in a directory that holds no run yet.
+/// Trains with the config, in a directory without a run.
 ///
 /// # Errors
-/// Whatever goes wrong, with its exit code; [`Error::Stopped`] after a signal, once a checkpoint is
-/// saved.
+/// Errors of opening the session, of loading, of a step or of writing; [`Error::Stopped`] after a
+/// signal, once a checkpoint is saved.
 pub fn run(
     resolved: &ResolvedConfig,
     observer: &dyn Observer,
@@ -94,11 +94,11 @@ pub fn run(
     start(resolved, None, observer, stop)
 }
 
-/// Goes on with the run in the output directory: what comes out is what [`run`] alone would have
-/// given. Without a checkpoint it starts over; a finished run it leaves as it is.
+/// Resumes the run in the output directory; the result equals that of an uninterrupted [`run`].
+/// Without a checkpoint it starts over. A finished run is unchanged.
 ///
 /// # Errors
-/// As [`run`]; [`Error::Resume`] for a checkpoint that is damaged, or that another run has saved.
+/// As [`run`]; [`Error::Resume`] for a checkpoint that is damaged, or was saved by another run.
 pub fn resume(
     resolved: &ResolvedConfig,
     from: ResumeFrom,
@@ -131,8 +131,7 @@ fn start(
     }
 }
 
-/// The dtype in which a model's weights are written where nothing else says so: the one its config
-/// names, f32 otherwise.
+/// The default dtype of a model's written weights: that of its config, else f32.
 pub(crate) fn stored_dtype(config: &serde_json::Value) -> DType {
     let named = config.get("dtype").or_else(|| config.get("torch_dtype"));
     match named.and_then(serde_json::Value::as_str) {

@@ -1,4 +1,4 @@
-//! Plans of this process's ranks -> their storage on the devices with every param in its place.
+//! Plans of this process's ranks -> their storage on the devices with all params loaded.
 
 mod agreement;
 mod join_ranks;
@@ -30,7 +30,7 @@ pub(crate) use join_ranks::join_ranks;
 /// Allocates a run's storage, loads every param and returns the executor.
 ///
 /// # Errors
-/// What [`Loader::load`] gives; an adapter that is not the one the options describe.
+/// Errors of [`Loader::load`]; an adapter that differs from the options.
 pub fn load(
     config: &Config,
     model: &ModelDirectory,
@@ -41,10 +41,10 @@ pub fn load(
     load_inspected(config, model, components, run, observer, None)
 }
 
-/// As [`load`]; `inspector` looks at each weight that is encoded.
+/// As [`load`]; `inspector` receives each encoded weight.
 ///
 /// # Errors
-/// As [`load`]; what the inspector reports.
+/// As [`load`]; errors of the inspector.
 pub fn load_inspected(
     config: &Config,
     model: &ModelDirectory,
@@ -61,11 +61,11 @@ pub fn load_inspected(
     loading.all(run)
 }
 
-/// Joins the ranks of this process with all others, allocates what `runs` say, one a rank, and
-/// loads every param.
+/// Joins the ranks of this process with all others, allocates the storage of `runs`, one per rank,
+/// and loads every param.
 ///
 /// # Errors
-/// As [`load`]; a rank that does not come.
+/// As [`load`]; a rank that does not connect.
 pub fn load_team(
     config: &Config,
     model: &ModelDirectory,
@@ -80,19 +80,19 @@ pub fn load_team(
     Ok((Team::new(executors), report))
 }
 
-/// All that params are loaded with.
+/// The inputs of loading.
 pub struct Loading<'a> {
     pub config: &'a Config,
     pub model: &'a ModelDirectory,
     pub components: &'a Components,
     pub observer: &'a dyn Observer,
     pub stop: &'a StopFlag,
-    /// Looks at each weight that is encoded.
+    /// Receives each encoded weight.
     pub inspector: Option<&'a dyn Inspector>,
 }
 
 impl<'a> Loading<'a> {
-    /// Loading that nobody inspects.
+    /// Loading without an inspector.
     pub fn of(
         config: &'a Config,
         (model, components): (&'a ModelDirectory, &'a Components),
@@ -118,12 +118,12 @@ impl Loading<'_> {
         Ok((executors.swap_remove(0), report))
     }
 
-    /// Refuses what loading the params of a plan that are `wanted` would come upon, by the headers
-    /// of their files alone.
+    /// Checks that the `wanted` params of a plan can be loaded, by the headers of their files
+    /// alone.
     ///
     /// # Errors
-    /// An adapter that is not the one the options describe; a tensor that is missing, or of another
-    /// shape or dtype.
+    /// An adapter that differs from the options; a tensor that is missing, or has another shape or
+    /// dtype.
     pub fn check(&self, plan: &RunPlan, wanted: &dyn Fn(&Param) -> bool) -> Result<(), Error> {
         if let Some(saved) = &self.components.saved_adapter {
             let added = plan.params.iter().filter(|param| param.kind.is_none());
@@ -139,7 +139,7 @@ impl Loading<'_> {
         })
     }
 
-    /// Loads the params that are `wanted` for every rank of this process.
+    /// Loads the `wanted` params for every rank of this process.
     pub fn load_ranks(
         &self,
         ranks: Vec<(PreparedRun, Arc<Peers>)>,
@@ -161,8 +161,8 @@ impl Loading<'_> {
         self.load_staged(ranks, wanted)
     }
 
-    /// Loads units whole in memory that the machine's ranks share, and gives every rank its part of
-    /// them.
+    /// Loads complete units into memory shared by the machine's ranks, and copies its part to every
+    /// rank.
     fn load_staged(
         &self,
         ranks: Vec<(PreparedRun, Arc<Peers>)>,
@@ -221,7 +221,7 @@ impl Loading<'_> {
         Ok((executors, report))
     }
 
-    /// The model's files, if it does not begin with random numbers.
+    /// The model's files, unless it starts with random weights.
     fn tensors(&self) -> Result<Option<TensorStore>, Error> {
         match self.config.model.init {
             Init::Random => Ok(None),
@@ -229,7 +229,7 @@ impl Loading<'_> {
         }
     }
 
-    /// Where a param comes from.
+    /// The source of a param.
     fn origin<'o>(&'o self, param: &Param, tensors: Option<&'o TensorStore>) -> Origin<'o> {
         let saved = self.components.saved_adapter.as_ref();
         match (param.kind, tensors, saved) {
@@ -239,7 +239,7 @@ impl Loading<'_> {
         }
     }
 
-    /// Loads the params that are `wanted`, given their indices, into their places in `storage`.
+    /// Loads the `wanted` params, given by index, into `storage`.
     pub fn fill(
         &self,
         run: &PreparedRun,
@@ -275,8 +275,8 @@ impl Loading<'_> {
         Ok(report)
     }
 
-    /// Warns of quantizers whose weights decode to something else: training goes on, and its result
-    /// is of that.
+    /// Warns of quantizers whose weights do not decode to their original values: training continues
+    /// with the decoded values.
     fn tell(&self, report: &LoadReport) {
         let wrong = || report.decode_checks.iter().filter(|check| check.is_wrong());
         let mut told: Vec<&str> = Vec::new();
@@ -298,7 +298,7 @@ impl Loading<'_> {
     }
 }
 
-/// Every tensor of a saved adapter must be one of the plan's.
+/// Checks that every tensor of a saved adapter is in the plan.
 pub(crate) fn check_saved_adapter<'a>(
     saved: &AdapterDirectory,
     names: impl Iterator<Item = &'a str>,

@@ -1,4 +1,4 @@
-//! What a plan is made for: purpose, limits of micro-batches, generation, ranks.
+//! The demand on a plan: purpose, limits of micro-batches, generation, ranks.
 
 use espalier_compile::params::Training;
 use espalier_compile::program::CacheShape;
@@ -13,7 +13,7 @@ pub struct BatchLimits {
     pub max_sequences: u64,
 }
 
-/// What a model is loaded for.
+/// The purpose of a loaded model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To train it, or an adapter on it.
@@ -25,7 +25,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// What is trained, in a run with or without an adapter.
+    /// The trained params, in a run with or without an adapter.
     pub(super) fn training(self, has_adapter: bool) -> Training {
         match (self, has_adapter) {
             (Purpose::Evaluate | Purpose::Generate, _) => Training::Nothing,
@@ -44,10 +44,10 @@ pub struct Generation {
     pub max_tokens: u64,
 }
 
-/// What a plan is made for.
+/// The demand on a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// What the model is loaded for.
+    /// The purpose of the model.
     pub purpose: Purpose,
     /// The largest micro-batch of training and evaluation.
     pub limits: BatchLimits,
@@ -55,7 +55,7 @@ pub struct Demand {
     pub generation: Option<Generation>,
     /// All ranks, and those of this process.
     pub world: World,
-    /// Most micro-batches of a rank in a step; 0 where that is not known.
+    /// Most micro-batches of a rank in a step; 0 where unknown.
     pub micro_batches: u64,
 }
 

@@ -16,7 +16,7 @@ pub struct HostMemory {
     pub trained: u64,
     /// Saved activations that were moved to the host until their backward pass.
     pub saved_activations: u64,
-    /// What ranks hold on devices that use the host's memory.
+    /// Bytes of ranks on devices that use host memory.
     pub devices: u64,
     /// The program itself, counted once per process.
     pub program: u64,
@@ -25,7 +25,7 @@ pub struct HostMemory {
     pub loading: u64,
     /// Peak while loading.
     pub loading_peak: u64,
-    /// Available host memory; none where it is not known.
+    /// Available host memory; `None` where unknown.
     pub available: Option<u64>,
 }
 
@@ -82,7 +82,7 @@ impl HostMemory {
         self.step_peak().max(self.loading_peak)
     }
 
-    /// Whether the peak is at most `available`; true where that is not known.
+    /// Whether the peak is at most `available`; true where unknown.
     pub fn fits(&self) -> bool {
         self.available
             .is_none_or(|available| self.needed() <= available)

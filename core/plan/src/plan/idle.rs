@@ -23,7 +23,7 @@ pub struct IdleRanks {
 
 impl IdleRanks {
     /// The idle ranks of `ranks`, where a step has at most `micro_batches`. `rows` is the number of
-    /// all rows, where it is known. None where every rank has a micro-batch.
+    /// all rows, if known. `None` where every rank has a micro-batch.
     pub fn of(
         data: &DataOptions,
         ranks: u64,

@@ -36,8 +36,8 @@ impl RunPlan {
     }
 
     /// Bytes that the run needs of the memory that [`RunPlan::available`] counts. Where devices
-    /// share the machine's memory, that is the sum over its ranks; else, one rank's. What the
-    /// program holds already is not included.
+    /// share the machine's memory, that is the sum over its ranks; else, one rank's. Memory that
+    /// the program holds already is not included.
     pub fn needed(&self) -> u64 {
         if self.device_info.shares_host_memory {
             let host = self.host_memory();
@@ -47,7 +47,7 @@ impl RunPlan {
         }
     }
 
-    /// What the host memory of a machine must hold for all its ranks.
+    /// The host memory of a machine for all its ranks.
     pub fn host_memory(&self) -> HostMemory {
         HostMemory::of(self)
     }

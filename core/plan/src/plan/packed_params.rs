@@ -1,5 +1,4 @@
-//! Which params of a run are packed: their formats, their quantizers, and what is packed on disk
-//! already.
+//! The packed params of a run: their formats, their quantizers, and those packed on disk already.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Sizes of a run -> what a sharding strategy is asked, and how its answer is laid out.
+//! Sizes of a run -> the request to a sharding strategy, and the layout of its answer.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ fn reads(steps: &[Step], params: &[Param]) -> BTreeSet<usize> {
 /// of a step.
 ///
 /// # Errors
-/// What the strategy reports, a schedule that is not valid for `request`, and those of
+/// Errors of the strategy, a schedule that is not valid for `request`, and errors of
 /// [`StepPlan::of`].
 pub(super) fn lay_out(
     sharding: &Chosen<dyn Sharding>,

@@ -1,4 +1,4 @@
-//! Where weights lie while a machine loads them.
+//! The layout of weights while a machine loads them.
 
 use espalier_interface::schedule::Placement;
 use espalier_interface::{DType, Init, WeightLayout};
@@ -46,7 +46,7 @@ fn layout(frozen: Place) -> StageLayout {
 }
 
 #[test]
-fn what_is_cut_passes_through_one_place_in_equal_parts() {
+fn sharded_runs_pass_through_one_buffer_in_equal_parts() {
     let layout = layout(Place::Sharded);
     let [frozen, trained] = &layout.units[0][..] else {
         panic!("two runs");
@@ -64,7 +64,7 @@ fn what_is_cut_passes_through_one_place_in_equal_parts() {
 }
 
 #[test]
-fn the_machines_copy_has_whole_runs_one_after_the_other() {
+fn the_machine_copy_has_consecutive_whole_runs() {
     let layout = layout(Place::Host);
     assert_eq!(layout.copied(0), Some(0..128));
     assert_eq!(layout.copied(1), Some(4096..12096));

@@ -56,7 +56,7 @@ fn step_plan(schedule: &Schedule) -> Result<StepPlan> {
 }
 
 #[test]
-fn as_much_memory_is_needed_as_units_are_there_at_once() {
+fn region_memory_holds_the_units_that_are_open_at_once() {
     let step_plan = step_plan(&schedule()).expect("all is brought");
     assert_eq!(step_plan.region_bytes, 2 * 256);
     assert!(step_plan.moves());
@@ -73,7 +73,7 @@ fn as_much_memory_is_needed_as_units_are_there_at_once() {
 }
 
 #[test]
-fn a_leg_waits_for_what_it_reads_and_for_who_uses_the_memory_it_fills() {
+fn a_task_waits_for_its_inputs_and_for_users_of_the_memory_it_fills() {
     let tasks = step_plan(&schedule()).expect("all is brought").micro_batch;
     let waits: Vec<_> = tasks.iter().map(|task| task.waits).collect();
     // Unit 2 takes the place of unit 0, which is released by task 3.
@@ -92,7 +92,7 @@ fn a_leg_waits_for_what_it_reads_and_for_who_uses_the_memory_it_fills() {
 }
 
 #[test]
-fn computing_with_what_nothing_brought_is_refused() {
+fn computing_with_bytes_that_were_not_fetched_is_refused() {
     let mut schedule = schedule();
     schedule.micro_batch.remove(4);
     let error = step_plan(&schedule).expect_err("unit 2 is not there");

@@ -1,13 +1,13 @@
-//! What `host plan` is asked for beside a config.
+//! The request of `host plan` in addition to a config.
 
 use espalier_plan::plan::{Assumed, GivenSpeeds};
 
-/// What a plan is made for beside a config.
+/// The inputs of a plan in addition to a config.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Asked {
     /// The machines.
     pub assumed: Assumed,
-    /// How fast they are.
+    /// Their speeds.
     pub speeds: GivenSpeeds,
     /// Whether the text shows the arithmetic.
     pub explains: bool,

@@ -1,8 +1,8 @@
 //! A config and machines -> the fastest plan that fits them: strategy, offload, recompute and
 //! micro-batch are searched.
 //!
-//! What the user set stays as it is. Everything else of a run is the same in all plans: the batch
-//! size, so that each is the same training, and what the numbers depend on.
+//! Settings of the user are kept. All plans have the same batch size and settings that affect
+//! numbers, so each is the same training.
 
 mod candidate;
 mod choice;
@@ -34,40 +34,40 @@ pub use choice::Choice;
 pub use ladder::Ladder;
 pub use tried::Tried;
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Auto {
-    /// Plans that were made.
+    /// Number of plans.
     pub tried: usize,
-    /// Those that fit.
+    /// Number of plans that fit.
     pub fitting: usize,
-    /// The fastest that fits; where none does, the one that lacks least.
+    /// The fastest that fits; if none does, the one with the smallest excess.
     pub chosen: Tried,
     /// The best plan of each step of the guide.
     pub ladder: Ladder,
-    /// Strategies that refused, and why.
+    /// Strategies that refused, with their reasons.
     pub refused: Vec<String>,
-    /// The lines of the choice as a config file has them.
+    /// The choice as lines of a config file.
     pub config: String,
-    /// What would help where nothing fits.
+    /// Advice where no plan fits.
     pub advice: Option<String>,
 }
 
-/// What is searched for.
+/// The inputs of a search.
 pub struct Search<'a> {
-    /// The config as the user gave it.
+    /// The user's config.
     pub resolved: &'a ResolvedConfig,
     /// A well-known model in place of a directory.
     pub preset: Option<&'a str>,
-    /// The machines, and how fast they are.
+    /// The machines and their speeds.
     pub asked: &'a Asked,
 }
 
 impl Search<'_> {
-    /// Whether there are several ranks and no word on how they share the work.
+    /// Whether there are several ranks and no strategy is set.
     ///
     /// # Errors
-    /// A plugin that is unknown, more ranks than any world has.
+    /// An unknown plugin, more ranks than a world can have.
     pub fn is_left_open(&self) -> Result<bool, Error> {
         let world = Session::world_to_plan(self.resolved, &self.asked.assumed)?;
         let registry = Registry::discover(&SearchPath::of(self.resolved));
@@ -75,7 +75,7 @@ impl Search<'_> {
         Ok(world.ranks > 1 && !roles.contains_key(&Role::SHARDING))
     }
 
-    /// Makes every plan, and the config of the one that is chosen.
+    /// Makes every plan, and the config of the chosen one.
     ///
     /// # Errors
     /// As [`Session::open_to_plan`]; where every strategy refuses, the first refusal.
@@ -132,7 +132,7 @@ impl Search<'_> {
         Ok((found, self.resolved.overlaid("--auto", overlay, &[])?))
     }
 
-    /// A session of these passes under the first strategy that serves them.
+    /// A session of these passes under the first strategy that supports them.
     fn open(
         &self,
         candidates: &[Candidate],
@@ -148,7 +148,7 @@ impl Search<'_> {
             match Session::open_to_plan(&resolved, self.preset, assumed, process_context, observer)
             {
                 Ok(session) => return Ok(session),
-                // A strategy that cannot serve this world says so as a plugin.
+                // A strategy that does not support this world returns a plugin error.
                 Err(error @ Error::Plugin(_)) => refusal = refusal.or(Some(error)),
                 Err(error) => return Err(error),
             }
@@ -156,7 +156,7 @@ impl Search<'_> {
         Err(refusal.expect("there is a strategy"))
     }
 
-    /// The keys of a choice as a config has them.
+    /// The config keys of a choice.
     fn overlay(&self, choice: &Choice) -> Map<String, Json> {
         let mut plugins = self.resolved.config().plugins.clone();
         if !plugins.contains(&choice.strategy) {
@@ -202,7 +202,7 @@ impl Search<'_> {
     }
 }
 
-/// What a strategy said when it refused.
+/// The message of a strategy's refusal.
 fn words(refusal: &Error) -> String {
     match refusal {
         Error::Plugin(PluginFailure { plugin, source, .. }) => {

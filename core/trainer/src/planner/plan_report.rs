@@ -1,5 +1,5 @@
-//! A session -> what `host plan` prints: memory by category, the largest micro-batch, and the time
-//! at peak.
+//! A session -> the output of `host plan`: memory by category, the largest micro-batch, and the
+//! time at peak.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +16,23 @@ use super::speeds::measured;
 use crate::Error;
 use crate::session::Session;
 
-/// A plan in numbers; as JSON the answer of `host plan --json`.
+/// A plan in numbers; as JSON the output of `host plan --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanReport {
     /// The model's directory.
     pub model: String,
-    /// The quantizer by which its checkpoint is packed already, so that nothing is encoded anew.
+    /// The quantizer of a packed checkpoint, which is not encoded again.
     pub packed_by: Option<String>,
-    /// How it was found, where it was searched for.
+    /// The search result, where it was searched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto: Option<Auto>,
-    /// Components, one a role.
+    /// Components, one per role.
     pub plugins: Vec<String>,
-    /// Where they came from.
+    /// Their sources.
     pub plugin_places: Places,
-    /// Parameters in all, and those that are trained.
+    /// All parameters.
     pub num_params: u64,
-    /// Parameters that are trained.
+    /// Trained parameters.
     pub num_trained_params: u64,
     /// Whether rows were read; else the largest micro-batch is the config's.
     pub rows_read: bool,
@@ -44,17 +44,16 @@ pub struct PlanReport {
     pub max_sequences: u64,
     /// The ranks.
     pub world: World,
-    /// Ranks that have nothing to do, where there are any.
+    /// Ranks without work, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_ranks: Option<IdleRanks>,
     /// The device of each rank.
     pub device: String,
     /// True where its memory is exact, not estimated.
     pub exact: bool,
-    /// The backend that was asked for the workspace of kernels in place of the assumed device's
-    /// own.
+    /// The backend that computed the workspace of kernels in place of the assumed device's own.
     pub stand_in: Option<String>,
-    /// The memory of each machine, unless it is that of its only rank.
+    /// The memory of each machine, unless it has a single rank.
     pub host: Option<HostMemory>,
     /// Bytes of each rank by category.
     pub memory: MemoryPlan,
@@ -66,37 +65,38 @@ pub struct PlanReport {
     pub loading_peak_bytes: u64,
     /// Peak of the run.
     pub peak_bytes: u64,
-    /// Memory that can be had, beside what the program holds.
+    /// Available memory, without the program's own.
     pub available_bytes: u64,
     /// Whether the run fits.
     pub fits: bool,
-    /// The products and quotients that memory and traffic come from.
+    /// The products and quotients behind memory and traffic.
     pub arithmetic: Arithmetic,
     /// Whether the text shows them.
     #[serde(skip)]
     pub explains: bool,
     /// Bytes that a rank moves in a step, over all links.
     pub bytes_moved_per_step: u64,
-    /// The work of a step: the first of the rows, or one of sequences as long as the config allows.
+    /// The work of a step: the first step of the rows, or one with sequences of the longest
+    /// configured length.
     pub work: Work,
-    /// The speeds that a step's time is predicted with.
+    /// The speeds for the prediction of a step's time.
     pub speeds: Speeds,
-    /// That time.
+    /// The predicted time of a step.
     pub time: StepTime,
     /// Floating-point operations of the first step.
     pub step_flops: u64,
-    /// The device's measured matrix-product rate in the compute dtype, operations a second; not of
-    /// an assumed device.
+    /// The device's measured matrix-product rate in the compute dtype, operations per second;
+    /// `None` for an assumed device.
     pub gemm_flops_per_sec: Option<f64>,
-    /// The first step's time if all ranks ran at that rate.
+    /// The first step's time with all ranks at that rate.
     pub light_step_secs: Option<f64>,
 }
 
 impl PlanReport {
-    /// The report of a session that was opened for what was asked.
+    /// The report of a session that was opened for `asked`.
     ///
     /// # Errors
-    /// What the backend reports while it is measured.
+    /// Errors of the backend during its measurement.
     pub fn of(session: &Session, config: &Config, asked: &Asked) -> Result<Self, Error> {
         let plan = &session.run.plan;
         let assumed = &asked.assumed;

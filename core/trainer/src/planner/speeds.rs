@@ -1,4 +1,4 @@
-//! A plan's device -> how fast it computes and copies.
+//! A plan's device -> its rates of computing and copying.
 
 use espalier_engine::executor::PreparedRun;
 use espalier_engine::measure;
@@ -6,10 +6,10 @@ use espalier_plan::plan::{GivenSpeeds, KernelRates, Source, Speeds};
 
 use crate::error::Result;
 
-/// The speeds of the device that is here, as a rank has them where all ranks of the machine work at
-/// once. The rate of products, `gemm_rate`, and that of other kernels were timed on the threads of
-/// one rank, which are its own where the machine has a core for each rank; what comes from host
-/// memory is one bus for all. The network cannot be measured by one machine.
+/// The speeds of this machine's device per rank, with all ranks of the machine active. The rates of
+/// products, `gemm_rate`, and of other kernels are timed on the threads of one rank. These are not
+/// shared where the machine has a core for each rank. The bus to host memory is shared by all
+/// ranks. One machine cannot measure the network.
 ///
 /// # Errors
 /// What the backend reports.

@@ -66,7 +66,7 @@ impl PlanReport {
         )
     }
 
-    /// Where the plugins came from.
+    /// The sources of the plugins.
     fn places(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let places = &self.plugin_places;
         let is_linked = |place: &&Place| place.from == "linked" && place.also_found.is_empty();
@@ -93,7 +93,7 @@ impl PlanReport {
         Ok(())
     }
 
-    /// The categories that take anything, the peaks, and whether that fits.
+    /// The categories above 0, the peaks, and whether the plan fits.
     fn memory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ranks = match self.world.ranks {
             1 => "one rank".to_owned(),
@@ -225,7 +225,7 @@ impl PlanReport {
         writeln!(f, "  {:<20} {:>12.1}", "tokens/s", time.tokens_per_sec)
     }
 
-    /// What a step would take if it were one product.
+    /// The time of a step at the peak matrix-product rate.
     fn at_peak(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(rate), Some(step_secs)) = (self.gemm_flops_per_sec, self.light_step_secs) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A config and a rank -> the device that it computes on, open.
+//! A config and a rank -> its open device.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use espalier_system::failure::UsageError;
 
 use crate::Error;
 
-/// Opens the device of rank number `rank` of this process: of those that the config names in turn,
-/// the backend's first otherwise.
+/// Opens the device of rank number `rank` of this process: the config's devices in turn, else the
+/// backend's first.
 pub(crate) fn open_device(
     config: &Config,
     components: &Components,

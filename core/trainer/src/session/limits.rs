@@ -1,4 +1,4 @@
-//! Rows, or a config without rows -> the largest micro-batch, and how many make a step.
+//! Rows, or a config without rows -> the largest micro-batch, and micro-batches per step.
 
 use espalier_config::Config;
 use espalier_data::{Extent, Schedule};
@@ -6,7 +6,7 @@ use espalier_plan::plan::BatchLimits;
 
 use super::rows::RunData;
 
-/// The largest micro-batch that the config allows.
+/// The largest micro-batch under the config.
 pub(super) fn limits_without_rows(config: &Config) -> BatchLimits {
     let data = &config.data;
     let full = data.micro_batch * data.max_seq_len;
@@ -22,7 +22,7 @@ pub(super) fn limits_without_rows(config: &Config) -> BatchLimits {
     }
 }
 
-/// Micro-batches of a step that the config asks for; 0 where that depends on the rows.
+/// Configured micro-batches per step; 0 where they depend on the rows.
 pub(super) fn micro_batches_without_rows(config: &Config) -> u64 {
     let data = &config.data;
     match data.pack_tokens {

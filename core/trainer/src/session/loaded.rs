@@ -1,4 +1,4 @@
-//! A resolved config -> a model on its device, ready to generate.
+//! A resolved config -> a model on its device, ready for generation.
 
 use espalier_config::ResolvedConfig;
 use espalier_data::TextTokenizer;
@@ -15,7 +15,7 @@ use super::Session;
 use crate::generate::end_tokens;
 use crate::{Error, weights};
 
-/// A model that generates.
+/// A model for generation.
 pub struct Loaded {
     /// The model, its adapter and its cache.
     pub executor: Executor,
@@ -27,19 +27,19 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// `error`, with the component's own name where it knows the role alone.
+    /// `error` with the component's name where it has only the role.
     pub fn naming(&self, error: Error) -> Error {
         error.naming(&self.components)
     }
 }
 
-/// Loads the model, the adapter where one is named, and room for what `demand` says: it is asked
-/// with the directory, the tokenizer and the positions that the model was made for, before anything
-/// is allocated.
+/// Loads the model and its adapter, if named, with the capacity that `demand` returns. `demand`
+/// receives the directory, the tokenizer and the model's number of positions, before any
+/// allocation.
 ///
 /// # Errors
-/// Whatever is wrong with model, tokenizer or adapter; a plan that does not fit; what `demand`
-/// gives.
+/// Errors of model, tokenizer or adapter; [`Error::OutOfMemory`] for a plan that does not fit;
+/// errors of `demand`.
 pub fn load(
     resolved: &ResolvedConfig,
     observer: &dyn Observer,

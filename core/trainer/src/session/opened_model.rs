@@ -1,4 +1,4 @@
-//! A config -> the model, the plugins and the devices of a run, open, before its rows are read.
+//! A config -> the open model, plugins and devices of a run, before its rows are read.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use super::rows::{Rows, RowsModel, RunData};
 use crate::Error;
 use crate::generate::Questions;
 
-/// What stands of a session before its rows are read.
+/// The part of a session that exists before its rows are read.
 pub struct OpenedModel<'a> {
     pub(super) resolved: &'a ResolvedConfig,
     pub config: &'a Config,
@@ -44,10 +44,11 @@ pub struct OpenedModel<'a> {
 }
 
 impl<'a> OpenedModel<'a> {
-    /// Opens the model, makes the plugins and opens the device.
+    /// Opens the model, creates the plugins and opens the device.
     ///
     /// # Errors
-    /// Whatever of it is wrong; where nothing is trained, also an adapter that was never trained.
+    /// Any error of model, plugins or device; without training, also an adapter that was never
+    /// trained.
     pub fn open(
         resolved: &'a ResolvedConfig,
         purpose: Purpose,
@@ -94,7 +95,7 @@ impl<'a> OpenedModel<'a> {
         let mut devices = Vec::with_capacity(ranks);
         for rank in 0..ranks {
             if ranks > 1 {
-                // A rank computes on its share of the threads.
+                // Each rank computes on its share of the threads.
                 let share = services.share(ranks)?;
                 components.backend = select::backend(config, &registry, share)?;
             }
@@ -103,7 +104,7 @@ impl<'a> OpenedModel<'a> {
         let collectives = Collectives::select(config, &world, &registry, services)?;
         let used = components.identities().into_iter();
         let places = registry.places(used.chain(collectives.identities()));
-        // Of several processes one speaks for all.
+        // Only one of several processes prints.
         if world_of_run(&config.run)?.writes() {
             places.tell();
         }
@@ -126,7 +127,7 @@ impl<'a> OpenedModel<'a> {
         self.devices[0].0.as_ref()
     }
 
-    /// What rows are read for.
+    /// The model for which rows are read.
     pub(super) fn rows_model(&self) -> RowsModel<'_> {
         RowsModel {
             resolved: self.resolved,
@@ -135,10 +136,10 @@ impl<'a> OpenedModel<'a> {
         }
     }
 
-    /// The rows, where the config names any.
+    /// The rows, if the config names any.
     ///
     /// # Errors
-    /// The first fault of the files.
+    /// The first error in the files.
     pub fn read_rows(
         &self,
         purpose: Purpose,
@@ -154,10 +155,10 @@ impl<'a> OpenedModel<'a> {
         Ok(Some(rows))
     }
 
-    /// The session of rows, or of none.
+    /// The session with or without rows.
     ///
     /// # Errors
-    /// What makes the plan impossible: a shape, an option, a plugin that refuses.
+    /// An invalid shape or option, a refusal of a plugin.
     pub(super) fn plan_rows(
         self,
         purpose: Purpose,
@@ -221,7 +222,7 @@ impl<'a> OpenedModel<'a> {
     }
 }
 
-/// Keys that the contract names and this version does not serve yet.
+/// Keys of the contract that this version does not support yet.
 fn refuse_later_versions(config: &Config) -> Result<(), Error> {
     let refuse = |message: &str, next_step: &str| {
         Err(Error::Usage(UsageError {
@@ -241,7 +242,7 @@ fn refuse_later_versions(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Without training, an adapter must have been trained before.
+/// Refuses a new adapter in a session without training.
 fn refuse_untrained_adapter(purpose: Purpose, components: &Components) -> Result<(), Error> {
     match (&components.adapter, &components.saved_adapter) {
         (Some(adapter), None) if purpose != Purpose::Train => Err(Error::Usage(UsageError {
@@ -274,7 +275,7 @@ pub(crate) fn describe(
     let family = &components.family;
     let described = family.plugin.describe(directory.config());
     described.map_err(|error| match error.code {
-        // What the file says is at fault, not the plugin that reads it.
+        // The content of the file is invalid, not the plugin that reads it.
         ErrorCode::INVALID => Error::Weights(WeightsError {
             path: directory.path().to_owned(),
             message: error.message,

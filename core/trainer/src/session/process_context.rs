@@ -1,4 +1,4 @@
-//! What the sessions of one process share: its threads, and rows that are read once.
+//! Shared data of the sessions of one process: its threads, and rows that are read once.
 
 use espalier_config::Config;
 use espalier_system::stop::StopFlag;
@@ -7,17 +7,17 @@ use espalier_system::threads::HostServices;
 use super::rows::Rows;
 use crate::Error;
 
-/// What the sessions of one process have in common.
+/// Shared data of the sessions of one process.
 #[derive(Clone)]
 pub struct ProcessContext {
-    /// The threads that everything runs on.
+    /// The threads of all sessions.
     pub services: &'static HostServices,
-    /// The rows, where they are read already.
+    /// The rows, if they are read already.
     pub rows: Option<Rows>,
 }
 
 impl ProcessContext {
-    /// Threads that tell plugins to stop when `stop` is set, and no rows yet.
+    /// Starts threads that forward a stop request of `stop` to plugins; without rows.
     ///
     /// # Errors
     /// Where the operating system starts no more threads.

@@ -1,4 +1,4 @@
-//! Files of rows -> what a run trains on, what is held out of it, and what it is asked.
+//! Files of rows -> the training rows, the held-out rows, and the questions of a run.
 
 use std::sync::Arc;
 
@@ -14,25 +14,25 @@ use super::telling;
 use crate::Error;
 use crate::generate::Questions;
 
-/// Rows as they were read; the runs that share them differ in their order. Cheap to clone.
+/// Rows in file order; the runs that share them order them differently. Cheap to clone.
 #[derive(Clone)]
 pub struct Rows {
     /// The rows to train on; of an evaluation, its rows.
     pub train: Dataset,
     /// The rows held out.
     pub eval: Option<Dataset>,
-    /// With the tokenizer, where a row of text asked for it.
+    /// With the tokenizer, if any row of text needed it.
     vocabulary: Arc<Vocabulary>,
 }
 
 /// The model that rows are read for.
 #[derive(Clone, Copy)]
 pub(super) struct RowsModel<'a> {
-    /// The config that names the files.
+    /// The config with the files.
     pub resolved: &'a ResolvedConfig,
     /// The model's directory: its tokenizer and its template.
     pub directory: &'a ModelDirectory,
-    /// What the family describes.
+    /// The family's description.
     pub model: &'a Model,
 }
 
@@ -44,16 +44,15 @@ pub struct RunData {
     pub eval: Option<Schedule>,
     /// Rows to be answered at every evaluation.
     pub questions: Option<Questions>,
-    /// The tokenizer's hash, where a row of text asked for it.
+    /// The tokenizer's hash, if any row of text needed it.
     pub tokenizer_sha256: Option<String>,
 }
 
 impl Rows {
-    /// Reads the files that the config names.
+    /// Reads the files of the config.
     ///
     /// # Errors
-    /// The first fault in the order of the files and rows; more of them lost than `data.max_lost`
-    /// allows.
+    /// The first error in the order of files and rows; more lost rows than `data.max_lost` allows.
     pub(super) fn read(
         model: &RowsModel<'_>,
         purpose: Purpose,
@@ -126,7 +125,7 @@ impl Rows {
     /// Orders them into the steps of a run.
     ///
     /// # Errors
-    /// A sequence that no micro-batch holds; questions without rows to ask.
+    /// A sequence too long for any micro-batch; questions without rows.
     pub(super) fn into_data(
         self,
         model: &RowsModel<'_>,

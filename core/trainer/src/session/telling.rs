@@ -1,11 +1,11 @@
-//! Rows that were read -> what their user is told of them: what is trained, and what is lost.
+//! Rows that were read -> the report to the user: trained and lost rows.
 
 use espalier_data::{Dataset, TOLD_LOST, TrainOn, grouped, percent, split_told};
 use espalier_engine::observer::{Event, Observer};
 
 use crate::bytes::Bytes;
 
-/// Tells what became of `rows`, the `which` ones; much of it so that it is not missed.
+/// Reports trained and lost rows of `rows`, called `which`; important losses are warnings.
 pub(super) fn tell(rows: &Dataset, which: &str, observer: &dyn Observer) {
     let counts = rows.counts();
     if !counts.reasons().is_empty() {
@@ -27,7 +27,7 @@ pub(super) fn tell(rows: &Dataset, which: &str, observer: &dyn Observer) {
         if rows.split_tokens().iter().any(|one| one.ends_answers) {
             observer.observe(&Event::Warning(&text))
         } else {
-            // Some models are made so: zephyr's turns begin with plain text.
+            // Some models are built this way: zephyr's turns start with plain text.
             observer.observe(&Event::Note(&text))
         }
     }
@@ -59,7 +59,7 @@ pub(super) fn tell(rows: &Dataset, which: &str, observer: &dyn Observer) {
     }
 }
 
-/// What is trained of the rows, in one line.
+/// The trained part of the rows, in one line.
 pub(super) fn trained(rows: &Dataset, chosen: TrainOn) -> String {
     let counts = rows.counts();
     let trains = counts.trains;

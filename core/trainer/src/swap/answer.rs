@@ -1,4 +1,4 @@
-//! What a run says to who asked for a swap: how far it is, and what became of it.
+//! A run's answers to a swap request: progress and outcome.
 
 use espalier_system::failure::chain;
 use serde::{Deserialize, Serialize};
@@ -10,12 +10,12 @@ use crate::Error;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SwapAnswer {
-    /// What became of it.
+    /// The outcome.
     #[serde(flatten)]
     pub record: SwapRecord,
-    /// The exit code of a refusal: as of a run that would have begun so.
+    /// The exit code of a refusal: that of a run started with these settings.
     pub exit_code: u8,
-    /// What the user can do next about a refusal.
+    /// The user's next step after a refusal.
     pub next_step: String,
 }
 
@@ -28,7 +28,7 @@ impl SwapAnswer {
         }
     }
 
-    /// The run goes on as it was, because of `error`.
+    /// The run continues unchanged, because of `error`.
     pub(crate) fn refused(record: SwapRecord, error: &Error) -> Self {
         SwapAnswer {
             record: SwapRecord {
@@ -42,21 +42,21 @@ impl SwapAnswer {
     }
 }
 
-/// How far a swap is.
+/// The progress of a swap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "stage")]
 pub enum Stage {
-    /// Components are made, the plan too.
+    /// Components and plan are being created.
     Planning,
-    /// Weights are put beside the old ones.
+    /// Weights are being loaded beside the old ones.
     Loading {
-        /// Weights seen to.
+        /// Loaded weights.
         done: u64,
-        /// Weights in all.
+        /// All weights.
         total: u64,
     },
-    /// It is tried on rows.
+    /// It is being tested on rows.
     Trying,
-    /// It takes over.
+    /// It is replacing the old component.
     TakingOver,
 }

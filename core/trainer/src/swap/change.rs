@@ -1,4 +1,4 @@
-//! A run's config and a request -> the config that the run would have begun with, had it begun so.
+//! A run's config and a request -> the config of a run started with these settings.
 
 use espalier_config::{Init, ResolvedConfig};
 use espalier_interface::Role;
@@ -12,7 +12,7 @@ use crate::Error;
 /// The config under `request`, of a run with `components` under `current`.
 ///
 /// # Errors
-/// What the run cannot do; an option of another type or out of its range.
+/// A change that the run cannot make; an option of another type or out of its range.
 pub(super) fn of(
     current: &ResolvedConfig,
     components: &Components,
@@ -43,7 +43,7 @@ pub(super) fn of(
         && let Some(saved) = &components.saved_adapter
         && !current.has_own_adapter_options()
     {
-        // From here on the config says what the saved adapter's files said so far.
+        // From here on the options come from the config instead of the saved adapter's files.
         let options = Json::Object(saved_options(adapter, saved)?);
         let name = adapter.identity.component.clone();
         let section = Map::from_iter([(name, options)]);
@@ -54,7 +54,7 @@ pub(super) fn of(
     Ok(changed.with_own_adapter_options(own))
 }
 
-/// Refuses what the run's model or its way of training rules out.
+/// Refuses changes that are incompatible with the run's model or kind of training.
 fn refuse(
     current: &ResolvedConfig,
     components: &Components,

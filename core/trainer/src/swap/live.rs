@@ -1,4 +1,4 @@
-//! The part of a running job that a swap can change: components, plan and what lies on the device.
+//! The part of a running job that a swap can change: components, plan and device storage.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,7 +33,7 @@ use crate::session::{describe, open_device};
 use crate::weights::Loading;
 use crate::{Error, record};
 
-/// What stays as it is while a run lasts.
+/// The constant part of a run.
 pub(crate) struct RunContext<'a> {
     pub model: ModelDirectory,
     pub services: &'static HostServices,
@@ -43,7 +43,7 @@ pub(crate) struct RunContext<'a> {
 
 /// A job's components, and their plan on the device.
 pub(crate) struct Live<'a> {
-    // Dropped before the backend whose device it is on.
+    // Dropped before the backend of its device.
     pub team: Team,
     pub components: Components,
     /// The config with the swaps so far.
@@ -52,7 +52,7 @@ pub(crate) struct Live<'a> {
     pub around: RunContext<'a>,
 }
 
-/// What is known of a plan once its executor stands.
+/// Facts about a plan that are known once its executor exists.
 pub(crate) struct Facts {
     pub sites: Vec<Site>,
     pub flops: Flops,
@@ -61,22 +61,22 @@ pub(crate) struct Facts {
     plan_sha256: String,
 }
 
-/// A swap to be tried between two steps.
+/// A swap to try between two steps.
 pub(crate) struct Attempt<'a> {
     pub request: &'a SwapRequest,
-    /// Steps done, and the run's seed.
+    /// Completed steps, and the run's seed.
     pub at: [u64; 2],
     /// The next step's rows.
     pub next: &'a Step,
-    /// The component that it must come to, where it is made again.
+    /// The expected component, where a swap is repeated on resume.
     pub expected: Option<&'a PluginIdentity>,
-    /// Watches the loading.
+    /// The observer of the loading.
     pub observer: &'a dyn Observer,
-    /// Takes note of how far it is.
+    /// Receives the progress.
     pub progress: &'a dyn Fn(Stage),
 }
 
-/// The new state, made and tried beside the old one.
+/// The new state, created and tested beside the old one.
 struct Made {
     executor: Executor,
     facts: Facts,
@@ -99,18 +99,18 @@ impl Facts {
 }
 
 impl Live<'_> {
-    /// How to write the adapter; none where the model itself is trained.
+    /// The parts for writing the adapter; `None` where the model itself is trained.
     pub fn adapter<'b>(&'b self, base: &'b str) -> Option<AdapterParts<'b>> {
         let adapter = self.components.adapter.as_ref()?;
         Some((adapter, self.facts.sites.as_slice(), base))
     }
 
-    /// The hash of the plan as it is now.
+    /// The hash of the present plan.
     pub fn plan_sha256(&self) -> &str {
         &self.facts.plan_sha256
     }
 
-    /// A swap that was made as it stands in `run.json`.
+    /// The record of a completed swap in `run.json`.
     pub fn on_record(&self, request: &SwapRequest, record: &SwapRecord) -> Swap {
         let identities = self.components.identities().into_iter();
         Swap {
@@ -122,11 +122,11 @@ impl Live<'_> {
         }
     }
 
-    /// Lets another component play a role, once it has stood its trial. `record` is filled in as
-    /// far as it comes.
+    /// Replaces the component of a role, once the new one has passed its test. `record` is filled
+    /// in up to the point of failure.
     ///
     /// # Errors
-    /// Why it cannot; everything is then as it was.
+    /// The reason for a failure; the old state is then unchanged.
     pub fn swap(&mut self, attempt: &Attempt<'_>, record: &mut SwapRecord) -> Result<(), Error> {
         let begin = Instant::now();
         let taken = self.take(attempt, record);
@@ -142,7 +142,7 @@ impl Live<'_> {
         let resolved = change::of(&self.resolved, &self.components, request)?;
         let registry = Registry::discover(&SearchPath::of(&resolved));
         if let Some(name) = request.component() {
-            // What does not survive its calls in a process of its own never comes into this one.
+            // A component that crashes in a separate probe process is never loaded into this one.
             let options = resolved.config().section(role.0, name);
             registry.probe(role, name, options.unwrap_or(&Section::new()))?;
         }
@@ -174,7 +174,7 @@ impl Live<'_> {
         [record.loss_before, record.loss_after] = made.losses.map(Some);
         self.facts = made.facts;
         self.resolved = resolved;
-        // The old one goes, and with it the memory of what is not held on to.
+        // Drops the old state and its unshared memory.
         drop(std::mem::replace(
             &mut self.team,
             Team::new(vec![made.executor]),
@@ -188,7 +188,7 @@ impl Live<'_> {
         Ok(())
     }
 
-    /// Makes the new state beside the old one and tries it; `self.components` are the new ones
+    /// Creates the new state beside the old one and tests it; `self.components` are the new ones
     /// already.
     fn make(
         &self,
@@ -260,7 +260,7 @@ impl Live<'_> {
         let blamed = blamed.expect("a run has a backend");
         let losses = trial::run([old, &new], attempt.next, attempt.at, blamed)?;
         if let Some(adapter) = &self.components.adapter {
-            // What would keep the result from being saved is better known now.
+            // Errors that would prevent saving the result are reported now.
             answer::saved_config(adapter, &facts.sites, "")?;
         }
         self.around.stop.check()?;
@@ -328,7 +328,7 @@ impl Live<'_> {
                 && beside.kind == MemoryKind::MAPPED
                 && attempt.request.staging == Staging::Auto;
             if no_files {
-                // It was the memory that did not suffice.
+                // The cause was insufficient memory.
                 Error::OutOfMemory(OutOfMemory {
                     kind: memory_name(plan),
                     needed: Bytes(needs.beside()),
@@ -341,7 +341,7 @@ impl Live<'_> {
     }
 }
 
-/// The memory that a plan's weights lie in, in a word.
+/// The name of the memory of a plan's weights.
 fn memory_name(plan: &RunPlan) -> String {
     if plan.device_info.shares_host_memory {
         "host".to_owned()
@@ -350,7 +350,7 @@ fn memory_name(plan: &RunPlan) -> String {
     }
 }
 
-/// Refuses params that moments and values of the run's own do not fit.
+/// Refuses params that do not match the run's moments and values.
 fn same_trained_params(old: &[Param], new: &[Param]) -> Result<(), Error> {
     let trained = |params: &[Param]| -> Vec<String> {
         let trained = params.iter().filter(|param| param.trainable);

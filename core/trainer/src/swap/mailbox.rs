@@ -1,5 +1,5 @@
-//! The folder `swap` of a run: requests and the run's answers, each a file that is there whole or
-//! not at all.
+//! The folder `swap` of a run: requests and the run's answers, each a file that is written
+//! atomically.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ pub struct Mailbox {
     home: PathBuf,
 }
 
-/// The kinds of files, by the beginning of their names.
+/// The kinds of files, by the prefix of their names.
 #[derive(Clone, Copy)]
 enum Kind {
     SwapRequest,
@@ -27,25 +27,25 @@ enum Kind {
     SwapAnswer,
 }
 
-/// A request that waits, with its number; or why it cannot be read.
+/// A pending request with its number, or the error of reading it.
 pub(crate) type Waiting = (u64, Result<SwapRequest, Error>);
 
 impl Mailbox {
-    /// That of the run in `out`.
+    /// The mailbox of the run in `out`.
     pub fn of(out: &Path) -> Self {
         Mailbox {
             home: out.join("swap"),
         }
     }
 
-    /// Puts a request behind all others and returns its number.
+    /// Appends a request and returns its number.
     ///
     /// # Errors
-    /// What keeps it from being written.
+    /// [`Error::File`] where it cannot be written.
     pub fn ask(&self, request: &SwapRequest) -> Result<u64, Error> {
         let fail = |error| Error::from(write_error(&self.home, 0, error));
         fs::create_dir_all(&self.home).map_err(fail)?;
-        // A name of its own; the link then fails where another asker was faster.
+        // A unique draft name; the link then fails if another process took the number first.
         let draft = self.home.join(format!("draft-{}.json", std::process::id()));
         let value = serde_json::to_value(request).expect("a request is plain data");
         write_json(&draft, &value)?;
@@ -62,7 +62,7 @@ impl Mailbox {
         linked
     }
 
-    /// The run's answer to request `number`, once there is one.
+    /// The run's answer to request `number`, if there is one.
     ///
     /// # Errors
     /// An answer that cannot be read.
@@ -75,22 +75,22 @@ impl Mailbox {
         }
     }
 
-    /// How far the run is with request `number`, where it has begun and says so.
+    /// The progress of request `number`, if the run has started it and reports it.
     pub fn stage(&self, number: u64) -> Option<Stage> {
         read(&self.path(Kind::Progress, number)).ok()
     }
 
-    /// Whether request `number` is still there.
+    /// Whether request `number` still exists.
     pub fn holds(&self, number: u64) -> bool {
         self.path(Kind::SwapRequest, number).exists()
     }
 
-    /// Withdraws request `number`; one that the run works at is answered all the same.
+    /// Withdraws request `number`; an active request is still answered.
     pub fn withdraw(&self, number: u64) {
         let _ = fs::remove_file(self.path(Kind::SwapRequest, number));
     }
 
-    /// Removes all requests and answers: they were another process's.
+    /// Removes all requests and answers, which are for an earlier process.
     pub(crate) fn clear(&self) -> Result<(), FileError> {
         match fs::remove_dir_all(&self.home) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -126,7 +126,7 @@ impl Mailbox {
         self.write(Kind::SwapAnswer, number, answer)
     }
 
-    /// Says how far the run is with request `number`.
+    /// Reports the progress of request `number`.
     pub(crate) fn report(&self, number: u64, stage: &Stage) -> Result<(), FileError> {
         self.write(Kind::Progress, number, stage)
     }
@@ -140,7 +140,7 @@ impl Mailbox {
         self.home.join(format!("{}{number:06}.json", kind.prefix()))
     }
 
-    /// The numbers of the files of a kind; none where there is no folder.
+    /// The numbers of the files of a kind; empty without a folder.
     fn numbers(&self, kind: Kind) -> Vec<u64> {
         let entries = fs::read_dir(&self.home).into_iter().flatten().flatten();
         let number = |name: &str| {

@@ -1,4 +1,4 @@
-//! The swaps of a run as they stand on record: in its metrics, in `run.json` and in checkpoints.
+//! The recorded swaps of a run: in its metrics, in `run.json` and in checkpoints.
 
 use espalier_config::{ConfigError, ResolvedConfig};
 use espalier_engine::load::DecodeCheck;
@@ -20,40 +20,40 @@ const SECTIONS: [&str; 5] = ["plugins", "quantizer", "adapter", "sharding", "bac
 pub enum Outcome {
     /// The new component took over.
     Taken,
-    /// The run went on with the old one.
+    /// The run continued with the old component.
     #[default]
     Refused,
 }
 
-/// A swap, or the refusal of one, as a line of `metrics.jsonl` has it.
+/// A swap, or a refusal, as a line of `metrics.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SwapRecord {
-    /// Steps done before it.
+    /// Completed steps before it.
     pub step: u64,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What was asked: `quantizer=hqq`.
+    /// The requested component: `quantizer=hqq`.
     pub asked: String,
-    /// The options that were asked to change.
+    /// The requested changes of options.
     pub changed: Vec<String>,
-    /// What played the role until then; unset where nothing did.
+    /// The component before the swap; `None` where the role was empty.
     pub from: Option<PluginIdentity>,
-    /// What plays it from then on; of a refusal, what was to, where it was found.
+    /// The component after the swap; of a refusal, the requested one, if found.
     pub to: Option<PluginIdentity>,
     /// Why it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The time it took, in seconds.
     pub secs: f64,
-    /// Weights that were encoded anew.
+    /// Weights that were encoded again.
     pub encoded: u64,
-    /// Bytes that were made beside the old ones.
+    /// Bytes allocated beside the old ones.
     pub bytes_beside: u64,
-    /// Whether the new weights decode to what they were: one of each format.
+    /// Whether the new weights decode to their original values: one weight per format.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub decode_checks: Vec<DecodeCheck>,
-    /// Where those lay until they took over: `memory` or `mapped file`.
+    /// Where the new bytes were staged: `memory` or `mapped file`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staged_in: Option<String>,
     /// Loss of the next micro-batch, without dropout, with the old component.
@@ -64,18 +64,18 @@ pub struct SwapRecord {
     pub loss_after: Option<f64>,
 }
 
-/// A swap that was made, with all that a later process needs to go on behind it.
+/// A completed swap, with all data that a later process needs to resume after it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Swap {
     #[serde(flatten)]
     pub record: SwapRecord,
-    /// What was asked.
+    /// The request.
     pub request: SwapRequest,
-    /// The sections that choose plugins and their options, as they are from then on.
+    /// The sections of plugins and their options after the swap.
     pub config: Map<String, Json>,
-    /// All components from then on.
+    /// All components after the swap.
     pub plugins: Vec<PluginIdentity>,
-    /// Hash of the plan from then on.
+    /// Hash of the plan after the swap.
     pub plan_sha256: String,
 }
 
@@ -114,10 +114,10 @@ impl SwapRecord {
 }
 
 impl Swaps {
-    /// The swaps that `run.json`, or its copy in a checkpoint, has.
+    /// The swaps in `run.json`, or in its copy in a checkpoint.
     ///
     /// # Errors
-    /// A list that another version of this program wrote.
+    /// A list with the format of another program version.
     pub fn of(run: &Json) -> Result<Self, Error> {
         match &run["swaps"] {
             Json::Null => Ok(Swaps::default()),
@@ -135,10 +135,10 @@ impl Swaps {
         serde_json::to_value(self).expect("swaps are plain data")
     }
 
-    /// `original` with what the swaps changed of it.
+    /// `original` with the changes of the swaps.
     ///
     /// # Errors
-    /// Values that do not go together with the rest of the config.
+    /// [`ConfigError`] for values that contradict the rest of the config.
     pub fn applied_to(&self, original: &ResolvedConfig) -> Result<ResolvedConfig, ConfigError> {
         let Some(last) = self.0.last() else {
             return Ok(original.clone());
@@ -163,7 +163,7 @@ impl Swaps {
         Ok(after.with_own_adapter_options(self.0.iter().any(adapter)))
     }
 
-    /// `run`, as `run.json` has it, with the components and the plan as they are after the swaps.
+    /// `run`, the content of `run.json`, with the components and the plan after the swaps.
     pub fn result_in(&self, run: &Json) -> Json {
         let mut run = run.clone();
         if let Some(last) = self.0.last() {
@@ -175,7 +175,7 @@ impl Swaps {
     }
 }
 
-/// The values of `resolved` that a swap can have changed, but where libraries are looked for.
+/// The values of `resolved` that a swap can have changed, except library folders.
 pub(super) fn choices(resolved: &ResolvedConfig) -> Map<String, Json> {
     let mut values = resolved.values();
     let backend = resolved.config().run.backend.clone();

@@ -1,16 +1,16 @@
-//! A swap that was asked for and not made.
+//! A refused swap.
 
 use espalier_system::failure::{ExitClass, Failure};
 
-/// A running job goes on as it was.
+/// A running job refused a swap and continues unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{asked} is refused, the run goes on as it was: {reason}")]
 pub struct SwapRefused {
     /// `quantizer=hqq`.
     pub asked: String,
-    /// The run's own words.
+    /// The run's message.
     pub reason: String,
-    /// The code of the failure that kept the job from it.
+    /// The exit code of the failure.
     pub exit_code: u8,
     /// What the user can do.
     pub next_step: String,

@@ -1,5 +1,5 @@
-//! What is asked of a running job: another component for a role, or the same one with other options
-//! or from a new file.
+//! A request to a running job: another component for a role, or the same one with other options or
+//! from a new file.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ const ROLES: [Role; 4] = [
     Role::BACKEND,
 ];
 
-/// The name that stands for no component.
+/// The name for no component.
 const NONE: &str = "none";
 
 /// A request to swap a plugin.
@@ -27,25 +27,25 @@ const NONE: &str = "none";
 pub struct SwapRequest {
     /// The role, by name.
     pub role: String,
-    /// The component that is to play it; `none` for no quantizer.
+    /// The new component; `none` for no quantizer.
     pub name: String,
     /// Options of that component to change, `quantizer.hqq.bits=4` each.
     pub set: Vec<String>,
     /// Folders searched before the run's own for plugin libraries; absolute.
     pub plugin_dirs: Vec<PathBuf>,
-    /// The step before which it takes over, counted from 1; unset: the next.
+    /// The step before which it takes over, counted from 1; `None`: the next.
     pub before_step: Option<u64>,
-    /// Where the new weights are put before they take over.
+    /// Where the new weights are staged.
     pub staging: Staging,
-    /// Who asks, in words.
+    /// The sender, in words.
     pub asked_by: String,
 }
 
-/// Where new weights are put before they take the old ones' place.
+/// Where new weights are staged before they replace the old ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Staging {
-    /// In memory where it suffices for both, else in a mapped file.
+    /// In memory if it is large enough for both, else in a mapped file.
     #[default]
     Auto,
     /// In a mapped file.
@@ -53,11 +53,11 @@ pub enum Staging {
 }
 
 impl SwapRequest {
-    /// The request that `ROLE=NAME` and the changes `set` make.
+    /// The request for `ROLE=NAME` with the changes `set`.
     ///
     /// # Errors
-    /// A text that is none; a role that cannot be swapped; a change of something else than this
-    /// component's options.
+    /// An invalid text; a role that cannot be swapped; a change of other keys than this component's
+    /// options.
     pub fn new(assignment: &str, set: &[String]) -> Result<Self, Error> {
         let (role, name) = assignment
             .split_once('=')
@@ -72,10 +72,10 @@ impl SwapRequest {
         Ok(request)
     }
 
-    /// The role that is meant.
+    /// The requested role.
     ///
     /// # Errors
-    /// One that cannot be swapped, or that there is not.
+    /// A role that cannot be swapped, or does not exist.
     pub fn role(&self) -> Result<Role, Error> {
         let found = ROLES.into_iter().find(|role| role.0 == self.role);
         found.ok_or_else(|| match Role::from_name(&self.role) {
@@ -90,12 +90,12 @@ impl SwapRequest {
         })
     }
 
-    /// The component that is to play the role; nothing where it is to be without.
+    /// The new component of the role; `None` to leave the role empty.
     pub fn component(&self) -> Option<&str> {
         Some(self.name.as_str()).filter(|name| *name != NONE)
     }
 
-    /// Refuses what no run can do.
+    /// Refuses requests that no run can fulfil.
     ///
     /// # Errors
     /// As [`SwapRequest::new`].
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_run_can_change_is_asked() {
+    fn only_changes_that_a_run_can_make_are_accepted() {
         let set = ["quantizer.hqq.bits=3".to_owned()];
         let request = SwapRequest::new("quantizer = hqq", &set).expect("a swap");
         assert_eq!(request.assignment(), "quantizer=hqq");

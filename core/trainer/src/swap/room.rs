@@ -1,4 +1,4 @@
-//! Bytes that a swap puts beside the old ones, and the memory there is -> where they are put.
+//! Bytes that a swap adds beside the old ones, and the available memory -> where they are staged.
 
 use espalier_interface::MemoryKind;
 use espalier_system::memory::OutOfMemory;
@@ -12,25 +12,25 @@ use crate::bytes::Bytes;
 pub(super) struct Needs {
     /// New frozen weights.
     pub frozen: u64,
-    /// Frozen weights that go when it takes over.
+    /// Old frozen weights that are freed when it takes over.
     pub freed: u64,
-    /// What else is new: arena, workspace, on another device the trained params.
+    /// Other new bytes: arena, workspace, and on another device the trained params.
     pub others: u64,
     /// While loading: one weight in f32 and the encoder's workspace.
     pub loading: u64,
 }
 
 impl Needs {
-    /// What memory must have room for where no file is mapped.
+    /// Bytes needed in memory without a mapped file.
     pub fn beside(&self) -> u64 {
         self.frozen + self.others + self.loading
     }
 
-    /// Where the new weights are put, with `available` bytes free.
+    /// Where the new weights are staged, with `available` bytes free.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] where not even a mapped file helps, or the new weights do not fit in
-    /// the old ones' place.
+    /// [`Error::OutOfMemory`] where even a mapped file needs too much memory, or the new weights do
+    /// not fit in place of the old ones.
     pub fn place(&self, staging: Staging, kind: &str, available: u64) -> Result<MemoryKind, Error> {
         let short = |needed: u64| {
             Error::OutOfMemory(OutOfMemory {
@@ -51,7 +51,7 @@ impl Needs {
     }
 }
 
-/// The place in words.
+/// The kind of memory in words.
 pub(super) fn shown(kind: MemoryKind) -> &'static str {
     match kind {
         MemoryKind::MAPPED => "mapped file",
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_where_it_suffices_then_a_file_then_nothing() {
+    fn memory_is_preferred_then_a_mapped_file_then_refusal() {
         assert_eq!(placed(Staging::Auto, 125), Some(MemoryKind::DEVICE));
         assert_eq!(placed(Staging::Auto, 124), Some(MemoryKind::MAPPED));
         assert_eq!(placed(Staging::Mapped, 1 << 20), Some(MemoryKind::MAPPED));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_outgrow_the_old_ones_place_are_refused_before_they_are_made() {
+    fn weights_too_large_for_the_final_place_are_refused_before_loading() {
         let grown = Needs { freed: 10, ..NEEDS };
         let error = grown
             .place(Staging::Auto, "host", 94)

@@ -1,5 +1,4 @@
-//! A new executor beside the old one -> both losses of the next micro-batch, once the new one has
-//! passed.
+//! A new executor beside the old one -> both losses of the next micro-batch, if the new one passes.
 
 use espalier_data::Step;
 use espalier_engine::executor::{Executor, LossSum, Pass, StepPosition};
@@ -8,12 +7,12 @@ use espalier_registry::{PluginFailure, PluginIdentity};
 
 use crate::Error;
 
-/// Runs the first micro-batch of `step`, number `index` of the run, forward through both, without
-/// dropout, and through the new one forward and backward. Nothing is updated, and what the old
-/// one's next step reads is not touched. Returns the losses of old and new.
+/// Runs the first micro-batch of `step`, number `index` of the run: forward through both without
+/// dropout, then forward and backward through the new one. No param is updated, and the inputs of
+/// the old one's next step are unchanged. Returns the losses of old and new.
 ///
 /// # Errors
-/// What a backend reports; numbers that are not finite, which are laid to `plugin`.
+/// Errors of a backend; numbers that are not finite, which are attributed to `plugin`.
 pub(super) fn run(
     [old, new]: [&Executor; 2],
     step: &Step,

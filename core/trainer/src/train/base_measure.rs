@@ -1,4 +1,4 @@
-//! What measures a run's base between the loading of its weights and its first step.
+//! Measurement of a run's base between the loading of its weights and its first step.
 
 use espalier_data::Schedule;
 use espalier_engine::executor::Executor;
@@ -10,38 +10,38 @@ use espalier_system::threads::HostServices;
 
 use crate::Error;
 
-/// Measures the base of a run that is loaded. A comparison does; a run alone is not measured.
+/// Measures the base of a loaded run. Used by comparisons only.
 pub trait BaseMeasure {
-    /// Refuses a run that does not fit into memory while it is measured.
+    /// Refuses a run whose measurement does not fit into memory.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] with both numbers.
     fn check(&self, plan: &RunPlan, services: &HostServices) -> Result<(), Error>;
 
-    /// What looks at weights while they are encoded; none where nothing is to be found any more.
+    /// The inspector of weights during encoding; `None` where they are measured already.
     fn inspector(&self, plan: &RunPlan, services: &'static HostServices) -> Option<&dyn Inspector>;
 
-    /// Measures the loaded base; `report` says what loading did.
+    /// Measures the loaded base; `report` is the report of its loading.
     ///
     /// # Errors
-    /// What the backend reports; [`Error::NotFinite`]; [`Error::Interrupted`] after a signal; what
-    /// cannot be written.
+    /// Errors of the backend; [`Error::NotFinite`]; [`Error::Interrupted`] after a signal;
+    /// [`Error::File`] for a failed write.
     fn measure(&self, base: &LoadedBase<'_>, report: LoadReport) -> Result<(), Error>;
 }
 
 /// A loaded model with its held-out rows.
 #[derive(Clone, Copy)]
 pub struct LoadedBase<'a> {
-    /// The model, loaded. Where all of it is trained, before any step.
+    /// The loaded model; for full fine-tuning, before any step.
     pub executor: &'a Executor,
     /// The held-out rows.
     pub rows: &'a Schedule,
-    /// Any seed: nothing depends on it.
+    /// Any seed: the result does not depend on it.
     pub seed: u64,
     /// The host's threads.
     pub services: &'static HostServices,
-    /// Watches.
+    /// Receives events.
     pub observer: &'a dyn Observer,
-    /// Ends it.
+    /// Requests a stop.
     pub stop: &'a StopFlag,
 }

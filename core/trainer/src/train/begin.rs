@@ -1,4 +1,4 @@
-//! A session that fits -> its run: ranks joined, weights in their places, its directory begun.
+//! A session that fits -> its run: joined ranks, loaded weights, files of its directory.
 
 use std::sync::Arc;
 
@@ -28,23 +28,23 @@ use crate::swap::{Facts, Live, Mailbox, RunContext};
 use crate::weights::{Loading, join_ranks};
 use crate::{Error, record};
 
-/// What a run begins with.
+/// The inputs of a run's start.
 pub(super) struct Begin<'a, 'b> {
     /// The config of the run.
     pub resolved: &'b ResolvedConfig,
-    /// The same with the swaps so far: the session was opened under it.
+    /// The same with the swaps so far; the session was opened with it.
     pub swapped: ResolvedConfig,
-    /// The directory, which is claimed.
+    /// The locked directory.
     pub beginning: &'b Beginning,
-    /// Measures the base, where that is asked for.
+    /// Measures the base, if requested.
     pub measure: Option<&'b dyn BaseMeasure>,
-    /// Knows the run's memory.
+    /// Measures the run's memory.
     pub meter: Meter,
     pub observer: &'a dyn Observer,
     pub stop: &'a StopFlag,
 }
 
-/// A model whose weights are in their places.
+/// A model with loaded weights.
 struct LoadedModel {
     model: ModelDirectory,
     components: Components,
@@ -57,7 +57,7 @@ impl<'a> Begin<'a, '_> {
     /// The run of a session before its next step.
     ///
     /// # Errors
-    /// A rank that does not come, weights that cannot be loaded, a checkpoint that cannot be
+    /// A rank that does not connect, weights that cannot be loaded, a checkpoint that cannot be
     /// restored, a directory that cannot be written.
     pub fn run(self, ready: Ready) -> Result<Runner<'a>, Error> {
         let Ready {
@@ -83,7 +83,7 @@ impl<'a> Begin<'a, '_> {
         } = loaded;
         let (beginning, observer, stop) = (self.beginning, self.observer, self.stop);
         let (directory, progress) = (&beginning.directory, beginning.progress());
-        // Only now: what is refused leaves the directory free for the next attempt.
+        // Written only now: a refused run leaves the directory free for the next attempt.
         let metrics = metrics(beginning, &data)?;
         let mut runner = Runner {
             config: self.resolved.config().clone(),
@@ -123,14 +123,14 @@ impl<'a> Begin<'a, '_> {
             planned,
         };
         if let Some(saved) = runner.saved {
-            // Whoever saved it may have died before this.
+            // The process that saved it can have died before pruning.
             runner.prune(saved);
         }
         runner.put_on_record()?;
         Ok(runner)
     }
 
-    /// Completes `run.json`: says what is begun, and how fast the devices are.
+    /// Completes `run.json` with hashes and the devices' speed, and writes it.
     fn put_on_record(&self, session: &Session, circumstances: &mut Json) -> Result<Peaks, Error> {
         let observer = self.observer;
         observer.observe(&Event::RunStarted(&session.summary()));
@@ -146,7 +146,7 @@ impl<'a> Begin<'a, '_> {
         Ok(peaks)
     }
 
-    /// Joins the ranks and loads the weights that are `wanted`; the report says what that did.
+    /// Joins the ranks and loads the `wanted` weights; returns the report of loading.
     fn load(
         &self,
         session: Session,
@@ -189,12 +189,12 @@ impl<'a> Begin<'a, '_> {
         Ok((loaded, report))
     }
 
-    /// Measures the base, where that is asked for and it is whole.
+    /// Measures the base, if requested and loaded.
     fn measure_base(&self, loaded: &LoadedModel, report: LoadReport) -> Result<(), Error> {
         let (Some(measure), Some(rows)) = (self.measure, &loaded.data.eval) else {
             return Ok(());
         };
-        // A checkpoint of all of a model leaves nothing of its base.
+        // A checkpoint of full fine-tuning replaces all of the base.
         if self.beginning.checkpoint.is_some() && loaded.components.adapter.is_none() {
             return Ok(());
         }
@@ -210,7 +210,7 @@ impl<'a> Begin<'a, '_> {
     }
 }
 
-/// The rate of products of all ranks, measured together, in operations a second.
+/// The rate of products of all ranks, measured together, in operations per second.
 fn product_rate(session: &Session) -> Result<f64, Error> {
     let plan = &session.run.plan;
     let runs = std::iter::once(&session.run).chain(&session.others);
@@ -219,7 +219,7 @@ fn product_rate(session: &Session) -> Result<f64, Error> {
     Ok(rate * f64::from(plan.demand.world.processes))
 }
 
-/// The run's `metrics.jsonl`, as its checkpoint has it.
+/// The run's `metrics.jsonl`, restored from its checkpoint.
 fn metrics(beginning: &Beginning, data: &RunData) -> Result<Metrics, Error> {
     let path = beginning.directory.file("metrics.jsonl");
     match &beginning.checkpoint {

@@ -1,4 +1,4 @@
-//! An output directory -> where a run begins: at its first step, or behind a checkpoint.
+//! An output directory -> the start of a run: its first step, or a checkpoint.
 
 use std::path::{Path, PathBuf};
 
@@ -21,25 +21,25 @@ use crate::swap::{Mailbox, Swap, Swaps};
 /// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A run's directory, and how far the run is.
+/// A run's directory and progress.
 pub(super) struct Beginning {
     pub directory: RunDirectory,
     pub checkpoint: Option<Checkpoint>,
     recorded: Recorded,
-    /// What the run left, where it had come to its end.
+    /// The exported directory of a finished run.
     pub finished: Option<PathBuf>,
-    /// Version of the config under which the run began.
+    /// Version of the config at the run's start.
     config_version: u64,
-    /// What `run.json` says of earlier resumptions, and of this one.
+    /// Records of earlier resumptions and of this one in `run.json`.
     resumptions: Vec<Json>,
-    /// The swaps that the checkpoint stands behind.
+    /// The swaps before the checkpoint.
     pub swaps: Swaps,
-    /// Those on record after it, to be made again.
+    /// The recorded swaps after it, which must be repeated.
     pub later_swaps: Vec<Swap>,
 }
 
 impl Beginning {
-    /// A directory that holds no run yet.
+    /// A directory without a run.
     pub fn fresh(out: &Path, world: World) -> Result<Self, Error> {
         let directory = claimed(out, world, Continue::Refuse)?;
         Mailbox::of(directory.path()).clear()?;
@@ -55,11 +55,11 @@ impl Beginning {
         })
     }
 
-    /// A directory that holds a run, or is to hold one.
+    /// A directory with or without a run.
     ///
     /// # Errors
-    /// Another process's directory; a pipe in the place of a file; a checkpoint that is damaged or
-    /// not there; what a finished run left, where it is damaged and there is no checkpoint.
+    /// A directory of another process; a pipe in place of a file; a checkpoint that is damaged or
+    /// missing; damaged exported files of a finished run without a checkpoint.
     pub fn resumed(
         out: &Path,
         world: World,
@@ -94,7 +94,7 @@ impl Beginning {
             None => began.unwrap_or(CONFIG_VERSION),
         };
         if finished.is_none() {
-            // Asked of a process that is gone.
+            // Requests to an earlier process.
             Mailbox::of(directory.path()).clear()?;
         }
         let swaps = match &checkpoint {
@@ -142,8 +142,8 @@ impl Beginning {
         })
     }
 
-    /// `resolved` with the values that the run began with, where a newer program has other
-    /// defaults. Says which.
+    /// `resolved` with the run's original values, where a newer program has other defaults. Prints
+    /// these values.
     ///
     /// # Errors
     /// Values that do not go together.
@@ -163,7 +163,7 @@ impl Beginning {
         Ok(self.swaps.applied_to(resolved)?)
     }
 
-    /// Refuses a config under which the finished run would have come to something else.
+    /// Refuses a config that would change the result of the finished run.
     pub fn check_finished(&self, config: &Config) -> Result<(), Error> {
         let Some(run) = self.recorded.run() else {
             return Ok(());
@@ -172,8 +172,8 @@ impl Beginning {
         self.refuse(self.directory.path(), changed)
     }
 
-    /// Refuses to go on with another run than the checkpoint's, as far as `outline` says what
-    /// `run.json` will hold: the model's files are not read for it.
+    /// Refuses to resume a run that differs from the checkpoint's, by the outline of `run.json`:
+    /// the model's files are not read for it.
     ///
     /// # Errors
     /// As [`Beginning::check`].
@@ -190,11 +190,11 @@ impl Beginning {
         self.refuse(&checkpoint.path, stated_differences(old, &new, step))
     }
 
-    /// Adds the resumptions to what `run.json` will hold, and refuses to go on with another run
-    /// than the checkpoint's.
+    /// Adds the resumptions to the content of `run.json`, and refuses to resume a run that differs
+    /// from the checkpoint's.
     ///
     /// # Errors
-    /// [`CheckpointError::Changed`], naming every difference.
+    /// [`CheckpointError::Changed`] with every difference.
     pub fn check(&self, run: &mut Json, observer: &dyn Observer) -> Result<(), Error> {
         run["config_version"] = Json::from(self.config_version);
         run["resumptions"] = Json::Array(self.resumptions.clone());
@@ -226,7 +226,7 @@ impl Beginning {
         let step = checkpoint.manifest.progress.step;
         self.refuse(&checkpoint.path, differences(old, run, step))?;
         for key in ["plugins", "plan_sha256"] {
-            // What it began with; the swaps say what became of it.
+            // The original value; later changes are in the swaps.
             run[key] = checkpoint.manifest.run[key].clone();
         }
         if let Some(options) = checkpoint.manifest.run.get("adapter_options") {
@@ -235,7 +235,7 @@ impl Beginning {
         Ok(())
     }
 
-    /// What the run exported, where it is on record.
+    /// The exported files, if recorded.
     pub fn exported(&self) -> Option<Exported> {
         match self.recorded.kept() {
             Kept::These(exported) => Some(exported),
@@ -243,7 +243,7 @@ impl Beginning {
         }
     }
 
-    /// The peaks that earlier processes of the run measured.
+    /// The peaks measured by earlier processes of the run.
     pub fn peaks(&self) -> Peaks {
         let machine = self.checkpoint.as_ref();
         let machine = machine.map(|checkpoint| &checkpoint.manifest.run["machine"]);
@@ -260,7 +260,7 @@ impl Beginning {
         })
     }
 
-    /// How far the run is.
+    /// The progress of the run.
     pub fn progress(&self) -> Progress {
         let checkpoint = self.checkpoint.as_ref();
         checkpoint.map_or_else(Progress::default, |one| one.manifest.progress.clone())
@@ -281,7 +281,7 @@ impl Beginning {
     }
 }
 
-/// The directory for this process: one of several writes what all of them have made.
+/// The directory for this process: only one of several processes writes the common result.
 fn claimed(out: &Path, world: World, existing: Continue) -> Result<RunDirectory, Error> {
     Ok(if world.writes() {
         RunDirectory::claim(out, existing)?
@@ -290,11 +290,10 @@ fn claimed(out: &Path, world: World, existing: Continue) -> Result<RunDirectory,
     })
 }
 
-/// The checkpoint that what a finished run exported is written again from, as `damage` to it has
-/// it.
+/// The checkpoint from which the damaged export of a finished run is written again.
 ///
 /// # Errors
-/// Where there is none.
+/// [`CheckpointError::Exported`] without a checkpoint.
 fn written_again(
     checkpoint: Option<Checkpoint>,
     directory: PathBuf,

@@ -1,5 +1,4 @@
-//! An output directory with `adapter/` or `model/` -> whether its run came to its end, by the files
-//! that it left.
+//! An output directory with `adapter/` or `model/` -> whether its run finished, by its files.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +11,10 @@ use serde_json::Value as Json;
 
 use crate::export::Kept;
 
-/// What `run.json` holds.
+/// The content of `run.json`.
 #[derive(Debug)]
 pub(super) enum Recorded {
-    /// It is not there.
+    /// It is missing.
     Nothing,
     /// It cannot be read.
     Garbled(String),
@@ -23,19 +22,19 @@ pub(super) enum Recorded {
     Run(Json),
 }
 
-/// How far a run had come.
+/// Whether a run finished.
 #[derive(Debug)]
 pub(super) enum Finish {
-    /// Not to its end.
+    /// It did not finish.
     No,
-    /// To its end: what it exported is there, whole.
+    /// It finished, and its exported files are intact.
     Yes(PathBuf),
-    /// Something stands where it exports to which is not what a finished run left.
+    /// The export path exists, but its files are not those of a finished run.
     Damaged(PathBuf, Damage),
 }
 
 impl Recorded {
-    /// What the `run.json` of the output directory `home` holds.
+    /// The content of `run.json` in the output directory `home`.
     pub fn of(home: &Path) -> Self {
         let text = match read_regular(&home.join("run.json"), FileKind::Record) {
             Ok(text) => text,
@@ -48,7 +47,7 @@ impl Recorded {
         }
     }
 
-    /// The run, where there is one.
+    /// The run, if there is one.
     pub fn run(&self) -> Option<&Json> {
         match self {
             Recorded::Run(run) => Some(run),
@@ -56,14 +55,14 @@ impl Recorded {
         }
     }
 
-    /// What the run says of what it exported.
+    /// The run's record of exported files.
     pub fn kept(&self) -> Kept {
         self.run().map_or(Kept::Never, Kept::of)
     }
 }
 
 impl Finish {
-    /// How far the run in `directory` had come. Says so where that cannot be told for certain.
+    /// Whether the run in `directory` finished. Prints a note where this is uncertain.
     pub fn of(directory: &RunDirectory, recorded: &Recorded, observer: &dyn Observer) -> Self {
         let Some(saved) = directory.finished() else {
             return Finish::No;

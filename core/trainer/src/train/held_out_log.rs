@@ -1,4 +1,4 @@
-//! A run's evaluations -> each held-out document's loss on disk, a file an evaluation.
+//! A run's evaluations -> each held-out document's loss on disk, one file per evaluation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// The losses of held-out documents, one by one, in the order of the files.
+/// The losses of single held-out documents, in the order of the files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HeldOut {
-    /// Steps that were done before.
+    /// Completed steps.
     pub step: u64,
     /// Each document.
     pub documents: Vec<DocumentLoss>,
 }
 
-/// Where a run leaves the losses of its held-out documents.
+/// Writes the losses of a run's held-out documents.
 #[derive(Clone, Debug)]
 pub struct HeldOutLog {
     run: PathBuf,
@@ -27,8 +27,8 @@ pub struct HeldOutLog {
     most: usize,
 }
 
-/// Documents that a run outside of a comparison writes at most. More than these are so many that a
-/// change of their mean is hardly due to their choice.
+/// Most documents written by a run outside of a comparison. With more, the choice of documents
+/// hardly affects a change of their mean.
 const MOST_OF_A_RUN: usize = 100_000;
 
 /// The file of a run's [`HeldOut`] after `step` steps.
@@ -37,7 +37,7 @@ pub fn held_out_file(run: &Path, step: u64) -> PathBuf {
 }
 
 impl HeldOut {
-    /// The sums over all documents that have trained tokens; others say nothing.
+    /// The sums over all documents with trained tokens.
     pub fn total(&self) -> DocumentLoss {
         let mut total = DocumentLoss::default();
         let bearing = |document: &&DocumentLoss| document.trained > 0;
@@ -51,7 +51,7 @@ impl HeldOut {
 }
 
 impl HeldOutLog {
-    /// That of the run in the output directory `run`, of a comparison.
+    /// The log of a comparison's run in the output directory `run`.
     pub fn of(run: &Path) -> Self {
         HeldOutLog {
             run: run.to_owned(),
@@ -59,7 +59,7 @@ impl HeldOutLog {
         }
     }
 
-    /// That of a run outside of a comparison, where documents are not too many.
+    /// The log of a run outside of a comparison, with a limit on the number of documents.
     pub fn of_run_alone(run: &Path) -> Self {
         HeldOutLog {
             most: MOST_OF_A_RUN,
@@ -67,11 +67,10 @@ impl HeldOutLog {
         }
     }
 
-    /// Writes what an evaluation after `step` steps found, whole or not at all, over what stood
-    /// there.
+    /// Writes the result of an evaluation after `step` steps atomically, replacing an older file.
     ///
-    /// To be called before `metrics.jsonl` or a checkpoint says that the evaluation was done: a run
-    /// that goes on from there does not repeat it.
+    /// Must be called before `metrics.jsonl` or a checkpoint records the evaluation: a run resumed
+    /// from there does not repeat it.
     ///
     /// # Errors
     /// A directory that cannot be written, a full disk.

@@ -1,4 +1,4 @@
-//! The metrics of a run -> `metrics.jsonl`, one line at a time.
+//! The metrics of a run -> `metrics.jsonl`, line by line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,28 +10,27 @@ use serde::Serialize;
 
 use crate::Error;
 
-/// The file `metrics.jsonl`: a line is there whole or not at all.
+/// The file `metrics.jsonl`: each line is written atomically.
 pub(super) struct Metrics {
     path: PathBuf,
     file: File,
-    /// What the next line says of the rows.
+    /// Row counts for the next line.
     data: Option<Counts>,
 }
 
 impl Metrics {
-    /// Starts the file anew.
+    /// Creates an empty file.
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
         Metrics::open(path, File::create(path))
     }
 
-    /// Goes on behind the lines of `earlier`: they replace what is in the file, in one step.
+    /// Continues after the lines of `earlier`, which replace the file's content atomically.
     pub(super) fn go_on(path: &Path, earlier: &Path) -> Result<Self, Error> {
         files::copy_file(earlier, path)?;
         Metrics::open(path, OpenOptions::new().append(true).open(path))
     }
 
-    /// Has the first line say what became of the rows, where some are not trained as they are in
-    /// the files.
+    /// Adds row counts to the first line, if some rows are lost or cut.
     pub(super) fn headed(mut self, counts: Counts) -> Self {
         self.data = (!counts.reasons().is_empty()).then_some(counts);
         self
@@ -49,7 +48,7 @@ impl Metrics {
         }
     }
 
-    /// Puts all lines so far on the disk.
+    /// Syncs all lines to disk.
     pub(super) fn sync(&self) -> Result<(), Error> {
         let synced = self.file.sync_data();
         synced.map_err(|error| files::write_error(&self.path, 0, error).into())

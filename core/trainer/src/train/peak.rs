@@ -1,14 +1,14 @@
-//! A step's rate -> its share of the peak, which is measured again where a step beats it.
+//! A step's rate -> its share of the peak, which is measured again when a step exceeds it.
 
 use super::runner::Runner;
 use crate::Error;
 
 impl Runner<'_> {
-    /// The share that `flops_per_sec`, which step `step` did, has of the peak. A peak that it
-    /// raised is put on record.
+    /// The share of the peak of step `step`, which ran at `flops_per_sec`. A higher peak is
+    /// recorded.
     ///
     /// # Errors
-    /// What keeps it from being put on record.
+    /// A failure to write the record.
     pub(super) fn share_of_peak(&mut self, step: u64, flops_per_sec: f64) -> Result<f64, Error> {
         let known = self.peaks.0.len();
         let team = &self.live.team;
@@ -18,7 +18,7 @@ impl Runner<'_> {
                 return None;
             }
             let measured = team.each(|executor| Ok::<_, Error>(executor.product_rate()));
-            // Where one of the ranks cannot be measured, nothing is known of all.
+            // If one rank cannot be measured, the sum is unknown.
             let sum: Option<f64> = measured.ok()?.into_iter().sum();
             Some(sum? * f64::from(world.processes))
         });

@@ -1,4 +1,4 @@
-//! A session that fits -> whether its run can begin, before anything is written or a weight is
+//! A session that fits -> whether its run can start, before any write and before any weight is
 //! read.
 
 use espalier_compile::params::Param;
@@ -14,26 +14,26 @@ use crate::checkpoint::Checkpoint;
 use crate::session::Session;
 use crate::weights::Loading;
 
-/// A session that fits, before anything of it is written or a weight is read.
+/// A session that fits, before any write and before any weight is read.
 pub(super) struct Ready {
     pub session: Session,
-    /// What `run.json` will hold, as far as it is known.
+    /// The known part of `run.json`.
     pub outline: Json,
-    /// What is read of the model's and the adapter's files.
+    /// The params to read from the model's and the adapter's files.
     pub wanted: Wanted,
 }
 
 /// The params that a run loads from a model's and an adapter's files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// All of them.
+    /// All params.
     All,
-    /// Those that a checkpoint does not hold.
+    /// The params that a checkpoint does not hold.
     Frozen,
 }
 
 impl Wanted {
-    /// What a run that goes on from `checkpoint` reads.
+    /// The params that a run resumed from `checkpoint` reads.
     pub fn after(checkpoint: Option<&Checkpoint>) -> Self {
         match checkpoint {
             None => Wanted::All,
@@ -41,18 +41,17 @@ impl Wanted {
         }
     }
 
-    /// Whether `param` is one of them.
+    /// Whether `param` is included.
     pub fn holds(self, param: &Param) -> bool {
         self == Wanted::All || !param.trainable
     }
 }
 
 impl Ready {
-    /// Refuses a run that would come upon something that it cannot do once its weights are loaded.
+    /// Refuses a run that would fail after its weights are loaded.
     ///
     /// # Errors
-    /// No rows; files without what is to be read of them; an adapter that cannot say how it is to
-    /// be saved.
+    /// No rows; files without the params to read; an adapter without a saved form.
     pub fn check(
         &self,
         config: &ResolvedConfig,

@@ -1,4 +1,4 @@
-//! A config -> a run that is open: driven step by step, then brought to its end.
+//! A config -> an open run: advanced step by step, then ended.
 
 use std::path::Path;
 
@@ -23,41 +23,41 @@ use crate::export::Export;
 use crate::session::{ProcessContext, Session};
 use crate::{Error, export, record};
 
-/// What a run is opened with.
+/// The inputs for opening a run.
 pub struct Opening<'a> {
     pub resolved: &'a ResolvedConfig,
-    /// Where it goes on, if it is to.
+    /// Where it resumes, if requested.
     pub from: Option<ResumeFrom>,
-    /// What it shares with other runs of the process, if there are any.
+    /// The data shared with other runs of the process, if any.
     pub process_context: Option<&'a ProcessContext>,
-    /// Knows its memory from theirs.
+    /// Measures its memory separately from theirs.
     pub meter: Meter,
     pub observer: &'a dyn Observer,
     pub stop: &'a StopFlag,
 }
 
-/// A run that was opened.
+/// The result of opening a run.
 pub enum Opened<'a> {
-    /// It had come to its end before.
+    /// It was finished before.
     Finished(Box<RunSummary>),
     Run(Box<Run<'a>>),
 }
 
-/// A run in its directory, its weights loaded.
+/// A run with its directory and loaded weights.
 pub struct Run<'a> {
     runner: Runner<'a>,
-    /// Holds the directory.
+    /// Holds the lock of the directory.
     beginning: Beginning,
     stop: &'a StopFlag,
 }
 
 impl<'a> Run<'a> {
-    /// Opens the run: plans it, claims its directory, loads its weights. Where `measure` is given,
-    /// it measures the base, and every held-out document's loss is written.
+    /// Opens the run: plans it, locks its directory, loads its weights. With `measure`, it also
+    /// measures the base, and every held-out document's loss is written.
     ///
     /// # Errors
-    /// Whatever goes wrong. Until the first number of the run is on record, the directory is left
-    /// free for the next attempt.
+    /// Errors of planning, of the directory or of loading. Until the run's first metric is
+    /// recorded, the directory stays free for the next attempt.
     pub fn open(
         opening: Opening<'a>,
         measure: Option<&dyn BaseMeasure>,
@@ -103,7 +103,7 @@ impl<'a> Run<'a> {
         if let Some(beginning) = &resumed
             && let Some(summary) = finished(beginning, resolved)?
         {
-            // Whoever finished it may have died before its report.
+            // The process that finished it can have died before the report.
             if world.writes() {
                 observer.observe(&Event::RunEnded(out));
             }
@@ -129,8 +129,8 @@ impl<'a> Run<'a> {
             session,
         };
         ready.check(&swapped, observer, stop)?;
-        // A run that has begun goes on with what it has on record; arms have patterns in common,
-        // which were checked before.
+        // A resumed run uses its recorded patterns; the shared patterns of arms were checked
+        // before.
         if from.is_none() && measure.is_none() {
             ready.session.check_patterns(&swapped)?;
         }
@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
         };
         match begin.run(ready) {
             Ok(mut runner) => {
-                // What was asked for while it was loaded is still to be done.
+                // Checkpoints requested during loading are still due.
                 runner.saves_seen = saves_seen;
                 Ok(Opened::Run(Box::new(Run {
                     runner,
@@ -165,17 +165,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Does what is due, and the next step.
+    /// Runs due evaluations, saves and swaps, then the next step.
     ///
     /// # Errors
-    /// [`Error::Stopped`] after a signal, once a checkpoint is saved; whatever ends the run.
+    /// [`Error::Stopped`] after a signal, once a checkpoint is saved; errors of a step, an
+    /// evaluation or a write.
     pub fn advance(&mut self) -> Result<Left, Error> {
         let advanced = self.runner.advance();
         let components = &self.runner.live.components;
         advanced.map_err(|error| error.naming(&components.by_role()).in_progress())
     }
 
-    /// Does all that is left.
+    /// Runs all remaining steps.
     ///
     /// # Errors
     /// As [`Run::advance`].
@@ -184,20 +185,20 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Steps that are done.
+    /// Completed steps.
     pub fn steps_done(&self) -> u64 {
         self.runner.progress.step
     }
 
-    /// What knows the run's memory from that of others.
+    /// The meter of the run's memory.
     pub fn meter(&mut self) -> &mut Meter {
         &mut self.runner.meter
     }
 
-    /// Brings the run to its end: saves what was trained, where `trained` says that all went well.
+    /// Ends the run: saves the trained params if `trained` is `Ok`.
     ///
     /// # Errors
-    /// Those of `trained`; what cannot be written.
+    /// The error of `trained`; a failed write.
     pub fn end(mut self, trained: Result<(), Error>) -> Result<RunSummary, Error> {
         self.runner.answer_the_rest();
         let ended = trained.and_then(|()| self.save());
@@ -210,8 +211,8 @@ impl<'a> Run<'a> {
         ended.map_err(|error| Stopped::explaining(error.in_progress(), self.stop, checkpoints))
     }
 
-    /// Writes what was trained: beside its place, then its hashes into `run.json`, then into its
-    /// place. The last to be written, it tells a finished run from one to go on with.
+    /// Writes the trained params to `.partial`, then their hashes into `run.json`, then renames
+    /// them. The rename is the last write: it marks the run as finished.
     fn save(&mut self) -> Result<RunSummary, Error> {
         let written = self.write()?;
         self.runner.exported = written.exported()?;
@@ -237,7 +238,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Writes what was trained beside its place.
+    /// Writes the trained params to `.partial`.
     fn write(&self) -> Result<Export, Error> {
         let (runner, live) = (&self.runner, &self.runner.live);
         let out = self.beginning.directory.path();
@@ -251,10 +252,10 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What a run came to that was finished before.
+/// The result of a run that was finished before.
 ///
 /// # Errors
-/// A config that is not the finished run's.
+/// [`Error::Resume`] for a config that differs from the finished run's.
 fn finished(beginning: &Beginning, resolved: &ResolvedConfig) -> Result<Option<RunSummary>, Error> {
     let Some(saved) = beginning.finished.clone() else {
         return Ok(None);

@@ -1,5 +1,4 @@
-//! The steps of a run, one after the other: each put on record, evaluated and saved where that is
-//! due.
+//! The steps of a run in sequence, with metrics, due evaluations and due checkpoints.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -32,49 +31,49 @@ pub(super) struct Runner<'a> {
     pub config: Config,
     pub observer: &'a dyn Observer,
     pub stop: &'a StopFlag,
-    /// How often a signal asked for a checkpoint before, as far as that is done with.
+    /// The count of checkpoint requests that are handled.
     pub saves_seen: usize,
-    /// What a swap can change.
+    /// The part that a swap can change.
     pub live: Live<'a>,
     pub data: Arc<RunData>,
-    /// The model's name in what is saved.
+    /// The model's name in saved files.
     pub base: String,
-    /// What `run.json` holds, and where it lies.
+    /// The content of `run.json`, and its path.
     pub run: Json,
     pub run_json: PathBuf,
-    /// What is exported, by its record.
+    /// The record of exported files.
     pub exported: Option<Exported>,
-    /// Swaps that were made, and those on record that are still to be made again.
+    /// Completed swaps, and recorded ones that must be repeated.
     pub swaps: Swaps,
     pub later_swaps: VecDeque<Swap>,
     pub mailbox: Mailbox,
-    /// Where each held-out document's loss is written.
+    /// Writes each held-out document's loss.
     pub held_out: HeldOutLog,
     pub checkpoints: Checkpoints,
     pub metrics: Metrics,
     pub progress: Progress,
     /// The newest checkpoint, by its step.
     pub saved: Option<u64>,
-    /// Operations a second of the devices' own matrix products.
+    /// Operations per second of the devices' own matrix products.
     pub peaks: Peaks,
-    /// Knows the run's memory.
+    /// Measures the run's memory.
     pub meter: Meter,
-    /// What it was planned to be.
+    /// The planned memory.
     pub planned: WorldMemory,
 }
 
-/// What is left of a run.
+/// The rest of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     /// More steps.
     Steps,
-    /// None, and all that was due is done.
+    /// No step, and nothing else is due.
     Nothing,
 }
 
 impl Runner<'_> {
-    /// Does what is due between two steps, then the next step, if one is left. A request to stop
-    /// ends it between the two.
+    /// Runs due tasks between two steps, then the next step, if any. A stop request ends it between
+    /// the two.
     ///
     /// # Errors
     /// [`Error::Stopped`] after a signal, once a checkpoint is saved.
@@ -84,11 +83,11 @@ impl Runner<'_> {
         let every = self.config.run.save_every;
         let asked_for = every.is_some_and(|every| step.is_multiple_of(every));
         if asked_for || step >= total {
-            // Before the held-out rows are evaluated with it, which may take long.
+            // Before the evaluation of the held-out rows, which can take long.
             self.live.team.check_finite(step)?;
         }
         match self.evaluate_where_due(total) {
-            // What was not evaluated is, where the run goes on.
+            // A resumed run repeats the interrupted evaluation.
             Err(Error::Interrupted(Interrupted { signal })) => return Err(self.stopped(signal)?),
             other => other?,
         }
@@ -113,7 +112,7 @@ impl Runner<'_> {
         Ok(Left::Steps)
     }
 
-    /// Saves what was learned and says so.
+    /// Saves a checkpoint and prints it.
     fn stopped(&mut self, signal: i32) -> Result<Error, Error> {
         self.live.team.check_finite(self.progress.step)?;
         self.save()?;
@@ -124,8 +123,7 @@ impl Runner<'_> {
         }))
     }
 
-    /// Saves what was learned where a signal asks for it, as soon as there is something, and says
-    /// so.
+    /// Saves a checkpoint if a signal requests it and a step is completed, and prints it.
     fn save_where_asked(&mut self, asked: &Asked) -> Result<(), Error> {
         let step = self.progress.step;
         if !asked.save || step == 0 {
@@ -140,7 +138,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Does the next step and returns its loss.
+    /// Runs the next step and returns its loss.
     fn step(&mut self, total: u64) -> Result<f64, Error> {
         let begin = Instant::now();
         let index = self.progress.step;
@@ -173,7 +171,7 @@ impl Runner<'_> {
         Ok(outcome.loss)
     }
 
-    /// Evaluates before the first step, every so many steps and after the last, once each.
+    /// Evaluates before the first step, every `run.eval_every` steps and after the last, once each.
     fn evaluate_where_due(&mut self, total: u64) -> Result<(), Error> {
         let data = Arc::clone(&self.data);
         let Some(rows) = &data.eval else {
@@ -223,7 +221,7 @@ impl Runner<'_> {
         Ok(metrics)
     }
 
-    /// Saves a checkpoint, unless this step has one or nothing was trained yet.
+    /// Saves a checkpoint, unless this step has one or no step is completed.
     fn save(&mut self) -> Result<(), Error> {
         let step = self.progress.step;
         if step == 0 || self.saved == Some(step) {
@@ -245,11 +243,11 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Saves the last step's checkpoint, which what is exported can be written again from. Where it
-    /// cannot be written, what was learned is exported all the same.
+    /// Saves the last step's checkpoint, from which a damaged export can be written again. If the
+    /// write fails, the trained params are still exported.
     fn save_the_last(&mut self) -> Result<(), Error> {
         match self.save() {
-            // Not where a rank is lost: nothing can be gathered any more.
+            // Not after the loss of a rank: params can no longer be gathered.
             Err(error @ (Error::File(_) | Error::Peer(_))) if !self.live.team.has_lost() => {
                 let text = format!(
                     "the last step has no checkpoint: {}; what was trained is written all the same",
@@ -262,7 +260,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Removes the checkpoints up to this step's that are too many.
+    /// Prunes the checkpoints up to `step`.
     pub fn prune(&self, step: u64) {
         if let Err(error) = self.checkpoints.prune(step, self.config.run.keep_last) {
             let note = format!("an old checkpoint stays: {error}");

@@ -16,9 +16,9 @@ use crate::checkpoint::Checkpoints;
 pub struct Stopped {
     /// The signal's number.
     pub signal: i32,
-    /// The last step that was done.
+    /// The last completed step.
     pub step: u64,
-    /// What was saved.
+    /// The saved checkpoint.
     pub saved: Option<PathBuf>,
 }
 
@@ -39,8 +39,8 @@ impl Failure for Stopped {
 }
 
 impl Stopped {
-    /// `error`, or that the run was stopped where a plugin or the loading of weights gave up
-    /// because of that.
+    /// `error`, or [`Error::Stopped`] where a plugin or the loading of weights ended because of a
+    /// stop request.
     pub(super) fn explaining(error: Error, stop: &StopFlag, checkpoints: &Checkpoints) -> Error {
         let cancelled = match &error {
             Error::Interrupted(_) => true,

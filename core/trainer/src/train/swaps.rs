@@ -1,5 +1,5 @@
-//! Swaps of plugins between two steps: those asked for, and those on record that a resumed run
-//! makes again.
+//! Swaps of plugins between two steps: requested ones, and recorded ones that a resumed run
+//! repeats.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::Error;
 use crate::export::EXPORTED;
 use crate::swap::{Attempt, Mailbox, Outcome, Stage, Swap, SwapAnswer, SwapRecord, SwapRequest};
 
-/// Time between two words on how far a swap is.
+/// Time between two progress reports of a swap.
 const WORD: Duration = Duration::from_millis(500);
 
 /// A line of `metrics.jsonl`.
@@ -27,7 +27,7 @@ struct Line<'a> {
     swap: &'a SwapRecord,
 }
 
-/// Tells who asked how far the loading is.
+/// Reports the progress of loading to the sender of the request.
 struct Teller<'a> {
     observer: &'a dyn Observer,
     tell: &'a (dyn Fn(Stage) + Sync),
@@ -35,11 +35,11 @@ struct Teller<'a> {
 }
 
 impl Runner<'_> {
-    /// Makes the swaps that are due before the next step. A request to stop wins: what is not done
-    /// is not begun.
+    /// Makes the swaps that are due before the next step. A stop request has precedence: no further
+    /// swap is started.
     ///
     /// # Errors
-    /// A swap on record that cannot be made again; what keeps one from being put on record.
+    /// A recorded swap that cannot be repeated; a failure to write the record.
     pub(super) fn swap_where_due(&mut self, total: u64) -> Result<(), Error> {
         let step = self.progress.step;
         if step >= total {
@@ -67,7 +67,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Says to those who still wait that the run has ended.
+    /// Answers the pending requests: the run has ended.
     pub(super) fn answer_the_rest(&self) {
         let step = self.progress.step;
         for number in self.mailbox.waiting() {
@@ -84,7 +84,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Writes `run.json`, with the swaps made, those still to be made again, and what is exported.
+    /// Writes `run.json` with completed swaps, swaps still to be repeated, and exported files.
     pub(super) fn put_on_record(&mut self) -> Result<(), Error> {
         self.run["swaps"] = self.swaps.to_json();
         let mut run = self.run.clone();
@@ -95,7 +95,7 @@ impl Runner<'_> {
         Ok(files::write_json(&self.run_json, &run)?)
     }
 
-    /// Makes the first of the swaps on record again; false where a request to stop came first.
+    /// Repeats the first of the recorded swaps; false if a stop request came first.
     fn make_again(&mut self, swap: &Swap) -> Result<bool, Error> {
         let expected = swap.record.to.as_ref();
         let (record, made) = self.attempt(&swap.request, expected, &|_| {})?;
@@ -117,12 +117,12 @@ impl Runner<'_> {
         Ok(true)
     }
 
-    /// Does what request `number` asks, or says why not.
+    /// Fulfils request `number`, or answers with the reason of the refusal.
     fn serve(&mut self, number: u64, request: &SwapRequest) -> Result<(), Error> {
         let asked = request.assignment();
         self.note(&format!("swap {asked}, asked by {}", request.asked_by));
         let mailbox: Mailbox = self.mailbox.clone();
-        // Who asks waits for the answer, not for these.
+        // The sender waits for the answer, not for progress reports.
         let tell = move |stage: Stage| drop(mailbox.report(number, &stage));
         let (record, made) = self.attempt(request, None, &tell)?;
         match made {
@@ -136,7 +136,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Tries a swap. The outer error is the run's own.
+    /// Tries a swap. The outer error ends the run.
     fn attempt(
         &mut self,
         request: &SwapRequest,
@@ -169,7 +169,7 @@ impl Runner<'_> {
         Ok((record, made))
     }
 
-    /// Puts a swap that was made on record.
+    /// Records a completed swap.
     fn taken(&mut self, request: &SwapRequest, record: SwapRecord) -> Result<SwapRecord, Error> {
         if request.role == Role::BACKEND.0 {
             let (device, _) = self.live.team.first().device();

@@ -1,4 +1,5 @@
-//! What every process runs, said once at the start -> all the same, or who differs in what.
+//! The settings of every process, exchanged once at the start -> agreement, or the process that
+//! differs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +10,8 @@ use serde_json::{Value as Json, json};
 use crate::Error;
 use crate::checkpoint::{file_hashes, leaves, plugin_leaves};
 
-/// Config keys in which processes may differ: where things lie on their machine, and what its
-/// threads and libraries are. Files are compared by their content.
+/// Config keys in which processes can differ: paths, threads and libraries of their machine. Files
+/// are compared by content.
 const LOCAL: [&str; 11] = [
     "run.out",
     "run.threads",
@@ -25,19 +26,19 @@ const LOCAL: [&str; 11] = [
     "data.cache_dir",
 ];
 
-/// Differences that a message names.
+/// Most differences in a message.
 const NAMED: usize = 4;
 
-/// What a process runs, by key.
+/// The settings of a process, by key.
 type Sheet = BTreeMap<String, String>;
 
-/// Sees to it that all processes of `world` run the same: `circumstances` is what `run.json` holds,
-/// and `step` where the run begins. `exchange` passes what this process says to all and returns
-/// what each says, by process.
+/// Checks that all processes of `world` run the same: `circumstances` is the content of `run.json`,
+/// and `step` the start of the run. `exchange` sends this process's message to all, and returns the
+/// message of each process.
 ///
 /// # Errors
-/// [`Error::Peer`] for the first process that does not run what most run, naming what differs;
-/// those of `exchange`.
+/// [`Error::Peer`] for the first process that differs from the majority, with its differences;
+/// errors of `exchange`.
 pub fn agree(
     world: &World,
     circumstances: &Json,
@@ -72,11 +73,11 @@ pub fn agree(
     }
 }
 
-/// What must be equal of the circumstances.
+/// The part of the circumstances that must be equal.
 fn sheet(run: &Json, step: u64) -> Sheet {
     let mut config = run["config"].clone();
     if let Some(plugins) = config.get_mut("plugins").and_then(Json::as_array_mut) {
-        // Components are chosen by name, one a role: their order says nothing.
+        // Components are chosen by name, one per role: their order has no meaning.
         plugins.sort_by_key(ToString::to_string);
     }
     let mut sheet = leaves(&config);
@@ -104,7 +105,8 @@ fn sheet(run: &Json, step: u64) -> Sheet {
     sheet
 }
 
-/// The first process whose sheet is not the one that most have, and the first that has that one.
+/// The first process whose sheet differs from the most common one, and the first process with that
+/// one.
 fn odd_one_out(sheets: &[Sheet]) -> Option<(usize, usize)> {
     let alike = |sheet: &Sheet| sheets.iter().filter(|other| *other == sheet).count();
     let most = sheets.iter().map(alike).max()?;
@@ -113,7 +115,7 @@ fn odd_one_out(sheets: &[Sheet]) -> Option<(usize, usize)> {
     Some((odd, common))
 }
 
-/// `key: there, here` for every key in which two sheets differ.
+/// `key: common, odd` for every key in which two sheets differ.
 fn differences(common: &Sheet, odd: &Sheet) -> Vec<String> {
     let value = |sheet: &Sheet, key: &str| sheet.get(key).map_or("unset".to_owned(), String::clone);
     let keys: BTreeSet<&String> = common.keys().chain(odd.keys()).collect();

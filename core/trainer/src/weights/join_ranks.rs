@@ -1,5 +1,5 @@
-//! Plans of this process's ranks -> the same among their peers: joined, watched, and agreed on what
-//! they run.
+//! Plans of this process's ranks -> the same with their peers: joined, watched, with checked
+//! settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +14,14 @@ use serde_json::Value as Json;
 use super::agreement::agree;
 use crate::Error;
 
-/// How much longer a collective waits for the others than this process: the watch knows better who
-/// is missing.
+/// Extra timeout of a collective beyond the watch's, since the watch can name the missing process.
 const LONGER: Duration = Duration::from_secs(5);
 
-/// The plans of this process's ranks, each with its way to the others. All processes run the same
-/// from `step` on, as `circumstances` has it in `run.json`.
+/// The plans of this process's ranks, each with its collective. All processes run the same from
+/// `step` on, with the `circumstances` in `run.json`.
 ///
 /// # Errors
-/// A rank that does not come; a process that cannot be watched.
+/// A rank that does not connect; a process that cannot be watched.
 pub(crate) fn join_ranks(
     runs: Vec<PreparedRun>,
     collectives: &Collectives,
@@ -37,7 +36,7 @@ pub(crate) fn join_ranks(
             let timeout = Duration::from_secs(config.run.peer_timeout_secs);
             let watch = Watch::start(world, timeout, stop);
             let shards = runs[0].plan.shard_layout.parts as u32;
-            // They may read more rows, or a slower disk.
+            // Other processes can have more rows or a slower disk.
             let within = Duration::from_secs(config.run.join_timeout_secs);
             watch.meet_within(within);
             let peers = ranks::join(&world, shards, collectives, &watch, within + LONGER)?;
@@ -52,7 +51,7 @@ pub(crate) fn join_ranks(
     Ok(runs.into_iter().zip(peers).collect())
 }
 
-/// What every process says, by process.
+/// The message of every process, by process.
 fn by_process(
     peers: &[Peers],
     label: &str,
@@ -62,7 +61,7 @@ fn by_process(
     Ok(received.into_iter().step_by(peers.len()).collect())
 }
 
-/// What every rank says, by rank, where all of this process say the same.
+/// The message of every rank, by rank; all ranks of this process send the same one.
 fn exchange(
     peers: &[Peers],
     label: &str,

@@ -14,7 +14,7 @@ fn idle([batch_size, micro_batch]: [usize; 2], ranks: u64, rows: Option<u64>) ->
 
 /// Each proposed setting gives every rank a micro-batch.
 #[test]
-fn each_setting_that_is_named_is_enough() {
+fn each_proposed_setting_is_enough() {
     for ranks in 1..9 {
         for batch in 1..20 {
             for micro in 1..20 {
@@ -44,7 +44,7 @@ fn each_setting_that_is_named_is_enough() {
 }
 
 #[test]
-fn it_is_said_with_numbers() {
+fn the_message_has_the_numbers() {
     let found = idle([4, 4], 2, None).expect("one of two");
     assert_eq!(
         found.to_string(),

@@ -1,5 +1,5 @@
-//! Tasks and lives of regions -> the step plan: an offset for each region, and what each task waits
-//! for.
+//! Tasks and lives of regions -> the step plan: an offset for each region, and the dependencies of
+//! each task.
 
 use espalier_compile::arena::{Lifetime, aligned, pack};
 

@@ -1,5 +1,5 @@
-//! Regions from the task that opens them to the one that closes them, and what waits for what
-//! there.
+//! Regions from the task that opens them to the one that closes them, with the dependencies between
+//! tasks.
 
 use std::collections::BTreeSet;
 
@@ -114,7 +114,7 @@ impl Layout<'_> {
         region.lasts |= self.tasks[opener].action.when != self.tasks[task].action.when;
     }
 
-    /// Closes what is still open: it lasts from micro-batch to micro-batch.
+    /// Closes the regions that are still open: they last from micro-batch to micro-batch.
     pub(super) fn close_all(&mut self) {
         let Some(last) = self.tasks.len().checked_sub(1) else {
             return;

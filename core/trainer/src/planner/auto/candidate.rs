@@ -1,4 +1,4 @@
-//! Strategies and what they declare -> those to be tried, with their options.
+//! Strategies and their declared search options -> the candidates, with their options.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,15 @@ use crate::Error;
 
 /// A strategy with options.
 pub(super) struct Candidate {
-    /// The component, made with its options.
+    /// The component, created with its options.
     pub sharding: Chosen<dyn Sharding>,
-    /// What of its options is searched.
+    /// The searched values of its options.
     set: OptionSet,
     /// The defaults of its options.
     defaults: Section,
 }
 
-/// Values of the options that are searched.
+/// Values of the searched options.
 #[derive(Clone, Debug, PartialEq)]
 struct OptionSet {
     values: Section,
@@ -46,11 +46,10 @@ impl Candidate {
     }
 }
 
-/// The strategies to be tried in `world`: the one that the user named, else all.
+/// The candidates in `world`: the strategy named by the user, else all.
 ///
 /// # Errors
-/// A name that is unknown, options that are not a strategy's own, a capability `search` that cannot
-/// be read.
+/// An unknown name, options of another strategy, a capability `search` that cannot be parsed.
 pub(super) fn all(
     resolved: &ResolvedConfig,
     registry: &Registry,
@@ -92,7 +91,7 @@ pub(super) fn all(
     Ok(candidates)
 }
 
-/// The strategies that there are, by name.
+/// The names of all strategies.
 fn available(registry: &Registry) -> Vec<String> {
     let listed = registry.list().into_iter();
     let usable =
@@ -107,8 +106,8 @@ fn defaults(declared: &[OptionDescriptor]) -> Section {
         .collect()
 }
 
-/// The values of searched options in all combinations that the strategy declares for this world.
-/// What the user gave stays, whatever the world.
+/// All combinations of searched values that the strategy declares for this world. Values of the
+/// user are kept in every world.
 fn option_sets(
     declared: &[OptionDescriptor],
     spec: &SearchSpec,
@@ -152,7 +151,8 @@ fn option_sets(
     sets.collect()
 }
 
-/// Keys as the option's range lists them; numbers, which a range does not list, by their size.
+/// Keys in the order of the option's range; numbers, which a range does not list, in ascending
+/// order.
 fn in_order<'v>(
     option: &OptionDescriptor,
     values: &'v BTreeMap<String, ValueSpec>,
@@ -174,7 +174,7 @@ fn in_order<'v>(
     values
 }
 
-/// The values of a set whose meaning the strategy declares, each with its option.
+/// The values of a set with a declared meaning, each with its option.
 fn meanings<'s>(spec: &'s SearchSpec, set: &Section) -> Vec<(&'s str, &'s ValueSpec)> {
     let options = spec.options.iter();
     let found = options.filter_map(|(name, values)| {
@@ -184,7 +184,7 @@ fn meanings<'s>(spec: &'s SearchSpec, set: &Section) -> Vec<(&'s str, &'s ValueS
     found.collect()
 }
 
-/// Whether each value of a set saves something that the set without it would not.
+/// Whether each value of a set saves memory that the set without it does not.
 fn is_told_apart(spec: &SearchSpec, set: &Section) -> bool {
     let meanings = meanings(spec, set);
     meanings.iter().all(|(name, value)| {
@@ -194,7 +194,7 @@ fn is_told_apart(spec: &SearchSpec, set: &Section) -> bool {
     })
 }
 
-/// What a set does for memory.
+/// The memory stage of a set.
 fn stage_of(spec: &SearchSpec, set: &Section) -> MemoryStage {
     let meanings = meanings(spec, set).into_iter();
     let stages = meanings.map(|(_, value)| value.stage);

@@ -1,4 +1,4 @@
-//! What a search decides: a strategy with its options, recompute and the micro-batch.
+//! The choice of a search: a strategy with its options, recompute and the micro-batch.
 
 use std::fmt;
 
@@ -7,21 +7,21 @@ use espalier_config::Section;
 use espalier_interface::search::{MemoryStage, key_of};
 use serde::Serialize;
 
-/// What a search decides.
+/// The choice of a search.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choice {
     /// The sharding strategy.
     pub strategy: String,
-    /// Those of its options that were searched.
+    /// Its searched options.
     pub options: Section,
-    /// What is computed again in the backward pass.
+    /// The activations that are recomputed in the backward pass.
     pub recompute: Recompute,
-    /// Sequences at once on a rank; unset where `data.pack_tokens` decides.
+    /// Sequences at once on a rank; `None` where `data.pack_tokens` sets them.
     pub micro_batch: Option<u64>,
-    /// What the strategy with its options does for memory.
+    /// The memory stage of the strategy with its options.
     #[serde(skip)]
     pub stage: MemoryStage,
-    /// The defaults of the strategy's options: the text leaves them out.
+    /// The defaults of the strategy's options, which the text omits.
     #[serde(skip)]
     pub defaults: Section,
 }

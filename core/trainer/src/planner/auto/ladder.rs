@@ -1,16 +1,17 @@
-//! Plans that were tried -> the best of each step of the guide.
+//! Tried plans -> the best of each step of the guide.
 
 use serde::Serialize;
 
 use super::step::Step;
 use super::tried::{Tried, best};
 
-/// A step, and the best plan of it.
+/// A step and its best plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rung {
     /// The step.
     pub step: Step,
-    /// The fastest of its plans that fits, or the one that lacks least; none where none was tried.
+    /// The fastest of its plans that fits, or the one with the smallest excess; `None` without
+    /// plans.
     pub best: Option<Tried>,
 }
 

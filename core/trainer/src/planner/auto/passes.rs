@@ -1,5 +1,4 @@
-//! A config -> the ways in which its micro-batches can be run: what is computed again, and how many
-//! sequences at once.
+//! A config -> the ways to run its micro-batches: recomputation, and sequences at once.
 
 use espalier_compile::recompute::Recompute;
 use espalier_config::{Origin, ResolvedConfig};
@@ -8,13 +7,13 @@ use espalier_system::world::World;
 /// A way to run the passes of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passes {
-    /// What is computed again in the backward pass.
+    /// The activations that are recomputed in the backward pass.
     pub recompute: Recompute,
-    /// Sequences at once on a rank; unset where `data.pack_tokens` decides.
+    /// Sequences at once on a rank; `None` where `data.pack_tokens` sets them.
     pub micro_batch: Option<u64>,
 }
 
-/// All ways that leave what the user set.
+/// All ways that keep the user's settings.
 pub(super) fn all(resolved: &ResolvedConfig, world: World) -> Vec<Passes> {
     let config = resolved.config();
     let set = |key: &str| resolved.origin(key) != Origin::Default;

@@ -1,4 +1,4 @@
-//! A choice -> the step of the guide by which such runs are tuned by hand.
+//! A choice -> its step in the published guide for manual tuning.
 //!
 //! # Source
 //! Answer.AI, "You can now train a 70b language model at home", 2024: a copy on every device, then
@@ -17,15 +17,15 @@ use super::choice::Choice;
 pub enum Step {
     /// Every rank holds everything.
     Replicate,
-    /// So it does, and computes activations again.
+    /// Every rank holds everything, and recomputes activations.
     Recompute,
-    /// Gradients and optimizer state are cut; weights are together through a step.
+    /// Gradients and optimizer state are sharded; weights stay gathered during a step.
     ShardGradOp,
-    /// Weights are cut, too.
+    /// Weights are sharded, too.
     FullShard,
-    /// They wait in host memory.
+    /// Sharded weights are kept in host memory.
     Offload,
-    /// Activations do, too.
+    /// Activations are kept in host memory, too.
     OffloadActivations,
 }
 
@@ -40,7 +40,7 @@ impl Step {
         Step::OffloadActivations,
     ];
 
-    /// The step that a choice belongs to.
+    /// The step of a choice.
     pub fn of(choice: &Choice) -> Self {
         match choice.stage {
             MemoryStage::Replicate if choice.recompute == Recompute::None => Step::Replicate,
@@ -52,7 +52,7 @@ impl Step {
         }
     }
 
-    /// It in words.
+    /// The step in words.
     pub fn words(self) -> &'static str {
         match self {
             Step::Replicate => "a copy on every rank",

@@ -1,4 +1,4 @@
-//! What a search came to -> the text that `host plan --auto` prints before the plan.
+//! The result of a search -> the text that `host plan --auto` prints before the plan.
 
 use std::fmt;
 
@@ -43,7 +43,7 @@ impl fmt::Display for Auto {
     }
 }
 
-/// Its speed and its memory, or what it lacks.
+/// Its speed and its memory, or the missing memory.
 fn verdict(tried: &Tried) -> String {
     if let Some(lacks) = tried.lacks() {
         return format!("does not fit, {lacks}");

@@ -1,5 +1,4 @@
-//! Plans that were tried -> the one to take: it fits, nothing that fits is faster, and nothing as
-//! fast is simpler.
+//! Tried plans -> the choice: it fits, no fitting plan is faster, and none as fast is simpler.
 
 use std::fmt;
 
@@ -10,35 +9,34 @@ use super::choice::Choice;
 use super::step::Step;
 use crate::bytes::Bytes;
 
-/// Times that differ by less than this part are the same: the arithmetic knows no better.
+/// Times with a smaller relative difference count as equal: the prediction is less accurate.
 const SAME: f64 = 0.005;
 
-/// The part that a search leaves free of a device whose memory it can only estimate: plans predict
-/// to within that.
+/// A search keeps 1 / `RESERVE` of a device's estimated memory free: the accuracy of plans.
 const RESERVE: u64 = 20;
 
-/// What is needed, and what there is.
+/// Needed and available memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Room {
     /// Bytes needed.
     pub needed: u64,
-    /// Bytes that there are; unset where nothing was said.
+    /// Available bytes; `None` where unknown.
     pub available: Option<u64>,
 }
 
-/// A plan that was made.
+/// A tried plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tried {
-    /// What it was made of.
+    /// Its choice.
     pub choice: Choice,
-    /// The step of the guide that it belongs to.
+    /// Its step of the guide.
     pub step: Step,
-    /// Of each device with memory of its own, less a reserve where that is an estimate; unset where
-    /// it is the host's.
+    /// Memory of each device, less a reserve where it is an estimate; `None` for devices that use
+    /// host memory.
     pub device: Option<Room>,
-    /// Of each machine's memory.
+    /// Host memory of each machine.
     pub host: Room,
-    /// A step's time.
+    /// The time of a step.
     pub time: StepTime,
 }
 
@@ -67,7 +65,7 @@ impl fmt::Display for Room {
 }
 
 impl Tried {
-    /// A plan as it stands, for these machines.
+    /// The present plan on these machines.
     pub(super) fn new(
         choice: Choice,
         plan: &RunPlan,
@@ -97,18 +95,18 @@ impl Tried {
         }
     }
 
-    /// Whether all that it needs is there.
+    /// Whether it fits in memory.
     pub fn fits(&self) -> bool {
         self.device.is_none_or(|room| room.fits()) && self.host.fits()
     }
 
-    /// How many times what there is is needed where it is scarcest.
+    /// The highest ratio of needed to available memory.
     fn strain(&self) -> f64 {
         let device = self.device.map_or(0.0, |room| room.strain());
         device.max(self.host.strain())
     }
 
-    /// The memory that does not suffice, in words.
+    /// The insufficient memory, in words.
     pub(super) fn lacks(&self) -> Option<String> {
         match self.device {
             Some(room) if !room.fits() => Some(format!("a device needs {room}")),
@@ -117,8 +115,7 @@ impl Tried {
         }
     }
 
-    /// What makes one of two plans that are as fast the simpler one: an earlier step of the guide,
-    /// then fewer bytes.
+    /// Order of equally fast plans by simplicity: the step of the guide, then the bytes.
     fn simplicity(&self) -> impl Ord + use<> {
         let device = self.device.map_or(0, |room| room.needed);
         let moved = self.time.moved.total();
@@ -126,7 +123,7 @@ impl Tried {
     }
 }
 
-/// The fastest of those that fit; the one that lacks least where none does.
+/// The fastest plan that fits; if none does, the one with the smallest excess.
 pub(super) fn best<'a>(tried: impl IntoIterator<Item = &'a Tried>) -> Option<&'a Tried> {
     let tried: Vec<&Tried> = tried.into_iter().collect();
     let fitting = tried.iter().copied().filter(|one| one.fits());
@@ -141,7 +138,7 @@ pub(super) fn best<'a>(tried: impl IntoIterator<Item = &'a Tried>) -> Option<&'a
     }
 }
 
-/// What would help where nothing fits.
+/// Advice where no plan fits.
 pub(super) fn advice(nearest: &Tried, trains_all: bool) -> String {
     let lacks = nearest.lacks().unwrap_or_default();
     let way_out = if trains_all {

@@ -1,4 +1,4 @@
-//! Swap requests in a run's directory: their order, and what is no request.
+//! Swap requests in a run's directory: their order, and invalid files.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn requests_are_answered_in_their_order_once_they_are_due() {
 }
 
 #[test]
-fn what_is_no_request_is_refused_and_hides_no_other() {
+fn invalid_requests_are_refused_and_do_not_block_others() {
     let out = tempfile::tempdir().expect("a folder");
     let mailbox = Mailbox::of(out.path());
     mailbox.ask(&asked("good", None)).expect("written");

@@ -13,7 +13,7 @@ fn run(seed: u64, out: &str) -> Json {
     })
 }
 
-/// What process 0 of three hears when the processes run `runs`.
+/// The result on process 0 of three when the processes run `runs`.
 fn called(runs: &[Json; 3]) -> Result<(), String> {
     let world = World {
         processes: 3,
@@ -32,7 +32,7 @@ fn called(runs: &[Json; 3]) -> Result<(), String> {
 }
 
 #[test]
-fn processes_may_differ_in_where_things_lie() {
+fn processes_can_differ_in_paths() {
     let mut shuffled = run(7, "/b");
     shuffled["config"]["plugins"] = json!(["lora", "nf4"]);
     shuffled["config"]["run"]["threads"] = json!(3);
@@ -40,7 +40,7 @@ fn processes_may_differ_in_where_things_lie() {
 }
 
 #[test]
-fn the_odd_one_is_named_with_every_difference() {
+fn the_odd_process_is_reported_with_every_difference() {
     let mut other = run(9, "/a");
     other["plugins"][0]["version"] = json!("0.2.0");
     other["model"]["files"][0]["sha256"] = json!("ab");

@@ -1,4 +1,4 @@
-//! Sets of options that `--auto` tries, from what a component declares.
+//! Sets of options for `--auto`, from the declaration of a component.
 
 use super::*;
 
@@ -34,9 +34,9 @@ fn sets(given: &[(&str, &str)], world: World) -> Vec<OptionSet> {
 }
 
 #[test]
-fn what_is_not_declared_is_not_searched() {
+fn undeclared_options_are_not_searched() {
     let four = sets(&[], World::threads(4));
-    // Two ways to cut, on the device or (with activations or without) on the host.
+    // Two ways to shard, on the device or (with or without activations) on the host.
     assert_eq!(four.len(), 2 * 3);
     assert!(
         four.iter()
@@ -56,7 +56,7 @@ fn what_is_not_declared_is_not_searched() {
 }
 
 #[test]
-fn a_set_is_of_the_last_stage_of_its_values() {
+fn a_set_has_the_last_stage_of_its_values() {
     let stages: Vec<MemoryStage> = sets(&[], World::threads(2))
         .iter()
         .map(|set| set.stage)
@@ -73,7 +73,7 @@ fn a_set_is_of_the_last_stage_of_its_values() {
 }
 
 #[test]
-fn what_the_user_set_stays_and_counts() {
+fn values_of_the_user_are_kept_and_count() {
     let host = sets(&[("keep", "host")], World::threads(2));
     assert_eq!(host.len(), 2 * 2);
     assert!(host.iter().all(|set| !set.values.contains_key("keep")));
@@ -81,6 +81,6 @@ fn what_the_user_set_stays_and_counts() {
         host.iter()
             .all(|set| set.stage >= MemoryStage::OffloadWeights)
     );
-    // The user may ask for what a search of this world leaves out.
+    // The user can request a value that the search omits in this world.
     assert_eq!(sets(&[("keep", "device")], World::ONE).len(), 1);
 }

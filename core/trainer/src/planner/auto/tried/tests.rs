@@ -1,4 +1,4 @@
-//! The choice among plans that were tried.
+//! The choice among tried plans.
 
 use espalier_compile::recompute::Recompute;
 use espalier_config::Section;
@@ -40,7 +40,7 @@ fn tried(strategy: &str, offload: &str, needed: u64, secs: f64) -> Tried {
 }
 
 #[test]
-fn the_fastest_that_fits_is_taken_and_the_simpler_of_two_as_fast() {
+fn the_fastest_plan_that_fits_is_chosen_and_the_simpler_of_equals() {
     let all = [
         tried("shard_grad_op", "none", 120, 1.0),
         tried("full_shard", "params", 60, 1.998),
@@ -57,7 +57,7 @@ fn the_fastest_that_fits_is_taken_and_the_simpler_of_two_as_fast() {
 }
 
 #[test]
-fn where_nothing_fits_the_nearest_says_what_it_lacks() {
+fn without_a_fitting_plan_the_nearest_reports_its_missing_memory() {
     let all = [
         tried("full_shard", "none", 400, 1.0),
         tried("full_shard", "params", 150, 2.0),
