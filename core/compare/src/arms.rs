@@ -14,7 +14,7 @@ use crate::{ArmFailure, Error};
 /// Name of the arm without a quantizer, where it is given by name or added.
 pub const DENSE: &str = "dense";
 
-/// Config keys in which arms may not differ: a section, or one key.
+/// Config keys that must be equal in all arms: a section, or one key.
 const SHARED: [&str; 5] = ["data.", "run.", "model.path", "model.adapter", "model.init"];
 
 /// An arm of the config.

@@ -102,7 +102,7 @@ pub fn run(
             ))
         }),
         done: Cell::new(0),
-        begun: RefCell::default(),
+        started: RefCell::default(),
         record: RefCell::new(record),
     };
     runs.write()?;

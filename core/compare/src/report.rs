@@ -65,7 +65,7 @@ pub struct Report {
     pub pairs: Vec<Pair>,
     /// The variation between seeds, pooled over all arms.
     pub noise: Option<Noise>,
-    /// What arms are ranked by.
+    /// The measure by which arms are ranked.
     pub measure: Measure,
     /// Why there is no verdict, where something forbids one.
     pub obstacle: Option<Obstacle>,

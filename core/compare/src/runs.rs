@@ -46,7 +46,7 @@ pub(crate) struct Runs<'a> {
     /// Completed runs.
     pub done: Cell<usize>,
     /// Arms with at least one opened run.
-    pub begun: RefCell<Vec<usize>>,
+    pub started: RefCell<Vec<usize>>,
 }
 
 /// A run to open.
@@ -91,7 +91,7 @@ impl Runs<'_> {
     /// As [`Runs::train`].
     pub fn measure(&self) -> Result<(), Error> {
         for arm in 0..self.planned.len() {
-            if self.goes_on(arm) && !self.is_measured(arm) {
+            if self.continues(arm) && !self.is_measured(arm) {
                 self.ensure_dense_baseline(arm)?;
                 self.measure_alone(arm)?;
             }
@@ -147,7 +147,7 @@ impl Runs<'_> {
     }
 
     /// Whether an arm continues: it has not failed as a whole, and no stop is requested.
-    fn goes_on(&self, arm: usize) -> bool {
+    fn continues(&self, arm: usize) -> bool {
         let failures = &self.record.borrow().arms[arm].failures;
         let failed = failures.iter().any(|failure| failure.seed.is_none());
         !failed && self.stop.requested().is_none()
@@ -158,7 +158,10 @@ impl Runs<'_> {
         let entrants = arms.iter().map(|&arm| self.entrant(arm, seed));
         let entrants: Vec<Entrant<'_>> = entrants.collect::<Result<_, _>>()?;
         let mut runs: Vec<(&Entrant<'_>, Run<'_>)> = Vec::new();
-        for entrant in entrants.iter().filter(|entrant| self.goes_on(entrant.arm)) {
+        for entrant in entrants
+            .iter()
+            .filter(|entrant| self.continues(entrant.arm))
+        {
             match self.open(entrant) {
                 Ok(Opened::Run(mut run)) => {
                     run.meter().leave();
@@ -235,7 +238,7 @@ impl Runs<'_> {
             stop: self.stop,
         };
         let opened = Run::open(opening, Some(&self.measuring(entrant.arm)))?;
-        self.begun.borrow_mut().push(entrant.arm);
+        self.started.borrow_mut().push(entrant.arm);
         Ok(opened)
     }
 
@@ -255,8 +258,8 @@ impl Runs<'_> {
                 return Err(ArmFailure::of(self.name(entrant.arm), error).into());
             }
             Err(error) => {
-                let begun = self.begun.borrow().contains(&entrant.arm);
-                let seed = begun.then_some(entrant.seed);
+                let started = self.started.borrow().contains(&entrant.arm);
+                let seed = started.then_some(entrant.seed);
                 self.fail(entrant.arm, seed, step, &error)?;
             }
         }
@@ -280,7 +283,7 @@ impl Runs<'_> {
         };
         let arms = std::iter::once(self.name(arm));
         let needed = base::needs_dense_baseline(&dense_baseline.borrow(), self.out, arms);
-        if arm != 0 && needed && self.goes_on(0) {
+        if arm != 0 && needed && self.continues(0) {
             self.measure_alone(0)
         } else {
             Ok(())

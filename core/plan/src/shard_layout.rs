@@ -29,7 +29,7 @@ pub struct ShardLayout {
 pub struct Saved {
     /// Bytes of the block.
     pub bytes: u64,
-    /// Offset from the end of the arena; none where the block is moved to the host.
+    /// Offset from the end of the arena; `None` where the block is moved to the host.
     pub stays_at: Option<u64>,
 }
 

@@ -77,8 +77,8 @@ pub struct Task {
 }
 
 impl Task {
-    /// The region of a unit that holds `held`; none where those bytes are kept in a buffer of their
-    /// own between steps.
+    /// The region of a unit that holds `held`; `None` where those bytes have a separate buffer
+    /// between steps.
     pub fn region(&self, unit: usize, held: RegionKind) -> Option<Region> {
         let mut regions = self.regions.iter();
         regions

@@ -57,7 +57,7 @@ pub enum Basis {
 /// A mean loss before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// The mean before, in nats a token.
+    /// The mean before, in nats per token.
     pub before: f64,
     /// The mean after.
     pub after: f64,

@@ -149,11 +149,11 @@ impl Facts {
             unreadable: metrics.unreadable,
             idle_ranks: record.idle_ranks.clone(),
         };
-        facts.verdict = facts.judge(metrics.steps.len());
+        facts.verdict = facts.conclude(metrics.steps.len());
         facts
     }
 
-    fn judge(&self, steps: usize) -> Verdict {
+    fn conclude(&self, steps: usize) -> Verdict {
         if self.not_finite.is_some() {
             return Verdict::Diverged;
         }

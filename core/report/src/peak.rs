@@ -112,8 +112,9 @@ fn stretches(machine: &MachineRecord) -> Vec<Stretch> {
 
 /// The index of a step's peak, and its share of the highest peak of the same devices.
 fn in_force(stretches: &[Stretch], step: u64) -> (usize, f64) {
-    let begun = |stretch: &Stretch| stretch.peaks.first().is_some_and(|p| p.from_step <= step);
-    let place = stretches.iter().rposition(begun).unwrap_or(0);
+    let has_started =
+        |stretch: &Stretch| stretch.peaks.first().is_some_and(|p| p.from_step <= step);
+    let place = stretches.iter().rposition(has_started).unwrap_or(0);
     let Some(stretch) = stretches.get(place) else {
         return (place, 1.0);
     };

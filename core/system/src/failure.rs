@@ -156,14 +156,14 @@ macro_rules! failures {
 /// An error and its causes in one line, `what failed: why: why`.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut line = one_line(&error.to_string());
-    let mut said = line.clone();
+    let mut last = line.clone();
     let mut source = error.source();
     while let Some(cause) = source {
         let text = one_line(&cause.to_string());
         // An error that prints its source itself would repeat it.
-        if !said.contains(&text) {
+        if !last.contains(&text) {
             line = format!("{line}: {text}");
-            said = text;
+            last = text;
         }
         source = cause.source();
     }

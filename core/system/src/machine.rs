@@ -16,7 +16,7 @@ pub struct Machine {
     pub arch: String,
     /// The processor's own name, where it can be read.
     pub processor: Option<String>,
-    /// The vector instructions found, which results may depend on.
+    /// The available vector instructions, which can affect results.
     pub instruction_set: Vec<String>,
     /// Threads that can run at once.
     pub cores: usize,

@@ -9,7 +9,7 @@ type Say = Box<dyn Fn(&str) + Send + Sync>;
 static SAY: OnceLock<Say> = OnceLock::new();
 
 /// Lines printed by [`once`].
-static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Sets the function that prints a line to the user; only the first call has an effect. Without
 /// one, lines go to the log as warnings.
@@ -28,9 +28,9 @@ pub fn say(line: &str) {
 /// Prints `line` unless this process printed it before. A process that compares or plans has many
 /// sessions.
 pub fn once(line: &str) {
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_new = said.insert(line.to_owned());
-    drop(said);
+    let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_new = printed.insert(line.to_owned());
+    drop(printed);
     if is_new {
         say(line);
     }
@@ -44,19 +44,19 @@ mod tests {
 
     #[test]
     fn once_prints_a_line_only_once() {
-        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
-        let ear = Arc::clone(&heard);
-        on_notice(move |line| ear.lock().expect("no panic").push(line.to_owned()));
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let sink = Arc::clone(&lines);
+        on_notice(move |line| sink.lock().expect("no panic").push(line.to_owned()));
         ["a", "a", "b"].into_iter().for_each(once);
         say("a");
-        let ours = |line: &&String| ["a", "b"].contains(&line.as_str());
-        let heard: Vec<String> = heard
+        let own = |line: &&String| ["a", "b"].contains(&line.as_str());
+        let lines: Vec<String> = lines
             .lock()
             .expect("no panic")
             .iter()
-            .filter(ours)
+            .filter(own)
             .cloned()
             .collect();
-        assert_eq!(heard, ["a", "b", "a"]);
+        assert_eq!(lines, ["a", "b", "a"]);
     }
 }

@@ -5,8 +5,8 @@ mod limits;
 mod loaded;
 mod opened_model;
 mod process_context;
+mod row_report;
 mod rows;
-mod telling;
 
 use espalier_config::{Config, ResolvedConfig};
 use espalier_engine::executor::PreparedRun;

@@ -209,7 +209,7 @@ impl Loading<'_> {
         })?;
         let mut executors = team.into_executors();
         let (stage, report) = loaded.swap_remove(0);
-        self.tell(&report);
+        self.warn(&report);
         let copied = stage.layout.copies();
         if !copied.is_empty() {
             for executor in &mut executors {
@@ -271,13 +271,13 @@ impl Loading<'_> {
             });
         }
         let report = loader.report();
-        self.tell(&report);
+        self.warn(&report);
         Ok(report)
     }
 
     /// Warns of quantizers whose weights do not decode to their original values: training continues
     /// with the decoded values.
-    fn tell(&self, report: &LoadReport) {
+    fn warn(&self, report: &LoadReport) {
         let wrong = || report.decode_checks.iter().filter(|check| check.is_wrong());
         let mut told: Vec<&str> = Vec::new();
         for check in wrong() {

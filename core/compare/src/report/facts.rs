@@ -24,7 +24,7 @@ pub enum Verdict {
     NothingToCompare,
 }
 
-/// What arms are ranked by.
+/// The measure by which arms are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -78,13 +78,13 @@ pub enum Standing {
 pub struct Facts {
     /// The verdict.
     pub verdict: Verdict,
-    /// What arms are ranked by.
+    /// The measure by which arms are ranked.
     pub measure: Measure,
     /// Why there is no verdict.
     pub obstacle: Option<Obstacle>,
     /// The place of the leader: the arm with the lowest mean.
     pub leader: Option<usize>,
-    /// Its mean, nats a token.
+    /// Its mean, nats per token.
     pub lowest: f64,
     /// The conclusion about each arm, by its place.
     pub standings: Vec<Standing>,
@@ -134,7 +134,7 @@ impl Facts {
             facts.take(family, &contest.places);
         }
         facts.obstacle = facts.obstacle(findings);
-        facts.judge(contest.places.len());
+        facts.set_verdict(contest.places.len());
         facts
     }
 
@@ -166,7 +166,7 @@ impl Facts {
 
     /// Pairs that differ significantly though neither leads nor differs from the leader; the better
     /// arm second.
-    pub fn told_beside(&self) -> Vec<[usize; 2]> {
+    pub fn other_significant_pairs(&self) -> Vec<[usize; 2]> {
         let untold = |place: &usize| self.standings[*place] == Standing::NotToldApart;
         let told = self.comparisons.iter().filter(|comparison| comparison.told);
         let beside = told.filter(|comparison| comparison.places.iter().all(untold));
@@ -212,7 +212,7 @@ impl Facts {
     }
 
     /// Sets the verdict and each arm's standing; `arms` is the number of ranked arms.
-    fn judge(&mut self, arms: usize) {
+    fn set_verdict(&mut self, arms: usize) {
         if self.obstacle.is_some() {
             self.verdict = Verdict::NoVerdict;
             self.comparisons

@@ -137,7 +137,7 @@ fn headline(numbers: Numbers<'_>) -> String {
             numbers.names(&worse),
             if worse.len() == 1 { "is" } else { "are" }
         ),
-        (Verdict::AllAlike, _) if facts.told_beside().is_empty() => {
+        (Verdict::AllAlike, _) if facts.other_significant_pairs().is_empty() => {
             format!("No difference was found{}", of_those(numbers, "among"))
         }
         (Verdict::AllAlike, _) => format!("{untold} cannot be told from {leader}"),
@@ -231,7 +231,7 @@ fn finding(numbers: Numbers<'_>) -> String {
 fn told(numbers: Numbers<'_>) -> String {
     let facts = numbers.facts;
     let worse = facts.those(Standing::Worse);
-    let beside = facts.told_beside();
+    let beside = facts.other_significant_pairs();
     let beside = beside.iter().take(MOST_NEEDS).map(|[worse, better]| {
         format!(
             "{} is worse than {}",

@@ -37,7 +37,7 @@ pub struct ArmRow {
     /// The one by which arms are compared.
     #[serde(skip)]
     pub quality: Option<Quality>,
-    /// The noise of its own held-out loss over seeds.
+    /// The noise of its held-out loss over seeds.
     pub noise: Option<Noise>,
     /// Tokens per second of its steps.
     pub tokens_per_sec: Option<f64>,

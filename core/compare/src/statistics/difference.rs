@@ -30,7 +30,7 @@ impl Basis {
 /// The mean held-out loss of one arm less that of another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// In nats a token; below 0 where the first arm is better.
+    /// In nats per token; below 0 where the first arm is better.
     pub estimate: f64,
     /// Its confidence interval, with a coverage of 95 %.
     pub interval: Interval,

@@ -55,7 +55,7 @@ impl Pool {
         let mut kept: Vec<&[f64]> = arms.iter().map(Vec::as_slice).collect();
         // At least half of the arms stay in the pool.
         while kept.len() > arms.len().div_ceil(2).max(2) {
-            let (place, rest) = wildest(&kept);
+            let (place, rest) = most_variable(&kept);
             let freedom = (kept.len() - 2) as f64 * own;
             let excess = (residuals(&kept) - rest) / own;
             if !is_far_more(excess, own, rest / freedom, freedom) {
@@ -104,7 +104,7 @@ pub fn satterthwaite(parts: &[(f64, f64)], fallback: f64) -> f64 {
 }
 
 /// The arm whose removal leaves the smallest residuals, and these residuals.
-fn wildest(arms: &[&[f64]]) -> (usize, f64) {
+fn most_variable(arms: &[&[f64]]) -> (usize, f64) {
     let without = |place: usize| {
         let rest = arms.iter().enumerate().filter(|(at, _)| *at != place);
         let rest: Vec<&[f64]> = rest.map(|(_, arm)| *arm).collect();

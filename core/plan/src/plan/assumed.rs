@@ -14,7 +14,7 @@ use crate::Error;
 /// Most ranks of an assumed world.
 const MOST_RANKS: u32 = 1 << 16;
 
-/// Devices with memory of their own: `24GiB`, or `2x24GiB`.
+/// Devices with their own memory: `24GiB`, or `2x24GiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Devices {
     /// Number of devices.
@@ -44,9 +44,9 @@ impl FromStr for Devices {
 /// Assumptions about the machines; what is left out is as on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assumed {
-    /// Devices of each machine, with memory of their own and one rank each.
+    /// Devices of each machine, with their own memory and one rank each.
     pub devices: Option<Devices>,
-    /// Host memory of each machine that a run may use.
+    /// Host memory of each machine available to a run.
     pub host: Option<Bytes>,
     /// Number of machines, with one process each.
     pub machines: Option<u32>,
@@ -56,8 +56,8 @@ impl Assumed {
     /// The world of the assumed machines; `here` gives what is not assumed.
     ///
     /// # Errors
-    /// [`Error::Usage`] for more ranks than a world may have, and for another number of ranks than
-    /// of assumed devices.
+    /// [`Error::Usage`] for more ranks than a world can have, and for different numbers of ranks
+    /// and assumed devices.
     pub fn world(&self, here: World) -> Result<World, Error> {
         if self.devices.is_none() && self.machines.is_none() {
             return Ok(here);
@@ -108,7 +108,7 @@ impl Assumed {
         info.exact_memory = false;
     }
 
-    /// Memory that a rank of the plan may use: its device's, or its machine's where devices share
+    /// Memory available to a rank of the plan: its device's, or its machine's where devices share
     /// it.
     pub fn available(&self, plan: &RunPlan) -> u64 {
         match self.host {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::storage_layout::Sizes;
 
-/// Bytes of a rank by category. The sum is the peak of a step; loading has a peak of its own.
+/// Bytes of a rank by category. The sum is the peak of a step; loading has a separate peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryPlan {
@@ -100,7 +100,7 @@ impl MemoryPlan {
         self.peak() - self.program
     }
 
-    /// Bytes on a device with memory of its own. Loading uses host memory.
+    /// Bytes on a device with its own memory. Loading uses host memory.
     pub fn on_device(&self) -> u64 {
         self.step_peak() - self.program
     }

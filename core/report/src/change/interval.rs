@@ -41,7 +41,7 @@ pub struct Pair {
 /// Means before and after, and the confidence interval of their difference.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
-    /// In nats a token.
+    /// In nats per token.
     pub means: [f64; 2],
     /// Interval of the mean after less the mean before.
     pub interval: [f64; 2],

@@ -58,16 +58,16 @@ fn file_order_is_distinguished_from_learning() {
         config: serde_json::json!({"data": {"shuffle": false}}),
         ..Record::default()
     };
-    let judge = |record: &Record, losses: &[f64]| {
+    let verdict_of = |record: &Record, losses: &[f64]| {
         Facts::of(&metrics(losses, &[]), record, &|_| None).verdict
     };
-    assert_eq!(judge(&record, &sorted), Verdict::CannotTell);
+    assert_eq!(verdict_of(&record, &sorted), Verdict::CannotTell);
     record.data.steps_per_epoch = Some(10);
-    assert_eq!(judge(&record, &sorted), Verdict::NothingLearned);
-    assert_eq!(judge(&record, &sorted[..19]), Verdict::CannotTell);
+    assert_eq!(verdict_of(&record, &sorted), Verdict::NothingLearned);
+    assert_eq!(verdict_of(&record, &sorted[..19]), Verdict::CannotTell);
     let lower = sorted.iter().enumerate();
     let lower: Vec<f64> = lower.map(|(i, x)| x - 0.2 * (i / 10) as f64).collect();
-    assert_eq!(judge(&record, &lower), Verdict::Learned);
+    assert_eq!(verdict_of(&record, &lower), Verdict::Learned);
 }
 
 /// One row of a hundred makes the whole difference, so it does not generalize to other rows.
@@ -82,14 +82,14 @@ fn held_out_rows_are_paired() {
     let all: Vec<DocumentLoss> = before.iter().map(|one| row(one.loss - 0.2)).collect();
     let mut one = before.clone();
     one[7] = row(24.0);
-    let judge = |after: &[DocumentLoss]| {
+    let verdict_of = |after: &[DocumentLoss]| {
         let mean = after.iter().map(|row| row.loss).sum::<f64>() / 100.0;
         let metrics = metrics(&[4.0; 20], &[4.0, mean]);
         let rows = |step: u64| Some([&before[..], after][(step / 20) as usize].to_vec());
         let facts = Facts::of(&metrics, &Record::default(), &rows);
         (facts.verdict, facts.held_out.map(|held_out| held_out.count))
     };
-    assert_eq!(judge(&all), (Verdict::Learned, Some(100)));
-    assert_eq!(judge(&one), (Verdict::CannotTell, Some(100)));
-    assert_eq!(judge(&before), (Verdict::NothingLearned, Some(100)));
+    assert_eq!(verdict_of(&all), (Verdict::Learned, Some(100)));
+    assert_eq!(verdict_of(&one), (Verdict::CannotTell, Some(100)));
+    assert_eq!(verdict_of(&before), (Verdict::NothingLearned, Some(100)));
 }

@@ -111,7 +111,7 @@ impl Drop for PartialFile {
 /// process.
 fn claim(target: &Path, partial: &Path, needed_bytes: u64) -> Result<File, FileError> {
     let fail = |error| write_error(target, needed_bytes, error);
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match partial.symlink_metadata() {
             Ok(left) if left.is_file() => {
@@ -122,7 +122,7 @@ fn claim(target: &Path, partial: &Path, needed_bytes: u64) -> Result<File, FileE
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     opened => opened.map_err(fail)?,
                 };
-                let patience = PATIENCE.saturating_sub(begun.elapsed());
+                let patience = PATIENCE.saturating_sub(started.elapsed());
                 match hold_within(&left, patience).map_err(fail)? {
                     Hold::Taken => return Err(taken(target)),
                     Hold::Held if !is_at(&left, partial).map_err(fail)? => continue,

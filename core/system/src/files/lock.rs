@@ -48,10 +48,10 @@ pub(super) fn hold(file: &File) -> io::Result<Hold> {
 /// # Errors
 /// As [`hold`].
 pub(super) fn hold_within(file: &File, patience: Duration) -> io::Result<Hold> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match hold(file)? {
-            Hold::Taken if begun.elapsed() < patience => thread::sleep(PAUSE),
+            Hold::Taken if started.elapsed() < patience => thread::sleep(PAUSE),
             found => return Ok(found),
         }
     }

@@ -27,7 +27,7 @@ pub enum Unopened {
     NotRegular {
         /// What it was to be.
         kind: FileKind,
-        /// What it is.
+        /// Its type.
         found: &'static str,
     },
     /// It is larger than the limit of its kind.

@@ -25,7 +25,7 @@ const METRICS: &str = "metrics.jsonl";
 pub const COMPARISON: &str = "compare.json";
 const LOCK: &str = "run.lock";
 /// Longer than [`holder_of`] holds a free lock.
-const A_LOOK: Duration = Duration::from_millis(50);
+const CHECK_TIME: Duration = Duration::from_millis(50);
 
 /// The treatment of an output directory that already holds a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +64,8 @@ impl RunDirectory {
     /// [`FileError::OutputLocked`] where another process has locked it, [`FileError::OutputTaken`]
     /// where it holds a run and `existing` is [`Continue::Refuse`]. Other files in it are ignored.
     pub fn claim(path: &Path, existing: Continue) -> Result<Self, FileError> {
-        let goes_on = |state| existing == Continue::Resume && state != RunState::Comparison;
-        RunDirectory::claim_where(path, goes_on)
+        let can_resume = |state| existing == Continue::Resume && state != RunState::Comparison;
+        RunDirectory::claim_where(path, can_resume)
     }
 
     /// As [`RunDirectory::claim`], for a comparison of runs.
@@ -73,8 +73,8 @@ impl RunDirectory {
     /// # Errors
     /// As [`RunDirectory::claim`]; a directory with a single run cannot be resumed as a comparison.
     pub fn claim_comparison(path: &Path, existing: Continue) -> Result<Self, FileError> {
-        let goes_on = |state| existing == Continue::Resume && state == RunState::Comparison;
-        RunDirectory::claim_where(path, goes_on)
+        let can_resume = |state| existing == Continue::Resume && state == RunState::Comparison;
+        RunDirectory::claim_where(path, can_resume)
     }
 
     /// Refuses a directory that [`RunDirectory::claim`] would refuse for a new run, because of its
@@ -95,7 +95,10 @@ impl RunDirectory {
         }
     }
 
-    fn claim_where(path: &Path, goes_on: impl FnOnce(RunState) -> bool) -> Result<Self, FileError> {
+    fn claim_where(
+        path: &Path,
+        can_resume: impl FnOnce(RunState) -> bool,
+    ) -> Result<Self, FileError> {
         let made = MadeDirectories::missing(path);
         let lock = lock(path)?;
         let (state, found) = find_run(path);
@@ -107,7 +110,7 @@ impl RunDirectory {
             lock,
             made,
         };
-        if state != RunState::Empty && !goes_on(state) {
+        if state != RunState::Empty && !can_resume(state) {
             return Err(taken(path, state, found));
         }
         claimed.made.sync()?;
@@ -133,7 +136,7 @@ impl RunDirectory {
         })
     }
 
-    /// The output directory, which other processes may share.
+    /// The output directory, which other processes can share.
     pub fn home(&self) -> &Path {
         &self.home
     }
@@ -252,7 +255,7 @@ fn lock(directory: &Path) -> Result<Option<File>, FileError> {
             opened => opened.map_err(fail)?,
         };
         // A process that only checks the lock holds it for a moment.
-        match hold_within(&file, A_LOOK).map_err(fail)? {
+        match hold_within(&file, CHECK_TIME).map_err(fail)? {
             Hold::Held => {}
             Hold::Taken => {
                 let holder = holder(&mut file);
@@ -308,7 +311,7 @@ fn taken(path: &Path, state: RunState, found: String) -> FileError {
 
 /// Whether `directory` holds a run that ended before its first metric: empty metrics and no
 /// checkpoint.
-fn never_began(directory: &Path) -> bool {
+fn ended_before_first_metric(directory: &Path) -> bool {
     let metrics = directory.join(METRICS).symlink_metadata();
     let has_no_line = metrics.is_ok_and(|file| file.is_file() && file.len() == 0);
     has_no_line && directory.join(CHECKPOINTS).symlink_metadata().is_err()
@@ -327,7 +330,9 @@ fn find_run(directory: &Path) -> (RunState, String) {
     }
     match (finished.is_empty(), unfinished.is_empty()) {
         (false, _) => (RunState::Finished, finished.join(", ")),
-        (true, false) if !never_began(directory) => (RunState::Unfinished, unfinished.join(", ")),
+        (true, false) if !ended_before_first_metric(directory) => {
+            (RunState::Unfinished, unfinished.join(", "))
+        }
         (true, _) => (RunState::Empty, String::new()),
     }
 }

@@ -52,7 +52,7 @@ pub enum CheckpointError {
     NotRegular {
         /// Where.
         path: PathBuf,
-        /// What it is.
+        /// Its type.
         found: &'static str,
     },
     /// The requested step has no checkpoint.

@@ -56,12 +56,12 @@ const FILES: [(&str, &[StatePart]); 2] = [
 pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBuf, Error> {
     let team = snapshot.team;
     let target = home.path(snapshot.progress.step);
-    let begun = if team.world().writes() {
+    let opened = if team.world().writes() {
         PendingDirectory::begin(&target).map(Some)
     } else {
         Ok(None)
     };
-    let (pending, sent) = match begun {
+    let (pending, sent) = match opened {
         Ok(pending) => {
             let path = pending.as_ref().map(|pending| pending.path().to_owned());
             (pending, Ok(path))

@@ -25,14 +25,14 @@ pub struct Target {
 
 impl Target {
     /// `library` is a file, or the name of a component in `sources`. All components of a file are
-    /// checked, or the `asked` ones.
+    /// checked, or the `requested` ones.
     ///
     /// # Errors
     /// A library that cannot be read or loaded; a component that it does not contain.
-    pub fn find(library: &str, asked: &[String], sources: Sources) -> Result<Self, Error> {
+    pub fn find(library: &str, requested: &[String], sources: Sources) -> Result<Self, Error> {
         let path = Path::new(library);
         if path.is_file() || library.contains('/') || library.ends_with(".so") {
-            return Target::library(path, asked, sources);
+            return Target::library(path, requested, sources);
         }
         Ok(Target {
             components: vec![library.to_owned()],
@@ -41,7 +41,7 @@ impl Target {
         })
     }
 
-    fn library(path: &Path, asked: &[String], sources: Sources) -> Result<Self, Error> {
+    fn library(path: &Path, requested: &[String], sources: Sources) -> Result<Self, Error> {
         let resolved = resolve(&sources)?;
         let world_writable = SearchPath::of(&resolved).world_writable;
         let file = LibraryFile::inspect(path, world_writable);
@@ -60,7 +60,7 @@ impl Target {
         let components = described.components.into_iter();
         let names = components.map(|component| component.name).collect();
         Ok(Target {
-            components: wanted(names, asked)?,
+            components: requested_components(names, requested)?,
             sources: sources.flag("check", "run.plugin_dirs", dirs),
             _folder: Some(folder),
         })
@@ -82,15 +82,15 @@ fn linked(library: &Path) -> Result<TempDir, Error> {
 }
 
 /// The requested components of a library; all of them where none is requested.
-fn wanted(all: Vec<String>, asked: &[String]) -> Result<Vec<String>, Error> {
-    if let Some(unknown) = asked.iter().find(|name| !all.contains(name)) {
+fn requested_components(all: Vec<String>, requested: &[String]) -> Result<Vec<String>, Error> {
+    if let Some(unknown) = requested.iter().find(|name| !all.contains(name)) {
         return Err(Error::Usage(UsageError {
             message: format!("--component {unknown}: the library has {}", all.join(", ")),
             next_step: "name one of these, or leave --component out".to_owned(),
         }));
     }
-    match asked {
+    match requested {
         [] => Ok(all),
-        asked => Ok(asked.to_vec()),
+        requested => Ok(requested.to_vec()),
     }
 }

@@ -10,7 +10,7 @@ use espalier_plan::plan::Purpose;
 use espalier_system::failure::UsageError;
 use espalier_system::files::ModelDirectory;
 
-use super::telling;
+use super::row_report;
 use crate::Error;
 use crate::generate::Questions;
 
@@ -101,10 +101,10 @@ impl Rows {
             rows.counts().check_lost(which, data, too_long)?;
         }
         for (rows, which) in parts {
-            telling::tell(rows, which, observer);
+            row_report::report(rows, which, observer);
         }
         if purpose == Purpose::Train {
-            observer.observe(&Event::Note(&telling::trained(&train, data.train_on)));
+            observer.observe(&Event::Note(&row_report::trained(&train, data.train_on)));
         }
         Ok(Rows {
             train,

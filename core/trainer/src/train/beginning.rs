@@ -155,7 +155,7 @@ impl Beginning {
         Ok(as_begun(resolved, self.config_version, observer)?)
     }
 
-    /// `resolved` with the swaps that the checkpoint stands behind.
+    /// `resolved` with the swaps before the checkpoint.
     ///
     /// # Errors
     /// Values that do not go together.

@@ -200,7 +200,7 @@ impl<'a> Run<'a> {
     /// # Errors
     /// The error of `trained`; a failed write.
     pub fn end(mut self, trained: Result<(), Error>) -> Result<RunSummary, Error> {
-        self.runner.answer_the_rest();
+        self.runner.answer_pending();
         let ended = trained.and_then(|()| self.save());
         let out = self.beginning.directory.path();
         if let Err(error) = &ended {

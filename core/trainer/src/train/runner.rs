@@ -86,24 +86,24 @@ impl Runner<'_> {
             // Before the evaluation of the held-out rows, which can take long.
             self.live.team.check_finite(step)?;
         }
-        match self.evaluate_where_due(total) {
+        match self.evaluate_if_due(total) {
             // A resumed run repeats the interrupted evaluation.
             Err(Error::Interrupted(Interrupted { signal })) => return Err(self.stopped(signal)?),
             other => other?,
         }
-        self.swap_where_due(total)?;
+        self.swap_if_due(total)?;
         let asked = self.live.team.asked(self.stop, self.saves_seen)?;
         if self.progress.step < total {
             if let Some(signal) = asked.stop {
                 return Err(self.stopped(signal)?);
             }
-            self.save_where_asked(&asked)?;
+            self.save_if_requested(&asked)?;
         }
         if asked_for {
             self.save()?;
         }
         if step >= total {
-            self.save_the_last()?;
+            self.save_last()?;
             return Ok(Left::Nothing);
         }
         let loss = self.step(total)?;
@@ -124,7 +124,7 @@ impl Runner<'_> {
     }
 
     /// Saves a checkpoint if a signal requests it and a step is completed, and prints it.
-    fn save_where_asked(&mut self, asked: &Asked) -> Result<(), Error> {
+    fn save_if_requested(&mut self, asked: &Asked) -> Result<(), Error> {
         let step = self.progress.step;
         if !asked.save || step == 0 {
             return Ok(());
@@ -172,7 +172,7 @@ impl Runner<'_> {
     }
 
     /// Evaluates before the first step, every `run.eval_every` steps and after the last, once each.
-    fn evaluate_where_due(&mut self, total: u64) -> Result<(), Error> {
+    fn evaluate_if_due(&mut self, total: u64) -> Result<(), Error> {
         let data = Arc::clone(&self.data);
         let Some(rows) = &data.eval else {
             return Ok(());
@@ -245,7 +245,7 @@ impl Runner<'_> {
 
     /// Saves the last step's checkpoint, from which a damaged export can be written again. If the
     /// write fails, the trained params are still exported.
-    fn save_the_last(&mut self) -> Result<(), Error> {
+    fn save_last(&mut self) -> Result<(), Error> {
         match self.save() {
             // Not after the loss of a rank: params can no longer be gathered.
             Err(error @ (Error::File(_) | Error::Peer(_))) if !self.live.team.has_lost() => {

@@ -18,7 +18,7 @@ use crate::export::EXPORTED;
 use crate::swap::{Attempt, Mailbox, Outcome, Stage, Swap, SwapAnswer, SwapRecord, SwapRequest};
 
 /// Time between two progress reports of a swap.
-const WORD: Duration = Duration::from_millis(500);
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A line of `metrics.jsonl`.
 #[derive(serde::Serialize)]
@@ -28,9 +28,9 @@ struct Line<'a> {
 }
 
 /// Reports the progress of loading to the sender of the request.
-struct Teller<'a> {
+struct LoadingReporter<'a> {
     observer: &'a dyn Observer,
-    tell: &'a (dyn Fn(Stage) + Sync),
+    report: &'a (dyn Fn(Stage) + Sync),
     last: Mutex<Instant>,
 }
 
@@ -40,14 +40,14 @@ impl Runner<'_> {
     ///
     /// # Errors
     /// A recorded swap that cannot be repeated; a failure to write the record.
-    pub(super) fn swap_where_due(&mut self, total: u64) -> Result<(), Error> {
+    pub(super) fn swap_if_due(&mut self, total: u64) -> Result<(), Error> {
         let step = self.progress.step;
         if step >= total {
             return Ok(());
         }
         let due = |swap: &&Swap| swap.record.step <= step;
         while let Some(swap) = self.later_swaps.front().filter(due).cloned() {
-            if !self.make_again(&swap)? {
+            if !self.repeat(&swap)? {
                 return Ok(());
             }
         }
@@ -68,7 +68,7 @@ impl Runner<'_> {
     }
 
     /// Answers the pending requests: the run has ended.
-    pub(super) fn answer_the_rest(&self) {
+    pub(super) fn answer_pending(&self) {
         let step = self.progress.step;
         for number in self.mailbox.waiting() {
             let error = Error::Usage(UsageError {
@@ -96,7 +96,7 @@ impl Runner<'_> {
     }
 
     /// Repeats the first of the recorded swaps; false if a stop request came first.
-    fn make_again(&mut self, swap: &Swap) -> Result<bool, Error> {
+    fn repeat(&mut self, swap: &Swap) -> Result<bool, Error> {
         let expected = swap.record.to.as_ref();
         let (record, made) = self.attempt(&swap.request, expected, &|_| {})?;
         match made {
@@ -123,8 +123,8 @@ impl Runner<'_> {
         self.note(&format!("swap {asked}, asked by {}", request.asked_by));
         let mailbox: Mailbox = self.mailbox.clone();
         // The sender waits for the answer, not for progress reports.
-        let tell = move |stage: Stage| drop(mailbox.report(number, &stage));
-        let (record, made) = self.attempt(request, None, &tell)?;
+        let report = move |stage: Stage| drop(mailbox.report(number, &stage));
+        let (record, made) = self.attempt(request, None, &report)?;
         match made {
             Ok(()) => {
                 let record = self.taken(request, record)?;
@@ -141,7 +141,7 @@ impl Runner<'_> {
         &mut self,
         request: &SwapRequest,
         expected: Option<&PluginIdentity>,
-        tell: &(dyn Fn(Stage) + Sync),
+        report: &(dyn Fn(Stage) + Sync),
     ) -> Result<(SwapRecord, Result<(), Error>), Error> {
         let step = self.progress.step;
         let mut record = SwapRecord {
@@ -152,9 +152,9 @@ impl Runner<'_> {
             ..SwapRecord::default()
         };
         let next = self.data.train.step(step)?;
-        let teller = Teller {
+        let reporter = LoadingReporter {
             observer: self.observer,
-            tell,
+            report,
             last: Mutex::new(Instant::now()),
         };
         let attempt = Attempt {
@@ -162,8 +162,8 @@ impl Runner<'_> {
             at: [step, self.config.run.seed],
             next: &next,
             expected,
-            observer: &teller,
-            progress: tell,
+            observer: &reporter,
+            progress: report,
         };
         let made = self.live.swap(&attempt, &mut record);
         Ok((record, made))
@@ -214,15 +214,15 @@ impl Runner<'_> {
     }
 }
 
-impl Observer for Teller<'_> {
+impl Observer for LoadingReporter<'_> {
     fn observe(&self, event: &Event<'_>) {
         if let Event::LoadProgress { done, total, .. } = *event {
             let mut last = match self.last.lock() {
                 Ok(last) => last,
                 Err(poisoned) => poisoned.into_inner(),
             };
-            if last.elapsed() >= WORD {
-                (self.tell)(Stage::Loading { done, total });
+            if last.elapsed() >= REPORT_INTERVAL {
+                (self.report)(Stage::Loading { done, total });
                 *last = Instant::now();
             }
         }

@@ -54,7 +54,7 @@ pub fn agree(
         .iter()
         .map(|sent| serde_json::from_slice(sent).unwrap_or_default());
     let sheets: Vec<Sheet> = sheets.collect();
-    match odd_one_out(&sheets) {
+    match first_difference(&sheets) {
         None => Ok(()),
         Some((odd, common)) => {
             let rank = |process: usize| process as u32 * world.ranks_per_process();
@@ -107,7 +107,7 @@ fn sheet(run: &Json, step: u64) -> Sheet {
 
 /// The first process whose sheet differs from the most common one, and the first process with that
 /// one.
-fn odd_one_out(sheets: &[Sheet]) -> Option<(usize, usize)> {
+fn first_difference(sheets: &[Sheet]) -> Option<(usize, usize)> {
     let alike = |sheet: &Sheet| sheets.iter().filter(|other| *other == sheet).count();
     let most = sheets.iter().map(alike).max()?;
     let common = sheets.iter().position(|sheet| alike(sheet) == most)?;

@@ -68,10 +68,10 @@ fn exchange(
     sent: &[u8],
 ) -> Result<Vec<Vec<u8>>, espalier_engine::Error> {
     let mut received: Vec<Result<_, espalier_engine::Error>> = std::thread::scope(|scope| {
-        let say = |peers: &'_ Peers| peers.exchange(label, sent);
+        let exchange_one = |peers: &'_ Peers| peers.exchange(label, sent);
         let sending: Vec<_> = peers
             .iter()
-            .map(|peers| scope.spawn(move || say(peers)))
+            .map(|peers| scope.spawn(move || exchange_one(peers)))
             .collect();
         let received = sending.into_iter().map(|one| one.join());
         received

@@ -143,7 +143,7 @@ fn option_sets(
     };
     let sets = sets
         .into_iter()
-        .filter(|set| is_told_apart(spec, &whole(set)));
+        .filter(|set| each_value_saves(spec, &whole(set)));
     let sets = sets.map(|values| OptionSet {
         stage: stage_of(spec, &whole(&values)),
         values,
@@ -185,7 +185,7 @@ fn meanings<'s>(spec: &'s SearchSpec, set: &Section) -> Vec<(&'s str, &'s ValueS
 }
 
 /// Whether each value of a set saves memory that the set without it does not.
-fn is_told_apart(spec: &SearchSpec, set: &Section) -> bool {
+fn each_value_saves(spec: &SearchSpec, set: &Section) -> bool {
     let meanings = meanings(spec, set);
     meanings.iter().all(|(name, value)| {
         let others = meanings.iter().filter(|(other, _)| other != name);

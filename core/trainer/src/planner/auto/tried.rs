@@ -45,7 +45,7 @@ impl Room {
         self.available.is_none_or(|there| self.needed <= there)
     }
 
-    /// How many times what there is is needed.
+    /// Ratio of needed to available memory.
     fn strain(&self) -> f64 {
         let there = self
             .available

@@ -6,7 +6,7 @@ use espalier_engine::observer::{Event, Observer};
 use crate::bytes::Bytes;
 
 /// Reports trained and lost rows of `rows`, called `which`; important losses are warnings.
-pub(super) fn tell(rows: &Dataset, which: &str, observer: &dyn Observer) {
+pub(super) fn report(rows: &Dataset, which: &str, observer: &dyn Observer) {
     let counts = rows.counts();
     if !counts.reasons().is_empty() {
         let lost = match counts.lost.total() {
