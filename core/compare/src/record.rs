@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! OUT/compare.json                            Comparison
-//! OUT/arms/NAME/base.json                     Base: what does not depend on a seed
+//! OUT/arms/NAME/base.json                     Base: the part that does not depend on a seed
 //! OUT/arms/NAME/seed-S/                       the output directory of a run, as `host train` leaves it
 //! OUT/arms/NAME/seed-S/held_out/step-N.json   HeldOut: each document's loss after N steps
 //! ```

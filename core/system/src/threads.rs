@@ -53,7 +53,7 @@ impl HostServices {
         Ok(Box::leak(Box::new(HostServices { pool, stop, single })))
     }
 
-    /// Services with `1 / parts` of these threads, at least one, which stop with these.
+    /// Services with `1 / parts` as many threads, at least one, which stop with these.
     ///
     /// # Errors
     /// Where the operating system starts no more threads.

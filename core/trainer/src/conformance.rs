@@ -29,8 +29,8 @@ use training::{KitModel, Start};
 pub use espalier_conformance::{Check, Outcome};
 pub use target::Target;
 
-/// Highest ratio of the last loss to the first where the trained params can learn all rows: a
-/// quantized base with LoRA, or a family's own weights.
+/// Highest ratio of the last loss to the first for trained params that can learn all rows. These
+/// are LoRA on a quantized base, or a family's own weights.
 const FALL: f64 = 0.7;
 /// The same for an adapter, which can have very few params.
 const ADAPTER_FALL: f64 = 0.98;

@@ -2,9 +2,9 @@
 //! on, or unchanged.
 //!
 //! The request is a file in the run's directory. Between two steps the run creates the new
-//! components, plans again, allocates the changed parts beside the old ones, and tests them on the
-//! rows of the next step. Only then the new parts replace the old ones. Trained params, moments,
-//! the rows' order and the random numbers are kept to the bit.
+//! components and plans again. It allocates the changed parts beside the old ones, and tests them
+//! on the rows of the next step. Only then the new parts replace the old ones. Trained params,
+//! moments, the rows' order and the random numbers are kept to the bit.
 
 mod answer;
 mod change;

@@ -181,8 +181,8 @@ pub fn shown(interval: Interval) -> String {
     format!("{low} to {high}")
 }
 
-/// The width that sets the printed digits of an interval: one digit more than its own width needs,
-/// so that the sign of an end close to 0 is visible.
+/// The width that sets the printed digits of an interval. It gives one digit more than the
+/// interval's own width, so that the sign of an end close to 0 is visible.
 pub fn shown_width(interval: Interval) -> f64 {
     interval.width() / 10.0
 }

@@ -23,9 +23,9 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// For `difference`, if its estimate and variance are the true ones: the same documents and
-    /// more seeds, or more of both where the documents' variance alone is too large. `None` where
-    /// the numbers would be impractical.
+    /// The numbers for `difference`, if its estimate and variance are the true ones. They are the
+    /// same documents and more seeds, or more of both where the documents' variance alone is too
+    /// large. `None` where the numbers would be impractical.
     pub fn of(difference: &Difference) -> Option<Self> {
         let documents = difference.documents as f64;
         if difference.documents < 2 || difference.estimate == 0.0 {

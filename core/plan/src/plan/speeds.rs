@@ -54,8 +54,8 @@ pub struct Speeds {
 }
 
 /// Rate of whole steps of an RTX 4090 in bf16 under QLoRA: 61 % of its 165 TFLOP/s. It is derived
-/// from the published 477 tokens/s of a 70B model on two of them, so it includes all that a step
-/// does besides matrix products.
+/// from the published 477 tokens/s of a 70B model on two of them. It therefore includes the other
+/// work of a step besides matrix products.
 ///
 /// # Source
 /// AnswerDotAI/fsdp_qlora, benchmarks_03_2024.md.

@@ -15,8 +15,8 @@ pub(super) fn is_plain_name(name: &str) -> bool {
 
 /// The file `name` of `directory`; `None` where it is missing or a broken link.
 ///
-/// A link must stay in the directory, or in the `blobs` of the cache repository that the directory
-/// is a snapshot of: a downloaded model must not choose which of the user's files are read.
+/// A link must stay in the directory, or in the `blobs` of the cache repository whose snapshot the
+/// directory is. A downloaded model must not choose which of the user's files are read.
 ///
 /// # Errors
 ///

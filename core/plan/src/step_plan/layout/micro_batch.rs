@@ -107,8 +107,8 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Uses the blocks of saved activations that leave the device: the unit's own block and, in a
-    /// forward pass, the next unit's, which holds this unit's output.
+    /// Uses the blocks of saved activations that leave the device: the unit's own block. In a
+    /// forward pass it also uses the next unit's, which holds this unit's output.
     fn saved(&mut self, task: usize, action: &Action) -> Result<()> {
         let forward = action.act == Act::Forward;
         let mut blocks = vec![action.unit];
