@@ -227,7 +227,7 @@ fn missing_tensors_and_wrong_shapes_are_named() {
     assert!(
         elements
             .to_string()
-            .contains("has 64 elements, 3 are wanted"),
+            .contains("has 64 elements, 3 are expected"),
         "{elements}"
     );
 }

@@ -80,7 +80,7 @@ fn tensors_of_the_index_must_exist() {
     );
     let twice = format!(r#"{{"weight_map": {{"a": "{0}", "a": "{0}"}}}}"#, SHARDS[0]);
     fs::write(directory.join(INDEX), twice).unwrap();
-    assert!(message(directory).contains("\"a\" stands twice"));
+    assert!(message(directory).contains("\"a\" occurs twice"));
     fs::write(directory.join(INDEX), r#"{"metadata": {}}"#).unwrap();
     assert!(message(directory).contains("missing field `weight_map`"));
     fs::remove_file(directory.join(INDEX)).unwrap();
@@ -120,11 +120,11 @@ fn wrong_lengths_are_reported_with_both_values() {
         ),
         (
             with_length(100_000_001),
-            "said to have 100000001 bytes, at most 100000000".to_owned(),
+            "states a length of 100000001 bytes, at most 100000000".to_owned(),
         ),
         (
             with_length(u64::MAX),
-            format!("said to have {} bytes, at most", u64::MAX),
+            format!("states a length of {} bytes, at most", u64::MAX),
         ),
         (with_length(0), "its header is not valid".to_owned()),
     ];

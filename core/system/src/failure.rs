@@ -89,8 +89,8 @@ impl Failure for UsageError {
 
 /// Declares a crate's error: an enum with one failure per variant, each converted with `?`.
 ///
-/// `from lower::Error { A, B }` converts the error of a lower crate, variant by variant. `through A
-/// { X, Y }` converts the sources of a variant's failure.
+/// `from lower::Error { A, B }` converts the error of a lower crate, variant by variant.
+/// `through A { X, Y }` converts the sources of a variant's failure.
 #[macro_export]
 macro_rules! failures {
     (

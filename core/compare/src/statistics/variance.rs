@@ -1,10 +1,11 @@
 //! Differences by seed and document -> the parts of their mean's variance.
 //!
-//! A document's difference per token under a seed is modelled as `d + a(seed) + b(document) +
-//! c(seed, document)`. The effects are independent with mean 0: the two-way layout with random
-//! effects. The variance of the mean over S seeds and D documents is then `A / S + B / D + C / (S
-//! D)`. The means by seed have the variance `A + C / D`, the means by document `B + C / S`. Their
-//! sum would count C twice, so C is subtracted from the documents' part.
+//! A document's difference per token under a seed is modelled as
+//! `d + a(seed) + b(document) + c(seed, document)`. The effects are independent with mean 0: the
+//! two-way layout with random effects. The variance of the mean over S seeds and D documents is
+//! then `A / S + B / D + C / (S D)`. The means by seed have the variance `A + C / D`, the means by
+//! document `B + C / S`. Their sum would count C twice, so C is subtracted from the documents'
+//! part.
 //!
 //! # Source
 //! Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4; the documents' ratio

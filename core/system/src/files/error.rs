@@ -70,7 +70,7 @@ pub enum FileError {
     #[error("{path} is not a safetensors file: it has {found} bytes, at least 8 are needed")]
     NoHeader { path: PathBuf, found: u64 },
     /// A header whose stated length exceeds the limit of the format.
-    #[error("{path}: its header is said to have {found} bytes, at most {limit} are allowed")]
+    #[error("{path}: its header states a length of {found} bytes, at most {limit} are allowed")]
     HeaderTooLarge {
         path: PathBuf,
         found: u64,
@@ -78,7 +78,7 @@ pub enum FileError {
     },
     /// A header whose stated end is after the end of the file.
     #[error(
-        "{path} is truncated: its header is said to have {header_bytes} bytes, the file has \
+        "{path} is truncated: its header states a length of {header_bytes} bytes, the file has \
          {file_bytes}; copy or download it again"
     )]
     HeaderBeyondFile {
@@ -190,7 +190,7 @@ pub enum FileError {
         found: Vec<u64>,
     },
     /// A range of elements outside the tensor.
-    #[error("{path}: tensor `{tensor}` has {found} elements, {expected} are wanted")]
+    #[error("{path}: tensor `{tensor}` has {found} elements, {expected} are expected")]
     Elements {
         path: PathBuf,
         tensor: String,

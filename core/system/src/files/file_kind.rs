@@ -34,8 +34,9 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The size limit of this kind in bytes: many times the size of real files. Kinds with `1 <<
-    /// 44` (16 TiB, the largest file of ext4) are read in parts, the others are held in memory.
+    /// The size limit of this kind in bytes: many times the size of real files. Kinds with
+    /// `1 << 44` (16 TiB, the largest file of ext4) are read in parts, the others are held in
+    /// memory.
     pub fn max_bytes(self) -> u64 {
         match self {
             FileKind::Revision => 4 << 10,

@@ -58,7 +58,7 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for UniqueVisitor<V> {
         let mut entries = Vec::new();
         while let Some((name, value)) = map.next_entry::<String, V>()? {
             if !seen.insert(name.clone()) {
-                return Err(A::Error::custom(format!("{name:?} stands twice")));
+                return Err(A::Error::custom(format!("{name:?} occurs twice")));
             }
             entries.push((name, value));
         }
@@ -77,6 +77,6 @@ mod tests {
         let twice = serde_json::from_str::<UniqueMap<u8>>(r#"{"b": 1, "b": 2}"#)
             .err()
             .unwrap();
-        assert!(twice.to_string().contains("\"b\" stands twice"), "{twice}");
+        assert!(twice.to_string().contains("\"b\" occurs twice"), "{twice}");
     }
 }

@@ -199,7 +199,7 @@ impl<'de> Visitor<'de> for RawHeaderVisitor {
         };
         while let Some(name) = map.next_key::<String>()? {
             if !seen.insert(name.clone()) {
-                return Err(A::Error::custom(format!("tensor {name:?} stands twice")));
+                return Err(A::Error::custom(format!("tensor {name:?} occurs twice")));
             }
             let named = |error: A::Error| A::Error::custom(format!("entry {name:?}: {error}"));
             if name == METADATA_KEY {

@@ -100,7 +100,7 @@ impl Failure for CheckpointError {
             },
             CheckpointError::Exported { remedy, .. } => (*remedy).to_owned(),
             CheckpointError::NotRegular { .. } => {
-                "restore that file, or remove what stands there; then go on with --resume".into()
+                "restore that file, or remove what is there; then go on with --resume".into()
             }
             CheckpointError::Changed { .. } => {
                 "change that back, or train with another --out".into()

@@ -65,7 +65,7 @@ pub fn check(graph: &Graph) -> Result<()> {
     match nodes.find(|node| node.inputs.iter().any(foreign)) {
         None => Ok(()),
         Some(node) => Err(PluginError::unsupported(format!(
-            "its op `{}` reads where a token stands, which a weight cannot hold",
+            "its op `{}` reads the position of a token, which a weight cannot hold",
             node.op
         ))),
     }

@@ -187,7 +187,7 @@ impl Joined<'_> {
         });
         let mut out = vec![0.0; count * rows];
         for (n, column) in columns.into_iter().enumerate() {
-            let column = column.into_inner().expect("nobody panicked");
+            let column = column.into_inner().expect("no panic");
             (0..count).for_each(|t| out[t * rows + n] = column[t]);
         }
         out

@@ -78,7 +78,7 @@ fn every_invalid_entry_is_reported() {
             8,
             "control characters",
         ),
-        (two(good(), good()), 8, "\"a\" stands twice"),
+        (two(good(), good()), 8, "\"a\" occurs twice"),
         (
             two(good(), entry("b", "F32", "[2]", "[4,12]")),
             12,
