@@ -97,6 +97,23 @@ impl Config {
         sections.get(name)
     }
 
+    /// Keys that change no result, by section.
+    const NEUTRAL: [(&'static str, &'static [&'static str]); 3] = [
+        ("run", &RunOptions::NEUTRAL),
+        ("model", &ModelOptions::NEUTRAL),
+        ("data", &DataOptions::NEUTRAL),
+    ];
+
+    /// Whether the key, such as `run.threads`, changes no result, so that it may differ where a run
+    /// is resumed.
+    pub fn is_neutral(key: &str) -> bool {
+        let Some((section, name)) = key.split_once('.') else {
+            return false;
+        };
+        let neutral = Self::NEUTRAL.iter().find(|(of, _)| *of == section);
+        neutral.is_some_and(|(_, names)| names.contains(&name))
+    }
+
     /// Micro-batches of one optimizer step: `ceil(batch_size / micro_batch)`, the last may be
     /// smaller. Not the count where `pack_tokens` fills them.
     pub fn micro_batches(&self) -> usize {
@@ -121,6 +138,20 @@ mod tests {
         assert_eq!(config.optim.learning_rate, 2e-4);
         assert_eq!(config.optim.betas, [0.9, 0.999]);
         assert_eq!(config.optim.clip_norm, 1.0);
+    }
+
+    #[test]
+    fn every_neutral_key_is_a_key() {
+        let config = serde_json::to_value(Config::default()).expect("plain data");
+        for (section, names) in Config::NEUTRAL {
+            for name in names {
+                assert!(config[section].get(name).is_some(), "{section}.{name}");
+                assert!(Config::is_neutral(&format!("{section}.{name}")));
+            }
+        }
+        for key in ["run.seed", "run", "data.max_seq_len", "optim.out", "out"] {
+            assert!(!Config::is_neutral(key), "{key}");
+        }
     }
 
     #[test]

@@ -26,6 +26,12 @@ pub struct ModelOptions {
     pub recompute: Recompute,
 }
 
+impl ModelOptions {
+    /// Keys that change no result: they may differ where a run is resumed. Files are compared by
+    /// their content.
+    pub const NEUTRAL: [&str; 3] = ["path", "adapter", "recompute"];
+}
+
 /// Where the weights come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -48,6 +48,24 @@ pub struct RunOptions {
     pub plugin_timeout_secs: u64,
 }
 
+impl RunOptions {
+    /// Keys that change no result: they may differ where a run is resumed.
+    pub const NEUTRAL: [&str; 12] = [
+        "out",
+        "devices",
+        "ranks",
+        "threads",
+        "save_every",
+        "keep_last",
+        "plugin_dirs",
+        "allow_world_writable_plugins",
+        "probe_timeout_secs",
+        "plugin_timeout_secs",
+        "peer_timeout_secs",
+        "join_timeout_secs",
+    ];
+}
+
 impl Default for RunOptions {
     fn default() -> Self {
         RunOptions {

@@ -134,6 +134,12 @@ impl TrainOn {
     }
 }
 
+impl DataOptions {
+    /// Keys that change no result: they may differ where a run is resumed. Files are compared by
+    /// their content.
+    pub const NEUTRAL: [&str; 4] = ["files", "eval_files", "cache_dir", "max_lost"];
+}
+
 impl Default for DataOptions {
     fn default() -> Self {
         DataOptions {

@@ -1,5 +1,6 @@
 //! The `run.json` contents of two runs -> the differences that can change the result.
 
+use espalier_config::Config;
 use espalier_interface::Role;
 use espalier_registry::PluginIdentity;
 use serde_json::{Value as Json, json};
@@ -8,30 +9,6 @@ use super::difference::{Difference, Leaves, Part, compare, leaves};
 use super::horizon::longer_is_the_same;
 use super::{CheckpointError, completed_config};
 use crate::Error;
-
-/// Config keys that change no result: paths, and how often something is saved. Files are compared
-/// by content.
-const FREE: [&str; 19] = [
-    "run.out",
-    "run.devices",
-    "run.ranks",
-    "run.threads",
-    "run.save_every",
-    "run.keep_last",
-    "run.plugin_dirs",
-    "run.allow_world_writable_plugins",
-    "run.probe_timeout_secs",
-    "run.plugin_timeout_secs",
-    "run.peer_timeout_secs",
-    "run.join_timeout_secs",
-    "model.path",
-    "model.adapter",
-    "model.recompute",
-    "data.files",
-    "data.eval_files",
-    "data.cache_dir",
-    "data.max_lost",
-];
 
 /// Roles whose components decide the placement and transfer of bytes. Another component, or another
 /// number of ranks, changes rounding only.
@@ -162,7 +139,7 @@ fn config(run: &Json, layout: &[&Json], adapter: AdapterSection) -> Leaves {
         plugins.sort_by_key(ToString::to_string);
     }
     let mut leaves = leaves(&config);
-    leaves.retain(|key, _| !FREE.contains(&key.as_str()));
+    leaves.retain(|key, _| !Config::is_neutral(key));
     leaves
 }
 
