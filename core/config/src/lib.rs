@@ -114,6 +114,20 @@ impl Config {
         neutral.is_some_and(|(_, names)| names.contains(&name))
     }
 
+    /// Whether a config has the key, such as `run.threads`. The keys of plugins' sections are the
+    /// plugins' own.
+    pub fn has_key(key: &str) -> bool {
+        let defaults = serde_json::to_value(Config::default()).expect("a config is plain data");
+        let mut names = key.split('.');
+        let section = names.next().and_then(|name| defaults.get(name));
+        let of_plugins = section.is_some() && Self::ROLES.iter().any(|role| key.starts_with(role));
+        of_plugins
+            || match (section.and_then(serde_json::Value::as_object), names.next()) {
+                (Some(keys), Some(name)) => keys.contains_key(name),
+                _ => section.is_some(),
+            }
+    }
+
     /// Micro-batches of one optimizer step: `ceil(batch_size / micro_batch)`, the last may be
     /// smaller. Not the count where `pack_tokens` fills them.
     pub fn micro_batches(&self) -> usize {
@@ -141,13 +155,24 @@ mod tests {
     }
 
     #[test]
-    fn every_neutral_key_is_a_key() {
+    fn keys_are_known_and_neutral_ones_among_them() {
         let config = serde_json::to_value(Config::default()).expect("plain data");
         for (section, names) in Config::NEUTRAL {
             for name in names {
                 assert!(config[section].get(name).is_some(), "{section}.{name}");
                 assert!(Config::is_neutral(&format!("{section}.{name}")));
             }
+        }
+        for key in [
+            "run.seed",
+            "data.fields.text",
+            "quantizer.nf4.block_size",
+            "plugins",
+        ] {
+            assert!(Config::has_key(key), "{key}");
+        }
+        for key in ["run.thveads", "rum.seed", "seed", ""] {
+            assert!(!Config::has_key(key), "{key}");
         }
         for key in ["run.seed", "run", "data.max_seq_len", "optim.out", "out"] {
             assert!(!Config::is_neutral(key), "{key}");

@@ -86,6 +86,11 @@ pub(crate) fn config_differences(old: &Json, new: &Json, step: u64) -> Vec<Diffe
     let adapter = AdapterSection::of(old);
     let [before, after] = [old, new].map(|run| config(run, &layout, adapter));
     let mut found = compare(&before, &after, Part::Config, "");
+    for one in found.iter_mut().filter(|one| !Config::has_key(&one.key)) {
+        one.reason = Some(
+            "no config has this key: `run.json` is damaged, or a newer version wrote it".to_owned(),
+        );
+    }
     let horizon = |key: &str| HORIZON.contains(&key);
     if found.iter().any(|one| horizon(&one.key)) {
         match longer_is_the_same(old, new, step) {

@@ -30,7 +30,7 @@ pub enum CheckpointError {
         listed(.differences)
     )]
     Changed {
-        /// The checkpoint's directory, or the finished run's.
+        /// The checkpoint's directory, or the `run.json` of a finished run.
         path: PathBuf,
         /// The differences; never empty.
         differences: Vec<Difference>,

@@ -169,7 +169,7 @@ impl Beginning {
             return Ok(());
         };
         let changed = config_differences(run, &json!({ "config": config }), u64::MAX);
-        self.refuse(self.directory.path(), changed)
+        self.refuse(&self.directory.path().join("run.json"), changed)
     }
 
     /// Refuses to resume a run that differs from the checkpoint's, by the outline of `run.json`:

@@ -143,3 +143,13 @@ fn a_run_can_become_longer_where_its_steps_are_unchanged() {
     let shorter = shown(&run(12, "constant"), &run(9, "constant"), 3);
     assert!(shorter[0].contains("cannot become"), "{shorter:?}");
 }
+
+#[test]
+fn a_key_that_no_config_has_is_a_sign_of_damage() {
+    let (mut old, new) = (run(9, "constant"), run(9, "constant"));
+    old["config"]["run"]["thveads"] = json!(1);
+    let [difference] = &shown(&old, &new, 3)[..] else {
+        panic!("expected one difference");
+    };
+    assert!(difference.starts_with("run.thveads: 1 -> unset (no config has this key: `run.json`"));
+}
