@@ -43,6 +43,7 @@ pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
     run(script("make_hqq.py").current_dir(&out))?;
     for made in [
         "make_llama.py",
+        "make_bf16.py",
         "make_families.py",
         "make_generation.py",
         "make_ia3.py",

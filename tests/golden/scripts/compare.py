@@ -3,7 +3,8 @@
 usage: compare.py GOLDEN OUT      exit status 1 where a tensor is missing or differs by > 1e-4
 
 Whole numbers must be identical. Weights after training (`*_final`) are measured by their norm: AdamW moves a
-weight whose gradient is rounding by as much as any other, so that single weights say nothing.
+weight whose gradient is rounding by as much as any other, so that single weights say nothing. So are the
+tensors of `bf16/`, which may differ by 3e-2: another order of sums moves values across rounding boundaries.
 """
 
 import math
@@ -14,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 LIMIT = 1e-4  # of the tensor's largest value, or of its norm: other CPUs round differently
+BF16_LIMIT = 3e-2  # of the tensor's norm: AVX2 and AVX-512 differ by up to 2e-2
 
 
 def difference(old, new, by_norm):
@@ -39,7 +41,8 @@ def main():
             continue
         old, new = load_file(golden / name), load_file(path)
         missing = sorted(key for key in old.keys() ^ new.keys() if not key.endswith("_asis"))
-        by_norm = path.stem.endswith("_final")
+        in_bf16 = name.parts[0] == "bf16"
+        by_norm = in_bf16 or path.stem.endswith("_final")
         worst, where = 0.0, ""
         for key in old.keys() & new.keys():
             if old[key].shape != new[key].shape or old[key].dtype != new[key].dtype:
@@ -51,7 +54,7 @@ def main():
                 worst, where = found, key
         verdict = "identical" if worst == 0 else f"{worst:.1e} of the {'norm' if by_norm else 'largest value'} at {where}"
         print(f"{name}: {verdict}" + (f"; differing keys {missing}" if missing else ""))
-        bad += bool(missing) or worst > LIMIT
+        bad += bool(missing) or worst > (BF16_LIMIT if in_bf16 else LIMIT)
     sys.exit(1 if bad else 0)
 
 
