@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use half::bf16;
 use safetensors::{Dtype, SafeTensors};
 
 /// The path of a file under `tests/golden`.
@@ -19,7 +20,7 @@ impl Golden {
     /// Reads `tests/golden/NAME`.
     ///
     /// # Panics
-    /// If it is missing or not a safetensors file of f32 or i64.
+    /// If it is missing or not a safetensors file of f32, bf16 or i64.
     pub fn open(name: &str) -> Self {
         let path = golden_path(name);
         Self::read(&path)
@@ -37,6 +38,10 @@ impl Golden {
                 Dtype::F32 => data
                     .chunks_exact(4)
                     .map(|x| f64::from(f32::from_le_bytes(x.try_into().expect("4 bytes"))))
+                    .collect(),
+                Dtype::BF16 => data
+                    .chunks_exact(2)
+                    .map(|x| bf16::from_le_bytes(x.try_into().expect("2 bytes")).to_f64())
                     .collect(),
                 Dtype::I64 => data
                     .chunks_exact(8)

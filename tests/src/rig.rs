@@ -85,7 +85,16 @@ impl Rig {
 
     /// Sets the params that a golden file names.
     pub fn set_params(&self, golden: &crate::Golden) {
-        for name in golden.names() {
+        let names: Vec<String> = golden.names().map(str::to_owned).collect();
+        self.set_some_params(golden, &names);
+    }
+
+    /// Sets the params called `names` to a golden file's values.
+    ///
+    /// # Panics
+    /// Where the model or the file lacks one.
+    pub fn set_some_params(&self, golden: &crate::Golden, names: &[String]) {
+        for name in names {
             let values: Vec<f32> = golden.numbers(name).iter().map(|&x| x as f32).collect();
             self.executor
                 .set_param(self.param(name), &values)
