@@ -1,5 +1,5 @@
-//! Training in bf16 on every backend against the peers' bf16 runs: logits, losses, gradients, curves
-//! of training and trained adapters, on dense and packed bases.
+//! Training in bf16 on every backend against the peers' bf16 runs: logits, losses, gradients,
+//! curves of training and trained adapters, on dense and packed bases.
 //!
 //! A tolerance is a multiple of the distance between the peers' own bf16 and f32 numbers, which
 //! `tests/golden/bf16/summary.json` records for every quantity. Where two runs round the same

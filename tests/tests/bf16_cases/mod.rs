@@ -1,5 +1,5 @@
-//! `tests/golden/bf16/summary.json` -> the models that the peers ran in bf16, as rigs, and the peers'
-//! own distances between bf16 and f32.
+//! `tests/golden/bf16/summary.json` -> the models that the peers ran in bf16, as rigs, and the
+//! peers' own distances between bf16 and f32.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -132,7 +132,7 @@ impl Case {
 #[derive(Deserialize)]
 pub struct Summary {
     cases: BTreeMap<String, Case>,
-    /// By base, case and peer, `f32` or `avx2`: a number for each quantity, and `gradient` by param.
+    /// By base, case and what they are measured from: a number a quantity, `gradient` by param.
     distances: BTreeMap<String, BTreeMap<String, Json>>,
 }
 
