@@ -72,9 +72,9 @@ const ADAPTER: f64 = 1.5;
 
 /// What exceeds its bound, in words; every figure is printed.
 #[derive(Default)]
-struct Verdict(Vec<String>);
+struct Findings(Vec<String>);
 
-impl Verdict {
+impl Findings {
     fn hold(&mut self, what: &str, found: f64, bound: f64) {
         let line = format!("{what}: {found:.4}, at most {bound}");
         println!("{line}");
@@ -106,11 +106,11 @@ impl Distances {
         }
     }
 
-    fn hold(&self, verdict: &mut Verdict, what: &str, bound: f64) {
-        verdict.hold(what, self.bf16_to_peer, bound);
-        verdict.hold(&format!("{what} from f32"), self.bf16_to_f32, FROM_F32);
+    fn hold(&self, findings: &mut Findings, what: &str, bound: f64) {
+        findings.hold(what, self.bf16_to_peer, bound);
+        findings.hold(&format!("{what} from f32"), self.bf16_to_f32, FROM_F32);
         let share = (self.f32_to_peer - 1.0).abs();
-        verdict.hold(&format!("{what} in f32"), share, SAME_F32);
+        findings.hold(&format!("{what} in f32"), share, SAME_F32);
     }
 }
 
@@ -177,7 +177,7 @@ fn each(mut body: impl FnMut(&str, &str, &Base, &Case)) {
 
 #[test]
 fn logits_and_losses_are_the_peers() {
-    let (summary, mut verdict) = (Summary::read(), Verdict::default());
+    let (summary, mut findings) = (Summary::read(), Findings::default());
     let largest_loss = summary.largest("loss");
     each(|name, backend, base, case| {
         let peer = Batch::golden(&base.golden(), case);
@@ -188,16 +188,16 @@ fn logits_and_losses_are_the_peers() {
             summary.distance(base, case, "logits"),
         );
         let logits = Distances::of(&found.logits, &exact.logits, &peer.logits, own);
-        logits.hold(&mut verdict, &format!("{name} logits"), bounds.logits);
+        logits.hold(&mut findings, &format!("{name} logits"), bounds.logits);
         let loss = (found.loss - peer.loss).abs() / largest_loss;
-        verdict.hold(&format!("{name} loss"), loss, bounds.loss);
+        findings.hold(&format!("{name} loss"), loss, bounds.loss);
     });
-    verdict.end();
+    findings.end();
 }
 
 #[test]
 fn every_gradient_is_the_peers() {
-    let (summary, mut verdict) = (Summary::read(), Verdict::default());
+    let (summary, mut findings) = (Summary::read(), Findings::default());
     each(|name, backend, base, case| {
         let peer = Batch::golden(&base.golden(), case);
         let found = Batch::of(&base.rig(backend, case, "bf16"), case);
@@ -209,19 +209,23 @@ fn every_gradient_is_the_peers() {
         let found = found.rounded();
         let all = [&found, &exact, &peer].map(Batch::all_gradients);
         let gradients = Distances::of(&all[0], &all[1], &all[2], own);
-        gradients.hold(&mut verdict, &format!("{name} gradients"), bounds.gradients);
+        gradients.hold(
+            &mut findings,
+            &format!("{name} gradients"),
+            bounds.gradients,
+        );
         for (param, expected) in &peer.gradients {
             let own = summary.gradient_distance(base, case, param);
             let distance = relative_norm(&found.gradients[param], expected) / own;
-            verdict.hold(&format!("{name} {param}"), distance, ONE_GRADIENT);
+            findings.hold(&format!("{name} {param}"), distance, ONE_GRADIENT);
         }
     });
-    verdict.end();
+    findings.end();
 }
 
 #[test]
 fn twenty_adamw_steps_and_their_adapter_are_the_peers() {
-    let (summary, mut verdict) = (Summary::read(), Verdict::default());
+    let (summary, mut findings) = (Summary::read(), Findings::default());
     let rows = Golden::open("llama/data.safetensors").rows("train_tokens");
     each(|name, backend, base, case| {
         if case.name != "whole" {
@@ -239,18 +243,18 @@ fn twenty_adamw_steps_and_their_adapter_are_the_peers() {
         }
         let own = |quantity: &str| summary.distance(base, case, quantity);
         let far = largest_difference(&losses, golden.numbers("whole.curve.loss"));
-        verdict.hold(&format!("{name} losses"), far / own("curve_loss"), CURVE);
+        findings.hold(&format!("{name} losses"), far / own("curve_loss"), CURVE);
         let peer = golden.numbers("whole.curve.norm");
         let ratios: Vec<f64> = norms.iter().zip(peer).map(|(f, p)| f / p).collect();
         let far = largest_difference(&ratios, &vec![1.0; peer.len()]);
-        verdict.hold(&format!("{name} norms"), far / own("curve_norm"), CURVE);
+        findings.hold(&format!("{name} norms"), far / own("curve_norm"), CURVE);
         let (mut found, mut expected) = (Vec::new(), Vec::new());
         for param in case.params() {
             found.extend(rig.values(&param));
             expected.extend_from_slice(golden.numbers(&format!("whole.last.{param}")));
         }
         let far = relative_norm(&found, &expected) / own("adapter");
-        verdict.hold(&format!("{name} adapter"), far, ADAPTER);
+        findings.hold(&format!("{name} adapter"), far, ADAPTER);
     });
-    verdict.end();
+    findings.end();
 }
