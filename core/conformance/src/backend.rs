@@ -1,5 +1,4 @@
-//! The checks of compute backends: devices, memory, streams. The host checks the results of their
-//! kernels.
+//! The checks of compute backends: devices, memory, streams, and each op against its oracle.
 
 use std::ptr::NonNull;
 
@@ -9,6 +8,7 @@ use espalier_interface::{
 };
 
 use crate::checked::{Checked, Fault, ensure, refusal};
+use crate::ops::{self, OPS};
 use crate::{Subject, Suite, Threads, declared};
 
 /// Bytes of the buffers under test: some hundred KiB, and a multiple of no alignment.
@@ -37,16 +37,27 @@ pub fn backend(subject: &Subject<'_, dyn Backend>, suite: &mut Suite) {
         },
     );
     for (name, asserts, body) in CHECKS {
-        suite.check(name, asserts, || {
-            // The backend outlives its device.
-            let backend = make(subject)?;
-            if backend.devices()?.is_empty() {
-                return Err(Fault::Skipped("it has no device here".to_owned()));
-            }
-            let device = backend.open(0)?;
-            body(device.as_ref())
+        suite.check(name, asserts, || on_device(subject, body));
+    }
+    for op in OPS {
+        suite.check(op.name, op.asserts, || {
+            on_device(subject, |device| ops::check(device, op))
         });
     }
+}
+
+/// Runs `body` on the first device.
+fn on_device(
+    subject: &Subject<'_, dyn Backend>,
+    body: impl FnOnce(&dyn Device) -> Checked,
+) -> Checked {
+    // The backend outlives its device.
+    let backend = make(subject)?;
+    if backend.devices()?.is_empty() {
+        return Err(Fault::Skipped("it has no device here".to_owned()));
+    }
+    let device = backend.open(0)?;
+    body(device.as_ref())
 }
 
 type OnDevice = fn(&dyn Device) -> Checked;

@@ -24,6 +24,7 @@ mod declared;
 mod difference;
 mod family;
 mod guarded;
+pub mod ops;
 mod option_sets;
 mod quantizer;
 mod report;

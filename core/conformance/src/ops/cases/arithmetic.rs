@@ -1,0 +1,97 @@
+//! Cases of `add`, `mul`, `scale`, `scale_channels` and its weight's gradient.
+
+use espalier_interface::DType;
+
+use super::{COMPUTE, ROWS, STORED, fixed, rows, terms};
+use crate::ops::case::{Case, Near};
+use crate::ops::numbers::{absolute, drawn};
+use crate::ops::oracle;
+use crate::ops::rounding::U;
+
+/// A case for each shape and compute dtype.
+fn each(case: impl Fn(DType, [usize; 2], String) -> Case) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for [t, d] in ROWS {
+            cases.push(case(dtype, [t, d], format!("{dtype}, T {t}, D {d}")));
+        }
+    }
+    cases
+}
+
+/// `add`: alpha is rounded, the product and the sum: 3 u of the terms.
+pub fn add() -> Vec<Case> {
+    each(|dtype, [t, d], name| {
+        let [a, b] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
+        let alpha: f64 = if t == 3 { 1.0 } else { -0.3 };
+        let magnitudes = oracle::add(&absolute(&a), &absolute(&b), alpha.abs());
+        let expected = Near::relative(oracle::add(&a, &b, alpha), &magnitudes, 3.0 * U);
+        let case = Case::new("add", t, name).input(&rows(d), dtype, &a);
+        let case = case.input(&rows(d), dtype, &b);
+        // An absent alpha is 1.
+        let case = match alpha {
+            1.0 => case,
+            alpha => case.attribute("alpha", alpha),
+        };
+        case.output(&rows(d), dtype, expected)
+    })
+}
+
+/// `mul`: one rounding.
+pub fn mul() -> Vec<Case> {
+    each(|dtype, [t, d], name| {
+        let [a, b] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
+        let product = oracle::mul(&a, &b);
+        let expected = Near::relative(product.clone(), &product, U);
+        let case = Case::new("mul", t, name).input(&rows(d), dtype, &a);
+        case.input(&rows(d), dtype, &b)
+            .output(&rows(d), dtype, expected)
+    })
+}
+
+/// `scale`: alpha is rounded, and the product.
+pub fn scale() -> Vec<Case> {
+    each(|dtype, [t, d], name| {
+        let (x, alpha) = (drawn(t * d, dtype, 1), 1.0 / 3.0);
+        let product = oracle::scale(&x, alpha);
+        let expected = Near::relative(product.clone(), &product, 2.0 * U);
+        let case = Case::new("scale", t, name).input(&rows(d), dtype, &x);
+        case.attribute("alpha", alpha)
+            .output(&rows(d), dtype, expected)
+    })
+}
+
+/// `scale_channels`: one rounding. The weight also in two dimensions, as IA3 has it.
+pub fn scale_channels() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for (index, [t, d]) in ROWS.into_iter().enumerate() {
+            let stored = STORED[index % STORED.len()];
+            let (x, w) = (drawn(t * d, dtype, 1), drawn(d, stored, 2));
+            let product = oracle::scale_channels(&x, &w);
+            let expected = Near::relative(product.clone(), &product, U);
+            let name = format!("{dtype}, T {t}, N {d}, weight {stored}");
+            let shape: &[usize] = if index % 2 == 0 { &[d] } else { &[d, 1] };
+            let case = Case::new("scale_channels", t, name).input(&rows(d), dtype, &x);
+            let case = case.param(shape, stored, &w);
+            cases.push(case.output(&rows(d), dtype, expected));
+        }
+    }
+    cases
+}
+
+/// `scale_channels_weight_backward`: a sum of T products on top of what is there.
+pub fn scale_channels_weight_backward() -> Vec<Case> {
+    each(|dtype, [t, d], name| {
+        let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
+        let start = drawn(d, DType::F32, 3);
+        let sum = oracle::scale_channels_weight_backward;
+        let values = oracle::add(&start, &sum(&dy, &x, d), 1.0);
+        let magnitudes = sum(&absolute(&dy), &absolute(&x), d);
+        let magnitudes = oracle::add(&absolute(&start), &magnitudes, 1.0);
+        let expected = Near::relative(values, &magnitudes, terms(t, 1));
+        let case = Case::new("scale_channels_weight_backward", t, name);
+        let case = case.input(&rows(d), dtype, &dy).input(&rows(d), dtype, &x);
+        case.updated(&fixed([d]), DType::F32, &start, expected)
+    })
+}

@@ -1,0 +1,146 @@
+//! Cases of `linear`, its gradients and `bias_backward`, over dense and packed weights.
+
+use espalier_interface::DType;
+
+use super::{COMPUTE, STORED, fixed, rows, terms};
+use crate::ops::case::{Case, Near};
+use crate::ops::numbers::{absolute, drawn};
+use crate::ops::oracle;
+use crate::ops::packed::{Packed, packed};
+
+/// `[T, N, M]`: none, one, odd, and more than a tile of any of them.
+const SHAPES: [[usize; 3]; 7] = [
+    [0, 3, 5],
+    [1, 1, 1],
+    [1, 65, 17],
+    [3, 17, 65],
+    [17, 3, 129],
+    [65, 130, 33],
+    [33, 67, 515],
+];
+
+/// A weight as an op is given it, and its values.
+struct Weight {
+    name: String,
+    values: Vec<f64>,
+    packed: Option<Packed>,
+    dtype: DType,
+}
+
+impl Weight {
+    fn dense(dtype: DType, n: usize) -> Self {
+        Weight {
+            name: dtype.to_string(),
+            values: drawn(n, dtype, 2),
+            packed: None,
+            dtype,
+        }
+    }
+
+    fn put(&self, case: Case, shape: &[usize]) -> Case {
+        match &self.packed {
+            None => case.param(shape, self.dtype, &self.values),
+            Some(packed) => case.packed(&packed.format, &packed.segments, packed.decoder),
+        }
+    }
+}
+
+/// Dense weights of each dtype for each shape, and all packed ones for a few.
+fn each(case: impl Fn(DType, [usize; 3], &Weight, String) -> Case) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for [t, n, m] in SHAPES {
+            let dense = STORED.map(|stored| Weight::dense(stored, n * m));
+            let mut weights = Vec::from(dense);
+            if [[3, 17, 65], [33, 67, 515]].contains(&[t, n, m]) {
+                weights.extend(packed([n, m]).into_iter().map(|packed| Weight {
+                    name: packed.name.to_owned(),
+                    values: packed.values.clone(),
+                    packed: Some(packed),
+                    dtype: DType::F32,
+                }));
+            }
+            for weight in weights {
+                let name = format!("{dtype}, T {t}, N {n}, M {m}, weight {}", weight.name);
+                cases.push(case(dtype, [t, n, m], &weight, name));
+            }
+        }
+    }
+    cases
+}
+
+/// `linear`: sums of M products, and the bias; a bias where T is odd.
+pub fn linear() -> Vec<Case> {
+    each(|dtype, [t, n, m], weight, name| {
+        let x = drawn(t * m, dtype, 1);
+        let bias = (t % 2 == 1).then(|| drawn(n, weight.dtype, 3));
+        let (w, b) = (&weight.values, bias.as_deref());
+        let magnitudes = oracle::linear(
+            &absolute(&x),
+            &absolute(w),
+            b.map(absolute).as_deref(),
+            [n, m],
+        );
+        let values = oracle::linear(&x, w, b, [n, m]);
+        let expected = Near::relative(values, &magnitudes, terms(m, 1));
+        let case = Case::new("linear", t, name).input(&rows(m), dtype, &x);
+        let case = weight.put(case, &[n, m]);
+        let case = match b {
+            None => case,
+            Some(b) => case.param(&[n], weight.dtype, b),
+        };
+        case.output(&rows(n), dtype, expected)
+    })
+}
+
+/// `linear_input_backward`: sums of N products.
+pub fn linear_input_backward() -> Vec<Case> {
+    each(|dtype, [t, n, m], weight, name| {
+        let dy = drawn(t * n, dtype, 1);
+        let product = oracle::linear_input_backward;
+        let magnitudes = product(&absolute(&dy), &absolute(&weight.values), [n, m]);
+        let values = product(&dy, &weight.values, [n, m]);
+        let expected = Near::relative(values, &magnitudes, terms(n, 0));
+        let case = Case::new("linear_input_backward", t, name).input(&rows(n), dtype, &dy);
+        weight.put(case, &[n, m]).output(&rows(m), dtype, expected)
+    })
+}
+
+/// `linear_weight_backward`: sums of T products on top of what is there.
+pub fn linear_weight_backward() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for [t, n, m] in SHAPES.into_iter().chain([[300, 19, 35]]) {
+            let (dy, x) = (drawn(t * n, dtype, 1), drawn(t * m, dtype, 2));
+            let start = drawn(n * m, DType::F32, 3);
+            let product = oracle::linear_weight_backward;
+            let magnitudes = product(&absolute(&dy), &absolute(&x), [n, m]);
+            let magnitudes = oracle::add(&absolute(&start), &magnitudes, 1.0);
+            let values = oracle::add(&start, &product(&dy, &x, [n, m]), 1.0);
+            let expected = Near::relative(values, &magnitudes, terms(t, 1));
+            let name = format!("{dtype}, T {t}, N {n}, M {m}");
+            let case = Case::new("linear_weight_backward", t, name);
+            let case = case.input(&rows(n), dtype, &dy).input(&rows(m), dtype, &x);
+            cases.push(case.updated(&fixed([n, m]), DType::F32, &start, expected));
+        }
+    }
+    cases
+}
+
+/// `bias_backward`: sums of T numbers on top of what is there.
+pub fn bias_backward() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for [t, n] in [[0, 5], [1, 1], [3, 17], [65, 131], [300, 3]] {
+            let (dy, start) = (drawn(t * n, dtype, 1), drawn(n, DType::F32, 2));
+            let values = oracle::add(&start, &oracle::bias_backward(&dy, n), 1.0);
+            let magnitudes = oracle::bias_backward(&absolute(&dy), n);
+            let magnitudes = oracle::add(&absolute(&start), &magnitudes, 1.0);
+            let expected = Near::relative(values, &magnitudes, terms(t, 1));
+            let name = format!("{dtype}, T {t}, N {n}");
+            let case = Case::new("bias_backward", t, name).input(&rows(n), dtype, &dy);
+            cases.push(case.updated(&fixed([n]), DType::F32, &start, expected));
+        }
+    }
+    cases
+}

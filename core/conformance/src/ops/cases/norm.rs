@@ -1,0 +1,128 @@
+//! Cases of `rms_norm` and its gradients.
+
+use espalier_interface::DType;
+
+use super::{COMPUTE, STORED, fixed, rows, terms};
+use crate::ops::case::{Case, Near};
+use crate::ops::numbers::drawn;
+use crate::ops::oracle::{self, inverse_rms};
+use crate::ops::rounding::{U, nearest};
+
+/// `[T, D, G]`: whole rows, and heads of them.
+const SHAPES: [[usize; 3]; 8] = [
+    [0, 5, 5],
+    [1, 1, 1],
+    [3, 17, 17],
+    [17, 65, 65],
+    [65, 33, 11],
+    [3, 96, 32],
+    [5, 15, 3],
+    [2, 4099, 4099],
+];
+const EPS: f64 = 1e-5;
+
+/// The relative error of `1 / sqrt(mean + eps)`: a sum of G squares, the quotient and eps under a
+/// root, which halves it; the root, and one over it.
+fn error_of_inverse(group: usize) -> f64 {
+    terms(group, 2) / 2.0 + 2.0 * U
+}
+
+/// How far a number that is rounded to `dtype` may fall, where it is known to a relative error: an
+/// error near a tie moves it by a whole step.
+fn flip(dtype: DType, x: f64, error: f64) -> f64 {
+    let most = x.abs() * error;
+    let middle = nearest(dtype, x);
+    let ends = [x - most, x + most].map(|x| (nearest(dtype, x) - middle).abs());
+    // In f32 the number is not rounded a second time.
+    ends[0].max(ends[1]).max(most)
+}
+
+fn each(case: impl Fn(DType, [usize; 3], DType, String) -> Case) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for (index, [t, d, group]) in SHAPES.into_iter().enumerate() {
+            let stored = STORED[index % STORED.len()];
+            let name = format!("{dtype}, T {t}, D {d}, weight {stored} of {group}");
+            cases.push(case(dtype, [t, d, group], stored, name));
+        }
+    }
+    cases
+}
+
+/// `rms_norm`: the root mean square, a product that is rounded to the dtype, and a product.
+pub fn rms_norm() -> Vec<Case> {
+    each(|dtype, [t, d, group], stored, name| {
+        let (x, w) = (drawn(t * d, dtype, 1), drawn(group, stored, 2));
+        let values = oracle::rms_norm(&x, &w, EPS, |x| nearest(dtype, x));
+        let mut bounds = Vec::with_capacity(values.len());
+        for (group_idx, x) in x.chunks_exact(group).enumerate() {
+            let r = inverse_rms(x, EPS);
+            for (i, (x, w)) in x.iter().zip(&w).enumerate() {
+                let moved = flip(dtype, x * r, error_of_inverse(group) + U) * w.abs();
+                bounds.push(moved + U * values[group_idx * group + i].abs());
+            }
+        }
+        let case = Case::new("rms_norm", t, name).input(&rows(d), dtype, &x);
+        let case = case.param(&[group], stored, &w).attribute("eps", EPS);
+        case.output(&rows(d), dtype, Near::new(values, bounds))
+    })
+}
+
+/// `rms_norm_backward`: with `e` the error of `r`, the first term errs by `e + 3 u`, the second by
+/// `3 e` and by a sum of G products of three with four more roundings.
+pub fn rms_norm_backward() -> Vec<Case> {
+    each(|dtype, [t, d, group], stored, name| {
+        let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
+        let w = drawn(group, stored, 3);
+        let values = oracle::rms_norm_backward(&dy, &x, &w, EPS);
+        let error = 3.0 * error_of_inverse(group) + terms(group, 8);
+        let mut bounds = Vec::with_capacity(values.len());
+        for (dy, x) in dy.chunks_exact(group).zip(x.chunks_exact(group)) {
+            let r = inverse_rms(x, EPS);
+            let products = dy
+                .iter()
+                .zip(x)
+                .zip(&w)
+                .map(|((dy, x), w)| (dy * x * w).abs());
+            let mean = products.sum::<f64>() / group as f64;
+            for ((dy, x), w) in dy.iter().zip(x).zip(&w) {
+                let size = (dy * w).abs() * r + x.abs() * r.powi(3) * mean;
+                bounds.push(error * size);
+            }
+        }
+        let case = Case::new("rms_norm_backward", t, name);
+        let case = case.input(&rows(d), dtype, &dy).input(&rows(d), dtype, &x);
+        let case = case.param(&[group], stored, &w).attribute("eps", EPS);
+        case.output(&rows(d), dtype, Near::new(values, bounds))
+    })
+}
+
+/// `rms_norm_weight_backward`: a sum over all rows of products with a number that is rounded to the
+/// dtype, on top of what is there.
+pub fn rms_norm_weight_backward() -> Vec<Case> {
+    each(|dtype, [t, d, group], _, name| {
+        let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
+        let start = drawn(group, DType::F32, 3);
+        let round = |x| nearest(dtype, x);
+        let sums = oracle::rms_norm_weight_backward(&dy, &x, group, EPS, round);
+        let values = oracle::add(&start, &sums, 1.0);
+        let sum_error = terms(t * d / group, 2);
+        let mut bounds: Vec<f64> = start.iter().map(|start| sum_error * start.abs()).collect();
+        for (dy, x) in dy.chunks_exact(group).zip(x.chunks_exact(group)) {
+            let r = inverse_rms(x, EPS);
+            for (i, bound) in bounds.iter_mut().enumerate() {
+                let moved = flip(dtype, x[i] * r, error_of_inverse(group) + U);
+                *bound += dy[i].abs() * (moved + sum_error * (x[i] * r).abs());
+            }
+        }
+        let case = Case::new("rms_norm_weight_backward", t, name);
+        let case = case.input(&rows(d), dtype, &dy).input(&rows(d), dtype, &x);
+        let case = case.attribute("eps", EPS);
+        case.updated(
+            &fixed([group]),
+            DType::F32,
+            &start,
+            Near::new(values, bounds),
+        )
+    })
+}

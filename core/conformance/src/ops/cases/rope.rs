@@ -1,0 +1,82 @@
+//! Cases of `rope` and its gradient.
+
+use espalier_interface::DType;
+use serde_json::json;
+
+use super::{COMPUTE, rows};
+use crate::ops::case::{Case, Near};
+use crate::ops::numbers::{drawn, integers};
+use crate::ops::oracle::{self, Rotation};
+use crate::ops::rounding::{U, nearest};
+use espalier_interface::graph::Dim;
+
+/// `[T, H, K]` and the position of the first token.
+const SHAPES: [([usize; 3], i32); 6] = [
+    ([0, 1, 4], 0),
+    ([1, 1, 2], 0),
+    ([3, 3, 6], 5),
+    ([17, 2, 34], 0),
+    ([65, 1, 64], 4000),
+    ([5, 4, 128], 100_000),
+];
+
+fn rotation(head_dim: usize) -> Rotation {
+    let half = head_dim / 2;
+    // As in Llama, theta 10000, in f32 as configs give them.
+    let frequency = |i: usize| 10_000f64.powf(-(i as f64) / half as f64);
+    Rotation {
+        head_dim,
+        inv_freq: (0..half)
+            .map(|i| nearest(DType::F32, frequency(i)))
+            .collect(),
+        scaling: if head_dim == 34 { 1.25 } else { 1.0 },
+    }
+}
+
+/// The angle is one rounding, which moves cosine and sine by `u a`; they are good to 4 u, times the
+/// scaling, times x, and a sum: 7 u.
+fn bounds(x: &[f64], positions: &[i32], rotation: &Rotation) -> Vec<f64> {
+    let mut bounds = Vec::with_capacity(x.len());
+    let half = rotation.head_dim / 2;
+    for at in 0..x.len() {
+        let t = at / (x.len() / positions.len());
+        let (i, head) = (at % rotation.head_dim, at - at % rotation.head_dim);
+        let angle = f64::from(positions[t]) * rotation.inv_freq[i % half];
+        let size = x[head + i % half].abs() + x[head + half + i % half].abs();
+        bounds.push(size * rotation.scaling * U * (angle.abs() + 7.0));
+    }
+    bounds
+}
+
+fn each(op: &str, turn: fn(&[f64], &[i32], &Rotation) -> Vec<f64>) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for ([t, heads, head_dim], first) in SHAPES {
+            let x = drawn(t * heads * head_dim, dtype, 1);
+            // Two sequences: positions begin again.
+            let positions = (0..t as i32).map(|i| if i < 20 { first + i } else { i - 20 });
+            let (positions, rotation) = (positions.collect::<Vec<_>>(), rotation(head_dim));
+            let values = turn(&x, &positions, &rotation);
+            let expected = Near::new(values, bounds(&x, &positions, &rotation));
+            let name = format!("{dtype}, T {t}, H {heads}, K {head_dim}, from position {first}");
+            let width = rows(heads * head_dim);
+            let case = Case::new(op, t, name).input(&width, dtype, &x);
+            let case = case.input(&[Dim::Tokens], DType::I32, &integers(&positions));
+            let case = case.attribute("head_dim", head_dim);
+            let case = case.attribute("inv_freq", json!(rotation.inv_freq));
+            let case = case.attribute("scaling", rotation.scaling);
+            cases.push(case.output(&width, dtype, expected));
+        }
+    }
+    cases
+}
+
+/// `rope`.
+pub fn rope() -> Vec<Case> {
+    each("rope", oracle::rope)
+}
+
+/// `rope_backward`.
+pub fn rope_backward() -> Vec<Case> {
+    each("rope_backward", oracle::rope_backward)
+}

@@ -1,0 +1,69 @@
+//! Cases of `swiglu` and its gradients.
+
+use espalier_interface::DType;
+
+use super::{COMPUTE, ROWS, rows};
+use crate::ops::case::{Case, Near};
+use crate::ops::numbers::drawn;
+use crate::ops::oracle::{self, sigmoid};
+use crate::ops::rounding::{LEAST, U, nearest};
+
+/// Gates, some of which are beyond what `e^x` holds in f32.
+fn gates(n: usize, dtype: DType) -> Vec<f64> {
+    let mut gates = drawn(n, dtype, 1);
+    let extremes = [-120.0, 95.0, -89.5, 20.0, -30.0, 0.0];
+    for (gate, extreme) in gates.iter_mut().skip(1).step_by(3).zip(extremes) {
+        *gate = nearest(dtype, extreme);
+    }
+    gates
+}
+
+fn each(case: impl Fn(DType, [usize; 2], String) -> Case) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for [t, f] in ROWS {
+            cases.push(case(dtype, [t, f], format!("{dtype}, T {t}, F {f}")));
+        }
+    }
+    cases
+}
+
+/// The bounds of numbers that are `s` times something: relative, and where `s` is smaller than the
+/// least normal number, which may be taken as zero.
+fn near(values: Vec<f64>, sizes: &[f64], error: f64, beside: impl Fn(usize) -> f64) -> Near {
+    let bounds = sizes.iter().enumerate();
+    let bounds = bounds.map(|(i, size)| error * size.abs() + LEAST * beside(i).abs());
+    Near::new(values, bounds.collect())
+}
+
+/// `swiglu`: `e^-g` to 4 u, a sum, a quotient and two products: 8 u.
+pub fn swiglu() -> Vec<Case> {
+    each(|dtype, [t, f], name| {
+        let (gate, up) = (gates(t * f, dtype), drawn(t * f, dtype, 2));
+        let values = oracle::swiglu(&gate, &up);
+        let expected = near(values.clone(), &values, 8.0 * U, |i| gate[i] * up[i]);
+        let case = Case::new("swiglu", t, name).input(&rows(f), dtype, &gate);
+        let case = case.input(&rows(f), dtype, &up);
+        case.output(&rows(f), dtype, expected)
+    })
+}
+
+/// `swiglu_backward`: `1 - s` errs by 7 u of 1, which the gate multiplies; with the other roundings
+/// 20 u of `dy u s (1 + |g|)` for dgate. For dup as `swiglu`.
+pub fn swiglu_backward() -> Vec<Case> {
+    each(|dtype, [t, f], name| {
+        let gate = gates(t * f, dtype);
+        let [up, dy] = [2, 3].map(|seed| drawn(t * f, dtype, seed));
+        let [dgate, dup] = oracle::swiglu_backward(&dy, &gate, &up);
+        let size = |i: usize| (dy[i] * up[i]).abs() * sigmoid(gate[i]) * (1.0 + gate[i].abs());
+        let sizes: Vec<f64> = (0..t * f).map(size).collect();
+        let slope = |i: usize| dy[i] * up[i] * (1.0 + gate[i].abs());
+        let dgate = near(dgate, &sizes, 20.0 * U, slope);
+        let dup = near(dup.clone(), &dup, 8.0 * U, |i| dy[i] * gate[i]);
+        let case = Case::new("swiglu_backward", t, name).input(&rows(f), dtype, &dy);
+        let case = case.input(&rows(f), dtype, &gate);
+        let case = case.input(&rows(f), dtype, &up);
+        case.output(&rows(f), dtype, dgate)
+            .output(&rows(f), dtype, dup)
+    })
+}
