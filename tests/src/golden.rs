@@ -20,7 +20,7 @@ impl Golden {
     /// Reads `tests/golden/NAME`.
     ///
     /// # Panics
-    /// If it is missing or not a safetensors file of f32, bf16 or i64.
+    /// If it is missing or not a safetensors file of f64, f32, bf16 or i64.
     pub fn open(name: &str) -> Self {
         let path = golden_path(name);
         Self::read(&path)
@@ -35,6 +35,10 @@ impl Golden {
         let tensors = SafeTensors::deserialize(&bytes).expect("a safetensors file");
         let numbers = |dtype: Dtype, data: &[u8]| -> Vec<f64> {
             match dtype {
+                Dtype::F64 => data
+                    .chunks_exact(8)
+                    .map(|x| f64::from_le_bytes(x.try_into().expect("8 bytes")))
+                    .collect(),
                 Dtype::F32 => data
                     .chunks_exact(4)
                     .map(|x| f64::from(f32::from_le_bytes(x.try_into().expect("4 bytes"))))

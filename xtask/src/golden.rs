@@ -51,6 +51,7 @@ pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
         run(script(made).arg(&golden).arg(&out))?;
     }
     run(script("make_packed.py").arg(&out))?;
+    run(script("make_ops.py").arg(&out))?;
     run(script("make_packed_hqq.py").arg(&golden).arg(&out))?;
     run(script("chat.py").arg(&out))?;
     run(script("chat_tools.py").arg(&out))?;

@@ -19,6 +19,7 @@ use espalier_interface::Device;
 use crate::checked::{Checked, Fault};
 use case::Case;
 use launch::Ran;
+pub use rounding::nearest;
 
 /// An op and its cases.
 pub struct OpCheck {

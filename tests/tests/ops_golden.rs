@@ -1,0 +1,295 @@
+//! The oracle of the kit of ops against torch's own values in f64.
+
+use espalier_conformance::ops::nearest;
+use espalier_conformance::ops::oracle::{self, AdamwStep, Mask, Rotation};
+use espalier_interface::DType;
+use espalier_tests::Golden;
+
+/// Sums of some ten terms in f64, in other orders, and functions good to some ulp.
+const CLOSE: f64 = 1e-13;
+
+/// The tensors of one op.
+struct Of<'a> {
+    golden: &'a Golden,
+    op: &'static str,
+}
+
+/// One case of an op.
+struct Case<'a> {
+    golden: &'a Golden,
+    prefix: String,
+}
+
+impl<'a> Of<'a> {
+    fn new(golden: &'a Golden, op: &'static str) -> Self {
+        Of { golden, op }
+    }
+
+    /// The cases, at least one.
+    fn cases(&self) -> Vec<Case<'a>> {
+        let mine = |name: &str| {
+            let (op, rest) = name.split_once('.')?;
+            let (case, _) = rest.split_once('.')?;
+            (op == self.op).then(|| format!("{op}.{case}"))
+        };
+        let mut prefixes: Vec<String> = self.golden.names().filter_map(mine).collect();
+        prefixes.dedup();
+        assert!(!prefixes.is_empty(), "no golden case of {}", self.op);
+        let golden = self.golden;
+        let cases = prefixes.into_iter().map(|prefix| Case { golden, prefix });
+        cases.collect()
+    }
+}
+
+impl Case<'_> {
+    fn get(&self, name: &str) -> &[f64] {
+        self.golden.numbers(&format!("{}.{name}", self.prefix))
+    }
+
+    fn integers(&self, name: &str) -> Vec<i32> {
+        self.get(name).iter().map(|&x| x as i32).collect()
+    }
+
+    /// Checks the oracle's numbers against tensor `name`, to [`CLOSE`] of its largest.
+    fn check(&self, name: &str, found: &[f64]) {
+        let expected = self.get(name);
+        assert_eq!(found.len(), expected.len(), "{} {name}", self.prefix);
+        let largest = expected
+            .iter()
+            .fold(1e-300, |most: f64, x| most.max(x.abs()));
+        for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+            let off = (found - expected).abs() / largest;
+            assert!(
+                off <= CLOSE || found == expected,
+                "{} {name}: element {at} is {found:e}, torch has {expected:e}",
+                self.prefix
+            );
+        }
+    }
+}
+
+fn golden() -> Golden {
+    Golden::open("ops.safetensors")
+}
+
+#[test]
+fn linears() {
+    for case in Of::new(&golden(), "linear").cases() {
+        let [x, weight, bias, dy] = ["x", "weight", "bias", "dy"].map(|name| case.get(name));
+        let size = [bias.len(), weight.len() / bias.len()];
+        case.check("y", &oracle::linear(x, weight, Some(bias), size));
+        case.check("plain", &oracle::linear(x, weight, None, size));
+        case.check("dx", &oracle::linear_input_backward(dy, weight, size));
+        case.check("dweight", &oracle::linear_weight_backward(dy, x, size));
+        case.check("dbias", &oracle::bias_backward(dy, size[0]));
+    }
+}
+
+#[test]
+fn norms() {
+    for case in Of::new(&golden(), "rms_norm").cases() {
+        let [x, weight, dy] = ["x", "weight", "dy"].map(|name| case.get(name));
+        let (eps, group) = (1e-5, weight.len());
+        case.check("y", &oracle::rms_norm(x, weight, eps, |x| x));
+        case.check("dx", &oracle::rms_norm_backward(dy, x, weight, eps));
+        let dweight = oracle::rms_norm_weight_backward(dy, x, group, eps, |x| x);
+        case.check("dweight", &dweight);
+    }
+}
+
+#[test]
+fn ropes() {
+    for case in Of::new(&golden(), "rope").cases() {
+        let positions = case.integers("positions");
+        let inv_freq = case.get("inv_freq").to_vec();
+        let rotation = Rotation {
+            head_dim: 2 * inv_freq.len(),
+            inv_freq,
+            scaling: case.get("scaling")[0],
+        };
+        case.check("y", &oracle::rope(case.get("x"), &positions, &rotation));
+        let dx = oracle::rope_backward(case.get("dy"), &positions, &rotation);
+        case.check("dx", &dx);
+    }
+}
+
+#[test]
+fn attentions() {
+    for case in Of::new(&golden(), "attention").cases() {
+        let shape = case.integers("shape");
+        let [heads, kv_heads, head_dim] = [0, 1, 2].map(|at| shape[at] as usize);
+        let factors = case.get("factors");
+        let mask = Mask {
+            heads,
+            kv_heads,
+            head_dim,
+            scale: factors[0],
+            causal: shape[3] == 1,
+            window: (shape[4] > 0).then_some(shape[4] as usize),
+            softcap: (factors[1] > 0.0).then_some(factors[1]),
+        };
+        let mut cu_seqlens = vec![0];
+        for length in case.integers("lengths") {
+            cu_seqlens.push(cu_seqlens[cu_seqlens.len() - 1] + length);
+        }
+        let operands = ["dout", "q", "k", "v", "out", "lse"].map(|name| case.get(name));
+        let [_, q, k, v, _, _] = operands;
+        let (out, lse) = oracle::attention(&mask, [q, k, v], &cu_seqlens);
+        case.check("out", &out);
+        case.check("lse", &lse);
+        let [dq, dk, dv] = oracle::attention_backward(&mask, operands, &cu_seqlens);
+        case.check("dq", &dq);
+        case.check("dk", &dk);
+        case.check("dv", &dv);
+        if mask.causal {
+            cached(&case, &mask, [q, k, v], &cu_seqlens);
+        }
+    }
+}
+
+/// Sequences whose tokens come in two launches, over a cache, attend as in one.
+fn cached(case: &Case<'_>, mask: &Mask, operands: [&[f64]; 3], cu_seqlens: &[i32]) {
+    let widths = [mask.heads, mask.kv_heads, mask.kv_heads].map(|n| n * mask.head_dim);
+    let out = case.get("out");
+    for bounds in cu_seqlens.windows(2).filter(|bounds| bounds[0] < bounds[1]) {
+        let (begin, end) = (bounds[0] as usize, bounds[1] as usize);
+        let middle = begin.midpoint(end);
+        let room = vec![f64::NAN; 2 * 16 * widths[1]];
+        let mut cache = oracle::SlotCache {
+            keys: room.clone(),
+            values: room,
+            capacity: 16,
+        };
+        for part in [begin..middle, middle..end] {
+            let n = part.len() as i32;
+            let mine = |index: usize| {
+                &operands[index][part.start * widths[index]..part.end * widths[index]]
+            };
+            let positions: Vec<i32> = (0..n).map(|i| i + (part.start - begin) as i32).collect();
+            let slots = vec![1; part.len()];
+            let places = [&positions[..], &slots[..]];
+            let operands = [mine(0), mine(1), mine(2)];
+            let made = oracle::attention_cached(mask, operands, &[0, n], places, cache);
+            cache = made.1;
+            let expected = &out[part.start * widths[0]..part.end * widths[0]];
+            for (found, expected) in made.0.iter().zip(expected) {
+                assert!((found - expected).abs() < 10.0 * CLOSE, "{}", case.prefix);
+            }
+        }
+    }
+}
+
+#[test]
+fn elementwise() {
+    let golden = golden();
+    for case in Of::new(&golden, "add").cases() {
+        let alpha = case.get("alpha")[0];
+        case.check("y", &oracle::add(case.get("a"), case.get("b"), alpha));
+    }
+    for case in Of::new(&golden, "mul").cases() {
+        case.check("y", &oracle::mul(case.get("a"), case.get("b")));
+    }
+    for case in Of::new(&golden, "scale").cases() {
+        case.check("y", &oracle::scale(case.get("a"), case.get("alpha")[0]));
+    }
+    for case in Of::new(&golden, "scale_channels").cases() {
+        let [x, weight, dy] = ["x", "weight", "dy"].map(|name| case.get(name));
+        case.check("y", &oracle::scale_channels(x, weight));
+        case.check("dx", &oracle::scale_channels(dy, weight));
+        let dweight = oracle::scale_channels_weight_backward(dy, x, weight.len());
+        case.check("dweight", &dweight);
+    }
+    for case in Of::new(&golden, "swiglu").cases() {
+        let [gate, up, dy] = ["gate", "up", "dy"].map(|name| case.get(name));
+        case.check("y", &oracle::swiglu(gate, up));
+        let [dgate, dup] = oracle::swiglu_backward(dy, gate, up);
+        case.check("dgate", &dgate);
+        case.check("dup", &dup);
+    }
+}
+
+#[test]
+fn embeddings() {
+    for case in Of::new(&golden(), "embedding").cases() {
+        let (tokens, weight, dy) = (case.integers("tokens"), case.get("weight"), case.get("dy"));
+        let width = dy.len() / tokens.len();
+        let size = [weight.len() / width, width];
+        case.check("y", &oracle::embedding(&tokens, weight, size, false));
+        let dweight = oracle::embedding_backward(dy, &tokens, size, false);
+        case.check("dweight", &dweight);
+        let columns = transposed(weight, size);
+        case.check("y", &oracle::embedding(&tokens, &columns, size, true));
+        let dcolumns = oracle::embedding_backward(dy, &tokens, size, true);
+        case.check("dweight", &transposed(&dcolumns, [size[1], size[0]]));
+    }
+}
+
+fn transposed(matrix: &[f64], [rows, cols]: [usize; 2]) -> Vec<f64> {
+    let places = (0..cols).flat_map(|col| (0..rows).map(move |row| row * cols + col));
+    places.map(|at| matrix[at]).collect()
+}
+
+#[test]
+fn losses() {
+    for case in Of::new(&golden(), "cross_entropy").cases() {
+        let (logits, labels) = (case.get("logits"), case.integers("labels"));
+        let vocab = logits.len() / labels.len();
+        let made = oracle::cross_entropy(logits, &labels, vocab);
+        case.check("loss", &made.loss);
+        case.check("lse", &made.lse);
+        case.check("correct", &made.correct);
+        let factor = case.get("factor")[0];
+        let lse = case.get("lse");
+        let dlogits = oracle::cross_entropy_backward(logits, &labels, lse, vocab, factor);
+        case.check("dlogits", &dlogits);
+    }
+}
+
+#[test]
+fn optimizer_steps() {
+    for case in Of::new(&golden(), "adamw").cases() {
+        let scalars = case.get("scalars");
+        let gradients = case.get("gradients");
+        let n = case.get("param").len() - gradients.len();
+        let state = ["param", "m", "v"].map(|name| case.get(name));
+        let mut found = state.map(|all| all[..n].to_vec());
+        let mut all = found.clone();
+        for (index, gradient) in gradients.chunks_exact(n).enumerate() {
+            let step = AdamwStep {
+                learning_rate: scalars[0],
+                beta1: scalars[1],
+                beta2: scalars[2],
+                eps: scalars[3],
+                weight_decay: scalars[4],
+                step: index as f64 + 1.0,
+                // The gradient comes twice as large, and is halved.
+                factor: 0.5,
+            };
+            let doubled = oracle::scale(gradient, 2.0);
+            let [param, m, v] = &found;
+            found = oracle::adamw(step, &doubled, [param, m, v]);
+            all.iter_mut()
+                .zip(&found)
+                .for_each(|(all, found)| all.extend(found));
+        }
+        for (name, all) in ["param", "m", "v"].iter().zip(&all) {
+            case.check(name, all);
+        }
+    }
+}
+
+#[test]
+fn flat_runs() {
+    let golden = golden();
+    for case in Of::new(&golden, "sum_squares").cases() {
+        case.check("y", &[oracle::sum_squares(case.get("x"))]);
+    }
+    for case in Of::new(&golden, "first_not_finite").cases() {
+        case.check("y", &[oracle::first_not_finite(case.get("x"))]);
+    }
+    for case in Of::new(&golden, "cast").cases() {
+        let dtype = DType::from_name(case.prefix.trim_start_matches("cast.")).expect("a dtype");
+        let found: Vec<f64> = case.get("x").iter().map(|&x| nearest(dtype, x)).collect();
+        assert_eq!(found, case.get("y"), "{}", case.prefix);
+    }
+}
