@@ -13,6 +13,8 @@ mod numbers;
 pub mod oracle;
 mod packed;
 mod rounding;
+#[cfg(test)]
+mod tests;
 
 use espalier_interface::Device;
 
@@ -83,8 +85,8 @@ pub fn check(device: &dyn Device, op: &OpCheck) -> Checked {
     let mut lacking = Vec::new();
     for case in &cases {
         let ran = launch::run(device, case).map_err(|fault| fault.at(&case.name))?;
-        let outputs = match ran {
-            Ran::Outputs(outputs) => outputs,
+        let (outputs, same) = match ran {
+            Ran::Outputs { first, same } => (first, same),
             Ran::NotOffered(why) => {
                 lacking.push(format!("{}: {why}", case.name));
                 continue;
@@ -96,6 +98,7 @@ pub fn check(device: &dyn Device, op: &OpCheck) -> Checked {
             let checked = compare::check(index, operand, bytes, expected);
             checked.map_err(|fault| fault.at(&case.name))?;
         }
+        same.map_err(|fault| fault.at(&case.name))?;
     }
     match (lacking.len(), lacking.first()) {
         (0, _) | (_, None) => Ok(()),

@@ -21,8 +21,13 @@ const ALIGNMENT: usize = 64;
 
 /// What came of a case.
 pub enum Ran {
-    /// The bytes of each output.
-    Outputs(Vec<Vec<u8>>),
+    /// It was launched twice.
+    Outputs {
+        /// The bytes of each output of the first launch.
+        first: Vec<Vec<u8>>,
+        /// Whether the second launch gave the same.
+        same: Checked,
+    },
     /// The device does not have the kernel, in its own words.
     NotOffered(String),
 }
@@ -49,7 +54,7 @@ impl Piece {
 /// Runs a case.
 ///
 /// # Errors
-/// A failed call, bytes changed that are none of the op's, or another result in the second launch.
+/// A failed call, or bytes changed that are none of the op's.
 pub fn run(device: &dyn Device, case: &Case) -> Checked<Ran> {
     let prepared = match device.prepare(&case.request, &case.decoders) {
         Err(error) if error.code == ErrorCode::UNSUPPORTED => {
@@ -61,7 +66,12 @@ pub fn run(device: &dyn Device, case: &Case) -> Checked<Ran> {
     let pieces = pieces(case);
     let [first, second] = FILLINGS.map(|filling| launch(device, case, &pieces, prepared, filling));
     let (first, second) = (first?, second?);
-    for (index, (first, second)) in first.iter().zip(&second).enumerate() {
+    let same = same(&first, &second);
+    Ok(Ran::Outputs { first, same })
+}
+
+fn same(first: &[Vec<u8>], second: &[Vec<u8>]) -> Checked {
+    for (index, (first, second)) in first.iter().zip(second).enumerate() {
         ensure(first == second, || {
             let at = first.iter().zip(second).position(|(a, b)| a != b);
             format!(
@@ -71,7 +81,7 @@ pub fn run(device: &dyn Device, case: &Case) -> Checked<Ran> {
             )
         })?;
     }
-    Ok(Ran::Outputs(first))
+    Ok(())
 }
 
 /// The operands in the order of a launch, laid out in one buffer.

@@ -1,0 +1,122 @@
+//! The cases themselves: each op of the interface has them, their bounds are narrow, and what is just
+//! beyond a bound is found.
+
+use std::collections::BTreeSet;
+
+use espalier_interface::DType;
+use espalier_interface::graph::Dim;
+
+use super::case::Case;
+use super::numbers::{decode, encode, rounded};
+use super::rounding::{LEAST, ulp};
+use super::{OPS, compare};
+
+/// Calls `body` with every case.
+fn each(mut body: impl FnMut(&str, &Case)) {
+    for op in OPS {
+        for case in (op.cases)() {
+            body(op.name, &case);
+        }
+    }
+}
+
+#[test]
+fn each_op_of_the_interface_has_a_check() {
+    let table = include_str!("../../../interface/src/op.rs").lines();
+    let named = table.filter_map(|line| line.strip_prefix("//! | `")?.split_once('`'));
+    // `base` stands in an adapter's fragment and is no kernel.
+    let named = named.map(|(name, _)| name).filter(|name| *name != "base");
+    let named: BTreeSet<String> = named.map(|name| format!("op.{name}")).collect();
+    let checked: BTreeSet<String> = OPS.iter().map(|op| op.name.to_owned()).collect();
+    assert!(named.len() > 25, "{named:?}");
+    assert_eq!(checked, named);
+}
+
+#[test]
+fn each_op_on_tokens_has_none_and_fewer_than_planned_in_f32_and_bf16() {
+    let mut found = BTreeSet::new();
+    each(|op, case| {
+        let operands = || case.request.inputs.iter().chain(&case.request.outputs);
+        if operands().any(|operand| operand.shape.contains(&Dim::Tokens)) {
+            assert!(case.tokens < case.request.max_tokens, "{op}: {}", case.name);
+            let halved = operands().any(|operand| operand.dtype == DType::BF16);
+            found.insert((op.to_owned(), halved, case.tokens.min(2)));
+        }
+        assert_eq!(case.request.op, op["op.".len()..], "{}", case.name);
+    });
+    let on_tokens: BTreeSet<&String> = found.iter().map(|(op, ..)| op).collect();
+    assert_eq!(on_tokens.len(), 24, "{on_tokens:?}");
+    for op in on_tokens {
+        for halved in [false, true] {
+            for tokens in 0..3 {
+                let wanted = (op.clone(), halved, tokens);
+                assert!(found.contains(&wanted), "{wanted:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bounds_are_small_beside_the_results() {
+    each(|op, case| {
+        for (target, operand) in case.outputs.iter().zip(&case.request.outputs) {
+            let expected = &target.expected;
+            let finite = expected.values.iter().filter(|x| x.is_finite());
+            let largest = finite.fold(0.0, |most: f64, x| most.max(x.abs()));
+            // A token that attends to itself alone gives its logits no gradient.
+            if largest < LEAST {
+                continue;
+            }
+            let widest = expected
+                .bounds
+                .iter()
+                .fold(0.0, |most: f64, x| most.max(*x));
+            assert!(
+                widest <= largest / 64.0 + LEAST,
+                "{op}, {}: {widest:e} of {largest:e} in {}",
+                case.name,
+                operand.dtype
+            );
+        }
+    });
+}
+
+#[test]
+fn what_is_just_beyond_a_bound_is_found() {
+    each(|op, case| {
+        for (index, operand) in case.request.outputs.iter().enumerate() {
+            let (dtype, expected) = (operand.dtype, &case.outputs[index].expected);
+            let check =
+                |numbers: &[f64]| compare::check(index, operand, &encode(dtype, numbers), expected);
+            let sound = rounded(dtype, &expected.values);
+            assert_eq!(check(&sound), Ok(()), "{op}, {}", case.name);
+            let Some(last) = sound.len().checked_sub(1) else {
+                continue;
+            };
+            let (value, bound) = (expected.values[last], expected.bounds[last]);
+            if !value.is_finite() {
+                continue;
+            }
+            let step = match dtype {
+                DType::F64 => value * f64::EPSILON,
+                _ if dtype.is_float() => ulp(dtype, value.abs() + bound),
+                _ => 1.0,
+            };
+            // A narrow result may be one step off, and rounding hides another half.
+            let beyond = bound + 3.0 * step + 2.0 * LEAST;
+            for wrong in [value + beyond, value - beyond, f64::NAN] {
+                if dtype == DType::U8 && wrong < 0.0 || !dtype.is_float() && wrong.is_nan() {
+                    continue;
+                }
+                let mut spoiled = sound.clone();
+                spoiled[last] = decode(dtype, &encode(dtype, &rounded(dtype, &[wrong])))[0];
+                let found = check(&spoiled);
+                assert!(
+                    found.is_err(),
+                    "{op}, {}: {value:e} as {wrong:e}",
+                    case.name
+                );
+            }
+        }
+    });
+}
