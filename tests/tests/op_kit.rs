@@ -1,5 +1,5 @@
-//! The kit of ops: every op of the cpu backend passes it, and each planted bug is found by the check
-//! of its op.
+//! The kit of ops: every op of the cpu backend passes it, and each planted bug is found by the
+//! check of its op.
 #![cfg(feature = "embedded")]
 
 mod spoiled;

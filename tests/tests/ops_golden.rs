@@ -3,30 +3,31 @@
 use espalier_conformance::ops::nearest;
 use espalier_conformance::ops::oracle::{self, AdamwStep, Mask, Rotation};
 use espalier_interface::DType;
-use espalier_tests::Golden;
+use espalier_interface::op::EmbeddingLayout::{ByColumn, ByRow};
+use espalier_tests::{Golden, largest};
 
 /// Sums of some ten terms in f64, in other orders, and functions good to some ulp.
 const CLOSE: f64 = 1e-13;
 
 /// The tensors of one op.
-struct Of<'a> {
+struct GoldenOp<'a> {
     golden: &'a Golden,
     op: &'static str,
 }
 
 /// One case of an op.
-struct Case<'a> {
+struct GoldenCase<'a> {
     golden: &'a Golden,
     prefix: String,
 }
 
-impl<'a> Of<'a> {
+impl<'a> GoldenOp<'a> {
     fn new(golden: &'a Golden, op: &'static str) -> Self {
-        Of { golden, op }
+        GoldenOp { golden, op }
     }
 
     /// The cases, at least one.
-    fn cases(&self) -> Vec<Case<'a>> {
+    fn cases(&self) -> Vec<GoldenCase<'a>> {
         let mine = |name: &str| {
             let (op, rest) = name.split_once('.')?;
             let (case, _) = rest.split_once('.')?;
@@ -36,12 +37,14 @@ impl<'a> Of<'a> {
         prefixes.dedup();
         assert!(!prefixes.is_empty(), "no golden case of {}", self.op);
         let golden = self.golden;
-        let cases = prefixes.into_iter().map(|prefix| Case { golden, prefix });
+        let cases = prefixes
+            .into_iter()
+            .map(|prefix| GoldenCase { golden, prefix });
         cases.collect()
     }
 }
 
-impl Case<'_> {
+impl GoldenCase<'_> {
     fn get(&self, name: &str) -> &[f64] {
         self.golden.numbers(&format!("{}.{name}", self.prefix))
     }
@@ -54,11 +57,9 @@ impl Case<'_> {
     fn check(&self, name: &str, found: &[f64]) {
         let expected = self.get(name);
         assert_eq!(found.len(), expected.len(), "{} {name}", self.prefix);
-        let largest = expected
-            .iter()
-            .fold(1e-300, |most: f64, x| most.max(x.abs()));
+        let most = largest(expected.iter().map(|x| x.abs()).chain([f64::MIN_POSITIVE]));
         for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
-            let off = (found - expected).abs() / largest;
+            let off = (found - expected).abs() / most;
             assert!(
                 off <= CLOSE || found == expected,
                 "{} {name}: element {at} is {found:e}, torch has {expected:e}",
@@ -74,7 +75,7 @@ fn golden() -> Golden {
 
 #[test]
 fn linears() {
-    for case in Of::new(&golden(), "linear").cases() {
+    for case in GoldenOp::new(&golden(), "linear").cases() {
         let [x, weight, bias, dy] = ["x", "weight", "bias", "dy"].map(|name| case.get(name));
         let size = [bias.len(), weight.len() / bias.len()];
         case.check("y", &oracle::linear(x, weight, Some(bias), size));
@@ -87,7 +88,7 @@ fn linears() {
 
 #[test]
 fn norms() {
-    for case in Of::new(&golden(), "rms_norm").cases() {
+    for case in GoldenOp::new(&golden(), "rms_norm").cases() {
         let [x, weight, dy] = ["x", "weight", "dy"].map(|name| case.get(name));
         let (eps, group) = (1e-5, weight.len());
         case.check("y", &oracle::rms_norm(x, weight, eps, |x| x));
@@ -99,7 +100,7 @@ fn norms() {
 
 #[test]
 fn ropes() {
-    for case in Of::new(&golden(), "rope").cases() {
+    for case in GoldenOp::new(&golden(), "rope").cases() {
         let positions = case.integers("positions");
         let inv_freq = case.get("inv_freq").to_vec();
         let rotation = Rotation {
@@ -115,7 +116,7 @@ fn ropes() {
 
 #[test]
 fn attentions() {
-    for case in Of::new(&golden(), "attention").cases() {
+    for case in GoldenOp::new(&golden(), "attention").cases() {
         let shape = case.integers("shape");
         let [heads, kv_heads, head_dim] = [0, 1, 2].map(|at| shape[at] as usize);
         let factors = case.get("factors");
@@ -148,7 +149,7 @@ fn attentions() {
 }
 
 /// Sequences whose tokens come in two launches, over a cache, attend as in one.
-fn cached(case: &Case<'_>, mask: &Mask, operands: [&[f64]; 3], cu_seqlens: &[i32]) {
+fn cached(case: &GoldenCase<'_>, mask: &Mask, operands: [&[f64]; 3], cu_seqlens: &[i32]) {
     let widths = [mask.heads, mask.kv_heads, mask.kv_heads].map(|n| n * mask.head_dim);
     let out = case.get("out");
     for bounds in cu_seqlens.windows(2).filter(|bounds| bounds[0] < bounds[1]) {
@@ -182,24 +183,24 @@ fn cached(case: &Case<'_>, mask: &Mask, operands: [&[f64]; 3], cu_seqlens: &[i32
 #[test]
 fn elementwise() {
     let golden = golden();
-    for case in Of::new(&golden, "add").cases() {
+    for case in GoldenOp::new(&golden, "add").cases() {
         let alpha = case.get("alpha")[0];
         case.check("y", &oracle::add(case.get("a"), case.get("b"), alpha));
     }
-    for case in Of::new(&golden, "mul").cases() {
+    for case in GoldenOp::new(&golden, "mul").cases() {
         case.check("y", &oracle::mul(case.get("a"), case.get("b")));
     }
-    for case in Of::new(&golden, "scale").cases() {
+    for case in GoldenOp::new(&golden, "scale").cases() {
         case.check("y", &oracle::scale(case.get("a"), case.get("alpha")[0]));
     }
-    for case in Of::new(&golden, "scale_channels").cases() {
+    for case in GoldenOp::new(&golden, "scale_channels").cases() {
         let [x, weight, dy] = ["x", "weight", "dy"].map(|name| case.get(name));
         case.check("y", &oracle::scale_channels(x, weight));
         case.check("dx", &oracle::scale_channels(dy, weight));
         let dweight = oracle::scale_channels_weight_backward(dy, x, weight.len());
         case.check("dweight", &dweight);
     }
-    for case in Of::new(&golden, "swiglu").cases() {
+    for case in GoldenOp::new(&golden, "swiglu").cases() {
         let [gate, up, dy] = ["gate", "up", "dy"].map(|name| case.get(name));
         case.check("y", &oracle::swiglu(gate, up));
         let [dgate, dup] = oracle::swiglu_backward(dy, gate, up);
@@ -210,16 +211,16 @@ fn elementwise() {
 
 #[test]
 fn embeddings() {
-    for case in Of::new(&golden(), "embedding").cases() {
+    for case in GoldenOp::new(&golden(), "embedding").cases() {
         let (tokens, weight, dy) = (case.integers("tokens"), case.get("weight"), case.get("dy"));
         let width = dy.len() / tokens.len();
         let size = [weight.len() / width, width];
-        case.check("y", &oracle::embedding(&tokens, weight, size, false));
-        let dweight = oracle::embedding_backward(dy, &tokens, size, false);
+        case.check("y", &oracle::embedding(&tokens, weight, size, ByRow));
+        let dweight = oracle::embedding_backward(dy, &tokens, size, ByRow);
         case.check("dweight", &dweight);
         let columns = transposed(weight, size);
-        case.check("y", &oracle::embedding(&tokens, &columns, size, true));
-        let dcolumns = oracle::embedding_backward(dy, &tokens, size, true);
+        case.check("y", &oracle::embedding(&tokens, &columns, size, ByColumn));
+        let dcolumns = oracle::embedding_backward(dy, &tokens, size, ByColumn);
         case.check("dweight", &transposed(&dcolumns, [size[1], size[0]]));
     }
 }
@@ -231,7 +232,7 @@ fn transposed(matrix: &[f64], [rows, cols]: [usize; 2]) -> Vec<f64> {
 
 #[test]
 fn losses() {
-    for case in Of::new(&golden(), "cross_entropy").cases() {
+    for case in GoldenOp::new(&golden(), "cross_entropy").cases() {
         let (logits, labels) = (case.get("logits"), case.integers("labels"));
         let vocab = logits.len() / labels.len();
         let made = oracle::cross_entropy(logits, &labels, vocab);
@@ -247,7 +248,7 @@ fn losses() {
 
 #[test]
 fn optimizer_steps() {
-    for case in Of::new(&golden(), "adamw").cases() {
+    for case in GoldenOp::new(&golden(), "adamw").cases() {
         let scalars = case.get("scalars");
         let gradients = case.get("gradients");
         let n = case.get("param").len() - gradients.len();
@@ -281,13 +282,13 @@ fn optimizer_steps() {
 #[test]
 fn flat_runs() {
     let golden = golden();
-    for case in Of::new(&golden, "sum_squares").cases() {
+    for case in GoldenOp::new(&golden, "sum_squares").cases() {
         case.check("y", &[oracle::sum_squares(case.get("x"))]);
     }
-    for case in Of::new(&golden, "first_not_finite").cases() {
+    for case in GoldenOp::new(&golden, "first_not_finite").cases() {
         case.check("y", &[oracle::first_not_finite(case.get("x"))]);
     }
-    for case in Of::new(&golden, "cast").cases() {
+    for case in GoldenOp::new(&golden, "cast").cases() {
         let dtype = DType::from_name(case.prefix.trim_start_matches("cast.")).expect("a dtype");
         let found: Vec<f64> = case.get("x").iter().map(|&x| nearest(dtype, x)).collect();
         assert_eq!(found, case.get("y"), "{}", case.prefix);

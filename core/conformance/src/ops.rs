@@ -19,7 +19,7 @@ mod tests;
 use espalier_interface::Device;
 
 use crate::checked::{Checked, Fault};
-use case::Case;
+use case::OpCase;
 use launch::Ran;
 pub use rounding::nearest;
 
@@ -29,7 +29,7 @@ pub struct OpCheck {
     pub name: &'static str,
     /// What the check asserts.
     pub asserts: &'static str,
-    cases: fn() -> Vec<Case>,
+    cases: fn() -> Vec<OpCase>,
 }
 
 macro_rules! op_checks {

@@ -1,7 +1,7 @@
 //! Gathers what `host plugins new` unpacks: sources of the interface and of the conformance kit,
 //! made to build on their own. Also gathers the library versions that they were built with.
 //!
-//! They become a table of `include_str!` in the binary: 250 KB of readable text. So neither an
+//! They become a table of `include_str!` in the binary: 500 KB of readable text. So neither an
 //! archive nor a library to unpack one is needed.
 #![allow(clippy::print_stdout)] // Output of a build script, read by cargo.
 

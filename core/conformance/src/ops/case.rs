@@ -57,7 +57,7 @@ pub struct Target {
 
 /// One launch of an op.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct OpCase {
     /// What is special about it: shapes, dtypes.
     pub name: String,
     /// The kernel.
@@ -78,11 +78,11 @@ pub struct Case {
     pub scalars: Vec<f64>,
 }
 
-impl Case {
+impl OpCase {
     /// A launch of `op` on `tokens` tokens of one sequence, fewer than it is prepared for.
     pub fn new(op: &str, tokens: usize, name: String) -> Self {
         let tokens = tokens as u64;
-        Case {
+        OpCase {
             name,
             request: KernelRequest {
                 op: op.to_owned(),
@@ -106,7 +106,7 @@ impl Case {
 
     /// A launch of `op` on flat runs of elements, as the host's part of a step makes it.
     pub fn flat(op: &str, name: String) -> Self {
-        let mut case = Case::new(op, 0, name);
+        let mut case = OpCase::new(op, 0, name);
         (case.request.max_tokens, case.request.max_sequences) = (0, 0);
         case.sequences = 0;
         case

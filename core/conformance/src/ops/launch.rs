@@ -11,7 +11,7 @@ use espalier_interface::{
     Stream, WeightLayout,
 };
 
-use super::case::Case;
+use super::case::OpCase;
 use crate::checked::{Checked, Fault, ensure, refusal};
 
 /// Fillings: NaN in f64, f32, bf16 and f16; then 1.3e7 in f32.
@@ -55,7 +55,7 @@ impl Piece {
 ///
 /// # Errors
 /// A failed call, or bytes changed that are none of the op's.
-pub fn run(device: &dyn Device, case: &Case) -> Checked<Ran> {
+pub fn run(device: &dyn Device, case: &OpCase) -> Checked<Ran> {
     let prepared = match device.prepare(&case.request, &case.decoders) {
         Err(error) if error.code == ErrorCode::UNSUPPORTED => {
             refusal(&error)?;
@@ -85,7 +85,7 @@ fn same(first: &[Vec<u8>], second: &[Vec<u8>]) -> Checked {
 }
 
 /// The operands in the order of a launch, laid out in one buffer.
-fn pieces(case: &Case) -> Vec<Piece> {
+fn pieces(case: &OpCase) -> Vec<Piece> {
     let request = &case.request;
     let inputs = case.inputs.iter().zip(&request.inputs).enumerate();
     let inputs = inputs.map(|(index, (bytes, operand))| {
@@ -190,7 +190,7 @@ impl Drop for Taken<'_> {
 
 fn launch(
     device: &dyn Device,
-    case: &Case,
+    case: &OpCase,
     pieces: &[Piece],
     prepared: Prepared,
     filling: u8,
@@ -228,7 +228,7 @@ fn launch(
 }
 
 /// The buffer before a launch.
-fn image(case: &Case, pieces: &[Piece], filling: u8) -> Vec<u8> {
+fn image(case: &OpCase, pieces: &[Piece], filling: u8) -> Vec<u8> {
     let end = pieces.last().map_or(0, |piece| piece.begin + piece.most);
     let mut image = vec![filling; end + 2 * ALIGNMENT];
     let operands = case.inputs.iter().chain(&case.params).map(Some);

@@ -1,4 +1,4 @@
-//! Each op's maths as one plain loop in f64, written from the formulas of `docs/write-a-backend.md`.
+//! Each op's maths as one plain loop in f64, from the formulas of `docs/write-a-backend.md`.
 //!
 //! They know nothing of kernels, tiles, lanes or threads. Golden values of torch are compared with
 //! them. Legend: `T` tokens, `D` width, `F` feed-forward width, `H` heads, `J` key/value heads, `K`

@@ -1,18 +1,19 @@
-//! The cases themselves: each op of the interface has them, their bounds are narrow, and what is just
-//! beyond a bound is found.
+//! The cases themselves: each op of the interface has them, their bounds are narrow, and what is
+//! just beyond a bound is found.
 
 use std::collections::BTreeSet;
 
 use espalier_interface::DType;
 use espalier_interface::graph::Dim;
 
-use super::case::Case;
+use super::case::OpCase;
 use super::numbers::{decode, encode, rounded};
 use super::rounding::{LEAST, ulp};
 use super::{OPS, compare};
+use crate::largest;
 
 /// Calls `body` with every case.
-fn each(mut body: impl FnMut(&str, &Case)) {
+fn each(mut body: impl FnMut(&str, &OpCase)) {
     for op in OPS {
         for case in (op.cases)() {
             body(op.name, &case);
@@ -62,18 +63,15 @@ fn bounds_are_small_beside_the_results() {
         for (target, operand) in case.outputs.iter().zip(&case.request.outputs) {
             let expected = &target.expected;
             let finite = expected.values.iter().filter(|x| x.is_finite());
-            let largest = finite.fold(0.0, |most: f64, x| most.max(x.abs()));
+            let most = largest(finite.map(|x| x.abs()).chain([0.0]));
             // A token that attends to itself alone gives its logits no gradient.
-            if largest < LEAST {
+            if most < LEAST {
                 continue;
             }
-            let widest = expected
-                .bounds
-                .iter()
-                .fold(0.0, |most: f64, x| most.max(*x));
+            let widest = largest(expected.bounds.iter().copied().chain([0.0]));
             assert!(
-                widest <= largest / 64.0 + LEAST,
-                "{op}, {}: {widest:e} of {largest:e} in {}",
+                widest <= most / 64.0 + LEAST,
+                "{op}, {}: {widest:e} of {most:e} in {}",
                 case.name,
                 operand.dtype
             );

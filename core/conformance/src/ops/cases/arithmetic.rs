@@ -3,13 +3,13 @@
 use espalier_interface::DType;
 
 use super::{COMPUTE, ROWS, STORED, fixed, rows, terms};
-use crate::ops::case::{Case, Near};
+use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{absolute, drawn};
 use crate::ops::oracle;
 use crate::ops::rounding::U;
 
 /// A case for each shape and compute dtype.
-fn each(case: impl Fn(DType, [usize; 2], String) -> Case) -> Vec<Case> {
+fn each(case: impl Fn(DType, [usize; 2], String) -> OpCase) -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for [t, d] in ROWS {
@@ -20,13 +20,13 @@ fn each(case: impl Fn(DType, [usize; 2], String) -> Case) -> Vec<Case> {
 }
 
 /// `add`: alpha is rounded, the product and the sum: 3 u of the terms.
-pub fn add() -> Vec<Case> {
+pub fn add() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let [a, b] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
         let alpha: f64 = if t == 3 { 1.0 } else { -0.3 };
         let magnitudes = oracle::add(&absolute(&a), &absolute(&b), alpha.abs());
         let expected = Near::relative(oracle::add(&a, &b, alpha), &magnitudes, 3.0 * U);
-        let case = Case::new("add", t, name).input(&rows(d), dtype, &a);
+        let case = OpCase::new("add", t, name).input(&rows(d), dtype, &a);
         let case = case.input(&rows(d), dtype, &b);
         // An absent alpha is 1.
         let case = match alpha {
@@ -38,31 +38,31 @@ pub fn add() -> Vec<Case> {
 }
 
 /// `mul`: one rounding.
-pub fn mul() -> Vec<Case> {
+pub fn mul() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let [a, b] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
         let product = oracle::mul(&a, &b);
         let expected = Near::relative(product.clone(), &product, U);
-        let case = Case::new("mul", t, name).input(&rows(d), dtype, &a);
+        let case = OpCase::new("mul", t, name).input(&rows(d), dtype, &a);
         case.input(&rows(d), dtype, &b)
             .output(&rows(d), dtype, expected)
     })
 }
 
 /// `scale`: alpha is rounded, and the product.
-pub fn scale() -> Vec<Case> {
+pub fn scale() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let (x, alpha) = (drawn(t * d, dtype, 1), 1.0 / 3.0);
         let product = oracle::scale(&x, alpha);
         let expected = Near::relative(product.clone(), &product, 2.0 * U);
-        let case = Case::new("scale", t, name).input(&rows(d), dtype, &x);
+        let case = OpCase::new("scale", t, name).input(&rows(d), dtype, &x);
         case.attribute("alpha", alpha)
             .output(&rows(d), dtype, expected)
     })
 }
 
 /// `scale_channels`: one rounding. The weight also in two dimensions, as IA3 has it.
-pub fn scale_channels() -> Vec<Case> {
+pub fn scale_channels() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for (index, [t, d]) in ROWS.into_iter().enumerate() {
@@ -72,7 +72,7 @@ pub fn scale_channels() -> Vec<Case> {
             let expected = Near::relative(product.clone(), &product, U);
             let name = format!("{dtype}, T {t}, N {d}, weight {stored}");
             let shape: &[usize] = if index % 2 == 0 { &[d] } else { &[d, 1] };
-            let case = Case::new("scale_channels", t, name).input(&rows(d), dtype, &x);
+            let case = OpCase::new("scale_channels", t, name).input(&rows(d), dtype, &x);
             let case = case.param(shape, stored, &w);
             cases.push(case.output(&rows(d), dtype, expected));
         }
@@ -81,7 +81,7 @@ pub fn scale_channels() -> Vec<Case> {
 }
 
 /// `scale_channels_weight_backward`: a sum of T products on top of what is there.
-pub fn scale_channels_weight_backward() -> Vec<Case> {
+pub fn scale_channels_weight_backward() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
         let start = drawn(d, DType::F32, 3);
@@ -90,7 +90,7 @@ pub fn scale_channels_weight_backward() -> Vec<Case> {
         let magnitudes = sum(&absolute(&dy), &absolute(&x), d);
         let magnitudes = oracle::add(&absolute(&start), &magnitudes, 1.0);
         let expected = Near::relative(values, &magnitudes, terms(t, 1));
-        let case = Case::new("scale_channels_weight_backward", t, name);
+        let case = OpCase::new("scale_channels_weight_backward", t, name);
         let case = case.input(&rows(d), dtype, &dy).input(&rows(d), dtype, &x);
         case.updated(&fixed([d]), DType::F32, &start, expected)
     })

@@ -7,7 +7,7 @@ use espalier_interface::graph::Dim;
 use serde_json::json;
 
 use super::{COMPUTE, fixed, rows};
-use crate::ops::case::{Case, Near};
+use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{drawn, integers, rounded};
 use crate::ops::oracle::{self, Mask, SlotCache};
 
@@ -137,9 +137,9 @@ impl Shape {
         name
     }
 
-    fn case(&self, op: &str, dtype: DType) -> Case {
+    fn case(&self, op: &str, dtype: DType) -> OpCase {
         let mask = self.mask();
-        let case = Case::new(op, self.tokens(), self.name(dtype)).sequences(self.lengths.len());
+        let case = OpCase::new(op, self.tokens(), self.name(dtype)).sequences(self.lengths.len());
         let case = case.attribute("heads", mask.heads);
         let case = case.attribute("kv_heads", mask.kv_heads);
         let case = case.attribute("head_dim", mask.head_dim);
@@ -157,7 +157,7 @@ impl Shape {
 }
 
 /// `attention`.
-pub fn attention() -> Vec<Case> {
+pub fn attention() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for shape in &SHAPES {
@@ -178,7 +178,7 @@ pub fn attention() -> Vec<Case> {
 }
 
 /// `attention_backward`, on the rounded results of the oracle.
-pub fn attention_backward() -> Vec<Case> {
+pub fn attention_backward() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for shape in &SHAPES {
@@ -207,9 +207,9 @@ pub fn attention_backward() -> Vec<Case> {
     cases
 }
 
-/// `attention_cached`: prompts and single tokens, in slots out of order, after what each slot holds.
-/// Places that nothing was written to hold NaN, and stay as they are.
-pub fn attention_cached() -> Vec<Case> {
+/// `attention_cached`: prompts and single tokens, in slots out of order, after what each slot
+/// holds. Places that nothing was written to hold NaN, and stay as they are.
+pub fn attention_cached() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for shape in SHAPES.iter().filter(|shape| shape.causal) {

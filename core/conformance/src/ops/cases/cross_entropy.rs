@@ -4,7 +4,7 @@ use espalier_interface::DType;
 use espalier_interface::graph::Dim;
 
 use super::{COMPUTE, rows};
-use crate::ops::case::{Case, Near};
+use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{drawn, integers, rounded};
 use crate::ops::oracle::{self, IGNORED};
 use crate::ops::rounding::{U, nearest};
@@ -66,7 +66,7 @@ fn errors(logits: &[f64], lse: f64, label: f64) -> [f64; 2] {
 }
 
 /// `cross_entropy`.
-pub fn cross_entropy() -> Vec<Case> {
+pub fn cross_entropy() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for ([t, vocab], factor) in SHAPES {
@@ -83,7 +83,7 @@ pub fn cross_entropy() -> Vec<Case> {
             }
             let [lse, loss] = bounds;
             let name = format!("{dtype}, T {t}, V {vocab}, logits times {factor}");
-            let case = Case::new("cross_entropy", t, name).input(&rows(vocab), dtype, &logits);
+            let case = OpCase::new("cross_entropy", t, name).input(&rows(vocab), dtype, &logits);
             let case = case.input(&[Dim::Tokens], DType::I32, &integers(&labels));
             let each = [Dim::Tokens];
             let case = case.output(&each, DType::F32, Near::new(made.loss, loss));
@@ -94,9 +94,9 @@ pub fn cross_entropy() -> Vec<Case> {
     cases
 }
 
-/// `cross_entropy_backward`: the difference to lse is rounded, `e^x` is good to 4 u, less one, times
-/// the factor, which is rounded too.
-pub fn cross_entropy_backward() -> Vec<Case> {
+/// `cross_entropy_backward`: the difference to lse is rounded, `e^x` is good to 4 u, less one,
+/// times the factor, which is rounded too.
+pub fn cross_entropy_backward() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for ([t, vocab], factor) in SHAPES {
@@ -117,7 +117,7 @@ pub fn cross_entropy_backward() -> Vec<Case> {
             };
             let bounds = (0..logits.len()).map(bound).collect();
             let name = format!("{dtype}, T {t}, V {vocab}, logits times {factor}");
-            let case = Case::new("cross_entropy_backward", t, name);
+            let case = OpCase::new("cross_entropy_backward", t, name);
             let case = case.input(&rows(vocab), dtype, &logits);
             let case = case.input(&[Dim::Tokens], DType::I32, &integers(&labels));
             let case = case.input(&[Dim::Tokens], DType::F32, &lse);

@@ -2,9 +2,10 @@
 
 use espalier_interface::DType;
 use espalier_interface::graph::Dim;
+use espalier_interface::op::EmbeddingLayout;
 
 use super::{COMPUTE, STORED, fixed, rows};
-use crate::ops::case::{Case, Near};
+use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{absolute, drawn, integers};
 use crate::ops::oracle;
 use crate::ops::rounding::U;
@@ -30,44 +31,48 @@ fn tokens(t: usize, vocab: usize) -> Vec<i32> {
         .collect()
 }
 
-fn each(case: impl Fn(DType, [usize; 3], (DType, bool), String) -> Case) -> Vec<Case> {
+fn each(
+    case: impl Fn(DType, [usize; 3], (DType, EmbeddingLayout), String) -> OpCase,
+) -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for (index, [t, v, d]) in SHAPES.into_iter().enumerate() {
-            for transposed in [false, true] {
+            for layout in [EmbeddingLayout::ByRow, EmbeddingLayout::ByColumn] {
                 let stored = STORED[index % STORED.len()];
-                let order = if transposed { "by column" } else { "by row" };
-                let name = format!("{dtype}, T {t}, V {v}, D {d}, weight {stored} {order}");
-                cases.push(case(dtype, [t, v, d], (stored, transposed), name));
+                let name = format!("{dtype}, T {t}, V {v}, D {d}, weight {stored}, {layout:?}");
+                cases.push(case(dtype, [t, v, d], (stored, layout), name));
             }
         }
     }
     cases
 }
 
-fn shape([v, d]: [usize; 2], transposed: bool) -> [usize; 2] {
-    if transposed { [d, v] } else { [v, d] }
+fn shape([v, d]: [usize; 2], layout: EmbeddingLayout) -> [usize; 2] {
+    match layout {
+        EmbeddingLayout::ByRow => [v, d],
+        EmbeddingLayout::ByColumn => [d, v],
+    }
 }
 
 /// `embedding`: the element of the table, rounded to the compute dtype.
-pub fn embedding() -> Vec<Case> {
-    each(|dtype, [t, v, d], (stored, transposed), name| {
+pub fn embedding() -> Vec<OpCase> {
+    each(|dtype, [t, v, d], (stored, layout), name| {
         let (weight, tokens) = (drawn(v * d, stored, 1), tokens(t, v));
-        let values = oracle::embedding(&tokens, &weight, [v, d], transposed);
-        let case = Case::new("embedding", t, name);
+        let values = oracle::embedding(&tokens, &weight, [v, d], layout);
+        let case = OpCase::new("embedding", t, name);
         let case = case.input(&[Dim::Tokens], DType::I32, &integers(&tokens));
-        let case = case.param(&shape([v, d], transposed), stored, &weight);
-        let case = case.attribute("transposed", transposed);
+        let case = case.param(&shape([v, d], layout), stored, &weight);
+        let case = case.attribute("transposed", layout == EmbeddingLayout::ByColumn);
         case.output(&rows(d), dtype, Near::exact(values))
     })
 }
 
 /// `embedding_backward`: a rounding for each time that the token occurs, none where it does not.
-pub fn embedding_backward() -> Vec<Case> {
-    each(|dtype, [t, v, d], (_, transposed), name| {
+pub fn embedding_backward() -> Vec<OpCase> {
+    each(|dtype, [t, v, d], (_, layout), name| {
         let (dy, tokens) = (drawn(t * d, dtype, 1), tokens(t, v));
         let start = drawn(v * d, DType::F32, 2);
-        let sums = |dy: &[f64]| oracle::embedding_backward(dy, &tokens, [v, d], transposed);
+        let sums = |dy: &[f64]| oracle::embedding_backward(dy, &tokens, [v, d], layout);
         let values = oracle::add(&start, &sums(&dy), 1.0);
         let times = sums(&vec![1.0; t * d]);
         let sizes = oracle::add(&absolute(&start), &sums(&absolute(&dy)), 1.0);
@@ -76,10 +81,10 @@ pub fn embedding_backward() -> Vec<Case> {
             .zip(&sizes)
             .map(|(times, size)| times * U * size);
         let expected = Near::new(values, bounds.collect());
-        let case = Case::new("embedding_backward", t, name).input(&rows(d), dtype, &dy);
+        let case = OpCase::new("embedding_backward", t, name).input(&rows(d), dtype, &dy);
         let case = case.input(&[Dim::Tokens], DType::I32, &integers(&tokens));
-        let case = case.attribute("transposed", transposed);
-        let shape = fixed(shape([v, d], transposed));
+        let case = case.attribute("transposed", layout == EmbeddingLayout::ByColumn);
+        let shape = fixed(shape([v, d], layout));
         case.updated(&shape, DType::F32, &start, expected)
     })
 }

@@ -3,7 +3,7 @@
 use espalier_interface::DType;
 
 use super::{STORED, fixed};
-use crate::ops::case::{Case, Near};
+use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::drawn;
 use crate::ops::oracle::{self, AdamwStep};
 use crate::ops::rounding::{U, nearest};
@@ -12,11 +12,11 @@ use crate::ops::rounding::{U, nearest};
 const LENGTHS: [usize; 5] = [1, 3, 65, 4099, 70_001];
 
 /// `zero`: zero bytes in every dtype.
-pub fn zero() -> Vec<Case> {
+pub fn zero() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::BF16, DType::U8, DType::I32] {
         for n in LENGTHS {
-            let case = Case::flat("zero", format!("{dtype}, {n} elements"));
+            let case = OpCase::flat("zero", format!("{dtype}, {n} elements"));
             let expected = Near::exact(vec![0.0; n]);
             cases.push(case.output(&fixed([n]), dtype, expected));
         }
@@ -26,7 +26,7 @@ pub fn zero() -> Vec<Case> {
 
 /// `cast`: to nearest, ties to even; infinities and NaN stay what they are, and what is too large
 /// becomes infinite.
-pub fn cast() -> Vec<Case> {
+pub fn cast() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for from in STORED {
         for to in STORED {
@@ -49,7 +49,7 @@ pub fn cast() -> Vec<Case> {
                 for (x, special) in x.iter_mut().skip(2).step_by(5).zip(special) {
                     *x = nearest(from, special);
                 }
-                let case = Case::flat("cast", format!("{from} to {to}, {n} elements"));
+                let case = OpCase::flat("cast", format!("{from} to {to}, {n} elements"));
                 let case = case.input(&fixed([n]), from, &x);
                 cases.push(case.output(&fixed([n]), to, Near::exact(x)));
             }
@@ -59,7 +59,7 @@ pub fn cast() -> Vec<Case> {
 }
 
 /// `sum_squares`: a sum of n squares in f64, and as many roundings of the oracle's own.
-pub fn sum_squares() -> Vec<Case> {
+pub fn sum_squares() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in STORED {
         for n in LENGTHS {
@@ -67,7 +67,7 @@ pub fn sum_squares() -> Vec<Case> {
             let sum = oracle::sum_squares(&x);
             // The unit roundoff of f64 is half of its epsilon.
             let expected = Near::relative(vec![sum], &[sum], n as f64 * f64::EPSILON);
-            let case = Case::flat("sum_squares", format!("{dtype}, {n} elements"));
+            let case = OpCase::flat("sum_squares", format!("{dtype}, {n} elements"));
             let case = case.input(&fixed([n]), dtype, &x);
             cases.push(case.output(&fixed([1]), DType::F64, expected));
         }
@@ -76,7 +76,7 @@ pub fn sum_squares() -> Vec<Case> {
 }
 
 /// `first_not_finite`: the first of several, in any chunk.
-pub fn first_not_finite() -> Vec<Case> {
+pub fn first_not_finite() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in STORED {
         for n in LENGTHS {
@@ -88,7 +88,7 @@ pub fn first_not_finite() -> Vec<Case> {
                 }
                 let expected = Near::exact(vec![oracle::first_not_finite(&x)]);
                 let name = format!("{dtype}, {n} elements, not finite at {places:?}");
-                let case = Case::flat("first_not_finite", name).input(&fixed([n]), dtype, &x);
+                let case = OpCase::flat("first_not_finite", name).input(&fixed([n]), dtype, &x);
                 cases.push(case.output(&fixed([1]), DType::I64, expected));
             }
         }
@@ -96,10 +96,10 @@ pub fn first_not_finite() -> Vec<Case> {
     cases
 }
 
-/// The errors of one element. The scaled gradient errs by 2 u; the first moment adds a difference, a
-/// constant, a product and a sum, the second one more product and the gradient's error twice. What
-/// the first errs by moves the param through the step, which has 16 roundings of its own, half of
-/// the second's among them.
+/// The errors of one element. The scaled gradient errs by 2 u; the first moment adds a difference,
+/// a constant, a product and a sum, the second one more product and the gradient's error twice.
+/// What the first errs by moves the param through the step, which has 16 roundings of its own, half
+/// of the second's among them.
 fn errors(step: AdamwStep, gradient: f64, [param, m, v]: [f64; 3], after: [f64; 3]) -> [f64; 3] {
     let g = (gradient * step.factor).abs();
     let m_error = 6.0 * U * (m.abs() + g);
@@ -112,7 +112,7 @@ fn errors(step: AdamwStep, gradient: f64, [param, m, v]: [f64; 3], after: [f64; 
 }
 
 /// `adamw`: the first step and a late one, with and without decay, params in each dtype.
-pub fn adamw() -> Vec<Case> {
+pub fn adamw() -> Vec<OpCase> {
     let mut cases = Vec::new();
     let first = AdamwStep {
         learning_rate: 2e-3,
@@ -154,7 +154,7 @@ pub fn adamw() -> Vec<Case> {
             let [param_bounds, m_bounds, v_bounds] = bounds;
             let [param_after, m_after, v_after] = after;
             let shape = fixed([n]);
-            let case = Case::flat("adamw", format!("param {dtype}, {n} elements, {name}"));
+            let case = OpCase::flat("adamw", format!("param {dtype}, {n} elements, {name}"));
             let case = case.input(&shape, DType::F32, &gradient).scalars(&[
                 step.learning_rate,
                 step.beta1,

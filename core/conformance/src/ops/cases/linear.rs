@@ -3,7 +3,7 @@
 use espalier_interface::DType;
 
 use super::{COMPUTE, STORED, fixed, rows, terms};
-use crate::ops::case::{Case, Near};
+use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{absolute, drawn};
 use crate::ops::oracle;
 use crate::ops::packed::{Packed, packed};
@@ -37,7 +37,7 @@ impl Weight {
         }
     }
 
-    fn put(&self, case: Case, shape: &[usize]) -> Case {
+    fn put(&self, case: OpCase, shape: &[usize]) -> OpCase {
         match &self.packed {
             None => case.param(shape, self.dtype, &self.values),
             Some(packed) => case.packed(&packed.format, &packed.segments, packed.decoder),
@@ -46,7 +46,7 @@ impl Weight {
 }
 
 /// Dense weights of each dtype for each shape, and all packed ones for a few.
-fn each(case: impl Fn(DType, [usize; 3], &Weight, String) -> Case) -> Vec<Case> {
+fn each(case: impl Fn(DType, [usize; 3], &Weight, String) -> OpCase) -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for [t, n, m] in SHAPES {
@@ -70,7 +70,7 @@ fn each(case: impl Fn(DType, [usize; 3], &Weight, String) -> Case) -> Vec<Case> 
 }
 
 /// `linear`: sums of M products, and the bias; a bias where T is odd.
-pub fn linear() -> Vec<Case> {
+pub fn linear() -> Vec<OpCase> {
     each(|dtype, [t, n, m], weight, name| {
         let x = drawn(t * m, dtype, 1);
         let bias = (t % 2 == 1).then(|| drawn(n, weight.dtype, 3));
@@ -83,7 +83,7 @@ pub fn linear() -> Vec<Case> {
         );
         let values = oracle::linear(&x, w, b, [n, m]);
         let expected = Near::relative(values, &magnitudes, terms(m, 1));
-        let case = Case::new("linear", t, name).input(&rows(m), dtype, &x);
+        let case = OpCase::new("linear", t, name).input(&rows(m), dtype, &x);
         let case = weight.put(case, &[n, m]);
         let case = match b {
             None => case,
@@ -94,20 +94,20 @@ pub fn linear() -> Vec<Case> {
 }
 
 /// `linear_input_backward`: sums of N products.
-pub fn linear_input_backward() -> Vec<Case> {
+pub fn linear_input_backward() -> Vec<OpCase> {
     each(|dtype, [t, n, m], weight, name| {
         let dy = drawn(t * n, dtype, 1);
         let product = oracle::linear_input_backward;
         let magnitudes = product(&absolute(&dy), &absolute(&weight.values), [n, m]);
         let values = product(&dy, &weight.values, [n, m]);
         let expected = Near::relative(values, &magnitudes, terms(n, 0));
-        let case = Case::new("linear_input_backward", t, name).input(&rows(n), dtype, &dy);
+        let case = OpCase::new("linear_input_backward", t, name).input(&rows(n), dtype, &dy);
         weight.put(case, &[n, m]).output(&rows(m), dtype, expected)
     })
 }
 
 /// `linear_weight_backward`: sums of T products on top of what is there.
-pub fn linear_weight_backward() -> Vec<Case> {
+pub fn linear_weight_backward() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for [t, n, m] in SHAPES.into_iter().chain([[300, 19, 35]]) {
@@ -119,7 +119,7 @@ pub fn linear_weight_backward() -> Vec<Case> {
             let values = oracle::add(&start, &product(&dy, &x, [n, m]), 1.0);
             let expected = Near::relative(values, &magnitudes, terms(t, 1));
             let name = format!("{dtype}, T {t}, N {n}, M {m}");
-            let case = Case::new("linear_weight_backward", t, name);
+            let case = OpCase::new("linear_weight_backward", t, name);
             let case = case.input(&rows(n), dtype, &dy).input(&rows(m), dtype, &x);
             cases.push(case.updated(&fixed([n, m]), DType::F32, &start, expected));
         }
@@ -128,7 +128,7 @@ pub fn linear_weight_backward() -> Vec<Case> {
 }
 
 /// `bias_backward`: sums of T numbers on top of what is there.
-pub fn bias_backward() -> Vec<Case> {
+pub fn bias_backward() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for [t, n] in [[0, 5], [1, 1], [3, 17], [65, 131], [300, 3]] {
@@ -138,7 +138,7 @@ pub fn bias_backward() -> Vec<Case> {
             let magnitudes = oracle::add(&absolute(&start), &magnitudes, 1.0);
             let expected = Near::relative(values, &magnitudes, terms(t, 1));
             let name = format!("{dtype}, T {t}, N {n}");
-            let case = Case::new("bias_backward", t, name).input(&rows(n), dtype, &dy);
+            let case = OpCase::new("bias_backward", t, name).input(&rows(n), dtype, &dy);
             cases.push(case.updated(&fixed([n]), DType::F32, &start, expected));
         }
     }

@@ -3,7 +3,7 @@
 use espalier_interface::DType;
 
 use super::{COMPUTE, STORED, fixed, rows, terms};
-use crate::ops::case::{Case, Near};
+use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::drawn;
 use crate::ops::oracle::{self, inverse_rms};
 use crate::ops::rounding::{U, nearest};
@@ -37,7 +37,7 @@ fn flip(dtype: DType, x: f64, error: f64) -> f64 {
     ends[0].max(ends[1]).max(most)
 }
 
-fn each(case: impl Fn(DType, [usize; 3], DType, String) -> Case) -> Vec<Case> {
+fn each(case: impl Fn(DType, [usize; 3], DType, String) -> OpCase) -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for (index, [t, d, group]) in SHAPES.into_iter().enumerate() {
@@ -50,7 +50,7 @@ fn each(case: impl Fn(DType, [usize; 3], DType, String) -> Case) -> Vec<Case> {
 }
 
 /// `rms_norm`: the root mean square, a product that is rounded to the dtype, and a product.
-pub fn rms_norm() -> Vec<Case> {
+pub fn rms_norm() -> Vec<OpCase> {
     each(|dtype, [t, d, group], stored, name| {
         let (x, w) = (drawn(t * d, dtype, 1), drawn(group, stored, 2));
         let values = oracle::rms_norm(&x, &w, EPS, |x| nearest(dtype, x));
@@ -62,7 +62,7 @@ pub fn rms_norm() -> Vec<Case> {
                 bounds.push(moved + U * values[group_idx * group + i].abs());
             }
         }
-        let case = Case::new("rms_norm", t, name).input(&rows(d), dtype, &x);
+        let case = OpCase::new("rms_norm", t, name).input(&rows(d), dtype, &x);
         let case = case.param(&[group], stored, &w).attribute("eps", EPS);
         case.output(&rows(d), dtype, Near::new(values, bounds))
     })
@@ -70,7 +70,7 @@ pub fn rms_norm() -> Vec<Case> {
 
 /// `rms_norm_backward`: with `e` the error of `r`, the first term errs by `e + 3 u`, the second by
 /// `3 e` and by a sum of G products of three with four more roundings.
-pub fn rms_norm_backward() -> Vec<Case> {
+pub fn rms_norm_backward() -> Vec<OpCase> {
     each(|dtype, [t, d, group], stored, name| {
         let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
         let w = drawn(group, stored, 3);
@@ -90,7 +90,7 @@ pub fn rms_norm_backward() -> Vec<Case> {
                 bounds.push(error * size);
             }
         }
-        let case = Case::new("rms_norm_backward", t, name);
+        let case = OpCase::new("rms_norm_backward", t, name);
         let case = case.input(&rows(d), dtype, &dy).input(&rows(d), dtype, &x);
         let case = case.param(&[group], stored, &w).attribute("eps", EPS);
         case.output(&rows(d), dtype, Near::new(values, bounds))
@@ -99,7 +99,7 @@ pub fn rms_norm_backward() -> Vec<Case> {
 
 /// `rms_norm_weight_backward`: a sum over all rows of products with a number that is rounded to the
 /// dtype, on top of what is there.
-pub fn rms_norm_weight_backward() -> Vec<Case> {
+pub fn rms_norm_weight_backward() -> Vec<OpCase> {
     each(|dtype, [t, d, group], _, name| {
         let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
         let start = drawn(group, DType::F32, 3);
@@ -115,7 +115,7 @@ pub fn rms_norm_weight_backward() -> Vec<Case> {
                 *bound += dy[i].abs() * (moved + sum_error * (x[i] * r).abs());
             }
         }
-        let case = Case::new("rms_norm_weight_backward", t, name);
+        let case = OpCase::new("rms_norm_weight_backward", t, name);
         let case = case.input(&rows(d), dtype, &dy).input(&rows(d), dtype, &x);
         let case = case.attribute("eps", EPS);
         case.updated(

@@ -4,7 +4,7 @@ use espalier_interface::DType;
 use espalier_interface::graph::Dim;
 
 use super::{COMPUTE, ROWS, STORED, fixed, rows};
-use crate::ops::case::{Case, Near};
+use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{drawn, integers};
 use crate::ops::oracle::{self, DropoutDraw};
 use crate::ops::rounding::U;
@@ -18,7 +18,7 @@ fn halves() -> [f64; 2] {
 }
 
 /// `dropout`: `1 / (1 - p)` is two roundings and its product with x one; what is dropped is 0.
-pub fn dropout() -> Vec<Case> {
+pub fn dropout() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for (index, [t, d]) in ROWS.into_iter().enumerate() {
@@ -35,7 +35,7 @@ pub fn dropout() -> Vec<Case> {
             let values = oracle::dropout(&x, &sequences, &positions, draw);
             let expected = Near::relative(values.clone(), &values, 3.0 * U);
             let name = format!("{dtype}, T {t}, D {d}, p {p}");
-            let case = Case::new("dropout", t, name).input(&rows(d), dtype, &x);
+            let case = OpCase::new("dropout", t, name).input(&rows(d), dtype, &x);
             let case = case.input(&[Dim::Tokens], DType::I32, &integers(&sequences));
             let case = case.input(&[Dim::Tokens], DType::I32, &integers(&positions));
             let [low, high] = halves();
@@ -49,7 +49,7 @@ pub fn dropout() -> Vec<Case> {
 
 /// `init`: uniform numbers in three roundings of the bound; normal ones to 16 u of their radius
 /// (logarithm, root, angle and cosine).
-pub fn init() -> Vec<Case> {
+pub fn init() -> Vec<OpCase> {
     let (mut cases, param) = (Vec::new(), 9);
     for dtype in STORED {
         for n in [1, 3, 17, 4099] {
@@ -72,7 +72,7 @@ pub fn init() -> Vec<Case> {
                 ),
             ];
             for (kind, number, expected) in kinds {
-                let case = Case::flat("init", format!("{dtype}, {n} elements, {kind}"));
+                let case = OpCase::flat("init", format!("{dtype}, {n} elements, {kind}"));
                 let case = case.attribute("kind", kind);
                 let case = match number {
                     None => case,

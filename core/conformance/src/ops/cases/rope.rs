@@ -1,14 +1,14 @@
 //! Cases of `rope` and its gradient.
 
 use espalier_interface::DType;
+use espalier_interface::graph::Dim;
 use serde_json::json;
 
 use super::{COMPUTE, rows};
-use crate::ops::case::{Case, Near};
+use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{drawn, integers};
 use crate::ops::oracle::{self, Rotation};
 use crate::ops::rounding::{U, nearest};
-use espalier_interface::graph::Dim;
 
 /// `[T, H, K]` and the position of the first token.
 const SHAPES: [([usize; 3], i32); 6] = [
@@ -48,7 +48,7 @@ fn bounds(x: &[f64], positions: &[i32], rotation: &Rotation) -> Vec<f64> {
     bounds
 }
 
-fn each(op: &str, turn: fn(&[f64], &[i32], &Rotation) -> Vec<f64>) -> Vec<Case> {
+fn each(op: &str, turn: fn(&[f64], &[i32], &Rotation) -> Vec<f64>) -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for ([t, heads, head_dim], first) in SHAPES {
@@ -60,7 +60,7 @@ fn each(op: &str, turn: fn(&[f64], &[i32], &Rotation) -> Vec<f64>) -> Vec<Case> 
             let expected = Near::new(values, bounds(&x, &positions, &rotation));
             let name = format!("{dtype}, T {t}, H {heads}, K {head_dim}, from position {first}");
             let width = rows(heads * head_dim);
-            let case = Case::new(op, t, name).input(&width, dtype, &x);
+            let case = OpCase::new(op, t, name).input(&width, dtype, &x);
             let case = case.input(&[Dim::Tokens], DType::I32, &integers(&positions));
             let case = case.attribute("head_dim", head_dim);
             let case = case.attribute("inv_freq", json!(rotation.inv_freq));
@@ -72,11 +72,11 @@ fn each(op: &str, turn: fn(&[f64], &[i32], &Rotation) -> Vec<f64>) -> Vec<Case> 
 }
 
 /// `rope`.
-pub fn rope() -> Vec<Case> {
+pub fn rope() -> Vec<OpCase> {
     each("rope", oracle::rope)
 }
 
 /// `rope_backward`.
-pub fn rope_backward() -> Vec<Case> {
+pub fn rope_backward() -> Vec<OpCase> {
     each("rope_backward", oracle::rope_backward)
 }

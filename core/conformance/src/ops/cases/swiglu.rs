@@ -3,7 +3,7 @@
 use espalier_interface::DType;
 
 use super::{COMPUTE, ROWS, rows};
-use crate::ops::case::{Case, Near};
+use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::drawn;
 use crate::ops::oracle::{self, sigmoid};
 use crate::ops::rounding::{LEAST, U, nearest};
@@ -18,7 +18,7 @@ fn gates(n: usize, dtype: DType) -> Vec<f64> {
     gates
 }
 
-fn each(case: impl Fn(DType, [usize; 2], String) -> Case) -> Vec<Case> {
+fn each(case: impl Fn(DType, [usize; 2], String) -> OpCase) -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for [t, f] in ROWS {
@@ -37,12 +37,12 @@ fn near(values: Vec<f64>, sizes: &[f64], error: f64, beside: impl Fn(usize) -> f
 }
 
 /// `swiglu`: `e^-g` to 4 u, a sum, a quotient and two products: 8 u.
-pub fn swiglu() -> Vec<Case> {
+pub fn swiglu() -> Vec<OpCase> {
     each(|dtype, [t, f], name| {
         let (gate, up) = (gates(t * f, dtype), drawn(t * f, dtype, 2));
         let values = oracle::swiglu(&gate, &up);
         let expected = near(values.clone(), &values, 8.0 * U, |i| gate[i] * up[i]);
-        let case = Case::new("swiglu", t, name).input(&rows(f), dtype, &gate);
+        let case = OpCase::new("swiglu", t, name).input(&rows(f), dtype, &gate);
         let case = case.input(&rows(f), dtype, &up);
         case.output(&rows(f), dtype, expected)
     })
@@ -50,7 +50,7 @@ pub fn swiglu() -> Vec<Case> {
 
 /// `swiglu_backward`: `1 - s` errs by 7 u of 1, which the gate multiplies; with the other roundings
 /// 20 u of `dy u s (1 + |g|)` for dgate. For dup as `swiglu`.
-pub fn swiglu_backward() -> Vec<Case> {
+pub fn swiglu_backward() -> Vec<OpCase> {
     each(|dtype, [t, f], name| {
         let gate = gates(t * f, dtype);
         let [up, dy] = [2, 3].map(|seed| drawn(t * f, dtype, seed));
@@ -60,7 +60,7 @@ pub fn swiglu_backward() -> Vec<Case> {
         let slope = |i: usize| dy[i] * up[i] * (1.0 + gate[i].abs());
         let dgate = near(dgate, &sizes, 20.0 * U, slope);
         let dup = near(dup.clone(), &dup, 8.0 * U, |i| dy[i] * gate[i]);
-        let case = Case::new("swiglu_backward", t, name).input(&rows(f), dtype, &dy);
+        let case = OpCase::new("swiglu_backward", t, name).input(&rows(f), dtype, &dy);
         let case = case.input(&rows(f), dtype, &gate);
         let case = case.input(&rows(f), dtype, &up);
         case.output(&rows(f), dtype, dgate)

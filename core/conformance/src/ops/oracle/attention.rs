@@ -48,7 +48,8 @@ impl Mask {
         at..at + self.head_dim
     }
 
-    /// The elements of the keys and values that query head `head` reads, of token `t` in `[T, J K]`.
+    /// The elements of the keys and values that query head `head` reads, of token `t` in
+    /// `[T, J K]`.
     pub fn key(&self, t: usize, head: usize) -> Range<usize> {
         let shared = self.heads / self.kv_heads;
         let at = (t * self.kv_heads + head / shared) * self.head_dim;
@@ -105,9 +106,11 @@ pub fn attention(mask: &Mask, [q, k, v]: [&[f64]; 3], cu_seqlens: &[i32]) -> (Ve
     (out, lse)
 }
 
-/// dq, dk and dv from dout, out and lse: with `p_ij = e^(l_ij - lse_i)`, `dl_ij = p_ij (dout_i . v_j -
-/// dout_i . out_i)` times the slope of the cap, `dq_i = scale sum_j dl_ij k_j`, `dk_j = scale sum_i
-/// dl_ij q_i`, `dv_j = sum_i p_ij dout_i`.
+/// dq, dk and dv from dout, out and lse.
+///
+/// With `p_ij = e^(l_ij - lse_i)` and `dl_ij = p_ij (dout_i . v_j - dout_i . out_i)`, times the
+/// slope of the cap: `dq_i = scale sum_j dl_ij k_j`, `dk_j = scale sum_i dl_ij q_i`, `dv_j = sum_i
+/// p_ij dout_i`.
 pub fn attention_backward(
     mask: &Mask,
     [dout, q, k, v, out, lse]: [&[f64]; 6],

@@ -11,8 +11,8 @@ pub struct Rotation {
     pub scaling: f64,
 }
 
-/// Halves `x, x'` of each head become `x c - x' d` and `x' c + x d`, with `a = position inv_freq_i`,
-/// `c = scaling cos a`, `d = scaling sin a`. x `[T, H K]`, positions `[T]`.
+/// Halves `x, x'` of each head become `x c - x' d` and `x' c + x d`, with `a = position
+/// inv_freq_i`, `c = scaling cos a`, `d = scaling sin a`. x `[T, H K]`, positions `[T]`.
 pub fn rope(x: &[f64], positions: &[i32], rotation: &Rotation) -> Vec<f64> {
     turned(x, positions, rotation, 1.0)
 }

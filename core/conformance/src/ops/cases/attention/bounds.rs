@@ -1,10 +1,10 @@
 //! The operands of an attention -> how far its results may be off in f32 arithmetic.
 //!
-//! With `u` the unit roundoff: a logit is a sum of K products, scaled (K + 2 roundings of the sum of
-//! absolute products), and capped (a quotient, a function good to 4 u, and a product, of at most the
-//! cap). The logarithm of n exponentials moves by the largest error of a logit, by the rounded
-//! differences to the largest logit, and by n + 8 roundings. A weight `e^(l - lse)` moves by what
-//! both move by.
+//! With `u` the unit roundoff: a logit is a sum of K products, scaled (K + 2 roundings of the sum
+//! of absolute products), and capped (a quotient, a function good to 4 u, and a product, of at most
+//! the cap). The logarithm of n exponentials moves by the mean error of the logits, each by its
+//! weight, by the rounded differences to the largest logit, and by n + 8 roundings. A weight
+//! `e^(l - lse)` moves by what both move by.
 
 use crate::ops::oracle::{Mask, SlotCache, dot, queries};
 use crate::ops::rounding::U;
