@@ -3,6 +3,7 @@
 
 mod adopt;
 mod allocation;
+mod completion;
 mod diagnose;
 mod disabled_adapter;
 mod evaluate;
@@ -47,6 +48,7 @@ pub use storage::{Beside, Storage};
 pub use transfer::{numbers, write};
 pub use update::Update;
 
+use lanes::Lanes;
 use machine_copy::Lent;
 
 /// What a pass over a micro-batch is for.
@@ -95,8 +97,8 @@ pub struct Executor {
     step_plan: StepPlan,
     shard_layout: ShardLayout,
     peers: Arc<Peers>,
-    /// The stream of copies and collective calls.
-    moving: Stream,
+    /// For each lane of the step plan its stream; the first computes.
+    streams: Vec<Stream>,
     params: Vec<Param>,
     dtypes: Dtypes,
     storage: Storage,
@@ -118,11 +120,10 @@ impl Executor {
             device,
             kernels,
         } = run;
-        let moving = if plan.step_plan.moves() {
-            device.stream().during("stream")?
-        } else {
-            Stream(0)
-        };
+        let mut streams = vec![Stream(0)];
+        for _ in 1..plan.step_plan.lanes {
+            streams.push(device.stream().during("stream")?);
+        }
         Ok(Executor {
             device,
             device_info: plan.device_info,
@@ -132,7 +133,7 @@ impl Executor {
             step_plan: plan.step_plan,
             shard_layout: plan.shard_layout,
             peers,
-            moving,
+            streams,
             params: plan.params,
             dtypes: plan.dtypes,
             storage,
@@ -150,6 +151,14 @@ impl Executor {
     /// Whether all weights lie whole on the device between steps.
     pub fn is_resident(&self) -> bool {
         (0..self.program.units.len()).all(|unit| self.shard_layout.is_resident(unit))
+    }
+
+    /// The lanes of the step plan on the device.
+    fn lanes(&self) -> Lanes<'_> {
+        Lanes {
+            device: self.device.as_ref(),
+            streams: &self.streams,
+        }
     }
 
     /// Where the bytes of each unit lie between steps.

@@ -19,7 +19,8 @@ mod root;
 mod services;
 
 pub use backend::{
-    BACKEND_VERSION, BackendProxy, BackendTable, HOST_MEMORY_VERSION, HostMemoryTable,
+    BACKEND_VERSION, BackendProxy, BackendTable, COMPLETION_VERSION, CompletionTable,
+    HOST_MEMORY_VERSION, HostMemoryTable,
 };
 pub use collective::{COLLECTIVE_VERSION, CollectiveProxy, CollectiveTable};
 pub use component::{

@@ -1,10 +1,10 @@
 //! A schedule -> the tasks of a step: the memory of the bytes they move, and the dependencies
 //! between tasks.
 //!
-//! Two lanes run in parallel: one computes, the other moves bytes. What a task moves is kept in a
-//! region of the rank's memory, from the task that opens it to the one that closes it. Regions that
-//! are never open together share bytes. A task waits for tasks of the other lane that write what it
-//! reads, or that still use the memory it is about to fill.
+//! Lanes run in parallel: one computes, the others move bytes, one for each other stream of the
+//! schedule. What a task moves is kept in a region of the rank's memory, from the task that opens
+//! it to the one that closes it. Regions that are never open together share bytes. A task waits for
+//! tasks of other lanes that write what it reads, or that still use the memory it is about to fill.
 
 mod layout;
 
@@ -17,13 +17,13 @@ use espalier_interface::{DType, Result};
 
 use self::layout::Layout;
 
-/// A sequence of tasks that run one after the other.
+/// A sequence of tasks that run one after the other: index of a stream of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Lane {
+pub struct Lane(pub usize);
+
+impl Lane {
     /// Kernels, and the moves that the schedule puts on stream 0.
-    Compute,
-    /// All other moves.
-    Move,
+    pub const COMPUTE: Lane = Lane(0);
 }
 
 /// The bytes of a unit that a region holds.
@@ -67,8 +67,8 @@ pub struct Task {
     pub action: Action,
     /// The lane that runs it.
     pub lane: Lane,
-    /// Index of the last task of the other lane that must be done before.
-    pub waits: Option<usize>,
+    /// For each other lane that it depends on, the index of the last task that must be done before.
+    pub waits: Vec<usize>,
     /// The regions it works on.
     pub regions: Vec<Region>,
     /// Units whose gradients start from zero here, and whether in every micro-batch or only in the
@@ -165,6 +165,8 @@ pub struct StepPlan {
     pub update: Vec<Task>,
     /// Bytes of all regions.
     pub region_bytes: u64,
+    /// Number of lanes, the computing one included.
+    pub lanes: usize,
 }
 
 impl StepPlan {

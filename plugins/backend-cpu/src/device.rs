@@ -27,7 +27,8 @@ pub struct CpuDevice {
     mapped_dir: PathBuf,
     streams: AtomicU64,
     events: AtomicU64,
-    kernels: RwLock<Vec<Arc<Ready>>>,
+    /// A slot for each kernel; a released one is empty and used again.
+    kernels: RwLock<Vec<Option<Arc<Ready>>>>,
 }
 
 /// A prepared kernel.
@@ -185,9 +186,16 @@ impl Kernels for CpuDevice {
             max_sequences: request.max_sequences,
         };
         let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
-        kernels.push(Arc::new(ready));
+        let slot = match kernels.iter().rposition(Option::is_none) {
+            Some(empty) => empty,
+            None => {
+                kernels.push(None);
+                kernels.len() - 1
+            }
+        };
+        kernels[slot] = Some(Arc::new(ready));
         Ok(Prepared {
-            kernel: Kernel(kernels.len() as u64 - 1),
+            kernel: Kernel(slot as u64),
             workspace_bytes,
         })
     }
@@ -196,7 +204,7 @@ impl Kernels for CpuDevice {
         self.check_stream(launch.stream)?;
         let kernel = {
             let kernels = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
-            kernels.get(launch.kernel.0 as usize).cloned()
+            kernels.get(launch.kernel.0 as usize).cloned().flatten()
         };
         let Some(kernel) = kernel else {
             let message = format!("kernel {} was not prepared", launch.kernel.0);
@@ -206,6 +214,18 @@ impl Kernels for CpuDevice {
             message: format!("launch of `{}`: {}", kernel.op, error.message),
             ..error
         })
+    }
+
+    fn release(&self, kernel: Kernel) -> Result<()> {
+        let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
+        let slot = kernels.get_mut(kernel.0 as usize);
+        match slot.and_then(Option::take) {
+            Some(_) => Ok(()),
+            None => Err(PluginError::invalid(format!(
+                "kernel {} was not prepared, or is released",
+                kernel.0
+            ))),
+        }
     }
 }
 

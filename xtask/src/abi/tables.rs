@@ -7,9 +7,9 @@ use std::mem::{offset_of, size_of};
 use abi_stable::StableAbi;
 use abi_stable::type_layout::{TLField, TLFunction, TypeLayout};
 use espalier_interface::abi::{
-    BACKEND_VERSION, BackendTable, CALIBRATED_QUANTIZER, COLLECTIVE_VERSION, COMPONENT_VERSION,
-    CollectiveTable, ComponentTable, HOST_MEMORY_VERSION, HostMemoryTable, PluginRoot,
-    QUANTIZER_VERSION, QuantizerTable, TableRef, descriptor,
+    BACKEND_VERSION, BackendTable, CALIBRATED_QUANTIZER, COLLECTIVE_VERSION, COMPLETION_VERSION,
+    COMPONENT_VERSION, CollectiveTable, CompletionTable, ComponentTable, HOST_MEMORY_VERSION,
+    HostMemoryTable, PluginRoot, QUANTIZER_VERSION, QuantizerTable, TableRef, descriptor,
 };
 
 /// The root and every table, with all types that they use.
@@ -36,6 +36,11 @@ pub fn describe() -> String {
             "host_memory",
             HOST_MEMORY_VERSION,
             <HostMemoryTable as StableAbi>::LAYOUT,
+        ),
+        (
+            "completion",
+            COMPLETION_VERSION,
+            <CompletionTable as StableAbi>::LAYOUT,
         ),
         (
             "collective",

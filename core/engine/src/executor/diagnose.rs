@@ -3,7 +3,7 @@
 use espalier_compile::program::{OperandPlace, Region};
 use espalier_data::MicroBatch;
 use espalier_interface::schedule::Act;
-use espalier_interface::{BufferRange, DType, KernelRequest, Operand, Stream, WeightLayout};
+use espalier_interface::{BufferRange, DType, KernelRequest, Operand, WeightLayout};
 use espalier_plan::step_plan::Task;
 use espalier_plan::storage_layout::StateKind;
 
@@ -107,9 +107,8 @@ impl Executor {
             _ => self.transfer(task, Some(&numbers)),
         };
         let tasks = &self.step_plan.micro_batch;
-        walk(tasks, &wanted, &mut compute, &|task| {
-            self.transfer(task, Some(&numbers))
-        })?;
+        let transfer = |task: &Task| self.transfer(task, Some(&numbers));
+        walk(&self.lanes(), tasks, &wanted, &mut compute, &transfer)?;
         Ok(found)
     }
 
@@ -169,10 +168,11 @@ impl Executor {
         let prepared = self.device.prepare(&request, &[]);
         let prepared = prepared.during("prepare")?;
         let result = self.storage.result();
-        self.launch_flat(&prepared.kernel, &[range, result], &[])?;
+        let launched = self.launch_flat(&prepared.kernel, &[range, result], &[]);
+        self.device.release(prepared.kernel).during("release")?;
+        launched?;
         let mut bytes = [0u8; 8];
-        let read = self.device.download(result, &mut bytes, Stream(0));
-        read.during("download")?;
+        self.download(result, &mut bytes)?;
         Ok(u64::try_from(i64::from_le_bytes(bytes)).ok())
     }
 }

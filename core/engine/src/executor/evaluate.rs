@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use espalier_compile::program::Place;
 use espalier_data::MicroBatch;
-use espalier_interface::{DType, PluginError, Stream};
+use espalier_interface::{DType, PluginError};
 
 use super::window::{Numbers, Window};
 use super::{Executor, LossSum, Pass, StepPosition};
-use crate::error::{BackendCall, Result, model_failure};
+use crate::error::{Result, model_failure};
 
 /// Each token's result, `[T]`; 0 and false where a token is not trained.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,8 +80,7 @@ impl<'a> LogitsWindow<'a> {
         let bytes = (tokens.end - tokens.start) * row;
         assert_eq!(out.len() as u64, bytes, "bytes of the logits asked for");
         let range = self.executor.storage.arena_range(offset, bytes);
-        let read = self.executor.device.download(range, out, Stream(0));
-        read.during("download")
+        self.executor.download(range, out)
     }
 }
 
@@ -130,12 +129,11 @@ impl Executor {
         let range = self
             .storage
             .arena_range(loss.offset, loss.extent.bytes(numbers.tokens, 0));
-        let losses = self.read(range, self.dtypes.reduce).during("download")?;
+        let losses = self.read(range, self.dtypes.reduce)?;
         let bytes = correct.extent.bytes(numbers.tokens, 0);
         let mut hits = vec![0u8; bytes as usize];
         let range = self.storage.arena_range(correct.offset, bytes);
-        let read = self.device.download(range, &mut hits, Stream(0));
-        read.during("download")?;
+        self.download(range, &mut hits)?;
         let hits = hits.chunks_exact(4);
         Ok(TokenLosses {
             losses,

@@ -1,12 +1,11 @@
 //! Gradients before the update: set to zero, and their norm.
 
-use espalier_interface::Stream;
 use espalier_interface::schedule::Act;
 use espalier_plan::step_plan::{Region, RegionKind, Task};
 use espalier_plan::storage_layout::StateKind;
 
 use super::Executor;
-use crate::error::{BackendCall, Result};
+use crate::error::Result;
 
 impl Executor {
     /// Sets the gradients of a unit that a task begins to zero.
@@ -52,21 +51,26 @@ impl Executor {
     pub fn gradient_squares(&self) -> Result<Vec<f64>> {
         let mut tasks = self.step_plan.micro_batch.iter();
         let added_up = tasks.any(|task| task.action.act == Act::Norm);
-        let mut squares = vec![0.0; self.program.units.len()];
-        for (unit, square) in squares.iter_mut().enumerate() {
-            if self.prepared.trained[unit].is_none() {
-                continue;
-            }
-            if !added_up {
-                self.sum_squares(unit, None)?;
-            }
-            let mut bytes = [0u8; 8];
-            let result = self.storage.unit_result(unit);
-            let read = self.device.download(result, &mut bytes, Stream(0));
-            read.during("download")?;
-            *square = f64::from_le_bytes(bytes);
+        let trained = |unit: usize| self.prepared.trained[unit].is_some();
+        let units = 0..self.program.units.len();
+        if !added_up {
+            units
+                .clone()
+                .try_for_each(|unit| self.sum_squares(unit, None))?;
         }
-        Ok(squares)
+        if !units.clone().any(trained) {
+            return Ok(vec![0.0; units.len()]);
+        }
+        let results = self.storage.unit_results();
+        let mut bytes = vec![0; results.bytes as usize];
+        self.download(results, &mut bytes)?;
+        let sum = |unit: usize| {
+            let at = (self.storage.unit_result(unit).offset - results.offset) as usize;
+            f64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+        };
+        Ok(units
+            .map(|unit| if trained(unit) { sum(unit) } else { 0.0 })
+            .collect())
     }
 
     /// The norm of all gradients, from every rank's sums of squares. 0 where nothing is trained.

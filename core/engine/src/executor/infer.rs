@@ -112,7 +112,7 @@ impl Executor {
             }
             let bytes = place.extent.bytes(window.tokens, 0);
             let range = self.storage.arena_range(place.offset, bytes);
-            let logits = self.read(range, self.dtypes.compute).during("download")?;
+            let logits = self.read(range, self.dtypes.compute)?;
             for logits in logits.chunks_exact(logits.len() / window.tokens as usize) {
                 take(row, logits);
                 row += 1;

@@ -1,132 +1,212 @@
-//! The two lanes of a rank: tasks in order, each after those of the other lane that it waits for.
+//! The lanes of a rank: tasks in order, each after those of other lanes that it waits for, on the
+//! host and on the device.
+//!
+//! A lane is a thread of the host and a stream of the device. A task that has returned may still
+//! run on the device, so a lane that waits for a task of another lane waits twice: its thread until
+//! the task is enqueued, and its stream for an event behind it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use espalier_interface::{Device, Event, Stream};
 use espalier_plan::step_plan::{Lane, Task};
 
-use crate::Error;
+use crate::error::{BackendCall, Result};
 
-/// The progress of each lane.
+/// The streams of a rank's lanes on its device.
+pub(super) struct Lanes<'a> {
+    pub(super) device: &'a dyn Device,
+    /// For each lane its stream.
+    pub(super) streams: &'a [Stream],
+}
+
+impl Lanes<'_> {
+    /// The event behind all that lane `from` has been given.
+    fn record(&self, from: Lane) -> Result<Event> {
+        self.device.record(self.streams[from.0]).during("record")
+    }
+
+    /// Makes what lane `to` is given later wait for `event`.
+    fn wait(&self, to: Lane, event: Event) -> Result<()> {
+        self.device.wait(self.streams[to.0], event).during("wait")
+    }
+
+    fn free(&self, event: Event) -> Result<()> {
+        self.device.free_event(event).during("free_event")
+    }
+
+    /// Makes the lanes of `to` begin after all that the lanes of `from` have been given.
+    fn order(&self, from: &[Lane], to: &[Lane]) -> Result<()> {
+        for &from in from {
+            let event = self.record(from)?;
+            to.iter().try_for_each(|&to| self.wait(to, event))?;
+            self.free(event)?;
+        }
+        Ok(())
+    }
+}
+
+/// How far the lanes are.
 #[derive(Default)]
 struct Progress {
-    /// For each lane an index of a task: all tasks of the lane before it are done.
-    done: [usize; 2],
+    /// The events behind the tasks that others wait for, of those that are enqueued.
+    events: BTreeMap<usize, Event>,
     /// Whether a lane has stopped early.
     broken: bool,
 }
 
 /// The state of a walk.
-#[derive(Default)]
-struct Walk {
+struct Walk<'a> {
+    lanes: &'a Lanes<'a>,
+    /// For each task the tasks of other lanes that it waits for.
+    waits: Vec<Vec<usize>>,
+    /// The tasks that others wait for.
+    awaited: BTreeSet<usize>,
     progress: Mutex<Progress>,
     changed: Condvar,
 }
 
-/// Does every task that `wanted` accepts: computing tasks on this thread, transfers on a second
-/// thread.
+/// Does every task that `wanted` accepts: computing tasks on this thread, those of each other lane
+/// on a thread beside it. All of it begins after what the compute stream was given before, and what
+/// the compute stream is given later begins after all of it.
 ///
 /// # Errors
-/// The first failure of a task. Where both lanes fail, that of the transfers.
+/// The first failure of a task. Where several lanes fail, that of a transfer.
 pub(super) fn walk(
+    lanes: &Lanes<'_>,
     tasks: &[Task],
     wanted: &dyn Fn(usize, &Task) -> bool,
-    compute: &mut dyn FnMut(&Task) -> Result<(), Error>,
-    transfer: &(dyn Fn(&Task) -> Result<(), Error> + Sync),
-) -> Result<(), Error> {
-    let mine =
-        |lane| move |(index, task): &(usize, &Task)| task.lane == lane && wanted(*index, task);
-    let moves: Vec<(usize, &Task)> = tasks.iter().enumerate().filter(mine(Lane::Move)).collect();
-    let computes: Vec<(usize, &Task)> = tasks
-        .iter()
-        .enumerate()
-        .filter(mine(Lane::Compute))
-        .collect();
-    if moves.is_empty() {
+    compute: &mut dyn FnMut(&Task) -> Result<()>,
+    transfer: &(dyn Fn(&Task) -> Result<()> + Sync),
+) -> Result<()> {
+    let mut of_lanes: BTreeMap<Lane, Vec<(usize, &Task)>> = BTreeMap::new();
+    for (index, task) in tasks.iter().enumerate() {
+        if wanted(index, task) {
+            of_lanes.entry(task.lane).or_default().push((index, task));
+        }
+    }
+    let computes = of_lanes.remove(&Lane::COMPUTE).unwrap_or_default();
+    if of_lanes.is_empty() {
         return computes.into_iter().try_for_each(|(_, task)| compute(task));
     }
-    let walk = Walk::default();
-    std::thread::scope(|scope| {
-        let moving = scope.spawn(|| walk.along(Lane::Move, &moves, &mut |task| transfer(task)));
+    let moving: Vec<Lane> = of_lanes.keys().copied().collect();
+    lanes.order(&[Lane::COMPUTE], &moving)?;
+    let walk = Walk::new(lanes, tasks, wanted);
+    let done = std::thread::scope(|scope| {
+        let walk = &walk;
+        let threads = of_lanes.iter().map(|(&lane, tasks)| {
+            scope.spawn(move || walk.along(lane, tasks, &mut |task| transfer(task)))
+        });
+        let moved: Vec<_> = threads.collect();
         let computed = catch_unwind(AssertUnwindSafe(|| {
-            walk.along(Lane::Compute, &computes, compute)
+            walk.along(Lane::COMPUTE, &computes, compute)
         }));
         if computed.is_err() {
             walk.break_off();
         }
-        let moved = moving.join().unwrap_or_else(|panic| resume_unwind(panic));
-        let computed = computed.unwrap_or_else(|panic| resume_unwind(panic));
-        match (moved, computed) {
-            (Ok(_), Ok(_)) => Ok(()),
-            (Err(error), _) | (_, Err(error)) => Err(error),
-        }
-    })
+        let joined: Vec<_> = moved.into_iter().map(|thread| thread.join()).collect();
+        let lanes = joined.into_iter().chain([computed]);
+        let each = lanes.map(|lane| lane.unwrap_or_else(|panic| resume_unwind(panic)));
+        each.collect::<Vec<_>>().into_iter().collect::<Result<()>>()
+    });
+    let freed = walk.free_events();
+    done.and(freed)?;
+    lanes.order(&moving, &[Lane::COMPUTE])
 }
 
-/// A lane that stopped because the other one did.
-struct Stopped;
+impl<'a> Walk<'a> {
+    fn new(lanes: &'a Lanes<'a>, tasks: &[Task], wanted: &dyn Fn(usize, &Task) -> bool) -> Self {
+        // The last task of a lane so far that takes part: who waits for one that does not, waits
+        // for it instead.
+        let mut last = BTreeMap::new();
+        let mut taking_part = Vec::with_capacity(tasks.len());
+        let mut waits = Vec::with_capacity(tasks.len());
+        for (index, task) in tasks.iter().enumerate() {
+            let wanted = wanted(index, task);
+            if wanted {
+                last.insert(task.lane, index);
+            }
+            taking_part.push(last.get(&task.lane).copied());
+            let others = task.waits.iter().filter_map(|&other| taking_part[other]);
+            waits.push(others.filter(|_| wanted).collect());
+        }
+        Walk {
+            lanes,
+            awaited: waits.iter().flatten().copied().collect(),
+            waits,
+            progress: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
 
-impl Walk {
-    /// Does the tasks of a lane; stops where the other lane has stopped.
+    /// Does the tasks of a lane; stops where another lane has stopped.
     fn along(
         &self,
         lane: Lane,
         tasks: &[(usize, &Task)],
-        act: &mut dyn FnMut(&Task) -> Result<(), Error>,
-    ) -> Result<Option<Stopped>, Error> {
+        act: &mut dyn FnMut(&Task) -> Result<()>,
+    ) -> Result<()> {
         let _broken_by_panic = BreakOnPanic(self);
+        let done = self.try_along(lane, tasks, act);
+        if done.is_err() {
+            self.break_off();
+        }
+        done
+    }
+
+    fn try_along(
+        &self,
+        lane: Lane,
+        tasks: &[(usize, &Task)],
+        act: &mut dyn FnMut(&Task) -> Result<()>,
+    ) -> Result<()> {
         for &(index, task) in tasks {
-            self.reach(lane, index);
-            if let Some(awaited) = task.waits
-                && self.wait(lane, awaited).is_err()
-            {
-                return Ok(Some(Stopped));
+            for &other in &self.waits[index] {
+                let Some(event) = self.event(other) else {
+                    return Ok(());
+                };
+                self.lanes.wait(lane, event)?;
             }
-            if let Err(error) = act(task) {
-                self.break_off();
-                return Err(error);
+            act(task)?;
+            if self.awaited.contains(&index) {
+                let event = self.lanes.record(lane)?;
+                self.progress().events.insert(index, event);
+                self.changed.notify_all();
             }
-            self.reach(lane, index + 1);
         }
-        self.reach(lane, usize::MAX);
-        Ok(None)
+        Ok(())
     }
 
-    /// All tasks of the lane before `index` are done.
-    fn reach(&self, lane: Lane, index: usize) {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.done[lane as usize] = index;
-        drop(progress);
-        self.changed.notify_all();
+    /// The event behind task `index`, once it is enqueued; none where a lane has stopped before.
+    fn event(&self, index: usize) -> Option<Event> {
+        let progress = self.changed.wait_while(self.progress(), |progress| {
+            !progress.broken && !progress.events.contains_key(&index)
+        });
+        let progress = progress.unwrap_or_else(PoisonError::into_inner);
+        let event = progress.events.get(&index).copied();
+        event.filter(|_| !progress.broken)
     }
 
-    /// Waits until the other lane is beyond task `index`.
-    fn wait(&self, lane: Lane, index: usize) -> Result<(), Stopped> {
-        let other = 1 - lane as usize;
-        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        let progress = self
-            .changed
-            .wait_while(progress, |progress| {
-                !progress.broken && progress.done[other] <= index
-            })
-            .unwrap_or_else(PoisonError::into_inner);
-        if progress.broken {
-            Err(Stopped)
-        } else {
-            Ok(())
-        }
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn break_off(&self) {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.broken = true;
-        drop(progress);
+        self.progress().broken = true;
         self.changed.notify_all();
+    }
+
+    fn free_events(&self) -> Result<()> {
+        let events = std::mem::take(&mut self.progress().events);
+        events
+            .into_values()
+            .try_for_each(|event| self.lanes.free(event))
     }
 }
 
-/// Stops the other lane where this one panics.
-struct BreakOnPanic<'a>(&'a Walk);
+/// Stops the other lanes where this one panics.
+struct BreakOnPanic<'a>(&'a Walk<'a>);
 
 impl Drop for BreakOnPanic<'_> {
     fn drop(&mut self) {

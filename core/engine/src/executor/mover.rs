@@ -2,7 +2,7 @@
 
 use espalier_interface::schedule::{Act, Part, Place};
 use espalier_interface::{BufferRange, DType, PluginError, Stream};
-use espalier_plan::step_plan::{Lane, RegionKind, Task};
+use espalier_plan::step_plan::{RegionKind, Task};
 use espalier_plan::storage_layout::StateKind;
 
 use super::Executor;
@@ -30,10 +30,7 @@ impl Executor {
     }
 
     fn stream(&self, task: &Task) -> Stream {
-        match task.lane {
-            Lane::Compute => Stream(0),
-            Lane::Move => self.moving,
-        }
+        self.streams[task.lane.0]
     }
 
     /// A task's region of its own unit; none where it has no bytes.
@@ -185,6 +182,11 @@ impl Executor {
                 _ => home,
             };
             let label = self.label("gather", unit, held);
+            if self.peers.world().ranks == 1 {
+                self.copy(send, region, task)?;
+                continue;
+            }
+            self.complete(self.stream(task))?;
             let (send, recv) = (self.span(send)?, self.span(region)?);
             self.peers.all_gather(Among::Shards, &label, send, recv)?;
         }
@@ -206,8 +208,11 @@ impl Executor {
             let own = self.storage.kept(unit, StateKind::Gradients);
             let data = wire.unwrap_or(own);
             self.cast(own, data, [self.dtypes.reduce, travels], task)?;
-            self.peers
-                .all_reduce(Among::World, &label, travels, self.span(data)?)?;
+            if self.peers.world().ranks > 1 {
+                self.complete(self.stream(task))?;
+                self.peers
+                    .all_reduce(Among::World, &label, travels, self.span(data)?)?;
+            }
             return self.cast(data, own, [travels, self.dtypes.reduce], task);
         }
         let own = match self.own_region(task, RegionKind::Reduced) {
@@ -230,6 +235,11 @@ impl Executor {
                 (split[0], split[1])
             }
         };
+        if self.peers.world().ranks == 1 {
+            self.copy(send, recv, task)?;
+            return self.cast(recv, own, [travels, self.dtypes.reduce], task);
+        }
+        self.complete(self.stream(task))?;
         self.peers.reduce_scatter(
             Among::Shards,
             &label,

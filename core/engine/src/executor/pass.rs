@@ -42,9 +42,8 @@ impl Executor {
         let tasks = &self.step_plan.micro_batch;
         let wanted = self.wanted(pass, position);
         let mut compute = |task: &Task| self.compute(task, pass, position, &numbers, look);
-        walk(tasks, &wanted, &mut compute, &|task| {
-            self.transfer(task, Some(&numbers))
-        })?;
+        let transfer = |task: &Task| self.transfer(task, Some(&numbers));
+        walk(&self.lanes(), tasks, &wanted, &mut compute, &transfer)?;
         Ok(numbers)
     }
 

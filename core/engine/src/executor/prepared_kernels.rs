@@ -45,6 +45,8 @@ pub struct PreparedKernels {
     pub(super) trained: Vec<Option<TrainedKernels>>,
     /// Casts of gradients by dtypes and elements.
     pub(super) casts: HashMap<([DType; 2], u64), Kernel>,
+    /// All of the above, each once.
+    pub(super) all: Vec<Kernel>,
     /// The callbacks for weights that only their quantizer decodes.
     pub(super) callbacks: Vec<&'static Callback>,
     /// The largest workspace of a kernel, in bytes.
@@ -88,6 +90,7 @@ impl PreparedKernels {
             zero_whole,
             trained,
             casts,
+            all: maker.all,
             callbacks: maker.callbacks,
             workspace_bytes: maker.workspace_bytes,
         })

@@ -64,8 +64,7 @@ impl Executor {
                 bytes: count as u64,
                 ..whole
             };
-            let read = self.device.download(range, &mut bytes[..count], Stream(0));
-            read.during("download")?;
+            self.download(range, &mut bytes[..count])?;
             take(&bytes[..count])?;
             done += count as u64;
         }

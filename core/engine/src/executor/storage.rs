@@ -127,6 +127,11 @@ impl Storage {
         self.batch.unit_result(unit)
     }
 
+    /// The numbers of all units.
+    pub(super) fn unit_results(&self) -> BufferRange {
+        self.batch.unit_results()
+    }
+
     /// The arena: all values of a step.
     pub(super) fn arena(&self) -> BufferRange {
         self.arena

@@ -74,9 +74,9 @@ pub fn write(device: &dyn Device, values: &[f32], dtype: DType, range: BufferRan
 
 impl Executor {
     /// Reads a range of elements of `dtype`.
-    pub(super) fn read(&self, range: BufferRange, dtype: DType) -> Result<Vec<f64>> {
+    pub(super) fn read(&self, range: BufferRange, dtype: DType) -> crate::Result<Vec<f64>> {
         let mut bytes = vec![0; range.bytes as usize];
-        self.device.download(range, &mut bytes, Stream(0))?;
+        self.download(range, &mut bytes)?;
         Ok(numbers(&bytes, dtype))
     }
 
@@ -85,8 +85,8 @@ impl Executor {
     /// # Errors
     /// `UNSUPPORTED` for a param that is packed, cut or not on the device. The error of a call to
     /// the backend.
-    pub fn param_values(&self, param: usize) -> Result<Vec<f64>> {
-        let (range, dtype) = self.dense_range(param)?;
+    pub fn param_values(&self, param: usize) -> crate::Result<Vec<f64>> {
+        let (range, dtype) = self.dense_range(param).during("download")?;
         self.read(range, dtype)
     }
 
@@ -133,7 +133,7 @@ impl Executor {
                 bytes,
                 ..range
             };
-            let values = self.read(part, dtype).during("download")?.into_iter();
+            let values = self.read(part, dtype)?.into_iter();
             let values: Vec<f32> = values.map(|x| x as f32).collect();
             take(&values)?;
             at += bytes;
@@ -146,7 +146,7 @@ impl Executor {
     ///
     /// # Errors
     /// `PluginError`: a call to the backend failed.
-    pub fn gradient_values(&self, param: usize) -> Result<Vec<f64>> {
+    pub fn gradient_values(&self, param: usize) -> crate::Result<Vec<f64>> {
         let (_, range) = self.own_piece(param, StateKind::Gradients);
         self.read(range, self.dtypes.reduce)
     }

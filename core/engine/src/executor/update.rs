@@ -44,7 +44,8 @@ impl Executor {
             _ => self.transfer(task, None),
         };
         let all = |_: usize, _: &Task| true;
-        walk(&self.step_plan.update, &all, &mut compute, &|task| {
+        let tasks = &self.step_plan.update;
+        walk(&self.lanes(), tasks, &all, &mut compute, &|task| {
             self.transfer(task, None)
         })
     }

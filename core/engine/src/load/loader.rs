@@ -182,7 +182,8 @@ impl<'a> Loader<'a> {
                 index as f64,
             ],
         });
-        launched.during("launch")
+        let released = self.device.release(prepared.kernel).during("release");
+        launched.during("launch").and(released)
     }
 
     /// Reads a whole weight and encodes it into its ranges.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use espalier_compile::params::Param;
 use espalier_interface::schedule::Part;
-use espalier_interface::{Buffer, BufferRange, Device};
+use espalier_interface::{Buffer, BufferRange, Device, Stream};
 use espalier_plan::stage_layout::{StageRegion, StagedRun};
 use espalier_system::stop::StopFlag;
 
@@ -73,6 +73,8 @@ impl RankLoader<'_> {
         for (unit, runs) in self.stage.layout.units.iter().enumerate() {
             let runs: Vec<Wanted<'_>> = runs.iter().map(|run| self.wanted(run, wanted)).collect();
             let loaded = self.load_unit(&runs, &lent, &mut loader);
+            // The host reads what the device wrote there.
+            let loaded = loaded.and_then(|()| device.synchronize(Stream(0)).during("synchronize"));
             agree(self.member, &format!("loading unit {unit}"), loaded)?;
             let passed = runs.iter().filter(|run| run.passes());
             let placed = passed.map(|wanted| lent.loaded(unit, wanted.run));

@@ -1,6 +1,7 @@
 //! The backend's table: devices, memory, streams and kernels, besides the methods of every
 //! component.
 
+pub(super) mod completion;
 pub(super) mod host_memory;
 mod host_side;
 mod plugin_side;
@@ -12,6 +13,7 @@ use super::Opaque;
 use super::reply::Reply;
 use crate::role::{Buffer, BufferRange};
 
+pub use completion::{COMPLETION_VERSION, CompletionTable};
 pub use host_memory::{HOST_MEMORY_VERSION, HostMemoryTable};
 pub use host_side::BackendProxy;
 pub(super) use plugin_side::BACKEND_TABLE;

@@ -5,9 +5,11 @@ use abi_stable::std_types::{RSlice, RStr};
 use abi_stable::type_layout::TypeLayout;
 
 use super::Opaque;
+use super::backend::completion::COMPLETION_TABLE;
 use super::backend::host_memory::HOST_MEMORY_TABLE;
 use super::backend::{
-    BACKEND_TABLE, BACKEND_VERSION, BackendTable, HOST_MEMORY_VERSION, HostMemoryTable,
+    BACKEND_TABLE, BACKEND_VERSION, BackendTable, COMPLETION_VERSION, CompletionTable,
+    HOST_MEMORY_VERSION, HostMemoryTable,
 };
 use super::collective::{COLLECTIVE_TABLE, COLLECTIVE_VERSION, CollectiveTable};
 use super::component::{COMPONENT_TABLE, COMPONENT_VERSION, ComponentTable};
@@ -19,7 +21,7 @@ use crate::declaration::Declaration;
 pub const ABI_MAJOR: u32 = 0;
 
 /// Raised by every change of the boundary; `ABI.md` has the rules and what each version added.
-pub const ABI_MINOR: u32 = 4;
+pub const ABI_MINOR: u32 = 5;
 
 /// The oldest minor version of this major version whose plugins still load. While the major version
 /// is 0, a change may drop older plugins and then raises it. From 1.0 on it stays 0.
@@ -93,6 +95,10 @@ extern "C" fn query(name: RStr<'_>, version: u32) -> TableRef {
         ("host_memory", HOST_MEMORY_VERSION) => TableRef {
             table: std::ptr::from_ref(&HOST_MEMORY_TABLE).cast(),
             layout: <HostMemoryTable as StableAbi>::LAYOUT,
+        },
+        ("completion", COMPLETION_VERSION) => TableRef {
+            table: std::ptr::from_ref(&COMPLETION_TABLE).cast(),
+            layout: <CompletionTable as StableAbi>::LAYOUT,
         },
         ("collective", COLLECTIVE_VERSION) => TableRef {
             table: std::ptr::from_ref(&COLLECTIVE_TABLE).cast(),

@@ -227,6 +227,25 @@ pub trait Streams: Send + Sync {
     /// # Errors
     /// `DEVICE` where work on the stream failed.
     fn synchronize(&self, stream: Stream) -> Result<()>;
+
+    /// Whether `event` is complete. Never waits. A backend without it has done all work when a call
+    /// returns, or blocks in [`Memory::download`].
+    ///
+    /// # Errors
+    /// `INVALID` for an event that does not exist; `DEVICE` where work before it failed.
+    fn query(&self, event: Event) -> Result<bool> {
+        let _ = event;
+        Ok(true)
+    }
+
+    /// Frees an event. It may be incomplete: work that was made to wait for it still does.
+    ///
+    /// # Errors
+    /// `INVALID` for an event that does not exist.
+    fn free_event(&self, event: Event) -> Result<()> {
+        let _ = event;
+        Ok(())
+    }
 }
 
 /// A device's kernels.
@@ -244,4 +263,13 @@ pub trait Kernels: Send + Sync {
     /// # Errors
     /// `INVALID` for ranges that do not fit the request.
     fn launch(&self, launch: &Launch<'_>) -> Result<()>;
+
+    /// Releases a kernel. Launches of it may be incomplete; no further one is made.
+    ///
+    /// # Errors
+    /// `INVALID` for a kernel that was not prepared.
+    fn release(&self, kernel: Kernel) -> Result<()> {
+        let _ = kernel;
+        Ok(())
+    }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::moved::{Moved, Mover};
 use super::{Flops, Speeds, Traffic, Work};
-use crate::step_plan::{Lane, StepPlan, Task};
+use crate::step_plan::{StepPlan, Task};
 
 /// The parts of a step's time, on the rank with the most work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -47,20 +47,28 @@ pub struct Timeline<'a> {
 }
 
 /// The time at which each lane is free, and the sums so far.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone)]
 struct Clock {
-    lanes: [f64; 2],
+    lanes: Vec<f64>,
     time: StepTime,
 }
 
 impl Clock {
-    /// Makes both lanes wait for the later one.
+    fn new(lanes: usize) -> Self {
+        Clock {
+            lanes: vec![0.0; lanes],
+            time: StepTime::default(),
+        }
+    }
+
+    /// Makes all lanes wait for the last one.
     fn join(&mut self) {
-        self.lanes = [self.end(); 2];
+        let end = self.end();
+        self.lanes.fill(end);
     }
 
     fn end(&self) -> f64 {
-        self.lanes[0].max(self.lanes[1])
+        self.lanes.iter().copied().fold(0.0, f64::max)
     }
 
     /// The state after `others` further rounds like the one from `before` to now.
@@ -69,7 +77,7 @@ impl Clock {
         let grown = |now: f64, then: f64| now + times * (now - then);
         let moved = self.time.moved + self.time.moved.since(before.time.moved) * others;
         Clock {
-            lanes: [grown(self.end(), before.end()); 2],
+            lanes: vec![grown(self.end(), before.end()); self.lanes.len()],
             time: StepTime {
                 compute_secs: grown(self.time.compute_secs, before.time.compute_secs),
                 other_secs: grown(self.time.other_secs, before.time.other_secs),
@@ -87,7 +95,7 @@ impl Timeline<'_> {
     pub fn step(&self) -> StepTime {
         let tasks = &self.step_plan.micro_batch;
         let rounds = self.work.micro_batches.max(1);
-        let mut clock = Clock::default();
+        let mut clock = Clock::new(self.step_plan.lanes.max(1));
         let round = |clock: Clock, first: bool, last: bool| {
             self.run(clock, tasks, |when| match when {
                 When::Every => true,
@@ -97,7 +105,7 @@ impl Timeline<'_> {
         };
         clock = round(clock, true, rounds == 1);
         if rounds > 2 {
-            let before = clock;
+            let before = clock.clone();
             clock = round(clock, false, false).repeated(&before, rounds - 3);
         }
         if rounds > 1 {
@@ -119,12 +127,9 @@ impl Timeline<'_> {
     fn run(&self, mut clock: Clock, tasks: &[Task], takes_place: impl Fn(When) -> bool) -> Clock {
         let mut done = Vec::with_capacity(tasks.len());
         for task in tasks {
-            let lane = match task.lane {
-                Lane::Compute => 0,
-                Lane::Move => 1,
-            };
-            let waited = task.waits.map_or(0.0, |other| done[other]);
-            let mut end = clock.lanes[lane].max(waited);
+            let lane = task.lane.0;
+            let waited = task.waits.iter().map(|&other| done[other]);
+            let mut end = waited.fold(clock.lanes[lane], f64::max);
             if takes_place(task.action.when) {
                 let computing = self.compute_secs(task);
                 let other = self.other_secs(task);

@@ -108,11 +108,11 @@ impl<'a> Layout<'a> {
     /// the same order.
     fn one_lane_for_collectives(&self) -> Result<()> {
         let calls = self.tasks.iter().map(|task| &task.action);
-        let lanes: BTreeSet<Lane> = calls
-            .filter(|action| matches!(action.act, Act::Gather | Act::Reduce))
-            .map(lane_of)
+        let moving: BTreeSet<bool> = calls
+            .filter(|action| is_collective(action))
+            .map(|action| action.stream != 0)
             .collect();
-        if lanes.len() > 1 {
+        if moving.len() > 1 {
             Err(PluginError::invalid(
                 "schedule: some gathers and reductions are on stream 0, others are not: all ranks must make them in one \
              order, so all belong on one side",
@@ -123,9 +123,27 @@ impl<'a> Layout<'a> {
     }
 }
 
-fn lane_of(action: &Action) -> Lane {
-    match action.stream {
-        0 => Lane::Compute,
-        _ => Lane::Move,
-    }
+fn is_collective(action: &Action) -> bool {
+    matches!(action.act, Act::Gather | Act::Reduce)
+}
+
+/// The lane of each task, and the number of lanes: the computing one, then one for each other
+/// stream, in their order. Streams with collective calls share a lane: all ranks must make the
+/// calls in one order.
+fn lanes_of(tasks: &[DraftTask]) -> (Vec<Lane>, usize) {
+    let moves = tasks.iter().map(|task| &task.action);
+    let moves = moves.filter(|action| action.stream != 0);
+    let of_calls = moves.clone().filter(|action| is_collective(action));
+    let calls: BTreeSet<u32> = of_calls.map(|action| action.stream).collect();
+    let shared = |stream| match calls.first() {
+        Some(&first) if calls.contains(&stream) => first,
+        _ => stream,
+    };
+    let streams: BTreeSet<u32> = moves.map(|action| shared(action.stream)).collect();
+    let lane = |task: &DraftTask| {
+        let stream = shared(task.action.stream);
+        let index = streams.iter().position(|&one| one == stream);
+        index.map_or(Lane::COMPUTE, |index| Lane(index + 1))
+    };
+    (tasks.iter().map(lane).collect(), streams.len() + 1)
 }

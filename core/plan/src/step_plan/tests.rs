@@ -75,20 +75,29 @@ fn region_memory_holds_the_units_that_are_open_at_once() {
 #[test]
 fn a_task_waits_for_its_inputs_and_for_users_of_the_memory_it_fills() {
     let tasks = step_plan(&schedule()).expect("all is brought").micro_batch;
-    let waits: Vec<_> = tasks.iter().map(|task| task.waits).collect();
+    let waits: Vec<_> = tasks.iter().map(|task| task.waits.clone()).collect();
     // Unit 2 takes the place of unit 0, which is released by task 3.
-    let expected = [
-        None,
-        None,
-        Some(0),
-        Some(0),
-        Some(3),
-        Some(1),
-        Some(1),
-        Some(4),
-        Some(4),
-    ];
+    let expected: [&[usize]; 9] = [&[], &[], &[0], &[0], &[3], &[1], &[1], &[4], &[4]];
     assert_eq!(waits, expected);
+}
+
+#[test]
+fn each_stream_is_a_lane_but_for_collective_calls() {
+    let mut schedule = schedule();
+    // Unit 1 is fetched on a stream of its own; the gathers of the others are on two streams.
+    schedule.micro_batch[1] = Action::moving(Act::Fetch, 1, &FROZEN).on(5);
+    schedule.micro_batch[4].stream = 9;
+    let step_plan = step_plan(&schedule).expect("all is brought");
+    assert_eq!(step_plan.lanes, 3);
+    let lanes: Vec<_> = step_plan
+        .micro_batch
+        .iter()
+        .map(|task| task.lane.0)
+        .collect();
+    assert_eq!(lanes, [1, 2, 0, 0, 1, 0, 0, 0, 0]);
+    // The gather of unit 2 fills memory that lane 0 used; unit 1 computes behind lane 2.
+    assert_eq!(step_plan.micro_batch[4].waits, [3]);
+    assert_eq!(step_plan.micro_batch[5].waits, [1]);
 }
 
 #[test]

@@ -10,9 +10,9 @@ use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
 use abi_stable::type_layout::TypeLayout;
 use espalier_interface::abi::descriptor::{self, Descriptor};
 use espalier_interface::abi::{
-    BACKEND_VERSION, BackendTable, COLLECTIVE_VERSION, COMPONENT_VERSION, CollectiveTable,
-    ComponentTable, HOST_MEMORY_VERSION, HostMemoryTable, Opaque, PluginRoot, QUANTIZER_VERSION,
-    QuantizerTable, is_served,
+    BACKEND_VERSION, BackendTable, COLLECTIVE_VERSION, COMPLETION_VERSION, COMPONENT_VERSION,
+    CollectiveTable, CompletionTable, ComponentTable, HOST_MEMORY_VERSION, HostMemoryTable, Opaque,
+    PluginRoot, QUANTIZER_VERSION, QuantizerTable, is_served,
 };
 use espalier_system::failure::one_line;
 use espalier_system::files::hash_bytes;
@@ -98,10 +98,15 @@ impl Root {
     /// # Errors
     /// [`LibraryFault::Layout`] where its layout differs.
     pub fn host_memory(&self) -> Result<Option<HostMemoryTable>, LibraryFault> {
-        match table(self.root, "host_memory", HOST_MEMORY_VERSION) {
-            Err(LibraryFault::NoTable { .. }) => Ok(None),
-            other => other.map(Some),
-        }
+        optional(table(self.root, "host_memory", HOST_MEMORY_VERSION))
+    }
+
+    /// The table of backends whose devices finish later; none where the plugin has none.
+    ///
+    /// # Errors
+    /// [`LibraryFault::Layout`] where its layout differs.
+    pub fn completion(&self) -> Result<Option<CompletionTable>, LibraryFault> {
+        optional(table(self.root, "completion", COMPLETION_VERSION))
     }
 
     /// The table of collectives.
@@ -111,6 +116,13 @@ impl Root {
     /// differs.
     pub fn collective(&self) -> Result<CollectiveTable, LibraryFault> {
         table(self.root, "collective", COLLECTIVE_VERSION)
+    }
+}
+
+fn optional<T>(found: Result<T, LibraryFault>) -> Result<Option<T>, LibraryFault> {
+    match found {
+        Err(LibraryFault::NoTable { .. }) => Ok(None),
+        other => other.map(Some),
     }
 }
 

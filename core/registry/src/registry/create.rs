@@ -103,12 +103,15 @@ impl Registry {
         services: &'static dyn Services,
     ) -> Created<dyn Backend> {
         let made = self.make(Role::BACKEND, name, options, services)?;
-        let tables = made
-            .root
+        let root = &made.root;
+        let tables = root
             .backend()
-            .and_then(|table| Ok((table, made.root.host_memory()?)));
-        let (table, host_memory) = tables.map_err(|fault| blame(&made.identity, fault))?;
-        let backend = BackendProxy::new(made.handle, table).lent_by(host_memory);
+            .and_then(|table| Ok((table, root.host_memory()?, root.completion()?)));
+        let (table, host_memory, completion) =
+            tables.map_err(|fault| blame(&made.identity, fault))?;
+        let backend = BackendProxy::new(made.handle, table)
+            .lent_by(host_memory)
+            .completed_by(completion);
         Ok((Box::new(backend), made.identity))
     }
 

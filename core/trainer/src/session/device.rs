@@ -9,8 +9,8 @@ use espalier_system::failure::UsageError;
 
 use crate::Error;
 
-/// Opens the device of rank number `rank` of this process: the config's devices in turn, else the
-/// backend's first.
+/// Opens the device of rank number `rank` of this machine: the config's devices in turn, else the
+/// backend's.
 pub(crate) fn open_device(
     config: &Config,
     components: &Components,
@@ -23,7 +23,7 @@ pub(crate) fn open_device(
         .map_err(|error| backend.failed("devices", error))?;
     let mut named = config.run.devices.iter().cycle();
     let index = match named.nth(rank) {
-        None => 0,
+        None => rank % devices.len().max(1),
         Some(wanted) => devices
             .iter()
             .position(|device| &device.name == wanted)

@@ -92,6 +92,7 @@ impl<'a> OpenedModel<'a> {
             Purpose::Evaluate | Purpose::Generate => World::threads(ranks_of_process(&config.run)),
         };
         let ranks = world.ranks_per_process() as usize;
+        let first = world.own_ranks().start % world.ranks_per_machine();
         let mut devices = Vec::with_capacity(ranks);
         for rank in 0..ranks {
             if ranks > 1 {
@@ -99,7 +100,7 @@ impl<'a> OpenedModel<'a> {
                 let share = services.share(ranks)?;
                 components.backend = select::backend(config, &registry, share)?;
             }
-            devices.push(open_device(config, &components, rank)?);
+            devices.push(open_device(config, &components, first as usize + rank)?);
         }
         let collectives = Collectives::select(config, &world, &registry, services)?;
         let used = components.identities().into_iter();

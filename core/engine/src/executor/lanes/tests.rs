@@ -1,62 +1,194 @@
-//! The order of tasks on two lanes, tasks left out, and failures.
+//! The order of tasks on several lanes, on the host and on the device; tasks left out; failures.
 
-use espalier_system::failure::UsageError;
-
-use std::sync::Mutex;
+use std::sync::Arc;
 
 use espalier_interface::schedule::{Act, Action};
+use espalier_interface::{
+    Buffer, BufferRange, Decoder, Kernel, KernelRequest, Kernels, Launch, Memory, MemoryKind,
+    Prepared, Result as PluginResult, Streams,
+};
+use espalier_system::failure::UsageError;
 
 use super::*;
+use crate::Error;
 
-fn task(unit: usize, stream: u32, waits: Option<usize>) -> Task {
+/// A device that only writes down what streams are given.
+#[derive(Default)]
+struct Ledger(Mutex<Vec<String>>);
+
+impl Ledger {
+    fn note(&self, line: String) -> usize {
+        let mut lines = self.0.lock().expect("no panic");
+        lines.push(line);
+        lines.len() - 1
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().expect("no panic").clone()
+    }
+}
+
+const UNUSED: &str = "a walk only orders streams";
+
+impl Memory for Ledger {
+    fn alloc(&self, _: u64, _: MemoryKind) -> PluginResult<Buffer> {
+        unreachable!("{UNUSED}")
+    }
+    fn free(&self, _: Buffer) -> PluginResult<()> {
+        unreachable!("{UNUSED}")
+    }
+    fn upload(&self, _: &[u8], _: BufferRange, _: Stream) -> PluginResult<()> {
+        unreachable!("{UNUSED}")
+    }
+    fn download(&self, _: BufferRange, _: &mut [u8], _: Stream) -> PluginResult<()> {
+        unreachable!("{UNUSED}")
+    }
+    fn copy(&self, _: BufferRange, _: BufferRange, _: Stream) -> PluginResult<()> {
+        unreachable!("{UNUSED}")
+    }
+}
+
+impl Kernels for Ledger {
+    fn prepare(&self, _: &KernelRequest, _: &[Option<Decoder>]) -> PluginResult<Prepared> {
+        unreachable!("{UNUSED}")
+    }
+    fn launch(&self, _: &Launch<'_>) -> PluginResult<()> {
+        unreachable!("{UNUSED}")
+    }
+    fn release(&self, _: Kernel) -> PluginResult<()> {
+        unreachable!("{UNUSED}")
+    }
+}
+
+impl Streams for Ledger {
+    fn stream(&self) -> PluginResult<Stream> {
+        unreachable!("{UNUSED}")
+    }
+    fn record(&self, stream: Stream) -> PluginResult<Event> {
+        Ok(Event(self.note(format!("record {}", stream.0)) as u64))
+    }
+    fn wait(&self, stream: Stream, event: Event) -> PluginResult<()> {
+        let recorded = self.lines()[event.0 as usize].clone();
+        self.note(format!("{} waits for {recorded}", stream.0));
+        Ok(())
+    }
+    fn synchronize(&self, _: Stream) -> PluginResult<()> {
+        unreachable!("{UNUSED}")
+    }
+    fn free_event(&self, event: Event) -> PluginResult<()> {
+        self.note(format!("free {}", event.0));
+        Ok(())
+    }
+}
+
+const STREAMS: [Stream; 3] = [Stream(0), Stream(7), Stream(8)];
+
+fn task(unit: usize, lane: usize, waits: &[usize]) -> Task {
     Task {
-        action: Action::new(Act::Fetch, unit).on(stream),
-        lane: match stream {
-            0 => Lane::Compute,
-            _ => Lane::Move,
-        },
-        waits,
+        action: Action::new(Act::Fetch, unit).on(lane as u32),
+        lane: Lane(lane),
+        waits: waits.to_vec(),
         regions: Vec::new(),
         begins: Vec::new(),
     }
 }
 
+/// Walks along `tasks` without those of `left_out`; what the device is given, each task included.
+fn walked(tasks: &[Task], left_out: &[usize]) -> Vec<String> {
+    let ledger = Arc::new(Ledger::default());
+    let lanes = Lanes {
+        device: ledger.as_ref(),
+        streams: &STREAMS,
+    };
+    let note = |task: &Task| {
+        let stream = STREAMS[task.lane.0].0;
+        ledger.note(format!("{stream} does {}", task.action.unit));
+        Ok(())
+    };
+    let wanted = |index: usize, _: &Task| !left_out.contains(&index);
+    walk(&lanes, tasks, &wanted, &mut |task| note(task), &note).expect("nothing fails");
+    ledger.lines()
+}
+
+fn position(lines: &[String], wanted: &str) -> usize {
+    let found = lines.iter().position(|line| line == wanted);
+    found.unwrap_or_else(|| panic!("no `{wanted}` among {lines:?}"))
+}
+
 #[test]
-fn legs_wait_for_those_of_the_other_lane() {
-    // 0 moves, 1 computes after it, 2 moves after 1, 3 computes after 2.
+fn tasks_wait_for_those_of_other_lanes_on_the_host_and_on_the_device() {
+    // 0 moves, 1 computes after it, 2 moves on another lane after 1, 3 computes after 0 and 2.
     let tasks = [
-        task(0, 1, None),
-        task(1, 0, Some(0)),
-        task(2, 1, Some(1)),
-        task(3, 0, Some(2)),
+        task(0, 1, &[]),
+        task(1, 0, &[0]),
+        task(2, 2, &[1]),
+        task(3, 0, &[0, 2]),
     ];
     for _ in 0..200 {
-        let order = Mutex::new(Vec::new());
-        let note = |task: &Task| {
-            order.lock().expect("no panic").push(task.action.unit);
-            Ok(())
-        };
-        walk(&tasks, &|_, _| true, &mut |task| note(task), &note).expect("nothing fails");
-        assert_eq!(order.into_inner().expect("no panic"), [0, 1, 2, 3]);
+        let lines = walked(&tasks, &[]);
+        let orders = [
+            ["7 does 0", "record 7", "0 waits for record 7", "0 does 1"],
+            ["0 does 1", "record 0", "8 waits for record 0", "8 does 2"],
+            ["8 does 2", "record 8", "0 waits for record 8", "0 does 3"],
+        ];
+        for [done, record, wait, next] in orders {
+            let from = position(&lines, done);
+            let to = position(&lines, next);
+            let between = &lines[from..to];
+            assert!(
+                position(between, record) < position(between, wait),
+                "{lines:?}"
+            );
+        }
+        let records = lines.iter().filter(|line| line.starts_with("record"));
+        let freed = lines.iter().filter(|line| line.starts_with("free"));
+        assert_eq!(records.count(), freed.count(), "{lines:?}");
     }
 }
 
 #[test]
-fn a_leg_that_is_left_out_holds_up_nothing() {
-    let tasks = [task(0, 1, None), task(1, 0, Some(0)), task(2, 1, Some(1))];
-    let done = Mutex::new(Vec::new());
-    let note = |task: &Task| {
-        done.lock().expect("no panic").push(task.action.unit);
-        Ok(())
-    };
-    let wanted = |index: usize, _: &Task| index != 0;
-    walk(&tasks, &wanted, &mut |task| note(task), &note).expect("nothing fails");
-    assert_eq!(done.into_inner().expect("no panic"), [1, 2]);
+fn a_walk_begins_and_ends_behind_the_compute_stream() {
+    let lines = walked(&[task(0, 1, &[]), task(1, 0, &[])], &[]);
+    let begin = position(&lines, "7 waits for record 0");
+    assert!(begin < position(&lines, "7 does 0"), "{lines:?}");
+    let end = position(&lines, "0 waits for record 7");
+    assert!(
+        end > position(&lines, "7 does 0").max(position(&lines, "0 does 1")),
+        "{lines:?}"
+    );
 }
 
 #[test]
-fn a_failure_ends_both_lanes() {
-    let tasks = [task(0, 1, None), task(1, 0, Some(0)), task(2, 0, None)];
+fn a_walk_of_one_lane_orders_nothing() {
+    assert_eq!(
+        walked(&[task(0, 0, &[]), task(1, 0, &[])], &[]),
+        ["0 does 0", "0 does 1"]
+    );
+}
+
+#[test]
+fn who_waits_for_a_task_that_is_left_out_waits_for_the_one_before() {
+    let tasks = [task(0, 1, &[]), task(1, 1, &[]), task(2, 0, &[1])];
+    let lines = walked(&tasks, &[1]);
+    let between = &lines[position(&lines, "7 does 0")..position(&lines, "0 does 2")];
+    position(between, "0 waits for record 7");
+    // Nothing is left to wait for.
+    let lines = walked(&[task(0, 1, &[]), task(1, 0, &[0]), task(2, 1, &[])], &[0]);
+    let before = &lines[..position(&lines, "0 does 1")];
+    assert!(
+        !before.contains(&"0 waits for record 7".to_owned()),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn a_failure_ends_all_lanes() {
+    let tasks = [
+        task(0, 1, &[]),
+        task(1, 0, &[0]),
+        task(2, 2, &[1]),
+        task(3, 0, &[]),
+    ];
     let fail = |_: &Task| {
         Err(Error::Usage(UsageError {
             message: "no bytes".to_owned(),
@@ -68,7 +200,12 @@ fn a_failure_ends_both_lanes() {
         computed += 1;
         Ok(())
     };
-    let error = walk(&tasks, &|_, _| true, &mut compute, &fail).expect_err("the move fails");
+    let ledger = Ledger::default();
+    let lanes = Lanes {
+        device: &ledger,
+        streams: &STREAMS,
+    };
+    let error = walk(&lanes, &tasks, &|_, _| true, &mut compute, &fail).expect_err("moves fail");
     assert_eq!(error.to_string(), "no bytes");
     assert_eq!(computed, 0);
 }

@@ -23,6 +23,8 @@ pub(super) struct Maker<'a> {
     quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
     pub(super) callbacks: Vec<&'static Callback>,
     made: HashMap<String, Kernel>,
+    /// Every kernel that was prepared.
+    pub(super) all: Vec<Kernel>,
     pub(super) workspace_bytes: u64,
 }
 
@@ -39,6 +41,7 @@ impl<'a> Maker<'a> {
             quantizers,
             callbacks: Vec::new(),
             made: HashMap::new(),
+            all: Vec::new(),
             workspace_bytes: 0,
         }
     }
@@ -133,6 +136,7 @@ impl<'a> Maker<'a> {
             return Ok(kernel);
         }
         let prepared = self.device.prepare(request, &decoders)?;
+        self.all.push(prepared.kernel);
         if prepared.workspace_bytes > MOST_BYTES {
             let message = format!(
                 "a kernel of op `{}` asks for {} bytes of workspace",

@@ -62,7 +62,12 @@ impl BatchRanges {
         }
     }
 
-    /// Uploads a micro-batch's tensors in the order of [`espalier_compile::program::BATCH`].
+    /// Where the numbers of all units are read back from.
+    pub(super) fn unit_results(&self) -> BufferRange {
+        self.unit_results
+    }
+
+    /// Uploads a micro-batch's tensors at once, in the order of [`espalier_compile::program::BATCH`].
     pub(super) fn upload(&self, device: &dyn Device, micro: &MicroBatch) -> Result<()> {
         let sequences = sequence_of_each_token(micro);
         let tensors = [
@@ -72,15 +77,14 @@ impl BatchRanges {
             &sequences,
             &micro.cu_seqlens,
         ];
-        for (tensor, values) in tensors.into_iter().enumerate() {
-            let bytes: Vec<u8> = values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect();
-            let range = self.tensor(tensor, 0, bytes.len() as u64);
-            device.upload(&bytes, range, Stream(0))?;
+        let first = self.tensors[0].offset;
+        let mut bytes = Vec::new();
+        for (range, values) in self.tensors.iter().zip(tensors) {
+            bytes.resize((range.offset - first) as usize, 0);
+            bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         }
-        Ok(())
+        let range = self.tensor(0, 0, bytes.len() as u64);
+        device.upload(&bytes, range, Stream(0))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::ptr::NonNull;
 
-use super::{BackendTable, DecoderCall, HostMemoryTable, LaunchCall, RangeCall};
+use super::{BackendTable, CompletionTable, DecoderCall, HostMemoryTable, LaunchCall, RangeCall};
 use crate::abi::Opaque;
 use crate::abi::call_site::CallSite;
 use crate::abi::component::InstanceHandle;
@@ -19,6 +19,7 @@ pub struct BackendProxy {
     handle: InstanceHandle,
     table: BackendTable,
     host_memory: Option<HostMemoryTable>,
+    completion: Option<CompletionTable>,
 }
 
 impl BackendProxy {
@@ -28,6 +29,7 @@ impl BackendProxy {
             handle,
             table,
             host_memory: None,
+            completion: None,
         }
     }
 
@@ -35,6 +37,13 @@ impl BackendProxy {
     #[must_use]
     pub fn lent_by(mut self, table: Option<HostMemoryTable>) -> Self {
         self.host_memory = table;
+        self
+    }
+
+    /// Adds the table through which its devices say what is complete, if it has one.
+    #[must_use]
+    pub fn completed_by(mut self, table: Option<CompletionTable>) -> Self {
+        self.completion = table;
         self
     }
 }
@@ -50,6 +59,7 @@ impl Backend for BackendProxy {
         Ok(Box::new(DeviceProxy {
             table: self.table,
             host_memory: self.host_memory,
+            completion: self.completion,
             raw,
             site: self.handle.site,
         }))
@@ -61,6 +71,7 @@ impl Backend for BackendProxy {
 struct DeviceProxy {
     table: BackendTable,
     host_memory: Option<HostMemoryTable>,
+    completion: Option<CompletionTable>,
     raw: Opaque,
     site: &'static CallSite,
 }
@@ -157,6 +168,22 @@ impl Streams for DeviceProxy {
         let _inside = self.site.enter("synchronize");
         plain((self.table.synchronize)(self.raw, stream.0))
     }
+
+    fn query(&self, event: Event) -> Result<bool> {
+        let Some(table) = &self.completion else {
+            return Ok(true);
+        };
+        let _inside = self.site.enter("query");
+        table.is_complete(self.raw, event)
+    }
+
+    fn free_event(&self, event: Event) -> Result<()> {
+        let Some(table) = &self.completion else {
+            return Ok(());
+        };
+        let _inside = self.site.enter("free_event");
+        table.free(self.raw, event)
+    }
 }
 
 impl Kernels for DeviceProxy {
@@ -206,5 +233,13 @@ impl Kernels for DeviceProxy {
                 scalars: launch.scalars.into(),
             },
         ))
+    }
+
+    fn release(&self, kernel: Kernel) -> Result<()> {
+        let Some(table) = &self.completion else {
+            return Ok(());
+        };
+        let _inside = self.site.enter("release");
+        table.release_kernel(self.raw, kernel)
     }
 }

@@ -1,9 +1,11 @@
 //! Tasks and lives of regions -> the step plan: an offset for each region, and the dependencies of
 //! each task.
 
+use std::collections::BTreeMap;
+
 use espalier_compile::arena::{Lifetime, aligned, pack};
 
-use super::{DraftTask, Layout, lane_of};
+use super::{DraftTask, Layout, lanes_of};
 use crate::step_plan::{Lane, Region, StepPlan, Task};
 
 impl Layout<'_> {
@@ -12,15 +14,11 @@ impl Layout<'_> {
         let lifetimes = self.lifetimes();
         let (offsets, region_bytes) = pack(&lifetimes);
         self.wait_for_reused_bytes(&lifetimes, &offsets);
-        let lanes: Vec<Lane> = self
-            .tasks
-            .iter()
-            .map(|task| lane_of(&task.action))
-            .collect();
+        let (of_tasks, lanes) = lanes_of(&self.tasks);
         let drafts = std::mem::take(&mut self.tasks);
         let mut tasks = drafts.into_iter().enumerate().map(|(index, draft)| Task {
-            waits: self.waits(index, &draft, &lanes),
-            lane: lanes[index],
+            waits: self.waits(index, &draft, &of_tasks),
+            lane: of_tasks[index],
             regions: draft
                 .regions
                 .iter()
@@ -40,6 +38,7 @@ impl Layout<'_> {
             micro_batch,
             update,
             region_bytes,
+            lanes,
         }
     }
 
@@ -83,13 +82,17 @@ impl Layout<'_> {
         }
     }
 
-    /// The last task of the other lane that task `index` must wait for, counted from the start of
-    /// its micro-batch or update.
-    fn waits(&self, index: usize, draft: &DraftTask, lanes: &[Lane]) -> Option<usize> {
+    /// For each other lane the last task that task `index` must wait for, if any, counted from the
+    /// start of its micro-batch or update.
+    fn waits(&self, index: usize, draft: &DraftTask, lanes: &[Lane]) -> Vec<usize> {
         let begin = if index < self.split { 0 } else { self.split };
-        let others = draft.after.iter().copied();
-        let others =
-            others.filter(|&task| task >= begin && task < index && lanes[task] != lanes[index]);
-        others.max().map(|task| task - begin)
+        let mut last = BTreeMap::new();
+        // In ascending order, so that the last task of a lane remains.
+        for &task in draft.after.range(begin..index) {
+            if lanes[task] != lanes[index] {
+                last.insert(lanes[task], task - begin);
+            }
+        }
+        last.into_values().collect()
     }
 }

@@ -1,0 +1,58 @@
+//! Work on a stream -> the moment when the host may read its results, with signs of life meanwhile.
+
+use std::thread;
+use std::time::Duration;
+
+use espalier_interface::{BufferRange, Stream};
+
+use super::Executor;
+use crate::error::{BackendCall, Result};
+
+/// The first pause between two queries, and the longest: pauses double in between.
+const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(2)];
+
+impl Executor {
+    /// Waits until all work on `stream` is done. A device may take longer for it than a rank may be
+    /// silent, so the rank shows that it is alive.
+    ///
+    /// # Errors
+    /// `Error::Plugin`: work on the stream or a call to the backend failed.
+    pub(super) fn complete(&self, stream: Stream) -> Result<()> {
+        let event = self.device.record(stream).during("record")?;
+        let [mut pause, longest] = PAUSES;
+        let waited = loop {
+            match self.device.query(event).during("query") {
+                Ok(false) => {}
+                done => break done,
+            }
+            self.peers.beat();
+            thread::sleep(pause);
+            pause = (2 * pause).min(longest);
+        };
+        self.device.free_event(event).during("free_event")?;
+        waited?;
+        self.device.synchronize(stream).during("synchronize")
+    }
+
+    /// Copies `from` to host bytes, after all that the compute stream was given.
+    ///
+    /// # Errors
+    /// As [`Executor::complete`].
+    pub(super) fn download(&self, from: BufferRange, to: &mut [u8]) -> Result<()> {
+        self.complete(Stream(0))?;
+        self.device.download(from, to, Stream(0)).during("download")
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        // Buffers are freed behind this: nothing may use them any more. What fails here has failed
+        // before, or the process ends.
+        for &stream in &self.streams {
+            let _ = self.device.synchronize(stream);
+        }
+        for &kernel in &self.prepared.all {
+            let _ = self.device.release(kernel);
+        }
+    }
+}
