@@ -85,13 +85,21 @@ fn an_op_that_a_backend_lacks_is_named_before_a_weight_is_read() {
     assert!(!training.path("out").exists(), "the directory is free");
 }
 
-/// Gradients that wait in host memory are reduced there. A device without access to host memory is
-/// refused, and the strategy that requests it is named.
+/// Gradients that wait in host memory: one rank copies them there, and needs no access to the
+/// device's memory.
 #[test]
-fn a_refusal_by_the_executor_names_the_strategy() {
+fn one_rank_offloads_everything_of_a_device_that_the_host_cannot_reach() {
     let training = training();
     let words = "--plugins lora,fsdp --set sharding.fsdp.offload=\"params+optimizer\"";
     let output = training.run("out", words);
+    assert!(output.status.success(), "{}", error(&output));
+}
+
+/// Several ranks reduce gradients by calls of the host, on memory that it must reach.
+#[test]
+fn a_refusal_by_the_executor_names_the_strategy() {
+    let training = training();
+    let output = training.run("out", "--plugins lora,fsdp --ranks 2");
     let error = error(&output);
     assert_eq!(output.status.code(), Some(5), "{error}");
     assert!(
