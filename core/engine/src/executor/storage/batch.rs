@@ -67,7 +67,8 @@ impl BatchRanges {
         self.unit_results
     }
 
-    /// Uploads a micro-batch's tensors at once, in the order of [`espalier_compile::program::BATCH`].
+    /// Uploads a micro-batch's tensors at once, in the order of
+    /// [`espalier_compile::program::BATCH`].
     pub(super) fn upload(&self, device: &dyn Device, micro: &MicroBatch) -> Result<()> {
         let sequences = sequence_of_each_token(micro);
         let tensors = [
