@@ -1,0 +1,275 @@
+//! The open device: calls of the host -> checks, and tasks on streams.
+
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use espalier_interface::{
+    Buffer, BufferRange, Decoder, Device, ErrorCode, Event, HostMemory, KernelRequest, Kernels,
+    Launch, Memory, MemoryKind, PluginError, Prepared, Result, Stream, Streams,
+};
+
+use crate::counts::{self, At};
+use crate::memory::Place;
+use crate::order::Scheduler;
+use crate::pages::Pages;
+use crate::queues::Point;
+use crate::settings::{HostOperands, Settings};
+use crate::state::State;
+use crate::task::Task;
+
+/// A device that finishes later.
+pub struct LateDevice {
+    state: Mutex<State>,
+    /// Has the memory and the kernels; its calls are done when they return.
+    cpu: Box<dyn Device>,
+    index: u32,
+    host_operands: HostOperands,
+    download: Duration,
+    drop_record: u64,
+    drop_wait: u64,
+    report: Option<PathBuf>,
+    report_every: u64,
+}
+
+impl LateDevice {
+    /// Device number `index`, which computes on `cpu`, a device of its own.
+    pub fn new(cpu: Box<dyn Device>, index: u32, settings: &Settings) -> Self {
+        let scheduler = Scheduler::new(settings.order, settings.seed, index);
+        LateDevice {
+            state: Mutex::new(State::new(scheduler)),
+            cpu,
+            index,
+            host_operands: settings.host_operands,
+            download: settings.download,
+            drop_record: settings.drop_record,
+            drop_wait: settings.drop_wait,
+            report: settings.report.clone(),
+            report_every: settings.report_every,
+        }
+    }
+
+    // A kernel that panics leaves the state whole: its task is off the queue.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs tasks until all that is on `stream` now is done, and tells of a failure. Between tasks
+    /// other threads may put more on streams.
+    fn wait_for(&self, stream: usize) -> Result<MutexGuard<'_, State>> {
+        let point = self.lock().queues.end(stream);
+        loop {
+            let mut state = self.lock();
+            if !state.approach(point, &*self.cpu) {
+                state.report()?;
+                return Ok(state);
+            }
+        }
+    }
+
+    /// Counts a wait of the host, and writes a line where it is due.
+    fn host_waited(&self, state: &mut State) -> Result<()> {
+        state.counts.host_waits += 1;
+        let waits = state.counts.host_waits;
+        if self.report_every > 0 && waits.is_multiple_of(self.report_every) {
+            self.write_counts(state, At::HostWait)?;
+        }
+        Ok(())
+    }
+
+    fn write_counts(&self, state: &State, at: At) -> Result<()> {
+        let Some(path) = &self.report else {
+            return Ok(());
+        };
+        let written = counts::append(path, self.index, at, state.counts, state.live());
+        written.map_err(|why| {
+            let message = format!("leak_report {}: {why}", path.display());
+            PluginError::new(ErrorCode::DEVICE, message)
+        })
+    }
+
+    fn alloc_closed(&self, bytes: u64, kind: MemoryKind) -> Result<(Buffer, Place)> {
+        let buffer = self.cpu.alloc(bytes, kind)?;
+        let whole = BufferRange {
+            buffer,
+            offset: 0,
+            bytes,
+        };
+        let start = self.cpu.host_address(whole);
+        let start = start.expect("a buffer of the cpu has an address");
+        // SAFETY: a buffer of the cpu is a mapping of its own, with a tail. It is freed after it
+        // has left the table of buffers, with its pages.
+        match unsafe { Pages::closed(start, bytes) } {
+            Ok(pages) => Ok((buffer, Place::Device(pages))),
+            Err(error) => {
+                self.cpu.free(buffer)?;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for LateDevice {
+    fn drop(&mut self) {
+        // A test that reads the file finds the line missing.
+        let _ = self.write_counts(&self.lock(), At::End);
+    }
+}
+
+impl Memory for LateDevice {
+    fn alloc(&self, bytes: u64, kind: MemoryKind) -> Result<Buffer> {
+        let (buffer, place) = match kind {
+            MemoryKind::PINNED => (self.cpu.alloc(bytes, kind)?, Place::Pinned),
+            MemoryKind::DEVICE | MemoryKind::MAPPED => self.alloc_closed(bytes, kind)?,
+            MemoryKind(other) => {
+                let message = format!("backend `late` has no memory of kind {other}");
+                return Err(PluginError::unsupported(message));
+            }
+        };
+        self.lock().buffers.add(buffer, bytes, place);
+        Ok(buffer)
+    }
+
+    fn free(&self, buffer: Buffer) -> Result<()> {
+        self.lock().free(buffer, &*self.cpu)
+    }
+
+    fn upload(&self, from: &[u8], to: BufferRange, stream: Stream) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.queues.index(stream)?;
+        state.buffers.place(to)?;
+        check_lengths(from.len() as u64, to.bytes)?;
+        let bytes = from.to_vec();
+        state.put(stream, Task::Upload { bytes, to }, &*self.cpu);
+        Ok(())
+    }
+
+    fn download(&self, from: BufferRange, to: &mut [u8], stream: Stream) -> Result<()> {
+        let index = {
+            let state = self.lock();
+            state.buffers.place(from)?;
+            check_lengths(from.bytes, to.len() as u64)?;
+            state.queues.index(stream)?
+        };
+        if !self.download.is_zero() {
+            std::thread::sleep(self.download);
+        }
+        let mut state = self.wait_for(index)?;
+        {
+            let _opened = state.buffers.open(&[from.buffer])?;
+            self.cpu.download(from, to, Stream(0))?;
+        }
+        self.host_waited(&mut state)
+    }
+
+    fn copy(&self, from: BufferRange, to: BufferRange, stream: Stream) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.queues.index(stream)?;
+        state.buffers.place(from)?;
+        state.buffers.place(to)?;
+        check_lengths(from.bytes, to.bytes)?;
+        state.put(stream, Task::Copy { from, to }, &*self.cpu);
+        Ok(())
+    }
+
+    /// Of pinned memory alone. Lent memory has the address that the host knows.
+    fn host_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
+        let state = self.lock();
+        let place = state.buffers.place(range).ok()?;
+        matches!(place, Place::Pinned)
+            .then(|| self.cpu.host_address(range))
+            .flatten()
+    }
+
+    fn import(&self, memory: HostMemory) -> Result<Buffer> {
+        let buffer = self.cpu.import(memory)?;
+        let mut state = self.lock();
+        state.buffers.add(buffer, memory.bytes(), Place::Lent);
+        Ok(buffer)
+    }
+}
+
+fn check_lengths(from: u64, to: u64) -> Result<()> {
+    if from == to {
+        return Ok(());
+    }
+    let message = format!("{from} bytes copied to a range of {to}");
+    Err(PluginError::invalid(message))
+}
+
+impl Streams for LateDevice {
+    fn stream(&self) -> Result<Stream> {
+        Ok(self.lock().queues.open())
+    }
+
+    fn record(&self, stream: Stream) -> Result<Event> {
+        let mut state = self.lock();
+        let stream = state.queues.index(stream)?;
+        state.counts.records += 1;
+        let point = if state.counts.records == self.drop_record {
+            // Reached before any task.
+            Point {
+                stream,
+                position: 0,
+            }
+        } else {
+            state.queues.end(stream)
+        };
+        Ok(state.queues.record(point))
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.queues.index(stream)?;
+        let point = state.queues.point(event)?;
+        state.counts.waits += 1;
+        if state.counts.waits != self.drop_wait {
+            state.put(stream, Task::Wait(point), &*self.cpu);
+        }
+        Ok(())
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<()> {
+        let index = self.lock().queues.index(stream)?;
+        let mut state = self.wait_for(index)?;
+        self.host_waited(&mut state)
+    }
+}
+
+impl Kernels for LateDevice {
+    fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared> {
+        let mut state = self.lock();
+        let prepared = self.cpu.prepare(request, decoders)?;
+        let expected = state.workspaces.len() as u64;
+        assert_eq!(prepared.kernel.0, expected, "the cpu numbers its kernels");
+        state.workspaces.push(prepared.workspace_bytes);
+        Ok(prepared)
+    }
+
+    /// Checks that the kernel and all bytes exist. The rest is checked when the task runs, and told
+    /// by the next wait of the host.
+    fn launch(&self, launch: &Launch<'_>) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.queues.index(launch.stream)?;
+        let workspace_bytes = state.workspaces.get(launch.kernel.0 as usize).copied();
+        let Some(workspace_bytes) = workspace_bytes else {
+            let message = format!("kernel {} was not prepared", launch.kernel.0);
+            return Err(PluginError::invalid(message));
+        };
+        let task = Task::launch(launch, workspace_bytes);
+        for range in task.ranges() {
+            let place = state.buffers.place(range)?;
+            let of_host = !matches!(place, Place::Device(_));
+            if of_host && self.host_operands == HostOperands::Refuse {
+                return Err(PluginError::invalid(format!(
+                    "kernel {} works on buffer {}, which is the host's memory: expected memory of \
+                     the device",
+                    launch.kernel.0, range.buffer.0
+                )));
+            }
+        }
+        state.put(stream, task, &*self.cpu);
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! The backend `late`: a device in the likeness of a GPU, on this machine's processors.
+//!
+//! Kernels are those of the backend `cpu`, so a program that orders its work rightly gets the bits
+//! of `cpu`. Everything else is as on a graphics card:
+//!
+//! - A stream is a queue. `launch`, `copy` and `upload` only put a task on it. A task reads its
+//!   operands when it runs. Nothing orders two streams but events.
+//! - When tasks run is an option ([`order::Order`]), so that a missing wait shows as wrong results.
+//! - The host cannot touch device memory: its pages are closed except while a task runs.
+//! - `upload` takes the host's bytes at the call, as CUDA does with pageable memory. A copy from or
+//!   to pinned or lent memory touches it when the copy runs.
+//!
+//! Other options inject faults (a wait or an event that is ignored) and report what is alive.
+
+mod backend;
+mod counts;
+mod device;
+mod memory;
+mod order;
+mod pages;
+mod queues;
+mod settings;
+mod state;
+mod task;
+
+use espalier_interface::{Component, Instance, OptionKind, OptionSpec, Role};
+
+use backend::LateBackend;
+
+const fn option(
+    name: &'static str,
+    kind: OptionKind,
+    default: &'static str,
+    range: &'static str,
+    doc: &'static str,
+) -> OptionSpec {
+    OptionSpec {
+        name,
+        kind,
+        default,
+        range,
+        doc,
+    }
+}
+
+const LATE: Component = Component {
+    name: "late",
+    role: Role::BACKEND,
+    doc: "computes like `cpu`, later: streams are queues, and the host cannot touch device memory",
+    options: &[
+        option(
+            "order",
+            OptionKind::TEXT,
+            "\"late\"",
+            "late | early | mixed",
+            "when tasks run: only when they are waited for, as early as their waits allow, or at random",
+        ),
+        option(
+            "seed",
+            OptionKind::INTEGER,
+            "0",
+            "0..",
+            "seed of the order `mixed`",
+        ),
+        option(
+            "devices",
+            OptionKind::INTEGER,
+            "4",
+            "1..=64",
+            "number of devices, each with its own memory",
+        ),
+        option(
+            "device_memory",
+            OptionKind::TEXT,
+            "null",
+            "",
+            "bytes of each device, such as 64MiB; unset: all of the machine's",
+        ),
+        option(
+            "mapped_dir",
+            OptionKind::TEXT,
+            "null",
+            "",
+            "folder of mapped files; unset: TMPDIR, else /var/tmp",
+        ),
+        option(
+            "host_operands",
+            OptionKind::TEXT,
+            "\"allow\"",
+            "allow | refuse",
+            "whether kernels may work on pinned and lent memory",
+        ),
+        option(
+            "download_secs",
+            OptionKind::NUMBER,
+            "0",
+            "0..=3600",
+            "seconds that a download takes",
+        ),
+        option(
+            "drop_record",
+            OptionKind::INTEGER,
+            "0",
+            "0..",
+            "the number of the record call of a device that is ignored; 0: none",
+        ),
+        option(
+            "drop_wait",
+            OptionKind::INTEGER,
+            "0",
+            "0..",
+            "the number of the wait call of a device that is ignored; 0: none",
+        ),
+        option(
+            "leak_report",
+            OptionKind::TEXT,
+            "null",
+            "",
+            "file that gets a line of counts when a device is closed, and every `report_every` host waits",
+        ),
+        option(
+            "report_every",
+            OptionKind::INTEGER,
+            "0",
+            "0..",
+            "host waits (downloads and synchronizations) between two lines of counts; 0: none",
+        ),
+    ],
+    capabilities: &[("compute", "bf16,f32,f64")],
+    create: |options, services| {
+        Ok(Instance::Backend(Box::new(LateBackend::new(
+            options, services,
+        )?)))
+    },
+};
+
+espalier_interface::declare_plugin! { name: "late", components: &[LATE] }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! The component's options -> the settings of its devices.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use espalier_interface::{Options, PluginError, Result};
+
+use crate::order::Order;
+
+/// Whether kernels may work on pinned and lent memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostOperands {
+    /// They may.
+    Allow,
+    /// A launch is refused.
+    Refuse,
+}
+
+/// What every device does.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// When tasks run.
+    pub order: Order,
+    /// Seed of the order `mixed`.
+    pub seed: u64,
+    /// Number of devices.
+    pub devices: u32,
+    /// Whether kernels may work on the host's memory.
+    pub host_operands: HostOperands,
+    /// How long a download takes.
+    pub download: Duration,
+    /// The `record` call that is ignored, from 1 on; 0: none.
+    pub drop_record: u64,
+    /// The `wait` call that is ignored, from 1 on; 0: none.
+    pub drop_wait: u64,
+    /// File of the lines of counts.
+    pub report: Option<PathBuf>,
+    /// Host waits between two lines; 0: only the last line.
+    pub report_every: u64,
+}
+
+impl Settings {
+    /// The settings in `options`, which the host has checked.
+    ///
+    /// # Errors
+    /// `INVALID` where an option is missing or of another type.
+    pub fn new(options: &Options) -> Result<Self> {
+        let order = options.text("order")?;
+        let refuses = options.text("host_operands")? == "refuse";
+        let seconds = options.number("download_secs")?;
+        let report = options.0.get("leak_report").and_then(|path| path.as_str());
+        Ok(Settings {
+            order: Order::named(&order).ok_or_else(|| {
+                PluginError::invalid(format!(
+                    "order `{order}`: expected `late`, `early` or `mixed`"
+                ))
+            })?,
+            seed: options.count("seed")?,
+            devices: options.count("devices")? as u32,
+            host_operands: if refuses {
+                HostOperands::Refuse
+            } else {
+                HostOperands::Allow
+            },
+            download: Duration::try_from_secs_f64(seconds)
+                .map_err(|why| PluginError::invalid(format!("download_secs: {why}")))?,
+            drop_record: options.count("drop_record")?,
+            drop_wait: options.count("drop_wait")?,
+            report: report.map(PathBuf::from),
+            report_every: options.count("report_every")?,
+        })
+    }
+}
