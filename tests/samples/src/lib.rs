@@ -29,6 +29,15 @@ pub fn library(package: &str) -> PathBuf {
     target().join(format!("release/lib{stem}.so"))
 }
 
+/// Runs the unit tests of the sample plugin `package`.
+///
+/// # Panics
+/// With their output if one fails, or if they cannot be built.
+pub fn run_unit_tests(package: &str) {
+    let samples = root().join("tests/plugins");
+    cargo_in(&samples, "test", &["--locked", "--package", package]);
+}
+
 /// A library's bytes with every `from` replaced by `to` of the same length: another library with
 /// another hash.
 ///
@@ -59,19 +68,25 @@ pub fn faulty(fault: &str) -> Vec<u8> {
 
 /// Builds `arguments` in release mode in the workspace at `folder`.
 fn build_in(folder: &Path, arguments: &[&str]) {
+    cargo_in(folder, "build", arguments);
+}
+
+/// Runs `cargo COMMAND` with `arguments` in release mode in the workspace at `folder`.
+fn cargo_in(folder: &Path, command: &str, arguments: &[&str]) {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--release", "--quiet"])
+        .args([command, "--release", "--quiet"])
         .args(arguments)
         .arg("--target-dir")
         .arg(target())
         .current_dir(folder)
         .output()
         .expect("cargo starts");
-    let printed = String::from_utf8_lossy(&output.stderr);
+    let printed = [output.stdout, output.stderr].concat();
     assert!(
         output.status.success(),
-        "{arguments:?} cannot be built: {printed}"
+        "cargo {command} {arguments:?} failed: {}",
+        String::from_utf8_lossy(&printed)
     );
 }
 

@@ -1,0 +1,116 @@
+//! The program on the backend `late`, whose streams are queues and whose memory the host cannot
+//! touch: it passes the checks of a backend, generates the text of `cpu` and leaves nothing behind.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use espalier_torture::training::Training;
+use serde_json::Value as Json;
+
+/// The orders of the tasks on the command line.
+const ORDERS: [&str; 5] = [
+    "--set backend.late.order=late",
+    "--set backend.late.order=early",
+    "--set backend.late.order=mixed --set backend.late.seed=1",
+    "--set backend.late.order=mixed --set backend.late.seed=2",
+    "--set backend.late.order=mixed --set backend.late.seed=3",
+];
+
+/// Runs in a folder with the backend in `plugins`.
+fn training() -> Training {
+    let training = Training::new("--plugin-dir plugins --plugins nf4,lora");
+    let folder = training.path("plugins");
+    fs::create_dir(&folder).expect("a folder");
+    let library = espalier_samples::library("late");
+    let name = library.file_name().expect("a library is a file");
+    fs::copy(&library, folder.join(name)).expect("a copy");
+    training
+}
+
+fn host(training: &Training, words: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+    command.current_dir(training.folder.path());
+    command.env("XDG_DATA_HOME", training.path("data"));
+    command.args(words.split_whitespace());
+    command.output().expect("the program starts")
+}
+
+/// Standard output of a call that succeeds.
+fn printed(training: &Training, words: &str) -> String {
+    let output = host(training, words);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}: {error}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn its_unit_tests_pass() {
+    espalier_samples::run_unit_tests("late");
+}
+
+#[test]
+fn it_passes_every_check_of_a_backend() {
+    let training = training();
+    let checks = printed(&training, "plugins check plugins/liblate.so");
+    let last = checks.lines().rfind(|line| line.contains("passed"));
+    assert_eq!(
+        last.map(str::trim),
+        Some("11 passed, 0 failed, 0 skipped"),
+        "{checks}"
+    );
+}
+
+#[test]
+fn it_generates_the_text_of_cpu_in_every_order() {
+    let training = training();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/quickstart/model");
+    let words = format!(
+        "generate --quiet --plugin-dir plugins --model {} --prompt Blessed --max-tokens 24",
+        model.display()
+    );
+    let expected = printed(&training, &words);
+    assert!(expected.split_whitespace().count() > 5, "{expected}");
+    for order in ORDERS {
+        let found = printed(&training, &format!("{words} --backend late {order}"));
+        assert_eq!(found, expected, "{order}");
+    }
+}
+
+/// Lines of the backend's counts of a run of `steps` steps.
+fn counts(training: &Training, steps: u64) -> Vec<Json> {
+    let out = format!("steps-{steps}");
+    let path = training.path(&format!("{out}.counts"));
+    let words = format!(
+        "--backend late --set run.epochs=1000 --set run.max_steps={steps} \
+         --set run.eval_every=1000 --set run.save_every=1000 \
+         --set backend.late.leak_report={} --set backend.late.report_every=50",
+        path.display()
+    );
+    training.succeed(&out, &words);
+    let text = fs::read_to_string(path).expect("counts");
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+#[test]
+fn a_longer_run_keeps_no_more_events_kernels_and_buffers() {
+    let training = training();
+    let last = |steps| {
+        let lines = counts(&training, steps);
+        let during = lines.iter().rfind(|line| line["at"] == "host wait");
+        let during = during.expect("a line during the run").clone();
+        let end = lines.last().expect("a line at the end").clone();
+        assert_eq!(end["at"], "end");
+        assert_eq!((&end["buffers"], &end["tasks"]), (&0.into(), &0.into()));
+        assert_eq!(end["freed_in_use"], 0);
+        let waits = during["host_waits"].as_u64().expect("a count");
+        let live = ["events", "kernels", "buffers"].map(|name| during[name].clone());
+        (waits, live)
+    };
+    let ((few, short), (many, long)) = (last(10), last(300));
+    assert!(many > 4 * few, "{few} and {many} waits of the host");
+    assert_eq!(short, long);
+}
