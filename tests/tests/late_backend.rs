@@ -55,6 +55,7 @@ const FREED: Today = Today::Fails("was freed while");
 fn moving() -> Vec<Case> {
     let case = |keys, today| Case { keys, today };
     vec![
+        case(&["plugins=\"nf4,lora,ddp\""], Today::Equal),
         case(
             &[
                 "plugins=\"nf4,lora,fsdp\"",
@@ -123,6 +124,14 @@ fn try_run(job: &Job, out: &str) -> Result<Outcomes, Error> {
     Ok(job.outcomes(out, 0))
 }
 
+/// An error and all its sources.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", with_sources(source)),
+        None => error.to_string(),
+    }
+}
+
 #[test]
 fn resident_runs_equal_cpu_in_every_order() {
     for keys in RESIDENT {
@@ -178,7 +187,7 @@ fn runs_that_move_bytes_equal_cpu_or_end_with_an_error() {
                     found.same_training(&expected, &format!("{keys:?} {order:?}"));
                 }
                 (Err(error), Today::Fails(words)) => {
-                    let text = error.to_string();
+                    let text = with_sources(&error);
                     assert!(text.contains(words), "{keys:?} {order:?}: {text}");
                 }
                 (Ok(_), Today::Fails(words)) => {

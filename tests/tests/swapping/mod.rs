@@ -177,13 +177,19 @@ impl Job {
             let keys = ["step", "loss", "grad_norm", "learning_rate", "eval_loss"];
             Json::from_iter(keys.map(|key| (key, line[key].clone())))
         };
-        let state = [
-            "adapter/adapter_config.json".to_owned(),
-            "adapter/adapter_model.safetensors".to_owned(),
-            format!("checkpoints/step-{STEPS}/params.safetensors"),
-            format!("checkpoints/step-{STEPS}/optimizer.safetensors"),
-        ];
-        let state = state.map(|name| fs::read(self.path(out).join(name)).expect("a file"));
+        let adapter = ["config.json", "model.safetensors"];
+        let adapter = adapter.map(|name| self.path(out).join(format!("adapter/adapter_{name}")));
+        // One of each kind for every rank.
+        let checkpoint = self.path(out).join(format!("checkpoints/step-{STEPS}"));
+        let entries = fs::read_dir(checkpoint).expect("a checkpoint");
+        let mut tensors: Vec<PathBuf> = entries
+            .map(|entry| entry.expect("an entry").path())
+            .filter(|path| path.extension().is_some_and(|end| end == "safetensors"))
+            .collect();
+        tensors.sort();
+        assert!(tensors.len() >= 2, "params and moments: {tensors:?}");
+        let state = adapter.iter().chain(&tensors);
+        let state = state.map(|path| fs::read(path).expect("a file"));
         let mailbox = Mailbox::of(&self.path(out));
         let answer = |number| mailbox.answer(number).expect("whole").expect("an answer");
         let run = fs::read(self.path(out).join("run.json")).expect("a record");
@@ -192,7 +198,7 @@ impl Job {
                 .filter(|line| line.get("swap").is_none())
                 .map(exact)
                 .collect(),
-            state: state.into(),
+            state: state.collect(),
             answers: (1..=requests as u64).map(answer).collect(),
             run: serde_json::from_slice(&run).expect("JSON"),
             summary: None,
