@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use espalier_interface::{
-    Buffer, BufferRange, Decoder, Device, ErrorCode, Event, HostMemory, KernelRequest, Kernels,
-    Launch, Memory, MemoryKind, PluginError, Prepared, Result, Stream, Streams,
+    Buffer, BufferRange, Decoder, Device, ErrorCode, Event, HostMemory, Kernel, KernelRequest,
+    Kernels, Launch, Memory, MemoryKind, PluginError, Prepared, Result, Stream, Streams,
 };
 
 use crate::counts::{self, At};
@@ -235,15 +235,26 @@ impl Streams for LateDevice {
         let mut state = self.wait_for(index)?;
         self.host_waited(&mut state)
     }
+
+    /// The device gets on by one task a query, as if time passed.
+    fn query(&self, event: Event) -> Result<bool> {
+        let mut state = self.lock();
+        let point = state.queues.point(event)?;
+        Ok(!state.approach(point, &*self.cpu))
+    }
+
+    fn free_event(&self, event: Event) -> Result<()> {
+        self.lock().queues.free_event(event)
+    }
 }
 
 impl Kernels for LateDevice {
     fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared> {
         let mut state = self.lock();
         let prepared = self.cpu.prepare(request, decoders)?;
-        let expected = state.workspaces.len() as u64;
-        assert_eq!(prepared.kernel.0, expected, "the cpu numbers its kernels");
-        state.workspaces.push(prepared.workspace_bytes);
+        state
+            .workspaces
+            .insert(prepared.kernel, prepared.workspace_bytes);
         Ok(prepared)
     }
 
@@ -252,7 +263,7 @@ impl Kernels for LateDevice {
     fn launch(&self, launch: &Launch<'_>) -> Result<()> {
         let mut state = self.lock();
         let stream = state.queues.index(launch.stream)?;
-        let workspace_bytes = state.workspaces.get(launch.kernel.0 as usize).copied();
+        let workspace_bytes = state.workspaces.get(&launch.kernel).copied();
         let Some(workspace_bytes) = workspace_bytes else {
             let message = format!("kernel {} was not prepared", launch.kernel.0);
             return Err(PluginError::invalid(message));
@@ -271,5 +282,12 @@ impl Kernels for LateDevice {
         }
         state.put(stream, task, &*self.cpu);
         Ok(())
+    }
+
+    /// Queued launches of it still run, so the cpu keeps the kernel.
+    fn release(&self, kernel: Kernel) -> Result<()> {
+        let released = self.lock().workspaces.remove(&kernel).map(|_| ());
+        let missing = || PluginError::invalid(format!("kernel {} was not prepared", kernel.0));
+        released.ok_or_else(missing)
     }
 }

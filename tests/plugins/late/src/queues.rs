@@ -103,6 +103,15 @@ impl Queues {
         found.ok_or_else(|| PluginError::invalid(format!("event {} does not exist", event.0)))
     }
 
+    /// Frees an event.
+    ///
+    /// # Errors
+    /// `INVALID` where it does not exist.
+    pub fn free_event(&mut self, event: Event) -> Result<()> {
+        let freed = self.events.remove(&event).map(|_| ());
+        freed.ok_or_else(|| PluginError::invalid(format!("event {} does not exist", event.0)))
+    }
+
     /// Whether all tasks before a point are done.
     pub fn is_reached(&self, point: Point) -> bool {
         let queue = &self.streams[point.stream];

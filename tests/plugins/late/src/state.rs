@@ -1,6 +1,8 @@
 //! All of a device that changes, and how its tasks are put, chosen and run.
 
-use espalier_interface::{Device, ErrorCode, PluginError, Result};
+use std::collections::HashMap;
+
+use espalier_interface::{Device, ErrorCode, Kernel, PluginError, Result};
 
 use crate::counts::{Counts, Live};
 use crate::memory::{Buffers, Freed};
@@ -14,8 +16,8 @@ pub struct State {
     pub queues: Queues,
     /// Buffers.
     pub buffers: Buffers,
-    /// Bytes of workspace of each kernel, by number.
-    pub workspaces: Vec<u64>,
+    /// Bytes of workspace of each kernel.
+    pub workspaces: HashMap<Kernel, u64>,
     /// Calls so far.
     pub counts: Counts,
     scheduler: Scheduler,
@@ -29,7 +31,7 @@ impl State {
         State {
             queues: Queues::new(),
             buffers: Buffers::default(),
-            workspaces: Vec::new(),
+            workspaces: HashMap::new(),
             counts: Counts::default(),
             scheduler,
             failure: None,
