@@ -218,10 +218,6 @@ impl Outcomes {
         assert!(self.state == other.state, "{case}: other params or moments");
     }
 
-    pub fn is_same_training(&self, other: &Outcomes) -> bool {
-        self.metrics == other.metrics && self.state == other.state
-    }
-
     pub fn losses(&self) -> Vec<f64> {
         let losses = self.metrics.iter().filter_map(|line| line["loss"].as_f64());
         losses.collect()
