@@ -19,6 +19,9 @@ use crate::settings::{HostOperands, Settings};
 use crate::state::State;
 use crate::task::Task;
 
+/// Tasks that run between two queries of an event.
+const TASKS_PER_QUERY: usize = 64;
+
 /// A device that finishes later.
 pub struct LateDevice {
     state: Mutex<State>,
@@ -236,11 +239,12 @@ impl Streams for LateDevice {
         self.host_waited(&mut state)
     }
 
-    /// The device gets on by one task a query, as if time passed.
+    /// The device gets on by some tasks a query, as if time passed.
     fn query(&self, event: Event) -> Result<bool> {
         let mut state = self.lock();
         let point = state.queues.point(event)?;
-        Ok(!state.approach(point, &*self.cpu))
+        let done = (0..TASKS_PER_QUERY).any(|_| !state.approach(point, &*self.cpu));
+        Ok(done)
     }
 
     fn free_event(&self, event: Event) -> Result<()> {
