@@ -99,18 +99,24 @@ fn with_sources(error: &dyn std::error::Error) -> String {
     }
 }
 
+/// Runs a job on `cpu`, and on `late` in every order.
+///
+/// # Panics
+/// If any bit differs.
+fn equals_cpu(keys: &[&str]) {
+    let job = Job::new(keys);
+    let folder = plugin_folder(&job, "late");
+    let expected = job.run("cpu", &[]);
+    for order in ORDERS {
+        let out = named("late", order);
+        let found = on_late(&job, &folder, order).run(&out, &[]);
+        found.same_training(&expected, &format!("{keys:?} {order:?}"));
+    }
+}
+
 #[test]
 fn resident_runs_equal_cpu_in_every_order() {
-    for keys in RESIDENT {
-        let job = Job::new(keys);
-        let folder = plugin_folder(&job, "late");
-        let expected = job.run("cpu", &[]);
-        for order in ORDERS {
-            let out = named("late", order);
-            let found = on_late(&job, &folder, order).run(&out, &[]);
-            found.same_training(&expected, &format!("{keys:?} {order:?}"));
-        }
-    }
+    RESIDENT.iter().copied().for_each(equals_cpu);
 }
 
 #[test]
@@ -142,16 +148,7 @@ fn a_run_that_is_resumed_or_swaps_its_quantizer_equals_cpu_in_every_order() {
 
 #[test]
 fn runs_that_move_bytes_equal_cpu_in_every_order() {
-    for keys in MOVING {
-        let job = Job::new(keys);
-        let folder = plugin_folder(&job, "late");
-        let expected = job.run("cpu", &[]);
-        for order in ORDERS {
-            let out = named("late", order);
-            let found = on_late(&job, &folder, order).run(&out, &[]);
-            found.same_training(&expected, &format!("{keys:?} {order:?}"));
-        }
-    }
+    MOVING.iter().copied().for_each(equals_cpu);
 }
 
 /// Collectives work on memory that the host reaches.
