@@ -1,7 +1,7 @@
 //! One launch of an op: the request, the operands' bytes, and what the outputs must hold.
 
 use espalier_interface::format::Format;
-use espalier_interface::graph::{Attributes, Dim};
+use espalier_interface::graph::Dim;
 use espalier_interface::{DType, Decoder, KernelRequest, Operand, ParamOperand, WeightLayout};
 use serde_json::Value as Json;
 
@@ -84,16 +84,7 @@ impl OpCase {
         let tokens = tokens as u64;
         OpCase {
             name,
-            request: KernelRequest {
-                op: op.to_owned(),
-                version: 1,
-                attributes: Attributes::new(),
-                inputs: Vec::new(),
-                params: Vec::new(),
-                outputs: Vec::new(),
-                max_tokens: tokens + MORE_TOKENS,
-                max_sequences: 1 + MORE_SEQUENCES,
-            },
+            request: KernelRequest::new(op).limits(tokens + MORE_TOKENS, 1 + MORE_SEQUENCES),
             inputs: Vec::new(),
             params: Vec::new(),
             decoders: Vec::new(),
