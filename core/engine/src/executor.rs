@@ -121,7 +121,7 @@ impl Executor {
             kernels,
         } = run;
         let mut streams = vec![Stream(0)];
-        for _ in 1..plan.step_plan.lanes {
+        for _ in 1..plan.step_plan.lanes() {
             streams.push(device.stream().during("stream")?);
         }
         Ok(Executor {

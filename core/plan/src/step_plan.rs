@@ -165,8 +165,6 @@ pub struct StepPlan {
     pub update: Vec<Task>,
     /// Bytes of all regions.
     pub region_bytes: u64,
-    /// Number of lanes, the computing one included.
-    pub lanes: usize,
 }
 
 impl StepPlan {
@@ -182,6 +180,12 @@ impl StepPlan {
         sizes: &[RegionSizes],
     ) -> Result<Self> {
         Layout::new(schedule, request, sizes).laid_out()
+    }
+
+    /// Number of lanes, the computing one included.
+    pub fn lanes(&self) -> usize {
+        let tasks = self.micro_batch.iter().chain(&self.update);
+        tasks.map(|task| task.lane.0 + 1).max().unwrap_or(1)
     }
 
     /// Whether any task moves bytes.

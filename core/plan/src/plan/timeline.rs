@@ -95,7 +95,7 @@ impl Timeline<'_> {
     pub fn step(&self) -> StepTime {
         let tasks = &self.step_plan.micro_batch;
         let rounds = self.work.micro_batches.max(1);
-        let mut clock = Clock::new(self.step_plan.lanes.max(1));
+        let mut clock = Clock::new(self.step_plan.lanes());
         let round = |clock: Clock, first: bool, last: bool| {
             self.run(clock, tasks, |when| match when {
                 When::Every => true,

@@ -127,10 +127,9 @@ fn is_collective(action: &Action) -> bool {
     matches!(action.act, Act::Gather | Act::Reduce)
 }
 
-/// The lane of each task, and the number of lanes: the computing one, then one for each other
-/// stream, in their order. Streams with collective calls share a lane: all ranks must make the
-/// calls in one order.
-fn lanes_of(tasks: &[DraftTask]) -> (Vec<Lane>, usize) {
+/// The lane of each task: the computing one, then one for each other stream, in their order.
+/// Streams with collective calls share a lane: all ranks must make the calls in one order.
+fn lanes_of(tasks: &[DraftTask]) -> Vec<Lane> {
     let moves = tasks.iter().map(|task| &task.action);
     let moves = moves.filter(|action| action.stream != 0);
     let of_calls = moves.clone().filter(|action| is_collective(action));
@@ -145,5 +144,5 @@ fn lanes_of(tasks: &[DraftTask]) -> (Vec<Lane>, usize) {
         let index = streams.iter().position(|&one| one == stream);
         index.map_or(Lane::COMPUTE, |index| Lane(index + 1))
     };
-    (tasks.iter().map(lane).collect(), streams.len() + 1)
+    tasks.iter().map(lane).collect()
 }

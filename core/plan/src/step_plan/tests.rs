@@ -88,7 +88,7 @@ fn each_stream_is_a_lane_but_for_collective_calls() {
     schedule.micro_batch[1] = Action::moving(Act::Fetch, 1, &FROZEN).on(5);
     schedule.micro_batch[4].stream = 9;
     let step_plan = step_plan(&schedule).expect("all is brought");
-    assert_eq!(step_plan.lanes, 3);
+    assert_eq!(step_plan.lanes(), 3);
     let lanes: Vec<_> = step_plan
         .micro_batch
         .iter()

@@ -14,11 +14,11 @@ impl Layout<'_> {
         let lifetimes = self.lifetimes();
         let (offsets, region_bytes) = pack(&lifetimes);
         self.wait_for_reused_bytes(&lifetimes, &offsets);
-        let (of_tasks, lanes) = lanes_of(&self.tasks);
+        let lanes = lanes_of(&self.tasks);
         let drafts = std::mem::take(&mut self.tasks);
         let mut tasks = drafts.into_iter().enumerate().map(|(index, draft)| Task {
-            waits: self.waits(index, &draft, &of_tasks),
-            lane: of_tasks[index],
+            waits: self.waits(index, &draft, &lanes),
+            lane: lanes[index],
             regions: draft
                 .regions
                 .iter()
@@ -38,7 +38,6 @@ impl Layout<'_> {
             micro_batch,
             update,
             region_bytes,
-            lanes,
         }
     }
 
