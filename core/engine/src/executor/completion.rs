@@ -29,8 +29,7 @@ impl Executor {
             thread::sleep(pause);
             pause = (2 * pause).min(longest);
         };
-        self.device.free_event(event).during("free_event")?;
-        waited?;
+        waited.and(self.device.free_event(event).during("free_event"))?;
         self.device.synchronize(stream).during("synchronize")
     }
 

@@ -169,8 +169,7 @@ impl Executor {
         let prepared = prepared.during("prepare")?;
         let result = self.storage.result();
         let launched = self.launch_flat(&prepared.kernel, &[range, result], &[]);
-        self.device.release(prepared.kernel).during("release")?;
-        launched?;
+        launched.and(self.device.release(prepared.kernel).during("release"))?;
         let mut bytes = [0u8; 8];
         self.download(result, &mut bytes)?;
         Ok(u64::try_from(i64::from_le_bytes(bytes)).ok())
