@@ -2,9 +2,10 @@
 
 usage: compare.py GOLDEN OUT      exit status 1 where a tensor is missing or differs by > 1e-4
 
-Whole numbers must be identical. Weights after training (`*_final`) are measured by their norm: AdamW moves a
-weight whose gradient is rounding by as much as any other, so that single weights say nothing. So are the
-tensors of `bf16/`, which may differ by 3e-2: another order of sums moves values across rounding boundaries.
+Whole numbers must be identical. Weights after training (`*_final`, `final_params_*`, `adapter_trained_*`) are
+measured by their norm: AdamW moves a weight whose gradient is rounding by as much as any other, so that single
+weights say nothing. So are the tensors of `bf16/`, which may differ by 3e-2: another order of sums moves values
+across rounding boundaries.
 """
 
 import math
@@ -31,6 +32,12 @@ def difference(old, new, by_norm):
     return float("inf") if math.isnan(share) else share
 
 
+def is_trained(name):
+    """Whether the file `name` holds weights after training."""
+    places = (name.stem, name.parent.name)
+    return name.stem.endswith("_final") or any(place.startswith(("final_params_", "adapter_trained_")) for place in places)
+
+
 def main():
     golden, out = Path(sys.argv[1]), Path(sys.argv[2])
     bad = 0
@@ -42,7 +49,7 @@ def main():
         old, new = load_file(golden / name), load_file(path)
         missing = sorted(key for key in old.keys() ^ new.keys() if not key.endswith("_asis"))
         in_bf16 = name.parts[0] == "bf16"
-        by_norm = in_bf16 or path.stem.endswith("_final")
+        by_norm = in_bf16 or is_trained(name)
         worst, where = 0.0, ""
         for key in old.keys() & new.keys():
             if old[key].shape != new[key].shape or old[key].dtype != new[key].dtype:
