@@ -102,14 +102,14 @@ fn falsified(summary: &Summary) -> Vec<Reading> {
             &|text| match text.split_once(" above it by more than noise") {
                 Some((before, rest)) => {
                     let (first, _) = before.rsplit_once("; ").expect("two parts");
-                    format!("{first}; all others lie above it by more than noise{rest}")
+                    format!("{first}; all others are above it by more than noise{rest}")
                 }
                 None => text.to_owned(),
             },
         );
         turn(&|text| match text.split_once("; ") {
             Some((first, rest)) if rest.contains(" above it by more than noise") => {
-                format!("{first}; no other can be told from it.")
+                format!("{first}; no other can be distinguished from it.")
             }
             _ => text.to_owned(),
         });

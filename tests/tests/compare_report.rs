@@ -44,10 +44,10 @@ fn planted_differences_are_found_and_no_others() {
     assert_eq!(report.reading.verdict, Verdict::SeveralAreBest);
     let text = text(&report);
     for words in [
-        "dense cannot be told from nf4; hqq-3 and hqq-2 are worse.",
+        "dense cannot be distinguished from nf4; hqq-3 and hqq-2 are worse.",
         "After 60 steps under 3 seeds (42, 43, 44) nf4 has the lowest held-out loss",
         "over 40 held-out documents",
-        "hqq-3 and hqq-2 lie above it by more than noise.",
+        "hqq-3 and hqq-2 are above it by more than noise.",
         "To tell what was not told",
         "documents for dense",
         "Noise floor: ",
@@ -118,7 +118,7 @@ fn bases_are_ranked_only_by_their_divergence_over_documents() {
     };
     let undecided = report(&scene, |out| close(out, 0.003));
     assert_eq!(undecided.reading.verdict, Verdict::SeveralAreBest);
-    let words = "nf4 cannot be told from hqq-3; hqq-2 is worse.";
+    let words = "nf4 cannot be distinguished from hqq-3; hqq-2 is worse.";
     assert!(text(&undecided).contains(words), "{}", text(&undecided));
     assert!(
         text(&undecided).contains("documents for nf4"),

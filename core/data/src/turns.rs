@@ -124,8 +124,8 @@ fn answer(
 ) -> Result<Range<usize>, String> {
     let unfit = |what| {
         format!(
-            "the rendering {what} message {} is no beginning of the whole conversation's, so \
-             what is to be trained cannot be told; mark it with {{% generation %}} in the \
+            "the rendering {what} message {} is not a prefix of the whole conversation's, so \
+             it is not known what is to be trained; mark it with {{% generation %}} in the \
              template, or set data.train_on = \"all\"",
             turn + 1
         )

@@ -14,7 +14,7 @@ use super::facts::{Ends, Facts, NotFinite, Turn, Verdict};
 pub const RULES: &str = "Held-out loss counts where there is one, else training loss. What is said \
     of a loss follows from its change and the 95 % interval of that. Fell, rose: the whole interval \
     lies at least 0.1 % below or above the loss before. Hardly moved: all of it lies within 2 %. \
-    Else it cannot be told. Held-out rows are paired, before and after, and the interval is of other \
+    Else it is inconclusive. Held-out rows are paired, before and after, and the interval is of other \
     rows like them (jackknife). Training losses are means over the last tenth of the steps (of \
     fewer than 100 up to a third, at most 10; of many at most 50) and over half as many first ones, \
     weighed by trained tokens; the noise of a step is how far it lies from the middle of its \
@@ -43,7 +43,7 @@ impl Verdict {
             Verdict::NothingLearned => "Nothing learned",
             Verdict::GotWorse => "Got worse",
             Verdict::Diverged => "Diverged",
-            Verdict::CannotTell => "Cannot be told",
+            Verdict::CannotTell => "Inconclusive",
             Verdict::TooShort => "Too short to tell",
         }
     }
@@ -229,7 +229,7 @@ fn moved(what: &str, change: &Change, over: &str) -> String {
         Told::Still => format!("{what} hardly moved, from {shown}."),
         Told::Unknown => {
             let what = what.replacen("The", "the", 1);
-            format!("Whether {what} changed cannot be told: it went from {shown}.")
+            format!("Whether {what} changed is not certain: it went from {shown}.")
         }
     }
 }

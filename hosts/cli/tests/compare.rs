@@ -195,7 +195,7 @@ fn assert_consistent(printed: &str) {
         "{printed}"
     );
     assert_eq!(
-        printed.contains(" cannot be told from "),
+        printed.contains(" cannot be distinguished from "),
         !worse.is_empty() && !undecided.is_empty(),
         "{printed}"
     );

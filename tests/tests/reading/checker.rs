@@ -66,7 +66,7 @@ fn verdicts(outcome: &Outcome, verdict: &str, first: &str) -> Checked {
     )?;
     match (verdict, claim.verb) {
         ("learned", Verb::Fell) | ("got_worse", Verb::Rose) | ("diverged", Verb::Rose) => {}
-        ("nothing_learned", Verb::HardlyMoved) | ("cannot_tell", Verb::CannotBeTold) => {}
+        ("nothing_learned", Verb::HardlyMoved) | ("cannot_tell", Verb::Uncertain) => {}
         (_, verb) => return Err(format!("{verdict} with the verb {verb:?}")),
     }
     let means = if claim.held_out {
@@ -113,7 +113,7 @@ fn numbers(claim: &Claim<'_>, [before, after]: [f64; 2]) -> Checked {
         (None, Verb::Fell) => true_move <= -1.99,
         (None, Verb::Rose) => true_move >= 1.99,
         (None, Verb::HardlyMoved) => true_move.abs() <= 2.01,
-        (None, Verb::CannotBeTold) => true,
+        (None, Verb::Uncertain) => true,
         (Some([low, high]), verb) => {
             ensure(
                 low <= moved && moved <= high,
@@ -123,7 +123,7 @@ fn numbers(claim: &Claim<'_>, [before, after]: [f64; 2]) -> Checked {
                 Verb::Fell => high <= -0.04,
                 Verb::Rose => low >= 0.04,
                 Verb::HardlyMoved => low >= -2.06 && high <= 2.06,
-                Verb::CannotBeTold => low <= 0.16 && high >= -0.16 && (low < -1.94 || high > 1.94),
+                Verb::Uncertain => low <= 0.16 && high >= -0.16 && (low < -1.94 || high > 1.94),
             }
         }
     };

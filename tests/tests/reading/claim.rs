@@ -19,7 +19,7 @@ pub enum Verb {
     Fell,
     Rose,
     HardlyMoved,
-    CannotBeTold,
+    Uncertain,
 }
 
 /// `The training loss fell from 4 to 3 (-25.0 %, 95 % interval -30.0 % to -20.0 % over 9 rows).`
@@ -37,13 +37,13 @@ pub fn claim(first: &str) -> Result<Claim<'_>, String> {
         (" fell from ", Verb::Fell),
         (" rose from ", Verb::Rose),
         (" hardly moved, from ", Verb::HardlyMoved),
-        (" changed cannot be told: it went from ", Verb::CannotBeTold),
+        (" changed is not certain: it went from ", Verb::Uncertain),
     ];
     let at = verbs
         .iter()
         .filter_map(|(words, verb)| Some((rest.find(words)?, words, *verb)));
     let (at, words, verb) = at.min_by_key(|(at, ..)| *at).ok_or("no verb")?;
-    ensure(whether == (verb == Verb::CannotBeTold), "whether")?;
+    ensure(whether == (verb == Verb::Uncertain), "whether")?;
     let rest = &rest[at + words.len()..];
     let (ends, rest) = rest.split_once(" (").ok_or("no change")?;
     let (before, after) = ends.split_once(" to ").ok_or("no ends")?;

@@ -43,7 +43,7 @@ pub fn check(summary: &Summary, findings: &Findings) {
     } else if let Some((name, _)) = headline.split_once(" is closest to the dense base") {
         assert_eq!(best, [name]);
         assert!(undecided.is_empty() && findings.comparison.eval_only);
-    } else if let Some((names, rest)) = headline.split_once(" cannot be told from ") {
+    } else if let Some((names, rest)) = headline.split_once(" cannot be distinguished from ") {
         assert_eq!(arms(names), undecided);
         let (leader, rest) = rest.split_once("; ").unwrap_or((rest, ""));
         assert_eq!(lowest, [leader]);
@@ -87,8 +87,8 @@ fn check_sentence(sentence: &str, lines: &Lines, summary: &Summary) {
         );
     }
     for end in [
-        " lies above it by more than noise",
-        " lie above it by more than noise",
+        " is above it by more than noise",
+        " are above it by more than noise",
     ] {
         let Some((before, _)) = sentence.split_once(end) else {
             continue;
@@ -100,7 +100,7 @@ fn check_sentence(sentence: &str, lines: &Lines, summary: &Summary) {
             assert_eq!(arms(names), lines.all("worse"), "{sentence}");
         }
     }
-    if sentence.contains("no other can be told from it") {
+    if sentence.contains("no other can be distinguished from it") {
         assert!(lines.all("worse").is_empty() && !lines.all("lowest").is_empty());
     }
     for part in sentence.split(", but ").skip(1) {

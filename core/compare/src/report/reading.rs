@@ -21,13 +21,13 @@ pub const RULES: &str = "The difference of two arms is the mean over seeds of th
     documents are drawn anew 10 000 times, paired (bootstrap), and the seeds' part follows \
     Student's t. How much seeds scatter is taken from all arms together, which share their seeds, \
     but an arm that scatters far more is left out of that, and a pair that scatters more than \
-    all together counts with its own scatter. The arm with the lowest loss is held against each \
+    all together counts with its own scatter. The arm with the lowest loss is compared with each \
     other arm. That it was found by the same numbers is corrected for: an interval is as wide as \
     the range of that many arms asks (Tukey, Games and Howell), and where an arm is told apart, \
     those that are left are so many fewer (Holm). An arm is worse where that interval does not \
     hold 0; where it does, no difference was found, which does not say that there is none. An \
-    arm is best where every other arm is worse. Where no arm differs, some arm is told from \
-    another in 5 of 100 comparisons; up to 13 where arms scatter very unequally (3 to 16 times). \
+    arm is best where every other arm is worse. Where no arm differs, two arms are reported to \
+    differ in 5 of 100 comparisons; up to 13 where arms scatter very unequally (3 to 16 times). \
     Fewer than 3 seeds or 2 documents give no verdict, nor does a loss above that of guessing. \
     Without training, bases are ranked by the divergence of their predictions from the dense \
     base's (KL), over documents alone; without a dense arm they are not ranked. The noise floor \
@@ -133,14 +133,14 @@ fn headline(numbers: Numbers<'_>) -> String {
             }
         }
         (Verdict::SeveralAreBest, _) => format!(
-            "{untold} cannot be told from {leader}; {} {} worse",
+            "{untold} cannot be distinguished from {leader}; {} {} worse",
             numbers.names(&worse),
             if worse.len() == 1 { "is" } else { "are" }
         ),
         (Verdict::AllAlike, _) if facts.other_significant_pairs().is_empty() => {
             format!("No difference was found{}", of_those(numbers, "among"))
         }
-        (Verdict::AllAlike, _) => format!("{untold} cannot be told from {leader}"),
+        (Verdict::AllAlike, _) => format!("{untold} cannot be distinguished from {leader}"),
         (_, Some(Obstacle::FewSeeds)) => "Too few seeds to tell".to_owned(),
         (_, Some(Obstacle::FewDocuments)) => "Too few documents to tell".to_owned(),
         (_, Some(Obstacle::NoDense)) => "No winner without a dense arm".to_owned(),
@@ -254,17 +254,17 @@ fn told(numbers: Numbers<'_>) -> String {
             )
         }
         (Verdict::OneIsBest, Some(next)) => format!(
-            "all others lie above it by more than noise, the nearest, {}, by {}",
+            "all others are above it by more than noise, the nearest, {}, by {}",
             numbers.name(*next),
             numbers.above(*next)
         ),
         (Verdict::SeveralAreBest, _) => format!(
             "{} {} above it by more than noise{beside}",
             numbers.names(&worse),
-            if worse.len() == 1 { "lies" } else { "lie" }
+            if worse.len() == 1 { "is" } else { "are" }
         ),
-        (Verdict::AllAlike, _) => format!("no other can be told from it{beside}"),
-        _ => "there is no other arm to hold against it".to_owned(),
+        (Verdict::AllAlike, _) => format!("no other can be distinguished from it{beside}"),
+        _ => "there is no other arm to compare with it".to_owned(),
     }
 }
 

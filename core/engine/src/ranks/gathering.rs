@@ -66,7 +66,7 @@ impl Gathering {
         let others = (first..first + per_machine).filter(|&one| one != self.world.process);
         let told: Vec<String> = others.filter_map(|one| self.told(one)).collect();
         match (told.as_slice(), &self.marks) {
-            (_, None) => "who is missing cannot be told under this launcher".to_owned(),
+            (_, None) => "who is missing is not known under this launcher".to_owned(),
             ([], _) if self.world.machines() > 1 => {
                 "all processes of this machine have come, see to those of the others".to_owned()
             }
@@ -156,6 +156,6 @@ mod tests {
         drop(gathering);
         assert!(!folder.path().join("espalier-7-5").exists());
         let nowhere = Gathering::among(world, None).missing();
-        assert!(nowhere.contains("cannot be told"), "{nowhere}");
+        assert!(nowhere.contains("is not known"), "{nowhere}");
     }
 }

@@ -98,8 +98,8 @@ impl Chart {
             marks: Vec::new(),
             note: match cut_off {
                 0 => String::new(),
-                1 => "1 value lies above".to_owned(),
-                more => format!("{more} values lie above"),
+                1 => "1 value is above".to_owned(),
+                more => format!("{more} values are above"),
             },
             hover: self.hover(&across, &up),
         }
@@ -226,7 +226,7 @@ mod tests {
         let mut points: Vec<Point> = (1..=200).map(|i| (f64::from(i), 1.0)).collect();
         points[100].1 = 1000.0;
         let drawn = drawing(&points);
-        assert_eq!(drawn.note, "1 value lies above");
+        assert_eq!(drawn.note, "1 value is above");
         assert!(drawn.y_ticks.iter().all(|tick| tick.text.len() < 4));
     }
 

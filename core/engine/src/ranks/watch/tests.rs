@@ -85,7 +85,7 @@ fn a_rank_that_fails_is_told_to_all_once() {
     assert_eq!(
         aborted.load(Ordering::SeqCst),
         2,
-        "who comes late is told at once"
+        "a late caller gets the loss at once"
     );
 }
 
