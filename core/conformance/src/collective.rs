@@ -132,6 +132,8 @@ fn request(group: &str, member: u32, members: u32) -> JoinRequest {
         member,
         size: members,
         timeout_secs: 20,
+        device: None,
+        invitation: Vec::new(),
     }
 }
 

@@ -20,7 +20,7 @@ mod services;
 
 pub use backend::{
     BACKEND_VERSION, BackendProxy, BackendTable, COMPLETION_VERSION, CompletionTable,
-    HOST_MEMORY_VERSION, HostMemoryTable,
+    HOST_MEMORY_VERSION, HostMemoryTable, NATIVE_VERSION, NativeTable,
 };
 pub use collective::{COLLECTIVE_VERSION, CollectiveProxy, CollectiveTable};
 pub use component::{

@@ -15,7 +15,8 @@ pub use backend::{
     Memory, MemoryKind, Prepared, Stream, Streams,
 };
 pub use collective::{
-    Collective, CollectiveCall, CollectiveInfo, CollectiveOp, Group, JoinRequest, Members,
+    Collective, CollectiveCall, CollectiveInfo, CollectiveOp, Group, JoinRequest, MemberDevice,
+    Members,
 };
 pub use family::Family;
 pub use host_memory::HostMemory;

@@ -6,11 +6,11 @@
 
 mod group;
 mod meeting;
+#[cfg(feature = "plugin")]
+mod plugin;
 mod room;
 
-use espalier_interface::{
-    Collective, CollectiveInfo, Component, Group, Instance, JoinRequest, Members, Result, Role,
-};
+use espalier_interface::{Collective, CollectiveInfo, Group, JoinRequest, Members, Result};
 use espalier_kernels::ordered_sum::DTYPES;
 
 use group::Member;
@@ -38,17 +38,6 @@ impl Collective for Threads {
         Ok(Box::new(Member::new(request, room)))
     }
 }
-
-const THREADS: Component = Component {
-    name: "threads",
-    role: Role::COLLECTIVE,
-    doc: "joins the ranks of one process through its memory",
-    options: &[],
-    capabilities: &[],
-    create: |_, _| Ok(Instance::Collective(Box::new(Threads::default()))),
-};
-
-espalier_interface::declare_plugin! { name: "collective-threads", components: &[THREADS] }
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,8 @@ fn request(member: u32, members: u32) -> JoinRequest {
         member,
         size: members,
         timeout_secs: 1,
+        device: None,
+        invitation: Vec::new(),
     }
 }
 

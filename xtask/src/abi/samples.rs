@@ -17,8 +17,8 @@ use espalier_interface::schedule::{
     Act, Action, Part, Place, Placement, Schedule, ShardingRequest, UnitBytes, When,
 };
 use espalier_interface::{
-    CollectiveInfo, DType, DeviceInfo, Init, JoinRequest, KernelRequest, Members, Operand,
-    OptionKind, ParamOperand, Role, WeightLayout, op,
+    CollectiveInfo, DType, DeviceInfo, Init, JoinRequest, KernelRequest, MemberDevice, Members,
+    Operand, OptionKind, ParamOperand, Role, WeightLayout, op,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -314,6 +314,11 @@ fn join() -> JoinRequest {
         member: 1,
         size: 4,
         timeout_secs: 5,
+        device: Some(MemberDevice {
+            backend: "sample".to_owned(),
+            number: 1,
+        }),
+        invitation: vec![7, 8],
     }
 }
 

@@ -4,6 +4,7 @@
 pub(super) mod completion;
 pub(super) mod host_memory;
 mod host_side;
+pub(super) mod native;
 mod plugin_side;
 
 use abi_stable::StableAbi;
@@ -16,6 +17,7 @@ use crate::role::{Buffer, BufferRange};
 pub use completion::{COMPLETION_VERSION, CompletionTable};
 pub use host_memory::{HOST_MEMORY_VERSION, HostMemoryTable};
 pub use host_side::BackendProxy;
+pub use native::{NATIVE_VERSION, NativeTable};
 pub(super) use plugin_side::BACKEND_TABLE;
 
 /// Version of [`BackendTable`].

@@ -135,6 +135,10 @@ impl Collective for CollectiveProxy {
         self.handle.call("describe", &())
     }
 
+    fn invite(&self) -> Result<Vec<u8>> {
+        self.handle.call("invite", &())
+    }
+
     fn join(&self, request: &JoinRequest) -> Result<Box<dyn Group>> {
         let request = to_bytes(request)?;
         let _inside = self.handle.site.enter("join");

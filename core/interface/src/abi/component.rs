@@ -41,7 +41,7 @@ pub const METHODS: [(Role, &[&str]); 6] = [
         ],
     ),
     (Role::BACKEND, &["devices"]),
-    (Role::COLLECTIVE, &["describe"]),
+    (Role::COLLECTIVE, &["describe", "invite"]),
 ];
 
 /// The functions of every component.
@@ -141,6 +141,7 @@ extern "C" fn call(handle: Opaque, method: RStr<'_>, request: RSlice<'_, u8>) ->
             }
             (Instance::Backend(backend), "devices") => to_bytes(&backend.devices()?),
             (Instance::Collective(collective), "describe") => to_bytes(&collective.describe()?),
+            (Instance::Collective(collective), "invite") => to_bytes(&collective.invite()?),
             (_, other) => Err(PluginError::unsupported(format!(
                 "no method `{other}` here"
             ))),

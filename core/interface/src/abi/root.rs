@@ -7,9 +7,10 @@ use abi_stable::type_layout::TypeLayout;
 use super::Opaque;
 use super::backend::completion::COMPLETION_TABLE;
 use super::backend::host_memory::HOST_MEMORY_TABLE;
+use super::backend::native::NATIVE_TABLE;
 use super::backend::{
     BACKEND_TABLE, BACKEND_VERSION, BackendTable, COMPLETION_VERSION, CompletionTable,
-    HOST_MEMORY_VERSION, HostMemoryTable,
+    HOST_MEMORY_VERSION, HostMemoryTable, NATIVE_VERSION, NativeTable,
 };
 use super::collective::{COLLECTIVE_TABLE, COLLECTIVE_VERSION, CollectiveTable};
 use super::component::{COMPONENT_TABLE, COMPONENT_VERSION, ComponentTable};
@@ -99,6 +100,10 @@ extern "C" fn query(name: RStr<'_>, version: u32) -> TableRef {
         ("completion", COMPLETION_VERSION) => TableRef {
             table: std::ptr::from_ref(&COMPLETION_TABLE).cast(),
             layout: <CompletionTable as StableAbi>::LAYOUT,
+        },
+        ("native", NATIVE_VERSION) => TableRef {
+            table: std::ptr::from_ref(&NATIVE_TABLE).cast(),
+            layout: <NativeTable as StableAbi>::LAYOUT,
         },
         ("collective", COLLECTIVE_VERSION) => TableRef {
             table: std::ptr::from_ref(&COLLECTIVE_TABLE).cast(),

@@ -200,6 +200,13 @@ pub trait Memory: Send + Sync {
             "this backend takes no memory of the host's ({bytes} bytes were offered)"
         )))
     }
+
+    /// The address of a range as other libraries of the device name it, such as a `CUdeviceptr`,
+    /// if there is one. It is valid until the buffer is freed. Device collectives need it.
+    fn native_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
+        let _ = range;
+        None
+    }
 }
 
 /// A device's streams and events.
@@ -245,6 +252,19 @@ pub trait Streams: Send + Sync {
     fn free_event(&self, event: Event) -> Result<()> {
         let _ = event;
         Ok(())
+    }
+
+    /// The handle of a stream as other libraries of the device name it, such as a `cudaStream_t`,
+    /// if there is one. It is valid as long as the device. Device collectives need it.
+    fn native_stream(&self, stream: Stream) -> Option<NonNull<()>> {
+        let _ = stream;
+        None
+    }
+
+    /// The number of the device as other libraries of it count, such as a CUDA ordinal, if there is
+    /// one. Device collectives need it.
+    fn native_device(&self) -> Option<u32> {
+        None
     }
 }
 

@@ -1,8 +1,9 @@
 //! Collectives: communication between ranks, inside a process or across processes and machines.
 //!
 //! All members of a group make its calls in the same order, each from one thread at a time. A call
-//! names addresses in memory that the collective can access. It may be put on a stream of the
-//! device that owns the memory; without a stream it is done when it returns. Sums are added in the
+//! names addresses in memory that the collective can access. A collective whose
+//! [`CollectiveInfo::memory`] names `host` takes host addresses, and is done when a call returns. One
+//! that names backends takes native addresses of their devices, and puts its calls on a stream. Sums are added in the
 //! order of the members, so that the same group gives the same bits each time.
 
 use std::fmt;
@@ -52,6 +53,23 @@ pub struct JoinRequest {
     pub size: u32,
     /// Seconds to wait for the other members.
     pub timeout_secs: u64,
+    /// The device that the member's addresses and streams are of; none for a collective on host
+    /// memory.
+    #[serde(default)]
+    pub device: Option<MemberDevice>,
+    /// The bytes of the first member's [`Collective::invite`]; empty for a collective on host
+    /// memory.
+    #[serde(default)]
+    pub invitation: Vec<u8>,
+}
+
+/// A device as a collective on device memory names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberDevice {
+    /// Name of its backend.
+    pub backend: String,
+    /// Its number as the libraries of the device count: [`crate::Streams::native_device`].
+    pub number: u32,
 }
 
 /// What a collective call does.
@@ -121,13 +139,25 @@ impl CollectiveCall {
     /// host memory.
     ///
     /// # Errors
-    /// `INVALID` for a size that exceeds memory, a sum in a dtype not in `dtypes`, and a root that
-    /// is no member; `UNSUPPORTED` for an unknown operation and for a call on a stream.
+    /// As [`CollectiveCall::check_operands`]; `UNSUPPORTED` for a call on a stream.
     pub fn check(&self, members: usize, dtypes: &[DType]) -> Result<()> {
+        if !self.stream.is_null() {
+            let message = format!("expected a call on no stream, found {} on one", self.op);
+            return Err(PluginError::unsupported(message));
+        }
+        self.check_operands(members, dtypes)
+    }
+
+    /// Checks what a member can check alone, in a group of `members` members that sums `dtypes`, on
+    /// a stream or none.
+    ///
+    /// # Errors
+    /// `INVALID` for a size that exceeds memory, a sum in a dtype not in `dtypes`, and a root that
+    /// is no member; `UNSUPPORTED` for an unknown operation.
+    pub fn check_operands(&self, members: usize, dtypes: &[DType]) -> Result<()> {
         let (op, dtype) = (self.op, self.dtype);
-        if op.name().is_none() || !self.stream.is_null() {
-            let message =
-                format!("expected a call that is known here and on no stream, found {op}");
+        if op.name().is_none() {
+            let message = format!("expected a call that is known here, found {op}");
             return Err(PluginError::unsupported(message));
         }
         let part = dtype.bytes().checked_mul(self.count);
@@ -194,6 +224,15 @@ pub trait Collective: Send + Sync {
     /// # Errors
     /// `DEVICE` where a library that it uses is missing or fails; the message names it.
     fn describe(&self) -> Result<CollectiveInfo>;
+
+    /// Bytes by which the members of a new group find each other, such as a unique id. The host
+    /// calls it for the first member of a group on device memory, and passes the bytes to all.
+    ///
+    /// # Errors
+    /// `DEVICE` where a library that it uses fails.
+    fn invite(&self) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
 
     /// Joins a group, and returns when all of its members have joined.
     ///

@@ -11,8 +11,8 @@ use abi_stable::type_layout::TypeLayout;
 use espalier_interface::abi::descriptor::{self, Descriptor};
 use espalier_interface::abi::{
     BACKEND_VERSION, BackendTable, COLLECTIVE_VERSION, COMPLETION_VERSION, COMPONENT_VERSION,
-    CollectiveTable, CompletionTable, ComponentTable, HOST_MEMORY_VERSION, HostMemoryTable, Opaque,
-    PluginRoot, QUANTIZER_VERSION, QuantizerTable, is_served,
+    CollectiveTable, CompletionTable, ComponentTable, HOST_MEMORY_VERSION, HostMemoryTable,
+    NATIVE_VERSION, NativeTable, Opaque, PluginRoot, QUANTIZER_VERSION, QuantizerTable, is_served,
 };
 use espalier_system::failure::one_line;
 use espalier_system::files::hash_bytes;
@@ -107,6 +107,14 @@ impl Root {
     /// [`LibraryFault::Layout`] where its layout differs.
     pub fn completion(&self) -> Result<Option<CompletionTable>, LibraryFault> {
         optional(table(self.root, "completion", COMPLETION_VERSION))
+    }
+
+    /// The table of backends whose devices other libraries use; none where the plugin has none.
+    ///
+    /// # Errors
+    /// [`LibraryFault::Layout`] where its layout differs.
+    pub fn native(&self) -> Result<Option<NativeTable>, LibraryFault> {
+        optional(table(self.root, "native", NATIVE_VERSION))
     }
 
     /// The table of collectives.

@@ -104,14 +104,14 @@ impl Registry {
     ) -> Created<dyn Backend> {
         let made = self.make(Role::BACKEND, name, options, services)?;
         let root = &made.root;
-        let tables = root
-            .backend()
-            .and_then(|table| Ok((table, root.host_memory()?, root.completion()?)));
-        let (table, host_memory, completion) =
+        let optional = || Ok((root.host_memory()?, root.completion()?, root.native()?));
+        let tables = root.backend().and_then(|table| Ok((table, optional()?)));
+        let (table, (host_memory, completion, native)) =
             tables.map_err(|fault| blame(&made.identity, fault))?;
         let backend = BackendProxy::new(made.handle, table)
             .lent_by(host_memory)
-            .completed_by(completion);
+            .completed_by(completion)
+            .named_by(native);
         Ok((Box::new(backend), made.identity))
     }
 

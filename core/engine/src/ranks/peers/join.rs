@@ -213,6 +213,8 @@ impl Joining<'_> {
             members,
             size,
             timeout_secs: self.timeout_secs,
+            device: None,
+            invitation: Vec::new(),
         };
         let joined = collective.plugin.join(&request);
         joined

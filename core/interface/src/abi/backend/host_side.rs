@@ -3,7 +3,9 @@
 
 use std::ptr::NonNull;
 
-use super::{BackendTable, CompletionTable, DecoderCall, HostMemoryTable, LaunchCall, RangeCall};
+use super::{
+    BackendTable, CompletionTable, DecoderCall, HostMemoryTable, LaunchCall, NativeTable, RangeCall,
+};
 use crate::abi::Opaque;
 use crate::abi::call_site::CallSite;
 use crate::abi::component::InstanceHandle;
@@ -20,6 +22,7 @@ pub struct BackendProxy {
     table: BackendTable,
     host_memory: Option<HostMemoryTable>,
     completion: Option<CompletionTable>,
+    native: Option<NativeTable>,
 }
 
 impl BackendProxy {
@@ -30,6 +33,7 @@ impl BackendProxy {
             table,
             host_memory: None,
             completion: None,
+            native: None,
         }
     }
 
@@ -46,6 +50,13 @@ impl BackendProxy {
         self.completion = table;
         self
     }
+
+    /// Adds the table through which other libraries use its devices, if it has one.
+    #[must_use]
+    pub fn named_by(mut self, table: Option<NativeTable>) -> Self {
+        self.native = table;
+        self
+    }
 }
 
 impl Backend for BackendProxy {
@@ -60,6 +71,7 @@ impl Backend for BackendProxy {
             table: self.table,
             host_memory: self.host_memory,
             completion: self.completion,
+            native: self.native,
             raw,
             site: self.handle.site,
         }))
@@ -72,6 +84,7 @@ struct DeviceProxy {
     table: BackendTable,
     host_memory: Option<HostMemoryTable>,
     completion: Option<CompletionTable>,
+    native: Option<NativeTable>,
     raw: Opaque,
     site: &'static CallSite,
 }
@@ -146,6 +159,12 @@ impl Memory for DeviceProxy {
         let _inside = self.site.enter("import");
         table.lend(self.raw, memory)
     }
+
+    fn native_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
+        let table = self.native.as_ref()?;
+        let _inside = self.site.enter("native_address");
+        table.address_of(self.raw, range)
+    }
 }
 
 impl Streams for DeviceProxy {
@@ -183,6 +202,18 @@ impl Streams for DeviceProxy {
         };
         let _inside = self.site.enter("free_event");
         table.free(self.raw, event)
+    }
+
+    fn native_stream(&self, stream: Stream) -> Option<NonNull<()>> {
+        let table = self.native.as_ref()?;
+        let _inside = self.site.enter("native_stream");
+        table.handle_of(self.raw, stream)
+    }
+
+    fn native_device(&self) -> Option<u32> {
+        let table = self.native.as_ref()?;
+        let _inside = self.site.enter("native_device");
+        table.number_of(self.raw)
     }
 }
 
