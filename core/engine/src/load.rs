@@ -1,6 +1,7 @@
 //! Checkpoints, adapters and random numbers -> params in device memory.
 
 mod decode_check;
+mod drawn;
 mod host_region;
 mod inventory;
 mod loader;

@@ -16,6 +16,7 @@ use espalier_registry::{Chosen, PluginFailure, answer};
 use espalier_system::files::TensorStore;
 
 use super::decode_check::DecodeChecks;
+use super::drawn::Drawn;
 use super::{
     EncodedWeight, Inspector, LoadReport, Origin, Packing, SavedWeight, Scratch, not_finite,
     read_weight, stored_name,
@@ -28,9 +29,19 @@ use crate::executor::write;
 /// Elements read at once where no whole weight is needed.
 const CHUNK_ELEMENTS: usize = 1 << 18;
 
+/// The memory that params are loaded into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Into {
+    /// The device's, which its kernels may write.
+    Device,
+    /// The host's, lent to the device for copies alone unless it shares host memory.
+    Lent,
+}
+
 /// Loads params into their ranges of a device's memory.
 pub struct Loader<'a> {
     device: &'a dyn Device,
+    into: Into,
     seed: u64,
     /// One weight in f32 and the encoder's workspace; grown when needed, freed with the loader.
     scratch: Scratch,
@@ -45,12 +56,21 @@ impl<'a> Loader<'a> {
     pub fn new(device: &'a dyn Device, seed: u64) -> Self {
         Loader {
             device,
+            into: Into::Device,
             seed,
             scratch: Scratch::default(),
             workspace: Scratch::default(),
             report: LoadReport::default(),
             decode_checks: DecodeChecks::default(),
             inspector: None,
+        }
+    }
+
+    /// Loads into memory of the host's that the device was lent.
+    pub fn into_lent_memory(self) -> Self {
+        Loader {
+            into: Into::Lent,
+            ..self
         }
     }
 
@@ -157,6 +177,10 @@ impl<'a> Loader<'a> {
         range: BufferRange,
         dtype: DType,
     ) -> Result<(), Error> {
+        if self.into == Into::Lent && self.device.host_address(range).is_none() {
+            let drawn = Drawn::new(param.init, self.seed, index as u32);
+            return self.drawn(&drawn, param.elements(), (range, dtype));
+        }
         let attributes = match param.init {
             Init::Zeros => Attributes::new().with("kind", "zeros"),
             Init::Ones => Attributes::new().with("kind", "ones"),
@@ -184,6 +208,28 @@ impl<'a> Loader<'a> {
         });
         let released = self.device.release(prepared.kernel).during("release");
         launched.during("launch").and(released)
+    }
+
+    /// Draws a param on the host, a part at a time.
+    fn drawn(
+        &self,
+        drawn: &Drawn,
+        elements: u64,
+        (range, dtype): (BufferRange, DType),
+    ) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        for first in (0..elements).step_by(CHUNK_ELEMENTS) {
+            let count = CHUNK_ELEMENTS.min((elements - first) as usize);
+            drawn.write(first, count, dtype, &mut bytes);
+            let part = BufferRange {
+                offset: range.offset + first * dtype.bytes(),
+                bytes: bytes.len() as u64,
+                ..range
+            };
+            let written = self.device.upload(&bytes, part, Stream(0));
+            written.during("upload")?;
+        }
+        Ok(())
     }
 
     /// Reads a whole weight and encodes it into its ranges.

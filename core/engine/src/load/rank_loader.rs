@@ -69,7 +69,8 @@ impl RankLoader<'_> {
         let lent = Lent::new(self.device, Arc::clone(self.stage));
         let lent = agree(self.member, "lending the machine's memory", lent)?;
         let device = self.device.as_ref();
-        let mut loader = Loader::new(device, self.seed).shown_to(self.inspector);
+        let loader = Loader::new(device, self.seed).into_lent_memory();
+        let mut loader = loader.shown_to(self.inspector);
         for (unit, runs) in self.stage.layout.units.iter().enumerate() {
             let runs: Vec<Wanted<'_>> = runs.iter().map(|run| self.wanted(run, wanted)).collect();
             let loaded = self.load_unit(&runs, &lent, &mut loader);
