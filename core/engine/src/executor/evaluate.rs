@@ -126,17 +126,21 @@ impl Executor {
             let missing = PluginError::invalid("the model's head names no output `loss`");
             return Err(model_failure(missing));
         };
-        let range = self
-            .storage
-            .arena_range(loss.offset, loss.extent.bytes(numbers.tokens, 0));
-        let losses = self.read(range, self.dtypes.reduce)?;
-        let bytes = correct.extent.bytes(numbers.tokens, 0);
-        let mut hits = vec![0u8; bytes as usize];
-        let range = self.storage.arena_range(correct.offset, bytes);
-        self.download(range, &mut hits)?;
-        let hits = hits.chunks_exact(4);
+        // One download takes both, which lie one behind the other.
+        let [loss, correct] = [loss, correct].map(|place| {
+            let bytes = place.extent.bytes(numbers.tokens, 0);
+            place.offset..place.offset + bytes
+        });
+        let first = loss.start.min(correct.start);
+        let mut bytes = vec![0; (loss.end.max(correct.end) - first) as usize];
+        let range = self.storage.arena_range(first, bytes.len() as u64);
+        self.download(range, &mut bytes)?;
+        let within = |place: Range<u64>| {
+            &bytes[(place.start - first) as usize..(place.end - first) as usize]
+        };
+        let hits = within(correct).chunks_exact(4);
         Ok(TokenLosses {
-            losses,
+            losses: super::numbers(within(loss), self.dtypes.reduce),
             correct: hits.map(|hit| hit.iter().any(|&byte| byte != 0)).collect(),
         })
     }
