@@ -48,7 +48,7 @@ pub use storage::{Beside, Storage};
 pub use transfer::{numbers, write};
 pub use update::Update;
 
-use lanes::Lanes;
+use lanes::{Behind, Lanes};
 use machine_copy::Lent;
 
 /// What a pass over a micro-batch is for.
@@ -99,6 +99,7 @@ pub struct Executor {
     peers: Arc<Peers>,
     /// For each lane of the step plan its stream; the first computes.
     streams: Vec<Stream>,
+    behind: Behind,
     params: Vec<Param>,
     dtypes: Dtypes,
     storage: Storage,
@@ -133,6 +134,7 @@ impl Executor {
             step_plan: plan.step_plan,
             shard_layout: plan.shard_layout,
             peers,
+            behind: Behind::all(streams.len()),
             streams,
             params: plan.params,
             dtypes: plan.dtypes,
@@ -158,7 +160,13 @@ impl Executor {
         Lanes {
             device: self.device.as_ref(),
             streams: &self.streams,
+            behind: &self.behind,
         }
+    }
+
+    /// The compute stream was given work on bytes that other lanes may use.
+    fn changed_state(&self) {
+        self.behind.fall(self.streams.len());
     }
 
     /// Where the bytes of each unit lie between steps.

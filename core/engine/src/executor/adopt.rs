@@ -16,6 +16,7 @@ impl Executor {
     /// # Errors
     /// `PluginError`: a call to the backend failed.
     pub fn place_frozen(&self, unit: usize, run: &[u8]) -> Result<()> {
+        self.changed_state();
         match self.storage.frozen_home(unit) {
             Some(home) if self.shard_layout.placements[unit].frozen != Place::Host => {
                 let part = self.shard_layout.part_bytes(unit);
@@ -41,6 +42,7 @@ impl Executor {
     /// # Errors
     /// `PluginError`: a call to the backend failed.
     pub fn place_values(&self, unit: usize, run: &[u8]) -> Result<()> {
+        self.changed_state();
         let part = self.shard_layout.own_elements(unit) * self.dtypes.params.bytes();
         let first = if self.shard_layout.is_cut(unit) {
             part * u64::from(self.peers.shard().0)
@@ -116,6 +118,7 @@ impl Executor {
     }
 
     fn adopt(&self, from: &Executor, old: BufferRange, new: BufferRange) -> Result<()> {
+        self.changed_state();
         if Arc::ptr_eq(&self.device, &from.device) {
             return self.device.copy(old, new, Stream(0));
         }

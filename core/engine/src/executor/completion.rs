@@ -30,7 +30,11 @@ impl Executor {
             pause = (2 * pause).min(longest);
         };
         waited.and(self.device.free_event(event).during("free_event"))?;
-        self.device.synchronize(stream).during("synchronize")
+        self.device.synchronize(stream).during("synchronize")?;
+        if stream == Stream(0) {
+            self.behind.none();
+        }
+        Ok(())
     }
 
     /// Copies `from` to host bytes, after all that the compute stream was given.

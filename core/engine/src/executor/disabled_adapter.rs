@@ -33,6 +33,7 @@ impl Executor {
     pub fn without_adapter<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
         let params = self.params.iter().enumerate();
         let begins = params.filter_map(|(index, param)| Some((index, beginning(param)?)));
+        self.changed_state();
         let mut aside = Vec::new();
         for (index, value) in begins {
             let WeightLayout::Dense(dtype) = self.params[index].layout else {

@@ -4,6 +4,11 @@
 //! A lane is a thread of the host and a stream of the device. A task that has returned may still
 //! run on the device, so a lane that waits for a task of another lane waits twice: its thread until
 //! the task is enqueued, and its stream for an event behind it.
+//!
+//! No event is recorded that another one implies ([`waits`]): what is known to be done at the end
+//! of a walk is known to the next one.
+
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,11 +19,42 @@ use espalier_plan::step_plan::{Lane, Task};
 
 use crate::error::{BackendCall, Result};
 
+use waits::Waits;
+
+/// The moving lanes whose streams have not waited for all that the compute stream was given, as far
+/// as they may use the same bytes.
+#[derive(Debug)]
+pub(super) struct Behind(Mutex<BTreeSet<Lane>>);
+
+impl Behind {
+    /// All of `lanes` lanes but the compute lane.
+    pub(super) fn all(lanes: usize) -> Self {
+        Behind(Mutex::new((1..lanes).map(Lane).collect()))
+    }
+
+    /// The host has waited for all that the compute stream was given, or for all lanes alike.
+    pub(super) fn none(&self) {
+        self.lock().clear();
+    }
+
+    /// The compute stream was given work on bytes that any of `lanes` lanes may use.
+    pub(super) fn fall(&self, lanes: usize) {
+        self.lock().extend((1..lanes).map(Lane));
+    }
+
+    // A panic while the lock is held leaves the set whole.
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Lane>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The streams of a rank's lanes on its device.
 pub(super) struct Lanes<'a> {
     pub(super) device: &'a dyn Device,
     /// For each lane its stream.
     pub(super) streams: &'a [Stream],
+    /// The lanes that have to wait for the compute stream before their next task.
+    pub(super) behind: &'a Behind,
 }
 
 impl Lanes<'_> {
@@ -36,11 +72,27 @@ impl Lanes<'_> {
         self.device.free_event(event).during("free_event")
     }
 
-    /// Makes the lanes of `to` begin after all that the lanes of `from` have been given.
-    fn order(&self, from: &[Lane], to: &[Lane]) -> Result<()> {
-        for &from in from {
-            let event = self.record(from)?;
-            to.iter().try_for_each(|&to| self.wait(to, event))?;
+    /// Makes those of `moving` that are behind begin after all that the compute lane has been given.
+    /// Returns the lanes that stay behind: they are not of `moving`.
+    fn begin(&self, moving: &[Lane]) -> Result<BTreeSet<Lane>> {
+        let behind = self.behind.lock().clone();
+        let (begin, stay): (Vec<Lane>, Vec<Lane>) =
+            behind.into_iter().partition(|lane| moving.contains(lane));
+        // Until the walk has ended well.
+        self.behind.fall(self.streams.len());
+        if !begin.is_empty() {
+            let event = self.record(Lane::COMPUTE)?;
+            begin.iter().try_for_each(|&lane| self.wait(lane, event))?;
+            self.free(event)?;
+        }
+        Ok(stay.into_iter().collect())
+    }
+
+    /// Makes the compute lane go on after all that the lanes of `ends` have been given.
+    fn end(&self, ends: &[Lane]) -> Result<()> {
+        for &lane in ends {
+            let event = self.record(lane)?;
+            self.wait(Lane::COMPUTE, event)?;
             self.free(event)?;
         }
         Ok(())
@@ -68,8 +120,8 @@ struct Walk<'a> {
 }
 
 /// Does every task that `wanted` accepts: computing tasks on this thread, those of each other lane
-/// on a thread beside it. All of it begins after what the compute stream was given before, and what
-/// the compute stream is given later begins after all of it.
+/// on a thread beside it. What the lanes of [`Lanes::behind`] do begins after what the compute stream
+/// was given before, and what the compute stream is given later begins after all of the walk.
 ///
 /// # Errors
 /// The first failure of a task. Where several lanes fail, that of a transfer.
@@ -88,11 +140,14 @@ pub(super) fn walk(
     }
     let computes = of_lanes.remove(&Lane::COMPUTE).unwrap_or_default();
     if of_lanes.is_empty() {
+        lanes.behind.fall(lanes.streams.len());
         return computes.into_iter().try_for_each(|(_, task)| compute(task));
     }
     let moving: Vec<Lane> = of_lanes.keys().copied().collect();
-    lanes.order(&[Lane::COMPUTE], &moving)?;
-    let walk = Walk::new(lanes, tasks, wanted);
+    let waits = Waits::of(tasks, wanted, lanes.streams.len());
+    let mut behind = lanes.begin(&moving)?;
+    behind.extend(&waits.behind);
+    let walk = Walk::new(lanes, waits.of_tasks);
     let done = std::thread::scope(|scope| {
         let walk = &walk;
         let threads = of_lanes.iter().map(|(&lane, tasks)| {
@@ -112,25 +167,13 @@ pub(super) fn walk(
     });
     let freed = walk.free_events();
     done.and(freed)?;
-    lanes.order(&moving, &[Lane::COMPUTE])
+    lanes.end(&waits.ends)?;
+    *lanes.behind.lock() = behind;
+    Ok(())
 }
 
 impl<'a> Walk<'a> {
-    fn new(lanes: &'a Lanes<'a>, tasks: &[Task], wanted: &dyn Fn(usize, &Task) -> bool) -> Self {
-        // The last task of a lane so far that takes part: who waits for one that does not, waits
-        // for it instead.
-        let mut last = BTreeMap::new();
-        let mut taking_part = Vec::with_capacity(tasks.len());
-        let mut waits = Vec::with_capacity(tasks.len());
-        for (index, task) in tasks.iter().enumerate() {
-            let wanted = wanted(index, task);
-            if wanted {
-                last.insert(task.lane, index);
-            }
-            taking_part.push(last.get(&task.lane).copied());
-            let others = task.waits.iter().filter_map(|&other| taking_part[other]);
-            waits.push(others.filter(|_| wanted).collect());
-        }
+    fn new(lanes: &'a Lanes<'a>, waits: Vec<Vec<usize>>) -> Self {
         Walk {
             lanes,
             awaited: waits.iter().flatten().copied().collect(),

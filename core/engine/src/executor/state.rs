@@ -125,6 +125,7 @@ impl Executor {
         }
         let range = storage::part(piece, &(first - own.start..last - own.start), 1);
         let bytes = &bytes[(first - offset) as usize..(last - offset) as usize];
+        self.changed_state();
         let written = self.device.upload(bytes, range, Stream(0));
         written.during("upload")
     }

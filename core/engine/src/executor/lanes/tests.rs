@@ -95,10 +95,16 @@ fn task(unit: usize, lane: usize, waits: &[usize]) -> Task {
 
 /// Walks along `tasks` without those of `left_out`; what the device is given, each task included.
 fn walked(tasks: &[Task], left_out: &[usize]) -> Vec<String> {
+    walked_behind(&Behind::all(STREAMS.len()), tasks, left_out)
+}
+
+/// As [`walked`], where the lanes of `behind` have not waited for the compute stream.
+fn walked_behind(behind: &Behind, tasks: &[Task], left_out: &[usize]) -> Vec<String> {
     let ledger = Arc::new(Ledger::default());
     let lanes = Lanes {
         device: ledger.as_ref(),
         streams: &STREAMS,
+        behind,
     };
     let note = |task: &Task| {
         let stream = STREAMS[task.lane.0].0;
@@ -158,6 +164,44 @@ fn a_walk_begins_and_ends_behind_the_compute_stream() {
     );
 }
 
+/// What a kept wait implies is not waited for again, in the same walk and in the next one.
+#[test]
+fn no_wait_is_made_that_another_one_implies() {
+    // 1 waits for 0; 2 on a third lane waits for 1; 3 and 4 compute after 0, 1 and 2.
+    let tasks = [
+        task(0, 1, &[]),
+        task(1, 2, &[0]),
+        task(2, 0, &[0, 1]),
+        task(3, 0, &[0, 1]),
+        task(4, 1, &[3]),
+    ];
+    let behind = Behind::all(STREAMS.len());
+    let waits = |lines: &[String]| {
+        let waits = lines.iter().filter(|line| line.contains("waits for"));
+        let mut waits: Vec<String> = waits.cloned().collect();
+        waits.sort();
+        waits
+    };
+    let lines = walked_behind(&behind, &tasks, &[]);
+    let expected = [
+        "0 waits for record 7",
+        "0 waits for record 8",
+        "7 waits for record 0",
+        "7 waits for record 0",
+        "8 waits for record 0",
+        "8 waits for record 7",
+    ];
+    // One at the beginning for each moving lane, three between tasks, one at the end.
+    assert_eq!(waits(&lines), expected);
+    // Lane 1 ended behind all others, lane 2 did not.
+    let next = walked_behind(&behind, &[task(0, 1, &[]), task(1, 2, &[])], &[]);
+    assert_eq!(next[..2], ["record 0", "8 waits for record 0"], "{next:?}");
+    // The host has waited for the compute stream.
+    behind.none();
+    let last = walked_behind(&behind, &[task(0, 1, &[]), task(1, 0, &[0])], &[]);
+    assert_eq!(waits(&last), ["0 waits for record 7"]);
+}
+
 #[test]
 fn a_walk_of_one_lane_orders_nothing() {
     assert_eq!(
@@ -204,6 +248,7 @@ fn a_failure_ends_all_lanes() {
     let lanes = Lanes {
         device: &ledger,
         streams: &STREAMS,
+        behind: &Behind::all(STREAMS.len()),
     };
     let error = walk(&lanes, &tasks, &|_, _| true, &mut compute, &fail).expect_err("moves fail");
     assert_eq!(error.to_string(), "no bytes");
