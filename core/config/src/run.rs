@@ -31,6 +31,9 @@ pub struct RunOptions {
     pub devices: Vec<String>,
     /// Rank threads of each process (`--ranks`); unset: one for each of `devices`.
     pub ranks: Option<u64>,
+    /// The collective that works on the devices' own memory and streams; unset: ranks exchange by
+    /// calls of the host.
+    pub device_collective: Option<String>,
     /// Seconds without a sign of life after which a rank counts as lost, while others wait for it.
     pub peer_timeout_secs: u64,
     /// Seconds that a process waits for the others to begin: MPI's start, and until all have met.
@@ -50,7 +53,7 @@ pub struct RunOptions {
 
 impl RunOptions {
     /// Keys that change no result: they may differ where a run is resumed.
-    pub const NEUTRAL: [&str; 12] = [
+    pub const NEUTRAL: [&str; 13] = [
         "out",
         "devices",
         "ranks",
@@ -63,6 +66,7 @@ impl RunOptions {
         "plugin_timeout_secs",
         "peer_timeout_secs",
         "join_timeout_secs",
+        "device_collective",
     ];
 }
 
@@ -80,6 +84,7 @@ impl Default for RunOptions {
             backend: None,
             devices: Vec::new(),
             ranks: None,
+            device_collective: None,
             peer_timeout_secs: 8,
             join_timeout_secs: 300,
             threads: None,

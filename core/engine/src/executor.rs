@@ -3,6 +3,7 @@
 
 mod adopt;
 mod allocation;
+mod collectives;
 mod completion;
 mod diagnose;
 mod disabled_adapter;

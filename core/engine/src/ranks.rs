@@ -12,6 +12,6 @@ mod watch;
 pub use launch_env::{Launch, launch, launched, ranks_of_process, world_of_run};
 pub use lost::{Lost, LostBy, LostBy as Cause, Place};
 pub use not_met::NotMet;
-pub use peers::{Among, CallKind, Count, Counts, Peers, Span, join};
+pub use peers::{Among, CallKind, Count, Counts, DeviceSpan, OnStream, Peers, Span, join};
 pub use rank_failure::{RankFailure, Reach};
 pub use watch::{Acting, Busy, InCall, Watch};

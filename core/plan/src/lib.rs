@@ -8,6 +8,7 @@ pub mod plan;
 pub mod resident;
 pub mod shard_layout;
 pub mod stage_layout;
+pub mod staging;
 pub mod step_plan;
 pub mod storage_layout;
 

@@ -37,6 +37,7 @@ use self::programs::{AdaptedModel, Programs};
 use crate::Error;
 use crate::packing::SavedParam;
 use crate::shard_layout::ShardLayout;
+use crate::staging;
 use crate::step_plan::StepPlan;
 use crate::storage_layout::StorageLayout;
 
@@ -86,6 +87,9 @@ pub struct RunPlan {
     pub demand: Demand,
     /// The device's description of itself.
     pub device_info: DeviceInfo,
+    /// Whether collective calls pass through pinned memory: the host makes them, and it does not
+    /// reach the device's memory.
+    pub stages_calls: bool,
     /// Workspace of the device's kernels in bytes; 0 until [`RunPlan::set_workspace`].
     pub workspace_bytes: u64,
     /// Memory by category.
@@ -173,6 +177,7 @@ pub fn make(
         dtypes,
         shard_layout: &shard_layout,
         region_bytes: step_plan.region_bytes,
+        staging_bytes: 0,
         batch: demand.batch(),
         scratch: [0, 0],
     };
@@ -198,6 +203,9 @@ pub fn make(
         dtypes,
         training,
         demand,
+        stages_calls: demand.world.ranks > 1
+            && !device_info.shares_host_memory
+            && config.run.device_collective.is_none(),
         device_info,
         workspace_bytes: 0,
         memory,
@@ -255,9 +263,19 @@ impl RunPlan {
             dtypes: self.dtypes,
             shard_layout: &self.shard_layout,
             region_bytes: self.step_plan.region_bytes,
+            staging_bytes: self.staging_bytes(),
             batch: self.demand.batch(),
             scratch: [arena, self.workspace_bytes],
         }
+    }
+
+    /// Bytes of pinned memory that a rank's collective calls pass through: none where the host
+    /// reaches the device's memory.
+    fn staging_bytes(&self) -> u64 {
+        if !self.stages_calls {
+            return 0;
+        }
+        staging::bytes(&self.step_plan, &self.shard_layout, self.dtypes)
     }
 
     /// Elements of all params of model and adapter, and of the trainable ones.

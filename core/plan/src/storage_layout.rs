@@ -21,6 +21,8 @@ pub enum Part {
     Own(StateKind, Side),
     /// The regions that the schedule's actions fill.
     Regions,
+    /// What collective calls pass through where the host does not reach the device's memory.
+    Staging,
     Arena,
     Batch,
     Workspace,
@@ -60,7 +62,7 @@ impl Part {
     /// The kind of memory in which it is allocated.
     pub fn kind(self) -> MemoryKind {
         match self {
-            Part::Own(_, Side::Host) => MemoryKind::PINNED,
+            Part::Own(_, Side::Host) | Part::Staging => MemoryKind::PINNED,
             _ => MemoryKind::DEVICE,
         }
     }
@@ -89,6 +91,8 @@ pub struct Sizes {
     pub trained_on_host: u64,
     /// Of the host's memory: saved activations.
     pub saved_on_host: u64,
+    /// Of the host's memory: what collective calls pass through.
+    pub staging: u64,
     /// Of the host's memory: the machine's one copy of frozen params.
     pub machine_copy: u64,
 }
@@ -106,6 +110,8 @@ pub struct StorageLayout<'a> {
     pub shard_layout: &'a ShardLayout,
     /// Bytes of the memory that the schedule's regions share.
     pub region_bytes: u64,
+    /// Bytes of pinned memory that collective calls pass through.
+    pub staging_bytes: u64,
     /// Most tokens and most sequences of a forward pass.
     pub batch: [u64; 2],
     /// Bytes of the arena and of the kernels' workspace.
@@ -167,9 +173,10 @@ impl StorageLayout<'_> {
             (Part::Batch, batch_bytes(self.batch, self.units)),
             (Part::Workspace, workspace),
         ];
-        let optional = frozen
-            .chain(own)
-            .chain([(Part::Regions, self.region_bytes)]);
+        let optional = frozen.chain(own).chain([
+            (Part::Regions, self.region_bytes),
+            (Part::Staging, self.staging_bytes),
+        ]);
         let optional = optional.filter(|(_, bytes)| *bytes > 0);
         optional.chain(others).collect()
     }
@@ -188,6 +195,7 @@ impl StorageLayout<'_> {
                 Part::Gradients | Part::Own(StateKind::Gradients, _) => &mut sizes.gradients,
                 Part::FirstMoment | Part::SecondMoment | Part::Own(..) => &mut sizes.optimizer,
                 Part::Regions => &mut sizes.regions,
+                Part::Staging => &mut sizes.staging,
                 Part::Batch => &mut sizes.batch,
                 Part::Arena | Part::Workspace => continue,
             };

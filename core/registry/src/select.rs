@@ -24,7 +24,7 @@ use crate::defaults::Defaults;
 use crate::registry::{PluginIdentity, Registry};
 
 pub use adapter_options::refuse_others as refuse_other_adapter_options;
-pub use collectives::Collectives;
+pub use collectives::{Collectives, DeviceCollective};
 pub use packed_checkpoint::{PackedCheckpoint, Packing};
 pub use quantizers::Quantizers;
 pub use replacement::Replacement;

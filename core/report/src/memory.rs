@@ -148,6 +148,7 @@ impl Memory {
                 (0, "weights on the host".to_owned(), process.weights),
                 (3, "trained, on the host".to_owned(), process.trained),
                 (4, "saved on the host".to_owned(), process.saved_activations),
+                (9, "collective calls".to_owned(), process.staging),
             ]);
         }
         parts.extend(program);

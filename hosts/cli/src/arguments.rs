@@ -196,6 +196,7 @@ impl ConfigArguments {
                     "run.ranks",
                     "run.peer_timeout_secs",
                     "run.join_timeout_secs",
+                    "run.device_collective",
                 ],
                 more,
             ],

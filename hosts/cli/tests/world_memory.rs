@@ -115,6 +115,7 @@ fn two_ranks_hold_the_memory_reported_for_both() {
             "weights",
             "trained",
             "saved_activations",
+            "staging",
             "devices",
             "program",
         ];

@@ -16,8 +16,22 @@ impl Executor {
     /// silent, so the rank shows that it is alive.
     ///
     /// # Errors
-    /// `Error::Plugin`: work on the stream or a call to the backend failed.
+    /// `Error::Plugin`: work on the stream or a call to the backend failed. `Error::Peer`: a rank is
+    /// lost that a call on the stream waits for.
     pub(super) fn complete(&self, stream: Stream) -> Result<()> {
+        let waited = self.wait_for(stream);
+        waited.map_err(|error| {
+            let lost = self.lost_on_device();
+            lost.unwrap_or(error)
+        })?;
+        self.peers.device_calls_done();
+        if stream == Stream(0) {
+            self.behind.none();
+        }
+        Ok(())
+    }
+
+    fn wait_for(&self, stream: Stream) -> Result<()> {
         let event = self.device.record(stream).during("record")?;
         let [mut pause, longest] = PAUSES;
         let waited = loop {
@@ -25,16 +39,25 @@ impl Executor {
                 Ok(false) => {}
                 done => break done,
             }
+            if let Some(lost) = self.lost_on_device() {
+                break Err(lost);
+            }
             self.peers.beat();
             thread::sleep(pause);
             pause = (2 * pause).min(longest);
         };
         waited.and(self.device.free_event(event).during("free_event"))?;
-        self.device.synchronize(stream).during("synchronize")?;
-        if stream == Stream(0) {
-            self.behind.none();
+        let _busy = self.peers.in_device_call("synchronize");
+        self.device.synchronize(stream).during("synchronize")
+    }
+
+    /// The loss of a rank that a call on the device's stream waits for.
+    fn lost_on_device(&self) -> Option<crate::Error> {
+        if self.peers.has_device_groups() {
+            self.peers.lost()
+        } else {
+            None
         }
-        Ok(())
     }
 
     /// Copies `from` to host bytes, after all that the compute stream was given.
@@ -43,6 +66,7 @@ impl Executor {
     /// As [`Executor::complete`].
     pub(super) fn download(&self, from: BufferRange, to: &mut [u8]) -> Result<()> {
         self.complete(Stream(0))?;
+        let _busy = self.peers.in_device_call("download");
         self.device.download(from, to, Stream(0)).during("download")
     }
 }

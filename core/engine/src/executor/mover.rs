@@ -6,10 +6,10 @@ use espalier_plan::step_plan::{RegionKind, Task};
 use espalier_plan::storage_layout::StateKind;
 
 use super::Executor;
+use super::collectives::Call;
 use super::storage::part;
 use super::window::Numbers;
 use crate::error::{BackendCall, Result, schedule_failure};
-use crate::ranks::{Among, Span};
 
 impl Executor {
     /// Does a task that moves bytes.
@@ -186,9 +186,7 @@ impl Executor {
                 self.copy(send, region, task)?;
                 continue;
             }
-            self.complete(self.stream(task))?;
-            let (send, recv) = (self.span(send)?, self.span(region)?);
-            self.peers.all_gather(Among::Shards, &label, send, recv)?;
+            self.all_gather(self.call(task, &label), send, region)?;
         }
         Ok(())
     }
@@ -209,9 +207,7 @@ impl Executor {
             let data = wire.unwrap_or(own);
             self.cast(own, data, [self.dtypes.reduce, travels], task)?;
             if self.peers.world().ranks > 1 {
-                self.complete(self.stream(task))?;
-                self.peers
-                    .all_reduce(Among::World, &label, travels, self.span(data)?)?;
+                self.all_reduce(self.call(task, &label), travels, data)?;
             }
             return self.cast(data, own, [travels, self.dtypes.reduce], task);
         }
@@ -239,18 +235,7 @@ impl Executor {
             self.copy(send, recv, task)?;
             return self.cast(recv, own, [travels, self.dtypes.reduce], task);
         }
-        self.complete(self.stream(task))?;
-        self.peers.reduce_scatter(
-            Among::Shards,
-            &label,
-            travels,
-            self.span(send)?,
-            self.span(recv)?,
-        )?;
-        if self.peers.world().ranks > self.peers.shard().1 {
-            self.peers
-                .all_reduce(Among::Replicas, &label, travels, self.span(recv)?)?;
-        }
+        self.reduce_scatter(self.call(task, &label), travels, send, recv)?;
         self.cast(recv, own, [travels, self.dtypes.reduce], task)
     }
 
@@ -276,17 +261,12 @@ impl Executor {
         format!("{what} {} of {name}", format!("{held:?}").to_lowercase())
     }
 
-    /// The host's address of a range.
-    fn span(&self, range: BufferRange) -> Result<Span> {
-        let address = self.device.host_address(range).ok_or_else(|| {
-            unsupported(
-                "a device whose memory the host does not reach, with a collective of the host's",
-            )
-        })?;
-        Ok(Span {
-            address,
-            bytes: range.bytes,
-        })
+    /// A collective call of a task.
+    fn call<'a>(&self, task: &Task, label: &'a str) -> Call<'a> {
+        Call {
+            label,
+            stream: self.stream(task),
+        }
     }
 }
 

@@ -35,6 +35,7 @@ pub struct Storage {
     saved: Vec<Option<BufferRange>>,
     whole_gradients: BufferRange,
     regions: Option<BufferRange>,
+    staging: Option<BufferRange>,
     arena: BufferRange,
     batch: BatchRanges,
     workspace: BufferRange,
@@ -120,6 +121,11 @@ impl Storage {
             bytes,
             ..regions
         }
+    }
+
+    /// The pinned memory that collective calls pass through; none where they need none.
+    pub(super) fn staging(&self) -> Option<BufferRange> {
+        self.staging
     }
 
     /// Where a number of a unit is read back from.

@@ -4,6 +4,7 @@ mod both;
 mod counts;
 mod join;
 mod layout;
+mod on_device;
 mod route;
 
 use std::fmt;
@@ -13,12 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use espalier_interface::{DType, PluginError};
 use espalier_system::world::World;
 
-use super::{Acting, Watch};
+use super::{Acting, Busy, Watch};
 use crate::Error;
 
 use counts::Counter;
 pub use counts::{CallKind, Count, Counts};
 pub use join::join;
+use on_device::DeviceGroups;
+pub use on_device::{DeviceSpan, OnStream};
 use route::{Alone, Route};
 
 /// Which ranks a call is made with.
@@ -96,6 +99,8 @@ pub struct Peers {
     /// Its place among the shards, and their number.
     shard: (u32, u32),
     ends: Arc<Ends>,
+    /// The groups of its device; none where calls are made by the host.
+    on_device: Option<Arc<DeviceGroups>>,
     /// None for a rank that is alone.
     watch: Option<Arc<Watch>>,
     counter: Counter,
@@ -128,6 +133,7 @@ impl Peers {
             rank: 0,
             shard: (0, 1),
             ends: Arc::new(ends),
+            on_device: None,
             watch: None,
             counter: Counter::default(),
         }
@@ -267,6 +273,14 @@ impl Peers {
         }
     }
 
+    /// This rank is in a call of its device that may take long and gives no sign of life, until
+    /// what is returned is dropped. A call that never returns is another watch's matter
+    /// (`run.plugin_timeout_secs`).
+    pub fn in_device_call(&self, what: &str) -> Option<Busy<'_>> {
+        let watch = self.watch.as_ref()?;
+        Some(watch.busy(self.rank, what))
+    }
+
     /// This rank begins optimizer step `step`, counted from 1.
     pub fn step(&self, step: u64) {
         if let Some(watch) = &self.watch {
@@ -290,9 +304,12 @@ impl Peers {
 
     /// Whether this rank knows that a rank is lost.
     pub fn has_lost(&self) -> bool {
-        self.watch
-            .as_ref()
-            .is_some_and(|watch| watch.first_lost().is_some())
+        self.lost().is_some()
+    }
+
+    /// The loss that all ranks report, once there is one.
+    pub fn lost(&self) -> Option<Error> {
+        self.watch.as_ref()?.first_lost()
     }
 
     /// The calls so far and the bytes that left this rank.

@@ -169,17 +169,27 @@ impl Watch {
     /// `rank` makes call `seq` of `group`: ``all_gather `unit 3` 4096 bytes``. All members of a
     /// group number its calls alike. The call ends when the result is dropped.
     pub fn enter(&self, rank: u32, group: &str, seq: u64, what: &str) -> InCall<'_> {
-        let call = Call {
-            group: group.to_owned(),
-            seq,
-            what: what.to_owned(),
-        };
-        let id = self.status(rank).enter(call, self.shared.now());
+        let id = self.enter_open(rank, group, seq, what);
         InCall {
             watch: self,
             rank,
             id,
         }
+    }
+
+    /// As [`Watch::enter`], of a call that ends with [`Watch::leave`] of the number that is returned.
+    pub fn enter_open(&self, rank: u32, group: &str, seq: u64, what: &str) -> u64 {
+        let call = Call {
+            group: group.to_owned(),
+            seq,
+            what: what.to_owned(),
+        };
+        self.status(rank).enter(call, self.shared.now())
+    }
+
+    /// `rank` is done with the call `id` of [`Watch::enter_open`].
+    pub fn leave(&self, rank: u32, id: u64) {
+        self.status(rank).leave(id, self.shared.now());
     }
 
     /// `rank` begins `what`, a system call that may take long. It does not count as hanging until

@@ -16,6 +16,8 @@ pub struct HostMemory {
     pub trained: u64,
     /// Saved activations that were moved to the host until their backward pass.
     pub saved_activations: u64,
+    /// Pinned memory that collective calls pass through on devices with memory of their own.
+    pub staging: u64,
     /// Bytes of ranks on devices that use host memory.
     pub devices: u64,
     /// The program itself, counted once per process.
@@ -51,22 +53,25 @@ impl HostMemory {
             weights: sizes.machine_copy + ranks * sizes.frozen_on_host,
             trained: ranks * sizes.trained_on_host,
             saved_activations: ranks * sizes.saved_on_host,
+            staging: ranks * sizes.staging,
             devices: on_device(rank.on_device()),
             program: rank.program * u64::from(processes),
             loading: ranks * rank.loading + on_the_way(plan),
             ..HostMemory::default()
         };
         let placed = on_device(rank.weights + rank.trainable);
-        host.loading_peak = host.weights + host.trained + placed + host.program + host.loading;
+        let kept = host.weights + host.trained + host.staging + placed;
+        host.loading_peak = kept + host.program + host.loading;
         host
     }
 
     /// The categories of a step with their names, in the order in which they are printed.
-    pub fn categories(&self) -> [(&'static str, u64); 5] {
+    pub fn categories(&self) -> [(&'static str, u64); 6] {
         [
             ("weights", self.weights),
             ("trained, and its state", self.trained),
             ("saved activations", self.saved_activations),
+            ("collective calls", self.staging),
             ("devices", self.devices),
             ("program", self.program),
         ]

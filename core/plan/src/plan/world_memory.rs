@@ -28,7 +28,8 @@ impl WorldMemory {
     /// The memory of a plan's world.
     pub fn of(plan: &RunPlan) -> Self {
         let (world, sizes) = (plan.demand.world, plan.storage_layout().sizes());
-        let on_host = sizes.frozen_on_host + sizes.trained_on_host + sizes.saved_on_host;
+        let state = sizes.frozen_on_host + sizes.trained_on_host;
+        let on_host = state + sizes.saved_on_host + sizes.staging;
         WorldMemory {
             ranks_per_process: world.ranks_per_process(),
             processes_per_machine: world.processes_per_machine,

@@ -18,6 +18,17 @@ pub struct Collectives {
     pub threads: Option<Chosen<dyn Collective>>,
     /// Joins processes.
     pub processes: Option<Chosen<dyn Collective>>,
+    /// Joins devices: its calls are put on their streams.
+    pub devices: Option<DeviceCollective>,
+}
+
+/// A collective on the memory of devices.
+#[derive(Clone)]
+pub struct DeviceCollective {
+    /// The collective.
+    pub collective: Chosen<dyn Collective>,
+    /// Name of the backend whose devices it joins.
+    pub backend: String,
 }
 
 impl Collectives {
@@ -38,6 +49,9 @@ impl Collectives {
             let collective = selection.collective(name)?;
             let info = collective.plugin.describe();
             let info = info.map_err(|error| collective.failed("describe", error))?;
+            if !info.memory.iter().any(|memory| memory == HOST) {
+                return Err(not_on_the_host(name));
+            }
             match info.members {
                 Members::Threads => chosen.threads = Some(collective),
                 Members::Processes => chosen.processes = Some(collective),
@@ -51,17 +65,54 @@ impl Collectives {
             let made = selection.collective(name);
             chosen.processes = Some(made.map_err(|error| missing(name, world, error))?);
         }
+        if let Some(name) = config
+            .run
+            .device_collective
+            .as_deref()
+            .filter(|_| world.ranks > 1)
+        {
+            chosen.devices = Some(selection.on_devices(name)?);
+        }
         Ok(chosen)
     }
 
     /// Where they came from.
     pub fn identities(&self) -> impl Iterator<Item = &PluginIdentity> {
-        let all = self.threads.iter().chain(&self.processes);
+        let devices = self.devices.iter().map(|devices| &devices.collective);
+        let all = self.threads.iter().chain(&self.processes).chain(devices);
         all.map(|chosen| &chosen.identity)
     }
 }
 
+/// The memory that a collective of the host takes, in [`espalier_interface::CollectiveInfo`].
+const HOST: &str = "host";
+
 impl Selection<'_> {
+    /// The collective `name` for the devices of the config's backend.
+    fn on_devices(&self, name: &str) -> Result<DeviceCollective, Error> {
+        let backend = match &self.config.run.backend {
+            Some(backend) => backend.clone(),
+            None => Defaults::of_program()?.backend.to_owned(),
+        };
+        let collective = self.collective(name)?;
+        let info = collective.plugin.describe();
+        let info = info.map_err(|error| collective.failed("describe", error))?;
+        if !info.memory.contains(&backend) {
+            let taken = info.memory.join(", ");
+            return Err(Error::Usage(UsageError {
+                message: format!(
+                    "run.device_collective = {name:?} takes memory of {taken}, and the backend is `{backend}`"
+                ),
+                next_step: "name a collective for that backend, or leave run.device_collective out"
+                    .to_owned(),
+            }));
+        }
+        Ok(DeviceCollective {
+            collective,
+            backend,
+        })
+    }
+
     fn collective(&self, name: &str) -> Result<Chosen<dyn Collective>, Error> {
         let options = self.options(Role::COLLECTIVE, name);
         let made = self
@@ -69,6 +120,16 @@ impl Selection<'_> {
             .create_collective(name, &options, self.services)?;
         Ok(Chosen::of(made))
     }
+}
+
+/// The error for a collective of devices in the place of one of the host.
+fn not_on_the_host(name: &str) -> Error {
+    Error::Usage(UsageError {
+        message: format!("the collective `{name}` takes no memory of the host"),
+        next_step: format!(
+            "set run.device_collective = {name:?} in place of naming it as a plugin"
+        ),
+    })
 }
 
 /// The error for a world of processes without a collective for processes.

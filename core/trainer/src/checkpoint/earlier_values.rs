@@ -20,6 +20,7 @@ const ROWS: &[(u64, &str, &str)] = &[
     (2, "data.train_on", r#""completion""#),
     (2, "run.plugin_timeout_secs", "900"),
     (2, "run.join_timeout_secs", "300"),
+    (2, "run.device_collective", "null"),
     (2, "data.max_lost", "1.0"),
     (2, "data.on_empty", r#""train""#),
     (2, "data.tools", r#""ignore""#),

@@ -7,7 +7,9 @@ use std::time::Duration;
 use espalier_config::Config;
 use espalier_engine::executor::PreparedRun;
 use espalier_engine::ranks::{self, Peers, Watch};
-use espalier_registry::select::Collectives;
+use espalier_interface::MemberDevice;
+use espalier_registry::select::{Collectives, DeviceCollective};
+use espalier_system::failure::UsageError;
 use espalier_system::stop::StopFlag;
 use serde_json::Value as Json;
 
@@ -39,8 +41,11 @@ pub(crate) fn join_ranks(
             // Other processes can have more rows or a slower disk.
             let within = Duration::from_secs(config.run.join_timeout_secs);
             watch.meet_within(within);
-            let peers = ranks::join(&world, shards, collectives, &watch, within + LONGER)?;
+            let mut peers = ranks::join(&world, shards, collectives, &watch, within + LONGER)?;
             watch.meet(|sent| by_process(&peers, "addresses", sent))?;
+            if let Some(devices) = &collectives.devices {
+                join_devices(&mut peers, &runs, devices, within)?;
+            }
             peers
         }
     };
@@ -49,6 +54,46 @@ pub(crate) fn join_ranks(
     })?;
     let peers = peers.into_iter().map(Arc::new);
     Ok(runs.into_iter().zip(peers).collect())
+}
+
+/// Joins the devices of this process's ranks with those of the others.
+fn join_devices(
+    peers: &mut [Peers],
+    runs: &[PreparedRun],
+    devices: &DeviceCollective,
+    within: Duration,
+) -> Result<(), Error> {
+    let join = |peers: &mut Peers, run: &PreparedRun| {
+        let number = run.device.native_device().ok_or_else(|| {
+            let backend = &devices.backend;
+            UsageError {
+                message: format!(
+                    "run.device_collective needs the native number of a device, and backend `{backend}` gives none for {}",
+                    run.plan.device_info.name
+                ),
+                next_step: "leave run.device_collective out".to_owned(),
+            }
+        });
+        let device = MemberDevice {
+            backend: devices.backend.clone(),
+            number: number?,
+        };
+        peers.join_devices(&devices.collective, &device, within)
+    };
+    std::thread::scope(|scope| {
+        let ranks = peers.iter_mut().zip(runs);
+        let joining: Vec<_> = ranks
+            .map(|(peers, run)| {
+                let join = &join;
+                scope.spawn(move || join(peers, run))
+            })
+            .collect();
+        let joined = joining.into_iter().map(|one| one.join());
+        joined
+            .map(|joined| joined.expect("joining does not panic"))
+            .collect::<Result<(), espalier_engine::Error>>()
+    })?;
+    Ok(())
 }
 
 /// The message of every process, by process.

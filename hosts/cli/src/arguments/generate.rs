@@ -109,6 +109,7 @@ impl GenerateArguments {
                     "run.ranks",
                     "run.peer_timeout_secs",
                     "run.join_timeout_secs",
+                    "run.device_collective",
                     "collective.",
                 ],
             ],

@@ -38,6 +38,7 @@ pub const RANKS: &[&str] = &[
     "run.ranks",
     "run.peer_timeout_secs",
     "run.join_timeout_secs",
+    "run.device_collective",
     "sharding.",
     "collective.",
 ];

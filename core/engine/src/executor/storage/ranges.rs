@@ -31,6 +31,7 @@ impl Storage {
         }
         let batch = BatchRanges::of(whole(Part::Batch), layout.batch, layout.units);
         let regions = parts.get(&Part::Regions).map(|part| part.whole());
+        let staging = parts.get(&Part::Staging).map(|part| part.whole());
         let (arena, workspace) = (whole(Part::Arena), whole(Part::Workspace));
         Storage {
             parts,
@@ -41,6 +42,7 @@ impl Storage {
             saved,
             whole_gradients: trained.whole_gradients,
             regions,
+            staging,
             arena,
             batch,
             workspace,

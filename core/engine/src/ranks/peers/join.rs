@@ -150,6 +150,7 @@ impl Joining<'_> {
             rank,
             shard: (rank % self.shards, self.shards),
             ends,
+            on_device: None,
             watch: Some(Arc::clone(self.watch)),
             counter: Counter::default(),
         })

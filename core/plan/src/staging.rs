@@ -1,0 +1,44 @@
+//! The collective calls of a step -> the pinned memory that their bytes pass through on a device
+//! whose memory the host does not reach.
+
+use espalier_compile::params::Dtypes;
+use espalier_interface::schedule::Act;
+
+use crate::shard_layout::ShardLayout;
+use crate::step_plan::{RegionKind, StepPlan, Task};
+
+/// Most bytes that pass at once, unless there are many ranks. A part of this size takes about a
+/// millisecond to copy, which is long beside the beginning of a call.
+pub const MOST_BYTES: u64 = 16 << 20;
+
+/// Parts of a call begin at multiples of this, in elements of every dtype.
+pub const ALIGNMENT: u64 = 64;
+
+/// Bytes that the calls of `step_plan` pass through: the largest call, within [`MOST_BYTES`], and
+/// enough for a part from each of the ranks that share what is cut.
+pub fn bytes(step_plan: &StepPlan, shard_layout: &ShardLayout, dtypes: Dtypes) -> u64 {
+    let tasks = step_plan.micro_batch.iter().chain(&step_plan.update);
+    let largest = tasks.map(|task| call_bytes(task, shard_layout, dtypes));
+    let least = ALIGNMENT * shard_layout.parts;
+    match largest.max() {
+        None | Some(0) => 0,
+        Some(largest) => largest.min(MOST_BYTES).next_multiple_of(least),
+    }
+}
+
+/// Bytes of the largest call of a task; 0 for one without calls.
+fn call_bytes(task: &Task, shard_layout: &ShardLayout, dtypes: Dtypes) -> u64 {
+    let unit = task.action.unit;
+    let region = |held| task.region(unit, held).map_or(0, |region| region.bytes);
+    match task.action.act {
+        Act::Gather => region(RegionKind::Frozen).max(region(RegionKind::Trainable)),
+        Act::Reduce if shard_layout.is_cut(unit) => {
+            region(RegionKind::Gradients).max(region(RegionKind::Wire))
+        }
+        Act::Reduce => {
+            let own = shard_layout.runs[unit].elements * dtypes.reduce.bytes();
+            own.max(region(RegionKind::Wire))
+        }
+        _ => 0,
+    }
+}
