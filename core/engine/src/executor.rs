@@ -18,6 +18,7 @@ mod operands;
 mod pass;
 mod prepared_kernels;
 mod prepared_run;
+mod since_wait;
 mod state;
 mod storage;
 mod transfer;
@@ -51,6 +52,7 @@ pub use update::Update;
 
 use lanes::{Behind, Lanes};
 use machine_copy::Lent;
+use since_wait::SinceWait;
 
 /// What a pass over a micro-batch is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,6 +103,7 @@ pub struct Executor {
     /// For each lane of the step plan its stream; the first computes.
     streams: Vec<Stream>,
     behind: Behind,
+    since_wait: SinceWait,
     params: Vec<Param>,
     dtypes: Dtypes,
     storage: Storage,
@@ -136,6 +139,7 @@ impl Executor {
             shard_layout: plan.shard_layout,
             peers,
             behind: Behind::all(streams.len()),
+            since_wait: SinceWait::default(),
             streams,
             params: plan.params,
             dtypes: plan.dtypes,

@@ -22,11 +22,12 @@ impl Executor {
         let waited = self.wait_for(stream);
         waited.map_err(|error| {
             let lost = self.lost_on_device();
-            lost.unwrap_or(error)
+            lost.unwrap_or_else(|| self.reported_late(error))
         })?;
         self.peers.device_calls_done();
         if stream == Stream(0) {
             self.behind.none();
+            self.since_wait.done();
         }
         Ok(())
     }
@@ -67,7 +68,9 @@ impl Executor {
     pub(super) fn download(&self, from: BufferRange, to: &mut [u8]) -> Result<()> {
         self.complete(Stream(0))?;
         let _busy = self.peers.in_device_call("download");
-        self.device.download(from, to, Stream(0)).during("download")
+        let done = self.device.download(from, to, Stream(0));
+        let done = done.during("download");
+        done.map_err(|error| self.reported_late(error))
     }
 }
 

@@ -93,6 +93,9 @@ impl Executor {
             }
         }
         let unit = task.action.unit;
+        if matches!(task.action.act, Act::Forward | Act::Backward | Act::Norm) {
+            self.since_wait.given(task.action.act, unit);
+        }
         match task.action.act {
             // A rank without tokens takes part in transfers only.
             Act::Forward | Act::Backward if numbers.tokens == 0 => Ok(()),

@@ -52,6 +52,7 @@ impl Executor {
 
     fn optimize(&self, task: &Task, scalars: &[f64]) -> Result<()> {
         let unit = task.action.unit;
+        self.since_wait.given(task.action.act, unit);
         let Some(kernels) = &self.prepared.trained[unit] else {
             return Ok(());
         };
