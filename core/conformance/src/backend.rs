@@ -9,7 +9,7 @@ use espalier_interface::{
 
 use crate::checked::{Checked, Fault, ensure, refusal};
 use crate::ops::{self, OPS};
-use crate::{Subject, Suite, Threads, declared};
+use crate::{Subject, Suite, Threads, declared, streams as trial};
 
 /// Bytes of the buffers under test: some hundred KiB, and a multiple of no alignment.
 const BYTES: u64 = 300_007;
@@ -62,7 +62,7 @@ fn on_device(
 
 type OnDevice = fn(&dyn Device) -> Checked;
 
-const CHECKS: [(&str, &str, OnDevice); 6] = [
+const CHECKS: [(&str, &str, OnDevice); 8] = [
     (
         "memory.zeros",
         "a new buffer holds zeros, is 64-byte aligned where the host can see it, and lies apart from others",
@@ -87,6 +87,16 @@ const CHECKS: [(&str, &str, OnDevice); 6] = [
         "streams.order",
         "streams and events are made and waited for; those that do not exist are refused in words",
         streams,
+    ),
+    (
+        "streams.chains",
+        "tasks of several streams that events alone order give what they give one after the other",
+        trial::chains,
+    ),
+    (
+        "streams.reads",
+        "the host reads what is there once an event, a stream or a download says so",
+        trial::reads,
     ),
     (
         "prepare.refused",

@@ -30,6 +30,7 @@ mod quantizer;
 mod report;
 mod sharding;
 mod sites;
+pub mod streams;
 mod subject;
 mod suite;
 mod threads;

@@ -1,0 +1,149 @@
+//! Programs on a few buffers and streams, and the waits that their steps need.
+
+use espalier_interface::random::{Purpose, key, philox};
+
+/// Streams of a program, the compute stream included.
+pub const STREAMS: usize = 3;
+
+/// Buffers of a program.
+pub const BUFFERS: usize = 6;
+
+/// Steps of a random program.
+const STEPS: u32 = 60;
+
+/// What a step does to buffers, given by their index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Writes elements that follow from `seed`.
+    Upload { to: usize, seed: u64 },
+    /// Copies a buffer.
+    Copy { from: usize, to: usize },
+    /// Writes the sum of two buffers to a third one.
+    Add { a: usize, b: usize, to: usize },
+}
+
+/// A step and the stream that it is put on.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    pub stream: usize,
+    pub step: Step,
+    /// Earlier steps of other streams that it has to wait for.
+    pub waits: Vec<usize>,
+}
+
+/// Steps in the order in which they are put on their streams.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    pub steps: Vec<Placed>,
+}
+
+impl Step {
+    fn reads(self) -> Vec<usize> {
+        match self {
+            Step::Upload { .. } => Vec::new(),
+            Step::Copy { from, .. } => vec![from],
+            Step::Add { a, b, .. } => vec![a, b],
+        }
+    }
+
+    fn writes(self) -> usize {
+        match self {
+            Step::Upload { to, .. } | Step::Copy { to, .. } | Step::Add { to, .. } => to,
+        }
+    }
+
+    /// Whether the order of the two matters.
+    fn conflicts(self, other: Step) -> bool {
+        self.writes() == other.writes()
+            || self.reads().contains(&other.writes())
+            || other.reads().contains(&self.writes())
+    }
+}
+
+impl Program {
+    /// Chains of sums on one stream whose results a second one copies and a third one adds up,
+    /// while the first goes on.
+    pub fn relay() -> Program {
+        let mut program = Program::default();
+        for (to, seed) in [(0, 0), (1, 1), (2, 2), (3, 3)] {
+            program.put(0, Step::Upload { to, seed });
+        }
+        for _ in 0..4 {
+            for _ in 0..6 {
+                program.put(1, Step::Add { a: 0, b: 1, to: 4 });
+                program.put(1, Step::Add { a: 4, b: 2, to: 0 });
+            }
+            program.put(2, Step::Copy { from: 0, to: 5 });
+            program.put(0, Step::Add { a: 3, b: 5, to: 3 });
+            // The next round writes what is still read here, unless it waits.
+            program.put(0, Step::Copy { from: 5, to: 1 });
+        }
+        program
+    }
+
+    /// Random steps on random streams.
+    pub fn random(seed: u64) -> Program {
+        let mut program = Program::default();
+        for to in 0..BUFFERS {
+            let seed = to as u64;
+            program.put(to % STREAMS, Step::Upload { to, seed });
+        }
+        for at in 0..STEPS {
+            let words = philox(key(seed, Purpose::SYNTHETIC, 0), [at, 0, 0, 0]);
+            let [kind, stream, a, b] = words.map(|word| (word >> 8) as usize);
+            let to = (a / BUFFERS) % BUFFERS;
+            let (a, b) = (a % BUFFERS, b % BUFFERS);
+            let step = match kind % 8 {
+                0 => Step::Upload {
+                    to,
+                    seed: u64::from(at),
+                },
+                1..=3 if a != to => Step::Copy { from: a, to },
+                _ if a != to && b != to => Step::Add { a, b, to },
+                _ => continue,
+            };
+            program.put(stream % STREAMS, step);
+        }
+        program
+    }
+
+    /// Appends a step that waits for what it conflicts with, unless another wait implies it.
+    fn put(&mut self, stream: usize, step: Step) {
+        let mut waits = Vec::new();
+        for at in (0..self.steps.len()).rev() {
+            let before = &self.steps[at];
+            let conflicts = before.stream != stream && before.step.conflicts(step);
+            if conflicts && !self.is_before(at, stream, &waits) {
+                waits.push(at);
+            }
+        }
+        self.steps.push(Placed {
+            stream,
+            step,
+            waits,
+        });
+    }
+
+    /// Whether step `at` is done before a new step of `stream` that waits for `waits`.
+    fn is_before(&self, at: usize, stream: usize, waits: &[usize]) -> bool {
+        let of_stream = (0..self.steps.len()).filter(|&one| self.steps[one].stream == stream);
+        let mut open: Vec<usize> = of_stream
+            .last()
+            .into_iter()
+            .chain(waits.iter().copied())
+            .collect();
+        let mut seen = vec![false; self.steps.len()];
+        while let Some(one) = open.pop() {
+            if one == at {
+                return true;
+            }
+            if std::mem::replace(&mut seen[one], true) {
+                continue;
+            }
+            let placed = &self.steps[one];
+            let same = (0..one).rfind(|&earlier| self.steps[earlier].stream == placed.stream);
+            open.extend(placed.waits.iter().copied().chain(same));
+        }
+        false
+    }
+}
