@@ -13,10 +13,16 @@ pub struct Counts {
     pub records: u64,
     /// Calls of `wait`, dropped ones included.
     pub waits: u64,
+    /// Calls of `launch`.
+    pub launches: u64,
+    /// Calls of `download`.
+    pub downloads: u64,
     /// Downloads and synchronizations.
     pub host_waits: u64,
     /// Buffers that were freed while queued tasks used them.
     pub freed_in_use: u64,
+    /// Tasks that used the same bytes as an earlier one although nothing orders the two.
+    pub races: u64,
 }
 
 /// Objects of a device that are alive.
@@ -63,8 +69,10 @@ pub fn append(path: &Path, device: u32, at: At, counts: Counts, live: Live) -> i
         "tasks": live.tasks,
         "records": counts.records,
         "waits": counts.waits,
+        "launches": counts.launches,
         "host_waits": counts.host_waits,
         "freed_in_use": counts.freed_in_use,
+        "races": counts.races,
     });
     let mut file = OpenOptions::new().create(true).append(true).open(path)?;
     file.write_all(format!("{line}\n").as_bytes())

@@ -11,13 +11,16 @@ use espalier_interface::{
 };
 
 use crate::counts::{self, At};
-use crate::memory::Place;
+use crate::follower::Follower;
+use crate::memory::{Buffers, Place};
+use crate::native::{Handles, TakesTasks};
 use crate::order::Scheduler;
 use crate::pages::Pages;
 use crate::queues::Point;
+use crate::races::Call;
 use crate::settings::{HostOperands, Settings};
 use crate::state::State;
-use crate::task::Task;
+use crate::task::{KnownKernel, Task};
 
 /// Tasks that run between two queries of an event.
 const TASKS_PER_QUERY: usize = 64;
@@ -30,10 +33,14 @@ pub struct LateDevice {
     index: u32,
     host_operands: HostOperands,
     download: Duration,
+    /// The number of the only download that takes as long; 0: all.
+    slow_download: u64,
     drop_record: u64,
     drop_wait: u64,
+    fail_launch: u64,
     report: Option<PathBuf>,
     report_every: u64,
+    handles: Handles,
 }
 
 impl LateDevice {
@@ -41,15 +48,22 @@ impl LateDevice {
     pub fn new(cpu: Box<dyn Device>, index: u32, settings: &Settings) -> Self {
         let scheduler = Scheduler::new(settings.order, settings.seed, index);
         LateDevice {
-            state: Mutex::new(State::new(scheduler)),
+            state: Mutex::new(State::new(scheduler, Follower::new(settings, index))),
             cpu,
             index,
             host_operands: settings.host_operands,
-            download: settings.download,
+            download: match settings.slow {
+                [0, _] => settings.download,
+                [device, _] if device == u64::from(index) + 1 => settings.download,
+                _ => Duration::ZERO,
+            },
+            slow_download: settings.slow[1],
             drop_record: settings.drop_record,
             drop_wait: settings.drop_wait,
+            fail_launch: settings.fail_launch,
             report: settings.report.clone(),
             report_every: settings.report_every,
+            handles: Handles::default(),
         }
     }
 
@@ -61,10 +75,15 @@ impl LateDevice {
     /// Runs tasks until all that is on `stream` now is done, and tells of a failure. Between tasks
     /// other threads may put more on streams.
     fn wait_for(&self, stream: usize) -> Result<MutexGuard<'_, State>> {
-        let point = self.lock().queues.end(stream);
+        let (point, moment) = {
+            let mut state = self.lock();
+            let point = state.queues.end(stream);
+            (point, state.follower.host_waits(stream))
+        };
         loop {
             let mut state = self.lock();
             if !state.approach(point, &*self.cpu) {
+                state.follower.host_has_waited(moment);
                 state.report()?;
                 return Ok(state);
             }
@@ -113,10 +132,25 @@ impl LateDevice {
     }
 }
 
+impl TakesTasks for LateDevice {
+    fn put_native(
+        &self,
+        stream: Stream,
+        task: impl FnOnce(&Buffers) -> Result<Task>,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.queues.index(stream)?;
+        let task = task(&state.buffers)?;
+        state.put(stream, task, &*self.cpu);
+        Ok(())
+    }
+}
+
 impl Drop for LateDevice {
     fn drop(&mut self) {
         // A test that reads the file finds the line missing.
         let _ = self.write_counts(&self.lock(), At::End);
+        let _ = self.lock().follower.write();
     }
 }
 
@@ -149,13 +183,17 @@ impl Memory for LateDevice {
     }
 
     fn download(&self, from: BufferRange, to: &mut [u8], stream: Stream) -> Result<()> {
-        let index = {
-            let state = self.lock();
+        let (index, number) = {
+            let mut state = self.lock();
+            state.counts.downloads += 1;
             state.buffers.place(from)?;
             check_lengths(from.bytes, to.len() as u64)?;
-            state.queues.index(stream)?
+            let index = state.queues.index(stream)?;
+            state.downloads(index, from);
+            (index, state.counts.downloads)
         };
-        if !self.download.is_zero() {
+        let slow = self.slow_download == 0 || self.slow_download == number;
+        if slow && !self.download.is_zero() {
             std::thread::sleep(self.download);
         }
         let mut state = self.wait_for(index)?;
@@ -191,6 +229,11 @@ impl Memory for LateDevice {
         state.buffers.add(buffer, memory.bytes(), Place::Lent);
         Ok(buffer)
     }
+
+    /// Of device memory alone.
+    fn native_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
+        self.lock().buffers.address(range)
+    }
 }
 
 fn check_lengths(from: u64, to: u64) -> Result<()> {
@@ -210,16 +253,17 @@ impl Streams for LateDevice {
         let mut state = self.lock();
         let stream = state.queues.index(stream)?;
         state.counts.records += 1;
-        let point = if state.counts.records == self.drop_record {
+        if state.counts.records == self.drop_record {
             // Reached before any task.
-            Point {
-                stream,
-                position: 0,
-            }
-        } else {
-            state.queues.end(stream)
-        };
-        Ok(state.queues.record(point))
+            let position = 0;
+            let event = state.queues.record(Point { stream, position });
+            state.follower.records_nothing(event);
+            return Ok(event);
+        }
+        let point = state.queues.end(stream);
+        let event = state.queues.record(point);
+        state.follow(Call::Record(stream, event));
+        Ok(event)
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<()> {
@@ -228,6 +272,7 @@ impl Streams for LateDevice {
         let point = state.queues.point(event)?;
         state.counts.waits += 1;
         if state.counts.waits != self.drop_wait {
+            state.follow(Call::Wait(stream, event));
             state.put(stream, Task::Wait(point), &*self.cpu);
         }
         Ok(())
@@ -244,11 +289,26 @@ impl Streams for LateDevice {
         let mut state = self.lock();
         let point = state.queues.point(event)?;
         let done = (0..TASKS_PER_QUERY).any(|_| !state.approach(point, &*self.cpu));
+        if done {
+            state.follow(Call::HostKnows(event));
+        }
         Ok(done)
     }
 
     fn free_event(&self, event: Event) -> Result<()> {
-        self.lock().queues.free_event(event)
+        let mut state = self.lock();
+        state.queues.free_event(event)?;
+        state.follow(Call::FreeEvent(event));
+        Ok(())
+    }
+
+    fn native_stream(&self, stream: Stream) -> Option<NonNull<()>> {
+        self.lock().queues.index(stream).ok()?;
+        Some(self.handles.of(self, stream))
+    }
+
+    fn native_device(&self) -> Option<u32> {
+        Some(self.index)
     }
 }
 
@@ -256,9 +316,12 @@ impl Kernels for LateDevice {
     fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared> {
         let mut state = self.lock();
         let prepared = self.cpu.prepare(request, decoders)?;
-        state
-            .workspaces
-            .insert(prepared.kernel, prepared.workspace_bytes);
+        let known = KnownKernel {
+            workspace_bytes: prepared.workspace_bytes,
+            what: format!("launch of `{}`", request.op).into(),
+            outputs: request.outputs.len(),
+        };
+        state.kernels.insert(prepared.kernel, known);
         Ok(prepared)
     }
 
@@ -267,12 +330,11 @@ impl Kernels for LateDevice {
     fn launch(&self, launch: &Launch<'_>) -> Result<()> {
         let mut state = self.lock();
         let stream = state.queues.index(launch.stream)?;
-        let workspace_bytes = state.workspaces.get(&launch.kernel).copied();
-        let Some(workspace_bytes) = workspace_bytes else {
+        let Some(known) = state.kernels.get(&launch.kernel) else {
             let message = format!("kernel {} was not prepared", launch.kernel.0);
             return Err(PluginError::invalid(message));
         };
-        let task = Task::launch(launch, workspace_bytes);
+        let task = Task::launch(launch, known);
         for range in task.ranges() {
             let place = state.buffers.place(range)?;
             let of_host = !matches!(place, Place::Device(_));
@@ -284,13 +346,16 @@ impl Kernels for LateDevice {
                 )));
             }
         }
+        state.counts.launches += 1;
+        let fails = state.counts.launches == self.fail_launch;
+        let task = if fails { task.failing() } else { task };
         state.put(stream, task, &*self.cpu);
         Ok(())
     }
 
     /// Queued launches of it still run, so the cpu keeps the kernel.
     fn release(&self, kernel: Kernel) -> Result<()> {
-        let released = self.lock().workspaces.remove(&kernel).map(|_| ());
+        let released = self.lock().kernels.remove(&kernel).map(|_| ());
         let missing = || PluginError::invalid(format!("kernel {} was not prepared", kernel.0));
         released.ok_or_else(missing)
     }

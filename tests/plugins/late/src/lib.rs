@@ -5,20 +5,30 @@
 //!
 //! - A stream is a queue. `launch`, `copy` and `upload` only put a task on it. A task reads its
 //!   operands when it runs. Nothing orders two streams but events.
+//! - Other libraries may put tasks on its streams, and name its memory, natively (`late-native`).
 //! - When tasks run is an option ([`order::Order`]), so that a missing wait shows as wrong results.
 //! - The host cannot touch device memory: its pages are closed except while a task runs.
 //! - `upload` takes the host's bytes at the call, as CUDA does with pageable memory. A copy from or
 //!   to pinned or lent memory touches it when the copy runs.
 //!
-//! Other options inject faults (a wait or an event that is ignored) and report what is alive.
+//! - Tasks that use the same bytes although no stream, event or wait of the host orders them are a
+//!   failure, in whatever order they run ([`races`]).
+//!
+//! Other options inject faults (a wait or an event that is ignored, a launch that fails) and report
+//! what is alive.
 
 mod backend;
+mod clock;
 mod counts;
 mod device;
+mod follower;
 mod memory;
+mod native;
 mod order;
+mod orderings;
 mod pages;
 mod queues;
+mod races;
 mod settings;
 mod state;
 mod task;
@@ -98,6 +108,20 @@ const LATE: Component = Component {
             "seconds that a download takes",
         ),
         option(
+            "slow_device",
+            OptionKind::INTEGER,
+            "0",
+            "0..",
+            "the only device whose downloads take `download_secs`, from 1 on; 0: all",
+        ),
+        option(
+            "slow_download",
+            OptionKind::INTEGER,
+            "0",
+            "0..",
+            "the number of the only download of a device that takes `download_secs`; 0: all",
+        ),
+        option(
             "drop_record",
             OptionKind::INTEGER,
             "0",
@@ -110,6 +134,28 @@ const LATE: Component = Component {
             "0",
             "0..",
             "the number of the wait call of a device that is ignored; 0: none",
+        ),
+        option(
+            "fail_launch",
+            OptionKind::INTEGER,
+            "0",
+            "0..",
+            "the number of the launch of a device that fails when it runs; 0: none",
+        ),
+        option(
+            "races",
+            OptionKind::TEXT,
+            "\"report\"",
+            "report | count",
+            "whether tasks that use the same bytes unordered are a failure, or are only counted",
+        ),
+        option(
+            "orderings",
+            OptionKind::TEXT,
+            "null",
+            "",
+            "file that gets a line for each record and wait between streams when a device is closed: \
+             the race that there would be without it",
         ),
         option(
             "leak_report",

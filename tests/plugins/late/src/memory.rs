@@ -1,6 +1,7 @@
 //! The buffers of a device: where they lie, who uses them, and what is left of freed ones.
 
 use std::collections::HashMap;
+use std::ptr::NonNull;
 
 use espalier_interface::{Buffer, BufferRange, PluginError, Result};
 
@@ -85,6 +86,35 @@ impl Buffers {
             "bytes {} to {} + {} of buffer {}, which has {}",
             range.offset, range.offset, range.bytes, range.buffer.0, held.bytes
         )))
+    }
+
+    /// The address of a range of device memory.
+    pub fn address(&self, range: BufferRange) -> Option<NonNull<u8>> {
+        let Place::Device(pages) = self.place(range).ok()? else {
+            return None;
+        };
+        NonNull::new(pages.start().as_ptr().wrapping_add(range.offset as usize))
+    }
+
+    /// The range of device memory of `bytes` bytes at an address.
+    ///
+    /// # Errors
+    /// `INVALID` where no buffer has all of it.
+    pub fn range_at(&self, address: usize, bytes: u64) -> Result<BufferRange> {
+        let found = self.held.iter().find_map(|(&buffer, held)| {
+            let Place::Device(pages) = &held.place else {
+                return None;
+            };
+            let offset = address.checked_sub(pages.start().as_ptr().addr())? as u64;
+            let range = BufferRange {
+                buffer,
+                offset,
+                bytes,
+            };
+            (!held.freed && offset + bytes <= held.bytes).then_some(range)
+        });
+        let message = || format!("{bytes} bytes at {address:#x} are no device memory");
+        found.ok_or_else(|| PluginError::invalid(message()))
     }
 
     /// Counts a queued task that uses these buffers, each once.

@@ -39,6 +39,11 @@ impl Pages {
         Ok(pages)
     }
 
+    /// The first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
     /// Lets this program read and write them.
     ///
     /// # Errors

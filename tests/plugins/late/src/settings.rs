@@ -16,6 +16,15 @@ pub enum HostOperands {
     Refuse,
 }
 
+/// What a device does about tasks that use the same bytes although nothing orders them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Races {
+    /// A race is a failure that the next wait of the host reports.
+    Report,
+    /// It is only counted.
+    Count,
+}
+
 /// What every device does.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -29,10 +38,18 @@ pub struct Settings {
     pub host_operands: HostOperands,
     /// How long a download takes.
     pub download: Duration,
+    /// Which device and which of its downloads take that long, from 1 on; 0: all.
+    pub slow: [u64; 2],
     /// The `record` call that is ignored, from 1 on; 0: none.
     pub drop_record: u64,
     /// The `wait` call that is ignored, from 1 on; 0: none.
     pub drop_wait: u64,
+    /// What a race is.
+    pub races: Races,
+    /// File of the calls that order streams, each with the race that there is without it.
+    pub orderings: Option<PathBuf>,
+    /// The launch that fails when it runs, from 1 on; 0: none.
+    pub fail_launch: u64,
     /// File of the lines of counts.
     pub report: Option<PathBuf>,
     /// Host waits between two lines; 0: only the last line.
@@ -48,7 +65,8 @@ impl Settings {
         let order = options.text("order")?;
         let refuses = options.text("host_operands")? == "refuse";
         let seconds = options.number("download_secs")?;
-        let report = options.0.get("leak_report").and_then(|path| path.as_str());
+        let counts_races = options.text("races")? == "count";
+        let path = |name| options.0.get(name).and_then(|path| path.as_str());
         Ok(Settings {
             order: Order::named(&order).ok_or_else(|| {
                 PluginError::invalid(format!(
@@ -64,9 +82,20 @@ impl Settings {
             },
             download: Duration::try_from_secs_f64(seconds)
                 .map_err(|why| PluginError::invalid(format!("download_secs: {why}")))?,
+            slow: [
+                options.count("slow_device")?,
+                options.count("slow_download")?,
+            ],
             drop_record: options.count("drop_record")?,
             drop_wait: options.count("drop_wait")?,
-            report: report.map(PathBuf::from),
+            races: if counts_races {
+                Races::Count
+            } else {
+                Races::Report
+            },
+            orderings: path("orderings").map(PathBuf::from),
+            fail_launch: options.count("fail_launch")?,
+            report: path("leak_report").map(PathBuf::from),
             report_every: options.count("report_every")?,
         })
     }

@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 
-use espalier_interface::{Device, ErrorCode, Kernel, PluginError, Result};
+use espalier_interface::{BufferRange, Device, ErrorCode, Kernel, PluginError, Result};
 
 use crate::counts::{Counts, Live};
+use crate::follower::Follower;
 use crate::memory::{Buffers, Freed};
 use crate::order::{Moment, Scheduler};
 use crate::queues::{Point, Queues};
-use crate::task::Task;
+use crate::races::{Access, Call, Does, Race};
+use crate::task::{KnownKernel, Task};
 
 /// The state behind a device's lock.
 pub struct State {
@@ -16,10 +18,12 @@ pub struct State {
     pub queues: Queues,
     /// Buffers.
     pub buffers: Buffers,
-    /// Bytes of workspace of each kernel.
-    pub workspaces: HashMap<Kernel, u64>,
+    /// The prepared kernels.
+    pub kernels: HashMap<Kernel, KnownKernel>,
     /// Calls so far.
     pub counts: Counts,
+    /// Looks for tasks that nothing orders.
+    pub follower: Follower,
     scheduler: Scheduler,
     /// The first failure that the host has not been told.
     failure: Option<PluginError>,
@@ -27,12 +31,13 @@ pub struct State {
 
 impl State {
     /// A device without buffers and kernels.
-    pub fn new(scheduler: Scheduler) -> Self {
+    pub fn new(scheduler: Scheduler, follower: Follower) -> Self {
         State {
             queues: Queues::new(),
             buffers: Buffers::default(),
-            workspaces: HashMap::new(),
+            kernels: HashMap::new(),
             counts: Counts::default(),
+            follower,
             scheduler,
             failure: None,
         }
@@ -40,12 +45,29 @@ impl State {
 
     /// Puts a task, whose ranges were checked, on a stream. Then what the order lets run runs.
     pub fn put(&mut self, stream: usize, task: Task, cpu: &dyn Device) {
+        if !matches!(task, Task::Wait(_)) {
+            self.follow(Call::Put {
+                stream,
+                what: task.what(),
+                accesses: task.accesses(),
+            });
+        }
         self.buffers.enter(&task.buffers());
         self.queues.put(stream, task);
         let mut left = self.scheduler.limit(Moment::Put).unwrap_or(u64::MAX);
         while left > 0 && self.step(Moment::Put, cpu) {
             left -= 1;
         }
+    }
+
+    /// A download begins: a task of `stream` that reads `range`.
+    pub fn downloads(&mut self, stream: usize, range: BufferRange) {
+        let does = Does::Reads;
+        self.follow(Call::Put {
+            stream,
+            what: "download".into(),
+            accesses: vec![Access { range, does }],
+        });
     }
 
     /// Runs one task towards `point`; false where it is reached.
@@ -86,7 +108,10 @@ impl State {
     /// `INVALID` for a buffer that does not exist; `DEVICE` for one that queued tasks use.
     pub fn free(&mut self, buffer: espalier_interface::Buffer, cpu: &dyn Device) -> Result<()> {
         match self.buffers.free(buffer)? {
-            Freed::Unused => cpu.free(buffer),
+            Freed::Unused => {
+                self.follow(Call::Free(buffer));
+                cpu.free(buffer)
+            }
             Freed::InUse(users) => {
                 self.counts.freed_in_use += 1;
                 let error = PluginError::new(
@@ -98,8 +123,23 @@ impl State {
                     ),
                 );
                 self.fail(error.clone());
+                self.follow(Call::Free(buffer));
                 Err(error)
             }
+        }
+    }
+
+    /// Follows a call of the host. A race is a failure that the next wait of the host reports.
+    pub fn follow(&mut self, call: Call) {
+        if let Some(race) = self.follower.follow(call) {
+            self.raced(&race);
+        }
+    }
+
+    fn raced(&mut self, race: &Race) {
+        self.counts.races += 1;
+        if self.follower.reports() {
+            self.fail(PluginError::new(ErrorCode::DEVICE, race.to_string()));
         }
     }
 
@@ -119,7 +159,7 @@ impl State {
     pub fn live(&self) -> Live {
         Live {
             events: self.queues.events() as u64,
-            kernels: self.workspaces.len() as u64,
+            kernels: self.kernels.len() as u64,
             buffers: self.buffers.live() as u64,
             streams: self.queues.len() as u64,
             tasks: self.queues.waiting() as u64,

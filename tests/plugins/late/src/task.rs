@@ -1,8 +1,24 @@
 //! A call that was put on a stream: what it does when it runs, and the buffers that it uses.
 
-use espalier_interface::{Buffer, BufferRange, Device, Kernel, Launch, Result, Stream};
+use std::sync::Arc;
+
+use espalier_interface::{
+    Buffer, BufferRange, Device, ErrorCode, Kernel, Launch, PluginError, Result, Stream,
+};
 
 use crate::queues::Point;
+use crate::races::{Access, Does};
+
+/// What is known of a kernel since it was prepared.
+#[derive(Clone, Debug)]
+pub struct KnownKernel {
+    /// Bytes of workspace of a launch.
+    pub workspace_bytes: u64,
+    /// `launch of` and its op, for messages.
+    pub what: Arc<str>,
+    /// Outputs, which are the last ranges of a launch.
+    pub outputs: usize,
+}
 
 /// A task of a stream. Its operands are read when it runs.
 #[derive(Debug)]
@@ -11,6 +27,8 @@ pub enum Task {
     Launch {
         /// The kernel.
         kernel: Kernel,
+        /// What is known of it.
+        known: KnownKernel,
         /// Its operands.
         ranges: Vec<BufferRange>,
         /// Its workspace; none where it needs none.
@@ -21,6 +39,8 @@ pub enum Task {
         sequences: u64,
         /// The op's scalars.
         scalars: Vec<f64>,
+        /// Whether it fails when it runs, as an option asks.
+        fails: bool,
     },
     /// Copies between buffers.
     Copy {
@@ -36,20 +56,81 @@ pub enum Task {
         /// The destination, of the same length.
         to: BufferRange,
     },
+    /// Runs a function of another library.
+    Native {
+        /// The function.
+        run: extern "C" fn(usize) -> u32,
+        /// Its argument.
+        argument: usize,
+        /// The memory that it uses.
+        accesses: Vec<Access>,
+    },
     /// Holds its stream back until a point of another stream is reached.
     Wait(Point),
 }
 
 impl Task {
-    /// The task of `launch`, whose workspace is used only where `workspace_bytes` is not 0.
-    pub fn launch(launch: &Launch<'_>, workspace_bytes: u64) -> Task {
+    /// The task of `launch`, whose workspace is used only where its kernel needs some.
+    pub fn launch(launch: &Launch<'_>, known: &KnownKernel) -> Task {
+        let needs = known.workspace_bytes;
         Task::Launch {
             kernel: launch.kernel,
+            known: known.clone(),
             ranges: launch.ranges.to_vec(),
-            workspace: (workspace_bytes > 0).then_some(launch.workspace),
+            workspace: (needs > 0).then_some(BufferRange {
+                bytes: needs.min(launch.workspace.bytes),
+                ..launch.workspace
+            }),
             tokens: launch.tokens,
             sequences: launch.sequences,
             scalars: launch.scalars.to_vec(),
+            fails: false,
+        }
+    }
+
+    /// The same task, which fails when it runs if it is a launch.
+    pub fn failing(mut self) -> Task {
+        if let Task::Launch { fails, .. } = &mut self {
+            *fails = true;
+        }
+        self
+    }
+
+    /// What it is, for messages.
+    pub fn what(&self) -> Arc<str> {
+        match self {
+            Task::Launch { known, .. } => Arc::clone(&known.what),
+            Task::Copy { .. } => "copy".into(),
+            Task::Upload { .. } => "upload".into(),
+            Task::Native { .. } => "call of another library".into(),
+            Task::Wait(_) => "wait".into(),
+        }
+    }
+
+    /// The ranges that it uses, and what it does with them.
+    pub fn accesses(&self) -> Vec<Access> {
+        let access = |does| move |&range: &BufferRange| Access { range, does };
+        match self {
+            Task::Launch {
+                known,
+                ranges,
+                workspace,
+                ..
+            } => {
+                let (read, written) = ranges.split_at(ranges.len().saturating_sub(known.outputs));
+                let written = written.iter().chain(workspace);
+                let written = written.map(access(Does::Writes));
+                read.iter()
+                    .map(access(Does::Reads))
+                    .chain(written)
+                    .collect()
+            }
+            Task::Copy { from, to } => {
+                vec![access(Does::Reads)(from), access(Does::Writes)(to)]
+            }
+            Task::Upload { to, .. } => vec![access(Does::Writes)(to)],
+            Task::Native { accesses, .. } => accesses.clone(),
+            Task::Wait(_) => Vec::new(),
         }
     }
 
@@ -61,6 +142,7 @@ impl Task {
             } => ranges.iter().chain(workspace).copied().collect(),
             Task::Copy { from, to } => vec![*from, *to],
             Task::Upload { to, .. } => vec![*to],
+            Task::Native { accesses, .. } => accesses.iter().map(|one| one.range).collect(),
             Task::Wait(_) => Vec::new(),
         }
     }
@@ -81,12 +163,19 @@ impl Task {
         let stream = Stream(0);
         match self {
             Task::Launch {
+                fails: true, known, ..
+            } => {
+                let message = format!("{}: it failed as `fail_launch` asks", known.what);
+                Err(PluginError::new(ErrorCode::DEVICE, message))
+            }
+            Task::Launch {
                 kernel,
                 ranges,
                 workspace,
                 tokens,
                 sequences,
                 scalars,
+                ..
             } => {
                 let nothing = BufferRange {
                     buffer: Buffer(0),
@@ -105,6 +194,13 @@ impl Task {
             }
             Task::Copy { from, to } => cpu.copy(*from, *to, stream),
             Task::Upload { bytes, to } => cpu.upload(bytes, *to, stream),
+            Task::Native { run, argument, .. } => match run(*argument) {
+                0 => Ok(()),
+                code => Err(PluginError::new(
+                    ErrorCode(code),
+                    "a call of another library on the stream failed",
+                )),
+            },
             Task::Wait(_) => Ok(()),
         }
     }

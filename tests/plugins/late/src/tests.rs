@@ -4,6 +4,7 @@ mod faults;
 mod host_memory;
 mod orders;
 mod pages;
+mod races;
 
 use std::sync::Arc;
 
@@ -45,6 +46,11 @@ fn device(changes: &[(&str, Json)]) -> Box<dyn Device> {
 
 fn in_order(order: &str) -> Box<dyn Device> {
     device(&[("order", json!(order))])
+}
+
+/// A device for programs that leave out waits: races are no failures.
+fn racing(order: &str) -> Box<dyn Device> {
+    device(&[("order", json!(order)), ("races", json!("count"))])
 }
 
 fn whole(buffer: Buffer) -> BufferRange {

@@ -24,7 +24,12 @@ fn copied(device: &dyn Device) -> u8 {
 fn a_wait_or_record_that_is_dropped_changes_results() {
     assert_eq!(copied(&*in_order("late")), 2);
     for option in ["drop_wait", "drop_record"] {
-        let dropped = |number: u64| copied(&*device(&[(option, json!(number))]));
+        let dropped = |number: u64| {
+            copied(&*device(&[
+                (option, json!(number)),
+                ("races", json!("count")),
+            ]))
+        };
         assert_eq!([1, 2, 3].map(dropped), [2, 1, 2], "{option}");
     }
 }
@@ -54,6 +59,56 @@ fn a_launch_that_fails_is_told_by_the_next_wait_with_its_op() {
     let error = device.synchronize(COMPUTE).expect_err("64 bytes for 4000");
     assert!(error.message.starts_with("launch of `init`: "), "{error}");
     device.synchronize(COMPUTE).expect("a failure is told once");
+}
+
+#[test]
+fn a_launch_fails_where_the_option_says_so_and_the_next_wait_names_its_op() {
+    let device = device(&[("fail_launch", json!(2))]);
+    let buffer = alloc(&*device, MemoryKind::DEVICE);
+    let kernel = ones(&*device, 16);
+    launch(&*device, kernel, buffer, COMPUTE);
+    device.synchronize(COMPUTE).expect("the first one runs");
+    launch(&*device, kernel, buffer, COMPUTE);
+    let event = device.record(COMPUTE).expect("an event");
+    assert!(
+        device.query(event).expect("an event"),
+        "a query reports nothing"
+    );
+    let error = device
+        .synchronize(COMPUTE)
+        .expect_err("the second one fails");
+    assert_eq!(
+        (error.code, error.message.as_str()),
+        (
+            ErrorCode::DEVICE,
+            "launch of `init`: it failed as `fail_launch` asks"
+        )
+    );
+}
+
+/// Without a wait that is dropped, the device reports the race, whatever the order.
+#[test]
+fn a_wait_or_record_that_is_dropped_is_a_race() {
+    for (option, number) in [("drop_wait", 2), ("drop_record", 2)] {
+        for order in ["late", "early", "mixed"] {
+            let device = device(&[(option, json!(number)), ("order", json!(order))]);
+            let side = device.stream().expect("a stream");
+            let [from, to] = [(); 2].map(|()| alloc(&*device, MemoryKind::DEVICE));
+            for _ in 0..2 {
+                upload(&*device, 1, from, COMPUTE);
+                let uploaded = device.record(COMPUTE).expect("an event");
+                device.wait(side, uploaded).expect("a wait");
+            }
+            copy(&*device, from, to, side);
+            let error = device.synchronize(side).expect_err("a race");
+            assert!(
+                error
+                    .message
+                    .contains("upload (task 2 of stream 0) and copy (task 1 of stream 1)"),
+                "{option}, {order}: {error}"
+            );
+        }
+    }
 }
 
 #[test]

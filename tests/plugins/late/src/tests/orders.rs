@@ -3,7 +3,7 @@
 use espalier_interface::{Device, Event, MemoryKind, Stream};
 use serde_json::json;
 
-use super::{COMPUTE, alloc, copy, device, in_order, launch, ones, upload, value};
+use super::{COMPUTE, alloc, copy, device, in_order, launch, ones, racing, upload, value};
 
 /// Which wait a program leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ fn with_all_waits_every_order_gives_the_same_result() {
 /// The orders differ: each shows a fault that the other one hides.
 #[test]
 fn late_shows_a_missing_wait_for_a_copy_and_early_one_for_the_compute_stream() {
-    let found = |order, missing| slot_used_twice(&*in_order(order), missing);
+    let found = |order, missing| slot_used_twice(&*racing(order), missing);
     assert_eq!(found("late", Missing::OfCompute), [0, 0]);
     assert_eq!(found("early", Missing::OfCopy), [2, 2]);
     // Without the wait of the copy stream, `late` still runs the copies one by one, as needed.
@@ -69,7 +69,11 @@ fn late_shows_a_missing_wait_for_a_copy_and_early_one_for_the_compute_stream() {
 fn some_seed_of_mixed_shows_each_missing_wait() {
     let shown = |missing| {
         let wrong = |seed: &u64| {
-            let device = device(&[("order", json!("mixed")), ("seed", json!(seed))]);
+            let device = device(&[
+                ("order", json!("mixed")),
+                ("seed", json!(seed)),
+                ("races", json!("count")),
+            ]);
             slot_used_twice(&*device, missing) != [1, 2]
         };
         (0..20u64).filter(wrong).count()
@@ -98,7 +102,7 @@ fn in_the_order_late_only_what_is_waited_for_runs() {
 
 #[test]
 fn in_the_order_early_a_side_stream_runs_at_once_and_the_compute_stream_when_waited_for() {
-    let device = in_order("early");
+    let device = racing("early");
     let side = device.stream().expect("a stream");
     let pinned = alloc(&*device, MemoryKind::PINNED);
     let address = device.host_address(super::whole(pinned));
@@ -117,7 +121,7 @@ fn in_the_order_early_a_side_stream_runs_at_once_and_the_compute_stream_when_wai
 
 #[test]
 fn operands_are_read_when_a_task_runs() {
-    let device = in_order("late");
+    let device = racing("late");
     let [from, to] = [(); 2].map(|()| alloc(&*device, MemoryKind::DEVICE));
     let side = device.stream().expect("a stream");
     upload(&*device, 3, from, COMPUTE);
