@@ -40,6 +40,9 @@ impl Executor {
     }
 
     fn copy(&self, from: BufferRange, to: BufferRange, task: &Task) -> Result<()> {
+        if from == to {
+            return Ok(());
+        }
         let stream = self.stream(task);
         self.device.copy(from, to, stream).during("copy")
     }

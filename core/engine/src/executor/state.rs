@@ -91,6 +91,7 @@ impl Executor {
         let within = elements.start - own.start..elements.end - own.start;
         let range = storage::part(piece, &within, self.state_dtype(param, part).bytes());
         let mut bytes = vec![0; range.bytes as usize];
+        let _busy = self.peers.in_device_call("download");
         self.device.download(range, &mut bytes, Stream(0))?;
         Ok(bytes)
     }
