@@ -113,12 +113,14 @@ impl TeamRig {
 
     /// The reduced gradients of the last step, combined from all ranks.
     pub fn gradients(&self) -> Named {
-        self.together(|executor, param| executor.gradient_values(param).expect("a trained param"))
+        self.together(StatePart::Values, |executor, param| {
+            executor.gradient_values(param).expect("a trained param")
+        })
     }
 
     /// A part of the state of all trainable params, combined from all ranks.
     pub fn state(&self, part: StatePart) -> Named {
-        self.together(|executor, param| {
+        self.together(part, |executor, param| {
             let dtype = executor.state_dtype(param, part);
             let mut values = Vec::new();
             let take = &mut |bytes: &[u8]| {
@@ -133,13 +135,14 @@ impl TeamRig {
 
     /// The value that `own` reads of each trainable param on each rank, combined. Ranks with the
     /// same part agree bit for bit.
-    fn together(&self, own: impl Fn(&Executor, usize) -> Vec<f64>) -> Named {
+    fn together(&self, part: StatePart, own: impl Fn(&Executor, usize) -> Vec<f64>) -> Named {
         let first = self.team.first();
         let of_param = |param: usize| {
             let all = &first.params()[param];
-            let mut whole: Vec<Option<f64>> = vec![None; all.elements() as usize];
+            let elements: u64 = first.state_shape(param, part).iter().product();
+            let mut whole: Vec<Option<f64>> = vec![None; elements as usize];
             for executor in self.team.executors() {
-                let at = executor.own_elements(param);
+                let at = executor.own_elements(param, part);
                 let places = &mut whole[at.start as usize..at.end as usize];
                 for (place, found) in places.iter_mut().zip(own(executor, param)) {
                     let before = place.replace(found).unwrap_or(found);

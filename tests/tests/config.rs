@@ -249,7 +249,7 @@ fn values_out_of_range_are_refused() {
         "data.pack_tokens=0",
         "data.eval_split=0.0",
         "data.eval_split=1.5",
-        "optim.name=sgd",
+        "optim.name=lion",
         "optim.learning_rate=0",
         "optim.learning_rate=-1e-3",
         "optim.betas=[0.9, 1.0]",

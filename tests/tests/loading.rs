@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Barrier, Mutex};
 
 use espalier_compile::params::Param;
-use espalier_compile::unit_runs::{UnitRuns, part_length};
+use espalier_compile::unit_runs::UnitRuns;
 use espalier_config::{ResolvedConfig, Sources, resolve};
 use espalier_engine::Error;
 use espalier_engine::load::{LoadReport, Loader, Member, Origin, RankLoader, Staging, packing};
@@ -179,7 +179,7 @@ fn alone(model: &Path) -> (BTreeMap<(usize, Part), Vec<u8>>, LoadReport) {
     let mut loader = Loader::new(device.as_ref(), seed);
     let mut runs = BTreeMap::new();
     for unit in 0..session.run.plan.program.units.len() {
-        let places = UnitRuns::of(params, unit);
+        let places = UnitRuns::of(params, unit, 64);
         let mut frozen = vec![0; places.frozen_bytes as usize];
         let mut trainable = vec![0; (places.elements * dtypes.params.bytes()) as usize];
         let each = dtypes.params.bytes();
@@ -275,13 +275,13 @@ fn the_staging_buffer_is_as_large_as_the_largest_unit() {
     let plan = session(&model, world(3, 1, 1)).run.plan;
     let layout = StageLayout::new(&plan.shard_layout, plan.dtypes);
     let page = |bytes: u64| bytes.next_multiple_of(4096);
-    let units = UnitRuns::of_all(&plan.params, plan.program.units.len());
+    let units = UnitRuns::of_all(&plan.params, plan.program.units.len(), 64);
     let passing = units.iter().enumerate().map(|(unit, runs)| {
         let frozen = match layout.copied(unit) {
             Some(_) => 0,
-            None => 3 * part_length(runs.frozen_bytes, 3),
+            None => 3 * runs.part_bytes(3),
         };
-        page(frozen) + page(3 * part_length(runs.elements, 3) * DType::F32.bytes())
+        page(frozen) + page(3 * runs.part_elements(3) * DType::F32.bytes())
     });
     assert_eq!(layout.passing_bytes, passing.max().expect("a unit"));
     let copied = units.iter().step_by(4).map(|runs| page(runs.frozen_bytes));

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::arena::aligned;
 use crate::params::Param;
 
-/// Lengths are rounded up to a multiple of this: at least 64 bytes in every dtype.
+/// Lengths of frozen parts are rounded up to a multiple of this many bytes.
 const STEP: u64 = 64;
 
 /// Places of a unit's params: a run is a contiguous buffer of all of one kind.
@@ -17,21 +17,28 @@ pub struct UnitRuns {
     pub frozen_bytes: u64,
     /// Trainable params by their index, with their elements in the trainable run.
     pub trainable: Vec<(usize, Range<u64>)>,
-    /// Length of the trainable run in elements, each param rounded up to a multiple of 64.
+    /// Length of the trainable run in elements, each param rounded up to a multiple of `granule`.
     pub elements: u64,
+    /// Elements at whose multiples trainable params begin and the run is cut; see
+    /// [`OptimizerSpec::granule`](espalier_interface::optimizer::OptimizerSpec::granule).
+    pub granule: u64,
 }
 
 impl UnitRuns {
-    /// The runs of the unit with index `unit`.
-    pub fn of(params: &[Param], unit: usize) -> Self {
-        let mut runs = UnitRuns::default();
+    /// The runs of the unit with index `unit`, whose trainable params begin at multiples of
+    /// `granule` elements.
+    pub fn of(params: &[Param], unit: usize, granule: u64) -> Self {
+        let mut runs = UnitRuns {
+            granule,
+            ..UnitRuns::default()
+        };
         let of_unit = params.iter().enumerate();
         for (index, param) in of_unit.filter(|(_, param)| param.unit == unit) {
             if param.trainable {
                 let begin = runs.elements;
                 runs.trainable
                     .push((index, begin..begin + param.elements()));
-                runs.elements += param.elements().next_multiple_of(STEP);
+                runs.elements += param.elements().next_multiple_of(granule);
             } else {
                 let mut segments = Vec::new();
                 for bytes in param.run_bytes() {
@@ -65,15 +72,28 @@ impl UnitRuns {
     }
 
     /// The runs of all units.
-    pub fn of_all(params: &[Param], units: usize) -> Vec<Self> {
-        (0..units).map(|unit| UnitRuns::of(params, unit)).collect()
+    pub fn of_all(params: &[Param], units: usize, granule: u64) -> Vec<Self> {
+        let units = 0..units;
+        units
+            .map(|unit| UnitRuns::of(params, unit, granule))
+            .collect()
+    }
+
+    /// Elements of each of `parts` equal parts of the trainable run.
+    pub fn part_elements(&self, parts: u64) -> u64 {
+        part_length(self.elements, parts, self.granule)
+    }
+
+    /// Bytes of each of `parts` equal parts of the frozen run.
+    pub fn part_bytes(&self, parts: u64) -> u64 {
+        part_length(self.frozen_bytes, parts, STEP)
     }
 }
 
-/// The length of each of `parts` equal parts of a run, a multiple of 64. The last parts may be
+/// The length of each of `parts` equal parts of a run, a multiple of `step`. The last parts may be
 /// short or empty, and the padded run may be longer than the run.
-pub fn part_length(run: u64, parts: u64) -> u64 {
-    run.div_ceil(parts).next_multiple_of(STEP)
+fn part_length(run: u64, parts: u64, step: u64) -> u64 {
+    run.div_ceil(parts).next_multiple_of(step)
 }
 
 #[cfg(test)]
@@ -82,9 +102,10 @@ mod tests {
 
     #[test]
     fn parts_cover_a_run_and_may_be_empty() {
-        assert_eq!(part_length(640, 1), 640);
-        assert_eq!(part_length(640, 3), 256);
-        assert_eq!(part_length(64, 7), 64);
-        assert_eq!(part_length(0, 4), 0);
+        assert_eq!(part_length(640, 1, 64), 640);
+        assert_eq!(part_length(640, 3, 64), 256);
+        assert_eq!(part_length(640, 4, 256), 256);
+        assert_eq!(part_length(64, 7, 64), 64);
+        assert_eq!(part_length(0, 4, 64), 0);
     }
 }

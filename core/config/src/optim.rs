@@ -1,7 +1,12 @@
 //! `[optim]`: the optimizer and the course of its learning rate.
 
+use std::collections::BTreeMap;
+
+use espalier_interface::DType;
+use espalier_interface::optimizer::OptimizerSpec;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value as Json;
 
 /// The keys of `[optim]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +53,40 @@ impl Default for OptimOptions {
 }
 
 impl OptimOptions {
+    /// The optimizer as data, as its settings make it and in a run's dtypes, which `resolve` gives;
+    /// none where its name is not known.
+    pub fn optimizer(&self, resolve: &dyn Fn(DType) -> DType) -> Option<OptimizerSpec> {
+        let spec = OptimizerSpec::named(&self.name)?;
+        let scalars = self.scalars(&spec);
+        let value = |name: &str| scalars.get(name).copied().unwrap_or(0.0);
+        Some(spec.of_run(&value, resolve))
+    }
+
+    /// The scalars that the settings of `optimizer` give, by name; 0 where a key is unset.
+    pub fn scalars(&self, optimizer: &OptimizerSpec) -> BTreeMap<String, f64> {
+        let mut scalars = BTreeMap::new();
+        for setting in &optimizer.settings {
+            let numbers = self.numbers(&setting.key).into_iter();
+            scalars.extend(setting.scalars.iter().cloned().zip(numbers));
+        }
+        scalars
+    }
+
+    /// The numbers of a key: of a list all, of `true` 1; none where it is unset.
+    pub(crate) fn numbers(&self, key: &str) -> Vec<f64> {
+        let tree = serde_json::to_value(self).expect("options are plain data");
+        let values = match tree.get(key) {
+            None | Some(Json::Null) => Vec::new(),
+            Some(Json::Array(values)) => values.clone(),
+            Some(value) => vec![value.clone()],
+        };
+        let number = |value: &Json| match value {
+            Json::Bool(value) => Some(f64::from(u8::from(*value))),
+            value => value.as_f64(),
+        };
+        values.iter().filter_map(number).collect()
+    }
+
     /// Steps of warm-up in a run of `total_steps`: `warmup_steps`, or
     /// `ceil(warmup_ratio * total_steps)`.
     pub fn warmup(&self, total_steps: u64) -> u64 {

@@ -31,14 +31,14 @@ pub fn gather(
         return keepers.try_for_each(|executor| executor.download_state(param, part, take));
     }
     let step = CHUNK_BYTES / first.state_dtype(param, part).bytes();
-    let all = first.params()[param].elements();
+    let all: u64 = first.state_shape(param, part).iter().product();
     let label = format!("gathering `{}`", first.params()[param].name);
     for begin in (0..all).step_by(step as usize) {
         let wanted = begin..all.min(begin + step);
         let received = team.each(|executor| {
             let mut own = Vec::new();
             if executor.peers().rank() < ranks {
-                let elements = common(&executor.own_elements(param), &wanted);
+                let elements = common(&executor.own_elements(param, part), &wanted);
                 own = executor
                     .state_bytes(param, part, elements)
                     .during("download")?;

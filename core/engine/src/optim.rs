@@ -1,6 +1,34 @@
-//! The learning-rate schedule and gradient clipping.
+//! The numbers of a step's update: the learning-rate schedule, gradient clipping, and the scalars of
+//! the optimizer's op.
 
 use espalier_config::{OptimOptions, Schedule};
+use espalier_interface::optimizer::{OptimizerSpec, scalar};
+
+/// The scalars that a step gives, beside the settings of its optimizer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepScalars {
+    /// Learning rate of this step.
+    pub learning_rate: f64,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// Updates so far, this one included.
+    pub step: u64,
+    /// Factor of the gradients, from clipping.
+    pub factor: f64,
+}
+
+/// The scalars of an update in the order of the op of `optimizer`.
+pub fn scalars(optimizer: &OptimizerSpec, optim: &OptimOptions, own: StepScalars) -> Vec<f64> {
+    let settings = optim.scalars(optimizer);
+    let value = |name: &String| match name.as_str() {
+        scalar::LEARNING_RATE => own.learning_rate,
+        scalar::WEIGHT_DECAY => own.weight_decay,
+        scalar::STEP => own.step as f64,
+        scalar::FACTOR => own.factor,
+        setting => settings.get(setting).copied().unwrap_or(0.0),
+    };
+    optimizer.scalars.iter().map(value).collect()
+}
 
 /// The learning rate of step `step` (from 0) of a run of `total_steps`.
 ///

@@ -8,6 +8,7 @@ use espalier_registry::PluginFailure;
 use crate::document_loss::DocumentLoss;
 use crate::executor::{Executor, LogitsWindow, LossSum, Pass, StepPosition, TokenLosses, Update};
 use crate::not_finite::NotFinite;
+use crate::optim::StepScalars;
 use crate::{Error, optim};
 
 /// The outcome of a step.
@@ -123,13 +124,15 @@ pub fn train(
         return Err(not_finite(executor, step, index, seed, loss));
     }
     let learning_rate = optim::learning_rate(optim, index, total_steps);
-    executor.update(&Update {
+    let factor = optim::clip_factor(grad_norm, optim.clip_norm);
+    let own = StepScalars {
         learning_rate,
-        betas: optim.betas,
-        eps: optim.eps,
         weight_decay: optim.weight_decay,
         step: index + 1,
-        factor: optim::clip_factor(grad_norm, optim.clip_norm),
+        factor,
+    };
+    executor.update(&Update {
+        scalars: optim::scalars(executor.optimizer(), optim, own),
     })?;
     Ok(StepOutcome {
         loss,
@@ -139,7 +142,7 @@ pub fn train(
     })
 }
 
-/// Checks that all trainable params and their moments are finite after `step` steps. All ranks
+/// Checks that all trainable params and their state are finite after `step` steps. All ranks
 /// return the same.
 ///
 /// # Errors

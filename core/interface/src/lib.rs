@@ -15,6 +15,7 @@ mod init;
 pub mod model;
 pub mod op;
 mod operands;
+pub mod optimizer;
 mod options;
 pub mod random;
 pub mod range;

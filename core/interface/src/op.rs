@@ -44,6 +44,8 @@
 //! | `first_not_finite` | x `[n]` -> `[1]` i64: index, or -1 | |
 //! | `adamw` | gradient `[n]` -> param, m, v `[n]`, updated | scalars: learning_rate, beta1, beta2, eps, weight_decay, step (from 1), factor of the gradient |
 //!
+//! The ops of optimizers, `adamw` and others, are stated by their [`crate::optimizer`] as data.
+//!
 //! `attention_cached` is `attention` over a cache of `N` slots of `L` tokens. The core replaces
 //! `attention` by it where a model generates; graphs do not name it. Each sequence of the launch
 //! continues the sequence in slot `sequences[t]`, where `t` is its first token, at position

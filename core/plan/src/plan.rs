@@ -27,10 +27,12 @@ use espalier_compile::splice;
 use espalier_config::{ComputeType, Config, ParamType, pattern_matches};
 use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::model::Model;
+use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::schedule::ShardingRequest;
 use espalier_interface::{DType, DeviceInfo, Quantizer, Sharding, WeightLayout};
 use espalier_registry::select::Components;
 use espalier_registry::{Chosen, answer};
+use espalier_system::failure::UsageError;
 
 use self::packed_params::PackedParams;
 use self::programs::{AdaptedModel, Programs};
@@ -77,7 +79,7 @@ pub struct RunPlan {
     pub request: ShardingRequest,
     /// The tasks of a step, in order, with their regions of memory.
     pub step_plan: StepPlan,
-    /// How params, gradients and moments are cut among ranks.
+    /// How params, gradients and optimizer state are cut among ranks.
     pub shard_layout: ShardLayout,
     /// Dtypes of the run.
     pub dtypes: Dtypes,
@@ -162,11 +164,19 @@ pub fn make(
         generator,
     } = Programs::compile(&adapted, &mut params, demand, config.model.recompute)
         .map_err(|error| family.failed("graph", error))?;
-    let request = sharding::request(&program, &params, dtypes, &device_info, demand);
+    let resolve = |dtype| dtypes.resolve(dtype);
+    let optimizer = (config.optim.optimizer(&resolve)).ok_or_else(|| unknown_optimizer(config))?;
+    let request = sharding::request(
+        &program,
+        (&params, &optimizer),
+        dtypes,
+        &device_info,
+        demand,
+    );
     let (shard_layout, step_plan) = sharding::lay_out(
         &components.sharding,
         &request,
-        (&params, &program.blocks),
+        (&params, &optimizer, &program.blocks),
         demand.world,
         dtypes,
     )?;
@@ -213,6 +223,16 @@ pub fn make(
     })
 }
 
+/// The error for an optimizer that is not shipped.
+fn unknown_optimizer(config: &Config) -> Error {
+    let shipped = OptimizerSpec::shipped().into_iter();
+    let names: Vec<String> = shipped.map(|one| format!("`{}`", one.name)).collect();
+    Error::Usage(UsageError {
+        message: format!("optim.name: no optimizer is called `{}`", config.optim.name),
+        next_step: format!("name one of {}", names.join(", ")),
+    })
+}
+
 impl RunPlan {
     /// Replaces the sharding strategy, to plan only: the kernels are not compiled again.
     ///
@@ -223,7 +243,11 @@ impl RunPlan {
         let (shard_layout, step_plan) = sharding::lay_out(
             sharding,
             &self.request,
-            (&self.params, &self.program.blocks),
+            (
+                &self.params,
+                &self.shard_layout.optimizer,
+                &self.program.blocks,
+            ),
             world,
             self.dtypes,
         )?;

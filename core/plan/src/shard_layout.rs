@@ -2,8 +2,9 @@
 
 use espalier_compile::params::{Dtypes, Param};
 use espalier_compile::program::SavedBlock;
-use espalier_compile::unit_runs::{UnitRuns, part_length};
+use espalier_compile::unit_runs::UnitRuns;
 use espalier_interface::DType;
+use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::schedule::{Act, Part, Place, Placement, Schedule};
 use espalier_system::world::World;
 
@@ -22,6 +23,8 @@ pub struct ShardLayout {
     pub wire: Option<DType>,
     /// For each unit, its block of saved activations.
     pub saved: Vec<Saved>,
+    /// The optimizer, whose state is cut as the params are.
+    pub optimizer: OptimizerSpec,
 }
 
 /// Where a unit's block of saved activations is kept between its two passes.
@@ -34,9 +37,14 @@ pub struct Saved {
 }
 
 impl ShardLayout {
-    /// The layout of `params` and of the saved `blocks`, under a schedule that is valid for
-    /// `world`.
-    pub fn new(schedule: &Schedule, params: &[Param], blocks: &[SavedBlock], world: World) -> Self {
+    /// The layout of `params`, of their state under `optimizer` and of the saved `blocks`, under a
+    /// schedule that is valid for `world`.
+    pub fn new(
+        schedule: &Schedule,
+        (params, optimizer): (&[Param], &OptimizerSpec),
+        blocks: &[SavedBlock],
+        world: World,
+    ) -> Self {
         let leaves = |unit: usize| {
             let mut actions = schedule.micro_batch.iter();
             actions.any(|action| {
@@ -60,10 +68,11 @@ impl ShardLayout {
         };
         ShardLayout {
             placements: schedule.placements.clone(),
-            runs: UnitRuns::of_all(params, schedule.placements.len()),
+            runs: UnitRuns::of_all(params, schedule.placements.len(), optimizer.granule()),
             parts: u64::from(parts),
             wire: schedule.reduce_dtype,
             saved: saved.collect(),
+            optimizer: optimizer.clone(),
         }
     }
 
@@ -73,7 +82,7 @@ impl ShardLayout {
         staying.map(|saved| saved.bytes).sum()
     }
 
-    /// Whether the gradients and moments of a unit are cut, or stored apart from those of the units
+    /// Whether the gradients and optimizer state of a unit are cut, or stored apart from those of the units
     /// that are not.
     pub fn is_cut(&self, unit: usize) -> bool {
         self.placements[unit].optimizer != Place::Replicated
@@ -87,15 +96,15 @@ impl ShardLayout {
 
     /// Elements of a part of a unit's trainable run.
     pub fn part_elements(&self, unit: usize) -> u64 {
-        part_length(self.runs[unit].elements, self.parts)
+        self.runs[unit].part_elements(self.parts)
     }
 
     /// Bytes of a part of a unit's frozen run.
     pub fn part_bytes(&self, unit: usize) -> u64 {
-        part_length(self.runs[unit].frozen_bytes, self.parts)
+        self.runs[unit].part_bytes(self.parts)
     }
 
-    /// Elements of the unit whose values, gradients and moments this rank keeps: all, or its part.
+    /// Elements of the unit whose values, gradients and state this rank keeps: all, or its part.
     pub fn own_elements(&self, unit: usize) -> u64 {
         if self.is_cut(unit) {
             self.part_elements(unit)
@@ -104,7 +113,23 @@ impl ShardLayout {
         }
     }
 
-    /// Elements of the trainable runs whose gradients and moments stay whole, and of those whose
+    /// Bytes of a tensor of the optimizer's state that stays whole, of all units.
+    pub fn whole_state_bytes(&self, tensor: usize) -> u64 {
+        let units = (0..self.runs.len()).filter(|&unit| !self.is_cut(unit));
+        let tensor = &self.optimizer.state[tensor];
+        units
+            .map(|unit| tensor.bytes(self.runs[unit].elements))
+            .sum()
+    }
+
+    /// Bytes of all of the optimizer's state of what is trained, on all ranks that share it.
+    pub fn state_bytes(&self) -> u64 {
+        let runs = self.runs.iter();
+        runs.map(|runs| self.optimizer.state_bytes(runs.elements))
+            .sum()
+    }
+
+    /// Elements of the trainable runs whose gradients and state stay whole, and of those whose
     /// values stay whole.
     pub fn whole_elements(&self) -> [u64; 2] {
         let sum = |whole: &dyn Fn(&Placement) -> bool| {
@@ -145,7 +170,13 @@ impl ShardLayout {
                 Some(_) => 0,
                 None => saved.bytes,
             },
-            ..RegionSizes::new(runs, dtypes, place, self.parts, self.wire)
+            ..RegionSizes::new(
+                runs,
+                (dtypes, &self.optimizer),
+                place,
+                self.parts,
+                self.wire,
+            )
         };
         units.map(of_unit).collect()
     }

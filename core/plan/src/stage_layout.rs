@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use espalier_compile::params::Dtypes;
-use espalier_compile::unit_runs::{UnitRuns, part_length};
+use espalier_compile::unit_runs::UnitRuns;
 use espalier_interface::schedule::{Part, Place};
 
 use crate::shard_layout::ShardLayout;
@@ -88,7 +88,7 @@ impl StageLayout {
             let (region, begin, bytes) = match frozen {
                 Place::Host => (StageRegion::Copy, self.copy_bytes, runs.frozen_bytes),
                 _ => {
-                    let padded = part_length(runs.frozen_bytes, parts) * parts;
+                    let padded = runs.part_bytes(parts) * parts;
                     (StageRegion::Passing, passing, padded)
                 }
             };
@@ -106,7 +106,7 @@ impl StageLayout {
         }
         if !runs.trainable.is_empty() {
             let each = dtypes.params.bytes();
-            let end = passing + part_length(runs.elements, parts) * parts * each;
+            let end = passing + runs.part_elements(parts) * parts * each;
             let elements = runs.trainable.iter();
             let bytes = elements.map(|(index, elements)| {
                 let bytes = elements.start * each..elements.end * each;

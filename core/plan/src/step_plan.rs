@@ -9,7 +9,8 @@
 mod layout;
 
 use espalier_compile::params::Dtypes;
-use espalier_compile::unit_runs::{UnitRuns, part_length};
+use espalier_compile::unit_runs::UnitRuns;
+use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::schedule::{
     Act, Action, Place, Placement, Schedule, ShardingRequest, When,
 };
@@ -41,8 +42,8 @@ pub enum RegionKind {
     Reduced,
     /// This rank's part of the trainable run.
     Values,
-    /// This rank's part of the first moment, then of the second.
-    Moments,
+    /// This rank's part of each tensor of the optimizer's state, one behind the other.
+    State,
     /// Activations that the forward pass saves.
     Saved,
 }
@@ -102,8 +103,8 @@ pub struct RegionSizes {
     pub reduced: u64,
     /// [`RegionKind::Values`].
     pub values: u64,
-    /// [`RegionKind::Moments`].
-    pub moments: u64,
+    /// [`RegionKind::State`].
+    pub state: u64,
     /// [`RegionKind::Saved`].
     pub saved: u64,
 }
@@ -112,12 +113,12 @@ impl RegionSizes {
     /// The sizes for a unit with these runs, cut into `parts`, whose gradients are sent as `wire`.
     pub fn new(
         runs: &UnitRuns,
-        dtypes: Dtypes,
+        (dtypes, optimizer): (Dtypes, &OptimizerSpec),
         placement: Placement,
         parts: u64,
         wire: Option<DType>,
     ) -> Self {
-        let part = part_length(runs.elements, parts);
+        let part = runs.part_elements(parts);
         let padded = part * parts;
         let [params, reduce] = [dtypes.params, dtypes.reduce].map(DType::bytes);
         let travels = match placement.optimizer {
@@ -127,7 +128,7 @@ impl RegionSizes {
         RegionSizes {
             frozen: match placement.frozen {
                 Place::Host => runs.frozen_bytes,
-                _ => part_length(runs.frozen_bytes, parts) * parts,
+                _ => runs.part_bytes(parts) * parts,
             },
             trainable: padded * params,
             gradients: padded * reduce,
@@ -137,7 +138,7 @@ impl RegionSizes {
             },
             reduced: part * reduce,
             values: part * params,
-            moments: 2 * part * reduce,
+            state: optimizer.state_bytes(part),
             saved: 0,
         }
     }
@@ -150,7 +151,7 @@ impl RegionSizes {
             RegionKind::Wire => self.wire,
             RegionKind::Reduced => self.reduced,
             RegionKind::Values => self.values,
-            RegionKind::Moments => self.moments,
+            RegionKind::State => self.state,
             RegionKind::Saved => self.saved,
         }
     }

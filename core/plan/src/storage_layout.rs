@@ -15,8 +15,8 @@ pub enum Part {
     /// Values of trainable params that are not cut.
     Values,
     Gradients,
-    FirstMoment,
-    SecondMoment,
+    /// A tensor of the optimizer's state, by its index.
+    State(usize),
     /// This rank's parts of sharded runs.
     Own(StateKind, Side),
     /// The regions that the schedule's actions fill.
@@ -34,21 +34,22 @@ pub enum StateKind {
     Frozen,
     Values,
     Gradients,
-    FirstMoment,
-    SecondMoment,
+    /// A tensor of the optimizer's state, by its index.
+    State(usize),
     /// Saved activations, kept from a unit's forward to its backward pass.
     Saved,
 }
 
 impl StateKind {
-    pub const ALL: [StateKind; 6] = [
-        StateKind::Frozen,
-        StateKind::Values,
-        StateKind::Gradients,
-        StateKind::FirstMoment,
-        StateKind::SecondMoment,
-        StateKind::Saved,
-    ];
+    /// All kinds, with `tensors` of the optimizer's state.
+    pub fn all(tensors: usize) -> impl Iterator<Item = StateKind> {
+        use StateKind::{Frozen, Gradients, Saved, State, Values};
+        let state = (0..tensors).map(State);
+        [Frozen, Values, Gradients]
+            .into_iter()
+            .chain(state)
+            .chain([Saved])
+    }
 }
 
 /// The memory in which parts are kept: the device's or the host's.
@@ -77,7 +78,7 @@ pub struct Sizes {
     pub trainable: u64,
     /// Gradients on the device.
     pub gradients: u64,
-    /// First and second moments on the device.
+    /// State of the optimizer on the device.
     pub optimizer: u64,
     /// Regions of the schedule on the device.
     pub regions: u64,
@@ -87,7 +88,7 @@ pub struct Sizes {
     pub batch: u64,
     /// Of the host's memory: this rank's part of frozen params.
     pub frozen_on_host: u64,
-    /// Of the host's memory: this rank's part of trainable params, gradients and moments.
+    /// Of the host's memory: this rank's part of trainable params, gradients and optimizer state.
     pub trained_on_host: u64,
     /// Of the host's memory: saved activations.
     pub saved_on_host: u64,
@@ -135,10 +136,11 @@ impl StorageLayout<'_> {
         }
         let place = self.shard_layout.placements[unit];
         let elements = self.shard_layout.part_elements(unit);
+        let bytes = self.bytes_of(kept, elements);
         let (place, bytes) = match kept {
             StateKind::Frozen => (place.frozen, self.shard_layout.part_bytes(unit)),
-            StateKind::Values => (place.trainable, elements * self.dtypes.params.bytes()),
-            _ => (place.optimizer, elements * self.dtypes.reduce.bytes()),
+            StateKind::Values => (place.trainable, bytes),
+            _ => (place.optimizer, bytes),
         };
         match place {
             Place::Sharded => Some((Side::Device, bytes)),
@@ -147,16 +149,33 @@ impl StorageLayout<'_> {
         }
     }
 
+    /// Bytes of a kind of state of `elements` of a trainable run.
+    pub fn bytes_of(&self, kept: StateKind, elements: u64) -> u64 {
+        match kept {
+            StateKind::State(tensor) => self.shard_layout.optimizer.state[tensor].bytes(elements),
+            StateKind::Gradients => elements * self.dtypes.reduce.bytes(),
+            StateKind::Values | StateKind::Frozen | StateKind::Saved => {
+                elements * self.dtypes.params.bytes()
+            }
+        }
+    }
+
     /// The buffers with their bytes.
     pub fn parts(&self) -> Vec<(Part, u64)> {
-        let [state, values] = self.shard_layout.whole_elements();
-        let reduced = state * self.dtypes.reduce.bytes();
+        let [gradients, values] = self.shard_layout.whole_elements();
+        let tensors = self.shard_layout.optimizer.state.len();
+        let state = (0..tensors).map(|tensor| {
+            (
+                Part::State(tensor),
+                self.shard_layout.whole_state_bytes(tensor),
+            )
+        });
         let whole = |unit: &usize| self.shard_layout.placements[*unit].frozen == Place::Replicated;
         let frozen = (0..self.units).filter(whole).map(|unit| {
             let bytes = self.frozen(unit).map(|(_, param)| param.bytes()).sum();
             (Part::Frozen(unit), bytes)
         });
-        let own = StateKind::ALL.into_iter().flat_map(|kept| {
+        let own = StateKind::all(tensors).flat_map(|kept| {
             [Side::Device, Side::Host].map(|side| {
                 let units = (0..self.units).filter_map(|unit| self.own(unit, kept));
                 let bytes = units.filter(|(on, _)| *on == side).map(|(_, bytes)| bytes);
@@ -165,10 +184,11 @@ impl StorageLayout<'_> {
         });
         let [arena, workspace] = self.scratch;
         let others = [
-            (Part::Values, values * self.dtypes.params.bytes()),
-            (Part::Gradients, reduced),
-            (Part::FirstMoment, reduced),
-            (Part::SecondMoment, reduced),
+            (Part::Values, self.bytes_of(StateKind::Values, values)),
+            (
+                Part::Gradients,
+                self.bytes_of(StateKind::Gradients, gradients),
+            ),
             (Part::Arena, arena),
             (Part::Batch, batch_bytes(self.batch, self.units)),
             (Part::Workspace, workspace),
@@ -178,7 +198,7 @@ impl StorageLayout<'_> {
             (Part::Staging, self.staging_bytes),
         ]);
         let optional = optional.filter(|(_, bytes)| *bytes > 0);
-        optional.chain(others).collect()
+        optional.chain(others).chain(state).collect()
     }
 
     /// The bytes of the buffers by what they hold, without arena and workspace.
@@ -193,7 +213,7 @@ impl StorageLayout<'_> {
                 Part::Frozen(_) | Part::Own(StateKind::Frozen, _) => &mut sizes.frozen,
                 Part::Values | Part::Own(StateKind::Values, _) => &mut sizes.trainable,
                 Part::Gradients | Part::Own(StateKind::Gradients, _) => &mut sizes.gradients,
-                Part::FirstMoment | Part::SecondMoment | Part::Own(..) => &mut sizes.optimizer,
+                Part::State(_) | Part::Own(..) => &mut sizes.optimizer,
                 Part::Regions => &mut sizes.regions,
                 Part::Staging => &mut sizes.staging,
                 Part::Batch => &mut sizes.batch,

@@ -1,7 +1,7 @@
 //! A run between two steps <-> the directory `checkpoints/step-N`, written atomically.
 //!
 //! Random numbers and batches are functions of the seed and the step number, so a checkpoint holds
-//! no state of either. Trained params, both moments of the optimizer and the step are enough.
+//! no state of either. Trained params, the optimizer's state and the step are enough.
 
 mod comparison;
 mod difference;
@@ -34,7 +34,8 @@ const MANIFEST: &str = "checkpoint.json";
 /// Trained params by name, in their own dtype. Where ranks keep parts of them, each rank writes its
 /// own file.
 const PARAMS: &str = "params.safetensors";
-/// Moments by name of their param and part; also one file per rank where ranks keep parts.
+/// The optimizer's state by name of the param and of the tensor; also one file per rank where ranks
+/// keep parts. There is none where the optimizer keeps nothing.
 const OPTIMIZER: &str = "optimizer.safetensors";
 /// A copy of the run's `metrics.jsonl`.
 const METRICS: &str = "metrics.jsonl";

@@ -142,8 +142,8 @@ impl Model {
             norms: outcomes.iter().map(|step| step.grad_norm).collect(),
             values: rig.state(StatePart::Values),
             moments: [
-                rig.state(StatePart::FirstMoment),
-                rig.state(StatePart::SecondMoment),
+                rig.state(StatePart::State(0)),
+                rig.state(StatePart::State(1)),
             ],
         }
     }

@@ -3,10 +3,11 @@
 use std::fmt::Display;
 
 use espalier_data::DataError;
+use espalier_interface::optimizer::{OptimizerSpec, Setting};
 use espalier_system::threads::MAX_THREADS;
 
 use super::ResolvedConfig;
-use crate::ConfigError;
+use crate::{ConfigError, OptimOptions};
 
 /// Longest of the times that a config sets: 31 years.
 const MAX_SECS: u64 = 1_000_000_000;
@@ -99,13 +100,8 @@ fn data(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
 fn optim(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
     let optim = &resolved.config().optim;
     let rate = optim.learning_rate;
-    resolved.range("optim.name", &optim.name, optim.name == "adamw", "`adamw`")?;
     resolved.range("optim.learning_rate", rate, rate > 0.0, "above 0")?;
-    for beta in optim.betas {
-        let inside = (0.0..1.0).contains(&beta);
-        resolved.range("optim.betas", beta, inside, "from 0 to below 1, each")?;
-    }
-    resolved.range("optim.eps", optim.eps, optim.eps > 0.0, "above 0")?;
+    settings(resolved)?;
     let (decay, clip_norm, floor) = (optim.weight_decay, optim.clip_norm, optim.floor);
     resolved.range("optim.weight_decay", decay, decay >= 0.0, "0 or more")?;
     resolved.range(
@@ -130,6 +126,60 @@ fn optim(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
             );
             return Err(resolved.conflict("optim.warmup_ratio", "optim.warmup_steps", rule));
         }
+    }
+    Ok(())
+}
+
+/// Checks the keys that the optimizer has, and refuses those that only another one has.
+fn settings(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
+    let optim = &resolved.config().optim;
+    let shipped = OptimizerSpec::shipped();
+    let names: Vec<String> = shipped
+        .iter()
+        .map(|one| format!("`{}`", one.name))
+        .collect();
+    let Some(spec) = shipped.iter().find(|one| one.name == optim.name) else {
+        let expected = match &names[..] {
+            [name] => name.clone(),
+            names => format!("one of {}", names.join(", ")),
+        };
+        return resolved.range("optim.name", &optim.name, false, &expected);
+    };
+    for setting in &spec.settings {
+        setting_of(resolved, setting)?;
+    }
+    let default = OptimOptions::default();
+    for other in &shipped {
+        let has = |key: &str| spec.settings.iter().any(|setting| setting.key == key);
+        for Setting { key, .. } in other.settings.iter().filter(|one| !has(&one.key)) {
+            if optim.numbers(key) != default.numbers(key) {
+                let rule = format!("`{key}` is of `{}`, this is `{}`", other.name, spec.name);
+                return Err(resolved.conflict(&format!("optim.{key}"), "optim.name", rule));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks a key of the optimizer.
+fn setting_of(resolved: &ResolvedConfig, setting: &Setting) -> Result<(), ConfigError> {
+    let optim = &resolved.config().optim;
+    let key = format!("optim.{}", setting.key);
+    let expected = match &setting.scalars[..] {
+        [_] => setting.bounds.to_string(),
+        _ => format!("{}, each", setting.bounds),
+    };
+    let zero = |numbers: Vec<f64>| numbers.iter().all(|number| *number == 0.0);
+    let numbers = optim.numbers(&setting.key);
+    for number in &numbers {
+        resolved.range(&key, number, setting.bounds.hold(*number), &expected)?;
+    }
+    if let Some(needed) = &setting.needs
+        && !zero(numbers)
+        && zero(optim.numbers(needed))
+    {
+        let rule = format!("`{}` needs `{needed}` above 0", setting.key);
+        return Err(resolved.conflict(&key, &format!("optim.{needed}"), rule));
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use espalier_plan::storage_layout::StateKind;
 
 use super::storage;
 use super::transfer::CHUNK_BYTES;
-use super::{Executor, StatePart, Storage};
+use super::{Executor, Storage};
 
 impl Executor {
     /// Uploads this rank's part of a unit's frozen run, or all of it where it is not cut.
@@ -88,7 +88,7 @@ impl Executor {
             .try_for_each(|(&from_range, &to)| self.adopt(from, from_range, to))
     }
 
-    /// Copies values and moments of all trained params from `from`.
+    /// Copies values and state of all trained params from `from`.
     ///
     /// # Errors
     /// `PluginError`: a call to either backend failed.
@@ -97,11 +97,7 @@ impl Executor {
             return Ok(());
         }
         for param in self.trainable() {
-            for part in [
-                StatePart::Values,
-                StatePart::FirstMoment,
-                StatePart::SecondMoment,
-            ] {
+            for part in self.state_parts() {
                 let (old, new) = (from.state_range(param, part), self.state_range(param, part));
                 self.adopt(from, old, new)?;
             }

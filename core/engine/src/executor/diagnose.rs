@@ -9,7 +9,7 @@ use espalier_plan::storage_layout::StateKind;
 
 use super::lanes::walk;
 use super::window::{Numbers, Window};
-use super::{Executor, Pass, StatePart, StepPosition, numbers};
+use super::{Executor, Pass, StepPosition, numbers};
 use crate::Error;
 use crate::error::{BackendCall, Result};
 
@@ -53,7 +53,7 @@ impl Executor {
         Ok(None)
     }
 
-    /// The first of this rank's elements of trainable params and their moments that is not finite.
+    /// The first of this rank's elements of trainable params and their state that is not finite.
     /// They are checked as a checkpoint would save them.
     ///
     /// # Errors
@@ -61,13 +61,12 @@ impl Executor {
     pub fn state_not_finite(&self) -> Result<Option<NotFiniteTensor>> {
         for param in self.trainable() {
             let name = &self.params[param].name;
-            let first = self.own_elements(param).start;
-            for (part, what) in [
-                (StatePart::Values, "param"),
-                (StatePart::FirstMoment, "first moment of"),
-                (StatePart::SecondMoment, "second moment of"),
-            ] {
+            for part in self.state_parts() {
                 let dtype = self.state_dtype(param, part);
+                if !dtype.is_float() {
+                    continue;
+                }
+                let first = self.own_elements(param, part).start;
                 let (mut done, mut found) = (first, None);
                 self.download_state(param, part, &mut |bytes| {
                     let values = numbers(bytes, dtype);
@@ -77,6 +76,10 @@ impl Executor {
                     Ok::<_, Error>(())
                 })?;
                 if let Some(index) = found {
+                    let what = self.state_name(part).map_or_else(
+                        || "param".to_owned(),
+                        |name| format!("{} of", name.replace('_', " ")),
+                    );
                     let tensor = format!("{what} `{name}`");
                     return Ok(Some(NotFiniteTensor { tensor, index }));
                 }

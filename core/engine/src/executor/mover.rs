@@ -71,7 +71,7 @@ impl Executor {
                     }
                 }
                 Part::Gradients => self.fetch_own(task, RegionKind::Reduced)?,
-                Part::Optimizer => self.fetch_own(task, RegionKind::Moments)?,
+                Part::Optimizer => self.fetch_own(task, RegionKind::State)?,
                 Part::Saved => {}
             }
         }
@@ -101,7 +101,7 @@ impl Executor {
     /// Whether a task belongs to the update.
     fn is_of_update(&self, task: &Task) -> bool {
         task.region(task.action.unit, RegionKind::Values).is_some()
-            || task.region(task.action.unit, RegionKind::Moments).is_some()
+            || task.region(task.action.unit, RegionKind::State).is_some()
     }
 
     /// Fetches this rank's part of trained state from where it lies between steps.
@@ -118,14 +118,20 @@ impl Executor {
 
     /// Where the content of a region of the update lies between steps, each part with its offset in
     /// the region.
-    fn homes(&self, unit: usize, held: RegionKind) -> Vec<(BufferRange, u64)> {
+    pub(super) fn homes(&self, unit: usize, held: RegionKind) -> Vec<(BufferRange, u64)> {
         let home = |kept| self.storage.kept(unit, kept);
         match held {
             RegionKind::Values => vec![(home(StateKind::Values), 0)],
             RegionKind::Reduced => vec![(home(StateKind::Gradients), 0)],
-            RegionKind::Moments => {
-                let [first, second] = [home(StateKind::FirstMoment), home(StateKind::SecondMoment)];
-                vec![(first, 0), (second, first.bytes)]
+            RegionKind::State => {
+                let mut at = 0;
+                let state = self.storage.trained(unit).state.iter();
+                let placed = state.map(|&home| {
+                    let begin = at;
+                    at += home.bytes;
+                    (home, begin)
+                });
+                placed.collect()
             }
             _ => Vec::new(),
         }
@@ -136,7 +142,7 @@ impl Executor {
             let held = match which {
                 Part::Trainable => RegionKind::Values,
                 Part::Gradients => RegionKind::Reduced,
-                Part::Optimizer => RegionKind::Moments,
+                Part::Optimizer => RegionKind::State,
                 Part::Frozen | Part::Saved => continue,
             };
             let Some(region) = self.own_region(task, held) else {

@@ -30,8 +30,8 @@ pub(super) struct TrainedKernels {
     pub(super) zero: Kernel,
     /// On the gradients that this rank keeps.
     pub(super) sum_squares: Kernel,
-    /// On all that this rank keeps.
-    pub(super) adamw: Kernel,
+    /// On all that this rank keeps: the optimizer's op.
+    pub(super) update: Kernel,
 }
 
 /// All kernels of a run.

@@ -1,7 +1,8 @@
-//! Trainable params and their moments as bytes: the state that lasts from step to step.
+//! Trainable params and their optimizer state as bytes: the state that lasts from step to step.
 
 use std::ops::Range;
 
+use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::{BufferRange, DType, PluginError, Result, Stream, WeightLayout};
 use espalier_plan::storage_layout::StateKind;
 
@@ -16,10 +17,8 @@ use crate::error::BackendCall;
 pub enum StatePart {
     /// Its values.
     Values,
-    /// AdamW's mean of gradients.
-    FirstMoment,
-    /// AdamW's mean of squared gradients.
-    SecondMoment,
+    /// A tensor of the optimizer's state, by its index.
+    State(usize),
 }
 
 impl Executor {
@@ -30,17 +29,41 @@ impl Executor {
         trainable.map(|(index, _)| index).collect()
     }
 
+    /// The parts of a trainable param's state: its values, then what the optimizer keeps.
+    pub fn state_parts(&self) -> Vec<StatePart> {
+        let state = (0..self.optimizer().state.len()).map(StatePart::State);
+        std::iter::once(StatePart::Values).chain(state).collect()
+    }
+
+    /// The name of a tensor of the optimizer's state; none for values.
+    pub fn state_name(&self, part: StatePart) -> Option<&str> {
+        match part {
+            StatePart::Values => None,
+            StatePart::State(tensor) => Some(&self.optimizer().state[tensor].name),
+        }
+    }
+
+    /// The shape of a part of a trainable param.
+    pub fn state_shape(&self, param: usize, part: StatePart) -> Vec<u64> {
+        let shape = &self.params[param].shape;
+        match part {
+            StatePart::Values => shape.clone(),
+            StatePart::State(tensor) => self.optimizer().state[tensor].shape(shape),
+        }
+    }
+
     /// The dtype in which a part of a trainable param lies on the device.
     pub fn state_dtype(&self, param: usize, part: StatePart) -> DType {
         match (&self.params[param].layout, part) {
             (WeightLayout::Dense(dtype), StatePart::Values) => *dtype,
-            _ => self.dtypes.reduce,
+            (_, StatePart::Values) => self.dtypes.reduce,
+            (_, StatePart::State(tensor)) => self.optimizer().state[tensor].dtype,
         }
     }
 
-    /// The elements of a trainable param that this rank keeps: all, unless it is cut.
-    pub fn own_elements(&self, param: usize) -> Range<u64> {
-        self.own_piece(param, StateKind::Values).0
+    /// The elements of a part of a trainable param that this rank keeps: all, unless it is cut.
+    pub fn own_elements(&self, param: usize, part: StatePart) -> Range<u64> {
+        self.own_piece(param, part.kept()).0
     }
 
     /// Passes the bytes of this rank's elements of a part of a trainable param, little-endian, at
@@ -111,7 +134,7 @@ impl Executor {
         let each = self.state_dtype(param, part).bytes();
         let (elements, piece) = self.own_piece(param, part.kept());
         let end = offset + bytes.len() as u64;
-        let all = self.params[param].elements() * each;
+        let all = self.state_shape(param, part).iter().product::<u64>() * each;
         if end > all {
             let given = Err(PluginError::invalid(format!(
                 "param `{}` has {all} bytes, {end} were given",
@@ -136,7 +159,13 @@ impl Executor {
         self.own_piece(param, part.kept()).1
     }
 
-    /// The elements of a trainable param that this rank keeps, and the range that holds them.
+    /// The optimizer.
+    pub fn optimizer(&self) -> &OptimizerSpec {
+        &self.shard_layout.optimizer
+    }
+
+    /// The elements of a kind of a trainable param's state that this rank keeps, and the range that
+    /// holds them.
     pub(super) fn own_piece(&self, param: usize, kept: StateKind) -> (Range<u64>, BufferRange) {
         let unit = self.params[param].unit;
         let of_run = self.shard_layout.runs[unit].elements_of(param);
@@ -148,20 +177,29 @@ impl Executor {
         };
         let begin = first.clamp(of_run.start, of_run.end);
         let end = (first + count).clamp(begin, of_run.end);
-        let [gradients, values, first_moment, second_moment] = self.storage.optimizer_ranges(unit);
-        let (run, dtype) = match kept {
-            StateKind::Gradients => (gradients, self.dtypes.reduce),
-            StateKind::FirstMoment => (first_moment, self.dtypes.reduce),
-            StateKind::SecondMoment => (second_moment, self.dtypes.reduce),
-            StateKind::Values | StateKind::Frozen | StateKind::Saved => {
-                (values, self.dtypes.params)
-            }
-        };
+        let run = self.storage.kept(unit, kept);
         if begin == end {
             return (0..0, storage::part(run, &(0..0), 1));
         }
-        let piece = storage::part(run, &(begin - first..end - first), dtype.bytes());
-        (begin - of_run.start..end - of_run.start, piece)
+        let (of_param, of_part) = (
+            begin - of_run.start..end - of_run.start,
+            begin - first..end - first,
+        );
+        match kept {
+            StateKind::State(tensor) => {
+                let tensor = &self.optimizer().state[tensor];
+                let piece = storage::part(run, &tensor.range(&of_part), tensor.dtype.bytes());
+                (tensor.range(&of_param), piece)
+            }
+            StateKind::Gradients => {
+                let piece = storage::part(run, &of_part, self.dtypes.reduce.bytes());
+                (of_param, piece)
+            }
+            StateKind::Values | StateKind::Frozen | StateKind::Saved => {
+                let piece = storage::part(run, &of_part, self.dtypes.params.bytes());
+                (of_param, piece)
+            }
+        }
     }
 }
 
@@ -169,8 +207,7 @@ impl StatePart {
     fn kept(self) -> StateKind {
         match self {
             StatePart::Values => StateKind::Values,
-            StatePart::FirstMoment => StateKind::FirstMoment,
-            StatePart::SecondMoment => StateKind::SecondMoment,
+            StatePart::State(tensor) => StateKind::State(tensor),
         }
     }
 }

@@ -18,6 +18,7 @@ use super::allocation::Allocation;
 pub use beside::Beside;
 
 use batch::BatchRanges;
+pub(super) use ranges::TrainedRun;
 
 /// A run's buffers and where each param lies in them.
 pub struct Storage {
@@ -26,9 +27,9 @@ pub struct Storage {
     params: Vec<Vec<BufferRange>>,
     /// Gradient of each param; empty for a frozen one.
     gradients: Vec<Option<BufferRange>>,
-    /// For each unit, this rank's gradients, values, first and second moments of trainable params.
-    /// Gradients that are not cut hold the step's sum so far; cut ones hold the reduced part.
-    optimizer: Vec<[BufferRange; 4]>,
+    /// For each unit, what this rank keeps of its trainable run. Gradients that are not cut hold the
+    /// step's sum so far; cut ones hold the reduced part.
+    trained: Vec<TrainedRun>,
     /// For each unit that is cut, this rank's part of the frozen run, or the machine's copy of it.
     frozen: Vec<Option<BufferRange>>,
     /// For each unit, where its saved activations lie on the host between its passes.
@@ -78,9 +79,9 @@ impl Storage {
         self.whole_gradients
     }
 
-    /// This rank's gradients, values, first and second moments of a unit's trainable params.
-    pub(super) fn optimizer_ranges(&self, unit: usize) -> [BufferRange; 4] {
-        self.optimizer[unit]
+    /// What this rank keeps of a unit's trainable run.
+    pub(super) fn trained(&self, unit: usize) -> &TrainedRun {
+        &self.trained[unit]
     }
 
     /// This rank's part of a unit's frozen run, or the machine's copy of it; none where it lies
@@ -97,12 +98,11 @@ impl Storage {
 
     /// Where this rank keeps its elements of a unit's trainable run. The frozen run lies elsewhere.
     pub fn kept(&self, unit: usize, kept: StateKind) -> BufferRange {
-        let [gradients, values, first, second] = self.optimizer[unit];
+        let run = &self.trained[unit];
         match kept {
-            StateKind::Gradients => gradients,
-            StateKind::FirstMoment => first,
-            StateKind::SecondMoment => second,
-            StateKind::Values | StateKind::Frozen | StateKind::Saved => values,
+            StateKind::Gradients => run.gradients,
+            StateKind::State(tensor) => run.state[tensor],
+            StateKind::Values | StateKind::Frozen | StateKind::Saved => run.values,
         }
     }
 

@@ -1,27 +1,18 @@
-//! The optimizer's step: reduced gradients -> new values and moments of the trainable params.
+//! The optimizer's step: reduced gradients -> new values and state of the trainable params.
 
 use espalier_interface::schedule::Act;
 use espalier_plan::step_plan::{RegionKind, Task};
 
+use super::Executor;
 use super::lanes::walk;
-use super::{Executor, storage};
+use super::storage::{TrainedRun, part};
 use crate::error::Result;
 
-/// The numbers of an AdamW update.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The numbers of an update.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Update {
-    /// Learning rate of this step.
-    pub learning_rate: f64,
-    /// Decay of the first and second moment.
-    pub betas: [f64; 2],
-    /// Added to the root of the second moment.
-    pub eps: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Updates so far, this one included.
-    pub step: u64,
-    /// Factor of the gradients, from clipping.
-    pub factor: f64,
+    /// The scalars of the optimizer's op, in its order.
+    pub scalars: Vec<f64>,
 }
 
 impl Executor {
@@ -30,17 +21,8 @@ impl Executor {
     /// # Errors
     /// `Error::Plugin`: a call to the backend failed.
     pub fn update(&self, update: &Update) -> Result<()> {
-        let scalars = [
-            update.learning_rate,
-            update.betas[0],
-            update.betas[1],
-            update.eps,
-            update.weight_decay,
-            update.step as f64,
-            update.factor,
-        ];
         let mut compute = |task: &Task| match task.action.act {
-            Act::Optimize => self.optimize(task, &scalars),
+            Act::Optimize => self.optimize(task, update),
             _ => self.transfer(task, None),
         };
         let all = |_: usize, _: &Task| true;
@@ -50,30 +32,34 @@ impl Executor {
         })
     }
 
-    fn optimize(&self, task: &Task, scalars: &[f64]) -> Result<()> {
+    fn optimize(&self, task: &Task, update: &Update) -> Result<()> {
         let unit = task.action.unit;
         self.since_wait.given(task.action.act, unit);
         let Some(kernels) = &self.prepared.trained[unit] else {
             return Ok(());
         };
-        let [mut gradients, mut values, mut first, mut second] =
-            self.storage.optimizer_ranges(unit);
+        let run = self.brought(task);
+        let mut ranges = vec![run.gradients, run.values];
+        ranges.extend(run.state);
+        self.launch_flat(&kernels.update, &ranges, &update.scalars)
+    }
+
+    /// What a task of the update works on: what it has brought, else what this rank keeps on its
+    /// device.
+    fn brought(&self, task: &Task) -> TrainedRun {
+        let unit = task.action.unit;
+        let mut run = self.storage.trained(unit).clone();
         let region = |held| {
             let region = task.region(unit, held)?;
             Some(self.storage.region(region.offset, region.bytes))
         };
-        if let Some(fetched) = region(RegionKind::Reduced) {
-            gradients = fetched;
+        run.gradients = region(RegionKind::Reduced).unwrap_or(run.gradients);
+        run.values = region(RegionKind::Values).unwrap_or(run.values);
+        if let Some(fetched) = region(RegionKind::State) {
+            let homes = self.homes(unit, RegionKind::State).into_iter();
+            let places = homes.map(|(home, at)| part(fetched, &(at..at + home.bytes), 1));
+            run.state = places.collect();
         }
-        if let Some(fetched) = region(RegionKind::Values) {
-            values = fetched;
-        }
-        if let Some(fetched) = region(RegionKind::Moments) {
-            let each = fetched.bytes / 2;
-            first = storage::part(fetched, &(0..each), 1);
-            second = storage::part(fetched, &(each..fetched.bytes), 1);
-        }
-        let ranges = [gradients, values, first, second];
-        self.launch_flat(&kernels.adamw, &ranges, scalars)
+        run
     }
 }

@@ -29,7 +29,7 @@ pub struct Arithmetic {
     pub part_bytes: u64,
     /// Trained params.
     pub trained_params: u64,
-    /// Trained params with their gradients and moments.
+    /// Trained params with their gradients and optimizer state.
     pub trained_bytes: u64,
     /// Activations saved for the backward pass, per token.
     pub saved_bytes_per_token: u64,
@@ -69,8 +69,8 @@ impl Arithmetic {
             .iter()
             .map(|runs| runs.elements)
             .sum();
-        let each = plan.dtypes.params.bytes() + 3 * plan.dtypes.reduce.bytes();
-        found.trained_bytes = elements * each;
+        let each = plan.dtypes.params.bytes() + plan.dtypes.reduce.bytes();
+        found.trained_bytes = elements * each + plan.shard_layout.state_bytes();
         let tokens = plan.demand.limits.max_tokens.max(1);
         found.saved_bytes_per_token = plan.memory.saved_activations / tokens;
         let mover = Mover::of(plan);
@@ -119,7 +119,7 @@ impl fmt::Display for Arithmetic {
         if self.trained_params > 0 {
             let each = self.trained_bytes as f64 / self.trained_params as f64;
             let text = format!(
-                "{} x {each:.2} bytes = {} GB of params, gradients and moments",
+                "{} x {each:.2} bytes = {} GB of params, gradients and optimizer state",
                 self.trained_params,
                 gb(self.trained_bytes)
             );

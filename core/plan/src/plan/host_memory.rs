@@ -12,7 +12,7 @@ use crate::stage_layout::StageLayout;
 pub struct HostMemory {
     /// Frozen weights kept on the host: one copy per machine, or the ranks' parts.
     pub weights: u64,
-    /// Trainable params, reduced gradients and moments that are kept on the host.
+    /// Trainable params, reduced gradients and optimizer state that are kept on the host.
     pub trained: u64,
     /// Saved activations that were moved to the host until their backward pass.
     pub saved_activations: u64,

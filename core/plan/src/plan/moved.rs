@@ -126,7 +126,7 @@ impl Mover {
             Part::Frozen => frozen,
             Part::Trainable => sizes.values,
             Part::Gradients => sizes.reduced,
-            Part::Optimizer => sizes.moments,
+            Part::Optimizer => sizes.state,
             Part::Saved => sizes.saved,
         };
         action.parts.iter().map(bytes).sum()

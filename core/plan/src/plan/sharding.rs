@@ -6,6 +6,7 @@ use espalier_compile::params::{Dtypes, Param};
 use espalier_compile::program::{OperandPlace, Program, SavedBlock, Step};
 use espalier_compile::unit_runs::UnitRuns;
 use espalier_interface::model::UnitKind;
+use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::schedule::{ShardingRequest, UnitBytes};
 use espalier_interface::{DeviceInfo, Sharding};
 use espalier_registry::{Chosen, answer};
@@ -20,7 +21,7 @@ use crate::step_plan::StepPlan;
 /// The sizes that a sharding strategy decides about.
 pub(super) fn request(
     program: &Program,
-    params: &[Param],
+    (params, optimizer): (&[Param], &OptimizerSpec),
     dtypes: Dtypes,
     device: &DeviceInfo,
     demand: Demand,
@@ -31,14 +32,14 @@ pub(super) fn request(
         if unit.kind == UnitKind::Head {
             forward.append(&mut backward);
         }
-        let elements = UnitRuns::of(params, index).elements;
+        let elements = UnitRuns::of(params, index, optimizer.granule()).elements;
         let frozen = params.iter().filter(|p| !p.trainable && p.unit == index);
         UnitBytes {
             name: unit.name.clone(),
             frozen: frozen.map(Param::bytes).sum(),
             trainable: elements * dtypes.params.bytes(),
             gradients: elements * dtypes.reduce.bytes(),
-            optimizer: 2 * elements * dtypes.reduce.bytes(),
+            optimizer: optimizer.state_bytes(elements),
             saved: program.blocks[index].bytes,
             forward_reads: forward.into_iter().collect(),
             backward_reads: backward.into_iter().collect(),
@@ -73,12 +74,12 @@ fn reads(steps: &[Step], params: &[Param]) -> BTreeSet<usize> {
 pub(super) fn lay_out(
     sharding: &Chosen<dyn Sharding>,
     request: &ShardingRequest,
-    (params, blocks): (&[Param], &[SavedBlock]),
+    (params, optimizer, blocks): (&[Param], &OptimizerSpec, &[SavedBlock]),
     world: World,
     dtypes: Dtypes,
 ) -> Result<(ShardLayout, StepPlan), Error> {
     let schedule = answer::schedule(sharding, request)?;
-    let shard_layout = ShardLayout::new(&schedule, params, blocks, world);
+    let shard_layout = ShardLayout::new(&schedule, (params, optimizer), blocks, world);
     let step_plan = StepPlan::of(&schedule, request, &shard_layout.region_sizes(dtypes))
         .map_err(|error| sharding.failed("schedule", error))?;
     Ok((shard_layout, step_plan))

@@ -16,7 +16,7 @@ pub struct MemoryPlan {
     pub trainable: u64,
     /// Gradients of the trainable params.
     pub gradients: u64,
-    /// The optimizer's moments.
+    /// What the optimizer keeps of the trainable params.
     pub optimizer: u64,
     /// Activations that only one layer saves for its backward pass, as far as they stay on the
     /// device.

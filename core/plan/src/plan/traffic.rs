@@ -101,13 +101,16 @@ impl Traffic {
 }
 
 /// For each unit, the bytes of the norm of its gradients, and those of its update. The update reads
-/// and writes values and both moments, reads the gradient and sets it to zero.
+/// and writes values and optimizer state, reads the gradient and sets it to zero.
 pub fn of_updates(shard_layout: &ShardLayout, dtypes: Dtypes) -> Vec<[u64; 2]> {
-    let [values, state] = [dtypes.params, dtypes.reduce].map(DType::bytes);
+    let [values, gradient] = [dtypes.params, dtypes.reduce].map(DType::bytes);
     let units = (0..shard_layout.runs.len()).map(|unit| shard_layout.own_elements(unit));
-    units
-        .map(|elements| [elements * state, elements * (2 * values + 6 * state)])
-        .collect()
+    let of_unit = |elements: u64| {
+        let state = shard_layout.optimizer.state_bytes(elements);
+        let update = 2 * (elements * (values + gradient) + state);
+        [elements * gradient, update]
+    };
+    units.map(of_unit).collect()
 }
 
 /// Whether the size of an operand depends on the number of tokens.

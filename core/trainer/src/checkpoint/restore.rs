@@ -1,4 +1,4 @@
-//! A verified checkpoint -> its trained params and moments on the devices, for any number of ranks.
+//! A verified checkpoint -> its trained params and their state on the devices, for any number of ranks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,18 +11,14 @@ use super::save::stored_name;
 use super::{Checkpoint, OPTIMIZER, PARAMS};
 use crate::Error;
 
-/// Uploads this rank's elements of values and moments of every trainable param, in parts.
+/// Uploads this rank's elements of values and optimizer state of every trainable param, in parts.
 ///
 /// # Errors
 /// [`Error::Weights`] where a tensor is missing or has another shape or dtype.
 pub(crate) fn restore(checkpoint: &Checkpoint, executor: &Executor) -> Result<(), Error> {
-    let saved = Saved::open(checkpoint)?;
+    let saved = Saved::open(checkpoint, executor)?;
     for param in executor.trainable() {
-        for part in [
-            StatePart::Values,
-            StatePart::FirstMoment,
-            StatePart::SecondMoment,
-        ] {
+        for part in executor.state_parts() {
             saved.upload(executor, param, part)?;
         }
     }
@@ -42,13 +38,17 @@ struct Saved<'a> {
 type Pieces = BTreeMap<u64, (Piece, usize)>;
 
 impl<'a> Saved<'a> {
-    fn open(checkpoint: &'a Checkpoint) -> Result<Self, Error> {
+    fn open(checkpoint: &'a Checkpoint, executor: &Executor) -> Result<Self, Error> {
         let manifest = &checkpoint.manifest;
         let open = |name: &str| Ok::<_, Error>(TensorStore::open(&checkpoint.path.join(name))?);
         if manifest.ranks.is_none() {
+            let mut stores = vec![open(PARAMS)?];
+            if !executor.optimizer().state.is_empty() {
+                stores.push(open(OPTIMIZER)?);
+            }
             return Ok(Saved {
                 checkpoint,
-                stores: vec![open(PARAMS)?, open(OPTIMIZER)?],
+                stores,
                 pieces: None,
             });
         }
@@ -72,17 +72,18 @@ impl<'a> Saved<'a> {
     }
 
     fn upload(&self, executor: &Executor, index: usize, part: StatePart) -> Result<(), Error> {
-        let param = &executor.params()[index];
-        let name = stored_name(&param.name, part);
+        let name = stored_name(executor, index, part);
+        let shape = executor.state_shape(index, part);
+        let elements: u64 = shape.iter().product();
         let Some(pieces) = &self.pieces else {
             let store = match part {
                 StatePart::Values => &self.stores[0],
                 _ => &self.stores[1],
             };
-            let entry = store.entry_of_shape(&name, &param.shape)?;
+            let entry = store.entry_of_shape(&name, &shape)?;
             return stream(store, entry, executor, (index, part), 0);
         };
-        let own = executor.own_elements(index);
+        let own = executor.own_elements(index, part);
         let mut end = 0;
         for (piece, file) in pieces.get(&name).into_iter().flat_map(BTreeMap::values) {
             let Range { start, end: after } = piece.elements;
@@ -96,14 +97,14 @@ impl<'a> Saved<'a> {
                 stream(store, entry, executor, (index, part), start)?;
             }
         }
-        if end == param.elements() {
+        if end == elements {
             Ok(())
         } else {
             Err(Error::Weights(WeightsError {
                 path: self.checkpoint.path.clone(),
                 message: format!(
-                    "the files of its ranks hold elements 0..{end} of `{name}`, expected 0..{}",
-                    param.elements()
+                    "the files of its ranks hold elements 0..{end} of `{name}`, expected \
+                     0..{elements}"
                 ),
             }))
         }

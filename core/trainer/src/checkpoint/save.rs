@@ -39,15 +39,6 @@ pub(crate) struct Snapshot<'a> {
 /// An adapter, its sites and the name of its base model.
 pub(crate) type AdapterParts<'a> = (&'a Chosen<dyn Adapter>, &'a [Site], &'a str);
 
-/// The files of trained params, with the parts of each param.
-const FILES: [(&str, &[StatePart]); 2] = [
-    (PARAMS, &[StatePart::Values]),
-    (
-        OPTIMIZER,
-        &[StatePart::FirstMoment, StatePart::SecondMoment],
-    ),
-];
-
 /// Writes a checkpoint atomically, and returns its directory's path. Every process calls this: each
 /// rank writes its own elements, and the first process commits once all are on disk.
 ///
@@ -128,12 +119,21 @@ fn commit(
     Ok(pending.commit_replacing()?)
 }
 
-/// The name of a part of a param in the file of all moments.
-pub(super) fn stored_name(param: &str, part: StatePart) -> String {
-    match part {
-        StatePart::Values => param.to_owned(),
-        StatePart::FirstMoment => format!("{param}.first_moment"),
-        StatePart::SecondMoment => format!("{param}.second_moment"),
+/// The files of trained params, with the parts of each param; none for state where the optimizer
+/// keeps nothing.
+fn files_of(executor: &Executor) -> Vec<(&'static str, Vec<StatePart>)> {
+    let mut parts = executor.state_parts();
+    let state = parts.split_off(1);
+    let files = [(PARAMS, parts), (OPTIMIZER, state)].into_iter();
+    files.filter(|(_, parts)| !parts.is_empty()).collect()
+}
+
+/// The name of a part of a param in its file.
+pub(super) fn stored_name(executor: &Executor, param: usize, part: StatePart) -> String {
+    let param = &executor.params()[param].name;
+    match executor.state_name(part) {
+        None => param.clone(),
+        Some(state) => format!("{param}.{state}"),
     }
 }
 
@@ -153,12 +153,12 @@ fn write_own(
 ) -> Result<Vec<FileHash>, Error> {
     let rank = executor.peers().rank();
     let mut hashes = Vec::new();
-    for (file, parts) in FILES {
+    for (file, parts) in files_of(executor) {
         let name = match ranks {
             None => file.to_owned(),
             Some(ranks) => file_of_rank(file, rank, ranks),
         };
-        let own = own_tensors(executor, parts, ranks);
+        let own = own_tensors(executor, &parts, ranks);
         if ranks.is_none() && rank > 0 || ranks.is_some() && own.is_empty() {
             continue;
         }
@@ -187,19 +187,17 @@ fn own_tensors(
         if rank >= keepers(executor, param) {
             continue;
         }
-        let elements = executor.own_elements(param);
-        let of = &executor.params()[param];
         for &part in parts {
+            let elements = executor.own_elements(param, part);
             let (name, dtype) = (
-                stored_name(&of.name, part),
+                stored_name(executor, param, part),
                 executor.state_dtype(param, part),
             );
             if ranks.is_none() {
-                let spec = TensorSpec::new(name, dtype, of.shape.clone());
+                let spec = TensorSpec::new(name, dtype, executor.state_shape(param, part));
                 own.push((param, part, spec));
             } else if !elements.is_empty() {
                 let shape = vec![elements.end - elements.start];
-                let elements = elements.clone();
                 let name = Piece { name, elements }.tensor();
                 own.push((param, part, TensorSpec::new(name, dtype, shape)));
             }

@@ -69,7 +69,6 @@ impl<'a> OpenedModel<'a> {
         process_context: &ProcessContext,
     ) -> Result<Self, Error> {
         let config = resolved.config();
-        refuse_later_versions(config)?;
         let services = process_context.services;
         let registry = Registry::discover(&SearchPath::of(resolved));
         sections::check(resolved, &registry)?;
@@ -221,26 +220,6 @@ impl<'a> OpenedModel<'a> {
             services: self.services,
         })
     }
-}
-
-/// Keys of the contract that this version does not support yet.
-fn refuse_later_versions(config: &Config) -> Result<(), Error> {
-    let refuse = |message: &str, next_step: &str| {
-        Err(Error::Usage(UsageError {
-            message: message.to_owned(),
-            next_step: next_step.to_owned(),
-        }))
-    };
-    if config.optim.name != "adamw" {
-        return refuse(
-            &format!(
-                "optim.name: expected \"adamw\", found \"{}\"",
-                config.optim.name
-            ),
-            "set optim.name = \"adamw\"",
-        );
-    }
-    Ok(())
 }
 
 /// Refuses a new adapter in a session without training.

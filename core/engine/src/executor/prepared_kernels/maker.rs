@@ -89,17 +89,16 @@ impl<'a> Maker<'a> {
         } else {
             own
         };
-        let state = Operand::flat(own, dtypes.reduce);
-        let updated = vec![
-            Operand::flat(own, dtypes.params),
-            state.clone(),
-            state.clone(),
-        ];
+        let gradients = Operand::flat(own, dtypes.reduce);
+        let optimizer = &shard_layout.optimizer;
+        let state = optimizer.state.iter();
+        let state = state.map(|tensor| Operand::flat(tensor.elements(own), tensor.dtype));
+        let updated = std::iter::once(Operand::flat(own, dtypes.params)).chain(state);
         let sum = vec![Operand::flat(1, DType::F64)];
         Ok(TrainedKernels {
             zero: self.flat("zero", vec![], vec![Operand::flat(all, dtypes.reduce)])?,
-            sum_squares: self.flat("sum_squares", vec![state.clone()], sum)?,
-            adamw: self.flat("adamw", vec![state], updated)?,
+            sum_squares: self.flat("sum_squares", vec![gradients.clone()], sum)?,
+            update: self.flat(&optimizer.op, vec![gradients], updated.collect())?,
         })
     }
 

@@ -18,7 +18,7 @@ pub struct Beside<'a> {
 
 impl Storage {
     /// A second storage of the same trained params. On the same device it shares trained params,
-    /// moments, the step's work memory, and the frozen units that `beside` keeps. The rest is
+    /// their state, the step's work memory, and the frozen units that `beside` keeps. The rest is
     /// allocated, zeroed.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Storage {
         (stays && held.bytes() >= bytes && held.is_on(device)).then_some(held)
     }
 
-    /// True where both storages have their trained params and moments in the same memory.
+    /// True where both storages have their trained params and state in the same memory.
     pub(in crate::executor) fn shares_state(&self, other: &Storage) -> bool {
         let values = |storage: &Storage| storage.parts.get(&Part::Values).cloned();
         match (values(self), values(other)) {

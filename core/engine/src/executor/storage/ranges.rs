@@ -1,4 +1,4 @@
-//! The places of params, gradients and moments in the buffers of a storage.
+//! The places of params, gradients and optimizer state in the buffers of a storage.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -37,7 +37,7 @@ impl Storage {
             parts,
             params,
             gradients: trained.gradients,
-            optimizer: trained.optimizer,
+            trained: trained.runs,
             frozen,
             saved,
             whole_gradients: trained.whole_gradients,
@@ -94,10 +94,19 @@ impl<'a> OwnRanges<'a> {
     }
 }
 
+/// What a rank keeps of a unit's trainable run, between steps or during its update.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::executor) struct TrainedRun {
+    pub(in crate::executor) gradients: BufferRange,
+    pub(in crate::executor) values: BufferRange,
+    /// The tensors of the optimizer's state.
+    pub(in crate::executor) state: Vec<BufferRange>,
+}
+
 /// Where what is trained lies.
 struct TrainedRanges {
-    /// For each unit gradients, values, first and second moments, as far as this rank keeps them.
-    optimizer: Vec<[BufferRange; 4]>,
+    /// For each unit, as far as this rank keeps it.
+    runs: Vec<TrainedRun>,
     /// The gradient of each param that lies whole on the device.
     gradients: Vec<Option<BufferRange>>,
     /// The values of the params that lie whole on the device.
@@ -110,26 +119,40 @@ impl TrainedRanges {
         let shard_layout = layout.shard_layout;
         let whole = |part: Part| parts[&part].whole();
         let [gradients_at, values_at] = [Part::Gradients, Part::Values].map(whole);
-        let [first, second] = [Part::FirstMoment, Part::SecondMoment].map(whole);
+        let tensors = shard_layout.optimizer.state.len();
         let [params_bytes, reduce_bytes] =
             [layout.dtypes.params, layout.dtypes.reduce].map(DType::bytes);
         let mut optimizer = Vec::with_capacity(layout.units);
+        // Bytes of each state tensor of the runs that are not cut.
+        let mut kept_bytes = vec![0; tensors];
         let mut gradients = vec![None; layout.params.len()];
         let mut values = Vec::new();
-        // Elements of the runs that are not cut: of gradients and moments, and of values.
+        // Elements of the runs that are not cut: of gradients, and of values.
         let (mut reduced, mut updated) = (0, 0);
         for unit in 0..layout.units {
             let runs = &shard_layout.runs[unit];
-            let places = [
+            let [gradients_run, values_run] = [
                 (StateKind::Gradients, gradients_at, reduce_bytes, reduced),
                 (StateKind::Values, values_at, params_bytes, updated),
-                (StateKind::FirstMoment, first, reduce_bytes, reduced),
-                (StateKind::SecondMoment, second, reduce_bytes, reduced),
-            ];
-            optimizer.push(places.map(|(kept, whole, each, begin)| {
+            ]
+            .map(|(kept, whole, each, begin)| {
                 let all = begin..begin + runs.elements;
                 own.next(unit, kept).unwrap_or(part(whole, &all, each))
-            }));
+            });
+            let state = (0..tensors).map(|tensor| {
+                let kept = StateKind::State(tensor);
+                own.next(unit, kept).unwrap_or_else(|| {
+                    let bytes = layout.bytes_of(kept, runs.elements);
+                    let begin = kept_bytes[tensor];
+                    kept_bytes[tensor] += bytes;
+                    part(whole(Part::State(tensor)), &(begin..begin + bytes), 1)
+                })
+            });
+            optimizer.push(TrainedRun {
+                gradients: gradients_run,
+                values: values_run,
+                state: state.collect(),
+            });
             let placement = shard_layout.placements[unit];
             let [whole_gradients, whole_values] =
                 [placement.optimizer, placement.trainable].map(|place| place == Place::Replicated);
@@ -146,7 +169,7 @@ impl TrainedRanges {
             updated += u64::from(whole_values) * runs.elements;
         }
         TrainedRanges {
-            optimizer,
+            runs: optimizer,
             gradients,
             values,
             whole_gradients: part(gradients_at, &(0..reduced), reduce_bytes),

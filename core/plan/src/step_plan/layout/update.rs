@@ -14,7 +14,7 @@ impl Layout<'_> {
         let held = |part: &Part| match part {
             Part::Trainable => Some(RegionKind::Values),
             Part::Gradients => Some(RegionKind::Reduced),
-            Part::Optimizer => Some(RegionKind::Moments),
+            Part::Optimizer => Some(RegionKind::State),
             Part::Frozen | Part::Saved => None,
         };
         match action.act {
@@ -29,7 +29,7 @@ impl Layout<'_> {
                 }
                 if place.optimizer == Place::ShardedOnHost {
                     self.work_on(task, unit, RegionKind::Reduced, false)?;
-                    self.work_on(task, unit, RegionKind::Moments, true)?;
+                    self.work_on(task, unit, RegionKind::State, true)?;
                 }
             }
             Act::Offload => {
