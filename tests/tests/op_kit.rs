@@ -7,7 +7,7 @@ mod spoiled;
 use std::sync::Arc;
 
 use espalier_backend_cpu::CpuBackend;
-use espalier_conformance::ops::{self, OPS, OpCheck};
+use espalier_conformance::ops::{self, OpCheck};
 use espalier_conformance::{Fault, Threads};
 use espalier_interface::{Backend, DType, Device, ErrorCode, KernelRequest};
 use serde_json::Value as Json;
@@ -22,7 +22,7 @@ fn cpu() -> Box<dyn Device> {
 
 fn check_of(op: &str) -> &'static OpCheck {
     let name = format!("op.{op}");
-    let mut all = OPS.iter();
+    let mut all = ops::all();
     all.find(|check| check.name == name)
         .expect("a check of the kit")
 }
@@ -57,7 +57,7 @@ fn op_of(check: &OpCheck) -> &'static str {
 #[test]
 fn every_op_of_cpu_passes() {
     let device = cpu();
-    for op in OPS {
+    for op in ops::all() {
         let checked = ops::check(device.as_ref(), op);
         assert_eq!(checked, Ok(()), "{}", op.name);
     }
@@ -78,7 +78,7 @@ fn the_kit_has_every_op_of_cpu() {
     let refused = cpu().prepare(&request, &[]).expect_err("an unknown op");
     let (_, known) = refused.message.split_once("known are ").expect("its ops");
     let mut known: Vec<&str> = known.split(", ").collect();
-    let mut checked: Vec<&str> = OPS.iter().map(op_of).collect();
+    let mut checked: Vec<&str> = ops::all().map(op_of).collect();
     known.sort_unstable();
     checked.sort_unstable();
     assert_eq!(checked, known);
@@ -122,7 +122,7 @@ fn a_refusal_of_another_kind_is_a_failure() {
 
 #[test]
 fn a_last_element_that_is_off_or_stale_is_found_in_every_op() {
-    let of = |what, bug| OPS.iter().map(move |op| (op_of(op), what, bug));
+    let of = |what, bug| ops::all().map(move |op| (op_of(op), what, bug));
     all_found("must be", of("off", Bug::LastElement));
     // By its value, or where the first filling is the value, by the second.
     all_found("", of("stale", Bug::LastStays));
@@ -130,7 +130,7 @@ fn a_last_element_that_is_off_or_stale_is_found_in_every_op() {
 
 #[test]
 fn bytes_written_outside_of_outputs_are_found_in_every_op() {
-    let of = |what, bug| OPS.iter().map(move |op| (op_of(op), what, bug));
+    let of = |what, bug| ops::all().map(move |op| (op_of(op), what, bug));
     all_found(
         "from its start was written",
         of("behind", Bug::WritesBehind),

@@ -1,7 +1,8 @@
 //! The oracle of the kit of ops against torch's own values in f64.
 
 use espalier_conformance::ops::nearest;
-use espalier_conformance::ops::oracle::{self, AdamwStep, Mask, Rotation};
+use espalier_conformance::ops::oracle::{self, Mask, Rotation};
+use espalier_conformance::ops::updates::{AdamwStep, adamw_step};
 use espalier_interface::DType;
 use espalier_interface::op::EmbeddingLayout::{ByColumn, ByRow};
 use espalier_tests::{Golden, largest};
@@ -268,7 +269,7 @@ fn optimizer_steps() {
             };
             let doubled = oracle::scale(gradient, 2.0);
             let [param, m, v] = &found;
-            found = oracle::adamw(step, &doubled, [param, m, v]);
+            found = adamw_step(step, &doubled, [param, m, v]);
             all.iter_mut()
                 .zip(&found)
                 .for_each(|(all, found)| all.extend(found));

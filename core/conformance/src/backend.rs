@@ -8,7 +8,7 @@ use espalier_interface::{
 };
 
 use crate::checked::{Checked, Fault, ensure, refusal};
-use crate::ops::{self, OPS};
+use crate::ops;
 use crate::{Subject, Suite, Threads, declared, streams as trial};
 
 /// Bytes of the buffers under test: some hundred KiB, and a multiple of no alignment.
@@ -39,7 +39,7 @@ pub fn backend(subject: &Subject<'_, dyn Backend>, suite: &mut Suite) {
     for (name, asserts, body) in CHECKS {
         suite.check(name, asserts, || on_device(subject, body));
     }
-    for op in OPS {
+    for op in ops::all() {
         suite.check(op.name, op.asserts, || {
             on_device(subject, |device| ops::check(device, op))
         });

@@ -10,32 +10,25 @@ mod cases;
 mod compare;
 mod launch;
 mod numbers;
+mod op_check;
 pub mod oracle;
 mod packed;
 mod rounding;
 #[cfg(test)]
 mod tests;
+pub mod updates;
 
 use espalier_interface::Device;
 
 use crate::checked::{Checked, Fault};
-use case::OpCase;
 use launch::Ran;
+pub use op_check::OpCheck;
 pub use rounding::nearest;
-
-/// An op and its cases.
-pub struct OpCheck {
-    /// Name of its check: `op.` and the op.
-    pub name: &'static str,
-    /// What the check asserts.
-    pub asserts: &'static str,
-    cases: fn() -> Vec<OpCase>,
-}
 
 macro_rules! op_checks {
     ($($op:literal: $cases:path, $asserts:literal;)*) => {
-        /// The checks, one an op.
-        pub const OPS: &[OpCheck] = &[$(OpCheck {
+        /// The checks of all ops but those of optimizers, one an op.
+        const OPS: &[OpCheck] = &[$(OpCheck {
             name: concat!("op.", $op),
             asserts: $asserts,
             cases: $cases,
@@ -73,7 +66,11 @@ op_checks! {
     "init": cases::random::init, "zeros, ones, uniform and normal numbers of a seed and a param";
     "sum_squares": cases::flat::sum_squares, "the sum of squares in f64";
     "first_not_finite": cases::flat::first_not_finite, "the index of the first NaN or infinity, or -1";
-    "adamw": cases::flat::adamw, "a step of torch.optim.AdamW on param and moments";
+}
+
+/// The checks, one an op.
+pub fn all() -> impl Iterator<Item = &'static OpCheck> {
+    OPS.iter().chain(updates::OPS)
 }
 
 /// Runs the cases of one op.

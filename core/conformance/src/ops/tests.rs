@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 
 use espalier_interface::DType;
 use espalier_interface::graph::Dim;
+use espalier_interface::optimizer::OptimizerSpec;
 
 use super::case::OpCase;
 use super::numbers::{decode, encode, rounded};
 use super::rounding::{LEAST, ulp};
-use super::{OPS, compare};
+use super::{all, compare};
 use crate::largest;
 
 /// Calls `body` with every case.
 fn each(mut body: impl FnMut(&str, &OpCase)) {
-    for op in OPS {
+    for op in all() {
         for case in (op.cases)() {
             body(op.name, &case);
         }
@@ -27,8 +28,10 @@ fn each_op_of_the_interface_has_a_check() {
     let named = table.filter_map(|line| line.strip_prefix("//! | `")?.split_once('`'));
     // `base` stands in an adapter's fragment and is no kernel.
     let named = named.map(|(name, _)| name).filter(|name| *name != "base");
-    let named: BTreeSet<String> = named.map(|name| format!("op.{name}")).collect();
-    let checked: BTreeSet<String> = OPS.iter().map(|op| op.name.to_owned()).collect();
+    let mut named: BTreeSet<String> = named.map(|name| format!("op.{name}")).collect();
+    let optimizers = OptimizerSpec::shipped().into_iter();
+    named.extend(optimizers.map(|optimizer| format!("op.{}", optimizer.op)));
+    let checked: BTreeSet<String> = all().map(|op| op.name.to_owned()).collect();
     assert!(named.len() > 25, "{named:?}");
     assert_eq!(checked, named);
 }

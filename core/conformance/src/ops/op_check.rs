@@ -1,0 +1,12 @@
+//! An op of the kit, what its check asserts, and its cases.
+
+use super::case::OpCase;
+
+/// An op and its cases.
+pub struct OpCheck {
+    /// Name of its check: `op.` and the op.
+    pub name: &'static str,
+    /// What the check asserts.
+    pub asserts: &'static str,
+    pub(super) cases: fn() -> Vec<OpCase>,
+}

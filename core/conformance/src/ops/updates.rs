@@ -1,0 +1,139 @@
+//! The ops of optimizers: a step of each as one plain loop in f64, and its cases. The steps know
+//! nothing of kernels; torch's golden values are compared with them.
+
+use espalier_interface::DType;
+
+use super::case::{Near, OpCase};
+use super::cases::fixed;
+use super::numbers::drawn;
+use super::op_check::OpCheck;
+use super::rounding::U;
+
+/// Their checks.
+pub(super) const OPS: &[OpCheck] = &[OpCheck {
+    name: "op.adamw",
+    asserts: "a step of torch.optim.AdamW on param and moments",
+    cases: adamw,
+}];
+
+/// Elements of a run: one, odd numbers, and more than a chunk of any of them.
+const LENGTHS: [usize; 4] = [1, 65, 4099, 70_001];
+
+/// The scalars of `adamw`, in the op's order.
+#[derive(Clone, Copy, Debug)]
+pub struct AdamwStep {
+    /// The step's learning rate.
+    pub learning_rate: f64,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the denominator.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// The step's number, from 1.
+    pub step: f64,
+    /// Factor of the gradient.
+    pub factor: f64,
+}
+
+/// One step of `torch.optim.AdamW`: param, first and second moment after it.
+pub fn adamw_step(step: AdamwStep, gradient: &[f64], [param, m, v]: [&[f64]; 3]) -> [Vec<f64>; 3] {
+    let mut after = [Vec::new(), Vec::new(), Vec::new()];
+    let correction1 = 1.0 - step.beta1.powf(step.step);
+    let correction2 = 1.0 - step.beta2.powf(step.step);
+    for i in 0..gradient.len() {
+        let g = gradient[i] * step.factor;
+        let m = m[i] + (1.0 - step.beta1) * (g - m[i]);
+        let v = step.beta2 * v[i] + (1.0 - step.beta2) * g * g;
+        let kept = param[i] * (1.0 - step.learning_rate * step.weight_decay);
+        let denominator = v.sqrt() / correction2.sqrt() + step.eps;
+        after[0].push(kept - step.learning_rate / correction1 * m / denominator);
+        after[1].push(m);
+        after[2].push(v);
+    }
+    after
+}
+
+/// The errors of one element. The scaled gradient errs by 2 u; the first moment adds a difference,
+/// a constant, a product and a sum, the second one more product and the gradient's error twice.
+/// What the first errs by moves the param through the step, which has 16 roundings of its own, half
+/// of the second's among them.
+fn adamw_errors(
+    step: AdamwStep,
+    gradient: f64,
+    [param, m, v]: [f64; 3],
+    after: [f64; 3],
+) -> [f64; 3] {
+    let g = (gradient * step.factor).abs();
+    let m_error = 6.0 * U * (m.abs() + g);
+    let v_error = 9.0 * U * (v + (1.0 - step.beta2) * g * g);
+    let correction = (1.0 - step.beta2.powf(step.step)).sqrt();
+    let rate = step.learning_rate / (1.0 - step.beta1.powf(step.step));
+    let per_moment = rate / (after[2].sqrt() / correction + step.eps);
+    let moved = per_moment * (m_error + 16.0 * U * after[1].abs());
+    [4.0 * U * param.abs() + moved, m_error, v_error]
+}
+
+/// `adamw`: the first step and a late one, with and without decay, params in each dtype.
+fn adamw() -> Vec<OpCase> {
+    let mut cases = Vec::new();
+    let first = AdamwStep {
+        learning_rate: 2e-3,
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        weight_decay: 0.01,
+        step: 1.0,
+        factor: 1.0,
+    };
+    let late = AdamwStep {
+        learning_rate: 0.1,
+        beta1: 0.3,
+        beta2: 0.95,
+        eps: 1e-3,
+        weight_decay: 0.0,
+        step: 12_345.0,
+        factor: 0.37,
+    };
+    for dtype in [DType::F32, DType::BF16] {
+        for (n, (name, step)) in LENGTHS
+            .into_iter()
+            .flat_map(|n| [(n, ("first step", first)), (n, ("late step", late))])
+        {
+            let (param, gradient) = (drawn(n, dtype, 1), drawn(n, DType::F32, 2));
+            let m = drawn(n, DType::F32, 3);
+            let v: Vec<f64> = drawn(n, DType::F32, 4).iter().map(|v| v.abs()).collect();
+            let after = adamw_step(step, &gradient, [&param, &m, &v]);
+            let mut bounds = [Vec::new(), Vec::new(), Vec::new()];
+            for i in 0..n {
+                let before = [param[i], m[i], v[i]];
+                let after = [after[0][i], after[1][i], after[2][i]];
+                let found = adamw_errors(step, gradient[i], before, after);
+                bounds
+                    .iter_mut()
+                    .zip(found)
+                    .for_each(|(all, one)| all.push(one));
+            }
+            let [param_bounds, m_bounds, v_bounds] = bounds;
+            let [param_after, m_after, v_after] = after;
+            let shape = fixed([n]);
+            let case = OpCase::flat("adamw", format!("param {dtype}, {n} elements, {name}"));
+            let case = case.input(&shape, DType::F32, &gradient).scalars(&[
+                step.learning_rate,
+                step.beta1,
+                step.beta2,
+                step.eps,
+                step.weight_decay,
+                step.step,
+                step.factor,
+            ]);
+            let expected = Near::new(param_after, param_bounds);
+            let case = case.updated(&shape, dtype, &param, expected);
+            let case = case.updated(&shape, DType::F32, &m, Near::new(m_after, m_bounds));
+            cases.push(case.updated(&shape, DType::F32, &v, Near::new(v_after, v_bounds)));
+        }
+    }
+    cases
+}
