@@ -18,7 +18,8 @@ const LORA: [(&str, &str); 3] = [
     ("adapter.lora.rank", "4"),
     ("adapter.lora.alpha", "8"),
 ];
-const FULL: [(&str, &str); 1] = [("plugins", "[]")];
+/// torch's optimizer had all params in one group.
+const FULL: [(&str, &str); 2] = [("plugins", "[]"), ("optim.decay_norms_and_biases", "true")];
 /// The rows are at most 32 tokens long, and four a batch.
 const KEYS: [(&str, &str); 5] = [
     ("model.compute", "\"f32\""),

@@ -302,6 +302,8 @@ fn clipping_and_a_cosine_with_warmup_follow_the_golden_curve() {
 fn full_fine_tuning_follows_the_golden_curve() {
     let mut keys = [OPTIM.as_slice(), &TRAIN].concat();
     keys.push(("optim.learning_rate", "1e-3"));
+    // torch's optimizer had all params in one group.
+    keys.push(("optim.decay_norms_and_biases", "true"));
     let rig = rig(&trained(), "[]", &keys);
     let curve = &summary()["full_finetune_curve_tiny-trained"];
     let losses = curve["loss"].clone();

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::sources::{Layer, join};
-use super::{Config, ConfigError, SiteRule, known, nearest};
+use super::{Config, ConfigError, GroupRule, SiteRule, known, nearest};
 
 /// Lists whose items may also be given as one string with commas.
 const COMMA_LISTS: [&str; 3] = ["plugins", "run.devices", "compare.arms"];
@@ -18,6 +18,9 @@ pub(super) fn check(layer: &mut Layer, known: &Map<String, Value>) -> Result<(),
     layer.values = values;
     Ok(())
 }
+
+/// The key of parameter groups.
+const GROUPS: &str = "optim.groups";
 
 struct Checker<'a> {
     layer: &'a Layer,
@@ -40,6 +43,7 @@ impl Checker<'_> {
                 }
                 Some(_) if here == "sites" => self.sites(value)?,
                 Some(_) if here == "arms" => self.arms(value)?,
+                Some(_) if here == GROUPS => self.groups(value)?,
                 Some(default) => self.value(value, default, &here)?,
             }
         }
@@ -93,6 +97,13 @@ impl Checker<'_> {
         let known = known::filled::<SiteRule>(default);
         let needed = ("match", "a pattern of site names");
         self.tables(value, "sites", &known, needed)
+    }
+
+    fn groups(&self, value: &mut Value) -> Result<(), ConfigError> {
+        let default = serde_json::to_value(GroupRule::default()).unwrap_or_default();
+        let known = known::filled::<GroupRule>(default);
+        let needed = ("pattern", "a pattern of param names");
+        self.tables(value, GROUPS, &known, needed)
     }
 
     /// `[[arms]]`: a name, components, and sections as the config has them. What stands in those is

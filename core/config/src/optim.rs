@@ -8,6 +8,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value as Json;
 
+use super::pattern_matches;
+
 /// The keys of `[optim]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -21,8 +23,12 @@ pub struct OptimOptions {
     pub betas: [f64; 2],
     /// Added to the root of the running square before dividing by it.
     pub eps: f64,
-    /// Decoupled weight decay, times the learning rate a step.
+    /// Weight decay: the optimizer's own, decoupled for `adamw`.
     pub weight_decay: f64,
+    /// Whether biases and norms decay, too, in full fine-tuning.
+    pub decay_norms_and_biases: bool,
+    /// `[[optim.groups]]`: learning rates and decays of single params; the first match holds.
+    pub groups: Vec<GroupRule>,
     /// Largest norm of the whole gradient, longer ones are scaled down to it; 0 is off.
     pub clip_norm: f64,
     /// The learning rate's course after warm-up.
@@ -43,6 +49,8 @@ impl Default for OptimOptions {
             betas: [0.9, 0.999],
             eps: 1e-8,
             weight_decay: 0.0,
+            decay_norms_and_biases: false,
+            groups: Vec::new(),
             clip_norm: 1.0,
             schedule: Schedule::Constant,
             floor: 0.0,
@@ -94,6 +102,27 @@ impl OptimOptions {
             Some(ratio) => (ratio * total_steps as f64).ceil() as u64,
             None => self.warmup_steps,
         }
+    }
+}
+
+/// One `[[optim.groups]]` entry; of several that match a param, the first one holds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupRule {
+    /// Pattern of param names; `*` stands for any characters (`*.embed_tokens.weight`).
+    pub pattern: String,
+    /// Their peak learning rate; unset: the run's.
+    #[serde(default)]
+    pub learning_rate: Option<f64>,
+    /// Their weight decay; unset: the run's.
+    #[serde(default)]
+    pub weight_decay: Option<f64>,
+}
+
+impl GroupRule {
+    /// Whether the whole of `name` matches the pattern.
+    pub fn matches(&self, name: &str) -> bool {
+        pattern_matches(&self.pattern, name)
     }
 }
 

@@ -31,6 +31,7 @@ use espalier_compile::params::{Dtypes, Param};
 use espalier_compile::program::Program;
 use espalier_interface::schedule::Placement;
 use espalier_interface::{Device, DeviceInfo, Quantizer, Stream};
+use espalier_plan::param_groups::{GroupPart, ParamGroups};
 use espalier_plan::plan::Generation;
 use espalier_plan::shard_layout::ShardLayout;
 use espalier_plan::step_plan::StepPlan;
@@ -110,6 +111,10 @@ pub struct Executor {
     /// Host memory that units are fetched from.
     lent: Option<Lent>,
     prepared: PreparedKernels,
+    /// The groups of trained params.
+    groups: ParamGroups,
+    /// For each unit, the parts of what this rank keeps that the launches of its update cover.
+    group_parts: Vec<Vec<GroupPart>>,
     /// Kept for the kernels that call back into a quantizer.
     _quantizers: Vec<Chosen<dyn Quantizer>>,
 }
@@ -129,6 +134,9 @@ impl Executor {
         for _ in 1..plan.step_plan.lanes() {
             streams.push(device.stream().during("stream")?);
         }
+        let part = u64::from(peers.shard().0);
+        let units = 0..plan.program.units.len();
+        let group_parts = units.map(|unit| plan.group_parts(unit, part)).collect();
         Ok(Executor {
             device,
             device_info: plan.device_info,
@@ -146,6 +154,8 @@ impl Executor {
             storage,
             lent: None,
             prepared: kernels,
+            groups: plan.groups,
+            group_parts,
             _quantizers: plan.quantizers.into_values().collect(),
         })
     }
@@ -158,6 +168,11 @@ impl Executor {
     /// Whether all weights lie whole on the device between steps.
     pub fn is_resident(&self) -> bool {
         (0..self.program.units.len()).all(|unit| self.shard_layout.is_resident(unit))
+    }
+
+    /// The groups of trained params.
+    pub fn groups(&self) -> &ParamGroups {
+        &self.groups
     }
 
     /// The lanes of the step plan on the device.

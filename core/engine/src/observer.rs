@@ -136,6 +136,10 @@ pub struct StepMetrics {
     pub grad_norm: f64,
     /// The learning rate of this step.
     pub learning_rate: f64,
+    /// That of each group of params, in the order of `param_groups` in `run.json`. Empty where all
+    /// have `learning_rate`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub group_learning_rates: Vec<f64>,
     /// Tokens of the step that bear loss.
     pub trained_tokens: u64,
     /// Tokens of the step, trained or not, per second.

@@ -7,9 +7,9 @@ use espalier_interface::optimizer::{OptimizerSpec, scalar};
 /// The scalars that a step gives, beside the settings of its optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepScalars {
-    /// Learning rate of this step.
+    /// The group's learning rate of this step.
     pub learning_rate: f64,
-    /// Weight decay.
+    /// The group's weight decay.
     pub weight_decay: f64,
     /// Updates so far, this one included.
     pub step: u64,
@@ -17,17 +17,25 @@ pub struct StepScalars {
     pub factor: f64,
 }
 
-/// The scalars of an update in the order of the op of `optimizer`.
-pub fn scalars(optimizer: &OptimizerSpec, optim: &OptimOptions, own: StepScalars) -> Vec<f64> {
+/// The scalars of each group's update, in the order of the op of `optimizer`.
+pub fn scalars(
+    optimizer: &OptimizerSpec,
+    optim: &OptimOptions,
+    groups: &[StepScalars],
+) -> Vec<Vec<f64>> {
     let settings = optim.scalars(optimizer);
-    let value = |name: &String| match name.as_str() {
+    let value = |own: &StepScalars, name: &str| match name {
         scalar::LEARNING_RATE => own.learning_rate,
         scalar::WEIGHT_DECAY => own.weight_decay,
         scalar::STEP => own.step as f64,
         scalar::FACTOR => own.factor,
         setting => settings.get(setting).copied().unwrap_or(0.0),
     };
-    optimizer.scalars.iter().map(value).collect()
+    let of_group = |own: &StepScalars| {
+        let names = optimizer.scalars.iter();
+        names.map(|name| value(own, name)).collect()
+    };
+    groups.iter().map(of_group).collect()
 }
 
 /// The learning rate of step `step` (from 0) of a run of `total_steps`.
@@ -38,8 +46,12 @@ pub fn scalars(optimizer: &OptimizerSpec, optim: &OptimOptions, own: StepScalars
 /// # Source
 /// transformers' `get_{constant,linear,cosine}_schedule_with_warmup`.
 pub fn learning_rate(optim: &OptimOptions, step: u64, total_steps: u64) -> f64 {
+    scheduled(optim.learning_rate, optim, step, total_steps)
+}
+
+/// As [`learning_rate`], for a group of params whose learning rate is `peak`.
+pub fn scheduled(peak: f64, optim: &OptimOptions, step: u64, total_steps: u64) -> f64 {
     let warmup = optim.warmup(total_steps);
-    let peak = optim.learning_rate;
     if step < warmup {
         return peak * step as f64 / warmup.max(1) as f64;
     }

@@ -3,6 +3,7 @@
 use espalier_config::OptimOptions;
 use espalier_data::{MicroBatch, Schedule, Step};
 use espalier_interface::{ErrorCode, PluginError};
+use espalier_plan::param_groups::ParamGroup;
 use espalier_registry::PluginFailure;
 
 use crate::document_loss::DocumentLoss;
@@ -125,14 +126,15 @@ pub fn train(
     }
     let learning_rate = optim::learning_rate(optim, index, total_steps);
     let factor = optim::clip_factor(grad_norm, optim.clip_norm);
-    let own = StepScalars {
-        learning_rate,
-        weight_decay: optim.weight_decay,
+    let of_group = |group: &ParamGroup| StepScalars {
+        learning_rate: optim::scheduled(group.learning_rate, optim, index, total_steps),
+        weight_decay: group.weight_decay,
         step: index + 1,
         factor,
     };
+    let own: Vec<StepScalars> = executor.groups().all().iter().map(of_group).collect();
     executor.update(&Update {
-        scalars: optim::scalars(executor.optimizer(), optim, own),
+        scalars: optim::scalars(executor.optimizer(), optim, &own),
     })?;
     Ok(StepOutcome {
         loss,

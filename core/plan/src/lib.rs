@@ -3,6 +3,7 @@
 
 mod error;
 pub mod packing;
+pub mod param_groups;
 pub mod patterns;
 pub mod plan;
 pub mod resident;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use espalier_compile::params::Param;
+use espalier_compile::params::{Param, Training};
 use espalier_config::{Origin, ResolvedConfig, nearest, pattern_matches};
 use espalier_interface::adaptation::Site;
 use espalier_interface::{DType, WeightLayout};
@@ -50,6 +50,7 @@ pub fn check_matches(
     plan: &RunPlan,
 ) -> Result<(), Error> {
     check_sites(resolved, quantizers, &plan.sites)?;
+    check_groups(resolved, plan)?;
     let key = "model.keep_f32";
     let names = || plan.params.iter().map(|param| param.name.as_str());
     let patterns = written(resolved, key, &resolved.config().model.keep_f32);
@@ -62,6 +63,41 @@ pub fn check_matches(
             Err(nothing(resolved, key, key, pattern, "parameter", &near))
         }
     })
+}
+
+/// Refuses `[[optim.groups]]` that hold no trained parameter. Without training there are none.
+fn check_groups(resolved: &ResolvedConfig, plan: &RunPlan) -> Result<(), Error> {
+    if plan.training == Training::Nothing {
+        return Ok(());
+    }
+    let rules = written(resolved, "optim.groups", &resolved.config().optim.groups);
+    for (index, rule) in rules.iter().enumerate() {
+        let key = format!("optim.groups.{index}.pattern");
+        let trained = || plan.params.iter().filter(|param| param.trainable);
+        let mut matched = trained().filter(|param| rule.matches(&param.name));
+        let Some(param) = matched.next() else {
+            let near = Near::of(&rule.pattern, trained().map(|param| param.name.as_str()), 2);
+            let (origin, what) = ("optim.groups", "trained parameter");
+            return Err(nothing(resolved, origin, &key, &rule.pattern, what, &near));
+        };
+        let earlier = |name: &str| rules[..index].iter().find(|rule| rule.matches(name));
+        let Some(first) = earlier(&param.name) else {
+            continue;
+        };
+        if matched.all(|param| earlier(&param.name).is_some()) {
+            return Err(Error::Usage(UsageError {
+                message: format!(
+                    "`{key}`: \"{}\" ({}) holds no parameter: the first pattern that matches \
+                     holds, and \"{}\" stands before it",
+                    rule.pattern,
+                    resolved.origin("optim.groups"),
+                    first.pattern
+                ),
+                next_step: "put the narrower pattern first, or leave this one out".to_owned(),
+            }));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses `[[sites]]` that match no site, and options of a quantizer where none is used.

@@ -38,6 +38,7 @@ use self::packed_params::PackedParams;
 use self::programs::{AdaptedModel, Programs};
 use crate::Error;
 use crate::packing::SavedParam;
+use crate::param_groups::{GroupPart, ParamGroups};
 use crate::shard_layout::ShardLayout;
 use crate::staging;
 use crate::step_plan::StepPlan;
@@ -85,6 +86,8 @@ pub struct RunPlan {
     pub dtypes: Dtypes,
     /// The trained params.
     pub training: Training,
+    /// Their groups, each with its learning rate and decay.
+    pub groups: ParamGroups,
     /// The demand that the plan fulfils.
     pub demand: Demand,
     /// The device's description of itself.
@@ -198,6 +201,7 @@ pub fn make(
         [program_bytes, loading],
     );
     let flops = Flops::of(&program);
+    let groups = ParamGroups::of(&config.optim, &params, training);
     Ok(RunPlan {
         model,
         sites,
@@ -212,6 +216,7 @@ pub fn make(
         shard_layout,
         dtypes,
         training,
+        groups,
         demand,
         stages_calls: demand.world.ranks > 1
             && !device_info.shares_host_memory
@@ -268,6 +273,20 @@ impl RunPlan {
             work,
         };
         timeline.step()
+    }
+
+    /// The parts of a unit's trainable run that the launches of its update cover on a rank, counted
+    /// from the begin of what the rank keeps; `part` is the rank's number among those that share
+    /// what is cut.
+    pub fn group_parts(&self, unit: usize, part: u64) -> Vec<GroupPart> {
+        let own = self.shard_layout.own_elements(unit);
+        let begin = if self.shard_layout.is_cut(unit) {
+            part * own
+        } else {
+            0
+        };
+        let runs = &self.shard_layout.runs[unit];
+        self.groups.parts(runs, &(begin..begin + own))
     }
 
     /// Sets the workspace of the kernels, in bytes, once the device has prepared them.

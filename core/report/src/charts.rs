@@ -54,11 +54,7 @@ pub fn charts(metrics: &RunMetrics, peak: &SharesOfPeak, planned_bytes: Option<u
     let charts = [
         loss,
         answers,
-        Chart::new("Learning rate", "").with(
-            "learning rate",
-            Style::Line,
-            &steps(&|step| step.learning_rate),
-        ),
+        learning_rates(metrics),
         Chart::new("Throughput", "tokens/s").with_noisy("", &steps(&|step| step.tokens_per_sec)),
         Chart::new("Share of peak", "%").with_noisy("", &shares),
         Chart::new("Gradient norm before clipping", "")
@@ -69,4 +65,29 @@ pub fn charts(metrics: &RunMetrics, peak: &SharesOfPeak, planned_bytes: Option<u
         .into_iter()
         .filter(|chart| !chart.curves.is_empty())
         .collect()
+}
+
+/// The learning rates: the run's, or where groups of params have their own, each group's.
+fn learning_rates(metrics: &RunMetrics) -> Chart {
+    let chart = Chart::new("Learning rate", "");
+    let points = |rate: &dyn Fn(&StepMetrics) -> Option<f64>| -> Vec<Point> {
+        let steps = metrics.steps.iter();
+        steps
+            .map(|step| (step.step as f64, rate(step).unwrap_or(f64::NAN)))
+            .collect()
+    };
+    let groups = metrics
+        .steps
+        .iter()
+        .map(|step| step.group_learning_rates.len());
+    match groups.max().unwrap_or(0) {
+        0 => {
+            let run = points(&|step| Some(step.learning_rate));
+            chart.with("learning rate", Style::Line, &run)
+        }
+        groups => (0..groups).fold(chart, |chart, group| {
+            let own = points(&|step| step.group_learning_rates.get(group).copied());
+            chart.with(&format!("group {}", group + 1), Style::Line, &own)
+        }),
+    }
 }

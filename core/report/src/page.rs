@@ -2,6 +2,7 @@
 
 use espalier_engine::load::DecodeCheck;
 use espalier_interface::bytes::Bytes;
+use espalier_plan::param_groups::ParamGroup;
 use espalier_registry::PluginIdentity;
 use espalier_system::number::{count, percent, significant};
 use espalier_trainer::swap::SwapRecord;
@@ -76,6 +77,7 @@ pub fn render(report: &Report) -> String {
         swaps => swaps(&report.swaps),
         packing => packing(record),
         packing_is_wrong => record.decode_checks.iter().any(DecodeCheck::is_wrong),
+        groups => groups(record),
         plugins => plugins(record),
         data => data(record),
         peak => report.peak.how,
@@ -140,6 +142,24 @@ fn swaps(swaps: &[SwapRecord]) -> Vec<Row> {
         ])
     };
     swaps.iter().map(row).collect()
+}
+
+/// The groups of trained params, where there are several.
+fn groups(record: &Record) -> Vec<Row> {
+    let groups = record.param_groups.iter();
+    let row = |group: &ParamGroup| {
+        Row(vec![
+            group.name(),
+            count(group.params),
+            count(group.elements),
+            significant(group.learning_rate, 4),
+            significant(group.weight_decay, 4),
+        ])
+    };
+    match groups.len() {
+        0 | 1 => Vec::new(),
+        _ => groups.map(row).collect(),
+    }
 }
 
 fn plugins(record: &Record) -> Vec<Row> {

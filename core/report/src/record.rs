@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use espalier_data::{Counts, SplitToken};
 use espalier_engine::load::DecodeCheck;
 use espalier_engine::measure::Peaks;
+use espalier_plan::param_groups::ParamGroup;
 use espalier_plan::plan::{IdleRanks, MemoryPlan, WorldMemory};
 use espalier_registry::PluginIdentity;
 use espalier_system::failure::UsageError;
@@ -32,6 +33,8 @@ pub struct Record {
     pub model: ModelRecord,
     /// The rows.
     pub data: DataRecord,
+    /// The groups of trained params; empty for older runs.
+    pub param_groups: Vec<ParamGroup>,
     /// The seed of all random numbers.
     pub seed: u64,
     /// Ranks.

@@ -89,11 +89,17 @@ impl RunMetrics {
         }
         let number = |key: &str| number(line, key).unwrap_or(f64::NAN);
         let count = |key: &str| line.get(key).and_then(Json::as_u64).unwrap_or_default();
+        let numbers = |key: &str| {
+            let list = line.get(key).and_then(Json::as_array).into_iter().flatten();
+            list.map(|number| number.as_f64().unwrap_or(f64::NAN))
+                .collect()
+        };
         self.steps.push(StepMetrics {
             step,
             loss: number("loss"),
             grad_norm: number("grad_norm"),
             learning_rate: number("learning_rate"),
+            group_learning_rates: numbers("group_learning_rates"),
             trained_tokens: count("trained_tokens"),
             tokens_per_sec: number("tokens_per_sec"),
             step_secs: number("step_secs"),

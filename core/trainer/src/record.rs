@@ -61,6 +61,8 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
             "first_step_sha256": data.map(|data| first_step_sha256(&data.train)).transpose()?.flatten(),
         },
         "plan_sha256": plan_sha256(&session.run.plan),
+        // No effect on the result beside the config: for human readers and the report.
+        "param_groups": session.run.plan.groups.all(),
         "seed": config.run.seed,
         "world": session.run.plan.demand.world.ranks,
         "instruction_set": info.instruction_set,

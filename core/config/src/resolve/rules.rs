@@ -102,6 +102,17 @@ fn optim(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
     let rate = optim.learning_rate;
     resolved.range("optim.learning_rate", rate, rate > 0.0, "above 0")?;
     settings(resolved)?;
+    for (index, group) in optim.groups.iter().enumerate() {
+        for (name, number) in [
+            ("learning_rate", group.learning_rate),
+            ("weight_decay", group.weight_decay),
+        ] {
+            let number = number.unwrap_or(0.0);
+            let holds = number >= 0.0 && number.is_finite();
+            let key = format!("optim.groups.{index}.{name}");
+            resolved.range(&key, number, holds, "0 or more")?;
+        }
+    }
     let (decay, clip_norm, floor) = (optim.weight_decay, optim.clip_norm, optim.floor);
     resolved.range("optim.weight_decay", decay, decay >= 0.0, "0 or more")?;
     resolved.range(

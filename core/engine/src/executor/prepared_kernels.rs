@@ -2,7 +2,7 @@
 
 mod maker;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use espalier_compile::program::{OperandPlace, Scalars};
 use espalier_interface::{DType, Device, Kernel, Operand, Result};
@@ -30,8 +30,6 @@ pub(super) struct TrainedKernels {
     pub(super) zero: Kernel,
     /// On the gradients that this rank keeps.
     pub(super) sum_squares: Kernel,
-    /// On all that this rank keeps: the optimizer's op.
-    pub(super) update: Kernel,
 }
 
 /// All kernels of a run.
@@ -43,6 +41,8 @@ pub struct PreparedKernels {
     pub(super) zero_whole: Option<Kernel>,
     /// One for each unit that has something to train.
     pub(super) trained: Vec<Option<TrainedKernels>>,
+    /// The optimizer's op by the elements of a launch.
+    pub(super) updates: HashMap<u64, Kernel>,
     /// Casts of gradients by dtypes and elements.
     pub(super) casts: HashMap<([DType; 2], u64), Kernel>,
     /// All of the above, each once.
@@ -79,6 +79,11 @@ impl PreparedKernels {
                 _ => Some(maker.trained(shard_layout, unit, dtypes)?),
             });
         }
+        let mut updates = HashMap::new();
+        for count in update_lengths(plan) {
+            let kernel = maker.update(&shard_layout.optimizer, count, dtypes)?;
+            updates.insert(count, kernel);
+        }
         let mut casts = HashMap::new();
         for (dtypes, count) in shard_layout.casts(dtypes) {
             let [from, to] = dtypes.map(|dtype| vec![Operand::flat(count, dtype)]);
@@ -89,6 +94,7 @@ impl PreparedKernels {
             generator,
             zero_whole,
             trained,
+            updates,
             casts,
             all: maker.all,
             callbacks: maker.callbacks,
@@ -96,8 +102,30 @@ impl PreparedKernels {
         })
     }
 
+    /// The update of `count` elements.
+    pub(super) fn update(&self, count: u64) -> Option<Kernel> {
+        self.updates.get(&count).copied()
+    }
+
     /// The cast of `count` elements.
     pub(super) fn cast(&self, dtypes: [DType; 2], count: u64) -> Option<Kernel> {
         self.casts.get(&(dtypes, count)).copied()
     }
+}
+
+/// The elements of all launches of the update, of every rank: ranks share what is prepared alike.
+fn update_lengths(plan: &RunPlan) -> BTreeSet<u64> {
+    let parts = plan.shard_layout.parts;
+    let units = 0..plan.program.units.len();
+    let launches = units.flat_map(|unit| {
+        let parts = if plan.shard_layout.is_cut(unit) {
+            parts
+        } else {
+            1
+        };
+        (0..parts).flat_map(move |part| plan.group_parts(unit, part))
+    });
+    launches
+        .map(|part| part.elements.end - part.elements.start)
+        .collect()
 }

@@ -1,6 +1,7 @@
 //! The optimizer's step: reduced gradients -> new values and state of the trainable params.
 
 use espalier_interface::schedule::Act;
+use espalier_plan::param_groups::GroupPart;
 use espalier_plan::step_plan::{RegionKind, Task};
 
 use super::Executor;
@@ -11,8 +12,8 @@ use crate::error::Result;
 /// The numbers of an update.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
-    /// The scalars of the optimizer's op, in its order.
-    pub scalars: Vec<f64>,
+    /// For each group of params the scalars of the optimizer's op, in its order.
+    pub scalars: Vec<Vec<f64>>,
 }
 
 impl Executor {
@@ -35,13 +36,26 @@ impl Executor {
     fn optimize(&self, task: &Task, update: &Update) -> Result<()> {
         let unit = task.action.unit;
         self.since_wait.given(task.action.act, unit);
-        let Some(kernels) = &self.prepared.trained[unit] else {
+        let parts = &self.group_parts[unit];
+        if parts.is_empty() {
             return Ok(());
-        };
+        }
         let run = self.brought(task);
-        let mut ranges = vec![run.gradients, run.values];
-        ranges.extend(run.state);
-        self.launch_flat(&kernels.update, &ranges, &update.scalars)
+        let optimizer = self.optimizer();
+        let mut ranges = Vec::with_capacity(2 + run.state.len());
+        for GroupPart { group, elements } in parts {
+            ranges.clear();
+            ranges.push(part(run.gradients, elements, self.dtypes.reduce.bytes()));
+            ranges.push(part(run.values, elements, self.dtypes.params.bytes()));
+            let state = run.state.iter().zip(&optimizer.state);
+            ranges.extend(state.map(|(&whole, tensor)| {
+                part(whole, &tensor.range(elements), tensor.dtype.bytes())
+            }));
+            let kernel = self.prepared.update(elements.end - elements.start);
+            let kernel = kernel.expect("every launch of the update is prepared");
+            self.launch_flat(&kernel, &ranges, &update.scalars[*group])?;
+        }
+        Ok(())
     }
 
     /// What a task of the update works on: what it has brought, else what this rank keeps on its

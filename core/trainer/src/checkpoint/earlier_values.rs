@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json};
 
 /// Config version that this program records as `config_version`; records without one have version
 /// 1.
-pub const CONFIG_VERSION: u64 = 2;
+pub const CONFIG_VERSION: u64 = 3;
 
 /// Changes since version 1, in order: the version of the change, the key, and the JSON value for
 /// older runs whose user sets none. The value is the old default, or the behaviour before the key
@@ -24,6 +24,8 @@ const ROWS: &[(u64, &str, &str)] = &[
     (2, "data.max_lost", "1.0"),
     (2, "data.on_empty", r#""train""#),
     (2, "data.tools", r#""ignore""#),
+    (3, "optim.decay_norms_and_biases", "true"),
+    (3, "optim.groups", "[]"),
 ];
 
 /// The values by key for a resumed run whose config has version `version`.

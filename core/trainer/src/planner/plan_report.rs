@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use espalier_config::Config;
 use espalier_engine::measure;
+use espalier_plan::param_groups::ParamGroup;
 use espalier_plan::plan::{Arithmetic, HostMemory, IdleRanks, MemoryPlan, Speeds, StepTime, Work};
 use espalier_registry::Places;
 use espalier_system::world::World;
@@ -34,6 +35,10 @@ pub struct PlanReport {
     pub num_params: u64,
     /// Trained parameters.
     pub num_trained_params: u64,
+    /// The optimizer.
+    pub optimizer: String,
+    /// The groups of trained params.
+    pub param_groups: Vec<ParamGroup>,
     /// Whether rows were read; else the largest micro-batch is the config's.
     pub rows_read: bool,
     /// Optimizer steps.
@@ -139,6 +144,8 @@ impl PlanReport {
             plugin_places: session.places.clone(),
             num_params: summary.num_params,
             num_trained_params: summary.num_trained_params,
+            optimizer: config.optim.name.clone(),
+            param_groups: plan.groups.all().to_vec(),
             rows_read: rows.is_some(),
             total_steps: summary.total_steps,
             max_tokens: plan.demand.limits.max_tokens,

@@ -43,6 +43,18 @@ impl PlanReport {
             "params     {} in all, {} trained ({percent:.2} %)",
             self.num_params, self.num_trained_params
         )?;
+        writeln!(f, "optimizer  {}", self.optimizer)?;
+        for group in &self.param_groups {
+            writeln!(
+                f,
+                "  group    {}: {} params of {} elements, learning rate {}, weight decay {}",
+                group.name(),
+                group.params,
+                group.elements,
+                group.learning_rate,
+                group.weight_decay
+            )?;
+        }
         if self.world.ranks > 1 {
             let machines = match self.world.machines() {
                 1 => "one machine".to_owned(),

@@ -10,6 +10,7 @@ use espalier_data::Schedule;
 use espalier_engine::exact_match::ExactMatch;
 use espalier_engine::measure::Peaks;
 use espalier_engine::observer::{EvalMetrics, Event, Observer, StepMetrics};
+use espalier_engine::optim;
 use espalier_engine::team::Asked;
 use espalier_plan::plan::WorldMemory;
 use espalier_system::failure::chain;
@@ -159,6 +160,7 @@ impl Runner<'_> {
             loss: outcome.loss,
             grad_norm: outcome.grad_norm,
             learning_rate: outcome.learning_rate,
+            group_learning_rates: self.group_learning_rates([index, total]),
             trained_tokens: outcome.trained_tokens,
             tokens_per_sec: tokens as f64 / step_secs,
             step_secs,
@@ -169,6 +171,23 @@ impl Runner<'_> {
         self.metrics.append(&metrics)?;
         self.observer.observe(&Event::StepFinished(&metrics));
         Ok(outcome.loss)
+    }
+
+    /// The learning rate of each group of params in a step; empty where all have the run's.
+    fn group_learning_rates(&self, [index, total]: [u64; 2]) -> Vec<f64> {
+        let optim = &self.config.optim;
+        let groups = self.live.team.first().groups().all();
+        if groups
+            .iter()
+            .all(|group| group.learning_rate == optim.learning_rate)
+        {
+            return Vec::new();
+        }
+        let rate = |peak| optim::scheduled(peak, optim, index, total);
+        groups
+            .iter()
+            .map(|group| rate(group.learning_rate))
+            .collect()
     }
 
     /// Evaluates before the first step, every `run.eval_every` steps and after the last, once each.

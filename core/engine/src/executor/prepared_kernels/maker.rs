@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use espalier_compile::params::{Dtypes, Param};
 use espalier_compile::program::{OperandPlace, Program, Step};
 use espalier_interface::format::Decoding;
+use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::{
     DType, Decoder, Device, ErrorCode, Kernel, KernelRequest, Operand, PluginError, Quantizer,
     Result, WeightLayout,
@@ -90,16 +91,25 @@ impl<'a> Maker<'a> {
             own
         };
         let gradients = Operand::flat(own, dtypes.reduce);
-        let optimizer = &shard_layout.optimizer;
-        let state = optimizer.state.iter();
-        let state = state.map(|tensor| Operand::flat(tensor.elements(own), tensor.dtype));
-        let updated = std::iter::once(Operand::flat(own, dtypes.params)).chain(state);
         let sum = vec![Operand::flat(1, DType::F64)];
         Ok(TrainedKernels {
             zero: self.flat("zero", vec![], vec![Operand::flat(all, dtypes.reduce)])?,
-            sum_squares: self.flat("sum_squares", vec![gradients.clone()], sum)?,
-            update: self.flat(&optimizer.op, vec![gradients], updated.collect())?,
+            sum_squares: self.flat("sum_squares", vec![gradients], sum)?,
         })
+    }
+
+    /// The kernel of the optimizer's op on `count` elements.
+    pub(super) fn update(
+        &mut self,
+        optimizer: &OptimizerSpec,
+        count: u64,
+        dtypes: Dtypes,
+    ) -> Result<Kernel> {
+        let gradients = Operand::flat(count, dtypes.reduce);
+        let state = optimizer.state.iter();
+        let state = state.map(|tensor| Operand::flat(tensor.elements(count), tensor.dtype));
+        let updated = std::iter::once(Operand::flat(count, dtypes.params)).chain(state);
+        self.flat(&optimizer.op, vec![gradients], updated.collect())
     }
 
     /// The kernel of an op on flat runs.

@@ -1,0 +1,171 @@
+//! Trained params and `[[optim.groups]]` -> groups of params that share a learning rate and a weight
+//! decay, and the parts of a unit's trainable run that each launch of the update covers.
+
+use std::ops::Range;
+
+use espalier_compile::params::{Param, Training};
+use espalier_compile::unit_runs::UnitRuns;
+use espalier_config::{GroupRule, OptimOptions};
+use espalier_interface::model::ParamKind;
+use serde::{Deserialize, Serialize};
+
+/// Trained params that share a learning rate and a weight decay.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ParamGroup {
+    /// Its pattern; none for the params that no pattern matches.
+    pub pattern: Option<String>,
+    /// Whether it holds only the biases and norms that are exempt from decay.
+    pub exempt: bool,
+    /// Its learning rate at the schedule's peak.
+    pub learning_rate: f64,
+    /// Its weight decay.
+    pub weight_decay: f64,
+    /// Its params.
+    pub params: u64,
+    /// Their elements.
+    pub elements: u64,
+}
+
+/// The groups of a run. Every trained param is in one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ParamGroups {
+    groups: Vec<ParamGroup>,
+    /// The group of each param; none for a frozen one.
+    of: Vec<Option<usize>>,
+}
+
+/// A part of a trainable run whose params are of one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupPart {
+    /// Index of the group.
+    pub group: usize,
+    /// Elements.
+    pub elements: Range<u64>,
+}
+
+impl ParamGroups {
+    /// The groups of `params`: those of the patterns in their order, then the others. A param is in
+    /// the group of the first pattern that matches its name. Where biases and norms are exempt from
+    /// decay, they are apart, unless their pattern has a decay of its own.
+    pub fn of(optim: &OptimOptions, params: &[Param], training: Training) -> Self {
+        let exempts = training == Training::Full && !optim.decay_norms_and_biases;
+        let mut found = ParamGroups {
+            groups: Vec::new(),
+            of: vec![None; params.len()],
+        };
+        let rules = optim.groups.iter().map(Some).chain([None]);
+        let first = |param: &Param| {
+            optim
+                .groups
+                .iter()
+                .position(|rule| rule.matches(&param.name))
+        };
+        for (index, rule) in rules.enumerate() {
+            let number = rule.map(|_| index);
+            let members = params.iter().enumerate();
+            let members: Vec<(usize, &Param)> = members
+                .filter(|(_, param)| param.trainable && first(param) == number)
+                .collect();
+            for exempt in [false, true] {
+                let group = group(optim, rule, exempt);
+                let of_group = |param: &Param| {
+                    let apart = exempts && group_decays(optim, rule) && is_norm_or_bias(param);
+                    apart == exempt
+                };
+                let members = members.iter().filter(|(_, param)| of_group(param));
+                found.add(group, members.copied());
+            }
+        }
+        found
+    }
+
+    /// All groups.
+    pub fn all(&self) -> &[ParamGroup] {
+        &self.groups
+    }
+
+    /// The group of a param; none for a frozen one.
+    pub fn of_param(&self, param: usize) -> Option<&ParamGroup> {
+        Some(&self.groups[self.of[param]?])
+    }
+
+    /// The parts of a unit's run that lie within `own`, each counted from its begin. Params of one
+    /// group that lie side by side are one part.
+    pub fn parts(&self, runs: &UnitRuns, own: &Range<u64>) -> Vec<GroupPart> {
+        let mut parts: Vec<GroupPart> = Vec::new();
+        for (param, elements) in &runs.trainable {
+            let group = self.of[*param].expect("a trainable param is in a group");
+            match parts.last_mut() {
+                Some(last) if last.group == group => {}
+                last => {
+                    if let Some(last) = last {
+                        last.elements.end = elements.start;
+                    }
+                    let elements = elements.start..runs.elements;
+                    parts.push(GroupPart { group, elements });
+                }
+            }
+        }
+        let within = |GroupPart { group, elements }: GroupPart| GroupPart {
+            group,
+            elements: elements.start.clamp(own.start, own.end) - own.start
+                ..elements.end.clamp(own.start, own.end) - own.start,
+        };
+        let parts = parts.into_iter().map(within);
+        parts.filter(|part| !part.elements.is_empty()).collect()
+    }
+
+    /// Adds a group with its params, unless it has none.
+    fn add<'a>(&mut self, group: ParamGroup, members: impl Iterator<Item = (usize, &'a Param)>) {
+        let mut group = group;
+        for (index, param) in members {
+            self.of[index] = Some(self.groups.len());
+            group.params += 1;
+            group.elements += param.elements();
+        }
+        if group.params > 0 {
+            self.groups.push(group);
+        }
+    }
+}
+
+impl ParamGroup {
+    /// Its params in words.
+    pub fn name(&self) -> String {
+        match (&self.pattern, self.exempt) {
+            (Some(pattern), false) => format!("\"{pattern}\""),
+            (Some(pattern), true) => format!("\"{pattern}\", biases and norms"),
+            (None, false) => "others".to_owned(),
+            (None, true) => "other biases and norms".to_owned(),
+        }
+    }
+}
+
+/// An empty group of `rule`.
+fn group(optim: &OptimOptions, rule: Option<&GroupRule>, exempt: bool) -> ParamGroup {
+    let own = |number: fn(&GroupRule) -> Option<f64>| rule.and_then(number);
+    let decay = own(|rule| rule.weight_decay).unwrap_or(optim.weight_decay);
+    ParamGroup {
+        pattern: rule.map(|rule| rule.pattern.clone()),
+        exempt,
+        learning_rate: own(|rule| rule.learning_rate).unwrap_or(optim.learning_rate),
+        weight_decay: if exempt { 0.0 } else { decay },
+        params: 0,
+        elements: 0,
+    }
+}
+
+/// Whether the params of `rule` decay as the run says, and do so at all.
+fn group_decays(optim: &OptimOptions, rule: Option<&GroupRule>) -> bool {
+    let own = rule.and_then(|rule| rule.weight_decay);
+    own.is_none() && optim.weight_decay > 0.0
+}
+
+/// Source: transformers' `Trainer.get_decay_parameter_names`, by the family's kinds instead of names.
+fn is_norm_or_bias(param: &Param) -> bool {
+    matches!(param.kind, Some(ParamKind::Norm | ParamKind::Bias))
+}
+
+#[cfg(test)]
+mod tests;
