@@ -28,6 +28,7 @@ pub mod reduce;
 pub mod rms_norm;
 pub mod rope;
 pub mod scale_channels;
+pub mod sgd;
 pub mod simd;
 pub mod split;
 pub mod swiglu;

@@ -23,7 +23,11 @@ pub struct OptimOptions {
     pub betas: [f64; 2],
     /// Added to the root of the running square before dividing by it.
     pub eps: f64,
-    /// Weight decay: the optimizer's own, decoupled for `adamw`.
+    /// `sgd`: decay of the running sum of gradients, in [0, 1); unset is 0, which keeps no sum.
+    pub momentum: Option<f64>,
+    /// `sgd`: Nesterov's momentum.
+    pub nesterov: Option<bool>,
+    /// Weight decay: decoupled for `adamw`, added to the gradient for `sgd`.
     pub weight_decay: f64,
     /// Whether biases and norms decay, too, in full fine-tuning.
     pub decay_norms_and_biases: bool,
@@ -48,6 +52,8 @@ impl Default for OptimOptions {
             learning_rate: 2e-4,
             betas: [0.9, 0.999],
             eps: 1e-8,
+            momentum: None,
+            nesterov: None,
             weight_decay: 0.0,
             decay_norms_and_biases: false,
             groups: Vec::new(),

@@ -15,6 +15,7 @@ mod refusals;
 mod rms_norm;
 mod rope;
 mod scale_channels;
+mod sgd;
 mod swiglu;
 #[cfg(test)]
 mod tests;
@@ -103,6 +104,7 @@ const OPS: &[&[Op]] = &[
     rms_norm::OPS,
     rope::OPS,
     scale_channels::OPS,
+    sgd::OPS,
     swiglu::OPS,
 ];
 

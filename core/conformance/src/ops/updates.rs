@@ -10,11 +10,18 @@ use super::op_check::OpCheck;
 use super::rounding::U;
 
 /// Their checks.
-pub(super) const OPS: &[OpCheck] = &[OpCheck {
-    name: "op.adamw",
-    asserts: "a step of torch.optim.AdamW on param and moments",
-    cases: adamw,
-}];
+pub(super) const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.adamw",
+        asserts: "a step of torch.optim.AdamW on param and moments",
+        cases: adamw,
+    },
+    OpCheck {
+        name: "op.sgd",
+        asserts: "a step of torch.optim.SGD on param and momentum",
+        cases: sgd,
+    },
+];
 
 /// Elements of a run: one, odd numbers, and more than a chunk of any of them.
 const LENGTHS: [usize; 4] = [1, 65, 4099, 70_001];
@@ -136,4 +143,101 @@ fn adamw() -> Vec<OpCase> {
         }
     }
     cases
+}
+
+/// The scalars of `sgd`, in the op's order.
+#[derive(Clone, Copy, Debug)]
+pub struct SgdStep {
+    /// The step's learning rate.
+    pub learning_rate: f64,
+    /// Decay of the momentum buffer.
+    pub momentum: f64,
+    /// 1 for Nesterov's momentum, else 0.
+    pub nesterov: f64,
+    /// Weight decay, added to the gradient.
+    pub weight_decay: f64,
+    /// Factor of the gradient.
+    pub factor: f64,
+}
+
+/// One step of `torch.optim.SGD` with dampening 0: param and momentum buffer after it.
+pub fn sgd_step(step: SgdStep, gradient: &[f64], [param, buffer]: [&[f64]; 2]) -> [Vec<f64>; 2] {
+    let mut after = [Vec::new(), Vec::new()];
+    for i in 0..gradient.len() {
+        let g = gradient[i] * step.factor + step.weight_decay * param[i];
+        let b = step.momentum * buffer[i] + g;
+        let moved = b + step.nesterov * (g + step.momentum * b - b);
+        after[0].push(param[i] - step.learning_rate * moved);
+        after[1].push(b);
+    }
+    after
+}
+
+/// `sgd`: with decay and Nesterov's momentum, with momentum alone and clipped, and without a buffer;
+/// params in each dtype.
+fn sgd() -> Vec<OpCase> {
+    let plain = SgdStep {
+        learning_rate: 0.3,
+        momentum: 0.0,
+        nesterov: 0.0,
+        weight_decay: 0.02,
+        factor: 1.0,
+    };
+    let heavy = SgdStep {
+        momentum: 0.9,
+        weight_decay: 0.0,
+        factor: 0.37,
+        ..plain
+    };
+    let nesterov = SgdStep {
+        momentum: 0.7,
+        nesterov: 1.0,
+        weight_decay: 0.1,
+        ..heavy
+    };
+    let mut cases = Vec::new();
+    for dtype in [DType::F32, DType::BF16] {
+        for n in LENGTHS {
+            for (name, step) in [
+                ("plain", plain),
+                ("momentum", heavy),
+                ("nesterov", nesterov),
+            ] {
+                cases.push(sgd_case(step, dtype, n, name));
+            }
+        }
+    }
+    cases
+}
+
+/// The scaled gradient with decay errs by 3 u of its terms, the buffer by 2 more, and the step by 5
+/// of its own; a step of Nesterov's momentum is the longest.
+fn sgd_case(step: SgdStep, dtype: DType, n: usize, name: &str) -> OpCase {
+    let (param, gradient) = (drawn(n, dtype, 1), drawn(n, DType::F32, 2));
+    let buffer = drawn(n, DType::F32, 3);
+    let [param_after, buffer_after] = sgd_step(step, &gradient, [&param, &buffer]);
+    let mut bounds = [Vec::new(), Vec::new()];
+    for i in 0..n {
+        let g = (gradient[i] * step.factor).abs() + (step.weight_decay * param[i]).abs();
+        let b = g + (step.momentum * buffer[i]).abs();
+        let moved = step.learning_rate * 10.0 * U * (g + b);
+        bounds[0].push(moved + 2.0 * U * param[i].abs());
+        bounds[1].push(5.0 * U * b);
+    }
+    let [param_bounds, buffer_bounds] = bounds;
+    let shape = fixed([n]);
+    let case = OpCase::flat("sgd", format!("param {dtype}, {n} elements, {name}"));
+    let case = case.input(&shape, DType::F32, &gradient).scalars(&[
+        step.learning_rate,
+        step.momentum,
+        step.nesterov,
+        step.weight_decay,
+        step.factor,
+    ]);
+    let case = case.updated(&shape, dtype, &param, Near::new(param_after, param_bounds));
+    if step.momentum == 0.0 {
+        return case;
+    }
+    let expected = Near::new(buffer_after, buffer_bounds);
+    case.updated(&shape, DType::F32, &buffer, expected)
 }

@@ -4,7 +4,7 @@ use super::{Bounds, OptimizerSpec, Setting, StateTensor};
 
 /// All of them, the default first.
 pub(super) fn all() -> Vec<OptimizerSpec> {
-    vec![adamw()]
+    vec![adamw(), sgd()]
 }
 
 /// `torch.optim.AdamW`: decoupled weight decay, two moments.
@@ -29,6 +29,32 @@ fn adamw() -> OptimizerSpec {
             StateTensor::per_element("first_moment"),
             StateTensor::per_element("second_moment"),
         ],
+    }
+}
+
+/// `torch.optim.SGD` with dampening 0: coupled weight decay; a buffer only where there is momentum.
+fn sgd() -> OptimizerSpec {
+    OptimizerSpec {
+        name: "sgd".to_owned(),
+        op: "sgd".to_owned(),
+        scalars: names(&[
+            "learning_rate",
+            "momentum",
+            "nesterov",
+            "weight_decay",
+            "factor",
+        ]),
+        settings: vec![
+            setting("momentum", &["momentum"], Bounds::Fraction),
+            Setting {
+                needs: Some("momentum".to_owned()),
+                ..setting("nesterov", &["nesterov"], Bounds::Flag)
+            },
+        ],
+        state: vec![StateTensor {
+            kept_with: Some("momentum".to_owned()),
+            ..StateTensor::per_element("momentum")
+        }],
     }
 }
 

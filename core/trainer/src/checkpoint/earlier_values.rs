@@ -26,6 +26,8 @@ const ROWS: &[(u64, &str, &str)] = &[
     (2, "data.tools", r#""ignore""#),
     (3, "optim.decay_norms_and_biases", "true"),
     (3, "optim.groups", "[]"),
+    (3, "optim.momentum", "null"),
+    (3, "optim.nesterov", "null"),
 ];
 
 /// The values by key for a resumed run whose config has version `version`.
