@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use espalier_interface::adaptation::{Adaptation, Join, Site};
 use espalier_interface::model::{Model, UnitKind};
+use espalier_interface::op::InEvaluation;
 use espalier_interface::{KernelRequest, Result};
 
 use self::draft::Draft;
@@ -38,14 +39,18 @@ pub struct Limits {
     pub cache: Option<CacheShape>,
 }
 
-/// Scalar arguments of a launch.
+/// A scalar argument of a launch, by the name that the op's definition has for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scalars {
-    /// None.
-    None,
-    /// Seed, step and the number of the dropout.
-    Dropout(u64),
-    /// One over the step's trained tokens.
+pub enum Scalar {
+    /// `seed_low`: the run's seed, its lower 32 bits.
+    SeedLow,
+    /// `seed_high`: its upper 32 bits.
+    SeedHigh,
+    /// `step`: the optimizer step.
+    Step,
+    /// `site`: the number of the dropout.
+    Site(u64),
+    /// `factor`: one over the step's trained tokens.
     LossFactor,
 }
 
@@ -67,8 +72,10 @@ pub struct Step {
     pub request: KernelRequest,
     /// Inputs, params, outputs.
     pub operands: Vec<OperandPlace>,
-    /// Numbers at launch.
-    pub scalars: Scalars,
+    /// Numbers at launch, in the op's order.
+    pub scalars: Vec<Scalar>,
+    /// What it does where nothing is trained.
+    pub in_evaluation: InEvaluation,
     /// The site it belongs to, for error messages.
     pub site: Option<String>,
 }

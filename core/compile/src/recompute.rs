@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use espalier_interface::graph::{Source, ValueId};
+use espalier_interface::op;
 use serde::{Deserialize, Serialize};
 
 use crate::grad::Backward;
@@ -19,7 +20,7 @@ pub enum Recompute {
     /// None: all activations are saved.
     #[default]
     None,
-    /// All but the outputs of `linear`, `attention` and `embedding`.
+    /// All but the outputs of ops that are costly, such as products: each op's definition says so.
     Selective,
     /// All of a layer: only its input is saved.
     Layer,
@@ -52,10 +53,9 @@ pub fn retain(unit: &UnitGraph, backward: &Backward, policy: Recompute) -> Reten
         Recompute::None => true,
         Recompute::Layer => false,
         Recompute::Selective => {
-            matches!(
-                unit.nodes[node].node.op.as_str(),
-                "linear" | "attention" | "embedding"
-            )
+            let node = &unit.nodes[node].node;
+            let definition = op::definition(&node.op, node.version);
+            definition.is_some_and(|op| op.kept_by_selective_recompute)
         }
     };
     let mut retention = Retention::default();

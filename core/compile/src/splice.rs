@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use espalier_interface::adaptation::{Join, Site, SiteKind};
 use espalier_interface::graph::{Graph, Node, Source, ValueId};
 use espalier_interface::model::{Model, Unit};
-use espalier_interface::{PluginError, Result};
+use espalier_interface::{PluginError, Result, op};
+
+/// The scalar of an op that draws: the number of the dropout in the model.
+pub const SITE_SCALAR: &str = "site";
 
 /// A node, and what the core knows about it besides its attributes.
 #[derive(Clone, Debug)]
@@ -122,7 +125,9 @@ pub fn splice(
 
 impl UnitGraph {
     fn push(&mut self, node: Node, site: Option<String>, dropouts: &mut u64) {
-        let dropout = (node.op == "dropout").then(|| {
+        let definition = op::definition(&node.op, node.version);
+        let is_numbered = definition.is_some_and(|op| op.scalar(SITE_SCALAR).is_some());
+        let dropout = is_numbered.then(|| {
             *dropouts += 1;
             *dropouts - 1
         });

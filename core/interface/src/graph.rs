@@ -5,7 +5,6 @@
 
 mod attributes;
 pub mod batch;
-mod validate;
 
 use serde::{Deserialize, Serialize};
 

@@ -14,7 +14,6 @@ pub mod graph;
 mod init;
 pub mod model;
 pub mod op;
-mod operands;
 pub mod optimizer;
 mod options;
 pub mod random;

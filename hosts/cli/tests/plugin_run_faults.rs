@@ -98,7 +98,7 @@ fn a_failure_during_training_keeps_the_checkpoint_and_names_the_plugin() {
 
 /// Invalid values from a plugin: its plugins, callback and kind of fault, and the words of the last
 /// line.
-const INVALID_VALUES: [(&str, &str, &str, &str); 30] = [
+const INVALID_VALUES: [(&str, &str, &str, &str); 31] = [
     (
         QUANTIZER,
         "format",
@@ -171,9 +171,21 @@ const INVALID_VALUES: [(&str, &str, &str, &str); 30] = [
         "faulty-adapter",
         "adapt",
         "width",
-        "first output is [Tokens, Fixed(7)]",
+        "op `add`: output `y` is compute [T, 7], expected compute [T, 64]",
     ),
-    ("faulty-adapter", "adapt", "operands", "node 2 (add)"),
+    (
+        "faulty-adapter",
+        "adapt",
+        "shape",
+        "graph `faulty`: node 1: op `linear`: output `y` is compute [T, 64], expected compute [T, \
+         65]",
+    ),
+    (
+        "faulty-adapter",
+        "adapt",
+        "operands",
+        "node 2: op `add`: 1 inputs",
+    ),
     (
         "faulty-adapter",
         "adapt",
@@ -245,13 +257,13 @@ fn a_family_must_match_its_description() {
         ("overflow", "more than can be addressed"),
         (
             "vector",
-            "the weight of `lm_head` is [512], expected [out, in]",
+            "op `linear`: param `weight` is [512], expected a matrix",
         ),
         ("param", "binds param 9"),
         ("graph", "names graph 9"),
         ("units", "an embedding and a head at least"),
-        ("operands", "node 1 (cross_entropy)"),
-        ("outputs", "node 0 (linear)"),
+        ("operands", "node 1: op `cross_entropy`: 1 inputs"),
+        ("outputs", "node 0: op `linear` makes no value"),
         ("loss", "no output `loss`"),
         ("value", "larger than can be addressed"),
         ("reply=null", "cannot be read"),

@@ -142,6 +142,11 @@ impl<'a> Call<'a> {
         self.slots[0].as_ref().is_some_and(|slot| slot.shared)
     }
 
+    /// The scalars at `places` of a launch.
+    pub fn scalars_at<const N: usize>(&self, places: [usize; N]) -> [f64; N] {
+        places.map(|place| self.scalars[place])
+    }
+
     /// Input `index`.
     pub fn input<N: Number>(&self, index: usize) -> &[N] {
         assert!(index < self.params, "input {index} does not exist");

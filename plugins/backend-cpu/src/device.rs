@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use espalier_interface::op::definition;
 use espalier_interface::{
     Buffer, BufferRange, Decoder, Event, HostMemory, Kernel, KernelRequest, Kernels, Launch,
     Memory, MemoryKind, PluginError, Prepared, Result, Services, Stream, Streams,
@@ -38,6 +39,8 @@ struct Ready {
     expected: Vec<Expected>,
     /// Indices of the first param and the first output.
     begins: [usize; 2],
+    /// Scalars of each launch.
+    scalars: usize,
     max_tokens: u64,
     max_sequences: u64,
 }
@@ -182,6 +185,7 @@ impl Kernels for CpuDevice {
             made,
             expected,
             begins,
+            scalars: definition(&request.op, request.version).map_or(0, |op| op.scalars.len()),
             max_tokens: request.max_tokens,
             max_sequences: request.max_sequences,
         };
@@ -236,8 +240,8 @@ impl CpuDevice {
             let (found, expected) = (launch.ranges.len(), kernel.expected.len());
             return invalid(format!("{found} ranges, expected {expected}"));
         }
-        if launch.scalars.len() != kernel.made.scalars {
-            let (found, expected) = (launch.scalars.len(), kernel.made.scalars);
+        if launch.scalars.len() != kernel.scalars {
+            let (found, expected) = (launch.scalars.len(), kernel.scalars);
             return invalid(format!("{found} scalars, expected {expected}"));
         }
         for (what, found, most) in [

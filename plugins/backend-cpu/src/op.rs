@@ -34,19 +34,16 @@ pub struct Made {
     pub run: Run,
     /// Bytes of workspace that each launch needs.
     pub workspace_bytes: u64,
-    /// Scalars of each launch.
-    pub scalars: usize,
     /// Overlaps that its ranges may have.
     pub overlap: Overlap,
 }
 
 impl Made {
-    /// A kernel without workspace or scalars.
+    /// A kernel without workspace.
     pub fn new(run: impl Fn(&Call<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
         Made {
             run: Box::new(run),
             workspace_bytes: 0,
-            scalars: 0,
             overlap: Overlap::None,
         }
     }
@@ -55,14 +52,6 @@ impl Made {
     pub fn with_workspace(self, bytes: usize) -> Self {
         Made {
             workspace_bytes: bytes as u64,
-            ..self
-        }
-    }
-
-    /// The kernel with `count` scalars per launch.
-    pub fn with_scalars(self, count: usize) -> Self {
-        Made {
-            scalars: count,
             ..self
         }
     }

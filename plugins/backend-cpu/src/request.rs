@@ -1,8 +1,9 @@
-//! A kernel request -> the operands of a launch, each checked against the op's definition.
+//! A kernel request, which the boundary has checked against its op's definition -> the operands of a
+//! launch.
 
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
-    DType, ErrorCode, KernelRequest, Operand, ParamOperand, PluginError, Result, WeightLayout,
+    DType, ErrorCode, KernelRequest, Operand, PluginError, Result, WeightLayout, op,
 };
 
 /// An expected range of a launch.
@@ -68,27 +69,6 @@ impl<'a> Asked<'a> {
         &self.request.attributes
     }
 
-    /// Checks the numbers of operands, and that no attribute but `known` is set.
-    pub fn check(&self, counts: [usize; 3], known: &[&str]) -> Result<()> {
-        let r = self.request;
-        let found = [r.inputs.len(), r.params.len(), r.outputs.len()];
-        if found != counts {
-            return Err(self.invalid(format!(
-                "{} inputs, {} params and {} outputs, expected {}, {} and {}",
-                found[0], found[1], found[2], counts[0], counts[1], counts[2]
-            )));
-        }
-        let extra = r.attributes.0.iter().find(|(name, value)| {
-            !value.is_null() && *name != "site" && !known.contains(&name.as_str())
-        });
-        match extra {
-            None => Ok(()),
-            Some((name, value)) => {
-                Err(self.unsupported(format!("unknown attribute `{name}` = {value}")))
-            }
-        }
-    }
-
     /// Input `index`.
     pub fn input(&self, index: usize) -> &'a Operand {
         &self.request.inputs[index]
@@ -99,66 +79,44 @@ impl<'a> Asked<'a> {
         &self.request.outputs[index]
     }
 
-    /// The width of a `[T, width]` operand.
-    pub fn width(&self, operand: &Operand, name: &str) -> Result<usize> {
-        match operand.shape[..] {
-            [Dim::Tokens, Dim::Fixed(width)] if width > 0 => Ok(width as usize),
-            _ => Err(self.invalid(format!(
-                "{name} has shape {:?}, expected tokens and a fixed width",
-                operand.shape
-            ))),
+    /// The columns of a `[T, columns]` operand.
+    pub fn columns(&self, operand: &Operand) -> usize {
+        match operand.shape.last() {
+            Some(Dim::Fixed(columns)) => *columns as usize,
+            _ => 1,
         }
     }
 
     /// The number of elements of an operand without symbolic extents.
-    pub fn fixed(&self, operand: &Operand, name: &str) -> Result<usize> {
-        let elements = operand.shape.iter().try_fold(1u64, |n, dim| match dim {
-            Dim::Fixed(extent) => n.checked_mul(*extent),
-            _ => None,
+    pub fn elements(&self, operand: &Operand) -> usize {
+        let extents = operand.shape.iter().map(|dim| match dim {
+            Dim::Fixed(extent) => *extent as usize,
+            _ => 1,
         });
-        elements.map(|n| n as usize).ok_or_else(|| {
-            let what = format!(
-                "{name} has shape {:?}, expected fixed extents",
-                operand.shape
-            );
-            self.invalid(what)
-        })
+        extents.product()
     }
 
-    /// Checks an operand's dtype and shape.
-    pub fn expect(&self, operand: &Operand, name: &str, shape: &[Dim], dtype: DType) -> Result<()> {
-        if operand.shape == shape && operand.dtype == dtype {
-            return Ok(());
-        }
-        Err(self.invalid(format!(
-            "{name} is {} {:?}, expected {dtype} {shape:?}",
-            operand.dtype, operand.shape
-        )))
-    }
-
-    /// Checks that `operands` have the dtype and shape of `model`.
-    pub fn expect_like(&self, model: &Operand, operands: &[(&Operand, &str)]) -> Result<()> {
-        operands
-            .iter()
-            .try_for_each(|(operand, name)| self.expect(operand, name, &model.shape, model.dtype))
-    }
-
-    /// The dtype of dense param `index`, of the given shape.
-    pub fn dense(&self, index: usize, name: &str, shape: &[u64]) -> Result<DType> {
-        let param: &ParamOperand = &self.request.params[index];
-        if param.shape != shape {
-            return Err(self.invalid(format!(
-                "{name} has shape {:?}, expected {shape:?}",
-                param.shape
-            )));
-        }
-        match &param.layout {
+    /// The dtype in which dense param `index` is stored.
+    pub fn stored(&self, index: usize) -> Result<DType> {
+        match &self.request.params[index].layout {
             WeightLayout::Dense(dtype) => Ok(*dtype),
             WeightLayout::Packed(format) => Err(self.unsupported(format!(
-                "{name} is packed by quantizer `{}`, expected a dense one",
+                "param {index} is packed by quantizer `{}`, expected a dense one",
                 format.quantizer
             ))),
         }
+    }
+
+    /// Places of the scalars `names` among those of a launch.
+    pub fn scalars<const N: usize>(&self, names: [&str; N]) -> Result<[usize; N]> {
+        let request = self.request;
+        let definition = op::definition(&request.op, request.version);
+        let mut places = [0; N];
+        for (place, name) in places.iter_mut().zip(names) {
+            let found = definition.and_then(|op| op.scalar(name));
+            *place = found.ok_or_else(|| self.unsupported(format!("no scalar `{name}`")))?;
+        }
+        Ok(places)
     }
 
     /// The expected ranges of a launch, in their order.

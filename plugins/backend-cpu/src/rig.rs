@@ -167,7 +167,10 @@ impl Rig {
     /// Prepares and launches on `ranges`.
     pub fn launch(&self, ranges: &[BufferRange]) -> Result<()> {
         let decoders = vec![None; self.params.len()];
-        let made = self.device.prepare(&self.request(), &decoders)?;
+        let request = self.request();
+        // As the boundary does.
+        request.validate()?;
+        let made = self.device.prepare(&request, &decoders)?;
         let workspace = self.range(&vec![0xA5; made.workspace_bytes as usize]);
         self.device.launch(&Launch {
             kernel: made.kernel,

@@ -290,6 +290,8 @@ impl Kernels for Spoiled {
         if let Bug::Request(change) = self.bug {
             change(&mut other);
         }
+        // As the boundary does.
+        other.validate()?;
         let prepared = self.device.prepare(&other, decoders)?;
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         requests.insert(prepared.kernel.0, request.clone());

@@ -1,51 +1,67 @@
-//! The backward rule of each op.
+//! The backward rule of each op, one file a rule.
 
+mod add;
 mod attention;
-mod elementwise;
-mod weighted;
+mod cross_entropy;
+mod dropout;
+mod embedding;
+mod linear;
+mod mul;
+mod rms_norm;
+mod rope;
+mod scale;
+mod scale_channels;
+mod swiglu;
 
 use espalier_interface::Result;
+use espalier_interface::graph::ValueId;
 
 use super::{Tape, no_rule};
 use crate::splice::Placed;
+
+/// How an op passes gradients back.
+enum Rule {
+    /// From the gradient of its first output, where one has arrived.
+    Chained(fn(&mut Tape<'_>, &Placed, ValueId)),
+    /// From nothing: its output is what is minimised.
+    Root(fn(&mut Tape<'_>, &Placed)),
+}
+
+/// The rules by op.
+const RULES: &[(&str, Rule)] = &[
+    ("add", Rule::Chained(add::add)),
+    ("attention", Rule::Chained(attention::attention)),
+    ("cross_entropy", Rule::Root(cross_entropy::cross_entropy)),
+    ("dropout", Rule::Chained(dropout::dropout)),
+    ("embedding", Rule::Chained(embedding::embedding)),
+    ("linear", Rule::Chained(linear::linear)),
+    ("mul", Rule::Chained(mul::mul)),
+    ("rms_norm", Rule::Chained(rms_norm::rms_norm)),
+    ("rope", Rule::Chained(rope::rope)),
+    ("scale", Rule::Chained(scale::scale)),
+    (
+        "scale_channels",
+        Rule::Chained(scale_channels::scale_channels),
+    ),
+    ("swiglu", Rule::Chained(swiglu::swiglu)),
+];
 
 /// Appends what carries the gradient of `placed`'s outputs to its inputs and params.
 ///
 /// # Errors
 /// `UNSUPPORTED` for an op without a rule.
 pub(super) fn apply(tape: &mut Tape<'_>, placed: &Placed) -> Result<()> {
-    if placed.node.op == "cross_entropy" {
-        cross_entropy(tape, placed);
-        return Ok(());
-    }
-    let Some(dy) = tape.arrived(placed) else {
-        return Ok(());
-    };
-    match placed.node.op.as_str() {
-        "embedding" => weighted::embedding(tape, placed, dy),
-        "linear" => weighted::linear(tape, placed, dy),
-        "rms_norm" => weighted::rms_norm(tape, placed, dy),
-        "scale_channels" => weighted::scale_channels(tape, placed, dy),
-        "rope" => attention::rope(tape, placed, dy),
-        "attention" => attention::attention(tape, placed, dy),
-        "swiglu" => elementwise::swiglu(tape, placed, dy),
-        "add" => elementwise::add(tape, placed, dy),
-        "mul" => elementwise::mul(tape, placed, dy),
-        "scale" => elementwise::scale(tape, placed, dy),
-        "dropout" => elementwise::dropout(tape, placed, dy),
-        other => return Err(no_rule(other)),
+    let op = placed.node.op.as_str();
+    let rule = RULES.iter().find(|(name, _)| *name == op);
+    match rule.map(|(_, rule)| rule) {
+        Some(Rule::Root(rule)) => rule(tape, placed),
+        Some(Rule::Chained(rule)) => {
+            if let Some(dy) = tape.arrived(placed) {
+                rule(tape, placed, dy);
+            }
+        }
+        None if tape.arrived(placed).is_some() => return Err(no_rule(op)),
+        None => {}
     }
     Ok(())
-}
-
-/// The loss is the root of the backward pass. Its gradient is a factor given at launch: one over
-/// the step's trained tokens.
-fn cross_entropy(tape: &mut Tape<'_>, placed: &Placed) {
-    let node = &placed.node;
-    let (logits, labels, lse) = (node.inputs[0], node.inputs[1], node.outputs[1]);
-    if tape.needs[logits] {
-        let inputs = vec![logits, labels, lse];
-        let op = "cross_entropy_backward";
-        tape.chain(placed, op, logits, inputs, vec![], node.attributes.clone());
-    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use espalier_interface::DType;
 use espalier_interface::graph::Dim;
-use espalier_interface::optimizer::OptimizerSpec;
+use espalier_interface::op::DEFINITIONS;
 
 use super::case::OpCase;
 use super::numbers::{decode, encode, rounded};
@@ -24,16 +24,25 @@ fn each(mut body: impl FnMut(&str, &OpCase)) {
 
 #[test]
 fn each_op_of_the_interface_has_a_check() {
-    let table = include_str!("../../../interface/src/op.rs").lines();
-    let named = table.filter_map(|line| line.strip_prefix("//! | `")?.split_once('`'));
+    let named = DEFINITIONS.iter().map(|op| op.name);
     // `base` stands in an adapter's fragment and is no kernel.
-    let named = named.map(|(name, _)| name).filter(|name| *name != "base");
-    let mut named: BTreeSet<String> = named.map(|name| format!("op.{name}")).collect();
-    let optimizers = OptimizerSpec::shipped().into_iter();
-    named.extend(optimizers.map(|optimizer| format!("op.{}", optimizer.op)));
+    let named = named.filter(|name| *name != "base");
+    let named: BTreeSet<String> = named.map(|name| format!("op.{name}")).collect();
     let checked: BTreeSet<String> = all().map(|op| op.name.to_owned()).collect();
     assert!(named.len() > 25, "{named:?}");
     assert_eq!(checked, named);
+}
+
+#[test]
+fn each_case_fits_its_op_s_definition() {
+    each(|op, case| {
+        assert_eq!(case.request.validate(), Ok(()), "{op}: {}", case.name);
+        let scalars = case
+            .request
+            .call()
+            .map(|call| call.definition.scalars.len());
+        assert_eq!(scalars, Some(case.scalars.len()), "{op}: {}", case.name);
+    });
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 
-use espalier_compile::program::{Extent, OperandPlace, Scalars};
+use espalier_compile::program::{Extent, OperandPlace, Scalar};
+use espalier_interface::op::InEvaluation;
 use espalier_interface::{BufferRange, Kernel, Launch, PluginError, Stream};
 use espalier_plan::step_plan;
 use espalier_registry::PluginFailure;
@@ -24,10 +25,11 @@ impl Executor {
     ) -> Result<()> {
         self.peers.beat();
         thread_local! {
-            /// The ranges of the current launch; reused, so that a step allocates nothing.
-            static RANGES: RefCell<Vec<BufferRange>> = const { RefCell::new(Vec::new()) };
+            /// Ranges and scalars of the current launch; reused, so that a step allocates nothing.
+            static OPERANDS: RefCell<(Vec<BufferRange>, Vec<f64>)> =
+                const { RefCell::new((Vec::new(), Vec::new())) };
         }
-        RANGES.with_borrow_mut(|ranges| {
+        OPERANDS.with_borrow_mut(|(ranges, scalars)| {
             ranges.clear();
             for operand in &step.operands {
                 match *operand {
@@ -46,25 +48,19 @@ impl Executor {
                     }
                 }
             }
-            if numbers.evaluate && matches!(step.scalars, Scalars::Dropout(_)) {
-                let (from, to) = (ranges[0], *ranges.last().expect("a dropout has an output"));
+            if numbers.evaluate && step.in_evaluation == InEvaluation::Copies {
+                let (from, to) = (ranges[0], *ranges.last().expect("such an op has an output"));
                 let copied = self.device.copy(from, to, Stream(0));
                 return copied.during("copy");
             }
-            let seed = [numbers.seed as u32, (numbers.seed >> 32) as u32].map(f64::from);
-            let dropout;
-            let factor;
-            let scalars: &[f64] = match step.scalars {
-                Scalars::None => &[],
-                Scalars::Dropout(number) => {
-                    dropout = [seed[0], seed[1], numbers.step as f64, number as f64];
-                    &dropout
-                }
-                Scalars::LossFactor => {
-                    factor = [numbers.loss_factor];
-                    &factor
-                }
-            };
+            scalars.clear();
+            scalars.extend(step.scalars.iter().map(|scalar| match *scalar {
+                Scalar::SeedLow => f64::from(numbers.seed as u32),
+                Scalar::SeedHigh => f64::from((numbers.seed >> 32) as u32),
+                Scalar::Step => numbers.step as f64,
+                Scalar::Site(number) => number as f64,
+                Scalar::LossFactor => numbers.loss_factor,
+            }));
             let launched = self.device.launch(&Launch {
                 kernel: step.kernel,
                 stream: Stream(0),

@@ -4,7 +4,8 @@ mod maker;
 
 use std::collections::{BTreeSet, HashMap};
 
-use espalier_compile::program::{OperandPlace, Scalars};
+use espalier_compile::program::{OperandPlace, Scalar};
+use espalier_interface::op::InEvaluation;
 use espalier_interface::{DType, Device, Kernel, Operand, Result};
 use espalier_plan::plan::RunPlan;
 
@@ -15,7 +16,8 @@ use maker::Maker;
 pub(super) struct PreparedStep {
     pub(super) kernel: Kernel,
     pub(super) operands: Vec<OperandPlace>,
-    pub(super) scalars: Scalars,
+    pub(super) scalars: Vec<Scalar>,
+    pub(super) in_evaluation: InEvaluation,
 }
 
 /// The launches of a unit.

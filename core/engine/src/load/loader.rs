@@ -10,7 +10,7 @@ use espalier_interface::format::Format;
 use espalier_interface::graph::Attributes;
 use espalier_interface::{
     BufferRange, DType, Device, Init, KernelRequest, Launch, Operand, PluginError, Quantizer,
-    Stream, WeightLayout,
+    Stream, WeightLayout, op,
 };
 use espalier_registry::{Chosen, PluginFailure, answer};
 use espalier_system::files::TensorStore;
@@ -192,6 +192,14 @@ impl<'a> Loader<'a> {
         let request = KernelRequest::new("init")
             .attributes(attributes)
             .outputs(vec![Operand::flat(param.elements(), dtype)]);
+        let definition = op::definition("init", 1).expect("the interface defines it");
+        let scalars = definition.scalars_by(|name| match name {
+            "seed_low" => Some(f64::from(self.seed as u32)),
+            "seed_high" => Some(f64::from((self.seed >> 32) as u32)),
+            "param" => Some(index as f64),
+            _ => None,
+        });
+        let scalars = scalars.during("prepare")?;
         let prepared = self.device.prepare(&request, &[]).during("prepare")?;
         let launched = self.device.launch(&Launch {
             kernel: prepared.kernel,
@@ -200,11 +208,7 @@ impl<'a> Loader<'a> {
             workspace: BufferRange { bytes: 0, ..range },
             tokens: 0,
             sequences: 0,
-            scalars: &[
-                f64::from(self.seed as u32),
-                f64::from((self.seed >> 32) as u32),
-                index as f64,
-            ],
+            scalars: &scalars,
         });
         let released = self.device.release(prepared.kernel).during("release");
         launched.during("launch").and(released)

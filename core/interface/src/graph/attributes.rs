@@ -52,6 +52,28 @@ impl Attributes {
         number.ok_or_else(|| expected(name, "a natural number", found))
     }
 
+    /// The truth value `name`.
+    ///
+    /// # Errors
+    /// `INVALID` where it is missing or not a truth value.
+    pub fn boolean(&self, name: &str) -> Result<bool> {
+        let found = self.0.get(name);
+        found
+            .and_then(Json::as_bool)
+            .ok_or_else(|| expected(name, "true or false", found))
+    }
+
+    /// The text `name`, which has to be there.
+    ///
+    /// # Errors
+    /// `INVALID` where it is missing or not a text.
+    pub fn name(&self, name: &str) -> Result<&str> {
+        let found = self.0.get(name);
+        found
+            .and_then(Json::as_str)
+            .ok_or_else(|| expected(name, "a text", found))
+    }
+
     /// True where the attribute `name` is `true`; an absent one is false.
     pub fn flag(&self, name: &str) -> bool {
         self.0.get(name).and_then(Json::as_bool).unwrap_or(false)

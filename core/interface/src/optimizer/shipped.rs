@@ -1,6 +1,7 @@
 //! The shipped optimizers as data.
 
 use super::{Bounds, OptimizerSpec, Setting, StateTensor};
+use crate::op::definition;
 
 /// All of them, the default first.
 pub(super) fn all() -> Vec<OptimizerSpec> {
@@ -12,15 +13,7 @@ fn adamw() -> OptimizerSpec {
     OptimizerSpec {
         name: "adamw".to_owned(),
         op: "adamw".to_owned(),
-        scalars: names(&[
-            "learning_rate",
-            "beta1",
-            "beta2",
-            "eps",
-            "weight_decay",
-            "step",
-            "factor",
-        ]),
+        scalars: scalars("adamw"),
         settings: vec![
             setting("betas", &["beta1", "beta2"], Bounds::Fraction),
             setting("eps", &["eps"], Bounds::Positive),
@@ -37,13 +30,7 @@ fn sgd() -> OptimizerSpec {
     OptimizerSpec {
         name: "sgd".to_owned(),
         op: "sgd".to_owned(),
-        scalars: names(&[
-            "learning_rate",
-            "momentum",
-            "nesterov",
-            "weight_decay",
-            "factor",
-        ]),
+        scalars: scalars("sgd"),
         settings: vec![
             setting("momentum", &["momentum"], Bounds::Fraction),
             Setting {
@@ -56,6 +43,12 @@ fn sgd() -> OptimizerSpec {
             ..StateTensor::per_element("momentum")
         }],
     }
+}
+
+/// The scalars of an op, in its order.
+fn scalars(op: &str) -> Vec<String> {
+    let definition = definition(op, 1).expect("the op is in the table");
+    names(definition.scalars)
 }
 
 fn setting(key: &str, scalars: &[&str], bounds: Bounds) -> Setting {

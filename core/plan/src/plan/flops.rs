@@ -2,9 +2,7 @@
 
 use espalier_compile::program::{Program, Step};
 use espalier_data::MicroBatch;
-use espalier_interface::graph::Dim;
 use espalier_interface::model::UnitKind;
-use espalier_interface::{KernelRequest, Operand};
 
 /// Floating-point operations of matrix products: a multiply and an add count as two. Recomputation
 /// is not counted.
@@ -55,19 +53,9 @@ impl Flops {
     }
 
     fn add(&mut self, step: &Step) {
-        let request = &step.request;
-        let weight = |request: &KernelRequest| request.params[0].shape.iter().product::<u64>();
-        match request.op.as_str() {
-            "linear" | "linear_input_backward" => self.per_token += 2 * weight(request),
-            "linear_weight_backward" => {
-                self.per_token += 2 * width(&request.inputs[0]) * width(&request.inputs[1]);
-            }
-            // Two products forward and four backward; recomputing the scores in the backward pass
-            // is not counted.
-            "attention" => self.per_pair += 4 * width(&request.inputs[0]),
-            "attention_backward" => self.per_pair += 8 * width(&request.inputs[1]),
-            _ => {}
-        }
+        let flops = step.request.flops();
+        self.per_token += flops.per_token;
+        self.per_pair += flops.per_pair;
     }
 
     /// Operations for a micro-batch.
@@ -86,13 +74,4 @@ pub fn pairs_of(micro: &MicroBatch) -> u64 {
 /// The same for one sequence of `length` tokens with causal attention.
 pub fn causal_pairs(length: u64) -> u64 {
     length * (length + 1) / 2
-}
-
-/// The product of an operand's fixed extents.
-fn width(operand: &Operand) -> u64 {
-    let fixed = operand
-        .shape
-        .iter()
-        .map(|dim| if let Dim::Fixed(n) = dim { *n } else { 1 });
-    fixed.product()
 }

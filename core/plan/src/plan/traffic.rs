@@ -2,15 +2,13 @@
 //! they take.
 //!
 //! Matrix products are counted by their operations (`flops.rs`). The rest is bound by memory
-//! bandwidth, on a device whose caches cannot hold a micro-batch. It counts a kernel's operands,
-//! and weights, which every product reads, decodes where they are packed, and copies to a layout of
-//! its own.
+//! bandwidth, on a device whose caches cannot hold a micro-batch. Each op's definition says what a
+//! launch reads and writes.
 
 use espalier_compile::params::Dtypes;
 use espalier_compile::program::{Program, Step, UnitProgram};
-use espalier_interface::graph::Dim;
+use espalier_interface::DType;
 use espalier_interface::model::UnitKind;
-use espalier_interface::{DType, Operand, WeightLayout};
 
 use super::KernelRates;
 use crate::shard_layout::ShardLayout;
@@ -61,33 +59,10 @@ impl Traffic {
     }
 
     fn add(&mut self, step: &Step) {
-        let request = &step.request;
-        let inputs = request.inputs.iter().map(|operand| (operand, 1));
-        // An output whose size does not depend on the tokens is a gradient that is added to: it is
-        // read and written.
-        let outputs = request.outputs.iter().map(|operand| (operand, 2));
-        for (operand, times) in inputs.chain(outputs) {
-            match bytes(operand) {
-                (bytes, Extent::Tokens) => self.per_token += bytes,
-                (bytes, Extent::Fixed) => self.per_launch += times * bytes,
-            }
-        }
-        if !request.op.starts_with("linear") {
-            return;
-        }
-        for param in &request.params {
-            let elements: u64 = param.shape.iter().product();
-            // The copy of the weight in the product's layout is written once and read once.
-            let laid_out = 2 * elements * request.inputs[0].dtype.bytes();
-            match &param.layout {
-                WeightLayout::Dense(dtype) => {
-                    self.per_launch += elements * dtype.bytes() + laid_out;
-                }
-                WeightLayout::Packed(format) => {
-                    self.decoded_per_launch += format.bytes() + laid_out;
-                }
-            }
-        }
+        let traffic = step.request.traffic();
+        self.per_token += traffic.per_token;
+        self.per_launch += traffic.per_launch;
+        self.decoded_per_launch += traffic.decoded_per_launch;
     }
 
     fn and(self, other: Self) -> Self {
@@ -111,24 +86,4 @@ pub fn of_updates(shard_layout: &ShardLayout, dtypes: Dtypes) -> Vec<[u64; 2]> {
         [elements * gradient, update]
     };
     units.map(of_unit).collect()
-}
-
-/// Whether the size of an operand depends on the number of tokens.
-enum Extent {
-    Tokens,
-    Fixed,
-}
-
-/// An operand's bytes; per token where its size depends on the tokens.
-fn bytes(operand: &Operand) -> (u64, Extent) {
-    let fixed = operand.shape.iter().map(|dim| match dim {
-        Dim::Fixed(extent) => *extent,
-        Dim::Tokens | Dim::Boundaries => 1,
-    });
-    let extent = if operand.shape.contains(&Dim::Tokens) {
-        Extent::Tokens
-    } else {
-        Extent::Fixed
-    };
-    (fixed.product::<u64>() * operand.dtype.bytes(), extent)
 }

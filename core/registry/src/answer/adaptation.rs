@@ -54,8 +54,8 @@ fn check(adaptation: &Adaptation, sites: &[Site]) -> PluginResult<()> {
         if !joined.insert(join.site) {
             return Err(lie(format!("two fragments join site `{}`", site.name)));
         }
-        join.fragment.validate()?;
         values(&join.fragment)?;
+        join.fragment.validate()?;
         fits(join, site)?;
         binds(join, adaptation, &site.name)?;
         read.extend(&join.params);

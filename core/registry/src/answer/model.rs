@@ -22,7 +22,6 @@ pub fn model(family: &Chosen<dyn Family>, model: &Model) -> Result<(), Error> {
 }
 
 fn check(model: &Model) -> PluginResult<()> {
-    model.validate()?;
     let (mut names, mut sum) = (HashSet::new(), 0);
     for param in &model.params {
         sum = elements(&param.name, &param.shape, sum)?;
@@ -33,6 +32,7 @@ fn check(model: &Model) -> PluginResult<()> {
     for graph in &model.graphs {
         values(graph)?;
     }
+    model.validate()?;
     model
         .units
         .iter()

@@ -14,16 +14,19 @@ pub const OPS: &[Op] = &[Op {
 }];
 
 fn prepare(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
-    asked.check([1, 0, 3], &[])?;
-    let (gradient, param) = (asked.input(0), asked.output(0));
-    asked.expect(param, "param", &gradient.shape, param.dtype)?;
-    asked.expect_like(gradient, &[(asked.output(1), "m"), (asked.output(2), "v")])?;
-    reduce!(asked, gradient.dtype, G => compute!(asked, param.dtype, P => {
-        let run = Made::new(|call| {
-            let &[learning_rate, beta1, beta2, eps, weight_decay, step, factor] = call.scalars
-            else {
-                unreachable!("counted")
-            };
+    let places = asked.scalars([
+        "learning_rate",
+        "beta1",
+        "beta2",
+        "eps",
+        "weight_decay",
+        "step",
+        "factor",
+    ])?;
+    reduce!(asked, asked.input(0).dtype, G => compute!(asked, asked.output(0).dtype, P => {
+        Ok(Made::new(move |call| {
+            let [learning_rate, beta1, beta2, eps, weight_decay, step, factor] =
+                call.scalars_at(places);
             let config = Adamw {
                 learning_rate,
                 betas: [beta1, beta2],
@@ -36,7 +39,6 @@ fn prepare(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
             let (grads, v) = (call.input::<G>(0), call.output(2));
             kernel::adamw(call.services, config, grads, params, m, v);
             Ok(())
-        });
-        Ok(run.with_scalars(7))
+        }))
     }))
 }

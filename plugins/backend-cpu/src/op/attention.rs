@@ -1,12 +1,11 @@
 //! `attention` and `attention_backward`.
 
 use espalier_interface::graph::Dim;
-use espalier_interface::{DType, PluginError, Result};
+use espalier_interface::{PluginError, Result};
 use espalier_kernels::attention::{
     AttentionShape, Cache, Future, Gradients, Inputs, Start, backward, backward_workspace_bytes,
     forward, forward_cached, forward_workspace_bytes,
 };
-use espalier_kernels::element::Element;
 
 use super::{Made, Op, Setting};
 use crate::dispatch::compute;
@@ -27,22 +26,10 @@ pub const OPS: &[Op] = &[
     },
 ];
 
-const ATTRIBUTES: [&str; 7] = [
-    "heads", "kv_heads", "head_dim", "scale", "causal", "window", "softcap",
-];
-
 fn prepare_forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
-    asked.check([4, 0, 2], &ATTRIBUTES)?;
     let shape = shape(asked)?;
-    let [q, k, v, cu_seqlens] = [0, 1, 2, 3].map(|index| asked.input(index));
-    check_widths(asked, &shape, [0, 1, 2])?;
-    asked.expect_like(q, &[(asked.output(0), "the output")])?;
-    asked.expect_like(k, &[(v, "v")])?;
-    asked.expect(cu_seqlens, "cu_seqlens", &[Dim::Boundaries], DType::I32)?;
     let threads = setting.threads;
-    compute!(asked, q.dtype, E => {
-        let lse = [Dim::Tokens, Dim::Fixed(shape.heads as u64)];
-        asked.expect(asked.output(1), "lse", &lse, reduced::<E>())?;
+    compute!(asked, asked.input(0).dtype, E => {
         let bytes = forward_workspace_bytes::<E>(&shape, threads);
         Ok(Made::new(move |call| {
             let (q, k, v) = (call.input::<E>(0), call.input::<E>(1), call.input::<E>(2));
@@ -57,35 +44,12 @@ fn prepare_forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
 }
 
 fn prepare_cached(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
-    asked.check([6, 0, 3], &ATTRIBUTES)?;
     let shape = shape(asked)?;
-    if shape.future != Future::Hidden {
-        return Err(asked.invalid("`causal` is false: a cache holds no later token".to_owned()));
-    }
-    let [q, k, v, cu_seqlens] = [0, 1, 2, 3].map(|index| asked.input(index));
-    check_widths(asked, &shape, [0, 1, 2])?;
-    asked.expect_like(q, &[(asked.output(0), "the output")])?;
-    asked.expect_like(k, &[(v, "v")])?;
-    asked.expect(cu_seqlens, "cu_seqlens", &[Dim::Boundaries], DType::I32)?;
-    for (index, name) in [(4, "positions"), (5, "sequences")] {
-        asked.expect(asked.input(index), name, &[Dim::Tokens], DType::I32)?;
-    }
-    let (keys, values) = (asked.output(1), asked.output(2));
-    let width = (shape.kv_heads * shape.head_dim) as u64;
-    let [slots, capacity] = match keys.shape[..] {
-        [Dim::Fixed(slots), Dim::Fixed(capacity), Dim::Fixed(found)] if found == width => {
-            [slots as usize, capacity as usize]
-        }
-        _ => {
-            return Err(asked.invalid(format!(
-                "keys have shape {:?}, expected slots, tokens and {width}",
-                keys.shape
-            )));
-        }
+    let [Dim::Fixed(slots), Dim::Fixed(capacity), _] = asked.output(1).shape[..] else {
+        return Err(asked.invalid("keys are not [slots, tokens, width]".to_owned()));
     };
-    asked.expect(keys, "keys", &keys.shape, q.dtype)?;
-    asked.expect_like(keys, &[(values, "values")])?;
-    compute!(asked, q.dtype, E => {
+    let [slots, capacity] = [slots, capacity].map(|extent| extent as usize);
+    compute!(asked, asked.input(0).dtype, E => {
         let bytes = forward_workspace_bytes::<E>(&shape, setting.threads);
         Ok(Made::new(move |call| {
             let (q, k, v) = (call.input::<E>(0), call.input::<E>(1), call.input::<E>(2));
@@ -148,21 +112,9 @@ fn check_starts(
 }
 
 fn prepare_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
-    asked.check([7, 0, 3], &ATTRIBUTES)?;
     let shape = shape(asked)?;
-    let [dout, q, k, v, out, lse, cu_seqlens] =
-        [0, 1, 2, 3, 4, 5, 6].map(|index| asked.input(index));
-    check_widths(asked, &shape, [1, 2, 3])?;
-    asked.expect_like(q, &[(dout, "dout"), (out, "out"), (asked.output(0), "dq")])?;
-    asked.expect_like(
-        k,
-        &[(v, "v"), (asked.output(1), "dk"), (asked.output(2), "dv")],
-    )?;
-    asked.expect(cu_seqlens, "cu_seqlens", &[Dim::Boundaries], DType::I32)?;
     let (threads, max_tokens) = (setting.threads, asked.request.max_tokens as usize);
-    compute!(asked, q.dtype, E => {
-        let expected = [Dim::Tokens, Dim::Fixed(shape.heads as u64)];
-        asked.expect(lse, "lse", &expected, reduced::<E>())?;
+    compute!(asked, asked.input(1).dtype, E => {
         let bytes = backward_workspace_bytes::<E>(&shape, max_tokens, threads);
         Ok(Made::new(move |call| {
             let (q, k, v) = (call.input::<E>(1), call.input::<E>(2), call.input::<E>(3));
@@ -183,60 +135,21 @@ fn prepare_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     })
 }
 
-/// The dtype in which `E` is accumulated.
-fn reduced<E: Element>() -> DType {
-    if size_of::<E::Acc>() == 8 {
-        DType::F64
-    } else {
-        DType::F32
-    }
-}
-
 fn shape(asked: &Asked<'_>) -> Result<AttentionShape> {
     let attributes = asked.attributes();
-    let count = |name: &str| match attributes.count(name)? {
-        0 => Err(asked.invalid(format!("`{name}` is 0, expected at least 1"))),
-        count => Ok(count),
-    };
-    let (heads, kv_heads) = (count("heads")?, count("kv_heads")?);
-    if heads % kv_heads != 0 {
-        return Err(asked.invalid(format!(
-            "{heads} heads cannot share {kv_heads} key/value heads"
-        )));
-    }
-    let window = match attributes.0.get("window") {
-        None | Some(serde_json::Value::Null) => None,
-        Some(_) => Some(count("window")?),
-    };
-    let softcap = attributes.optional_number("softcap");
-    if let Some(bad) = softcap.filter(|cap| !(cap.is_finite() && *cap > 0.0)) {
-        return Err(asked.invalid(format!("`softcap` is {bad}, expected a number above 0")));
-    }
     Ok(AttentionShape {
-        heads,
-        kv_heads,
-        head_dim: count("head_dim")?,
+        heads: attributes.count("heads")?,
+        kv_heads: attributes.count("kv_heads")?,
+        head_dim: attributes.count("head_dim")?,
         scale: attributes.number("scale")?,
         future: if attributes.flag("causal") {
             Future::Hidden
         } else {
             Future::Visible
         },
-        window,
-        softcap,
+        window: attributes.count("window").ok(),
+        softcap: attributes.optional_number("softcap"),
     })
-}
-
-/// q is as wide as all heads, k and v as the key/value heads.
-fn check_widths(asked: &Asked<'_>, shape: &AttentionShape, places: [usize; 3]) -> Result<()> {
-    let widths = [shape.heads, shape.kv_heads, shape.kv_heads].map(|n| n * shape.head_dim);
-    for ((place, expected), name) in places.into_iter().zip(widths).zip(["q", "k", "v"]) {
-        let found = asked.width(asked.input(place), name)?;
-        if found != expected {
-            return Err(asked.invalid(format!("`{name}` is {found} wide, expected {expected}")));
-        }
-    }
-    Ok(())
 }
 
 /// Checked boundaries: from 0, not decreasing, to `tokens`.

@@ -1,7 +1,6 @@
 //! `cross_entropy` and `cross_entropy_backward`.
 
-use espalier_interface::graph::Dim;
-use espalier_interface::{DType, Result};
+use espalier_interface::Result;
 use espalier_kernels::cross_entropy::{self as kernel, Losses};
 use espalier_kernels::element::Element;
 
@@ -20,18 +19,8 @@ pub const OPS: &[Op] = &[
     },
 ];
 
-const ROWS: &[Dim] = &[Dim::Tokens];
-
 fn forward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
-    asked.check([2, 0, 3], &[])?;
-    let logits = asked.input(0);
-    asked.width(logits, "logits")?;
-    asked.expect(asked.input(1), "labels", ROWS, DType::I32)?;
-    asked.expect(asked.output(2), "correct", ROWS, DType::I32)?;
-    compute!(asked, logits.dtype, E => {
-        type R = <E as Element>::Acc;
-        asked.expect(asked.output(0), "loss", ROWS, R::DTYPE)?;
-        asked.expect(asked.output(1), "lse", ROWS, R::DTYPE)?;
+    compute!(asked, asked.input(0).dtype, E => {
         Ok(Made::new(move |call| {
             let (logits, labels) = (call.input::<E>(0), call.integers(1));
             let out = Losses {
@@ -45,21 +34,15 @@ fn forward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
 }
 
 fn backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
-    asked.check([3, 0, 1], &[])?;
-    let logits = asked.input(0);
-    asked.width(logits, "logits")?;
-    asked.expect(asked.input(1), "labels", ROWS, DType::I32)?;
-    asked.expect_like(logits, &[(asked.output(0), "dlogits")])?;
-    compute!(asked, logits.dtype, E => {
+    let places = asked.scalars(["factor"])?;
+    compute!(asked, asked.input(0).dtype, E => {
         type R = <E as Element>::Acc;
-        asked.expect(asked.input(2), "lse", ROWS, R::DTYPE)?;
-        let run = Made::new(move |call| {
+        Ok(Made::new(move |call| {
             let (logits, labels, lse) =
                 (call.input::<E>(0), call.integers(1), call.input::<R>(2));
-            let (factor, dlogits) = (call.scalars[0], call.output(0));
+            let ([factor], dlogits) = (call.scalars_at(places), call.output(0));
             kernel::cross_entropy_backward(call.services, logits, labels, lse, factor, dlogits);
             Ok(())
-        });
-        Ok(run.with_scalars(1))
+        }))
     })
 }

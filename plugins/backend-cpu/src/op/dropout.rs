@@ -1,8 +1,7 @@
 //! `dropout`.
 
-use espalier_interface::graph::Dim;
+use espalier_interface::Result;
 use espalier_interface::random::{self, Purpose};
-use espalier_interface::{DType, Result};
 use espalier_kernels::dropout::{self as kernel, Mask};
 
 use super::{Made, Op, Setting};
@@ -15,18 +14,11 @@ pub const OPS: &[Op] = &[Op {
 }];
 
 fn prepare(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
-    asked.check([3, 0, 1], &["p"])?;
-    let (x, probability) = (asked.input(0), asked.attributes().number("p")?);
-    asked.width(x, "x")?;
-    asked.expect(asked.input(1), "sequences", &[Dim::Tokens], DType::I32)?;
-    asked.expect(asked.input(2), "positions", &[Dim::Tokens], DType::I32)?;
-    asked.expect_like(x, &[(asked.output(0), "the output")])?;
-    if !(0.0..1.0).contains(&probability) {
-        return Err(asked.invalid(format!("p is {probability}, expected 0 <= p < 1")));
-    }
-    compute!(asked, x.dtype, E => {
-        let run = Made::new(move |call| {
-            let &[low, high, step, site] = call.scalars else { unreachable!("counted") };
+    let probability = asked.attributes().number("p")?;
+    let places = asked.scalars(["seed_low", "seed_high", "step", "site"])?;
+    compute!(asked, asked.input(0).dtype, E => {
+        Ok(Made::new(move |call| {
+            let [low, high, step, site] = call.scalars_at(places);
             let seed = seed(low, high);
             let key = random::key(seed, Purpose::DROPOUT, step as u64);
             let mask = Mask { key, site: site as u32, probability };
@@ -34,8 +26,7 @@ fn prepare(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
                 (call.input::<E>(0), call.integers(1), call.integers(2));
             kernel::dropout(call.services, x, positions, sequences, mask, call.output(0));
             Ok(())
-        });
-        Ok(run.with_scalars(4))
+        }))
     })
 }
 

@@ -2,8 +2,7 @@
 #![allow(unsafe_code)] // A plugin's decode function, stored and called.
 
 use espalier_interface::format::{Decoding, Format};
-use espalier_interface::graph::Dim;
-use espalier_interface::{Decoder, Operand, PluginError, Result, WeightLayout};
+use espalier_interface::{Decoder, PluginError, Result, WeightLayout};
 use espalier_kernels::decode::{CallbackDecoder, FormatDecoder, Packed};
 use espalier_kernels::element::Element;
 use espalier_kernels::linear as kernel;
@@ -74,7 +73,7 @@ impl Weight {
         };
         let kind = match &param.layout {
             WeightLayout::Dense(dtype) => stored!(asked, *dtype, W => Ok(W::KIND))?,
-            WeightLayout::Packed(format) => packed(asked, format, [rows, cols], setting, index)?,
+            WeightLayout::Packed(format) => packed(asked, format, setting, index)?,
         };
         let ranges = match &param.layout {
             WeightLayout::Dense(_) => 1,
@@ -150,18 +149,7 @@ impl Stored for f64 {
 }
 
 /// How to read a packed weight.
-fn packed(
-    asked: &Asked<'_>,
-    format: &Format,
-    [rows, cols]: [usize; 2],
-    setting: &Setting<'_>,
-    index: usize,
-) -> Result<Kind> {
-    if format.shape != [rows as u64, cols as u64] {
-        let found = format.shape;
-        let what = format!("param {index} is [{rows}, {cols}], its format {found:?}");
-        return Err(asked.invalid(what));
-    }
+fn packed(asked: &Asked<'_>, format: &Format, setting: &Setting<'_>, index: usize) -> Result<Kind> {
     if format.decoding != Decoding::Callback {
         return Ok(Kind::Described(Box::new(FormatDecoder::new(format)?)));
     }
@@ -174,37 +162,13 @@ fn packed(
     }
 }
 
-/// Checks that `operand` is `[T, width]` of the same dtype as `model`.
-fn expect_rows(
-    asked: &Asked<'_>,
-    model: &Operand,
-    (operand, name): (&Operand, &str),
-    width: usize,
-) -> Result<()> {
-    asked.expect(
-        operand,
-        name,
-        &[Dim::Tokens, Dim::Fixed(width as u64)],
-        model.dtype,
-    )
-}
-
 fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
-    let params = asked.request.params.len().clamp(1, 2);
-    asked.check([1, params, 1], &[])?;
-    let x = asked.input(0);
     let weight = Weight::new(asked, setting, 0, 0)?;
-    let (n, m) = weight.size;
-    expect_rows(asked, x, (x, "x"), m)?;
-    expect_rows(asked, x, (asked.output(0), "the output"), n)?;
-    let bias = match params {
-        1 => None,
-        _ => {
-            asked.dense(1, "the bias", &[n as u64])?;
-            Some(Weight::new(asked, setting, 1, weight.ranges)?)
-        }
+    let bias = match asked.request.params.len() {
+        2 => Some(Weight::new(asked, setting, 1, weight.ranges)?),
+        _ => None,
     };
-    compute!(asked, x.dtype, E => {
+    compute!(asked, asked.input(0).dtype, E => {
         let run = Made::new(move |call| {
             let (x, y) = (call.input::<E>(0), call.output(0));
             let space = call.workspace_bytes();
@@ -225,13 +189,8 @@ fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
 }
 
 fn input_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
-    asked.check([1, 1, 1], &[])?;
-    let dy = asked.input(0);
     let weight = Weight::new(asked, setting, 0, 0)?;
-    let (n, m) = weight.size;
-    expect_rows(asked, dy, (dy, "dy"), n)?;
-    expect_rows(asked, dy, (asked.output(0), "dx"), m)?;
-    compute!(asked, dy.dtype, E => {
+    compute!(asked, asked.input(0).dtype, E => {
         let run = Made::new(move |call| {
             let (dy, dx) = (call.input::<E>(0), call.output(0));
             let space = call.workspace_bytes();
@@ -245,19 +204,10 @@ fn input_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
 }
 
 fn weight_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
-    asked.check([2, 0, 1], &[])?;
-    let (dy, x, gradient) = (asked.input(0), asked.input(1), asked.output(0));
-    let (n, m) = (asked.width(dy, "dy")?, asked.width(x, "x")?);
-    expect_rows(asked, dy, (x, "x"), m)?;
-    let elements = asked.fixed(gradient, "dweight")?;
-    if elements != n * m {
-        return Err(asked.invalid(format!(
-            "dweight has {elements} elements, expected {n} x {m}"
-        )));
-    }
+    let (dy, x) = (asked.input(0), asked.input(1));
+    let (n, m) = (asked.columns(dy), asked.columns(x));
     compute!(asked, dy.dtype, E => {
         type R = <E as Element>::Acc;
-        asked.expect(gradient, "dweight", &gradient.shape, R::DTYPE)?;
         let run = Made::new(move |call| {
             let (dy, x) = (call.input::<E>(0), call.input(1));
             let (dweight, space) = (call.output(0), call.workspace_bytes());

@@ -14,18 +14,17 @@ pub const OPS: &[Op] = &[Op {
 }];
 
 fn prepare(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
-    let outputs = asked.request.outputs.len().clamp(1, 2);
-    asked.check([1, 0, outputs], &[])?;
-    let (gradient, param) = (asked.input(0), asked.output(0));
-    asked.expect(param, "param", &gradient.shape, param.dtype)?;
-    if outputs == 2 {
-        asked.expect_like(gradient, &[(asked.output(1), "momentum buffer")])?;
-    }
-    reduce!(asked, gradient.dtype, G => compute!(asked, param.dtype, P => {
-        let run = Made::new(move |call| {
-            let &[learning_rate, momentum, nesterov, weight_decay, factor] = call.scalars else {
-                unreachable!("counted")
-            };
+    let places = asked.scalars([
+        "learning_rate",
+        "momentum",
+        "nesterov",
+        "weight_decay",
+        "factor",
+    ])?;
+    let has_buffer = asked.request.outputs.len() == 2;
+    reduce!(asked, asked.input(0).dtype, G => compute!(asked, asked.output(0).dtype, P => {
+        Ok(Made::new(move |call| {
+            let [learning_rate, momentum, nesterov, weight_decay, factor] = call.scalars_at(places);
             let config = Sgd {
                 learning_rate,
                 momentum,
@@ -33,15 +32,14 @@ fn prepare(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
                 weight_decay,
                 gradient_scale: factor,
             };
-            if outputs == 1 && momentum != 0.0 {
+            if !has_buffer && momentum != 0.0 {
                 let what = format!("op `sgd`: momentum {momentum} without a momentum buffer");
                 return Err(PluginError::invalid(what));
             }
             let (grads, params) = (call.input::<G>(0), call.output::<P>(0));
-            let buffer = (outputs == 2).then(|| call.output::<<G as Element>::Acc>(1));
+            let buffer = has_buffer.then(|| call.output::<<G as Element>::Acc>(1));
             kernel::sgd(call.services, config, grads, params, buffer);
             Ok(())
-        });
-        Ok(run.with_scalars(5))
+        }))
     }))
 }

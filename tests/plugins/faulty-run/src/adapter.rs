@@ -70,6 +70,10 @@ fn falsify(made: &mut Adaptation, kind: &str) {
             join.fragment.params[0].shape = vec![u64::MAX, 3];
         }
         "name" => made.params[1].name = made.params[0].name.clone(),
+        "shape" => {
+            made.params[0].shape[0] += 1;
+            join.fragment.params[0].shape[0] += 1;
+        }
         "width" => {
             let output = join.fragment.outputs[0].value;
             join.fragment.values[output].shape[1] = Dim::Fixed(7);

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 
 use espalier_interface::graph::{Dim, ValueId};
-use espalier_interface::{KernelRequest, Operand, ParamOperand, Result};
+use espalier_interface::op::{self, InEvaluation};
+use espalier_interface::{KernelRequest, Operand, ParamOperand, PluginError, Result};
 
 use crate::arena::{Lifetime, pack};
 use crate::grad::{self, Target};
 use crate::params::{Dtypes, Param};
 use crate::program::draft::{Call, Draft};
 use crate::program::place::Place;
-use crate::program::{Limits, OperandPlace, Scalars, Step};
+use crate::program::{Limits, OperandPlace, Scalar, Step};
+use crate::splice::SITE_SCALAR;
 
 /// What the steps of a unit are made of.
 pub(super) struct UnitSteps<'a> {
@@ -38,7 +40,8 @@ impl UnitSteps<'_> {
     /// The steps of `calls`.
     ///
     /// # Errors
-    /// `INVALID` for a value whose size is no linear function of the micro-batch.
+    /// `INVALID` for a value whose size is no linear function of the micro-batch; `UNSUPPORTED` for
+    /// an op that takes a scalar which a step does not have.
     pub fn of(&self, calls: &[Call<'_>]) -> Result<PlacedSteps> {
         let lives = self.lives(calls);
         let mut order: Vec<ValueId> = lives.keys().copied().collect();
@@ -56,9 +59,9 @@ impl UnitSteps<'_> {
             let extent = self.draft.extent(value, self.dtypes)?;
             places.insert(value, Place::in_arena(self.work_begin + offset, extent));
         }
-        let steps = calls.iter().map(|call| self.step(call, &places)).collect();
+        let steps = calls.iter().map(|call| self.step(call, &places));
         Ok(PlacedSteps {
-            steps,
+            steps: steps.collect::<Result<_>>()?,
             work_bytes,
             places,
         })
@@ -81,7 +84,7 @@ impl UnitSteps<'_> {
         lives
     }
 
-    fn step(&self, call: &Call<'_>, places: &HashMap<ValueId, Place>) -> Step {
+    fn step(&self, call: &Call<'_>, places: &HashMap<ValueId, Place>) -> Result<Step> {
         let inputs = call
             .inputs
             .iter()
@@ -91,19 +94,20 @@ impl UnitSteps<'_> {
             Target::Value(value) => OperandPlace::Value(places[value]),
             Target::Gradient(local) => OperandPlace::Gradient(self.draft.unit.params[*local]),
         });
-        Step {
+        let definition = op::definition(call.op, call.version);
+        Ok(Step {
             request: self.request(call),
             operands: inputs
                 .chain(call.params.iter().map(bound))
                 .chain(outputs)
                 .collect(),
-            scalars: match (call.dropout, call.op) {
-                (Some(number), "dropout") => Scalars::Dropout(number),
-                (_, "cross_entropy_backward") => Scalars::LossFactor,
-                _ => Scalars::None,
+            scalars: match definition {
+                Some(definition) => scalars(definition, call.dropout)?,
+                None => Vec::new(),
             },
+            in_evaluation: definition.map_or(InEvaluation::Same, |op| op.in_evaluation),
             site: call.site.cloned(),
-        }
+        })
     }
 
     /// The kernel that the backend prepares for a call.
@@ -146,4 +150,20 @@ impl UnitSteps<'_> {
             max_sequences: self.limits.max_sequences,
         }
     }
+}
+
+/// The scalars of a launch of an op, each by its name; `dropout` is the number of its dropout.
+fn scalars(definition: &op::OpDefinition, dropout: Option<u64>) -> Result<Vec<Scalar>> {
+    let scalar = |name: &&str| match (*name, dropout) {
+        ("seed_low", _) => Ok(Scalar::SeedLow),
+        ("seed_high", _) => Ok(Scalar::SeedHigh),
+        ("step", _) => Ok(Scalar::Step),
+        (SITE_SCALAR, Some(number)) => Ok(Scalar::Site(number)),
+        ("factor", _) => Ok(Scalar::LossFactor),
+        (other, _) => Err(PluginError::unsupported(format!(
+            "op `{}` takes the scalar `{other}`, which a pass of a model does not have",
+            definition.name
+        ))),
+    };
+    definition.scalars.iter().map(scalar).collect()
 }

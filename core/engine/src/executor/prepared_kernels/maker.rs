@@ -71,7 +71,8 @@ impl<'a> Maker<'a> {
                 Ok(PreparedStep {
                     kernel,
                     operands: step.operands.clone(),
-                    scalars: step.scalars,
+                    scalars: step.scalars.clone(),
+                    in_evaluation: step.in_evaluation,
                 })
             })
             .collect()

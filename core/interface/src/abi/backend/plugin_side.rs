@@ -113,6 +113,7 @@ extern "C" fn prepare(
 ) -> Reply<PreparedReply> {
     guard(|| {
         let request: KernelRequest = from_bytes(request.as_slice())?;
+        request.validate()?;
         let decoders: Vec<Option<Decoder>> = decoders
             .iter()
             .map(|call| {

@@ -220,18 +220,3 @@ fn a_quantizer_s_own_decoder_is_called() {
         "{error}"
     );
 }
-
-#[test]
-fn a_weight_of_another_shape_is_refused() {
-    let x = normal::<f32>(T * M, 1);
-    let rig = Rig::new("linear", T)
-        .input(rows(&x, M))
-        .param(&[6, 32], &x[..192]);
-    let error = rig.output(rows(&x[..T * N], N)).run().unwrap_err();
-    assert!(
-        error
-            .message
-            .contains("x is f32 [Tokens, Fixed(64)], expected"),
-        "{error}"
-    );
-}

@@ -1,0 +1,88 @@
+//! `rms_norm` and its gradients from sums of columns, `rsqrt` and products.
+//!
+//! With `r = 1 / sqrt(sum(x^2) / G + eps)` for each group of `G` columns: `y = round(x r) w`; `dx =
+//! r (g - x r^2 sum(g x) / G)` with `g = dy w`; `dw = sum_t dy round(x r)`, over the groups too.
+
+use espalier_interface::Result;
+use espalier_interface::graph::{Attributes, ValueId};
+
+use super::parts::{Parts, Whole, rows};
+use super::unfit;
+use crate::grad::Target;
+
+pub(super) fn forward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
+    let x = parts.wide(whole.inputs[0]);
+    let (columns, group) = (parts.columns(x), parts.elements(whole.params[0]));
+    let inverse = inverse_rms(parts, x, group, whole.attributes.number("eps")?);
+    let inverse = parts.repeated(inverse, columns);
+    let normal = parts.mul(x, inverse);
+    let normal = parts.rounded(normal, whole.inputs[0]);
+    let weight = parts.param(whole.params[0], columns);
+    parts.finish(
+        "mul",
+        &[normal, weight],
+        whole.outputs[0],
+        Attributes::new(),
+    );
+    Ok(())
+}
+
+pub(super) fn backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
+    let [dy, x] = [0, 1].map(|index| parts.wide(whole.inputs[index]));
+    let (columns, group) = (parts.columns(x), parts.elements(whole.params[0]));
+    let inverse = inverse_rms(parts, x, group, whole.attributes.number("eps")?);
+    let weight = parts.param(whole.params[0], columns);
+    let scaled = parts.mul(dy, weight);
+    let products = parts.mul(scaled, x);
+    let dots = parts.group_sums(products, group);
+    // sum(g x) r^2 / G
+    let square = parts.mul(inverse, inverse);
+    let pull = parts.mul(dots, square);
+    let mean = Attributes::new().with("alpha", 1.0 / group as f64);
+    let pull = parts.map("scale", &[pull], mean);
+    let pull = parts.repeated(pull, columns);
+    let pulled = parts.mul(x, pull);
+    let apart = parts.add(scaled, pulled, -1.0);
+    let inverse = parts.repeated(inverse, columns);
+    parts.finish(
+        "mul",
+        &[inverse, apart],
+        whole.outputs[0],
+        Attributes::new(),
+    );
+    Ok(())
+}
+
+pub(super) fn weight_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
+    let Target::Gradient(param) = whole.outputs[0] else {
+        return Err(unfit(whole, "its output is not the gradient of a param"));
+    };
+    let [dy, x] = [0, 1].map(|index| parts.wide(whole.inputs[index]));
+    let (columns, group) = (parts.columns(x), parts.elements(param));
+    let inverse = inverse_rms(parts, x, group, whole.attributes.number("eps")?);
+    let inverse = parts.repeated(inverse, columns);
+    let normal = parts.mul(x, inverse);
+    let normal = parts.rounded(normal, whole.inputs[1]);
+    let mut products = parts.mul(dy, normal);
+    if columns > group {
+        let tile = Attributes::new().with("tile", columns / group);
+        products = parts.made("contract", &[products], rows(group), tile);
+    }
+    parts.emit(
+        "bias_backward",
+        &[products],
+        whole.outputs[0],
+        Attributes::new(),
+    );
+    Ok(())
+}
+
+/// `r` of each group of `group` columns, `[T, D / G]`.
+fn inverse_rms(parts: &mut Parts<'_>, x: ValueId, group: u64, eps: f64) -> ValueId {
+    let squares = parts.mul(x, x);
+    let sums = parts.group_sums(squares, group);
+    let attributes = Attributes::new()
+        .with("alpha", 1.0 / group as f64)
+        .with("beta", eps);
+    parts.map("rsqrt", &[sums], attributes)
+}

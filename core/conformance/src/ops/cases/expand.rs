@@ -1,0 +1,97 @@
+//! Cases of `expand`, `contract` and `broadcast_param`.
+
+use espalier_interface::DType;
+use espalier_interface::graph::Dim;
+
+use super::{COMPUTE, STORED, rows, terms};
+use crate::ops::case::{Near, OpCase};
+use crate::ops::numbers::{absolute, drawn};
+use crate::ops::oracle;
+use crate::ops::rounding::nearest;
+
+/// `[T, M, R, L]`: rows of heads, whole rows, tiles of a head, and all of them.
+const SHAPES: [[usize; 4]; 8] = [
+    [0, 3, 4, 1],
+    [1, 1, 1, 1],
+    [3, 1, 17, 1],
+    [17, 4, 33, 1],
+    [5, 34, 1, 3],
+    [65, 3, 2, 5],
+    [2, 1, 4099, 1],
+    [2, 1031, 1, 2],
+];
+
+/// A case for each shape and compute dtype.
+fn each(case: impl Fn(DType, [usize; 4], String) -> OpCase) -> Vec<OpCase> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for [t, m, repeat, tile] in SHAPES {
+            let name = format!("{dtype}, T {t}, M {m}, R {repeat}, L {tile}");
+            let case = case(dtype, [t, m, repeat, tile], name);
+            // An absent number is 1.
+            let copies = [("repeat", repeat), ("tile", tile)];
+            let set = copies.into_iter().filter(|(_, times)| *times > 1);
+            cases.push(set.fold(case, |case, (name, times)| case.attribute(name, times)));
+        }
+    }
+    cases
+}
+
+/// `[T, M]`; a single column as `[T]` where there are three rows.
+fn narrow(t: usize, m: usize) -> Vec<Dim> {
+    match (t, m) {
+        (3, 1) => vec![Dim::Tokens],
+        _ => rows(m).to_vec(),
+    }
+}
+
+/// `expand`: copies.
+pub fn expand() -> Vec<OpCase> {
+    each(|dtype, [t, m, repeat, tile], name| {
+        let x = drawn(t * m, dtype, 1);
+        let expected = Near::exact(oracle::expand(&x, m, [repeat, tile]));
+        let case = OpCase::new("expand", t, name).input(&narrow(t, m), dtype, &x);
+        case.output(&rows(m * repeat * tile), dtype, expected)
+    })
+}
+
+/// `contract`: a sum of R L terms.
+pub fn contract() -> Vec<OpCase> {
+    each(|dtype, [t, m, repeat, tile], name| {
+        let (width, copies) = (m * repeat * tile, [repeat, tile]);
+        let x = drawn(t * width, dtype, 1);
+        // So many terms of both signs leave a sum that is small beside its bound.
+        let x = if repeat * tile > 1000 {
+            absolute(&x)
+        } else {
+            x
+        };
+        let magnitudes = oracle::contract(&absolute(&x), m, copies);
+        let error = terms(repeat * tile, 0);
+        let expected = Near::relative(oracle::contract(&x, m, copies), &magnitudes, error);
+        let case = OpCase::new("contract", t, name).input(&rows(width), dtype, &x);
+        case.output(&narrow(t, m), dtype, expected)
+    })
+}
+
+/// `broadcast_param`: the nearest number of the output's dtype.
+pub fn broadcast_param() -> Vec<OpCase> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for (index, [t, n, _, tile]) in SHAPES.into_iter().enumerate() {
+            let stored = STORED[index % STORED.len()];
+            let weight = drawn(n, stored, 2);
+            let rounded: Vec<f64> = weight.iter().map(|&w| nearest(dtype, w)).collect();
+            let name = format!("{dtype}, T {t}, N {n}, L {tile}, weight {stored}");
+            let shape: &[usize] = if index % 2 == 0 { &[n] } else { &[n, 1] };
+            let case = OpCase::new("broadcast_param", t, name).param(shape, stored, &weight);
+            let case = match tile {
+                1 => case,
+                tile => case.attribute("tile", tile),
+            };
+            let expected = Near::exact(oracle::broadcast_param(&rounded, t, tile));
+            cases.push(case.output(&rows(n * tile), dtype, expected));
+        }
+    }
+    cases
+}

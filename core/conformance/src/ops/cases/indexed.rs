@@ -1,0 +1,101 @@
+//! Cases of `row_max`, `is_argmax`, `pick`, `one_hot` and `scale_trained`.
+
+use espalier_interface::DType;
+use espalier_interface::graph::Dim;
+
+use super::{COMPUTE, ROWS, rows};
+use crate::ops::case::{Near, OpCase};
+use crate::ops::numbers::{drawn, integers};
+use crate::ops::oracle::{self, IGNORED};
+use crate::ops::rounding::U;
+
+/// An index for each row; every fifth is -100.
+fn indices([t, width]: [usize; 2]) -> Vec<i32> {
+    let index = |row: usize| match row % 5 {
+        4 => IGNORED,
+        3 => width as i32 - 1,
+        _ => (row * 31 % width) as i32,
+    };
+    (0..t).map(index).collect()
+}
+
+/// A case for each shape and compute dtype.
+fn each(case: impl Fn(DType, [usize; 2], String) -> OpCase) -> Vec<OpCase> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for [t, d] in ROWS {
+            cases.push(case(dtype, [t, d], format!("{dtype}, T {t}, N {d}")));
+        }
+    }
+    cases
+}
+
+/// A launch of `op` on rows, and an index for each.
+fn indexed(op: &str, dtype: DType, [t, d]: [usize; 2], x: &[f64], name: String) -> OpCase {
+    let case = OpCase::new(op, t, name).input(&rows(d), dtype, x);
+    case.input(&[Dim::Tokens], DType::I32, &integers(&indices([t, d])))
+}
+
+/// `row_max`: one of the numbers.
+pub fn row_max() -> Vec<OpCase> {
+    each(|dtype, [t, d], name| {
+        let x = drawn(t * d, dtype, 1);
+        let case = OpCase::new("row_max", t, name).input(&rows(d), dtype, &x);
+        case.output(&[Dim::Tokens], dtype, Near::exact(oracle::row_max(&x, d)))
+    })
+}
+
+/// `is_argmax`: rows whose largest number is at the index, behind it, and there a second time.
+pub fn is_argmax() -> Vec<OpCase> {
+    each(|dtype, [t, d], name| {
+        let (mut x, index) = (drawn(t * d, dtype, 1), indices([t, d]));
+        for (row, (x, &index)) in x.chunks_exact_mut(d).zip(&index).enumerate() {
+            if index != IGNORED && row % 3 != 2 {
+                x[index as usize] = 8.0;
+            }
+            if row % 3 == 1 {
+                x[0] = 8.0;
+            }
+        }
+        let expected = Near::exact(oracle::is_argmax(&x, &index, d));
+        let case = indexed("is_argmax", dtype, [t, d], &x, name);
+        case.output(&[Dim::Tokens], DType::I32, expected)
+    })
+}
+
+/// `pick`: one of the numbers, or 0.
+pub fn pick() -> Vec<OpCase> {
+    each(|dtype, [t, d], name| {
+        let x = drawn(t * d, dtype, 1);
+        let expected = Near::exact(oracle::pick(&x, &indices([t, d]), d));
+        let case = indexed("pick", dtype, [t, d], &x, name);
+        case.output(&[Dim::Tokens], dtype, expected)
+    })
+}
+
+/// `one_hot`: zeros and ones.
+pub fn one_hot() -> Vec<OpCase> {
+    each(|dtype, [t, d], name| {
+        let index = indices([t, d]);
+        let case = OpCase::new("one_hot", t, name);
+        let case = case.input(&[Dim::Tokens], DType::I32, &integers(&index));
+        case.output(&rows(d), dtype, Near::exact(oracle::one_hot(&index, d)))
+    })
+}
+
+/// `scale_trained`: the factor is rounded, and the product; zeros whatever the rows hold.
+pub fn scale_trained() -> Vec<OpCase> {
+    each(|dtype, [t, d], name| {
+        let (mut x, labels) = (drawn(t * d, dtype, 1), indices([t, d]));
+        let values = oracle::scale_trained(&x, &labels, 1.0 / 37.0);
+        for (x, &label) in x.chunks_exact_mut(d).zip(&labels) {
+            if label == IGNORED {
+                x[0] = f64::INFINITY;
+            }
+        }
+        let expected = Near::relative(values.clone(), &values, 2.0 * U);
+        let case = indexed("scale_trained", dtype, [t, d], &x, name);
+        let case = case.scalars(&[1.0 / 37.0]);
+        case.output(&rows(d), dtype, expected)
+    })
+}

@@ -1,0 +1,66 @@
+//! `rope`: x `[T, H K]`, positions `[T]` -> each head rotated by its token's position, halves as in
+//! Llama. `rope_backward`: dy, positions -> dx, the transposed rotation.
+
+use serde_json::json;
+
+use super::definition::{
+    AttributeDefinition, AttributeKind, OpCall, OpDefinition, needed, written,
+};
+use crate::Result;
+use crate::graph::{Attributes, Graph, ValueId, ValueType};
+
+const ATTRIBUTES: &[AttributeDefinition] = &[
+    needed("head_dim", AttributeKind::Count),
+    needed("inv_freq", AttributeKind::Numbers),
+    needed("scaling", AttributeKind::Number),
+];
+
+pub(super) static ROPE: OpDefinition = OpDefinition {
+    inputs: &["x", "positions"],
+    outputs: &[written("y")],
+    attributes: ATTRIBUTES,
+    ..OpDefinition::new("rope", infer)
+};
+
+pub(super) static ROPE_BACKWARD: OpDefinition = OpDefinition {
+    inputs: &["dy", "positions"],
+    outputs: &[written("dx")],
+    attributes: ATTRIBUTES,
+    ..OpDefinition::new("rope_backward", infer)
+};
+
+fn infer(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
+    let (width, head) = (call.width(0)?, call.count("head_dim")?);
+    call.expect_integers(&[1])?;
+    if !width.is_multiple_of(head) {
+        return Err(call.invalid(format!(
+            "heads of {head} columns do not divide {width} columns"
+        )));
+    }
+    let frequencies = call.attributes.numbers("inv_freq")?.len() as u64;
+    if 2 * frequencies > head {
+        return Err(call.invalid(format!(
+            "attribute `inv_freq` has {frequencies} numbers, expected at most {}",
+            head / 2
+        )));
+    }
+    Ok(vec![call.float(0)?])
+}
+
+/// Rotary embedding of `[T, H K]`; `inv_freq` are the `K / 2` angular frequencies in radians per
+/// position.
+pub fn rope(
+    graph: &mut Graph,
+    x: ValueId,
+    positions: ValueId,
+    head_dim: u64,
+    inv_freq: &[f32],
+    scaling: f64,
+) -> ValueId {
+    let ty = graph.type_of(x).clone();
+    let attributes = Attributes::new()
+        .with("head_dim", head_dim)
+        .with("inv_freq", json!(inv_freq))
+        .with("scaling", scaling);
+    graph.node("rope", &[x, positions], &[], vec![ty], attributes)
+}

@@ -1,0 +1,322 @@
+//! A device -> one that lacks ops, and runs them by their decompositions.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+use espalier_compile::decompose::{BackendOps, decompose};
+use espalier_compile::grad::{Backward, GradNode, Target};
+use espalier_compile::params::Dtypes;
+use espalier_compile::splice::UnitGraph;
+use espalier_interface::graph::{Dim, Graph, ValueType};
+use espalier_interface::op::{DEFINITIONS, definition};
+use espalier_interface::{
+    Buffer, BufferRange, DType, Decoder, Device, Event, Kernel, KernelRequest, Kernels, Launch,
+    Memory, MemoryKind, OpId, Operand, ParamOperand, Prepared, Result, Stream, Streams,
+};
+
+/// A device that runs one op by its decomposition.
+pub struct Decomposing {
+    device: Box<dyn Device>,
+    hidden: &'static str,
+    /// The kernels that are sequences of others, by number.
+    sequences: Mutex<HashMap<u64, Sequence>>,
+}
+
+/// A decomposed kernel.
+struct Sequence {
+    request: KernelRequest,
+    values: Vec<Operand>,
+    /// For each of its parts: kernel, operands, and whether it takes the op's scalars.
+    parts: Vec<Part>,
+    /// Values and params that are operands of the whole, in the order of a launch.
+    whole: Vec<Place>,
+}
+
+struct Part {
+    prepared: Prepared,
+    operands: Vec<Place>,
+    takes_scalars: bool,
+}
+
+/// What an operand is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Value(usize),
+    Param(usize),
+    Gradient(usize),
+}
+
+impl Decomposing {
+    /// `device` without the op `hidden`.
+    pub fn new(device: Box<dyn Device>, hidden: &'static str) -> Self {
+        Decomposing {
+            device,
+            hidden,
+            sequences: Mutex::default(),
+        }
+    }
+
+    /// The kernels of the parts of `request`.
+    fn sequence(&self, request: &KernelRequest) -> Result<Sequence> {
+        let reduce = reduced(request);
+        let mut unit = UnitGraph {
+            graph: Graph::new("whole"),
+            nodes: Vec::new(),
+            params: Vec::new(),
+        };
+        let add_value = |graph: &mut Graph, operand: &Operand| {
+            graph.values.push(ValueType {
+                shape: operand.shape.clone(),
+                dtype: operand.dtype,
+            });
+            graph.values.len() - 1
+        };
+        let mut params = request.params.clone();
+        for param in &request.params {
+            unit.graph.param("param", param.shape.clone());
+        }
+        let mut inputs = Vec::new();
+        for operand in &request.inputs {
+            inputs.push(add_value(&mut unit.graph, operand));
+        }
+        let mut outputs = Vec::new();
+        for operand in &request.outputs {
+            let is_gradient = !operand.shape.contains(&Dim::Tokens);
+            outputs.push(if is_gradient {
+                let extents = operand.shape.iter().map(|dim| match dim {
+                    Dim::Fixed(extent) => *extent,
+                    _ => 1,
+                });
+                let shape: Vec<u64> = extents.collect();
+                params.push(ParamOperand {
+                    shape: shape.clone(),
+                    layout: espalier_interface::WeightLayout::Dense(operand.dtype),
+                });
+                Target::Gradient(unit.graph.param("gradient", shape))
+            } else {
+                Target::Value(add_value(&mut unit.graph, operand))
+            });
+        }
+        let op = definition(&request.op, 1)
+            .expect("an op of the interface")
+            .name;
+        let read = (0..request.params.len()).collect();
+        let whole = places(&inputs, &request.params, &outputs);
+        let node = GradNode {
+            op,
+            inputs,
+            params: read,
+            outputs,
+            attributes: request.attributes.clone(),
+            dropout: None,
+            site: None,
+        };
+        let mut backward = Backward {
+            nodes: vec![node],
+            ..Backward::default()
+        };
+        let listed = DEFINITIONS.iter().filter(|op| op.name != self.hidden);
+        let listed = listed.map(|op| OpId::first(op.name)).collect();
+        let dtypes = Dtypes {
+            compute: request.outputs[0].dtype,
+            reduce,
+            params: reduce,
+        };
+        let ops = BackendOps::new("test", Some(listed));
+        decompose(&mut unit, &mut backward, &ops, dtypes, &mut BTreeSet::new())?;
+        let values = unit.graph.values.iter().map(|value| Operand {
+            shape: value.shape.clone(),
+            dtype: dtypes.resolve(value.dtype),
+        });
+        let values: Vec<Operand> = values.collect();
+        let parts = backward.nodes.iter().map(|node| {
+            let mut part = KernelRequest::new(node.op)
+                .attributes(node.attributes.clone())
+                .inputs(node.inputs.iter().map(|&id| values[id].clone()).collect())
+                .params(node.params.iter().map(|&id| params[id].clone()).collect())
+                .limits(request.max_tokens, request.max_sequences);
+            part.outputs = node
+                .outputs
+                .iter()
+                .map(|target| of_target(target, &values, &params))
+                .collect();
+            // As the boundary does.
+            part.validate()?;
+            let call = part.call().expect("a part is an op");
+            let takes_scalars = !call.definition.scalars.is_empty();
+            let decoders = vec![None; part.params.len()];
+            let read: Vec<ParamOperand> = part.params.clone();
+            let mut operands = places(&node.inputs, &read, &node.outputs);
+            // Params by their number in the whole.
+            for (place, &id) in operands[node.inputs.len()..].iter_mut().zip(&node.params) {
+                *place = Place::Param(id);
+            }
+            Ok(Part {
+                prepared: self.device.prepare(&part, &decoders)?,
+                operands,
+                takes_scalars,
+            })
+        });
+        Ok(Sequence {
+            request: request.clone(),
+            parts: parts.collect::<Result<_>>()?,
+            values,
+            whole,
+        })
+    }
+
+    fn run(&self, sequence: &Sequence, launch: &Launch<'_>) -> Result<()> {
+        let mut taken: Vec<Buffer> = Vec::new();
+        let mut alloc = |bytes: u64| -> Result<BufferRange> {
+            let buffer = self.device.alloc(bytes.max(1), MemoryKind::DEVICE)?;
+            taken.push(buffer);
+            Ok(BufferRange {
+                buffer,
+                offset: 0,
+                bytes,
+            })
+        };
+        let mut own: HashMap<usize, BufferRange> = HashMap::new();
+        for part in &sequence.parts {
+            let mut ranges = Vec::with_capacity(part.operands.len());
+            for place in &part.operands {
+                let given = sequence.whole.iter().position(|whole| whole == place);
+                ranges.push(match (given, *place) {
+                    (Some(index), _) => launch.ranges[index],
+                    (None, Place::Value(id)) => match own.get(&id) {
+                        Some(range) => *range,
+                        None => {
+                            let bytes = bytes(&sequence.values[id], launch);
+                            let range = alloc(bytes)?;
+                            own.insert(id, range);
+                            range
+                        }
+                    },
+                    (None, _) => unreachable!("params and gradients are the whole's"),
+                });
+            }
+            let workspace = alloc(part.prepared.workspace_bytes)?;
+            self.device.launch(&Launch {
+                kernel: part.prepared.kernel,
+                stream: launch.stream,
+                ranges: &ranges,
+                workspace,
+                tokens: launch.tokens,
+                sequences: launch.sequences,
+                scalars: if part.takes_scalars {
+                    launch.scalars
+                } else {
+                    &[]
+                },
+            })?;
+        }
+        taken
+            .into_iter()
+            .try_for_each(|buffer| self.device.free(buffer))
+    }
+}
+
+/// Operands in the order of a launch: inputs, params, outputs.
+fn places(inputs: &[usize], params: &[ParamOperand], outputs: &[Target]) -> Vec<Place> {
+    let inputs = inputs.iter().map(|&id| Place::Value(id));
+    let params = (0..params.len()).map(Place::Param);
+    let outputs = outputs.iter().map(|target| match *target {
+        Target::Value(id) => Place::Value(id),
+        Target::Gradient(id) => Place::Gradient(id),
+    });
+    inputs.chain(params).chain(outputs).collect()
+}
+
+fn of_target(target: &Target, values: &[Operand], params: &[ParamOperand]) -> Operand {
+    match *target {
+        Target::Value(id) => values[id].clone(),
+        Target::Gradient(id) => Operand {
+            shape: params[id].shape.iter().map(|&n| Dim::Fixed(n)).collect(),
+            dtype: DType::F32,
+        },
+    }
+}
+
+/// The reduce dtype of a request.
+fn reduced(request: &KernelRequest) -> DType {
+    let operands = || request.inputs.iter().chain(&request.outputs);
+    if operands().any(|operand| operand.dtype == DType::F64) {
+        DType::F64
+    } else {
+        DType::F32
+    }
+}
+
+fn bytes(operand: &Operand, launch: &Launch<'_>) -> u64 {
+    let extents = operand.shape.iter().map(|dim| match *dim {
+        Dim::Tokens => launch.tokens,
+        Dim::Boundaries => launch.sequences + 1,
+        Dim::Fixed(extent) => extent,
+    });
+    extents.product::<u64>() * operand.dtype.bytes()
+}
+
+impl Memory for Decomposing {
+    fn alloc(&self, bytes: u64, kind: MemoryKind) -> Result<Buffer> {
+        self.device.alloc(bytes, kind)
+    }
+
+    fn free(&self, buffer: Buffer) -> Result<()> {
+        self.device.free(buffer)
+    }
+
+    fn upload(&self, from: &[u8], to: BufferRange, stream: Stream) -> Result<()> {
+        self.device.upload(from, to, stream)
+    }
+
+    fn download(&self, from: BufferRange, to: &mut [u8], stream: Stream) -> Result<()> {
+        self.device.download(from, to, stream)
+    }
+
+    fn copy(&self, from: BufferRange, to: BufferRange, stream: Stream) -> Result<()> {
+        self.device.copy(from, to, stream)
+    }
+
+    fn host_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
+        self.device.host_address(range)
+    }
+}
+
+impl Streams for Decomposing {
+    fn stream(&self) -> Result<Stream> {
+        self.device.stream()
+    }
+
+    fn record(&self, stream: Stream) -> Result<Event> {
+        self.device.record(stream)
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+        self.device.wait(stream, event)
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<()> {
+        self.device.synchronize(stream)
+    }
+}
+
+impl Kernels for Decomposing {
+    fn prepare(&self, request: &KernelRequest, _: &[Option<Decoder>]) -> Result<Prepared> {
+        let sequence = self.sequence(request)?;
+        let mut sequences = self.sequences.lock().expect("no test panics within");
+        let kernel = Kernel(sequences.len() as u64);
+        sequences.insert(kernel.0, sequence);
+        Ok(Prepared {
+            kernel,
+            workspace_bytes: 0,
+        })
+    }
+
+    fn launch(&self, launch: &Launch<'_>) -> Result<()> {
+        let sequences = self.sequences.lock().expect("no test panics within");
+        let sequence = &sequences[&launch.kernel.0];
+        assert!(launch.tokens <= sequence.request.max_tokens);
+        self.run(sequence, launch)
+    }
+}
