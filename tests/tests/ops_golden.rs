@@ -295,3 +295,65 @@ fn flat_runs() {
         assert_eq!(found, case.get("y"), "{}", case.prefix);
     }
 }
+
+#[test]
+fn primitives_of_each_number() {
+    let golden = golden();
+    for case in GoldenOp::new(&golden, "exp").cases() {
+        case.check("y", &oracle::exp(case.get("x")));
+    }
+    for case in GoldenOp::new(&golden, "log").cases() {
+        case.check("y", &oracle::log(case.get("x")));
+    }
+    for case in GoldenOp::new(&golden, "sigmoid").cases() {
+        case.check("y", &oracle::sigmoids(case.get("x")));
+    }
+    for case in GoldenOp::new(&golden, "rsqrt").cases() {
+        let factors = case.get("factors");
+        let found = oracle::rsqrt(case.get("x"), factors[0], factors[1]);
+        case.check("y", &found);
+    }
+    for case in GoldenOp::new(&golden, "sinusoids").cases() {
+        let positions = case.integers("positions");
+        let [inv_freq, amplitude] = ["inv_freq", "amplitude"].map(|name| case.get(name));
+        let of =
+            |function: fn(f64) -> f64| oracle::sinusoids(&positions, inv_freq, amplitude, function);
+        case.check("cos", &of(f64::cos));
+        case.check("sin", &of(f64::sin));
+    }
+}
+
+#[test]
+fn primitives_of_rows() {
+    let golden = golden();
+    for case in GoldenOp::new(&golden, "expand").cases() {
+        let copies = case.integers("copies");
+        let copies = [copies[0] as usize, copies[1] as usize];
+        let times = case.get("y").len() / case.get("x").len();
+        assert_eq!(times, copies[0] * copies[1]);
+        let columns = if case.prefix == "expand.rows" { 1 } else { 3 };
+        case.check("y", &oracle::expand(case.get("x"), columns, copies));
+        case.check("dx", &oracle::contract(case.get("dy"), columns, copies));
+    }
+    for case in GoldenOp::new(&golden, "broadcast_param").cases() {
+        case.check("y", &oracle::broadcast_param(case.get("weight"), 3, 2));
+    }
+    for case in GoldenOp::new(&golden, "row_max").cases() {
+        let (x, index) = (case.get("x"), case.integers("index"));
+        case.check("y", &oracle::row_max(x, 7));
+        case.check("is_argmax", &oracle::is_argmax(x, &index, 7));
+    }
+    for case in GoldenOp::new(&golden, "pick").cases() {
+        let (x, index) = (case.get("x"), case.integers("index"));
+        case.check("y", &oracle::pick(x, &index, 7));
+        case.check("one_hot", &oracle::one_hot(&index, 7));
+    }
+    for case in GoldenOp::new(&golden, "scale_trained").cases() {
+        let factor = case.get("factor")[0];
+        let found = oracle::scale_trained(case.get("x"), &case.integers("labels"), factor);
+        case.check("y", &found);
+    }
+    for case in GoldenOp::new(&golden, "swap_halves").cases() {
+        case.check("y", &oracle::swap_halves(case.get("x"), 5, 2));
+    }
+}

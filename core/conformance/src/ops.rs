@@ -66,6 +66,20 @@ op_checks! {
     "init": cases::random::init, "zeros, ones, uniform and normal numbers of a seed and a param";
     "sum_squares": cases::flat::sum_squares, "the sum of squares in f64";
     "first_not_finite": cases::flat::first_not_finite, "the index of the first NaN or infinity, or -1";
+    "exp": cases::elementwise::exp, "e^x";
+    "log": cases::elementwise::log, "ln x";
+    "sigmoid": cases::elementwise::sigmoid, "1 / (1 + e^-x)";
+    "rsqrt": cases::elementwise::rsqrt, "1 / sqrt(alpha x + beta)";
+    "expand": cases::expand::expand, "each column repeated, then the row tiled";
+    "contract": cases::expand::contract, "the sums of the columns that expand makes of each";
+    "broadcast_param": cases::expand::broadcast_param, "the weight in each row";
+    "row_max": cases::indexed::row_max, "the largest number of each row";
+    "is_argmax": cases::indexed::is_argmax, "1 where the first largest number is at the index";
+    "pick": cases::indexed::pick, "the number at each row's index, 0 where it is -100";
+    "one_hot": cases::indexed::one_hot, "1 at each row's index";
+    "scale_trained": cases::indexed::scale_trained, "factor x, 0 where the label is -100";
+    "sinusoids": cases::sinusoids::sinusoids, "cosines and sines of multiples of positions";
+    "swap_halves": cases::sinusoids::swap_halves, "the halves of each head exchanged";
 }
 
 /// The checks, one an op.

@@ -6,30 +6,42 @@
 //! gradients have the reduce dtype.
 //!
 //! [`DEFINITIONS`] is the table of all. Graphs, kernel requests, plans and launches are checked and
-//! made by it; what a backend adds to an op is the arithmetic. An op that is not in the table may be
+//! made by it; what a backend adds to an op is the arithmetic. Primitives are ops of which others are
+//! made where a backend lacks them; graphs need not name them. An op that is not in the table may be
 //! a backend's own.
 
 mod adamw;
 mod add;
 mod attention;
 mod base;
+mod broadcast_param;
 mod cast;
 mod cross_entropy;
 mod definition;
 mod dropout;
 mod embedding;
+mod exp;
+mod expand;
 mod first_not_finite;
 mod graph_check;
 mod init;
 mod linear;
+mod log;
 mod mul;
+mod pick;
 mod request_check;
 mod rms_norm;
 mod rope;
+mod row_max;
+mod rsqrt;
 mod scale;
 mod scale_channels;
+mod scale_trained;
 mod sgd;
+mod sigmoid;
+mod sinusoids;
 mod sum_squares;
+mod swap_halves;
 mod swiglu;
 mod table;
 mod zero;

@@ -6,6 +6,7 @@ mod collective;
 mod family;
 mod host_memory;
 mod kernel_request;
+mod op_id;
 mod quantizer;
 mod sharding;
 
@@ -21,6 +22,7 @@ pub use collective::{
 pub use family::Family;
 pub use host_memory::HostMemory;
 pub use kernel_request::{KernelRequest, Operand, ParamOperand, WeightLayout};
+pub use op_id::OpId;
 pub use quantizer::Quantizer;
 pub use sharding::Sharding;
 

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use espalier_interface::bytes::Bytes;
-use espalier_interface::{Backend, Device, DeviceInfo, Options, PluginError, Result, Services};
+use espalier_interface::{
+    Backend, Device, DeviceInfo, OpId, Options, PluginError, Result, Services,
+};
 
 use crate::device::CpuDevice;
-use crate::{machine, mapped_file};
+use crate::{machine, mapped_file, op};
 
 /// The backend `cpu`.
 pub struct CpuBackend {
@@ -59,6 +61,10 @@ impl Backend for CpuBackend {
             shares_host_memory: true,
             exact_memory: true,
         }])
+    }
+
+    fn ops(&self) -> Result<Option<Vec<OpId>>> {
+        Ok(Some(op::ids()))
     }
 
     fn open(&self, index: u32) -> Result<Box<dyn Device>> {

@@ -6,7 +6,9 @@ mod attention;
 mod bias;
 mod cross_entropy;
 mod dropout;
+mod elementwise;
 mod embedding;
+mod expand;
 mod flat;
 mod linear;
 mod reduce;
@@ -14,13 +16,15 @@ mod reduce;
 mod refusals;
 mod rms_norm;
 mod rope;
+mod rows;
 mod scale_channels;
 mod sgd;
+mod sinusoids;
 mod swiglu;
 #[cfg(test)]
 mod tests;
 
-use espalier_interface::{Decoder, Result};
+use espalier_interface::{Decoder, OpId, Result};
 
 use crate::call::{Call, Overlap};
 use crate::request::Asked;
@@ -86,19 +90,33 @@ const OPS: &[&[Op]] = &[
     bias::OPS,
     cross_entropy::OPS,
     dropout::OPS,
+    elementwise::OPS,
     embedding::OPS,
+    expand::OPS,
     flat::OPS,
     linear::OPS,
     reduce::OPS,
     rms_norm::OPS,
     rope::OPS,
+    rows::OPS,
     scale_channels::OPS,
     sgd::OPS,
+    sinusoids::OPS,
     swiglu::OPS,
 ];
 
 /// Version of all ops here.
 const VERSION: u32 = 1;
+
+/// The ops that every device has.
+pub fn ids() -> Vec<OpId> {
+    let all = OPS.iter().copied().flatten();
+    all.map(|op| OpId {
+        name: op.name.to_owned(),
+        version: VERSION,
+    })
+    .collect()
+}
 
 /// Prepares a requested kernel.
 ///

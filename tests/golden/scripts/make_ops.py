@@ -199,8 +199,44 @@ def flat():
         keep("cast", case, x=x.double(), y=x.to(dtype).double())
 
 
+def primitives():
+    """The parts of decompositions; `contract` is the gradient of `expand`."""
+    x = torch.cat((10 * torch.randn(3, 6), torch.tensor([[0.0, 1.0, -80.0, 60.0, 1e-3, -1e-3]])))
+    keep("exp", "0", x=x, y=torch.exp(x))
+    keep("sigmoid", "0", x=x, y=torch.sigmoid(x))
+    positive = x.abs() + 0.1
+    keep("log", "0", x=positive, y=torch.log(positive))
+    alpha, beta = 1 / 3, 1e-5
+    keep("rsqrt", "0", x=positive, y=torch.rsqrt(alpha * positive + beta), factors=torch.tensor([alpha, beta]))
+    for case, (t, columns, repeat, tile) in {"rows": (3, 1, 5, 1), "heads": (4, 3, 2, 1), "both": (2, 3, 4, 2)}.items():
+        x, dy = numbers(t, columns), torch.randn(t, columns * repeat * tile)
+        y = x.repeat_interleave(repeat, dim=1).repeat(1, tile)
+        (dx,) = gradients(y, dy, x)
+        keep("expand", case, x=x, y=y, dy=dy, dx=dx, copies=torch.tensor([repeat, tile]))
+    weight = torch.randn(5)
+    keep("broadcast_param", "0", weight=weight, y=weight.repeat(3, 2))
+    x, index = torch.randn(5, 7), torch.tensor([0, 6, -100, 3, 3])
+    x[3, 5] = x[3, 3] = x[3].max() + 1
+    x[4, 1] = x[4].max() + 1
+    known = index != -100
+    picked = torch.where(known, x.gather(1, index.clamp(min=0)[:, None])[:, 0], 0.0)
+    hot = F.one_hot(index.clamp(min=0), 7) * known[:, None]
+    keep("row_max", "0", x=x, index=index, y=x.amax(dim=1), is_argmax=(x.argmax(dim=1) == index).long())
+    keep("pick", "0", x=x, index=index, y=picked, one_hot=hot)
+    factor = 1 / 37
+    keep("scale_trained", "0", x=x, labels=index, factor=torch.tensor([factor]), y=factor * x * known[:, None])
+    positions, inv_freq, amplitude = torch.tensor([0, 3, 4711]), torch.rand(4).float().double(), torch.randn(4)
+    angles = positions[:, None] * inv_freq[None, :]
+    keep("sinusoids", "0", positions=positions, inv_freq=inv_freq, amplitude=amplitude)
+    keep("sinusoids", "0", cos=amplitude * torch.cos(angles), sin=amplitude * torch.sin(angles))
+    x = torch.randn(3, 10)
+    heads = x.reshape(3, 2, 5)
+    swapped = torch.cat((heads[..., 2:4], heads[..., :2], heads[..., 4:]), dim=-1).reshape(3, 10)
+    keep("swap_halves", "0", x=x, y=swapped)
+
+
 torch.manual_seed(15)
-for part in (linear, rms_norm, rope, attention, elementwise, embedding, cross_entropy, adamw, flat):
+for part in (linear, rms_norm, rope, attention, elementwise, embedding, cross_entropy, adamw, flat, primitives):
     part()
 OUT.mkdir(parents=True, exist_ok=True)
 save_file(made, OUT / "ops.safetensors")

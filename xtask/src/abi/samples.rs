@@ -18,7 +18,7 @@ use espalier_interface::schedule::{
 };
 use espalier_interface::{
     CollectiveInfo, DType, DeviceInfo, Init, JoinRequest, KernelRequest, MemberDevice, Members,
-    Operand, OptionKind, ParamOperand, Role, WeightLayout, op,
+    OpId, Operand, OptionKind, ParamOperand, Role, WeightLayout, op,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -60,6 +60,7 @@ fn samples() -> Vec<(&'static str, String)> {
         ("SavedModel", shown(&saved_model())),
         ("SavedDescription", shown(&saved_description())),
         ("DeviceInfo", shown(&device())),
+        ("OpId", shown(&[OpId::first("linear")])),
         ("KernelRequest", shown(&kernel())),
         ("CollectiveInfo", shown(&collectives())),
         ("JoinRequest", shown(&join())),

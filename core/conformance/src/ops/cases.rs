@@ -9,12 +9,16 @@
 pub mod arithmetic;
 pub mod attention;
 pub mod cross_entropy;
+pub mod elementwise;
 pub mod embedding;
+pub mod expand;
 pub mod flat;
+pub mod indexed;
 pub mod linear;
 pub mod norm;
 pub mod random;
 pub mod rope;
+pub mod sinusoids;
 pub mod swiglu;
 
 use espalier_interface::DType;

@@ -40,7 +40,7 @@ pub const METHODS: [(Role, &[&str]); 6] = [
             "options_from_saved",
         ],
     ),
-    (Role::BACKEND, &["devices"]),
+    (Role::BACKEND, &["devices", "ops"]),
     (Role::COLLECTIVE, &["describe", "invite"]),
 ];
 
@@ -140,6 +140,7 @@ extern "C" fn call(handle: Opaque, method: RStr<'_>, request: RSlice<'_, u8>) ->
                 to_bytes(&quantizer.options_from_saved(&from_bytes(request)?)?)
             }
             (Instance::Backend(backend), "devices") => to_bytes(&backend.devices()?),
+            (Instance::Backend(backend), "ops") => to_bytes(&backend.ops()?),
             (Instance::Collective(collective), "describe") => to_bytes(&collective.describe()?),
             (Instance::Collective(collective), "invite") => to_bytes(&collective.invite()?),
             (_, other) => Err(PluginError::unsupported(format!(

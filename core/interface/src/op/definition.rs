@@ -41,6 +41,8 @@ pub struct OpDefinition {
     pub kept_by_selective_recompute: bool,
     /// What it does where nothing is trained.
     pub in_evaluation: InEvaluation,
+    /// Whether it is a primitive, of which other ops are made where a backend lacks them.
+    pub primitive: bool,
 }
 
 /// What an op does where a model is evaluated and not trained.
@@ -145,6 +147,18 @@ impl OpDefinition {
             traffic: operand_traffic,
             kept_by_selective_recompute: false,
             in_evaluation: InEvaluation::Same,
+            primitive: false,
+        }
+    }
+
+    /// Version 1 of the primitive `name`, without operands, attributes and scalars.
+    pub const fn primitive(
+        name: &'static str,
+        infer: fn(&OpCall<'_>) -> Result<Vec<ValueType>>,
+    ) -> Self {
+        OpDefinition {
+            primitive: true,
+            ..OpDefinition::new(name, infer)
         }
     }
 

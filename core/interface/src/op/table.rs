@@ -4,8 +4,9 @@ use std::ops::RangeInclusive;
 
 use super::definition::OpDefinition;
 use super::{
-    adamw, add, attention, base, cast, cross_entropy, dropout, embedding, first_not_finite, init,
-    linear, mul, rms_norm, rope, scale, scale_channels, sgd, sum_squares, swiglu, zero,
+    adamw, add, attention, base, broadcast_param, cast, cross_entropy, dropout, embedding, exp,
+    expand, first_not_finite, init, linear, log, mul, pick, rms_norm, rope, row_max, rsqrt, scale,
+    scale_channels, scale_trained, sgd, sigmoid, sinusoids, sum_squares, swap_halves, swiglu, zero,
 };
 
 /// The definitions of all ops, each name and version once.
@@ -42,6 +43,20 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &first_not_finite::FIRST_NOT_FINITE,
     &adamw::ADAMW,
     &sgd::SGD,
+    &exp::EXP,
+    &log::LOG,
+    &sigmoid::SIGMOID,
+    &rsqrt::RSQRT,
+    &expand::EXPAND,
+    &expand::CONTRACT,
+    &broadcast_param::BROADCAST_PARAM,
+    &row_max::ROW_MAX,
+    &row_max::IS_ARGMAX,
+    &pick::PICK,
+    &pick::ONE_HOT,
+    &scale_trained::SCALE_TRAINED,
+    &sinusoids::SINUSOIDS,
+    &swap_halves::SWAP_HALVES,
 ];
 
 /// The definition of version `version` of the op `name`; none for an op that the interface does not

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use serde::{Deserialize, Serialize};
 
-use super::{HostMemory, KernelRequest};
+use super::{HostMemory, KernelRequest, OpId};
 use crate::{PluginError, Result};
 
 /// A device as its backend describes it.
@@ -136,6 +136,15 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// `DEVICE` where a driver or library is missing; the message names it and says how to get it.
     fn devices(&self) -> Result<Vec<DeviceInfo>>;
+
+    /// The ops that its devices have, or nothing: then it is taken to have all ops of version 1. An
+    /// op that is not listed runs by its decomposition into primitives that are, if it has one.
+    ///
+    /// # Errors
+    /// `DEVICE` where it cannot say.
+    fn ops(&self) -> Result<Option<Vec<OpId>>> {
+        Ok(None)
+    }
 
     /// Opens device number `index`.
     ///

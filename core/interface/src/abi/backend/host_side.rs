@@ -12,9 +12,9 @@ use crate::abi::component::InstanceHandle;
 use crate::abi::reply::{plain, to_bytes};
 use crate::role::{
     Backend, Buffer, BufferRange, Decoder, Device, DeviceInfo, Event, HostMemory, Kernel,
-    KernelRequest, Kernels, Launch, Memory, MemoryKind, Prepared, Stream, Streams,
+    KernelRequest, Kernels, Launch, Memory, MemoryKind, OpId, Prepared, Stream, Streams,
 };
-use crate::{PluginError, Result};
+use crate::{ErrorCode, PluginError, Result};
 
 /// A backend on the plugin's side of the boundary.
 pub struct BackendProxy {
@@ -62,6 +62,14 @@ impl BackendProxy {
 impl Backend for BackendProxy {
     fn devices(&self) -> Result<Vec<DeviceInfo>> {
         self.handle.call("devices", &())
+    }
+
+    fn ops(&self) -> Result<Option<Vec<OpId>>> {
+        match self.handle.call("ops", &()) {
+            // Built before backends could say it.
+            Err(error) if error.code == ErrorCode::UNSUPPORTED => Ok(None),
+            listed => listed,
+        }
     }
 
     fn open(&self, index: u32) -> Result<Box<dyn Device>> {

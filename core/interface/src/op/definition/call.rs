@@ -208,6 +208,14 @@ impl<'a> OpCall<'a> {
         }
     }
 
+    /// Checks that input `index` is `[T, columns]` or `[T]` of floats, and gives the columns.
+    pub(in crate::op) fn columns(&self, index: usize) -> Result<u64> {
+        match self.inputs[index].shape {
+            [Dim::Tokens] => self.float(index).map(|_| 1),
+            _ => self.width(index),
+        }
+    }
+
     /// Checks that input `index` is of the type `expected`.
     pub(in crate::op) fn expect(&self, index: usize, expected: &ValueType) -> Result<()> {
         let found = self.inputs[index];
