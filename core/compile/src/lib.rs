@@ -3,6 +3,7 @@
 //! Nothing here knows a device, a file or a thread.
 
 pub mod arena;
+pub mod decompose;
 pub mod grad;
 pub mod params;
 pub mod program;

@@ -7,15 +7,16 @@ mod layout;
 mod memory;
 mod place;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use espalier_interface::adaptation::{Adaptation, Join, Site};
 use espalier_interface::model::{Model, UnitKind};
 use espalier_interface::op::InEvaluation;
-use espalier_interface::{KernelRequest, Result};
+use espalier_interface::{KernelRequest, PluginError};
 
 use self::draft::Draft;
 use self::layout::Layout;
+use crate::decompose::{self, BackendOps};
 use crate::grad::{self, InputGradient};
 use crate::params::{Dtypes, Param};
 use crate::recompute::{self, Recompute, Retention};
@@ -110,13 +111,31 @@ pub struct Program {
     pub arena: ArenaLayout,
     /// For each unit, the values that only it saves for its backward pass.
     pub blocks: Vec<SavedBlock>,
+    /// The ops that run by their decomposition.
+    pub decomposed: BTreeSet<String>,
+}
+
+/// Why there is no program.
+#[derive(Debug)]
+pub enum NoProgram {
+    /// A graph is not valid, or cannot be trained or laid out.
+    Graph(PluginError),
+    /// The backend lacks an op.
+    Lacking(PluginError),
+}
+
+impl From<PluginError> for NoProgram {
+    fn from(error: PluginError) -> Self {
+        NoProgram::Graph(error)
+    }
 }
 
 /// Makes the program. Sets the unit of every adapter param in `params`.
 ///
 /// # Errors
 /// As [`splice::splice`] for a fragment that does not fit its site, [`grad::differentiate`] for an
-/// op without a backward rule, and `cached::cache` and `layout` for graphs that cannot generate or
+/// op without a backward rule, [`decompose::decompose`] for an op that the backend lacks, and
+/// `cached::cache` and `layout` for graphs that cannot generate or
 /// have no place.
 pub fn compile(
     model: &Model,
@@ -124,8 +143,8 @@ pub fn compile(
     adaptation: &Adaptation,
     params: &mut [Param],
     dtypes: Dtypes,
-    limits: Limits,
-) -> Result<Program> {
+    (ops, limits): (&BackendOps, Limits),
+) -> Result<Program, NoProgram> {
     let joins: HashMap<&str, &Join> = adaptation
         .joins
         .iter()
@@ -134,6 +153,7 @@ pub fn compile(
     let mut dropouts = 0;
     let mut drafts: Vec<Draft> = Vec::with_capacity(model.units.len());
     let mut upstream = InputGradient::NotNeeded;
+    let mut decomposed = BTreeSet::new();
     for (index, unit) in model.units.iter().enumerate() {
         let mut graph = splice::splice(model, unit, &joins, &mut dropouts)?;
         for &param in &graph.params {
@@ -145,7 +165,9 @@ pub fn compile(
         };
         let trained = |&param: &usize| limits.cache.is_none() && params[param].trainable;
         let trainable: Vec<bool> = graph.params.iter().map(trained).collect();
-        let backward = grad::differentiate(&mut graph, &trainable, upstream)?;
+        let mut backward = grad::differentiate(&mut graph, &trainable, upstream)?;
+        decompose::decompose(&mut graph, &mut backward, ops, dtypes, &mut decomposed)
+            .map_err(NoProgram::Lacking)?;
         if trainable.contains(&true) {
             upstream = InputGradient::Wanted;
         }
@@ -169,5 +191,9 @@ pub fn compile(
             name,
         });
     }
-    Layout::new(&drafts, params, dtypes, limits).program()
+    let program = Layout::new(&drafts, params, dtypes, limits).program()?;
+    Ok(Program {
+        decomposed,
+        ..program
+    })
 }

@@ -19,10 +19,11 @@ pub mod traffic;
 mod work;
 mod world_memory;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use espalier_compile::decompose::BackendOps;
 use espalier_compile::params::{self, Dtypes, Param, Training};
-use espalier_compile::program::Program;
+use espalier_compile::program::{NoProgram, Program};
 use espalier_compile::splice;
 use espalier_config::{ComputeType, Config, ParamType, pattern_matches};
 use espalier_interface::adaptation::{Adaptation, Site};
@@ -82,6 +83,8 @@ pub struct RunPlan {
     pub step_plan: StepPlan,
     /// How params, gradients and optimizer state are cut among ranks.
     pub shard_layout: ShardLayout,
+    /// The ops of the backend.
+    pub ops: BackendOps,
     /// Dtypes of the run.
     pub dtypes: Dtypes,
     /// The trained params.
@@ -156,17 +159,23 @@ pub fn make(
         dtypes,
         training,
     );
+    let ops = answer::ops(&components.backend)?;
     let adapted = AdaptedModel {
         model: &model,
         sites: &sites,
         adaptation: &adaptation,
         dtypes,
+        ops: &ops,
     };
     let Programs {
         main: program,
         generator,
-    } = Programs::compile(&adapted, &mut params, demand, config.model.recompute)
-        .map_err(|error| family.failed("graph", error))?;
+    } = Programs::compile(&adapted, &mut params, demand, config.model.recompute).map_err(
+        |why| match why {
+            NoProgram::Graph(error) => family.failed("graph", error),
+            NoProgram::Lacking(error) => components.backend.failed("ops", error),
+        },
+    )?;
     let resolve = |dtype| dtypes.resolve(dtype);
     let optimizer = (config.optim.optimizer(&resolve)).ok_or_else(|| unknown_optimizer(config))?;
     let request = sharding::request(
@@ -214,6 +223,7 @@ pub fn make(
         request,
         step_plan,
         shard_layout,
+        ops,
         dtypes,
         training,
         groups,
@@ -293,6 +303,13 @@ impl RunPlan {
     pub fn set_workspace(&mut self, bytes: u64) {
         self.workspace_bytes = bytes;
         self.memory.workspace = bytes;
+    }
+
+    /// The ops that run by their decomposition, in any program of the run.
+    pub fn decomposed(&self) -> Vec<&str> {
+        let generator = self.generator.iter().flat_map(|one| &one.decomposed);
+        let all: BTreeSet<&String> = self.program.decomposed.iter().chain(generator).collect();
+        all.into_iter().map(String::as_str).collect()
     }
 
     /// The layout of the run's buffers.

@@ -3,11 +3,12 @@
 mod adaptation;
 mod model;
 
+use espalier_compile::decompose::BackendOps;
 use espalier_interface::adaptation::Site;
 use espalier_interface::format::Format;
 use espalier_interface::schedule::{Schedule, ShardingRequest};
 use espalier_interface::{
-    Adapter, ErrorCode, PluginError, Quantizer, Result as PluginResult, Sharding,
+    Adapter, Backend, ErrorCode, PluginError, Quantizer, Result as PluginResult, Sharding,
 };
 use espalier_system::failure::UsageError;
 use serde_json::Value as Json;
@@ -24,6 +25,27 @@ pub const MOST_BYTES: u64 = 1 << 47;
 /// Most elements of all params of a plugin together, which leaves room for their bytes, gradients
 /// and moments.
 const MOST_ELEMENTS: u64 = MOST_BYTES / 8;
+
+/// Most ops that a backend may list.
+const MOST_OPS: usize = 1 << 16;
+
+/// The ops that `backend` has.
+///
+/// # Errors
+/// [`Error::Plugin`] for an error of the backend, and for a list that is too long.
+pub fn ops(backend: &Chosen<dyn Backend>) -> Result<BackendOps, Error> {
+    let name = &backend.identity.component;
+    let listed = backend.plugin.ops().and_then(|listed| {
+        let count = listed.as_ref().map_or(0, Vec::len);
+        if count <= MOST_OPS {
+            return Ok(BackendOps::new(name, listed));
+        }
+        Err(lie(format!(
+            "it lists {count} ops, at most {MOST_OPS} are believed"
+        )))
+    });
+    listed.map_err(|error| backend.failed("ops", error))
+}
 
 /// How `quantizer` packs a weight of `shape`. The format has the component's name.
 ///

@@ -1,5 +1,6 @@
 //! Every available backend -> the devices that it finds on this machine.
 
+use espalier_compile::decompose::{BackendOps, Lacking};
 use espalier_config::{Config, Section};
 use espalier_interface::{DeviceInfo, Role, Services};
 
@@ -13,6 +14,8 @@ pub struct BackendDevices {
     pub backend: String,
     /// Its devices, or why it cannot be used: a driver or a library that is missing.
     pub devices: Result<Vec<DeviceInfo>, Error>,
+    /// The ops that it lacks; all or none where it does not say.
+    pub lacking: Lacking,
 }
 
 /// Asks every available backend of `registry`, with its options from `config`.
@@ -29,16 +32,21 @@ pub fn devices(
         let name = listing.component;
         let none = Section::new();
         let options = config.section(Role::BACKEND.0, &name).unwrap_or(&none);
+        let mut lacking = Lacking::default();
         let devices = registry
             .create_backend(&name, options, services)
             .map_err(Error::from)
             .and_then(|(backend, identity)| {
+                let listed = backend.ops();
+                let listed = listed.map_err(|error| identity.failed("ops", error))?;
+                lacking = Lacking::of(&BackendOps::new(&name, listed));
                 let devices = backend.devices();
                 devices.map_err(|error| Error::from(identity.failed("devices", error)))
             });
         found.push(BackendDevices {
             backend: name,
             devices,
+            lacking,
         });
     }
     found

@@ -81,7 +81,11 @@ fn an_op_that_a_backend_lacks_is_named_before_a_weight_is_read() {
     );
     let error = error(&output);
     assert_eq!(output.status.code(), Some(5), "{error}");
-    assert!(error.contains("there is no op `"), "{error}");
+    assert!(
+        error.contains("is not among the ops of backend `null`")
+            && error.contains("it has add, linear"),
+        "{error}"
+    );
     assert!(!training.path("out").exists(), "the directory is free");
 }
 
@@ -106,4 +110,51 @@ fn a_refusal_by_the_executor_names_the_strategy() {
         error.contains("plugin `fsdp` failed in schedule"),
         "{error}"
     );
+}
+
+/// Ops of a run with an adapter but `swiglu` and its gradients, and the primitives that these are
+/// made of.
+const WITHOUT_SWIGLU: &str = "embedding,linear,linear_input_backward,linear_weight_backward,\
+                              rms_norm,rms_norm_backward,rope,rope_backward,attention,\
+                              attention_backward,cross_entropy,cross_entropy_backward,add,mul,scale,\
+                              cast,sigmoid,zero,init,sum_squares,first_not_finite,adamw";
+
+#[test]
+fn what_is_decomposed_is_shown_and_runs() {
+    let training = training();
+    let ops = format!("backend.null.ops=\"{WITHOUT_SWIGLU}\"");
+    let words = format!("--plugins lora --set {ops}");
+    let output = training.run("out", &words);
+    assert!(output.status.success(), "{}", error(&output));
+    let plan = training.command_of("plan", "planned", &words).output();
+    let plan = plan.expect("the host starts");
+    assert!(plan.status.success(), "{}", error(&plan));
+    let text = String::from_utf8_lossy(&plan.stdout).into_owned();
+    let line = "decomposed swiglu, swiglu_backward: the backend lacks them";
+    assert!(text.contains(line), "{text}");
+    let mut doctor = std::process::Command::new(env!("CARGO_BIN_EXE_host"));
+    doctor.current_dir(training.folder.path()).arg("doctor");
+    doctor.args(["--set", "run.plugin_dirs=[\"plugins\"]", "--set", &ops]);
+    let doctor = doctor.output().expect("the host starts");
+    assert!(doctor.status.success(), "{}", error(&doctor));
+    let text = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    for words in [
+        "null runs by decomposition: rms_norm_weight_backward, swiglu, swiglu_backward, ",
+        "null lacks, without a decomposition: embedding_backward, bias_backward, ",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert!(!text.contains("cpu lacks"), "{text}");
+}
+
+#[test]
+fn an_op_of_the_update_that_a_backend_lacks_is_named_before_a_weight_is_read() {
+    let training = training();
+    let ops = WITHOUT_SWIGLU.replace(",adamw", "");
+    let words = format!("--plugins lora --set backend.null.ops=\"{ops}\"");
+    let output = training.run("out", &words);
+    let error = error(&output);
+    assert_eq!(output.status.code(), Some(5), "{error}");
+    let line = "op `adamw` is not among the ops of backend `null`";
+    assert!(error.contains(line), "{error}");
 }

@@ -13,6 +13,7 @@ use espalier_interface::op::{DEFINITIONS, definition};
 use espalier_interface::{
     Buffer, BufferRange, DType, Decoder, Device, Event, Kernel, KernelRequest, Kernels, Launch,
     Memory, MemoryKind, OpId, Operand, ParamOperand, Prepared, Result, Stream, Streams,
+    WeightLayout,
 };
 
 /// A device that runs one op by its decomposition.
@@ -59,110 +60,50 @@ impl Decomposing {
 
     /// The kernels of the parts of `request`.
     fn sequence(&self, request: &KernelRequest) -> Result<Sequence> {
-        let reduce = reduced(request);
-        let mut unit = UnitGraph {
-            graph: Graph::new("whole"),
-            nodes: Vec::new(),
-            params: Vec::new(),
-        };
-        let add_value = |graph: &mut Graph, operand: &Operand| {
-            graph.values.push(ValueType {
-                shape: operand.shape.clone(),
-                dtype: operand.dtype,
-            });
-            graph.values.len() - 1
-        };
-        let mut params = request.params.clone();
-        for param in &request.params {
-            unit.graph.param("param", param.shape.clone());
-        }
-        let mut inputs = Vec::new();
-        for operand in &request.inputs {
-            inputs.push(add_value(&mut unit.graph, operand));
-        }
-        let mut outputs = Vec::new();
-        for operand in &request.outputs {
-            let is_gradient = !operand.shape.contains(&Dim::Tokens);
-            outputs.push(if is_gradient {
-                let extents = operand.shape.iter().map(|dim| match dim {
-                    Dim::Fixed(extent) => *extent,
-                    _ => 1,
-                });
-                let shape: Vec<u64> = extents.collect();
-                params.push(ParamOperand {
-                    shape: shape.clone(),
-                    layout: espalier_interface::WeightLayout::Dense(operand.dtype),
-                });
-                Target::Gradient(unit.graph.param("gradient", shape))
-            } else {
-                Target::Value(add_value(&mut unit.graph, operand))
-            });
-        }
-        let op = definition(&request.op, 1)
-            .expect("an op of the interface")
-            .name;
-        let read = (0..request.params.len()).collect();
-        let whole = places(&inputs, &request.params, &outputs);
-        let node = GradNode {
-            op,
-            inputs,
-            params: read,
-            outputs,
-            attributes: request.attributes.clone(),
-            dropout: None,
-            site: None,
-        };
-        let mut backward = Backward {
-            nodes: vec![node],
-            ..Backward::default()
-        };
+        let mut whole = WholeCall::of(request);
         let listed = DEFINITIONS.iter().filter(|op| op.name != self.hidden);
         let listed = listed.map(|op| OpId::first(op.name)).collect();
-        let dtypes = Dtypes {
-            compute: request.outputs[0].dtype,
-            reduce,
-            params: reduce,
-        };
         let ops = BackendOps::new("test", Some(listed));
-        decompose(&mut unit, &mut backward, &ops, dtypes, &mut BTreeSet::new())?;
-        let values = unit.graph.values.iter().map(|value| Operand {
+        let (unit, backward) = (&mut whole.unit, &mut whole.backward);
+        decompose(unit, backward, &ops, whole.dtypes, &mut BTreeSet::new())?;
+        let values = whole.unit.graph.values.iter().map(|value| Operand {
             shape: value.shape.clone(),
-            dtype: dtypes.resolve(value.dtype),
+            dtype: whole.dtypes.resolve(value.dtype),
         });
         let values: Vec<Operand> = values.collect();
-        let parts = backward.nodes.iter().map(|node| {
-            let mut part = KernelRequest::new(node.op)
-                .attributes(node.attributes.clone())
-                .inputs(node.inputs.iter().map(|&id| values[id].clone()).collect())
-                .params(node.params.iter().map(|&id| params[id].clone()).collect())
-                .limits(request.max_tokens, request.max_sequences);
-            part.outputs = node
-                .outputs
-                .iter()
-                .map(|target| of_target(target, &values, &params))
-                .collect();
-            // As the boundary does.
-            part.validate()?;
-            let call = part.call().expect("a part is an op");
-            let takes_scalars = !call.definition.scalars.is_empty();
-            let decoders = vec![None; part.params.len()];
-            let read: Vec<ParamOperand> = part.params.clone();
-            let mut operands = places(&node.inputs, &read, &node.outputs);
-            // Params by their number in the whole.
-            for (place, &id) in operands[node.inputs.len()..].iter_mut().zip(&node.params) {
-                *place = Place::Param(id);
-            }
-            Ok(Part {
-                prepared: self.device.prepare(&part, &decoders)?,
-                operands,
-                takes_scalars,
-            })
-        });
+        let nodes = whole.backward.nodes.iter();
+        let parts = nodes.map(|node| self.part(node, request, (&values, &whole.params)));
         Ok(Sequence {
             request: request.clone(),
             parts: parts.collect::<Result<_>>()?,
             values,
-            whole,
+            whole: whole.places,
+        })
+    }
+
+    /// The kernel of a part of `whole`.
+    fn part(
+        &self,
+        node: &GradNode,
+        whole: &KernelRequest,
+        (values, params): (&[Operand], &[ParamOperand]),
+    ) -> Result<Part> {
+        let outputs = node.outputs.iter();
+        let outputs = outputs.map(|target| of_target(target, values, params));
+        let request = KernelRequest::new(node.op)
+            .attributes(node.attributes.clone())
+            .inputs(node.inputs.iter().map(|&id| values[id].clone()).collect())
+            .params(node.params.iter().map(|&id| params[id].clone()).collect())
+            .outputs(outputs.collect())
+            .limits(whole.max_tokens, whole.max_sequences);
+        // As the boundary does.
+        request.validate()?;
+        let call = request.call().expect("a part is an op");
+        let decoders = vec![None; request.params.len()];
+        Ok(Part {
+            prepared: self.device.prepare(&request, &decoders)?,
+            operands: places(&node.inputs, &node.params, &node.outputs),
+            takes_scalars: !call.definition.scalars.is_empty(),
         })
     }
 
@@ -217,10 +158,93 @@ impl Decomposing {
     }
 }
 
+/// A request as the only call of a unit's backward pass.
+struct WholeCall {
+    unit: UnitGraph,
+    backward: Backward,
+    dtypes: Dtypes,
+    /// Params of the unit: those that are read, and those whose gradients are outputs.
+    params: Vec<ParamOperand>,
+    places: Vec<Place>,
+}
+
+impl WholeCall {
+    fn of(request: &KernelRequest) -> Self {
+        let mut graph = Graph::new("whole");
+        let mut params = request.params.clone();
+        for param in &params {
+            graph.param("param", param.shape.clone());
+        }
+        let inputs = request
+            .inputs
+            .iter()
+            .map(|operand| value(&mut graph, operand));
+        let inputs: Vec<usize> = inputs.collect();
+        let mut outputs = Vec::new();
+        for operand in &request.outputs {
+            if operand.shape.contains(&Dim::Tokens) {
+                outputs.push(Target::Value(value(&mut graph, operand)));
+                continue;
+            }
+            let extents = operand.shape.iter().map(|dim| match dim {
+                Dim::Fixed(extent) => *extent,
+                _ => 1,
+            });
+            let shape: Vec<u64> = extents.collect();
+            params.push(ParamOperand {
+                shape: shape.clone(),
+                layout: WeightLayout::Dense(operand.dtype),
+            });
+            outputs.push(Target::Gradient(graph.param("gradient", shape)));
+        }
+        let read: Vec<usize> = (0..request.params.len()).collect();
+        let places = places(&inputs, &read, &outputs);
+        let node = GradNode {
+            op: definition(&request.op, 1)
+                .expect("an op of the interface")
+                .name,
+            inputs,
+            params: read,
+            outputs,
+            attributes: request.attributes.clone(),
+            dropout: None,
+            site: None,
+        };
+        let reduce = reduced(request);
+        WholeCall {
+            unit: UnitGraph {
+                params: (0..graph.params.len()).collect(),
+                graph,
+                nodes: Vec::new(),
+            },
+            backward: Backward {
+                nodes: vec![node],
+                ..Backward::default()
+            },
+            dtypes: Dtypes {
+                compute: request.outputs[0].dtype,
+                reduce,
+                params: reduce,
+            },
+            params,
+            places,
+        }
+    }
+}
+
+/// A value of the type of `operand`.
+fn value(graph: &mut Graph, operand: &Operand) -> usize {
+    graph.values.push(ValueType {
+        shape: operand.shape.clone(),
+        dtype: operand.dtype,
+    });
+    graph.values.len() - 1
+}
+
 /// Operands in the order of a launch: inputs, params, outputs.
-fn places(inputs: &[usize], params: &[ParamOperand], outputs: &[Target]) -> Vec<Place> {
+fn places(inputs: &[usize], params: &[usize], outputs: &[Target]) -> Vec<Place> {
     let inputs = inputs.iter().map(|&id| Place::Value(id));
-    let params = (0..params.len()).map(Place::Param);
+    let params = params.iter().map(|&id| Place::Param(id));
     let outputs = outputs.iter().map(|target| match *target {
         Target::Value(id) => Place::Value(id),
         Target::Gradient(id) => Place::Gradient(id),

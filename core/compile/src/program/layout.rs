@@ -4,7 +4,7 @@ mod hidden_slots;
 mod unit_program;
 mod unit_steps;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use espalier_interface::Result;
 use espalier_interface::graph::ValueId;
@@ -74,6 +74,7 @@ impl<'a> Layout<'a> {
             units,
             arena: self.arena,
             blocks: self.blocks,
+            decomposed: BTreeSet::new(),
         })
     }
 

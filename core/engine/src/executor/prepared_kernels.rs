@@ -62,7 +62,7 @@ impl PreparedKernels {
     /// The backend's error for an op that it refuses. `PROTOCOL` for a workspace that is too large.
     pub fn new(device: &dyn Device, plan: &RunPlan) -> Result<Self> {
         let (program, shard_layout, dtypes) = (&plan.program, &plan.shard_layout, plan.dtypes);
-        let mut maker = Maker::new(device, &plan.params, &plan.quantizers);
+        let mut maker = Maker::new(device, plan);
         let units = maker.units(program)?;
         let generator = plan.generator.as_ref();
         let generator = generator.map_or(Ok(Vec::new()), |program| maker.units(program))?;

@@ -1,5 +1,6 @@
 //! Elementwise ops, timed -> bytes per second of kernels that are not matrix products.
 
+use espalier_compile::decompose::BackendOps;
 use espalier_interface::{
     Buffer, BufferRange, DType, Device, ErrorCode, KernelRequest, Launch, MemoryKind, Operand,
     Prepared, Stream,
@@ -21,14 +22,19 @@ const TIMED_BYTES: u64 = 384 << 20;
 const MOST_REPEATS: u64 = 16;
 
 /// The rates in `compute`, each the best of a few runs: `add` does no more than memory allows,
-/// `swiglu` has an exponential for each value.
+/// `swiglu` has an exponential for each value. `mul` stands in for it on a backend without it.
 ///
 /// # Errors
 /// `Error::Plugin`: a call to the backend failed; it has no memory for the fewest rows.
-pub fn kernel_rates(device: &dyn Device, compute: DType) -> Result<KernelRates> {
+pub fn kernel_rates(device: &dyn Device, ops: &BackendOps, compute: DType) -> Result<KernelRates> {
+    let costly = if ops.has("swiglu", 1) {
+        "swiglu"
+    } else {
+        "mul"
+    };
     Ok(KernelRates {
         memory: rate(device, "add", compute, &MEMORY_ROWS)?,
-        elementwise: rate(device, "swiglu", compute, &ELEMENTWISE_ROWS)?,
+        elementwise: rate(device, costly, compute, &ELEMENTWISE_ROWS)?,
     })
 }
 

@@ -1,10 +1,10 @@
 //! A model with its adapter -> the programs of a run: one that trains or evaluates, one that
 //! generates.
 
+use espalier_compile::decompose::BackendOps;
 use espalier_compile::params::{Dtypes, Param};
-use espalier_compile::program::{self, Limits, Program};
+use espalier_compile::program::{self, Limits, NoProgram, Program};
 use espalier_compile::recompute::Recompute;
-use espalier_interface::Result;
 use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::model::Model;
 
@@ -16,6 +16,8 @@ pub(super) struct AdaptedModel<'a> {
     pub sites: &'a [Site],
     pub adaptation: &'a Adaptation,
     pub dtypes: Dtypes,
+    /// The ops of the backend.
+    pub ops: &'a BackendOps,
 }
 
 /// The programs of a run.
@@ -36,7 +38,7 @@ impl Programs {
         params: &mut [Param],
         demand: Demand,
         recompute: Recompute,
-    ) -> Result<Self> {
+    ) -> Result<Self, NoProgram> {
         let mut compile = |limits: Limits| {
             program::compile(
                 adapted.model,
@@ -44,7 +46,7 @@ impl Programs {
                 adapted.adaptation,
                 params,
                 adapted.dtypes,
-                limits,
+                (adapted.ops, limits),
             )
         };
         let generating = demand.generation.map(generating);

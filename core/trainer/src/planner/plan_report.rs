@@ -56,6 +56,9 @@ pub struct PlanReport {
     pub device: String,
     /// True where its memory is exact, not estimated.
     pub exact: bool,
+    /// The ops that the backend lacks, which run by their decomposition.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decomposed: Vec<String>,
     /// The backend that computed the workspace of kernels in place of the assumed device's own.
     pub stand_in: Option<String>,
     /// The memory of each machine, unless it has a single rank.
@@ -154,6 +157,7 @@ impl PlanReport {
             idle_ranks: session.idle_ranks(config),
             device: plan.device_info.name.clone(),
             exact: plan.device_info.exact_memory,
+            decomposed: plan.decomposed().into_iter().map(str::to_owned).collect(),
             stand_in: assumed.devices.map(|_| backend.clone()),
             memory,
             weights_by_layout: plan.weights_by_layout(),

@@ -29,7 +29,7 @@ pub(super) fn measured(run: &PreparedRun, given: GivenSpeeds, gemm_rate: f64) ->
         Some(gbs) => gbs * 1e9,
         None => measure::upload_rate(device)? / sharing,
     };
-    let alone = measure::kernel_rates(device, plan.dtypes.compute)?;
+    let alone = measure::kernel_rates(device, &plan.ops, plan.dtypes.compute)?;
     Ok(Speeds {
         source: Source::Measured,
         flops,

@@ -38,6 +38,10 @@ impl PlanReport {
         writeln!(f, "model      {}{packed}", self.model)?;
         writeln!(f, "plugins    {}", self.plugins.join(", "))?;
         self.places(f)?;
+        if !self.decomposed.is_empty() {
+            let ops = self.decomposed.join(", ");
+            writeln!(f, "decomposed {ops}: the backend lacks them")?;
+        }
         writeln!(
             f,
             "params     {} in all, {} trained ({percent:.2} %)",

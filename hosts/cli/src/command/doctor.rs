@@ -63,6 +63,20 @@ fn machine(machine: &Machine, out: &mut dyn Write) -> io::Result<()> {
 
 fn write_devices(found: &BackendDevices, out: &mut dyn Write) -> io::Result<()> {
     let backend = &found.backend;
+    write_found(found, out)?;
+    for (what, ops) in [
+        ("runs by decomposition", &found.lacking.decomposed),
+        ("lacks, without a decomposition", &found.lacking.missing),
+    ] {
+        if !ops.is_empty() {
+            writeln!(out, "    {backend} {what}: {}", ops.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_found(found: &BackendDevices, out: &mut dyn Write) -> io::Result<()> {
+    let backend = &found.backend;
     match &found.devices {
         Ok(devices) if devices.is_empty() => writeln!(out, "  {backend}: none found"),
         Ok(devices) => devices.iter().try_for_each(|device| {

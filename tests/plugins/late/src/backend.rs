@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use espalier_backend_cpu::CpuBackend;
-use espalier_interface::{Backend, Device, DeviceInfo, Options, PluginError, Result, Services};
+use espalier_interface::{Backend, Device, DeviceInfo, OpId, Options, PluginError, Result, Services};
 
 use crate::device::LateDevice;
 use crate::settings::Settings;
@@ -37,6 +37,12 @@ impl Backend for LateBackend {
             ..machine.clone()
         };
         Ok((0..self.settings.devices).map(device).collect())
+    }
+
+    fn ops(&self) -> Result<Option<Vec<OpId>>> {
+        let mut ops = self.cpu.ops()?.unwrap_or_default();
+        ops.retain(|op| !self.settings.hides.contains(&op.name));
+        Ok(Some(ops))
     }
 
     fn open(&self, index: u32) -> Result<Box<dyn Device>> {

@@ -32,6 +32,8 @@ pub struct LateDevice {
     cpu: Box<dyn Device>,
     index: u32,
     host_operands: HostOperands,
+    /// Ops that it does not have.
+    hides: Vec<String>,
     download: Duration,
     /// The number of the only download that takes as long; 0: all.
     slow_download: u64,
@@ -58,6 +60,7 @@ impl LateDevice {
                 _ => Duration::ZERO,
             },
             slow_download: settings.slow[1],
+            hides: settings.hides.clone(),
             drop_record: settings.drop_record,
             drop_wait: settings.drop_wait,
             fail_launch: settings.fail_launch,
@@ -314,6 +317,10 @@ impl Streams for LateDevice {
 
 impl Kernels for LateDevice {
     fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared> {
+        if self.hides.contains(&request.op) {
+            let message = format!("backend `late` has no op `{}`", request.op);
+            return Err(PluginError::unsupported(message));
+        }
         let mut state = self.lock();
         let prepared = self.cpu.prepare(request, decoders)?;
         let known = KnownKernel {

@@ -101,6 +101,13 @@ const LATE: Component = Component {
             "whether kernels may work on pinned and lent memory",
         ),
         option(
+            "hides",
+            OptionKind::TEXT,
+            "\"\"",
+            "",
+            "names of ops of `cpu` that it lacks, joined by commas: they run by their decompositions",
+        ),
+        option(
             "download_secs",
             OptionKind::NUMBER,
             "0",

@@ -36,6 +36,8 @@ pub struct Settings {
     pub devices: u32,
     /// Whether kernels may work on the host's memory.
     pub host_operands: HostOperands,
+    /// Names of ops of `cpu` that it does not have.
+    pub hides: Vec<String>,
     /// How long a download takes.
     pub download: Duration,
     /// Which device and which of its downloads take that long, from 1 on; 0: all.
@@ -80,6 +82,12 @@ impl Settings {
             } else {
                 HostOperands::Allow
             },
+            hides: options
+                .text("hides")?
+                .split(',')
+                .map(|name| name.trim().to_owned())
+                .filter(|name| !name.is_empty())
+                .collect(),
             download: Duration::try_from_secs_f64(seconds)
                 .map_err(|why| PluginError::invalid(format!("download_secs: {why}")))?,
             slow: [

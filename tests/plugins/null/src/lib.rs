@@ -9,7 +9,7 @@ mod memory;
 mod streams;
 
 use espalier_interface::{
-    Backend, Component, Device, DeviceInfo, Instance, OptionKind, OptionSpec, PluginError, Result,
+    Backend, Component, Device, DeviceInfo, Instance, OpId, OptionKind, OptionSpec, PluginError, Result,
     Role,
 };
 
@@ -34,6 +34,11 @@ impl Backend for Null {
             shares_host_memory: false,
             exact_memory: true,
         }])
+    }
+
+    fn ops(&self) -> Result<Option<Vec<OpId>>> {
+        let listed = self.ops.iter().map(|name| OpId::first(name));
+        Ok((!self.ops.is_empty()).then(|| listed.collect()))
     }
 
     fn open(&self, index: u32) -> Result<Box<dyn Device>> {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use espalier_compile::decompose::BackendOps;
 use espalier_compile::params::{Dtypes, Param};
 use espalier_compile::program::{OperandPlace, Program, Step};
 use espalier_interface::format::Decoding;
@@ -10,6 +11,7 @@ use espalier_interface::{
     DType, Decoder, Device, ErrorCode, Kernel, KernelRequest, Operand, PluginError, Quantizer,
     Result, WeightLayout,
 };
+use espalier_plan::plan::RunPlan;
 use espalier_plan::shard_layout::ShardLayout;
 use espalier_registry::Chosen;
 use espalier_registry::answer::MOST_BYTES;
@@ -22,6 +24,7 @@ pub(super) struct Maker<'a> {
     device: &'a dyn Device,
     params: &'a [Param],
     quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
+    ops: &'a BackendOps,
     pub(super) callbacks: Vec<&'static Callback>,
     made: HashMap<String, Kernel>,
     /// Every kernel that was prepared.
@@ -31,15 +34,12 @@ pub(super) struct Maker<'a> {
 
 impl<'a> Maker<'a> {
     /// One that has prepared nothing yet.
-    pub(super) fn new(
-        device: &'a dyn Device,
-        params: &'a [Param],
-        quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
-    ) -> Self {
+    pub(super) fn new(device: &'a dyn Device, plan: &'a RunPlan) -> Self {
         Maker {
             device,
-            params,
-            quantizers,
+            params: &plan.params,
+            quantizers: &plan.quantizers,
+            ops: &plan.ops,
             callbacks: Vec::new(),
             made: HashMap::new(),
             all: Vec::new(),
@@ -145,6 +145,7 @@ impl<'a> Maker<'a> {
         if let (true, Some(&kernel)) = (shared, self.made.get(&key)) {
             return Ok(kernel);
         }
+        self.ops.check(request)?;
         let prepared = self.device.prepare(request, &decoders)?;
         self.all.push(prepared.kernel);
         if prepared.workspace_bytes > MOST_BYTES {
