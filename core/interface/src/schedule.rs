@@ -121,7 +121,8 @@ pub enum Part {
     Trainable,
     /// Reduced gradients of the trainable params.
     Gradients,
-    /// Optimizer state of the trainable params.
+    /// Optimizer state of the trainable params. Where the optimizer keeps none, actions may name it
+    /// or leave it out.
     Optimizer,
     /// Activations that the forward pass saves for the backward pass.
     Saved,

@@ -115,7 +115,12 @@ fn form(
     stream(action)?;
     when(list, action, request)?;
     parts(action)?;
-    match action.parts.iter().find(|&&part| unit.bytes(part) == 0) {
+    // An optimizer may keep nothing of what is trained; its state may be moved all the same.
+    let missing = |part: &&Part| match part {
+        Part::Optimizer => unit.trainable == 0,
+        part => unit.bytes(**part) == 0,
+    };
+    match action.parts.iter().find(missing) {
         Some(part) => Err(format!("the unit has no {part:?} bytes: leave them out")),
         None => Ok(()),
     }

@@ -106,6 +106,22 @@ fn each_action_of_a_schedule_is_needed() {
 }
 
 #[test]
+fn state_of_no_bytes_may_be_moved_or_left_out() {
+    let mut request = request();
+    request.units[1].optimizer = 0;
+    let named = offloaded(&request);
+    named.validate(&request).expect("a part of no bytes");
+    let mut left_out = named.clone();
+    for action in &mut left_out.update {
+        action.parts.retain(|part| *part != Part::Optimizer);
+    }
+    left_out.validate(&request).expect("without that part");
+    let mut untrained = named;
+    untrained.update[0].unit = 0;
+    assert!(refused(&untrained, &request).contains("no Trainable bytes"));
+}
+
+#[test]
 fn no_action_takes_place_twice_and_computing_comes_after_bringing() {
     let request = request();
     let whole = offloaded(&request);

@@ -74,7 +74,8 @@ impl Walk<'_> {
         if at.trainable == Place::ShardedOnHost && state.trainable == Held::Nothing {
             missing.push("params");
         }
-        if at.optimizer == Place::ShardedOnHost && state.optimizer == Held::Nothing {
+        let keeps = self.request.units[unit].optimizer > 0;
+        if keeps && at.optimizer == Place::ShardedOnHost && state.optimizer == Held::Nothing {
             missing.push("optimizer state");
         }
         if at.optimizer == Place::ShardedOnHost && state.gradients != Gradients::Fetched {
