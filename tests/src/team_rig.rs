@@ -118,6 +118,12 @@ impl TeamRig {
         })
     }
 
+    /// Each tensor of the optimizer's state of all trainable params, combined from all ranks.
+    pub fn optimizer_state(&self) -> Vec<Named> {
+        let parts = self.team.first().state_parts().into_iter();
+        parts.skip(1).map(|part| self.state(part)).collect()
+    }
+
     /// A part of the state of all trainable params, combined from all ranks.
     pub fn state(&self, part: StatePart) -> Named {
         self.together(part, |executor, param| {

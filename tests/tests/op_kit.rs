@@ -367,5 +367,13 @@ fn bugs_of_losses_and_steps_are_found() {
         ("first_not_finite", "nothing found", blind),
     ];
     let steps = scalar.map(|(what, bug)| ("adamw", what, bug));
-    all_found("must be", own.into_iter().chain(steps));
+    let scalar: [(&str, Bug); 5] = [
+        ("another rate", Bug::Scalars(|scalars| scalars[0] *= 1.001)),
+        ("no momentum", Bug::Scalars(|scalars| scalars[1] = 0.0)),
+        ("Nesterov's", Bug::Scalars(|scalars| scalars[2] = 1.0)),
+        ("no decay", Bug::Scalars(|scalars| scalars[3] = 0.0)),
+        ("no factor", Bug::Scalars(|scalars| scalars[4] = 1.0)),
+    ];
+    let sgd = scalar.map(|(what, bug)| ("sgd", what, bug));
+    all_found("must be", own.into_iter().chain(steps).chain(sgd));
 }

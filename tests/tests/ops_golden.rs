@@ -2,7 +2,7 @@
 
 use espalier_conformance::ops::nearest;
 use espalier_conformance::ops::oracle::{self, Mask, Rotation};
-use espalier_conformance::ops::updates::{AdamwStep, adamw_step};
+use espalier_conformance::ops::updates::{AdamwStep, SgdStep, adamw_step, sgd_step};
 use espalier_interface::DType;
 use espalier_interface::op::EmbeddingLayout::{ByColumn, ByRow};
 use espalier_tests::{Golden, largest};
@@ -275,6 +275,40 @@ fn optimizer_steps() {
                 .for_each(|(all, found)| all.extend(found));
         }
         for (name, all) in ["param", "m", "v"].iter().zip(&all) {
+            case.check(name, all);
+        }
+    }
+}
+
+#[test]
+fn sgd_steps() {
+    let golden = golden();
+    let cases: Vec<_> = GoldenOp::new(&golden, "sgd").cases().into_iter().collect();
+    assert_eq!(cases.len(), 3);
+    for case in cases {
+        let scalars = case.get("scalars");
+        let gradients = case.get("gradients");
+        let n = case.get("param").len() - gradients.len();
+        let state = ["param", "buffer"].map(|name| case.get(name));
+        let mut found = state.map(|all| all[..n].to_vec());
+        let mut all = found.clone();
+        for gradient in gradients.chunks_exact(n) {
+            let step = SgdStep {
+                learning_rate: scalars[0],
+                momentum: scalars[1],
+                nesterov: scalars[2],
+                weight_decay: scalars[3],
+                // The gradient comes twice as large, and is halved.
+                factor: 0.5,
+            };
+            let doubled = oracle::scale(gradient, 2.0);
+            let [param, buffer] = &found;
+            found = sgd_step(step, &doubled, [param, buffer]);
+            all.iter_mut()
+                .zip(&found)
+                .for_each(|(all, found)| all.extend(found));
+        }
+        for (name, all) in ["param", "buffer"].iter().zip(&all) {
             case.check(name, all);
         }
     }

@@ -1,5 +1,5 @@
 //! Options that must not change a result: the number of ranks, the sharding of weights, their
-//! placement, and the time of their transfer. Raw gradients, and params and moments after ten
+//! placement, and the time of their transfer. Raw gradients, and params and state after ten
 //! updates, are compared with one rank that holds everything.
 
 mod sharded;
@@ -53,15 +53,18 @@ fn ranks_and_strategies_change_rounding_only() {
     }
 }
 
-/// AdamW that divides by a constant: it moves params by a tenth of their gradients, to within 1e-6
-/// of that. A wrong scale of gradients thus becomes visible.
-const SGD: [(&str, &str); 5] = [
-    ("optim.learning_rate", "1e5"),
-    ("optim.eps", "1e6"),
-    ("optim.betas", "[0.0, 0.0]"),
+/// Params move by their gradients, so that a wrong scale of these becomes visible.
+const SGD: [(&str, &str); 4] = [
+    ("optim.name", "\"sgd\""),
+    ("optim.learning_rate", "0.1"),
     ("optim.weight_decay", "0.0"),
     ("optim.clip_norm", "0.0"),
 ];
+/// Groups that cut the runs of layers: learning rate, decay, and biases and norms apart.
+const GROUPS: (&str, &str) = (
+    "optim.groups",
+    "[{ pattern = \"*.q_proj.*\", learning_rate = 2e-3 }, { pattern = \"*.up_proj.*\", weight_decay = 0.0 }]",
+);
 
 #[test]
 fn updates_that_scale_with_gradients_equal_those_of_one_rank() {
@@ -72,13 +75,44 @@ fn updates_that_scale_with_gradients_equal_those_of_one_rank() {
             let alone = model.run(&Variant::SINGLE, &steps);
             for strategy in Strategy::of(world) {
                 let found = model.run(&Variant::of(strategy, world), &steps);
-                let [(_, found, expected), ..] = found.parts_beside(&alone);
+                let (_, found, expected) = found.parts_beside(&alone).remove(0);
                 let apart = largest_relative(found, expected);
                 assert!(
                     apart <= 1e-12,
                     "{}, {strategy:?} on {world}: {apart:e}",
                     model.name
                 );
+            }
+        }
+    }
+}
+
+#[test]
+fn optimizers_and_groups_change_rounding_only_on_ranks() {
+    let momentum = ("optim.momentum", "0.9");
+    let nesterov = ("optim.nesterov", "true");
+    for model in Model::all() {
+        for keys in [
+            vec![GROUPS],
+            vec![SGD[0], momentum, GROUPS],
+            vec![SGD[0], momentum, nesterov],
+            vec![SGD[0], GROUPS],
+        ] {
+            let model = model.clone().with_keys(&keys);
+            let steps = model.steps(3, 1);
+            let alone = model.run(&Variant::SINGLE, &steps);
+            for strategy in Strategy::of(3) {
+                let at = format!("{}, {keys:?}, {strategy:?}", model.name);
+                let expected = model.run(&Variant::of(strategy, 3), &steps);
+                for (part, found, expected) in expected.parts_beside(&alone) {
+                    let apart = largest_relative(found, expected);
+                    assert!(apart <= 1e-12, "{at}: {part} {apart:e} apart");
+                }
+                let offloads = variants(strategy, 3).into_iter();
+                let offloads = offloads.filter(|variant| variant.prefetch == 1);
+                for variant in offloads.filter(|variant| variant.offload == "params+optimizer") {
+                    assert_eq!(model.run(&variant, &steps), expected, "{at}: {variant}");
+                }
             }
         }
     }

@@ -41,6 +41,16 @@ fn a_quantizer_swapped_for_itself_changes_no_bit_for_any_place_of_the_new_weight
 }
 
 #[test]
+fn a_swap_keeps_the_momentum_of_sgd() {
+    let sgd = ["optim.name=\"sgd\"", "optim.momentum=0.9"];
+    let job = Job::new(&["plugins=\"nf4,lora\"", sgd[0], sgd[1]]);
+    let plain = job.run("plain", &[]);
+    let swapped = job.run("swapped", &[ask("quantizer=nf4", 3, &[])]);
+    swapped.same_training(&plain, "sgd");
+    assert_eq!(Job::swaps(&swapped), 1);
+}
+
+#[test]
 fn a_third_party_quantizer_is_swapped_in_and_a_resumed_run_continues_after_it() {
     let job = Job::new(&["plugins=\"nf4,lora\""]);
     let folder = plugin_folder(&job, "linear4");

@@ -47,6 +47,7 @@ pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
         "make_families.py",
         "make_generation.py",
         "make_ia3.py",
+        "make_optimizers.py",
     ] {
         run(script(made).arg(&golden).arg(&out))?;
     }

@@ -235,8 +235,29 @@ def primitives():
     keep("swap_halves", "0", x=x, y=swapped)
 
 
+def sgd():
+    cases = {"nesterov": (0.3, 0.7, True, 0.1), "momentum": (0.05, 0.9, False, 0.01), "plain": (0.1, 0.0, False, 0.2)}
+    for case, (lr, momentum, nesterov, decay) in cases.items():
+        param = torch.nn.Parameter(torch.randn(9))
+        options = dict(lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=decay, foreach=False)
+        optimizer = torch.optim.SGD([param], **options)
+        gradients = torch.randn(4, 9)
+        states = [(param.detach().clone(), torch.zeros(9))]
+        for gradient in gradients:
+            param.grad = gradient.clone()
+            optimizer.step()
+            buffer = optimizer.state[param].get("momentum_buffer")
+            # Without momentum torch keeps no buffer; the op's would be the decayed gradient.
+            buffer = gradient + decay * states[-1][0] if buffer is None else buffer
+            states.append((param.detach().clone(), buffer.clone()))
+        scalars = torch.tensor([lr, momentum, float(nesterov), decay])
+        params, buffers = (torch.stack(part) for part in zip(*states))
+        keep("sgd", case, scalars=scalars, gradients=gradients, param=params, buffer=buffers)
+
+
 torch.manual_seed(15)
-for part in (linear, rms_norm, rope, attention, elementwise, embedding, cross_entropy, adamw, flat, primitives):
+# New parts come last: the numbers drawn for the others stay.
+for part in (linear, rms_norm, rope, attention, elementwise, embedding, cross_entropy, adamw, flat, primitives, sgd):
     part()
 OUT.mkdir(parents=True, exist_ok=True)
 save_file(made, OUT / "ops.safetensors")

@@ -125,7 +125,7 @@ impl Model {
             .collect()
     }
 
-    /// Gradients of the first step, then params and moments after all steps.
+    /// Gradients of the first step, then params and optimizer state after all steps.
     pub fn run(&self, variant: &Variant, steps: &[Step]) -> Outcome {
         let rig = self.rig(variant, steps[0].micro_batches.len());
         let loss = rig.loss_and_gradients(&steps[0]);
@@ -141,10 +141,7 @@ impl Model {
             losses: outcomes.iter().map(|step| step.loss).collect(),
             norms: outcomes.iter().map(|step| step.grad_norm).collect(),
             values: rig.state(StatePart::Values),
-            moments: [
-                rig.state(StatePart::State(0)),
-                rig.state(StatePart::State(1)),
-            ],
+            state: rig.optimizer_state(),
         }
     }
 
@@ -192,22 +189,17 @@ pub struct Outcome {
     losses: Vec<f64>,
     norms: Vec<f64>,
     values: Named,
-    moments: [Named; 2],
+    state: Vec<Named>,
 }
 
 impl Outcome {
-    /// The updated params and moments, beside those of another run.
-    pub fn parts_beside<'a>(
-        &'a self,
-        other: &'a Outcome,
-    ) -> [(&'static str, &'a Named, &'a Named); 3] {
-        let [first, second] = &self.moments;
-        let [other_first, other_second] = &other.moments;
-        [
-            ("params", &self.values, &other.values),
-            ("first moments", first, other_first),
-            ("second moments", second, other_second),
-        ]
+    /// The updated params, then each tensor of the optimizer's state, beside those of another run.
+    pub fn parts_beside<'a>(&'a self, other: &'a Outcome) -> Vec<(String, &'a Named, &'a Named)> {
+        assert_eq!(self.state.len(), other.state.len());
+        let state = self.state.iter().zip(&other.state).enumerate();
+        let state = state.map(|(index, (own, other))| (format!("state {index}"), own, other));
+        let params = ("params".to_owned(), &self.values, &other.values);
+        std::iter::once(params).chain(state).collect()
     }
 }
 

@@ -1,0 +1,139 @@
+//! Runs with each optimizer: their checkpoints, how they resume on the same and on other ranks, and
+//! the groups of params that `--dry-run` and `plan` list.
+
+use std::fs;
+
+use espalier_torture::training;
+use serde_json::Value as Json;
+use training::{Trained, Training, names};
+
+const SGD: &str = "--set optim.name=sgd --set optim.learning_rate=0.05";
+const MOMENTUM: &str = "--set optim.momentum=0.9 --set optim.weight_decay=0.1";
+
+/// The tensors of a file in the checkpoint after `step` steps; none where it has no such file.
+fn tensors(training: &Training, out: &str, step: u32, file: &str) -> Option<Vec<String>> {
+    let path = format!("{out}/checkpoints/step-{step}/{file}");
+    let bytes = fs::read(training.path(&path)).ok()?;
+    let length = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
+    let header: Json = serde_json::from_slice(&bytes[8..8 + length]).expect("a header");
+    let names = header.as_object().expect("tensors").keys();
+    let names = names.filter(|name| *name != "__metadata__");
+    Some(names.cloned().collect())
+}
+
+#[test]
+fn sgd_saves_its_momentum_and_resumes_to_the_same_bits() {
+    for (kind, kept) in [
+        (
+            format!("--plugins lora {SGD} {MOMENTUM} --set optim.nesterov=true"),
+            true,
+        ),
+        (format!("{SGD} {MOMENTUM}"), true),
+        (format!("--plugins nf4,lora {SGD}"), false),
+    ] {
+        let training = Training::new(&kind);
+        let whole = training.succeed("whole", "");
+        training.unfinished("whole", "again");
+        let resumed = training.succeed("again", "--resume=step-4 --threads 2");
+        assert_eq!(resumed.metrics, whole.metrics, "{kind}");
+        assert!(resumed.files == whole.files, "{kind}");
+        let params = tensors(&training, "again", 6, "params.safetensors").expect("params");
+        let state = tensors(&training, "again", 6, "optimizer.safetensors");
+        let expected = params.iter().map(|name| format!("{name}.momentum"));
+        assert_eq!(state, kept.then(|| expected.collect()), "{kind}");
+    }
+}
+
+#[test]
+fn another_optimizer_is_refused_by_both_names() {
+    let training = Training::new("--plugins lora");
+    training.succeed("whole", "");
+    training.unfinished("whole", "again");
+    let words = "optim.name: \"adamw\" -> \"sgd\" | optim.momentum: unset -> 0.9";
+    let more = format!("--resume=step-4 {SGD} --set optim.momentum=0.9");
+    training.refuse("again", &more, 2, words);
+    let more = "--resume=step-4 --set optim.decay_norms_and_biases=true";
+    let words = "optim.decay_norms_and_biases: false -> true";
+    training.refuse("again", more, 2, words);
+}
+
+/// Losses and norms of two runs differ by rounding alone.
+fn assert_close(found: &Trained, expected: &Trained, case: &str) {
+    let numbers = |run: &Trained| -> Vec<f64> {
+        let values = run.metrics.iter().flatten();
+        values.filter_map(Json::as_f64).collect()
+    };
+    let (found, expected) = (numbers(found), numbers(expected));
+    assert_eq!(found.len(), expected.len(), "{case}");
+    for (found, expected) in found.into_iter().zip(expected) {
+        let error = (found - expected).abs() / expected.abs().max(1e-3);
+        assert!(error <= 1e-11, "{case}: {found} instead of {expected}");
+    }
+}
+
+/// Full fine-tuning, so that groups cut the units' runs beside the ranks.
+#[test]
+fn sgd_and_groups_resume_on_another_number_of_ranks() {
+    let group = "--set optim.groups=[{pattern=\"*.q_proj.*\",learning_rate=0.01}]";
+    for optimizer in [format!("{SGD} {MOMENTUM}"), SGD.to_owned()] {
+        let base = format!("--set model.compute=f64 {group} {optimizer}");
+        let training = Training::new(&base);
+        let alone = training.succeed("alone", "");
+        let sharded = |ranks: u32, offload: &str| {
+            format!("--plugins fsdp --ranks {ranks} --set sharding.fsdp.offload={offload}")
+        };
+        let legs = [
+            (sharded(3, "params+optimizer"), sharded(2, "none")),
+            (String::new(), sharded(3, "params+optimizer")),
+            (sharded(2, "params"), String::new()),
+        ];
+        for (index, (from, to)) in legs.iter().enumerate() {
+            let (first, second) = (format!("from-{index}"), format!("to-{index}"));
+            let case = format!("{optimizer}: {from} then {to}");
+            assert_close(&training.succeed(&first, from), &alone, &case);
+            training.unfinished(&first, &second);
+            let resumed = training.succeed(&second, &format!("{to} --resume=step-2"));
+            assert_close(&resumed, &alone, &case);
+        }
+    }
+}
+
+#[test]
+fn groups_are_listed_and_rates_recorded() {
+    let group = "--set optim.groups=[{pattern=\"*.embed_tokens.weight\",learning_rate=1e-5}]";
+    let training = Training::new(&format!("{group} --set optim.weight_decay=0.1"));
+    let output = training.run("dry", "--dry-run");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for words in [
+        "optimizer  adamw\n",
+        "group    \"*.embed_tokens.weight\": 1 params of ",
+        "learning rate 0.00001, weight decay 0.1\n",
+        "group    others: ",
+        "learning rate 0.0002, weight decay 0.1\n",
+        "group    other biases and norms: ",
+        "learning rate 0.0002, weight decay 0\n",
+    ] {
+        assert!(text.contains(words), "no {words:?} in {text}");
+    }
+    assert_eq!(names(&training.path("dry")), [] as [&str; 0]);
+    training.succeed("run", "");
+    let read = |name: &str| fs::read_to_string(training.path("run").join(name)).expect("a file");
+    let run: Json = serde_json::from_str(&read("run.json")).expect("JSON");
+    let groups = run["param_groups"].as_array().expect("groups");
+    assert_eq!(groups.len(), 3, "{groups:?}");
+    assert_eq!(groups[0]["pattern"], "*.embed_tokens.weight");
+    assert_eq!(
+        (&groups[2]["exempt"], &groups[2]["weight_decay"]),
+        (&true.into(), &0.0.into())
+    );
+    let metrics = read("metrics.jsonl");
+    let step = metrics.lines().find(|line| line.contains("\"loss\""));
+    let step: Json = serde_json::from_str(step.expect("a step")).expect("JSON");
+    let rates = serde_json::json!([1e-5, 2e-4, 2e-4]);
+    assert_eq!(step["group_learning_rates"], rates, "{step}");
+    let page = read("report.html");
+    assert!(
+        page.contains("Groups of trained parameters"),
+        "no groups in the report"
+    );
+}
