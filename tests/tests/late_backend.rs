@@ -1,24 +1,13 @@
 //! Runs on the backend `late`, whose streams are queues and whose memory the host cannot touch:
 //! every order of its tasks gives the bits of `cpu`.
 
+mod lately;
 mod swapping;
 
-use std::path::Path;
-
-use espalier_trainer::error::Error;
 use espalier_trainer::swap::{Staging, SwapRequest};
-use espalier_trainer::train;
 
-use swapping::{Job, Outcomes, ask, plugin_folder};
-
-/// Orders of the tasks, and seeds of `mixed`.
-const ORDERS: [(&str, u64); 5] = [
-    ("late", 0),
-    ("early", 0),
-    ("mixed", 1),
-    ("mixed", 2),
-    ("mixed", 3),
-];
+use lately::{ORDERS, equals_cpu, equals_cpu_with, named, on_late, try_run, with_sources};
+use swapping::{Job, ask, plugin_folder};
 
 /// Runs whose work lies on the compute stream alone.
 const RESIDENT: [&[&str]; 4] = [
@@ -61,58 +50,52 @@ const MOVING: [&[&str]; 6] = [
     ],
 ];
 
-/// Runs whose ranks reduce by calls of the host.
-const OF_RANKS: [&[&str]; 2] = [
+/// Runs of several ranks: what is cut, whole, in groups, on the host, sent in another dtype.
+const OF_RANKS: [&[&str]; 6] = [
     &["plugins=\"nf4,lora,fsdp\"", "run.ranks=2"],
     &["plugins=\"nf4,lora,ddp\"", "run.ranks=2"],
+    &[
+        "plugins=\"nf4,lora,fsdp\"",
+        "run.ranks=4",
+        "sharding.fsdp.strategy=\"hybrid\"",
+        "sharding.fsdp.shard_ranks=2",
+    ],
+    &[
+        "plugins=\"nf4,lora,fsdp\"",
+        "run.ranks=2",
+        "sharding.fsdp.offload=\"params+optimizer\"",
+        "sharding.fsdp.offload_activations=true",
+    ],
+    &[
+        "plugins=\"nf4,lora,fsdp\"",
+        "run.ranks=2",
+        "sharding.fsdp.gather=\"host-direct\"",
+        "sharding.fsdp.reduce_dtype=\"bf16\"",
+    ],
+    &[
+        "plugins=\"fsdp\"",
+        "run.ranks=3",
+        "model.init=\"random\"",
+        "sharding.fsdp.prefetch=0",
+    ],
 ];
 
-/// The same job on `late`, with its library in `folder`.
-fn on_late(job: &Job, folder: &Path, (order, seed): (&str, u64)) -> Job {
-    let more = [
-        "run.backend=\"late\"".to_owned(),
-        format!("run.plugin_dirs=[{folder:?}]"),
-        format!("backend.late.order=\"{order}\""),
-        format!("backend.late.seed={seed}"),
-    ];
-    let keys = job.keys.iter().cloned().chain(more).collect();
-    Job::there(job.folder.clone(), keys)
-}
-
-/// Name of a run's directory.
-fn named(what: &str, (order, seed): (&str, u64)) -> String {
-    format!("{what}-{order}-{seed}")
-}
-
-/// Trains, or says why not.
-fn try_run(job: &Job, out: &str) -> Result<Outcomes, Error> {
-    let asking = job.asking(out, &[]);
-    train::run(&job.config(out), &asking, &asking.stop)?;
-    Ok(job.outcomes(out, 0))
-}
-
-/// An error and all its sources.
-fn with_sources(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", with_sources(source)),
-        None => error.to_string(),
-    }
-}
-
-/// Runs a job on `cpu`, and on `late` in every order.
-///
-/// # Panics
-/// If any bit differs.
-fn equals_cpu(keys: &[&str]) {
-    let job = Job::new(keys);
-    let folder = plugin_folder(&job, "late");
-    let expected = job.run("cpu", &[]);
-    for order in ORDERS {
-        let out = named("late", order);
-        let found = on_late(&job, &folder, order).run(&out, &[]);
-        found.same_training(&expected, &format!("{keys:?} {order:?}"));
-    }
-}
+/// Runs of one rank from random weights that begin on the host.
+const RANDOM: [&[&str]; 2] = [
+    &[
+        "plugins=\"fsdp\"",
+        "model.init=\"random\"",
+        "sharding.fsdp.offload=\"params+optimizer\"",
+    ],
+    &[
+        "plugins=\"fsdp\"",
+        "model.init=\"random\"",
+        "model.params=\"bf16\"",
+        "model.compute=\"bf16\"",
+        "sharding.fsdp.offload=\"params\"",
+        "sharding.fsdp.gather=\"host-direct\"",
+    ],
+];
 
 #[test]
 fn resident_runs_equal_cpu_in_every_order() {
@@ -151,16 +134,73 @@ fn runs_that_move_bytes_equal_cpu_in_every_order() {
     MOVING.iter().copied().for_each(equals_cpu);
 }
 
-/// Collectives work on memory that the host reaches.
 #[test]
-fn ranks_that_reduce_by_calls_of_the_host_are_refused() {
+fn weights_that_are_drawn_into_host_memory_equal_those_of_cpu() {
+    RANDOM.iter().copied().for_each(equals_cpu);
+}
+
+/// Their calls pass through pinned memory, since the host cannot touch the device's.
+#[test]
+fn several_ranks_equal_cpu_in_every_order() {
+    OF_RANKS.iter().copied().for_each(equals_cpu);
+}
+
+/// Their calls are tasks of the devices' own streams.
+#[test]
+fn several_ranks_joined_by_a_collective_of_devices_equal_cpu_in_every_order() {
     for keys in OF_RANKS {
-        let job = Job::new(keys);
-        let folder = plugin_folder(&job, "late");
-        let found = try_run(&on_late(&job, &folder, ORDERS[0]), "refused");
-        let error = with_sources(&found.map(|_| ()).expect_err("it is refused"));
+        let more = ["run.device_collective=\"late-collective\""];
+        equals_cpu_with(keys, "late-collective", &more);
+    }
+}
+
+#[test]
+fn a_collective_of_devices_is_refused_for_other_memory() {
+    let job = Job::new(&[
+        "plugins=\"nf4,lora,fsdp\"",
+        "run.ranks=2",
+        "run.device_collective=\"late-collective\"",
+    ]);
+    let folder = plugin_folder(&job, "late-collective");
+    let keys = job.keys.iter().cloned();
+    let keys = keys.chain([format!("run.plugin_dirs=[{folder:?}]")]);
+    let run = Job::there(job.folder.clone(), keys.collect());
+    let error = with_sources(&try_run(&run, "refused").expect_err("`cpu` is no `late`"));
+    assert!(
+        error.contains("takes memory of late, and the backend is `cpu`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_offloaded_run_that_is_resumed_equals_cpu_in_every_order() {
+    let job = Job::new(MOVING[5]);
+    let folder = plugin_folder(&job, "late");
+    let expected = job.run("cpu", &[]);
+    for order in ORDERS {
+        let job = on_late(&job, &folder, order);
+        let (out, resumed) = (named("late", order), named("resumed", order));
+        job.run(&out, &[]);
+        job.unfinished(&out, &resumed);
+        let found = job.resume(&resumed, 4).expect("a checkpoint");
+        found.same_training(&expected, &format!("resumed, {order:?}"));
+    }
+}
+
+/// What a device reports late names the op, and the host adds what it had given the device.
+#[test]
+fn a_launch_that_fails_late_is_reported_with_its_op_and_the_work_since_the_last_wait() {
+    let job = Job::new(RESIDENT[0]);
+    let folder = plugin_folder(&job, "late");
+    for launch in [60, 100] {
+        let mut run = on_late(&job, &folder, ORDERS[0]);
+        run.keys.push(format!("backend.late.fail_launch={launch}"));
+        let error = try_run(&run, &format!("failed-{launch}")).expect_err("a launch fails");
+        let error = with_sources(&error);
+        assert!(error.contains("launch of `"), "{error}");
+        assert!(error.contains("as `fail_launch` asks"), "{error}");
         assert!(
-            error.contains("a device whose memory the host does not reach"),
+            error.contains("since the last wait the device was given: forward of `"),
             "{error}"
         );
     }

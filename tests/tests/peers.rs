@@ -47,6 +47,7 @@ fn world<R: Send>(
         let collectives = Collectives {
             threads: Some(threads()),
             processes: Some(between.clone()),
+            devices: None,
         };
         let watch = Watch::start(world, TIMEOUT, &StopFlag::new());
         let peers = join(&world, shards, &collectives, &watch, TIMEOUT).expect("all come");

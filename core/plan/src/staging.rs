@@ -42,3 +42,57 @@ fn call_bytes(task: &Task, shard_layout: &ShardLayout, dtypes: Dtypes) -> u64 {
         _ => 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use espalier_interface::DType;
+    use espalier_interface::schedule::{Action, Place, Placement};
+
+    use super::*;
+    use crate::step_plan::{Lane, Region};
+
+    fn staged(act: Act, held: RegionKind, bytes: u64) -> u64 {
+        let region = Region {
+            unit: 0,
+            held,
+            offset: 0,
+            bytes,
+        };
+        let task = Task {
+            action: Action::new(act, 0).on(1),
+            lane: Lane(1),
+            waits: Vec::new(),
+            regions: vec![region],
+            begins: Vec::new(),
+        };
+        let placement = Placement {
+            optimizer: Place::Sharded,
+            ..Placement::default()
+        };
+        let shard_layout = ShardLayout {
+            placements: vec![placement],
+            parts: 3,
+            ..ShardLayout::default()
+        };
+        let dtypes = Dtypes {
+            compute: DType::F32,
+            reduce: DType::F32,
+            params: DType::F32,
+        };
+        let step_plan = StepPlan {
+            micro_batch: vec![task],
+            ..StepPlan::default()
+        };
+        super::bytes(&step_plan, &shard_layout, dtypes)
+    }
+
+    #[test]
+    fn the_largest_call_passes_at_once_within_a_bound() {
+        assert_eq!(staged(Act::Gather, RegionKind::Frozen, 640), 768);
+        assert_eq!(staged(Act::Reduce, RegionKind::Gradients, 192), 192);
+        let most = staged(Act::Gather, RegionKind::Frozen, 1 << 40);
+        assert!((MOST_BYTES..MOST_BYTES + 192).contains(&most), "{most}");
+        assert_eq!(most % (3 * ALIGNMENT), 0);
+        assert_eq!(staged(Act::Fetch, RegionKind::Frozen, 640), 0);
+    }
+}

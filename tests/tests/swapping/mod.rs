@@ -43,7 +43,7 @@ pub struct Asking {
 pub struct Outcomes {
     /// `step`, `loss`, `grad_norm` and so on of every step and evaluation.
     pub metrics: Vec<Json>,
-    /// Files of the adapter and of the last checkpoint's state.
+    /// Files of the adapter, or of the model, and of the last checkpoint's state.
     pub state: Vec<Vec<u8>>,
     pub answers: Vec<SwapAnswer>,
     pub run: Json,
@@ -177,8 +177,16 @@ impl Job {
             let keys = ["step", "loss", "grad_norm", "learning_rate", "eval_loss"];
             Json::from_iter(keys.map(|key| (key, line[key].clone())))
         };
-        let adapter = ["config.json", "model.safetensors"];
-        let adapter = adapter.map(|name| self.path(out).join(format!("adapter/adapter_{name}")));
+        // An adapter, or a model that was trained whole.
+        let exported = [
+            "adapter/adapter_config.json",
+            "adapter/adapter_model.safetensors",
+            "model/config.json",
+            "model/model.safetensors",
+        ];
+        let exported = exported.map(|name| self.path(out).join(name));
+        let exported: Vec<PathBuf> = exported.into_iter().filter(|path| path.exists()).collect();
+        assert_eq!(exported.len(), 2, "{exported:?}");
         // One of each kind for every rank.
         let checkpoint = self.path(out).join(format!("checkpoints/step-{STEPS}"));
         let entries = fs::read_dir(checkpoint).expect("a checkpoint");
@@ -188,7 +196,7 @@ impl Job {
             .collect();
         tensors.sort();
         assert!(tensors.len() >= 2, "params and moments: {tensors:?}");
-        let state = adapter.iter().chain(&tensors);
+        let state = exported.iter().chain(&tensors);
         let state = state.map(|path| fs::read(path).expect("a file"));
         let mailbox = Mailbox::of(&self.path(out));
         let answer = |number| mailbox.answer(number).expect("whole").expect("an answer");
