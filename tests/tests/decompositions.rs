@@ -35,8 +35,8 @@ const FAMILIES: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// Every case of the kit, in f32 and bf16, with no token, odd shapes and heads. The bounds are those
-/// that the kit derives for the op itself, so that a decomposition passes as a kernel of its own.
+/// Every case of the kit, in f32 and bf16, with no token, odd shapes and heads. The bounds are
+/// those that the kit derives for the op itself: a decomposition passes as a kernel of its own.
 #[test]
 fn decompositions_are_within_the_bounds_of_their_ops() {
     for (_, family) in FAMILIES {
@@ -140,7 +140,12 @@ fn runs_with_decomposed_ops_train_as_with_the_op() {
 /// the other way is 2^-8 of its size off.
 #[test]
 fn a_packed_run_in_bf16_trains_with_all_five_hidden() {
-    let job = Job::new(&["plugins=\"nf4,lora\"", "model.recompute=\"selective\""]);
+    let job = Job::new(&[
+        "plugins=\"nf4,lora\"",
+        "model.recompute=\"selective\"",
+        // With large steps a single rounding grows to other losses within ten steps.
+        "optim.learning_rate=2e-4",
+    ]);
     let folder = plugin_folder(&job, "late");
     let expected = trained(&job, "cpu", "bf16", &[]);
     let all: Vec<&str> = FAMILIES

@@ -1,14 +1,14 @@
 //! The ops: one file each, with its definition and the builder that appends it to a graph.
 //!
-//! Legend: `T` tokens, `S` sequences, `D` width, `F` feed-forward width, `H` heads, `J` key/value
-//! heads, `K` head width, `V` vocabulary, `N x M` a weight `[out, in]`. Operands are written as
-//! inputs; params -> outputs. The compute dtype is that of activations; norms, softmax, loss and
-//! gradients have the reduce dtype.
+//! Legend: `T` tokens, `S` sequences, `D` width, `F` feed-forward width, `H` heads, `J`
+//! key/value heads, `K` head width, `V` vocabulary, `N x M` a weight `[out, in]`. Operands are
+//! written as inputs; params -> outputs. The compute dtype is that of activations; norms,
+//! softmax, loss and gradients have the reduce dtype.
 //!
-//! [`DEFINITIONS`] is the table of all. Graphs, kernel requests, plans and launches are checked and
-//! made by it; what a backend adds to an op is the arithmetic. Primitives are ops of which others are
-//! made where a backend lacks them; graphs need not name them. An op that is not in the table may be
-//! a backend's own.
+//! [`DEFINITIONS`] is the table of all. Graphs, kernel requests, plans and launches are checked
+//! and made by it; what a backend adds to an op is the arithmetic. Primitives are ops of which
+//! others are made where a backend lacks them; graphs need not name them. An op that is not in
+//! the table may be a backend's own.
 
 mod adamw;
 mod add;

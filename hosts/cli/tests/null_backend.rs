@@ -4,6 +4,7 @@
 use std::fs;
 use std::process::Output;
 
+use espalier_torture::built::golden;
 use espalier_torture::training::{Training, last_line};
 use serde_json::Value as Json;
 
@@ -126,16 +127,25 @@ fn what_is_decomposed_is_shown_and_runs() {
     let words = format!("--plugins lora --set {ops}");
     let output = training.run("out", &words);
     assert!(output.status.success(), "{}", error(&output));
-    let plan = training.command_of("plan", "planned", &words).output();
-    let plan = plan.expect("the host starts");
+    let host = |words: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_host"));
+        command.current_dir(training.folder.path());
+        command.env("XDG_DATA_HOME", training.path("data"));
+        command.args(words.split_whitespace());
+        command.output().expect("the host starts")
+    };
+    let model = golden("llama/tiny");
+    let plan = host(&format!(
+        "plan --model {} --plugin-dir plugins --backend null {words}",
+        model.display()
+    ));
     assert!(plan.status.success(), "{}", error(&plan));
     let text = String::from_utf8_lossy(&plan.stdout).into_owned();
     let line = "decomposed swiglu, swiglu_backward: the backend lacks them";
     assert!(text.contains(line), "{text}");
-    let mut doctor = std::process::Command::new(env!("CARGO_BIN_EXE_host"));
-    doctor.current_dir(training.folder.path()).arg("doctor");
-    doctor.args(["--set", "run.plugin_dirs=[\"plugins\"]", "--set", &ops]);
-    let doctor = doctor.output().expect("the host starts");
+    let doctor = host(&format!(
+        "doctor --set run.plugin_dirs=[\"plugins\"] --set {ops}"
+    ));
     assert!(doctor.status.success(), "{}", error(&doctor));
     let text = String::from_utf8_lossy(&doctor.stdout).into_owned();
     for words in [

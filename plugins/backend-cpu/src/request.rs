@@ -1,5 +1,5 @@
-//! A kernel request, which the boundary has checked against its op's definition -> the operands of a
-//! launch.
+//! A kernel request, which the boundary has checked against its op's definition -> the operands
+//! of a launch.
 
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{

@@ -1,13 +1,14 @@
-//! `attention`: q `[T, H K]`, k, v `[T, J K]`, cu_seqlens `[S + 1]` -> out `[T, H K]`, lse `[T, H]`.
+//! `attention`: q `[T, H K]`, k, v `[T, J K]`, cu_seqlens `[S + 1]` -> out `[T, H K]`, lse `[T,
+//! H]`.
 //!
 //! `attention_backward`: dout, q, k, v, out, lse, cu_seqlens -> dq, dk, dv.
 //!
 //! `attention_cached` is attention over a cache of `N` slots of `L` tokens. The core replaces
 //! `attention` by it where a model generates; graphs do not name it. Its outputs `keys` and
-//! `values`, `[N, L, J K]`, are appended to. Each sequence of the launch continues the sequence in
-//! slot `sequences[t]`, where `t` is its first token, at position `positions[t]`. k and v are
-//! written there. Its tokens attend to all that the slot then holds up to themselves. No slot
-//! occurs twice in a launch.
+//! `values`, `[N, L, J K]`, are appended to. Each sequence of the launch continues the sequence
+//! in slot `sequences[t]`, where `t` is its first token, at position `positions[t]`. k and v
+//! are written there. Its tokens attend to all that the slot then holds up to themselves. No
+//! slot occurs twice in a launch.
 
 use serde_json::json;
 

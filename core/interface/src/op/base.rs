@@ -1,5 +1,5 @@
-//! `base`, in an adapter's fragment only: x -> the site's own output. The core puts the site's op in
-//! its place.
+//! `base`, in an adapter's fragment only: x -> the site's own output. The core puts the site's
+//! op in its place.
 
 use super::definition::{OpDefinition, written};
 use crate::graph::{Attributes, Dim, Graph, ValueId};

@@ -1,8 +1,8 @@
-//! `cross_entropy`: logits `[T, V]`, labels `[T]` -> loss, lse `[T]`, correct `[T]` i32, all 0 where
-//! the label is -100.
+//! `cross_entropy`: logits `[T, V]`, labels `[T]` -> loss, lse `[T]`, correct `[T]` i32, all 0
+//! where the label is -100.
 //!
-//! `cross_entropy_backward`: logits, labels, lse -> dlogits `[T, V]`. Its scalar `factor` is one
-//! over the step's trained tokens.
+//! `cross_entropy_backward`: logits, labels, lse -> dlogits `[T, V]`. Its scalar `factor` is
+//! one over the step's trained tokens.
 
 use super::definition::{OpDefinition, per_token, reduced, written};
 use crate::DType;

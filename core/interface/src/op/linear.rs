@@ -1,7 +1,9 @@
-//! `linear`: x `[T, M]`; weight `[N, M]` in any format, optional bias `[N]` -> `x W^T + b`, `[T, N]`.
+//! `linear`: x `[T, M]`; weight `[N, M]` in any format, optional bias `[N]` -> `x W^T + b`,
+//! `[T, N]`.
 //!
-//! `linear_input_backward`: dy `[T, N]`; weight -> dx `[T, M]`. `linear_weight_backward`: dy `[T,
-//! N]`, x `[T, M]` -> dweight `[N, M]`. `bias_backward`: dy `[T, N]` -> dbias, `N` elements.
+//! `linear_input_backward`: dy `[T, N]`; weight -> dx `[T, M]`. `linear_weight_backward`: dy
+//! `[T, N]`, x `[T, M]` -> dweight `[N, M]`. `bias_backward`: dy `[T, N]` -> dbias, `N`
+//! elements.
 
 use super::definition::{
     OpCall, OpDefinition, OpFlops, OpTraffic, accumulated, dense, fixed, in_any_format,

@@ -1,8 +1,8 @@
-//! `pick`, a primitive: x `[T, N]`, index `[T]` -> `[T]`, the number of each row at its index; 0 where
-//! the index is -100.
+//! `pick`, a primitive: x `[T, N]`, index `[T]` -> `[T]`, the number of each row at its index;
+//! 0 where the index is -100.
 //!
-//! `one_hot`: index `[T]` -> y `[T, N]`: 1 at the index of each row, else 0; 0 everywhere where it is
-//! -100. An index that is neither -100 nor in `0..N` is an error of the launch.
+//! `one_hot`: index `[T]` -> y `[T, N]`: 1 at the index of each row, else 0; 0 everywhere where
+//! it is -100. An index that is neither -100 nor in `0..N` is an error of the launch.
 
 use super::definition::{OpDefinition, per_token, rows, written};
 use crate::graph::Dim;

@@ -1,7 +1,8 @@
-//! `rms_norm`: x `[T, D]`; weight `[G]` -> `round(x r) w` with `r = 1 / sqrt(mean(x^2) + eps)`, each
-//! `G` of the `D` columns on their own. `round` is to the dtype of x.
+//! `rms_norm`: x `[T, D]`; weight `[G]` -> `round(x r) w` with `r = 1 / sqrt(mean(x^2) + eps)`,
+//! each `G` of the `D` columns on their own. `round` is to the dtype of x.
 //!
-//! `rms_norm_backward`: dy, x; weight -> dx. `rms_norm_weight_backward`: dy, x -> dweight `[G]`.
+//! `rms_norm_backward`: dy, x; weight -> dx. `rms_norm_weight_backward`: dy, x -> dweight
+//! `[G]`.
 
 use super::definition::{
     AttributeDefinition, AttributeKind, OpCall, OpDefinition, accumulated, dense, fixed, needed,

@@ -1,7 +1,7 @@
 //! `row_max`, a primitive: x `[T, N]` -> `[T]`, the largest number of each row.
 //!
-//! `is_argmax`: x `[T, N]`, index `[T]` -> `[T]` i32: 1 where the first largest number of the row is
-//! at that index, else 0.
+//! `is_argmax`: x `[T, N]`, index `[T]` -> `[T]` i32: 1 where the first largest number of the
+//! row is at that index, else 0.
 
 use super::definition::{OpDefinition, per_token, written};
 use crate::DType;
