@@ -8,7 +8,7 @@ use std::fs;
 use std::sync::Arc;
 
 use espalier_backend_cpu::CpuBackend;
-use espalier_conformance::ops::{self, OPS};
+use espalier_conformance::ops;
 use espalier_conformance::{Threads, largest};
 use espalier_interface::Backend;
 use espalier_trainer::train;
@@ -44,7 +44,7 @@ fn decompositions_are_within_the_bounds_of_their_ops() {
             let backend = CpuBackend::new(Arc::new(Threads::new(2)));
             let cpu = backend.open(0).expect("the machine");
             let name = format!("op.{op}");
-            let check = OPS.iter().find(|check| check.name == name);
+            let check = ops::all().find(|check| check.name == name);
             let device = Decomposing::new(cpu, op);
             let checked = ops::check(&device, check.expect("a check of the kit"));
             assert_eq!(checked, Ok(()), "{op}");

@@ -12,8 +12,8 @@ use swapping::{Job, plugin_folder};
 
 use lately::{add_library, on_late, try_run};
 
-/// Schedules with tasks on more than one lane, by name, and how many of their calls order nothing in
-/// the runs of this test: those around tasks that a schedule or a rank without tokens leaves
+/// Schedules with tasks on more than one lane, by name, and how many of their calls order nothing
+/// in the runs of this test: those around tasks that a schedule or a rank without tokens leaves
 /// without work, and those at the end of a walk behind which nothing conflicts.
 const SCHEDULES: [(&str, &[&str], usize); 8] = [
     (

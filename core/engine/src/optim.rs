@@ -1,5 +1,5 @@
-//! The numbers of a step's update: the learning-rate schedule, gradient clipping, and the scalars of
-//! the optimizer's op.
+//! The numbers of a step's update: the learning-rate schedule, gradient clipping, and the scalars
+//! of the optimizer's op.
 
 use espalier_config::{OptimOptions, Schedule};
 use espalier_interface::optimizer::{OptimizerSpec, scalar};

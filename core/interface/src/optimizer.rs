@@ -1,5 +1,6 @@
 //! An optimizer as data: the op of its update, the scalars of a launch, and the state that it keeps
-//! of each param. Storage, plan, mover, checkpoint and update read it and know no optimizer by name.
+//! of each param. Storage, plan, mover, checkpoint and update read it and know no optimizer by
+//! name.
 //!
 //! The op updates a range of `n` elements of a unit's trainable run: gradient `[n]` -> param `[n]`,
 //! then each state tensor, updated. A state tensor has an element for each element of the param, or
@@ -239,7 +240,10 @@ mod tests {
             ],
             ..OptimizerSpec::default()
         }
-        .of_run(&|_| 0.0, &|_| DType::F32)
+        .of_run(&|_| 0.0, &|dtype| match dtype {
+            DType::REDUCE => DType::F32,
+            concrete => concrete,
+        })
     }
 
     #[test]

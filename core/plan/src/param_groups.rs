@@ -1,5 +1,5 @@
-//! Trained params and `[[optim.groups]]` -> groups of params that share a learning rate and a weight
-//! decay, and the parts of a unit's trainable run that each launch of the update covers.
+//! Trained params and `[[optim.groups]]` -> groups of params that share a learning rate and a
+//! weight decay, and the parts of a unit's trainable run that each launch of the update covers.
 
 use std::ops::Range;
 
@@ -162,7 +162,8 @@ fn group_decays(optim: &OptimOptions, rule: Option<&GroupRule>) -> bool {
     own.is_none() && optim.weight_decay > 0.0
 }
 
-/// Source: transformers' `Trainer.get_decay_parameter_names`, by the family's kinds instead of names.
+/// Source: transformers' `Trainer.get_decay_parameter_names`, by the family's kinds instead of
+/// names.
 fn is_norm_or_bias(param: &Param) -> bool {
     matches!(param.kind, Some(ParamKind::Norm | ParamKind::Bias))
 }

@@ -82,8 +82,8 @@ impl ShardLayout {
         staying.map(|saved| saved.bytes).sum()
     }
 
-    /// Whether the gradients and optimizer state of a unit are cut, or stored apart from those of the units
-    /// that are not.
+    /// Whether the gradients and optimizer state of a unit are cut, or stored apart from those of
+    /// the units that are not.
     pub fn is_cut(&self, unit: usize) -> bool {
         self.placements[unit].optimizer != Place::Replicated
     }

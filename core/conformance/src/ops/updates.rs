@@ -173,8 +173,8 @@ pub fn sgd_step(step: SgdStep, gradient: &[f64], [param, buffer]: [&[f64]; 2]) -
     after
 }
 
-/// `sgd`: with decay and Nesterov's momentum, with momentum alone and clipped, and without a buffer;
-/// params in each dtype.
+/// `sgd`: with decay and Nesterov's momentum, with momentum alone and clipped, and without a
+/// buffer; params in each dtype.
 fn sgd() -> Vec<OpCase> {
     let plain = SgdStep {
         learning_rate: 0.3,

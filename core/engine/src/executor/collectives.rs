@@ -13,7 +13,7 @@ use crate::ranks::{Among, DeviceSpan, OnStream, Span};
 
 /// A call of a task: its name for the watch, and the stream of the task's lane.
 #[derive(Clone, Copy)]
-pub(super) struct Call<'a> {
+pub(super) struct TaskCall<'a> {
     pub(super) label: &'a str,
     pub(super) stream: Stream,
 }
@@ -27,11 +27,11 @@ impl Executor {
     /// nothing reaches the device's memory.
     pub(super) fn all_gather(
         &self,
-        call: Call<'_>,
+        call: TaskCall<'_>,
         send: BufferRange,
         recv: BufferRange,
     ) -> Result<()> {
-        let Call { label, stream } = call;
+        let TaskCall { label, stream } = call;
         let (own, parts) = self.peers.shard();
         if self.peers.has_device_groups() {
             if parts == 1 {
@@ -67,12 +67,12 @@ impl Executor {
     /// As [`Executor::all_gather`].
     pub(super) fn reduce_scatter(
         &self,
-        call: Call<'_>,
+        call: TaskCall<'_>,
         dtype: DType,
         send: BufferRange,
         recv: BufferRange,
     ) -> Result<()> {
-        let Call { label, stream } = call;
+        let TaskCall { label, stream } = call;
         let replicated = self.peers.world().ranks > self.peers.shard().1;
         let (own, parts) = self.peers.shard();
         if self.peers.has_device_groups() {
@@ -123,8 +123,13 @@ impl Executor {
     ///
     /// # Errors
     /// As [`Executor::all_gather`].
-    pub(super) fn all_reduce(&self, call: Call<'_>, dtype: DType, data: BufferRange) -> Result<()> {
-        let Call { label, stream } = call;
+    pub(super) fn all_reduce(
+        &self,
+        call: TaskCall<'_>,
+        dtype: DType,
+        data: BufferRange,
+    ) -> Result<()> {
+        let TaskCall { label, stream } = call;
         if self.peers.has_device_groups() {
             let on = self.on_stream(stream, data, data)?;
             return self.peers.all_reduce_on(Among::World, label, dtype, on);

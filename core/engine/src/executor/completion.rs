@@ -16,8 +16,8 @@ impl Executor {
     /// silent, so the rank shows that it is alive.
     ///
     /// # Errors
-    /// `Error::Plugin`: work on the stream or a call to the backend failed. `Error::Peer`: a rank is
-    /// lost that a call on the stream waits for.
+    /// `Error::Plugin`: work on the stream or a call to the backend failed. `Error::Peer`: a rank
+    /// is lost that a call on the stream waits for.
     pub(super) fn complete(&self, stream: Stream) -> Result<()> {
         let waited = self.wait_for(stream);
         waited.map_err(|error| {

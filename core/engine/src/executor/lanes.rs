@@ -72,8 +72,8 @@ impl Lanes<'_> {
         self.device.free_event(event).during("free_event")
     }
 
-    /// Makes those of `moving` that are behind begin after all that the compute lane has been given.
-    /// Returns the lanes that stay behind: they are not of `moving`.
+    /// Makes those of `moving` that are behind begin after all that the compute lane has been
+    /// given. Returns the lanes that stay behind: they are not of `moving`.
     fn begin(&self, moving: &[Lane]) -> Result<BTreeSet<Lane>> {
         let behind = self.behind.lock().clone();
         let (begin, stay): (Vec<Lane>, Vec<Lane>) =
@@ -120,8 +120,9 @@ struct Walk<'a> {
 }
 
 /// Does every task that `wanted` accepts: computing tasks on this thread, those of each other lane
-/// on a thread beside it. What the lanes of [`Lanes::behind`] do begins after what the compute stream
-/// was given before, and what the compute stream is given later begins after all of the walk.
+/// on a thread beside it. What the lanes of [`Lanes::behind`] do begins after what the compute
+/// stream was given before, and what the compute stream is given later begins after all of the
+/// walk.
 ///
 /// # Errors
 /// The first failure of a task. Where several lanes fail, that of a transfer.

@@ -6,7 +6,7 @@ use espalier_plan::step_plan::{RegionKind, Task};
 use espalier_plan::storage_layout::StateKind;
 
 use super::Executor;
-use super::collectives::Call;
+use super::collectives::TaskCall;
 use super::storage::part;
 use super::window::Numbers;
 use crate::error::{BackendCall, Result, schedule_failure};
@@ -271,8 +271,8 @@ impl Executor {
     }
 
     /// A collective call of a task.
-    fn call<'a>(&self, task: &Task, label: &'a str) -> Call<'a> {
-        Call {
+    fn call<'a>(&self, task: &Task, label: &'a str) -> TaskCall<'a> {
+        TaskCall {
             label,
             stream: self.stream(task),
         }

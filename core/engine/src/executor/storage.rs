@@ -27,8 +27,8 @@ pub struct Storage {
     params: Vec<Vec<BufferRange>>,
     /// Gradient of each param; empty for a frozen one.
     gradients: Vec<Option<BufferRange>>,
-    /// For each unit, what this rank keeps of its trainable run. Gradients that are not cut hold the
-    /// step's sum so far; cut ones hold the reduced part.
+    /// For each unit, what this rank keeps of its trainable run. Gradients that are not cut hold
+    /// the step's sum so far; cut ones hold the reduced part.
     trained: Vec<TrainedRun>,
     /// For each unit that is cut, this rank's part of the frozen run, or the machine's copy of it.
     frozen: Vec<Option<BufferRange>>,

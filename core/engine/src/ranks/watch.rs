@@ -177,7 +177,8 @@ impl Watch {
         }
     }
 
-    /// As [`Watch::enter`], of a call that ends with [`Watch::leave`] of the number that is returned.
+    /// As [`Watch::enter`], of a call that ends with [`Watch::leave`] of the number that is
+    /// returned.
     pub fn enter_open(&self, rank: u32, group: &str, seq: u64, what: &str) -> u64 {
         let call = Call {
             group: group.to_owned(),

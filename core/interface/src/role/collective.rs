@@ -2,9 +2,10 @@
 //!
 //! All members of a group make its calls in the same order, each from one thread at a time. A call
 //! names addresses in memory that the collective can access. A collective whose
-//! [`CollectiveInfo::memory`] names `host` takes host addresses, and is done when a call returns. One
-//! that names backends takes native addresses of their devices, and puts its calls on a stream. Sums are added in the
-//! order of the members, so that the same group gives the same bits each time.
+//! [`CollectiveInfo::memory`] names `host` takes host addresses, and is done when a call returns.
+//! One that names backends takes native addresses of their devices, and puts its calls on a stream.
+//! Sums are added in the order of the members, so that the same group gives the same bits each
+//! time.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! A verified checkpoint -> its trained params and their state on the devices, for any number of ranks.
+//! A verified checkpoint -> its trained params and their state on the devices, for any number of
+//! ranks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! The collective `late-collective`: joins devices of the backend `late` in one process.
 //!
-//! A call is a task on a stream of each member's device, in the likeness of NCCL: it is put there by
-//! `call`, and done when the stream comes to it on all members. It works on native addresses. What
-//! members compute is what the collective `threads` computes, so the bits are the same.
+//! A call is a task on a stream of each member's device, in the likeness of NCCL: it is put there
+//! by `call`, and done when the stream comes to it on all members. It works on native addresses.
+//! What members compute is what the collective `threads` computes, so the bits are the same.
 
 mod member;
 

@@ -1,4 +1,5 @@
-//! Tasks that nothing orders are found in whatever order they run; what orders them is not reported.
+//! Tasks that nothing orders are found in whatever order they run; what orders them is not
+//! reported.
 
 use espalier_interface::{Device, ErrorCode, Event, MemoryKind, Stream};
 use serde_json::{Value as Json, json};
