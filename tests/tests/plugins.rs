@@ -322,14 +322,14 @@ fn names_map_to_one_component_per_role() {
 fn files_find_their_readers() {
     let registry = ours();
     assert_eq!(registry.family_for("llama").expect("ours"), "llama");
-    assert_eq!(registry.adapter_for("LORA").expect("ours"), "lora");
+    assert_eq!(registry.adapters_for("LORA").expect("ours"), ["lora"]);
     let message = registry.family_for("gpt2").expect_err("nobody").to_string();
     assert_eq!(
         message,
         "no family reads model_type `gpt2`; known: llama (llama), mistral (mistral), qwen2 (qwen2), qwen3 (qwen3)"
     );
     let message = registry
-        .adapter_for("LOHA")
+        .adapters_for("LOHA")
         .expect_err("nobody")
         .to_string();
     assert!(message.contains("peft_type `LOHA`"), "{message}");

@@ -153,24 +153,49 @@ impl<'a> Selection<'a> {
         &self,
         saved: Option<&AdapterDirectory>,
     ) -> Result<Option<AdapterAndOptions>, Error> {
-        let name = match (self.named(Role::ADAPTER), saved) {
-            (Some(name), _) => name.to_owned(),
-            (None, Some(saved)) => self.registry.adapter_for(peft_type(saved)?)?,
+        let names = match (self.named(Role::ADAPTER), saved) {
+            (Some(name), _) => vec![name.to_owned()],
+            (None, Some(saved)) => self.registry.adapters_for(peft_type(saved)?)?,
             (None, None) => return Ok(None),
         };
+        let (name, read) = match saved {
+            Some(saved) => self.first_reader(names, saved)?,
+            None => (names[0].clone(), Section::new()),
+        };
         let mut options = self.options(Role::ADAPTER, &name);
-        if let Some(saved) = saved {
-            // Any instance can read a saved config; its own options do not matter.
-            let reader = self
-                .registry
-                .create_adapter(&name, &Section::new(), self.services)?;
-            options.extend(saved_options(&Chosen::of(reader), saved)?);
-        }
+        options.extend(read);
         let made = self
             .registry
             .create_adapter(&name, &options, self.services)?;
         let options = self.registry.all_options(Role::ADAPTER, &name, &options)?;
         Ok(Some((Chosen::of(made), options)))
+    }
+
+    /// The first of the adapters `names` that does not refuse a saved adapter as something else, and
+    /// the options that it reads.
+    ///
+    /// # Errors
+    /// The first error of another kind. The first refusal, where all refuse.
+    fn first_reader(
+        &self,
+        names: Vec<String>,
+        saved: &AdapterDirectory,
+    ) -> Result<(String, Section), Error> {
+        let mut refused = None;
+        for name in names {
+            // Any instance can read a saved config; its own options do not matter.
+            let reader = self
+                .registry
+                .create_adapter(&name, &Section::new(), self.services)?;
+            match saved_options(&Chosen::of(reader), saved) {
+                Ok(read) => return Ok((name, read)),
+                Err(Error::Plugin(failure)) if failure.source.code == ErrorCode::UNSUPPORTED => {
+                    refused = refused.or(Some(failure));
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Err(Error::Plugin(refused.expect("a component was named")))
     }
 
     /// The quantizers; `packed` is how the checkpoint's weights are packed already.

@@ -48,12 +48,13 @@ impl Registry {
         self.first_reader(Role::FAMILY, "model_types", "model_type", model_type)
     }
 
-    /// The adapter that reads an `adapter_config.json` of this `peft_type`.
+    /// The adapters that may read an `adapter_config.json` of this `peft_type`. The rest of it
+    /// decides among them: DoRA's is that of LoRA with `use_dora`.
     ///
     /// # Errors
     /// [`RegistryError::NoReader`], with the known values.
-    pub fn adapter_for(&self, peft_type: &str) -> Result<String, RegistryError> {
-        self.first_reader(Role::ADAPTER, "peft_types", "peft_type", peft_type)
+    pub fn adapters_for(&self, peft_type: &str) -> Result<Vec<String>, RegistryError> {
+        self.readers(Role::ADAPTER, "peft_types", "peft_type", peft_type)
     }
 
     /// The quantizers that may read weights of this `quant_method`. The rest of the
