@@ -1,4 +1,4 @@
-//! Elementwise sums and products of tensors of one dtype.
+//! Elementwise sums, products and quotients of tensors of one dtype.
 
 use espalier_interface::Services;
 
@@ -28,6 +28,18 @@ pub fn mul<E: Element>(services: &dyn Services, a: &[E], b: &[E], y: &mut [E]) {
         y,
         #[inline(always)]
         |a, b| a * b,
+    );
+}
+
+/// Writes `y = a / b`.
+pub fn div<E: Element>(services: &dyn Services, a: &[E], b: &[E], y: &mut [E]) {
+    binary(
+        services,
+        a,
+        b,
+        y,
+        #[inline(always)]
+        |a, b| a / b,
     );
 }
 
@@ -92,7 +104,7 @@ fn binary<E: Element>(
 ) {
     assert!(
         a.len() == y.len() && b.len() == y.len(),
-        "add or mul: shapes disagree"
+        "add, mul or div: shapes disagree"
     );
     chunks_mut(services, y, CHUNK, |start, y| {
         vectorized(
@@ -115,13 +127,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_and_products_are_elementwise() {
+    fn sums_products_and_quotients_are_elementwise() {
         let (a, b) = ([1.0f32, 2.0, 3.0], [10.0f32, 20.0, 30.0]);
         let mut y = [0.0f32; 3];
         add(&Serial, &a, &b, 0.5, &mut y);
         assert_eq!(y, [6.0, 12.0, 18.0]);
         mul(&Serial, &a, &b, &mut y);
         assert_eq!(y, [10.0, 40.0, 90.0]);
+        div(&Serial, &a, &b, &mut y);
+        assert_eq!(y, [1.0 / 10.0, 2.0 / 20.0, 3.0 / 30.0]);
         scale(&Serial, &a, -2.0, &mut y);
         assert_eq!(y, [-2.0, -4.0, -6.0]);
         scale_in_place(&Serial, 0.5, &mut y);

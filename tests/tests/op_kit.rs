@@ -153,6 +153,8 @@ fn results_that_follow_from_the_workspace_are_found() {
         "attention",
         "attention_backward",
         "attention_cached",
+        "adapted_row_norms",
+        "matmul",
     ];
     all_found(
         "two launches on the same operands differ",
@@ -168,6 +170,7 @@ fn gradients_that_are_written_over_or_of_the_other_sign_are_found() {
         "bias_backward",
         "rms_norm_weight_backward",
         "scale_channels_weight_backward",
+        "param_value_backward",
         "adamw",
     ];
     all_found(
@@ -178,7 +181,7 @@ fn gradients_that_are_written_over_or_of_the_other_sign_are_found() {
         let pairs = after.iter_mut().zip(before);
         pairs.for_each(|(after, before)| *after = 2.0 * before - *after);
     });
-    let subtracted = added[..5].iter().map(|op| (*op, "subtracted", mirrored));
+    let subtracted = added[..6].iter().map(|op| (*op, "subtracted", mirrored));
     all_found("must be", subtracted);
     let negated = Bug::Writes(0, |_, after| after.iter_mut().for_each(|x| *x = -*x));
     let backward = [
@@ -266,6 +269,7 @@ fn bugs_of_other_layers_are_found() {
         request.attributes.0.remove("alpha");
     });
     let single = Bug::Request(|request| set(request, "alpha", 0.333_333));
+    let still = Bug::Request(|request| set(request, "alpha", 0.0));
     let tokens = Bug::Reads(0, |tokens| {
         tokens.iter_mut().for_each(|t| *t = (*t - 1).max(0))
     });
@@ -288,6 +292,14 @@ fn bugs_of_other_layers_are_found() {
             ("add", "no alpha", alpha),
             ("mul", "the last factor", Bug::Drops(1, 4)),
             ("scale", "alpha of six digits", single),
+            ("div", "the last divisor", Bug::Drops(1, 4)),
+            ("scale_by", "the last factor", Bug::Drops(1, 4)),
+            ("scale_by_backward", "the last token", Bug::Drops(0, 4)),
+            ("param_value", "the last code", Bug::Drops(0, 1)),
+            ("adapted_row_norms", "no update", still),
+            ("adapted_row_norms", "the last code", Bug::Drops(0, 1)),
+            ("matmul", "the last element of a", Bug::Drops(0, 4)),
+            ("matmul", "the last element of b", Bug::Drops(1, 4)),
             ("scale_channels", "the last channel", Bug::Drops(1, 4)),
             (
                 "scale_channels_weight_backward",

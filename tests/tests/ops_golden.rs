@@ -1,7 +1,7 @@
 //! The oracle of the kit of ops against torch's own values in f64.
 
 use espalier_conformance::ops::nearest;
-use espalier_conformance::ops::oracle::{self, Mask, Rotation};
+use espalier_conformance::ops::oracle::{self, Mask, Matrix, Rotation};
 use espalier_conformance::ops::updates::{AdamwStep, SgdStep, adamw_step, sgd_step};
 use espalier_interface::DType;
 use espalier_interface::op::EmbeddingLayout::{ByColumn, ByRow};
@@ -191,6 +191,16 @@ fn elementwise() {
     for case in GoldenOp::new(&golden, "mul").cases() {
         case.check("y", &oracle::mul(case.get("a"), case.get("b")));
     }
+    for case in GoldenOp::new(&golden, "div").cases() {
+        case.check("y", &oracle::div(case.get("a"), case.get("b")));
+    }
+    for case in GoldenOp::new(&golden, "scale_by").cases() {
+        let [x, factors, dy] = ["x", "factors", "dy"].map(|name| case.get(name));
+        case.check("y", &oracle::scale_channels(x, factors));
+        case.check("dx", &oracle::scale_channels(dy, factors));
+        let dfactors = oracle::scale_channels_weight_backward(dy, x, factors.len());
+        case.check("dfactors", &dfactors);
+    }
     for case in GoldenOp::new(&golden, "scale").cases() {
         case.check("y", &oracle::scale(case.get("a"), case.get("alpha")[0]));
     }
@@ -207,6 +217,45 @@ fn elementwise() {
         let [dgate, dup] = oracle::swiglu_backward(dy, gate, up);
         case.check("dgate", &dgate);
         case.check("dup", &dup);
+    }
+}
+
+#[test]
+fn products_and_norms() {
+    let golden = golden();
+    for case in GoldenOp::new(&golden, "matmul").cases() {
+        let [a, b, dy] = ["a", "b", "dy"].map(|name| case.get(name));
+        let [ta, tb] = [0, 1].map(|flag| case.get("flags")[flag] == 1.0);
+        let side = |values, [rows, cols]: [usize; 2], read_transposed: bool, stored: bool| Matrix {
+            values,
+            size: if stored { [cols, rows] } else { [rows, cols] },
+            transposed: read_transposed != stored,
+        };
+        // a, b and dy as the product reads them: 3 x 5, 5 x 4 and 3 x 4.
+        let a = |transposed| side(a, [3, 5], transposed, ta);
+        let b = |transposed| side(b, [5, 4], transposed, tb);
+        let dy = |transposed| side(dy, [3, 4], transposed, false);
+        case.check("y", &oracle::matmul(a(false), b(false)));
+        // The gradient rule of the core, in terms of the same op.
+        let da = if ta {
+            [b(false), dy(true)]
+        } else {
+            [dy(false), b(true)]
+        };
+        case.check("da", &oracle::matmul(da[0], da[1]));
+        let db = if tb {
+            [dy(true), a(false)]
+        } else {
+            [a(true), dy(false)]
+        };
+        case.check("db", &oracle::matmul(db[0], db[1]));
+    }
+    for case in GoldenOp::new(&golden, "adapted_row_norms").cases() {
+        let [weight, a, b] = ["weight", "a", "b"].map(|name| case.get(name));
+        let (alpha, n) = (case.get("alpha")[0], case.get("y").len());
+        let m = weight.len() / n;
+        let updated = oracle::updated_weight(weight, a, b, alpha, [n, m]);
+        case.check("y", &oracle::row_norms(&updated, m));
     }
 }
 

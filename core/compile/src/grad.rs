@@ -91,8 +91,9 @@ pub fn differentiate(
     }
     for placed in &unit.nodes {
         let node = &placed.node;
-        let needed = node.inputs.iter().any(|&value| needs[value])
-            || node.params.iter().any(|&param| trainable[param]);
+        let needed = !rule::is_constant(&node.op)
+            && (node.inputs.iter().any(|&value| needs[value])
+                || node.params.iter().any(|&param| trainable[param]));
         for &value in &node.outputs {
             needs[value] = needed && unit.graph.values[value].dtype.is_float();
         }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use espalier_interface::graph::{Source, ValueId};
+use espalier_interface::graph::{Dim, Source, ValueId};
 use espalier_interface::op;
 use serde::{Deserialize, Serialize};
 
@@ -49,10 +49,15 @@ pub fn retain(unit: &UnitGraph, backward: &Backward, policy: Recompute) -> Reten
         let input = unit.graph.inputs.iter().find(|input| input.value == value);
         input.is_some_and(|input| matches!(input.source, Source::Previous(_)))
     };
-    let keep = |node: usize| match policy {
-        Recompute::None => true,
-        Recompute::Layer => false,
-        Recompute::Selective => {
+    let of_tokens = |value: ValueId| unit.graph.values[value].shape.contains(&Dim::Tokens);
+    let keep = |node: usize| match (policy, unit.nodes[node].node.op.as_str()) {
+        // It is read from its param again: a decoded weight is larger than the packed one.
+        (_, "param_value") => false,
+        (Recompute::None, _) => true,
+        (Recompute::Layer, _) => false,
+        // A product of fixed matrices is as large as a weight.
+        (Recompute::Selective, "matmul") => of_tokens(unit.nodes[node].node.outputs[0]),
+        (Recompute::Selective, _) => {
             let node = &unit.nodes[node].node;
             let definition = op::definition(&node.op, node.version);
             definition.is_some_and(|op| op.kept_by_selective_recompute)

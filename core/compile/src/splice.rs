@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use espalier_interface::adaptation::{Join, Site, SiteKind};
-use espalier_interface::graph::{Graph, Node, Source, ValueId};
+use espalier_interface::graph::{Graph, Node, ParamId, Source, ValueId};
 use espalier_interface::model::{Model, Unit};
 use espalier_interface::{PluginError, Result, op};
 
@@ -56,6 +56,7 @@ pub fn sites(model: &Model) -> Vec<Site> {
                 kind,
                 shape: [shape[0], shape[1]],
                 tied_to,
+                has_bias: node.params.len() > 1,
             });
         }
     }
@@ -138,6 +139,20 @@ impl UnitGraph {
         });
     }
 
+    /// Adds the params of a fragment that are the adapter's own. Returns this graph's param for each
+    /// param of the fragment.
+    fn bind(&mut self, join: &Join, base: &Node, model_params: usize) -> Vec<ParamId> {
+        let locals = &join.fragment.params;
+        // The site's own weight is a param of this graph already.
+        let mut params = vec![base.params[0]; locals.len()];
+        for (local, bound) in join.bound() {
+            params[local] = self.graph.params.len();
+            self.graph.params.push(locals[local].clone());
+            self.params.push(model_params + bound);
+        }
+        params
+    }
+
     fn inline(
         &mut self,
         join: &Join,
@@ -173,11 +188,7 @@ impl UnitGraph {
             return fail("its output has another shape than the site's");
         }
         place.insert(output.value, base.outputs[0]);
-        let first_param = self.params.len();
-        for (param, &bound) in fragment.params.iter().zip(&join.params) {
-            self.graph.params.push(param.clone());
-            self.params.push(model_params + bound);
-        }
+        let params = self.bind(join, base, model_params);
         for node in &fragment.nodes {
             let mut value = |id: &ValueId| {
                 *place.entry(*id).or_insert_with(|| {
@@ -198,11 +209,7 @@ impl UnitGraph {
                 };
                 (made, Some(site.to_owned()))
             } else {
-                let params = node
-                    .params
-                    .iter()
-                    .map(|param| first_param + param)
-                    .collect();
+                let params = node.params.iter().map(|&param| params[param]).collect();
                 (
                     Node {
                         inputs,

@@ -1,8 +1,10 @@
 //! The checks of adapters.
 
+mod initialise;
+
 use std::collections::BTreeSet;
 
-use espalier_interface::adaptation::{Adaptation, Join, Site, SiteKind};
+use espalier_interface::adaptation::{Adaptation, BASE_WEIGHT, Join, Site, SiteKind};
 use espalier_interface::graph::{Dim, Source, ValueType};
 use espalier_interface::{Adapter, DType, ErrorCode, Init, PluginError};
 use serde_json::Value as Json;
@@ -49,6 +51,16 @@ pub fn adapter(subject: &Subject<'_, dyn Adapter>, suite: &mut Suite) {
                 ensure(again.iter().all(|one| one == adaptation), || {
                     "two answers to the same sites differ".into()
                 })
+            })
+        },
+    );
+    suite.check(
+        "initialise.values",
+        "params that begin from a weight get finite values, the same each time, also of another instance",
+        || {
+            each(subject, |adapter, set, sites, adaptation| {
+                let other = subject.make(&set.options, Threads::new(3))?;
+                initialise::check([adapter, other.as_ref()], sites, adaptation)
             })
         },
     );
@@ -143,7 +155,8 @@ fn params(adaptation: &Adaptation) -> Checked {
 /// Whether initial values drawn this way are finite.
 pub fn is_finite(init: Init) -> bool {
     match init {
-        Init::Zeros | Init::Ones => true,
+        // `initialise` is tried by a check of its own.
+        Init::Zeros | Init::Ones | Init::FromWeight => true,
         Init::Uniform { bound } => bound.is_finite() && bound >= 0.0,
         Init::Normal { std } => std.is_finite() && std >= 0.0,
     }
@@ -208,11 +221,22 @@ fn fragment_of(join: &Join, site: &Site, adaptation: &Adaptation) -> Checked {
     ensure(graph.nodes.iter().any(|node| node.op == "base"), || {
         "the op `base`, the site's own operation, is nowhere in it".into()
     })?;
-    let (locals, bound) = (graph.params.len(), join.params.len());
-    ensure(locals == bound, || {
-        format!("the fragment has {locals} params, the join binds {bound}")
+    if let Some(weight) = join.base_weight() {
+        let found = &graph.params[weight].shape;
+        ensure(*found == site.shape, || {
+            format!(
+                "it reads its site's weight as {found:?}, expected {:?}",
+                site.shape
+            )
+        })?;
+    }
+    let own = graph.params.iter().filter(|one| one.name != BASE_WEIGHT);
+    let (own, bound) = (own.count(), join.params.len());
+    ensure(own == bound, || {
+        format!("the fragment has {own} params of the adapter's, the join binds {bound}")
     })?;
-    for (local, &index) in graph.params.iter().zip(&join.params) {
+    for (local, index) in join.bound() {
+        let local = &graph.params[local];
         let param = adaptation.params.get(index);
         let param = param.ok_or_else(|| format!("it binds param {index}, which does not exist"))?;
         ensure(param.shape == local.shape, || {
@@ -251,6 +275,7 @@ fn nothing_fits(subject: &Subject<'_, dyn Adapter>) -> Checked {
         kind: SiteKind::Embedding,
         shape: [7, 3],
         tied_to: None,
+        has_bias: false,
     };
     let invalid = |error: PluginError| {
         refusal(&error)?;

@@ -55,9 +55,16 @@ op_checks! {
     "swiglu_backward": cases::swiglu::swiglu_backward, "the gradients of gate and up";
     "add": cases::arithmetic::add, "a + alpha b";
     "mul": cases::arithmetic::mul, "a b";
+    "div": cases::arithmetic::div, "a / b";
     "scale": cases::arithmetic::scale, "alpha a";
     "scale_channels": cases::arithmetic::scale_channels, "each channel times its own number";
     "scale_channels_weight_backward": cases::arithmetic::scale_channels_weight_backward, "the sum of dy x is added to the gradient";
+    "scale_by": cases::arithmetic::scale_by, "each channel times its element of a value";
+    "scale_by_backward": cases::arithmetic::scale_by_backward, "the sum of dy x";
+    "param_value": cases::param::param_value, "the elements of a dense or packed param";
+    "param_value_backward": cases::param::param_value_backward, "dy is added to the gradient";
+    "adapted_row_norms": cases::param::adapted_row_norms, "the norms of the rows of weight + alpha b a";
+    "matmul": cases::matmul::matmul, "the product of two values, each plain or transposed";
     "dropout": cases::random::dropout, "the elements that the numbers of seed, step and site leave, divided by 1 - p";
     "cross_entropy": cases::cross_entropy::cross_entropy, "loss, lse and correct, zeros where the label is -100";
     "cross_entropy_backward": cases::cross_entropy::cross_entropy_backward, "(e^(l - lse) - [label]) factor";

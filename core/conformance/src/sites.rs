@@ -19,6 +19,7 @@ pub fn llama(head: Head) -> Vec<Site> {
         kind,
         shape,
         tied_to,
+        has_bias: false,
     };
     let table = "model.embed_tokens".to_owned();
     let mut sites = vec![site(table.clone(), SiteKind::Embedding, [512, 64], None)];

@@ -3,6 +3,7 @@
 mod decode_check;
 mod drawn;
 mod host_region;
+mod initial_values;
 mod inventory;
 mod loader;
 mod member;
@@ -27,6 +28,7 @@ use crate::Error;
 
 pub use decode_check::DecodeCheck;
 pub use host_region::HostRegion;
+pub use initial_values::Initialise;
 pub use inventory::check_origin;
 pub use loader::Loader;
 pub use member::Member;

@@ -8,6 +8,7 @@
 //! boundary as libraries.
 #![allow(unsafe_code)]
 
+mod adapter;
 mod backend;
 pub mod call_site;
 mod collective;
@@ -18,14 +19,14 @@ mod reply;
 mod root;
 mod services;
 
+pub use adapter::{AdapterProxy, INITIALISE_VERSION, InitialiseTable};
 pub use backend::{
     BACKEND_VERSION, BackendProxy, BackendTable, COMPLETION_VERSION, CompletionTable,
     HOST_MEMORY_VERSION, HostMemoryTable, NATIVE_VERSION, NativeTable,
 };
 pub use collective::{COLLECTIVE_VERSION, CollectiveProxy, CollectiveTable};
 pub use component::{
-    AdapterProxy, COMPONENT_VERSION, ComponentTable, FamilyProxy, InstanceHandle, METHODS,
-    ShardingProxy,
+    COMPONENT_VERSION, ComponentTable, FamilyProxy, InstanceHandle, METHODS, ShardingProxy,
 };
 pub use quantizer::{QUANTIZER_VERSION, QuantizerProxy, QuantizerTable};
 pub use reply::{AbiError, Reply};

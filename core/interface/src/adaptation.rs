@@ -4,7 +4,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Init;
-use crate::graph::Graph;
+use crate::graph::{Graph, ParamId};
+
+/// The local name of a fragment's param that is the weight of its site, as
+/// [`op::base_weight`](crate::op::base_weight) makes it.
+pub const BASE_WEIGHT: &str = "base.weight";
 
 /// The kind of operation that a site is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +34,9 @@ pub struct Site {
     /// Name of the site whose weight it shares, for a tied head.
     #[serde(default)]
     pub tied_to: Option<String>,
+    /// Whether its operation adds a bias.
+    #[serde(default)]
+    pub has_bias: bool,
 }
 
 /// A trainable param that the adapter adds.
@@ -52,8 +59,25 @@ pub struct Join {
     /// output. The op `base` in it stands for the site's own operation. Sites of one shape give
     /// equal fragments, which the core shares.
     pub fragment: Graph,
-    /// For each param of the fragment, its index into [`Adaptation::params`].
+    /// For each param of the fragment but the site's own weight, its index into
+    /// [`Adaptation::params`].
     pub params: Vec<usize>,
+}
+
+impl Join {
+    /// The fragment's params that are the adapter's own, each with its index into
+    /// [`Adaptation::params`].
+    pub fn bound(&self) -> impl Iterator<Item = (ParamId, usize)> {
+        let locals = self.fragment.params.iter().enumerate();
+        let own = locals.filter(|(_, param)| param.name != BASE_WEIGHT);
+        own.map(|(local, _)| local).zip(self.params.iter().copied())
+    }
+
+    /// The fragment's param that is the site's own weight, if it reads it.
+    pub fn base_weight(&self) -> Option<ParamId> {
+        let mut locals = self.fragment.params.iter();
+        locals.position(|param| param.name == BASE_WEIGHT)
+    }
 }
 
 /// An adapter's answer to all sites of a model.

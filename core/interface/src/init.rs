@@ -1,8 +1,8 @@
-//! Initial values of params that no file gives.
+//! Initial values of params that no file gives: drawn, or made from a weight by an adapter.
 
 use serde::{Deserialize, Serialize};
 
-/// The initial values of a param, drawn by [`crate::random`] under
+/// The initial values of a param. Random ones are drawn by [`crate::random`] under
 /// [`crate::random::Purpose::INIT`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -21,4 +21,7 @@ pub enum Init {
         /// Standard deviation.
         std: f64,
     },
+    /// Made from the weight of the param's site by
+    /// [`Adapter::initialise`](crate::Adapter::initialise); for params of adapters.
+    FromWeight,
 }

@@ -11,13 +11,16 @@
 //! the table may be a backend's own.
 
 mod adamw;
+mod adapted_row_norms;
 mod add;
 mod attention;
 mod base;
+mod base_weight;
 mod broadcast_param;
 mod cast;
 mod cross_entropy;
 mod definition;
+mod div;
 mod dropout;
 mod embedding;
 mod exp;
@@ -27,7 +30,9 @@ mod graph_check;
 mod init;
 mod linear;
 mod log;
+mod matmul;
 mod mul;
+mod param_value;
 mod pick;
 mod request_check;
 mod rms_norm;
@@ -35,6 +40,7 @@ mod rope;
 mod row_max;
 mod rsqrt;
 mod scale;
+mod scale_by;
 mod scale_channels;
 mod scale_trained;
 mod sgd;
@@ -49,19 +55,26 @@ mod zero;
 use crate::DType;
 use crate::graph::{Dim, ValueType};
 
+pub use adapted_row_norms::adapted_row_norms;
 pub use add::add;
 pub use attention::{AttentionShape, attention};
 pub use base::base;
+pub use base_weight::base_weight;
 pub use cross_entropy::cross_entropy;
 pub use definition::{
     AttributeDefinition, AttributeKind, InEvaluation, OpCall, OpDefinition, OpFlops, OpTraffic,
     OperandType, OutputDefinition, ParamDefinition, ParamType, Presence, Storage, Writing,
 };
+pub use div::div;
 pub use dropout::dropout;
 pub use embedding::{EmbeddingLayout, embedding};
 pub use linear::linear;
+pub use matmul::{Read, matmul};
+pub use mul::mul;
+pub use param_value::param_value;
 pub use rms_norm::rms_norm;
 pub use rope::rope;
+pub use scale_by::scale_by;
 pub use scale_channels::scale_channels;
 pub use swiglu::swiglu;
 #[allow(deprecated)]

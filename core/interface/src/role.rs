@@ -10,7 +10,7 @@ mod op_id;
 mod quantizer;
 mod sharding;
 
-pub use adapter::Adapter;
+pub use adapter::{Adapter, InitialValues, InitialiseCall};
 pub use backend::{
     Backend, Buffer, BufferRange, Decoder, Device, DeviceInfo, Event, Kernel, Kernels, Launch,
     Memory, MemoryKind, Prepared, Stream, Streams,

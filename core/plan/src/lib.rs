@@ -2,6 +2,7 @@
 //! time.
 
 mod error;
+pub mod initialised_sites;
 pub mod packing;
 pub mod param_groups;
 pub mod patterns;

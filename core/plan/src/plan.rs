@@ -38,6 +38,7 @@ use espalier_system::failure::UsageError;
 use self::packed_params::PackedParams;
 use self::programs::{AdaptedModel, Programs};
 use crate::Error;
+use crate::initialised_sites::{InitialisedSite, initialised_sites, loading_bytes};
 use crate::packing::SavedParam;
 use crate::param_groups::{GroupPart, ParamGroups};
 use crate::shard_layout::ShardLayout;
@@ -73,6 +74,8 @@ pub struct RunPlan {
     pub quantizers: HashMap<usize, Chosen<dyn Quantizer>>,
     /// The tensors of each param that the checkpoint holds packed, by the param's index.
     pub saved: HashMap<usize, SavedParam>,
+    /// The sites whose adapter params begin from their weight.
+    pub initialised_sites: Vec<InitialisedSite>,
     /// Kernels and arena of the run's purpose.
     pub program: Program,
     /// The program that generates text in the same arena between two steps, if any.
@@ -192,7 +195,9 @@ pub fn make(
         demand.world,
         dtypes,
     )?;
-    let loading = packed.loading_bytes(&params)?;
+    let initialised_sites = initialised_sites(&model, &sites, &adaptation);
+    let loading = loading_bytes(&initialised_sites, components, &params)?;
+    let loading = loading.max(packed.loading_bytes(&params)?);
     let layout = StorageLayout {
         units: program.units.len(),
         params: &params,
@@ -218,6 +223,7 @@ pub fn make(
         params,
         quantizers: packed.quantizers,
         saved: packed.saved,
+        initialised_sites,
         program,
         generator,
         request,

@@ -88,6 +88,25 @@ pub fn encode_workspace(quantizer: &Chosen<dyn Quantizer>, shape: [u64; 2]) -> R
     wanted.map_err(|error| quantizer.failed("encode_workspace", error))
 }
 
+/// Bytes of workspace that `adapter` needs to make initial values from the weight of `site`.
+///
+/// # Errors
+/// As [`encode_workspace`].
+pub fn initialise_workspace(adapter: &Chosen<dyn Adapter>, site: &Site) -> Result<u64, Error> {
+    let wanted = adapter.plugin.initialise_workspace(site);
+    let wanted = wanted.and_then(|bytes| {
+        if bytes <= MOST_BYTES {
+            Ok(bytes)
+        } else {
+            Err(lie(format!(
+                "{bytes} bytes of workspace for `{}`, expected at most {MOST_BYTES}",
+                site.name
+            )))
+        }
+    });
+    wanted.map_err(|error| adapter.failed("initialise_workspace", error))
+}
+
 /// The text of `adapter_config.json` for an adapter on `base_model`.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 mod agreement;
 mod join_ranks;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use espalier_compile::params::Param;
@@ -11,13 +11,16 @@ use espalier_config::{Config, Init};
 use espalier_engine::error::BackendCall;
 use espalier_engine::executor::{Executor, PreparedRun, Storage};
 use espalier_engine::load::{
-    self, Inspector, LoadReport, Loader, Origin, RankLoader, Staging, agree,
+    self, Initialise, Inspector, LoadReport, Loader, Origin, RankLoader, Staging, agree,
 };
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::ranks::Peers;
 use espalier_engine::team::Team;
+use espalier_interface::Quantizer;
 use espalier_interface::schedule::Part;
+use espalier_plan::initialised_sites::InitialisedSite;
 use espalier_plan::plan::RunPlan;
+use espalier_registry::Chosen;
 use espalier_registry::select::{Collectives, Components};
 use espalier_system::files::{AdapterDirectory, ModelDirectory, TensorStore, WeightsError};
 use espalier_system::stop::StopFlag;
@@ -172,6 +175,7 @@ impl Loading<'_> {
         let plan = &first.plan;
         let staging = Staging::new(plan);
         let (quantizers, saved) = (plan.quantizers.clone(), plan.saved.clone());
+        let initialised = self.initialised(plan, &|index| wanted(&plan.params[index]));
         let mut executors = Vec::with_capacity(ranks.len());
         for (run, peers) in ranks {
             let storage = run.storage()?;
@@ -197,6 +201,7 @@ impl Loading<'_> {
                 observer: self.observer,
                 stop: self.stop,
                 inspector: self.inspector,
+                initialise: self.initialise(&initialised, executor.params(), &quantizers),
             };
             let report = loader.load(&|_, param| wanted(param), &mut |run| {
                 let placed = match run.part {
@@ -239,6 +244,38 @@ impl Loading<'_> {
         }
     }
 
+    /// The sites whose params, `wanted` by index, begin from their weight: those of no saved adapter.
+    fn initialised(&self, plan: &RunPlan, wanted: &dyn Fn(usize) -> bool) -> Vec<InitialisedSite> {
+        if self.components.saved_adapter.is_some() {
+            return Vec::new();
+        }
+        let is_wanted = |one: &&InitialisedSite| {
+            let mut params = one.params.iter();
+            params.any(|&param| wanted(param))
+        };
+        plan.initialised_sites
+            .iter()
+            .filter(is_wanted)
+            .cloned()
+            .collect()
+    }
+
+    /// How the params of `sites` are initialised; nothing where there are none.
+    fn initialise<'o>(
+        &'o self,
+        sites: &'o [InitialisedSite],
+        params: &'o [Param],
+        quantizers: &'o HashMap<usize, Chosen<dyn Quantizer>>,
+    ) -> Option<Initialise<'o>> {
+        let adapter = self.components.adapter.as_ref()?;
+        (!sites.is_empty()).then_some(Initialise {
+            adapter,
+            sites,
+            params,
+            quantizers,
+        })
+    }
+
     /// Loads the `wanted` params, given by index, into `storage`.
     pub fn fill(
         &self,
@@ -249,18 +286,23 @@ impl Loading<'_> {
         let tensors = self.tensors()?;
         let plan = &run.plan;
         let loader = Loader::new(run.device.as_ref(), self.config.run.seed);
-        let mut loader = loader.shown_to(self.inspector);
+        let initialised = self.initialised(plan, &|index| wanted(index, &plan.params[index]));
+        let mut loader = loader
+            .shown_to(self.inspector)
+            .initialised_by(self.initialise(&initialised, &plan.params, &plan.quantizers));
         let total = plan.params.len() as u64;
         let total_bytes = plan.params.iter().map(Param::bytes).sum();
         let mut bytes = 0;
-        for (index, param) in plan.params.iter().enumerate() {
+        let order = loading_order(plan.params.len(), &initialised);
+        for (done, index) in order.into_iter().enumerate() {
+            let param = &plan.params[index];
             self.stop.check()?;
             if wanted(index, param) {
                 let origin = self.origin(param, tensors.as_ref());
                 let packing = load::packing(&plan.quantizers, &plan.saved, index);
                 loader.load((index, param), storage.param(index), origin, packing)?;
             }
-            let done = index as u64 + 1;
+            let done = done as u64 + 1;
             bytes += param.bytes();
             self.observer.observe(&Event::LoadProgress {
                 param: &param.name,
@@ -296,6 +338,18 @@ impl Loading<'_> {
             self.observer.observe(&Event::Warning(&text));
         }
     }
+}
+
+/// The indices of `params` params in their order, but those that begin from a weight behind it.
+fn loading_order(params: usize, initialised: &[InitialisedSite]) -> Vec<usize> {
+    let of = |weight: usize| {
+        let sites = initialised.iter().filter(move |one| one.weight == weight);
+        sites.flat_map(|one| one.params.iter().copied())
+    };
+    let moved: HashSet<usize> = (0..params).flat_map(of).collect();
+    let own = (0..params).filter(|index| !moved.contains(index));
+    own.flat_map(|index| std::iter::once(index).chain(of(index)))
+        .collect()
 }
 
 /// Checks that every tensor of a saved adapter is in the plan.

@@ -3,7 +3,8 @@
 //!
 //! An adapter names the params that it adds and gives, for each place that it joins, a small graph
 //! of the host's ops. The host replaces the linear by the graph, derives the gradients, trains the
-//! params, and saves them.
+//! params, and saves them. An adapter that reads the weight it adapts, as DoRA does, takes
+//! `op::base_weight`; a param may begin from that weight by `Init::FromWeight` and `initialise`.
 //!
 //! Letters in shapes: `T` tokens, `M` width in, `N` width out, `R` rank.
 

@@ -11,11 +11,14 @@ mod embedding;
 mod expand;
 mod flat;
 mod linear;
+mod matmul;
+mod param_value;
 mod reduce;
 #[cfg(test)]
 mod refusals;
 mod rms_norm;
 mod rope;
+mod row_norms;
 mod rows;
 mod scale_channels;
 mod sgd;
@@ -95,9 +98,12 @@ const OPS: &[&[Op]] = &[
     expand::OPS,
     flat::OPS,
     linear::OPS,
+    matmul::OPS,
+    param_value::OPS,
     reduce::OPS,
     rms_norm::OPS,
     rope::OPS,
+    row_norms::OPS,
     rows::OPS,
     scale_channels::OPS,
     sgd::OPS,

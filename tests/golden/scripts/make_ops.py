@@ -128,6 +128,7 @@ def elementwise():
     a, b, dy = numbers(3, 7), numbers(3, 7), torch.randn(3, 7)
     keep("add", "0", a=a, b=b, alpha=torch.tensor([-0.3]), y=torch.add(a, b, alpha=-0.3))
     keep("mul", "0", a=a, b=b, y=torch.mul(a, b))
+    keep("div", "0", a=a, b=b, y=torch.div(a, b))
     keep("scale", "0", a=a, alpha=torch.tensor([1 / 3]), y=torch.mul(a, 1 / 3))
     weight = numbers(7)
     y = a * weight
@@ -139,6 +140,30 @@ def elementwise():
     y = F.silu(gate) * up
     dgate, dup = gradients(y, dy, gate, up)
     keep("swiglu", "0", gate=gate, up=up, dy=dy, y=y, dgate=dgate, dup=dup)
+
+
+def on_weights():
+    """The ops of adapters that read their weight; a generator of its own, so that the others stay."""
+    generator = torch.Generator().manual_seed(16)
+
+    def own(*shape):
+        return torch.randn(*shape, generator=generator, requires_grad=True)
+
+    for case, (ta, tb) in {"plain": (0, 0), "left": (1, 0), "right": (0, 1), "both": (1, 1)}.items():
+        a = own(*((5, 3) if ta else (3, 5)))
+        b = own(*((4, 5) if tb else (5, 4)))
+        dy = torch.randn(3, 4, generator=generator)
+        y = (a.T if ta else a) @ (b.T if tb else b)
+        da, db = gradients(y, dy, a, b)
+        flags = torch.tensor([ta, tb])
+        keep("matmul", case, a=a, b=b, flags=flags, y=y, dy=dy, da=da, db=db)
+    weight, a, b = own(7, 11), own(3, 11), own(7, 3)
+    norms = torch.linalg.norm(weight + 0.75 * b @ a, dim=1)
+    keep("adapted_row_norms", "0", weight=weight, a=a, b=b, alpha=torch.tensor([0.75]), y=norms)
+    x, factors, dy = own(6, 7), own(7), torch.randn(6, 7, generator=generator)
+    y = x * factors
+    dx, dfactors = gradients(y, dy, x, factors)
+    keep("scale_by", "0", x=x, factors=factors, y=y, dy=dy, dx=dx, dfactors=dfactors)
 
 
 def embedding():
@@ -257,7 +282,8 @@ def sgd():
 
 torch.manual_seed(15)
 # New parts come last: the numbers drawn for the others stay.
-for part in (linear, rms_norm, rope, attention, elementwise, embedding, cross_entropy, adamw, flat, primitives, sgd):
+DRAWN = (linear, rms_norm, rope, attention, elementwise, embedding, cross_entropy, adamw, flat, primitives, sgd, on_weights)
+for part in DRAWN:
     part()
 OUT.mkdir(parents=True, exist_ok=True)
 save_file(made, OUT / "ops.safetensors")

@@ -33,6 +33,7 @@ fn sites() -> Vec<Site> {
         kind,
         shape: [32, 64],
         tied_to: None,
+        has_bias: false,
     };
     vec![
         site("model.layers.0.self_attn.q_proj", SiteKind::Linear),

@@ -198,7 +198,7 @@ fn adaptation() -> Adaptation {
         params: vec![AdapterParam {
             name: "lora_A.weight".to_owned(),
             shape: vec![2, 4],
-            init: Init::Zeros,
+            init: Init::FromWeight,
         }],
         joins: vec![Join {
             site: 0,
@@ -214,6 +214,7 @@ fn sites() -> Vec<Site> {
         kind,
         shape: [4, 4],
         tied_to: Some("embedding".to_owned()),
+        has_bias: true,
     };
     [SiteKind::Linear, SiteKind::Embedding, SiteKind::Head]
         .map(site)

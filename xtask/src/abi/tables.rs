@@ -9,8 +9,8 @@ use abi_stable::type_layout::{TLField, TLFunction, TypeLayout};
 use espalier_interface::abi::{
     BACKEND_VERSION, BackendTable, CALIBRATED_QUANTIZER, COLLECTIVE_VERSION, COMPLETION_VERSION,
     COMPONENT_VERSION, CollectiveTable, CompletionTable, ComponentTable, HOST_MEMORY_VERSION,
-    HostMemoryTable, NATIVE_VERSION, NativeTable, PluginRoot, QUANTIZER_VERSION, QuantizerTable,
-    TableRef, descriptor,
+    HostMemoryTable, INITIALISE_VERSION, InitialiseTable, NATIVE_VERSION, NativeTable, PluginRoot,
+    QUANTIZER_VERSION, QuantizerTable, TableRef, descriptor,
 };
 
 /// The root and every table, with all types that they use.
@@ -44,6 +44,11 @@ pub fn describe() -> String {
             <CompletionTable as StableAbi>::LAYOUT,
         ),
         ("native", NATIVE_VERSION, <NativeTable as StableAbi>::LAYOUT),
+        (
+            "initialise",
+            INITIALISE_VERSION,
+            <InitialiseTable as StableAbi>::LAYOUT,
+        ),
         (
             "collective",
             COLLECTIVE_VERSION,

@@ -3,13 +3,17 @@
 mod add;
 mod attention;
 mod cross_entropy;
+mod div;
 mod dropout;
 mod embedding;
 mod linear;
+mod matmul;
 mod mul;
+mod param_value;
 mod rms_norm;
 mod rope;
 mod scale;
+mod scale_by;
 mod scale_channels;
 mod swiglu;
 
@@ -32,19 +36,28 @@ const RULES: &[(&str, Rule)] = &[
     ("add", Rule::Chained(add::add)),
     ("attention", Rule::Chained(attention::attention)),
     ("cross_entropy", Rule::Root(cross_entropy::cross_entropy)),
+    ("div", Rule::Chained(div::div)),
     ("dropout", Rule::Chained(dropout::dropout)),
     ("embedding", Rule::Chained(embedding::embedding)),
     ("linear", Rule::Chained(linear::linear)),
+    ("matmul", Rule::Chained(matmul::matmul)),
     ("mul", Rule::Chained(mul::mul)),
+    ("param_value", Rule::Chained(param_value::param_value)),
     ("rms_norm", Rule::Chained(rms_norm::rms_norm)),
     ("rope", Rule::Chained(rope::rope)),
     ("scale", Rule::Chained(scale::scale)),
+    ("scale_by", Rule::Chained(scale_by::scale_by)),
     (
         "scale_channels",
         Rule::Chained(scale_channels::scale_channels),
     ),
     ("swiglu", Rule::Chained(swiglu::swiglu)),
 ];
+
+/// Whether the outputs of `op` count as constants: no gradient passes through it.
+pub(super) fn is_constant(op: &str) -> bool {
+    op == "adapted_row_norms"
+}
 
 /// Appends what carries the gradient of `placed`'s outputs to its inputs and params.
 ///

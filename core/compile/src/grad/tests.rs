@@ -14,17 +14,7 @@ fn residual() -> UnitGraph {
     let y = op::linear(&mut graph, x, weight, None);
     let sum = op::add(&mut graph, x, y, 1.0);
     graph.output("hidden", sum);
-    let nodes = std::mem::take(&mut graph.nodes);
-    let placed = |node| Placed {
-        node,
-        dropout: None,
-        site: None,
-    };
-    UnitGraph {
-        graph,
-        nodes: nodes.into_iter().map(placed).collect(),
-        params: vec![0],
-    }
+    placed(graph)
 }
 
 fn ops(backward: &Backward) -> Vec<&str> {
@@ -61,4 +51,138 @@ fn an_op_without_a_rule_is_named() {
     unit.nodes[0].node.op = "sort".to_owned();
     let error = differentiate(&mut unit, &[true], InputGradient::NotNeeded);
     assert!(error.expect_err("no rule").message.contains("`sort`"));
+}
+
+/// `hidden = x * (m / norms)`, with the norms of an updated weight.
+fn scaled_by_norms() -> UnitGraph {
+    let mut graph = Graph::new("scaled");
+    let source = Source::Previous("hidden".to_owned());
+    let x = graph.input(source, [Dim::Tokens, Dim::Fixed(4)], DType::COMPUTE);
+    let [weight, a, b, m] = [
+        ("w", vec![4, 3]),
+        ("a", vec![2, 3]),
+        ("b", vec![4, 2]),
+        ("m", vec![4]),
+    ]
+    .map(|(name, shape)| graph.param(name, shape));
+    let norms = op::adapted_row_norms(&mut graph, weight, a, b, 0.5);
+    let m = op::param_value(&mut graph, m, DType::REDUCE);
+    let factors = op::div(&mut graph, m, norms);
+    let out = op::scale_by(&mut graph, x, factors);
+    graph.output("hidden", out);
+    placed(graph)
+}
+
+fn placed(mut graph: Graph) -> UnitGraph {
+    let nodes = std::mem::take(&mut graph.nodes);
+    let placed = |node| Placed {
+        node,
+        dropout: None,
+        site: None,
+    };
+    let params = (0..graph.params.len()).collect();
+    UnitGraph {
+        nodes: nodes.into_iter().map(placed).collect(),
+        graph,
+        params,
+    }
+}
+
+#[test]
+fn norms_of_an_adapted_weight_are_constants() {
+    let trained = [false, true, true, true];
+    let backward = differentiate(&mut scaled_by_norms(), &trained, InputGradient::Wanted);
+    let backward = backward.expect("every op has a rule");
+    let expected = [
+        "scale_by_backward",
+        "scale_by",
+        "div",
+        "param_value_backward",
+    ];
+    assert_eq!(ops(&backward), expected);
+    assert_eq!(backward.nodes[3].outputs, [Target::Gradient(3)]);
+}
+
+/// Matrices by value, each `[rows, cols]` and its numbers.
+type Matrices = Vec<Option<([usize; 2], Vec<f64>)>>;
+
+fn product(values: &Matrices, node: (&[ValueId], &Attributes)) -> ([usize; 2], Vec<f64>) {
+    let side = |at: usize, flag: &str| {
+        let (size, numbers) = values[node.0[at]].clone().expect("made before");
+        if !node.1.flag(flag) {
+            return (size, numbers);
+        }
+        let [rows, cols] = size;
+        let turned = (0..rows * cols).map(|at| numbers[at % rows * cols + at / rows]);
+        ([cols, rows], turned.collect())
+    };
+    let (([n, k], a), ([depth, m], b)) = (side(0, "transpose_a"), side(1, "transpose_b"));
+    assert_eq!(k, depth, "the sides do not fit");
+    let element = |at: usize| (0..k).map(|i| a[at / m * k + i] * b[i * m + at % m]).sum();
+    ([n, m], (0..n * m).map(element).collect())
+}
+
+#[test]
+fn products_of_values_have_the_gradients_of_the_differences() {
+    let numbers = |n: usize, seed: usize| -> Vec<f64> {
+        (0..n)
+            .map(|at| ((at * 7 + seed * 5) % 11) as f64 / 4.0 - 1.2)
+            .collect()
+    };
+    for (read_a, read_b) in [
+        (op::Read::Plain, op::Read::Plain),
+        (op::Read::Plain, op::Read::Transposed),
+        (op::Read::Transposed, op::Read::Plain),
+        (op::Read::Transposed, op::Read::Transposed),
+    ] {
+        let stored = |[rows, cols]: [u64; 2], read| match read {
+            op::Read::Plain => [rows, cols],
+            op::Read::Transposed => [cols, rows],
+        };
+        let mut graph = Graph::new("product");
+        let [a, b] = [("a", stored([2, 3], read_a)), ("b", stored([3, 4], read_b))]
+            .map(|(name, shape)| graph.param(name, shape));
+        let [a, b] = [a, b].map(|param| op::param_value(&mut graph, param, DType::COMPUTE));
+        let out = op::matmul(&mut graph, a, read_a, b, read_b);
+        graph.output("hidden", out);
+        let mut unit = placed(graph);
+        let backward = differentiate(&mut unit, &[true, true], InputGradient::NotNeeded);
+        let backward = backward.expect("every op has a rule");
+        let forward = unit.nodes[2].node.clone();
+        let size = |value: ValueId| [0, 1].map(|axis| unit.graph.fixed(value, axis) as usize);
+        let mut values: Matrices = vec![None; unit.graph.values.len()];
+        for (value, seed) in [(a, 1), (b, 2)] {
+            let [rows, cols] = size(value);
+            values[value] = Some(([rows, cols], numbers(rows * cols, seed)));
+        }
+        let dy = numbers(8, 3);
+        values[backward.seed.expect("a gradient arrives")] = Some(([2, 4], dy.clone()));
+        let mut gradients = vec![Vec::new(); 2];
+        for node in &backward.nodes {
+            match node.outputs[0] {
+                Target::Value(value) => {
+                    values[value] = Some(product(&values, (&node.inputs, &node.attributes)));
+                }
+                Target::Gradient(param) => {
+                    gradients[param] = values[node.inputs[0]].clone().expect("made before").1;
+                }
+            }
+        }
+        for (param, value) in [a, b].into_iter().enumerate() {
+            for at in 0..gradients[param].len() {
+                let moved = |step: f64| {
+                    let mut values = values.clone();
+                    values[value].as_mut().expect("given").1[at] += step;
+                    let (_, y) = product(&values, (&forward.inputs, &forward.attributes));
+                    y.iter().zip(&dy).map(|(y, dy)| y * dy).sum::<f64>()
+                };
+                let expected = moved(0.5) - moved(-0.5);
+                let found = gradients[param][at];
+                assert!(
+                    (found - expected).abs() < 1e-12,
+                    "{read_a:?} {read_b:?}: {found}"
+                );
+            }
+        }
+    }
 }

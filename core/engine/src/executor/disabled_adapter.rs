@@ -26,7 +26,7 @@ pub fn disabled_adapter_bytes(params: &[Param]) -> u64 {
 
 impl Executor {
     /// Does `act` while the adapter has no effect. Params that begin with zeros or ones are set so,
-    /// and restored afterwards bit for bit.
+    /// and restored afterwards bit for bit. Params that begin from a weight must be as they began.
     ///
     /// # Errors
     /// `Error::Plugin`: a call to the backend failed. The error of `act`.

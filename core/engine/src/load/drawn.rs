@@ -40,6 +40,7 @@ impl Drawn {
             Init::Uniform { bound } => {
                 words().map(|word| -bound + (bound + bound) * f64::from(random::uniform(word)))
             }
+            Init::FromWeight => unreachable!("the loader takes those from their weight"),
             Init::Normal { std } => {
                 let [a, b, c, d] = words();
                 let ([w, x], [y, z]) = (random::normal([a, b]), random::normal([c, d]));

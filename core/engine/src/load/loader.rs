@@ -2,6 +2,7 @@
 //! time.
 #![allow(unsafe_code)] // Ranges of a device's memory as slices.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use espalier_compile::params::Param;
@@ -18,8 +19,8 @@ use espalier_system::files::TensorStore;
 use super::decode_check::DecodeChecks;
 use super::drawn::Drawn;
 use super::{
-    EncodedWeight, Inspector, LoadReport, Origin, Packing, SavedWeight, Scratch, not_finite,
-    read_weight, stored_name,
+    EncodedWeight, Initialise, Inspector, LoadReport, Origin, Packing, SavedWeight, Scratch,
+    not_finite, read_weight, stored_name,
 };
 use crate::Error;
 use crate::encoded::{check_decoded, pack};
@@ -49,6 +50,9 @@ pub struct Loader<'a> {
     report: LoadReport,
     decode_checks: DecodeChecks,
     inspector: Option<&'a dyn Inspector>,
+    initialise: Option<Initialise<'a>>,
+    /// Initial values that wait for their params to be loaded, by the params' index.
+    initial: HashMap<usize, Vec<f32>>,
 }
 
 impl<'a> Loader<'a> {
@@ -63,6 +67,8 @@ impl<'a> Loader<'a> {
             report: LoadReport::default(),
             decode_checks: DecodeChecks::default(),
             inspector: None,
+            initialise: None,
+            initial: HashMap::new(),
         }
     }
 
@@ -72,6 +78,12 @@ impl<'a> Loader<'a> {
             into: Into::Lent,
             ..self
         }
+    }
+
+    /// Makes the values of params that begin from a weight, when that weight is loaded. A param
+    /// must be loaded after its weight.
+    pub fn initialised_by(self, initialise: Option<Initialise<'a>>) -> Self {
+        Loader { initialise, ..self }
     }
 
     /// Passes each weight that is encoded to `inspector`, where there is one.
@@ -104,6 +116,11 @@ impl<'a> Loader<'a> {
             (WeightLayout::Dense(dtype), Origin::Files(store)) => {
                 self.dense_from_files(param, ranges[0], *dtype, store)?;
             }
+            (WeightLayout::Dense(dtype), Origin::Random) if param.init == Init::FromWeight => {
+                let values = self.initial.remove(&index);
+                let values = values.expect("its weight was loaded before");
+                write(self.device, &values, *dtype, ranges[0]).during("upload")?;
+            }
             (WeightLayout::Dense(dtype), Origin::Random) => {
                 self.random(index, param, ranges[0], *dtype)?;
             }
@@ -132,6 +149,19 @@ impl<'a> Loader<'a> {
             }
         }
         self.report.placed += 1;
+        self.initialise_from(index, ranges)
+    }
+
+    /// Makes the values of all params that begin from param number `weight`, which is loaded.
+    fn initialise_from(&mut self, weight: usize, ranges: &[BufferRange]) -> Result<(), Error> {
+        let Some(initialise) = self.initialise else {
+            return Ok(());
+        };
+        for one in initialise.sites_of(weight) {
+            let scratch = (&mut self.scratch, &mut self.workspace);
+            let values = initialise.values(one, (self.device, ranges), self.seed, scratch)?;
+            self.initial.extend(one.params.iter().copied().zip(values));
+        }
         Ok(())
     }
 
@@ -188,6 +218,7 @@ impl<'a> Loader<'a> {
                 .with("kind", "uniform")
                 .with("bound", bound),
             Init::Normal { std } => Attributes::new().with("kind", "normal").with("std", std),
+            Init::FromWeight => unreachable!("`load` takes those from their weight"),
         };
         let request = KernelRequest::new("init")
             .attributes(attributes)

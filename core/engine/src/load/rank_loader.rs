@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // Memory that ranks write in turns.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use espalier_plan::stage_layout::{StageRegion, StagedRun};
 use espalier_system::stop::StopFlag;
 
 use super::member::{Member, agree, together};
-use super::{HostRegion, Inspector, LoadReport, Loader, Origin, Packing, Stage};
+use super::{HostRegion, Initialise, Inspector, LoadReport, Loader, Origin, Packing, Stage};
 use crate::Error;
 use crate::error::BackendCall;
 use crate::observer::{Event, Observer};
@@ -51,6 +52,8 @@ pub struct RankLoader<'a> {
     pub stop: &'a StopFlag,
     /// Inspects each weight that this rank encodes.
     pub inspector: Option<&'a dyn Inspector>,
+    /// Makes the values of params that begin from a weight.
+    pub initialise: Option<Initialise<'a>>,
 }
 
 impl RankLoader<'_> {
@@ -70,9 +73,13 @@ impl RankLoader<'_> {
         let lent = agree(self.member, "lending the machine's memory", lent)?;
         let device = self.device.as_ref();
         let loader = Loader::new(device, self.seed).into_lent_memory();
-        let mut loader = loader.shown_to(self.inspector);
+        let loader = loader.shown_to(self.inspector);
+        let mut loader = loader.initialised_by(self.initialise);
+        let mut loaders = HashMap::new();
         for (unit, runs) in self.stage.layout.units.iter().enumerate() {
-            let runs: Vec<Wanted<'_>> = runs.iter().map(|run| self.wanted(run, wanted)).collect();
+            let runs = runs.iter();
+            let runs = runs.map(|run| self.wanted(run, wanted, &mut loaders));
+            let runs: Vec<Wanted<'_>> = runs.collect();
             let loaded = self.load_unit(&runs, &lent, &mut loader);
             // The host reads what the device wrote there.
             let loaded = loaded.and_then(|()| device.synchronize(Stream(0)).during("synchronize"));
@@ -100,8 +107,14 @@ impl RankLoader<'_> {
     }
 
     /// Which params of a run are loaded, and by which of the machine's ranks. Large weights come
-    /// first; each goes to the rank with the least work so far.
-    fn wanted<'r>(&self, run: &'r StagedRun, wanted: &dyn Fn(usize, &Param) -> bool) -> Wanted<'r> {
+    /// first; each goes to the rank with the least work so far. A param that begins from a weight
+    /// goes to the rank that loads the weight. `loaders` holds the ranks of all params so far.
+    fn wanted<'r>(
+        &self,
+        run: &'r StagedRun,
+        wanted: &dyn Fn(usize, &Param) -> bool,
+        loaders: &mut HashMap<usize, usize>,
+    ) -> Wanted<'r> {
         let elements = |index: usize| self.params[index].elements();
         let mut places: Vec<(usize, &[Range<u64>])> = run
             .params
@@ -113,8 +126,12 @@ impl RankLoader<'_> {
         let (_, ranks) = self.place_on_machine();
         let mut load = vec![0; ranks];
         let params = places.into_iter().map(|(index, ranges)| {
-            let loader = (0..ranks).min_by_key(|&rank| load[rank]).expect("a rank");
+            let weight = self.initialise.and_then(|one| one.weight_of(index));
+            let with_weight = weight.and_then(|weight| loaders.get(&weight).copied());
+            let least = (0..ranks).min_by_key(|&rank| load[rank]).expect("a rank");
+            let loader = with_weight.unwrap_or(least);
             load[loader] += elements(index);
+            loaders.insert(index, loader);
             (loader, index, ranges)
         });
         let params = params.collect();

@@ -12,10 +12,10 @@ use serde_json::Value as Json;
 use super::call_site::{CREATE, CallSite};
 use super::reply::{Reply, from_bytes, guard, plain, to_bytes};
 use super::{Opaque, ServicesTable};
-use crate::adaptation::{Adaptation, Site};
+use crate::adaptation::Site;
 use crate::declaration::{Declaration, Instance};
 use crate::model::Model;
-use crate::role::{Adapter, Family, Role, Sharding};
+use crate::role::{Family, Role, Sharding};
 use crate::schedule::{Schedule, ShardingRequest};
 use crate::{Options, PluginError, Result, Services};
 
@@ -27,7 +27,12 @@ pub const METHODS: [(Role, &[&str]); 6] = [
     (Role::FAMILY, &["describe"]),
     (
         Role::ADAPTER,
-        &["adapt", "saved_config", "options_from_saved"],
+        &[
+            "adapt",
+            "saved_config",
+            "options_from_saved",
+            "initialise_workspace",
+        ],
     ),
     (Role::SHARDING, &["schedule"]),
     (
@@ -119,6 +124,9 @@ extern "C" fn call(handle: Opaque, method: RStr<'_>, request: RSlice<'_, u8>) ->
             }
             (Instance::Adapter(adapter), "options_from_saved") => {
                 to_bytes(&adapter.options_from_saved(&from_bytes(request)?)?)
+            }
+            (Instance::Adapter(adapter), "initialise_workspace") => {
+                to_bytes(&adapter.initialise_workspace(&from_bytes(request)?)?)
             }
             (Instance::Sharding(sharding), "schedule") => {
                 to_bytes(&sharding.schedule(&from_bytes(request)?)?)
@@ -219,23 +227,6 @@ pub struct FamilyProxy(pub InstanceHandle);
 impl Family for FamilyProxy {
     fn describe(&self, config: &Json) -> Result<Model> {
         self.0.call("describe", config)
-    }
-}
-
-/// An adapter on the plugin's side of the boundary.
-pub struct AdapterProxy(pub InstanceHandle);
-
-impl Adapter for AdapterProxy {
-    fn adapt(&self, sites: &[Site]) -> Result<Adaptation> {
-        self.0.call("adapt", &sites)
-    }
-
-    fn saved_config(&self, sites: &[Site], base_model: &str) -> Result<Json> {
-        self.0.call("saved_config", &(sites, base_model))
-    }
-
-    fn options_from_saved(&self, config: &Json) -> Result<Options> {
-        self.0.call("options_from_saved", config)
     }
 }
 

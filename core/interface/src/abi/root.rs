@@ -5,6 +5,7 @@ use abi_stable::std_types::{RSlice, RStr};
 use abi_stable::type_layout::TypeLayout;
 
 use super::Opaque;
+use super::adapter::{INITIALISE_TABLE, INITIALISE_VERSION, InitialiseTable};
 use super::backend::completion::COMPLETION_TABLE;
 use super::backend::host_memory::HOST_MEMORY_TABLE;
 use super::backend::native::NATIVE_TABLE;
@@ -104,6 +105,10 @@ extern "C" fn query(name: RStr<'_>, version: u32) -> TableRef {
         ("native", NATIVE_VERSION) => TableRef {
             table: std::ptr::from_ref(&NATIVE_TABLE).cast(),
             layout: <NativeTable as StableAbi>::LAYOUT,
+        },
+        ("initialise", INITIALISE_VERSION) => TableRef {
+            table: std::ptr::from_ref(&INITIALISE_TABLE).cast(),
+            layout: <InitialiseTable as StableAbi>::LAYOUT,
         },
         ("collective", COLLECTIVE_VERSION) => TableRef {
             table: std::ptr::from_ref(&COLLECTIVE_TABLE).cast(),

@@ -37,6 +37,7 @@ pub(super) static ATTENTION: OpDefinition = OpDefinition {
     flops: |call| OpFlops {
         per_token: 0,
         per_pair: 4 * call.inputs[0].fixed_elements(),
+        per_launch: 0,
     },
     kept_by_selective_recompute: true,
     ..OpDefinition::new("attention", |call| {
@@ -52,6 +53,7 @@ pub(super) static ATTENTION_BACKWARD: OpDefinition = OpDefinition {
     flops: |call| OpFlops {
         per_token: 0,
         per_pair: 8 * call.inputs[1].fixed_elements(),
+        per_launch: 0,
     },
     ..OpDefinition::new("attention_backward", |call| {
         let types = types(call, [1, 2, 3], 6)?;

@@ -49,7 +49,7 @@ pub(super) static LINEAR_WEIGHT_BACKWARD: OpDefinition = OpDefinition {
     outputs: &[accumulated("dweight")],
     flops: |call| OpFlops {
         per_token: 2 * call.inputs[0].fixed_elements() * call.inputs[1].fixed_elements(),
-        per_pair: 0,
+        ..OpFlops::NONE
     },
     ..OpDefinition::new("linear_weight_backward", |call| {
         let [n, m] = [call.width(0)?, call.width(1)?];
@@ -73,8 +73,23 @@ pub(super) static BIAS_BACKWARD: OpDefinition = OpDefinition {
 fn flops(call: &OpCall<'_>) -> OpFlops {
     OpFlops {
         per_token: 2 * call.params[0].shape.iter().product::<u64>(),
-        per_pair: 0,
+        ..OpFlops::NONE
     }
+}
+
+/// An op that reads its params, and decodes them where they are packed.
+pub(super) fn params_read(call: &OpCall<'_>) -> OpTraffic {
+    let mut traffic = operand_traffic(call);
+    for param in &call.params {
+        match param.layout {
+            Some(WeightLayout::Dense(dtype)) => {
+                traffic.per_launch += param.shape.iter().product::<u64>() * dtype.bytes();
+            }
+            Some(WeightLayout::Packed(format)) => traffic.decoded_per_launch += format.bytes(),
+            None => {}
+        }
+    }
+    traffic
 }
 
 /// A product reads its params too, decodes them where they are packed, and copies them to a layout

@@ -1,6 +1,7 @@
 //! `mul`: a, b -> `a * b`.
 
 use super::definition::{OpDefinition, written};
+use crate::graph::{Attributes, Graph, ValueId};
 
 pub(super) static MUL: OpDefinition = OpDefinition {
     inputs: &["a", "b"],
@@ -11,3 +12,9 @@ pub(super) static MUL: OpDefinition = OpDefinition {
         Ok(vec![a])
     })
 };
+
+/// `a * b`, element by element.
+pub fn mul(graph: &mut Graph, a: ValueId, b: ValueId) -> ValueId {
+    let ty = graph.type_of(a).clone();
+    graph.node("mul", &[a, b], &[], vec![ty], Attributes::new())
+}

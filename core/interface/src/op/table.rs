@@ -4,9 +4,10 @@ use std::ops::RangeInclusive;
 
 use super::definition::OpDefinition;
 use super::{
-    adamw, add, attention, base, broadcast_param, cast, cross_entropy, dropout, embedding, exp,
-    expand, first_not_finite, init, linear, log, mul, pick, rms_norm, rope, row_max, rsqrt, scale,
-    scale_channels, scale_trained, sgd, sigmoid, sinusoids, sum_squares, swap_halves, swiglu, zero,
+    adamw, adapted_row_norms, add, attention, base, broadcast_param, cast, cross_entropy, div,
+    dropout, embedding, exp, expand, first_not_finite, init, linear, log, matmul, mul, param_value,
+    pick, rms_norm, rope, row_max, rsqrt, scale, scale_by, scale_channels, scale_trained, sgd,
+    sigmoid, sinusoids, sum_squares, swap_halves, swiglu, zero,
 };
 
 /// The definitions of all ops, each name and version once.
@@ -29,6 +30,13 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &swiglu::SWIGLU_BACKWARD,
     &add::ADD,
     &mul::MUL,
+    &div::DIV,
+    &scale_by::SCALE_BY,
+    &scale_by::SCALE_BY_BACKWARD,
+    &param_value::PARAM_VALUE,
+    &param_value::PARAM_VALUE_BACKWARD,
+    &adapted_row_norms::ADAPTED_ROW_NORMS,
+    &matmul::MATMUL,
     &scale::SCALE,
     &scale_channels::SCALE_CHANNELS,
     &scale_channels::SCALE_CHANNELS_WEIGHT_BACKWARD,

@@ -3,7 +3,31 @@
 use serde_json::Value as Json;
 
 use crate::adaptation::{Adaptation, Site};
-use crate::{Options, Result};
+use crate::{Options, PluginError, Result};
+
+/// A param to initialise from the weight of its site.
+pub struct InitialValues<'a> {
+    /// The param's [`name`](crate::adaptation::AdapterParam::name).
+    pub name: &'a str,
+    /// Its elements in the order of its shape, zeros at first.
+    pub values: &'a mut [f32],
+}
+
+/// What [`Adapter::initialise`] is given.
+pub struct InitialiseCall<'a> {
+    /// The site.
+    pub site: &'a Site,
+    /// Its weight, of the shape of the site, row major: the numbers that the run computes with, so
+    /// those that a packed weight decodes to.
+    pub weight: &'a [f32],
+    /// The run's seed, for values that are random as well.
+    pub seed: u64,
+    /// The bytes that [`Adapter::initialise_workspace`] asked for; aligned to 64 bytes.
+    pub workspace: &'a mut [u8],
+    /// The params of the site that begin as [`Init::FromWeight`](crate::Init::FromWeight), in the
+    /// order of the adaptation.
+    pub params: Vec<InitialValues<'a>>,
+}
 
 /// An adapter such as LoRA. The component's capability `peft_types` lists the `peft_type`s it
 /// reads.
@@ -27,4 +51,26 @@ pub trait Adapter: Send + Sync {
     /// `UNSUPPORTED` where `config`, a parsed `adapter_config.json`, asks for what this adapter
     /// does not do.
     fn options_from_saved(&self, config: &Json) -> Result<Options>;
+
+    /// Fills in the initial values of a site's params that begin as
+    /// [`Init::FromWeight`](crate::Init::FromWeight). It is called once a site while the weights
+    /// are loaded, one weight at a time; not for params that a saved adapter or a checkpoint holds.
+    /// Equal weights must give equal values.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` for an adapter whose params begin otherwise.
+    fn initialise(&self, call: InitialiseCall<'_>) -> Result<()> {
+        Err(PluginError::unsupported(format!(
+            "this adapter makes no initial values from the weight of `{}`",
+            call.site.name
+        )))
+    }
+
+    /// Bytes of workspace that [`Adapter::initialise`] needs for `site`.
+    ///
+    /// # Errors
+    /// As [`Adapter::adapt`].
+    fn initialise_workspace(&self, _site: &Site) -> Result<u64> {
+        Ok(0)
+    }
 }

@@ -12,6 +12,8 @@ pub struct Flops {
     pub per_token: u64,
     /// Operations per pair of a token and one that it attends to.
     pub per_pair: u64,
+    /// Operations per micro-batch, for any number of tokens. A head counts as one launch.
+    pub per_batch: u64,
 }
 
 impl Flops {
@@ -40,6 +42,7 @@ impl Flops {
             if unit.kind == UnitKind::Head {
                 forward.per_token += backward.per_token;
                 forward.per_pair += backward.per_pair;
+                forward.per_batch += backward.per_batch;
                 backward = Flops::default();
             }
             [forward, backward]
@@ -49,18 +52,21 @@ impl Flops {
 
     /// Operations for a micro-batch of `tokens` tokens and `pairs` pairs of tokens that attend.
     pub fn times(&self, tokens: f64, pairs: f64) -> f64 {
-        self.per_token as f64 * tokens + self.per_pair as f64 * pairs
+        let of_tokens = self.per_token as f64 * tokens + self.per_pair as f64 * pairs;
+        of_tokens + self.per_batch as f64
     }
 
     fn add(&mut self, step: &Step) {
         let flops = step.request.flops();
         self.per_token += flops.per_token;
         self.per_pair += flops.per_pair;
+        self.per_batch += flops.per_launch;
     }
 
     /// Operations for a micro-batch.
     pub fn micro_batch(&self, micro: &MicroBatch) -> u64 {
-        self.per_token * micro.tokens.len() as u64 + self.per_pair * pairs_of(micro)
+        let of_tokens = self.per_token * micro.tokens.len() as u64;
+        of_tokens + self.per_pair * pairs_of(micro) + self.per_batch
     }
 }
 

@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
-use espalier_interface::adaptation::{Adaptation, Join, Site, SiteKind};
-use espalier_interface::graph::{Dim, Graph, Source, ValueId};
-use espalier_interface::{Adapter, ErrorCode, Result as PluginResult};
+use espalier_interface::adaptation::{Adaptation, BASE_WEIGHT, Join, Site, SiteKind};
+use espalier_interface::graph::{Dim, Graph, GraphParam, Source, ValueId};
+use espalier_interface::{Adapter, ErrorCode, Init, Result as PluginResult};
 use espalier_system::failure::UsageError;
 
 use super::model::values;
@@ -57,16 +57,31 @@ fn check(adaptation: &Adaptation, sites: &[Site]) -> PluginResult<()> {
         values(&join.fragment)?;
         join.fragment.validate()?;
         fits(join, site)?;
-        binds(join, adaptation, &site.name)?;
+        binds(join, adaptation, site)?;
         read.extend(&join.params);
     }
     match (0..adaptation.params.len()).find(|param| !read.contains(param)) {
-        None => Ok(()),
+        None => one_weight_each(adaptation),
         Some(idle) => Err(lie(format!(
             "no fragment reads param `{}`",
             adaptation.params[idle].name
         ))),
     }
+}
+
+/// Checks that a param that begins from the weight of its site has one site.
+fn one_weight_each(adaptation: &Adaptation) -> PluginResult<()> {
+    for (index, param) in adaptation.params.iter().enumerate() {
+        let reads = |join: &&Join| join.params.contains(&index);
+        let sites = adaptation.joins.iter().filter(reads).count();
+        if param.init == Init::FromWeight && sites != 1 {
+            return Err(lie(format!(
+                "param `{}` begins from the weight of its site, and fragments of {sites} sites read it",
+                param.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the fragment has its site's input and output.
@@ -122,23 +137,32 @@ fn expect(
     )))
 }
 
-/// Checks that the fragment's params are the adapter's, of the same shapes.
-fn binds(join: &Join, adaptation: &Adaptation, site: &str) -> PluginResult<()> {
+/// Checks that the fragment's params are the adapter's, or the weight of its site, of the same
+/// shapes.
+fn binds(join: &Join, adaptation: &Adaptation, site: &Site) -> PluginResult<()> {
     let fragment = &join.fragment;
     let fail = |what: String| {
         Err(lie(format!(
-            "fragment `{}` at site `{site}`: {what}",
-            fragment.name
+            "fragment `{}` at site `{}`: {what}",
+            fragment.name, site.name
         )))
     };
-    if fragment.params.len() != join.params.len() {
+    let named = |param: &&GraphParam| param.name == BASE_WEIGHT;
+    let weights: Vec<_> = fragment.params.iter().filter(named).collect();
+    if weights.len() > 1 || weights.iter().any(|weight| weight.shape != site.shape) {
+        let found: Vec<_> = weights.iter().map(|weight| &weight.shape).collect();
+        let expected = site.shape;
         return fail(format!(
-            "it reads {} params and binds {}",
-            fragment.params.len(),
-            join.params.len()
+            "it reads its site's weight as {found:?}, expected {expected:?} once"
         ));
     }
-    for (local, &bound) in fragment.params.iter().zip(&join.params) {
+    let own = fragment.params.len() - weights.len();
+    if own != join.params.len() {
+        let bound = join.params.len();
+        return fail(format!("it reads {own} params and binds {bound}"));
+    }
+    for (local, bound) in join.bound() {
+        let local = &fragment.params[local];
         match adaptation.params.get(bound) {
             Some(param) if param.shape == local.shape => {}
             Some(param) => {

@@ -7,7 +7,7 @@ use espalier_compile::grad;
 use espalier_compile::splice::site_of;
 use espalier_interface::graph::{Dim, Graph, Source};
 use espalier_interface::model::{Model, Unit, UnitKind};
-use espalier_interface::{Family, Result as PluginResult};
+use espalier_interface::{Family, Init, Result as PluginResult};
 
 use super::{MOST_ELEMENTS, elements, lie};
 use crate::Error;
@@ -27,6 +27,12 @@ fn check(model: &Model) -> PluginResult<()> {
         sum = elements(&param.name, &param.shape, sum)?;
         if !names.insert(param.name.as_str()) {
             return Err(lie(format!("two params are called `{}`", param.name)));
+        }
+        if param.init == Init::FromWeight {
+            return Err(lie(format!(
+                "param `{}` begins from a weight, which only params of adapters do",
+                param.name
+            )));
         }
     }
     for graph in &model.graphs {
@@ -82,8 +88,10 @@ pub(super) fn values(graph: &Graph) -> PluginResult<()> {
             Dim::Fixed(extent) => n.checked_mul(*extent),
             _ => Some(n),
         });
-        // A value has a token's part for each token of a micro-batch.
-        if fixed.is_none_or(|elements| elements > MOST_ELEMENTS >> 20) {
+        let by_token = value.shape.iter().any(|dim| !matches!(dim, Dim::Fixed(_)));
+        // Such a value has a token's part for each token of a micro-batch.
+        let most = MOST_ELEMENTS >> if by_token { 20 } else { 0 };
+        if fixed.is_none_or(|elements| elements > most) {
             return Err(lie(format!(
                 "graph `{}`: value {index} of shape {:?} is larger than can be addressed",
                 graph.name, value.shape

@@ -12,7 +12,8 @@ use espalier_interface::abi::descriptor::{self, Descriptor};
 use espalier_interface::abi::{
     BACKEND_VERSION, BackendTable, COLLECTIVE_VERSION, COMPLETION_VERSION, COMPONENT_VERSION,
     CollectiveTable, CompletionTable, ComponentTable, HOST_MEMORY_VERSION, HostMemoryTable,
-    NATIVE_VERSION, NativeTable, Opaque, PluginRoot, QUANTIZER_VERSION, QuantizerTable, is_served,
+    INITIALISE_VERSION, InitialiseTable, NATIVE_VERSION, NativeTable, Opaque, PluginRoot,
+    QUANTIZER_VERSION, QuantizerTable, is_served,
 };
 use espalier_system::failure::one_line;
 use espalier_system::files::hash_bytes;
@@ -82,6 +83,14 @@ impl Root {
     /// differs.
     pub fn quantizer(&self) -> Result<QuantizerTable, LibraryFault> {
         table(self.root, "quantizer", QUANTIZER_VERSION)
+    }
+
+    /// The table of adapters whose params begin from a weight; none where the plugin has none.
+    ///
+    /// # Errors
+    /// [`LibraryFault::Layout`] where its layout differs.
+    pub fn initialise(&self) -> Result<Option<InitialiseTable>, LibraryFault> {
+        optional(table(self.root, "initialise", INITIALISE_VERSION))
     }
 
     /// The table of backends.

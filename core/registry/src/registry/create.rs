@@ -56,7 +56,12 @@ impl Registry {
         services: &'static dyn Services,
     ) -> Created<dyn Adapter> {
         let made = self.make(Role::ADAPTER, name, options, services)?;
-        Ok((Box::new(AdapterProxy(made.handle)), made.identity))
+        let table = made
+            .root
+            .initialise()
+            .map_err(|fault| blame(&made.identity, fault))?;
+        let adapter = AdapterProxy::new(made.handle, table);
+        Ok((Box::new(adapter), made.identity))
     }
 
     /// The sharding strategy `name`.

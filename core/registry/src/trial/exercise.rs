@@ -226,6 +226,7 @@ fn sites() -> Vec<Site> {
         kind,
         shape,
         tied_to: None,
+        has_bias: false,
     };
     let in_layer = |name: &str| format!("model.layers.0.{name}");
     vec![

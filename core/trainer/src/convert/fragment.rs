@@ -84,8 +84,8 @@ impl<'a> Fragment<'a> {
     /// Uploads `params`, in the graph's order, to the device; `max_rows` is the largest `T`.
     ///
     /// # Errors
-    /// A graph that is incomplete or has other inputs than its site's, a value that is no row of
-    /// numbers; errors of the device.
+    /// A graph that is incomplete or has other inputs than its site's, a value that is neither
+    /// rows of numbers nor of a fixed size; errors of the device.
     pub fn new(
         device: &'a dyn Device,
         kernels: &'a Kernels,
@@ -116,8 +116,8 @@ impl<'a> Fragment<'a> {
         let mut values = vec![None; graph.values.len()];
         for value in read {
             if values[value].is_none() {
-                let width = width(graph, value)?;
-                values[value] = Some(memory.alloc(max_rows * width * 4)?);
+                let elements = elements(graph, value, max_rows)?;
+                values[value] = Some(memory.alloc(elements * 4)?);
             }
         }
         Ok(Fragment {
@@ -230,12 +230,12 @@ impl<'a> Fragment<'a> {
         Ok(values.map(|x| x as f32).collect())
     }
 
-    /// The first `count` rows of a value.
+    /// The first `count` rows of a value; all of one whose size is fixed.
     fn range(&self, value: ValueId, count: u64) -> Result<BufferRange> {
         let value = self.same_as[value];
-        let width = width(self.graph, value)?;
+        let elements = elements(self.graph, value, count)?;
         let range = self.values[value].expect("every value that a node has, has a place");
-        Ok(part(range, count * width * 4))
+        Ok(part(range, elements * 4))
     }
 }
 
@@ -284,16 +284,16 @@ fn part(range: BufferRange, bytes: u64) -> BufferRange {
     BufferRange { bytes, ..range }
 }
 
-/// Elements per row of `value`; all dtypes of a merge have four bytes.
-fn width(graph: &Graph, value: ValueId) -> Result<u64> {
+/// Elements of `value` for `rows` tokens; all dtypes of a merge have four bytes.
+fn elements(graph: &Graph, value: ValueId, rows: u64) -> Result<u64> {
     let ty = &graph.values[value];
-    let rows = ty.shape.first() == Some(&Dim::Tokens);
-    let fixed = ty.shape[1..].iter().map(|dim| match dim {
+    let extents = ty.shape.iter().enumerate().map(|(axis, dim)| match dim {
         Dim::Fixed(extent) => Some(*extent),
+        Dim::Tokens if axis == 0 => Some(rows),
         _ => None,
     });
-    let width = fixed.collect::<Option<Vec<u64>>>();
-    match width.filter(|_| rows && concrete(ty.dtype).bytes() == 4) {
+    let extents = extents.collect::<Option<Vec<u64>>>();
+    match extents.filter(|_| concrete(ty.dtype).bytes() == 4) {
         Some(extents) => Ok(extents.into_iter().product()),
         None => Err(PluginError::unsupported(format!(
             "a value of shape {:?} and dtype {} is no row of numbers for each token",

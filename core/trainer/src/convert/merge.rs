@@ -264,9 +264,12 @@ impl Merger<'_> {
         bias: Option<&[f32]>,
     ) -> Result<(Vec<f32>, Vec<f32>), Error> {
         let join = &self.adaptation.joins[join];
-        let mut params = Vec::with_capacity(join.params.len());
-        for &param in &join.params {
-            params.push(self.adapter_param(param)?);
+        let mut params = vec![Vec::new(); join.fragment.params.len()];
+        if let Some(local) = join.base_weight() {
+            params[local] = weight.to_vec();
+        }
+        for (local, bound) in join.bound() {
+            params[local] = self.adapter_param(bound)?;
         }
         let joined = Joined {
             device: self.source.opened_model.device(),

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use espalier_compile::params::Param;
 use espalier_config::ResolvedConfig;
 use espalier_engine::load::LoadReport;
 use espalier_engine::measure::{self as speeds, Cause, Peaks};
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::team::Team;
-use espalier_interface::Device;
+use espalier_interface::{Device, Init};
+use espalier_plan::initialised_sites::InitialisedSite;
 use espalier_plan::plan::WorldMemory;
 use espalier_registry::select::Components;
+use espalier_system::failure::UsageError;
 use espalier_system::files::ModelDirectory;
 use espalier_system::memory::Meter;
 use espalier_system::stop::StopFlag;
@@ -165,6 +168,9 @@ impl<'a> Begin<'a, '_> {
         } = session;
         let config = self.swapped.config();
         let plan = &run.plan;
+        if self.measure.is_some() && components.saved_adapter.is_some() {
+            refuse_values_of_files(&plan.initialised_sites)?;
+        }
         let inspector = self.measure.and_then(|one| one.inspector(plan, services));
         let loading = Loading {
             config,
@@ -177,7 +183,11 @@ impl<'a> Begin<'a, '_> {
         let runs = std::iter::once(run).chain(others).collect();
         let roll = (&*circumstances, self.beginning.progress().step);
         let ranks = join_ranks(runs, &collectives, config, self.stop, roll)?;
-        let (executors, report) = loading.load_ranks(ranks, &|param| wanted.holds(param))?;
+        // A base is measured with a fresh adapter, also where a checkpoint is restored behind it.
+        let measures = self.measure.is_some();
+        let measured = |param: &Param| measures && param.init == Init::FromWeight;
+        let wanted = |param: &Param| wanted.holds(param) || measured(param);
+        let (executors, report) = loading.load_ranks(ranks, &wanted)?;
         circumstances["decode_checks"] = json!(report.decode_checks);
         let loaded = LoadedModel {
             data: data.expect("a run without rows is refused before it begins"),
@@ -208,6 +218,23 @@ impl<'a> Begin<'a, '_> {
         };
         measure.measure(&base, report)
     }
+}
+
+/// Refuses to measure the base below a saved adapter whose params began from weights: only fresh
+/// values leave the base as it is.
+fn refuse_values_of_files(initialised: &[InitialisedSite]) -> Result<(), Error> {
+    let Some(first) = initialised.first() else {
+        return Ok(());
+    };
+    Err(Error::Usage(UsageError {
+        message: format!(
+            "a comparison measures the base without its adapter, and the saved adapter at `{}` \
+             cannot be taken out: its params began from the weight",
+            first.site.name
+        ),
+        next_step: "leave --adapter out, which trains a new adapter; or use `train` and `eval`"
+            .to_owned(),
+    }))
 }
 
 /// The rate of products of all ranks, measured together, in operations per second.

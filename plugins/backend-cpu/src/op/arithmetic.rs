@@ -1,4 +1,4 @@
-//! `add`, `mul` and `scale`; `add` and `scale` also in place, over their first input.
+//! `add`, `mul`, `div` and `scale`; `add` and `scale` also in place, over their first input.
 
 use espalier_interface::Result;
 use espalier_kernels::arithmetic as kernel;
@@ -15,6 +15,10 @@ pub const OPS: &[Op] = &[
     Op {
         name: "mul",
         prepare: mul,
+    },
+    Op {
+        name: "div",
+        prepare: div,
     },
     Op {
         name: "scale",
@@ -39,6 +43,16 @@ fn mul(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
         Ok(Made::new(move |call| {
             let (a, b) = (call.input::<E>(0), call.input(1));
             kernel::mul(call.services, a, b, call.output(0));
+            Ok(())
+        }))
+    })
+}
+
+fn div(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    compute!(asked, asked.input(0).dtype, E => {
+        Ok(Made::new(move |call| {
+            let (a, b) = (call.input::<E>(0), call.input(1));
+            kernel::div(call.services, a, b, call.output(0));
             Ok(())
         }))
     })

@@ -30,7 +30,7 @@ pub const OPS: &[Op] = &[
 ];
 
 /// How a launch reads a weight `[rows, cols]`.
-struct Weight {
+pub(super) struct Weight {
     size: (usize, usize),
     kind: Kind,
     /// Index of its first range among the params' ranges.
@@ -61,7 +61,12 @@ unsafe impl Sync for Callback {}
 
 impl Weight {
     /// Param `index`, whose first range is `first`.
-    fn new(asked: &Asked<'_>, setting: &Setting<'_>, index: usize, first: usize) -> Result<Self> {
+    pub fn new(
+        asked: &Asked<'_>,
+        setting: &Setting<'_>,
+        index: usize,
+        first: usize,
+    ) -> Result<Self> {
         let param = &asked.request.params[index];
         let (rows, cols) = match param.shape[..] {
             [rows, cols] => (rows as usize, cols as usize),
@@ -87,8 +92,13 @@ impl Weight {
         })
     }
 
+    /// Rows and columns; a vector is one row.
+    pub fn size(&self) -> (usize, usize) {
+        self.size
+    }
+
     /// Calls `body` with the weight of a launch.
-    fn with<S: Scalar>(&self, call: &Call<'_>, body: impl FnOnce(&dyn Rows<S>)) -> Result<()> {
+    pub fn with<S: Scalar>(&self, call: &Call<'_>, body: impl FnOnce(&dyn Rows<S>)) -> Result<()> {
         let (rows, cols) = self.size;
         match &self.kind {
             Kind::F32 => body(&Dense::new(call.param::<f32>(self.first), rows, cols)),

@@ -1,4 +1,5 @@
-//! `scale_channels` and `scale_channels_weight_backward`.
+//! `scale_channels` and `scale_channels_weight_backward`; `scale_by` and `scale_by_backward`, whose
+//! numbers are a value.
 
 use espalier_interface::Result;
 use espalier_kernels::element::Element;
@@ -16,6 +17,14 @@ pub const OPS: &[Op] = &[
     Op {
         name: "scale_channels_weight_backward",
         prepare: weight_backward,
+    },
+    Op {
+        name: "scale_by",
+        prepare: by_value,
+    },
+    Op {
+        name: "scale_by_backward",
+        prepare: value_backward,
     },
 ];
 
@@ -36,6 +45,30 @@ fn weight_backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
         Ok(Made::new(move |call| {
             let (dy, x) = (call.input::<E>(0), call.input(1));
             kernel::scale_channels_weight_backward(call.services, dy, x, call.output::<R>(0));
+            Ok(())
+        }))
+    })
+}
+
+fn by_value(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    compute!(asked, asked.input(0).dtype, E => {
+        type R = <E as Element>::Acc;
+        Ok(Made::new(move |call| {
+            let (x, factors) = (call.input::<E>(0), call.input::<R>(1));
+            kernel::scale_channels(call.services, x, factors, call.output(0));
+            Ok(())
+        }))
+    })
+}
+
+fn value_backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    compute!(asked, asked.input(0).dtype, E => {
+        type R = <E as Element>::Acc;
+        Ok(Made::new(move |call| {
+            let (dy, x) = (call.input::<E>(0), call.input(1));
+            let dfactors = call.output::<R>(0);
+            dfactors.fill(0.0);
+            kernel::scale_channels_weight_backward(call.services, dy, x, dfactors);
             Ok(())
         }))
     })

@@ -14,6 +14,7 @@ fn sites() -> Vec<Site> {
         kind,
         shape,
         tied_to,
+        has_bias: false,
     };
     let table = "model.embed_tokens".to_owned();
     let mut sites = vec![site(table.clone(), SiteKind::Embedding, [512, 64], None)];

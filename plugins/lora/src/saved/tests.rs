@@ -13,6 +13,7 @@ fn sites() -> Vec<Site> {
             kind: SiteKind::Linear,
             shape: [64, 64],
             tied_to: None,
+            has_bias: false,
         })
         .to_vec()
 }

@@ -10,6 +10,7 @@ fn sites() -> Vec<Site> {
         kind,
         shape: [8, 8],
         tied_to: None,
+        has_bias: false,
     };
     vec![
         site("model.embed_tokens", SiteKind::Embedding),

@@ -1,10 +1,10 @@
-//! Cases of `add`, `mul`, `scale`, `scale_channels` and its weight's gradient.
+//! Cases of `add`, `mul`, `div`, `scale`, and of `scale_channels` and `scale_by` with their gradients.
 
 use espalier_interface::DType;
 
 use super::{COMPUTE, ROWS, STORED, fixed, rows, terms};
 use crate::ops::case::{Near, OpCase};
-use crate::ops::numbers::{absolute, drawn};
+use crate::ops::numbers::{absolute, drawn, rounded};
 use crate::ops::oracle;
 use crate::ops::rounding::U;
 
@@ -44,6 +44,20 @@ pub fn mul() -> Vec<OpCase> {
         let product = oracle::mul(&a, &b);
         let expected = Near::relative(product.clone(), &product, U);
         let case = OpCase::new("mul", t, name).input(&rows(d), dtype, &a);
+        case.input(&rows(d), dtype, &b)
+            .output(&rows(d), dtype, expected)
+    })
+}
+
+/// `div`: one rounding.
+pub fn div() -> Vec<OpCase> {
+    each(|dtype, [t, d], name| {
+        let [a, b] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
+        let b: Vec<f64> = b.iter().map(|b| b.signum() * (b.abs() + 0.25)).collect();
+        let b = rounded(dtype, &b);
+        let quotient = oracle::div(&a, &b);
+        let expected = Near::relative(quotient.clone(), &quotient, U);
+        let case = OpCase::new("div", t, name).input(&rows(d), dtype, &a);
         case.input(&rows(d), dtype, &b)
             .output(&rows(d), dtype, expected)
     })
@@ -93,5 +107,30 @@ pub fn scale_channels_weight_backward() -> Vec<OpCase> {
         let case = OpCase::new("scale_channels_weight_backward", t, name);
         let case = case.input(&rows(d), dtype, &dy).input(&rows(d), dtype, &x);
         case.updated(&fixed([d]), DType::F32, &start, expected)
+    })
+}
+
+/// `scale_by`: one rounding.
+pub fn scale_by() -> Vec<OpCase> {
+    each(|dtype, [t, d], name| {
+        let (x, factors) = (drawn(t * d, dtype, 1), drawn(d, DType::F32, 2));
+        let product = oracle::scale_channels(&x, &factors);
+        let expected = Near::relative(product.clone(), &product, U);
+        let case = OpCase::new("scale_by", t, name).input(&rows(d), dtype, &x);
+        let case = case.input(&fixed([d]), DType::F32, &factors);
+        case.output(&rows(d), dtype, expected)
+    })
+}
+
+/// `scale_by_backward`: a sum of T products.
+pub fn scale_by_backward() -> Vec<OpCase> {
+    each(|dtype, [t, d], name| {
+        let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
+        let sum = oracle::scale_channels_weight_backward;
+        let magnitudes = sum(&absolute(&dy), &absolute(&x), d);
+        let expected = Near::relative(sum(&dy, &x, d), &magnitudes, terms(t, 0));
+        let case = OpCase::new("scale_by_backward", t, name);
+        let case = case.input(&rows(d), dtype, &dy).input(&rows(d), dtype, &x);
+        case.output(&fixed([d]), DType::F32, expected)
     })
 }

@@ -20,15 +20,15 @@ const SHAPES: [[usize; 3]; 7] = [
 ];
 
 /// A weight as an op is given it, and its values.
-struct Weight {
-    name: String,
-    values: Vec<f64>,
+pub(super) struct Weight {
+    pub name: String,
+    pub values: Vec<f64>,
     packed: Option<Packed>,
     dtype: DType,
 }
 
 impl Weight {
-    fn dense(dtype: DType, n: usize) -> Self {
+    pub fn dense(dtype: DType, n: usize) -> Self {
         Weight {
             name: dtype.to_string(),
             values: drawn(n, dtype, 2),
@@ -37,7 +37,16 @@ impl Weight {
         }
     }
 
-    fn put(&self, case: OpCase, shape: &[usize]) -> OpCase {
+    pub fn packed(packed: Packed) -> Self {
+        Weight {
+            name: packed.name.to_owned(),
+            values: packed.values.clone(),
+            packed: Some(packed),
+            dtype: DType::F32,
+        }
+    }
+
+    pub fn put(&self, case: OpCase, shape: &[usize]) -> OpCase {
         match &self.packed {
             None => case.param(shape, self.dtype, &self.values),
             Some(packed) => case.packed(&packed.format, &packed.segments, packed.decoder),
@@ -53,12 +62,7 @@ fn each(case: impl Fn(DType, [usize; 3], &Weight, String) -> OpCase) -> Vec<OpCa
             let dense = STORED.map(|stored| Weight::dense(stored, n * m));
             let mut weights = Vec::from(dense);
             if [[3, 17, 65], [33, 67, 515]].contains(&[t, n, m]) {
-                weights.extend(packed([n, m]).into_iter().map(|packed| Weight {
-                    name: packed.name.to_owned(),
-                    values: packed.values.clone(),
-                    packed: Some(packed),
-                    dtype: DType::F32,
-                }));
+                weights.extend(packed([n, m]).into_iter().map(Weight::packed));
             }
             for weight in weights {
                 let name = format!("{dtype}, T {t}, N {n}, M {m}, weight {}", weight.name);

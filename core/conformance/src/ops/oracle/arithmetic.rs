@@ -1,4 +1,4 @@
-//! `add`, `mul`, `scale` and `scale_channels` in f64.
+//! `add`, `mul`, `div`, `scale` and `scale_channels` in f64. `scale_by` is as `scale_channels`.
 
 /// `a + alpha b`.
 pub fn add(a: &[f64], b: &[f64], alpha: f64) -> Vec<f64> {
@@ -8,6 +8,11 @@ pub fn add(a: &[f64], b: &[f64], alpha: f64) -> Vec<f64> {
 /// `a b`.
 pub fn mul(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a * b).collect()
+}
+
+/// `a / b`.
+pub fn div(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a / b).collect()
 }
 
 /// `alpha a`.

@@ -10,6 +10,8 @@ pub struct OpFlops {
     pub per_token: u64,
     /// Operations per pair of a token and one that it attends to.
     pub per_pair: u64,
+    /// Operations of a launch, for any number of tokens.
+    pub per_launch: u64,
 }
 
 impl OpFlops {
@@ -17,6 +19,7 @@ impl OpFlops {
     pub const NONE: OpFlops = OpFlops {
         per_token: 0,
         per_pair: 0,
+        per_launch: 0,
     };
 }
 

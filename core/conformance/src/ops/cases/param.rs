@@ -1,0 +1,95 @@
+//! Cases of `param_value`, its gradient and `adapted_row_norms`, over dense and packed params.
+
+use espalier_interface::DType;
+
+use super::linear::Weight;
+use super::{COMPUTE, STORED, fixed, terms};
+use crate::ops::case::{Near, OpCase};
+use crate::ops::numbers::{absolute, drawn};
+use crate::ops::oracle;
+use crate::ops::packed::packed;
+use crate::ops::rounding::U;
+
+/// `[N, M]`: one, odd, and more than what is decoded at once.
+const SHAPES: [[usize; 2]; 4] = [[1, 1], [17, 65], [3, 515], [67, 300]];
+
+/// A dense weight of each dtype for each shape, and all packed ones for one.
+fn weights() -> Vec<([usize; 2], Weight)> {
+    let mut all = Vec::new();
+    for [n, m] in SHAPES {
+        let dense = STORED.map(|stored| Weight::dense(stored, n * m));
+        all.extend(dense.map(|weight| ([n, m], weight)));
+    }
+    let shape = [67, 515];
+    let packed = packed(shape).into_iter().map(Weight::packed);
+    all.extend(packed.map(|weight| (shape, weight)));
+    all
+}
+
+/// `param_value`: the param's own numbers, rounded to the dtype. A vector, too.
+pub fn param_value() -> Vec<OpCase> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for (shape, weight) in weights() {
+            let name = format!("{dtype}, {shape:?}, param {}", weight.name);
+            let case = weight.put(OpCase::new("param_value", 0, name), &shape);
+            let expected = Near::exact(weight.values.clone());
+            cases.push(case.output(&fixed(shape), dtype, expected));
+        }
+        for (n, stored) in [1, 65, 4099].into_iter().zip(STORED) {
+            let values = drawn(n, stored, 4);
+            let name = format!("{dtype}, [{n}], param {stored}");
+            let case = OpCase::new("param_value", 0, name).param(&[n], stored, &values);
+            cases.push(case.output(&fixed([n]), dtype, Near::exact(values)));
+        }
+    }
+    cases
+}
+
+/// `param_value_backward`: a sum.
+pub fn param_value_backward() -> Vec<OpCase> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for [n, m] in SHAPES {
+            let (dy, start) = (drawn(n * m, dtype, 1), drawn(n * m, DType::F32, 2));
+            let values = oracle::add(&start, &dy, 1.0);
+            let magnitudes = oracle::add(&absolute(&start), &absolute(&dy), 1.0);
+            let expected = Near::relative(values, &magnitudes, U);
+            let name = format!("{dtype}, [{n}, {m}]");
+            let case = OpCase::new("param_value_backward", 0, name);
+            let case = case.input(&fixed([n, m]), dtype, &dy);
+            cases.push(case.updated(&fixed([n, m]), DType::F32, &start, expected));
+        }
+    }
+    cases
+}
+
+/// `adapted_row_norms`: an element errs by `R + 3` roundings of its terms' absolute sum, which moves
+/// the norm by the norm of these errors; the sum of M squares under the root by half of its own.
+pub fn adapted_row_norms() -> Vec<OpCase> {
+    let mut cases = Vec::new();
+    for (index, ([n, m], weight)) in weights().into_iter().enumerate() {
+        let (rank, alpha) = ([1, 5, 16][index % 3], [2.0, -0.3][index % 2]);
+        let stored = STORED[index % STORED.len()];
+        let (a, b) = (drawn(rank * m, stored, 5), drawn(n * rank, stored, 6));
+        let updated =
+            |w: &[f64], a: &[f64], b: &[f64], alpha| oracle::updated_weight(w, a, b, alpha, [n, m]);
+        let values = oracle::row_norms(&updated(&weight.values, &a, &b, alpha), m);
+        let [w, of_a, of_b] = [&weight.values, &a, &b].map(|values| absolute(values));
+        let magnitudes = updated(&w, &of_a, &of_b, alpha.abs());
+        let moved = oracle::row_norms(&magnitudes, m);
+        let bounds = values.iter().zip(&moved);
+        let bounds = bounds.map(|(norm, moved)| terms(rank, 3) * moved + terms(m / 2, 2) * norm);
+        let expected = Near::new(values.clone(), bounds.collect());
+        let name = format!(
+            "[{n}, {m}], rank {rank} in {stored}, weight {}",
+            weight.name
+        );
+        let case = OpCase::new("adapted_row_norms", 0, name).attribute("alpha", alpha);
+        let case = weight.put(case, &[n, m]);
+        let case = case.param(&[rank, m], stored, &a);
+        let case = case.param(&[n, rank], stored, &b);
+        cases.push(case.output(&fixed([n]), DType::F32, expected));
+    }
+    cases
+}

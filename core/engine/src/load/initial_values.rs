@@ -1,0 +1,139 @@
+//! A weight that was just loaded, and an adapter -> the initial values of the params that begin from
+//! it.
+
+use std::collections::HashMap;
+
+use espalier_compile::params::Param;
+use espalier_interface::abi::call_site;
+use espalier_interface::{
+    Adapter, BufferRange, Device, ErrorCode, InitialValues, InitialiseCall, PluginError, Quantizer,
+    Stream, WeightLayout,
+};
+use espalier_plan::initialised_sites::InitialisedSite;
+use espalier_registry::{Chosen, answer};
+
+use super::Scratch;
+use crate::Error;
+use crate::encoded::decode_all;
+use crate::error::{BackendCall, of_param};
+use crate::executor::numbers;
+
+/// Elements of a dense weight that are read at once.
+const CHUNK_ELEMENTS: u64 = 1 << 18;
+
+/// The inputs of making initial values.
+#[derive(Clone, Copy)]
+pub struct Initialise<'a> {
+    /// The adapter.
+    pub adapter: &'a Chosen<dyn Adapter>,
+    /// The sites whose params it initialises.
+    pub sites: &'a [InitialisedSite],
+    /// All params of the run.
+    pub params: &'a [Param],
+    /// The quantizers of packed params, by their index.
+    pub quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
+}
+
+impl<'a> Initialise<'a> {
+    /// The sites whose weight is param number `weight`.
+    pub fn sites_of(self, weight: usize) -> impl Iterator<Item = &'a InitialisedSite> {
+        let sites = self.sites.iter();
+        sites.filter(move |one| one.weight == weight)
+    }
+
+    /// The weight that param number `param` begins from.
+    pub fn weight_of(self, param: usize) -> Option<usize> {
+        let mut sites = self.sites.iter();
+        let found = sites.find(|one| one.params.contains(&param))?;
+        Some(found.weight)
+    }
+
+    /// The initial values of the params of `one`, in their order. Its weight lies in `ranges`.
+    ///
+    /// # Errors
+    /// `Error::Plugin` for an error of the adapter, a value that is not finite, and a call to the
+    /// backend or the quantizer that failed. `Error::OutOfMemory`.
+    pub fn values(
+        self,
+        one: &InitialisedSite,
+        (device, ranges): (&dyn Device, &[BufferRange]),
+        seed: u64,
+        (scratch, workspace): (&mut Scratch, &mut Scratch),
+    ) -> Result<Vec<Vec<f32>>, Error> {
+        let weight = scratch.floats(self.params[one.weight].elements() as usize)?;
+        self.read(one.weight, device, ranges, weight)?;
+        let bytes = answer::initialise_workspace(self.adapter, &one.site)?;
+        let workspace = workspace.bytes(bytes as usize)?;
+        let params = || one.params.iter().map(|&index| &self.params[index]);
+        let empty = params().map(|param| vec![0.0; param.elements() as usize]);
+        let mut values: Vec<Vec<f32>> = empty.collect();
+        let named = params().zip(&mut values);
+        let named = named.map(|(param, values)| InitialValues {
+            name: &param.name,
+            values,
+        });
+        let call = InitialiseCall {
+            site: &one.site,
+            weight,
+            seed,
+            workspace,
+            params: named.collect(),
+        };
+        let _about = call_site::about_text(&one.site.name);
+        let failed = |name: &str, error| self.adapter.failed("initialise", of_param(name, error));
+        let made = self.adapter.plugin.initialise(call);
+        made.map_err(|error| failed(&one.site.name, error))?;
+        for (param, values) in params().zip(&values) {
+            if let Some(at) = values.iter().position(|x| !x.is_finite()) {
+                let message = format!("element {at} is {}, expected a finite number", values[at]);
+                let error = PluginError::new(ErrorCode::PROTOCOL, message);
+                return Err(failed(&param.name, error).into());
+            }
+        }
+        Ok(values)
+    }
+
+    /// Reads the weight with index `index` as the numbers that the run computes with.
+    fn read(
+        self,
+        index: usize,
+        device: &dyn Device,
+        ranges: &[BufferRange],
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let param = &self.params[index];
+        let download = |range: BufferRange| {
+            let mut bytes = vec![0; range.bytes as usize];
+            let read = device.download(range, &mut bytes, Stream(0));
+            read.during("download").map(|()| bytes)
+        };
+        match &param.layout {
+            WeightLayout::Dense(dtype) => {
+                let each = dtype.bytes();
+                for (chunk, out) in out.chunks_mut(CHUNK_ELEMENTS as usize).enumerate() {
+                    let bytes = download(BufferRange {
+                        offset: ranges[0].offset + chunk as u64 * CHUNK_ELEMENTS * each,
+                        bytes: out.len() as u64 * each,
+                        ..ranges[0]
+                    })?;
+                    let found = numbers(&bytes, *dtype);
+                    out.iter_mut()
+                        .zip(found)
+                        .for_each(|(out, x)| *out = x as f32);
+                }
+                Ok(())
+            }
+            WeightLayout::Packed(format) => {
+                let segments = ranges.iter().map(|&range| download(range));
+                let segments = segments.collect::<Result<Vec<_>, _>>()?;
+                let segments: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
+                let quantizer = &self.quantizers[&index];
+                decode_all(quantizer.plugin.as_ref(), format, &segments, out).map_err(|error| {
+                    quantizer
+                        .failed("decode", of_param(&param.name, error))
+                        .into()
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! `matmul`: the product of two values.
+
+use espalier_interface::graph::Dim;
+use espalier_interface::{Operand, Result};
+use espalier_kernels::matmul::{self as kernel, Dense, Output, Update, workspace_bytes};
+
+use super::{Made, Op, Setting};
+use crate::dispatch::compute;
+use crate::request::Asked;
+
+pub const OPS: &[Op] = &[Op {
+    name: "matmul",
+    prepare,
+}];
+
+fn prepare(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
+    let flags = ["transpose_a", "transpose_b"].map(|name| asked.attributes().flag(name));
+    let extents = |operand: &Operand| [operand.shape[0], operand.shape[1]];
+    let [stored_a, stored_b] = [0, 1].map(|index| extents(asked.input(index)));
+    let [_, cols] = extents(asked.output(0));
+    compute!(asked, asked.input(0).dtype, E => {
+        let run = Made::new(move |call| {
+            let size = |[rows, cols]: [Dim; 2]| [rows, cols].map(|dim| match dim {
+                Dim::Fixed(extent) => extent as usize,
+                _ => call.tokens,
+            });
+            let ([a_rows, a_cols], [b_rows, b_cols]) = (size(stored_a), size(stored_b));
+            let a = Dense::new(call.input::<E>(0), a_rows, a_cols);
+            let b = Dense::new(call.input::<E>(1), b_rows, b_cols);
+            let left = if flags[0] { kernel::Operand::over_rows(&a) } else { kernel::Operand::over_cols(&a) };
+            let right = if flags[1] { kernel::Operand::over_cols(&b) } else { kernel::Operand::over_rows(&b) };
+            let out = Output {
+                values: call.output::<E>(0),
+                stride: size([cols, cols])[1],
+                update: Update::Overwrite,
+                bias: None,
+            };
+            kernel::matmul::<E>(call.services, left, right, out, call.workspace_bytes());
+            Ok(())
+        });
+        Ok(run.with_workspace(workspace_bytes::<E>(setting.threads)))
+    })
+}

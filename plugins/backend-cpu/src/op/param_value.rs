@@ -1,0 +1,42 @@
+//! `param_value` and `param_value_backward`.
+
+use espalier_interface::Result;
+use espalier_kernels::arithmetic::accumulate;
+use espalier_kernels::element::Element;
+use espalier_kernels::param_value as kernel;
+
+use super::linear::Weight;
+use super::{Made, Op, Setting};
+use crate::dispatch::compute;
+use crate::request::Asked;
+
+pub const OPS: &[Op] = &[
+    Op {
+        name: "param_value",
+        prepare: forward,
+    },
+    Op {
+        name: "param_value_backward",
+        prepare: backward,
+    },
+];
+
+fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
+    let param = Weight::new(asked, setting, 0, 0)?;
+    compute!(asked, asked.output(0).dtype, E => {
+        Ok(Made::new(move |call| {
+            let out = call.output::<E>(0);
+            param.with::<<E as Element>::Acc>(call, |param| kernel::param_value(call.services, param, out))
+        }))
+    })
+}
+
+fn backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    compute!(asked, asked.input(0).dtype, E => {
+        type R = <E as Element>::Acc;
+        Ok(Made::new(move |call| {
+            accumulate(call.services, call.input::<E>(0), 1.0, call.output::<R>(0));
+            Ok(())
+        }))
+    })
+}
