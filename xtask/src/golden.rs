@@ -48,6 +48,7 @@ pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
         "make_generation.py",
         "make_ia3.py",
         "make_optimizers.py",
+        "make_dora.py",
     ] {
         run(script(made).arg(&golden).arg(&out))?;
     }
