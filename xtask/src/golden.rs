@@ -49,6 +49,7 @@ pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
         "make_ia3.py",
         "make_optimizers.py",
         "make_dora.py",
+        "make_hira.py",
     ] {
         run(script(made).arg(&golden).arg(&out))?;
     }
