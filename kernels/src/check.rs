@@ -65,11 +65,12 @@ pub fn same_on_two_threads<T: PartialEq + std::fmt::Debug>(run: impl Fn(&dyn Ser
 }
 
 /// Asserts that `a` and `b` differ by at most `tolerance` times the larger of 1 and `b`.
-pub fn close(a: &[f32], b: &[f64], tolerance: f64) {
+pub fn close<T: Copy + Into<f64>>(a: &[T], b: &[f64], tolerance: f64) {
     assert_eq!(a.len(), b.len());
     for (i, (&x, &y)) in a.iter().zip(b).enumerate() {
+        let x: f64 = x.into();
         assert!(
-            (f64::from(x) - y).abs() <= tolerance * y.abs().max(1.0),
+            (x - y).abs() <= tolerance * y.abs().max(1.0),
             "element {i}: {x} is not {y}"
         );
     }

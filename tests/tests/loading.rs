@@ -147,6 +147,7 @@ fn load_rank(session: &Session, staging: &Staging, rank: &Rank<'_>) -> Result<Pa
         observer: &Unobserved,
         stop: &StopFlag::new(),
         inspector: None,
+        initialise: None,
     };
     let report = loader.load(&|_, _| true, &mut |run| {
         let each = run.bytes.len() / rank.world.ranks as usize;
