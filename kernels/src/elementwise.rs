@@ -84,7 +84,8 @@ mod tests {
         let x = check::numbers(CHUNK + 9, 1);
         let positive: Vec<f64> = x.iter().map(|x| x * x + 0.1).collect();
         type Function = fn(&[f64], &mut [f64], &[f32], &mut [f32]);
-        let functions: [(Function, fn(f64) -> f64, &[f64]); 4] = [
+        type Case<'a> = (Function, fn(f64) -> f64, &'a [f64]);
+        let functions: [Case<'_>; 4] = [
             (
                 |x, y, xf, yf| {
                     exp(&Serial, x, y);

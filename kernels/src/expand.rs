@@ -164,7 +164,7 @@ mod tests {
             (y, wide)
         });
         let mut y = [bf16::ZERO; 6];
-        broadcast_param(&Serial, &[1.0f32, 1.003_906_25, -2.0], &mut y);
+        broadcast_param(&Serial, &[1.0f32, 1.0 + 1.0 / 256.0, -2.0], &mut y);
         assert_eq!(y.map(bf16::to_f32), [1.0, 1.0, -2.0, 1.0, 1.0, -2.0]);
     }
 }

@@ -1,6 +1,8 @@
 //! The events by which the engine orders its lanes are needed: for each of them the backend `late`
 //! says which two tasks use the same bytes unordered without it.
 
+#![allow(clippy::print_stdout)] // Figures, for whoever looks.
+
 mod lately;
 mod swapping;
 

@@ -145,23 +145,13 @@ pub fn make(
     let family = &components.family;
     answer::model(family, &model)?;
     let sites = splice::sites(&model);
-    let adaptation = match &components.adapter {
-        Some(adapter) => answer::adaptation(adapter, &sites)?,
-        None => Adaptation::default(),
-    };
+    let adapter = components.adapter.as_ref();
+    let adaptation = adapter.map(|adapter| answer::adaptation(adapter, &sites));
+    let adaptation = adaptation.transpose()?.unwrap_or_default();
     let training = demand.purpose.training(components.adapter.is_some());
     let dtypes = dtypes(config);
     let packed = PackedParams::of(config, &model, &sites, components, training)?;
-    let kept = config.model.keep_f32.iter();
-    let keep = |name: &str| kept.clone().any(|pattern| pattern_matches(pattern, name));
-    let mut params = params::params(
-        &model,
-        &adaptation,
-        &packed.formats,
-        &keep,
-        dtypes,
-        training,
-    );
+    let mut params = run_params(config, (&model, &adaptation), &packed, training);
     let ops = answer::ops(&components.backend)?;
     let adapted = AdaptedModel {
         model: &model,
@@ -173,21 +163,11 @@ pub fn make(
     let Programs {
         main: program,
         generator,
-    } = Programs::compile(&adapted, &mut params, demand, config.model.recompute).map_err(
-        |why| match why {
-            NoProgram::Graph(error) => family.failed("graph", error),
-            NoProgram::Lacking(error) => components.backend.failed("ops", error),
-        },
-    )?;
-    let resolve = |dtype| dtypes.resolve(dtype);
-    let optimizer = (config.optim.optimizer(&resolve)).ok_or_else(|| unknown_optimizer(config))?;
-    let request = sharding::request(
-        &program,
-        (&params, &optimizer),
-        dtypes,
-        &device_info,
-        demand,
-    );
+    } = Programs::compile(&adapted, &mut params, demand, config.model.recompute)
+        .map_err(|why| no_program(components, why))?;
+    let optimizer = optimizer(config, dtypes)?;
+    let trained = (params.as_slice(), &optimizer);
+    let request = sharding::request(&program, trained, dtypes, &device_info, demand);
     let (shard_layout, step_plan) = sharding::lay_out(
         &components.sharding,
         &request,
@@ -242,6 +222,35 @@ pub fn make(
         memory,
         flops,
     })
+}
+
+/// All params of a run.
+fn run_params(
+    config: &Config,
+    (model, adaptation): (&Model, &Adaptation),
+    packed: &PackedParams,
+    training: Training,
+) -> Vec<Param> {
+    let kept = config.model.keep_f32.iter();
+    let keep = |name: &str| kept.clone().any(|pattern| pattern_matches(pattern, name));
+    let formats = &packed.formats;
+    params::params(model, adaptation, formats, &keep, dtypes(config), training)
+}
+
+/// The failure of the component for which there is no program.
+fn no_program(components: &Components, why: NoProgram) -> Error {
+    let failure = match why {
+        NoProgram::Graph(error) => components.family.failed("graph", error),
+        NoProgram::Lacking(error) => components.backend.failed("ops", error),
+    };
+    failure.into()
+}
+
+/// The optimizer that a config names.
+fn optimizer(config: &Config, dtypes: Dtypes) -> Result<OptimizerSpec, Error> {
+    let resolve = |dtype| dtypes.resolve(dtype);
+    let optimizer = config.optim.optimizer(&resolve);
+    optimizer.ok_or_else(|| unknown_optimizer(config))
 }
 
 /// The error for an optimizer that is not shipped.

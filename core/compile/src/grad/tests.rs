@@ -169,7 +169,7 @@ fn products_of_values_have_the_gradients_of_the_differences() {
             }
         }
         for (param, value) in [a, b].into_iter().enumerate() {
-            for at in 0..gradients[param].len() {
+            for (at, &found) in gradients[param].iter().enumerate() {
                 let moved = |step: f64| {
                     let mut values = values.clone();
                     values[value].as_mut().expect("given").1[at] += step;
@@ -177,7 +177,6 @@ fn products_of_values_have_the_gradients_of_the_differences() {
                     y.iter().zip(&dy).map(|(y, dy)| y * dy).sum::<f64>()
                 };
                 let expected = moved(0.5) - moved(-0.5);
-                let found = gradients[param][at];
                 assert!(
                     (found - expected).abs() < 1e-12,
                     "{read_a:?} {read_b:?}: {found}"

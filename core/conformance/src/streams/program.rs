@@ -125,9 +125,9 @@ impl Program {
 
     /// Whether step `at` is done before a new step of `stream` that waits for `waits`.
     fn is_before(&self, at: usize, stream: usize, waits: &[usize]) -> bool {
-        let of_stream = (0..self.steps.len()).filter(|&one| self.steps[one].stream == stream);
+        let mut of_stream = (0..self.steps.len()).filter(|&one| self.steps[one].stream == stream);
         let mut open: Vec<usize> = of_stream
-            .last()
+            .next_back()
             .into_iter()
             .chain(waits.iter().copied())
             .collect();

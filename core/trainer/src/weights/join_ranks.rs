@@ -88,10 +88,8 @@ fn join_devices(
                 scope.spawn(move || join(peers, run))
             })
             .collect();
-        let joined = joining.into_iter().map(|one| one.join());
-        joined
-            .map(|joined| joined.expect("joining does not panic"))
-            .collect::<Result<(), espalier_engine::Error>>()
+        let mut joined = joining.into_iter().map(|one| one.join());
+        joined.try_for_each(|joined| joined.expect("joining does not panic"))
     })?;
     Ok(())
 }
