@@ -242,7 +242,7 @@ fn inconsistent_renderings_are_refused() {
     };
     let message = load(&model, &[&turns(4)], |_| ()).err().expect("refused");
     assert!(
-        message.contains("rows.jsonl:1: ") && message.contains("message 2 is no beginning"),
+        message.contains("rows.jsonl:1: ") && message.contains("message 2 is not a prefix"),
         "{message}"
     );
     let all = |o: &mut DataOptions| o.train_on = TrainOn::All;

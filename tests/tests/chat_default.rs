@@ -70,7 +70,7 @@ fn a_template_that_hides_earlier_answers_trains_only_the_last_and_reports_it() {
     let trains = load(TrainOn::Auto).unwrap().counts().trains;
     assert_eq!((trains.last_alone, trains.untrained_answers), (1, 1));
     let chosen = load(TrainOn::Assistant).err().expect("refused").to_string();
-    assert!(chosen.contains("message 2 is no beginning"), "{chosen}");
+    assert!(chosen.contains("message 2 is not a prefix"), "{chosen}");
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn it_passes_every_check_of_a_backend() {
     let last = checks.lines().rfind(|line| line.contains("passed"));
     assert_eq!(
         last.map(str::trim),
-        Some("43 passed, 0 failed, 0 skipped"),
+        Some("65 passed, 0 failed, 0 skipped"),
         "{checks}"
     );
 }
@@ -110,7 +110,9 @@ fn a_longer_run_keeps_no_more_events_kernels_and_buffers() {
         let live = ["events", "kernels", "buffers"].map(|name| during[name].clone());
         (waits, live)
     };
-    let ((few, short), (many, long)) = (last(10), last(300));
-    assert!(many > 4 * few, "{few} and {many} waits of the host");
+    let steps = [10, 300];
+    let [(few, short), (many, long)] = steps.map(last);
+    let more = steps[1] - steps[0];
+    assert!(many >= few + more, "{few} and {many} waits of the host");
     assert_eq!(short, long);
 }
