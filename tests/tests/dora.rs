@@ -1,5 +1,5 @@
-//! The sample adapter `dora`, a third party's, against PEFT's DoRA: loaded as a library, on dense and
-//! packed bases, on one and three ranks, merged, saved and resumed.
+//! The sample adapter `dora`, a third party's, against PEFT's DoRA: loaded as a library, on dense
+//! and packed bases, on one and three ranks, merged, saved and resumed.
 
 mod adapting;
 mod swapping;

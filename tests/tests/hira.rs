@@ -1,5 +1,5 @@
-//! The sample adapter `hira`, a third party's, against PEFT's HiRA. It reads the weight that it adapts
-//! as a value, and was written without a change of the core.
+//! The sample adapter `hira`, a third party's, against PEFT's HiRA. It reads the weight that it
+//! adapts as a value, and was written without a change of the core.
 
 mod adapting;
 

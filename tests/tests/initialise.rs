@@ -1,5 +1,5 @@
-//! Adapters whose params begin from a weight and fail in it, or that read the weight wrongly: the run
-//! is refused with the plugin, the callback and the site.
+//! Adapters whose params begin from a weight and fail in it, or that read the weight wrongly: the
+//! run is refused with the plugin, the callback and the site.
 
 use espalier_interface::adaptation::{Adaptation, AdapterParam, Join, Site, SiteKind};
 use espalier_interface::graph::{Dim, Graph, Source};

@@ -1,78 +1,13 @@
 //! The oracle of the kit of ops against torch's own values in f64.
 
+mod golden_ops;
+
 use espalier_conformance::ops::nearest;
 use espalier_conformance::ops::oracle::{self, Mask, Matrix, Rotation};
-use espalier_conformance::ops::updates::{AdamwStep, SgdStep, adamw_step, sgd_step};
 use espalier_interface::DType;
 use espalier_interface::op::EmbeddingLayout::{ByColumn, ByRow};
-use espalier_tests::{Golden, largest};
 
-/// Sums of some ten terms in f64, in other orders, and functions good to some ulp.
-const CLOSE: f64 = 1e-13;
-
-/// The tensors of one op.
-struct GoldenOp<'a> {
-    golden: &'a Golden,
-    op: &'static str,
-}
-
-/// One case of an op.
-struct GoldenCase<'a> {
-    golden: &'a Golden,
-    prefix: String,
-}
-
-impl<'a> GoldenOp<'a> {
-    fn new(golden: &'a Golden, op: &'static str) -> Self {
-        GoldenOp { golden, op }
-    }
-
-    /// The cases, at least one.
-    fn cases(&self) -> Vec<GoldenCase<'a>> {
-        let mine = |name: &str| {
-            let (op, rest) = name.split_once('.')?;
-            let (case, _) = rest.split_once('.')?;
-            (op == self.op).then(|| format!("{op}.{case}"))
-        };
-        let mut prefixes: Vec<String> = self.golden.names().filter_map(mine).collect();
-        prefixes.dedup();
-        assert!(!prefixes.is_empty(), "no golden case of {}", self.op);
-        let golden = self.golden;
-        let cases = prefixes
-            .into_iter()
-            .map(|prefix| GoldenCase { golden, prefix });
-        cases.collect()
-    }
-}
-
-impl GoldenCase<'_> {
-    fn get(&self, name: &str) -> &[f64] {
-        self.golden.numbers(&format!("{}.{name}", self.prefix))
-    }
-
-    fn integers(&self, name: &str) -> Vec<i32> {
-        self.get(name).iter().map(|&x| x as i32).collect()
-    }
-
-    /// Checks the oracle's numbers against tensor `name`, to [`CLOSE`] of its largest.
-    fn check(&self, name: &str, found: &[f64]) {
-        let expected = self.get(name);
-        assert_eq!(found.len(), expected.len(), "{} {name}", self.prefix);
-        let most = largest(expected.iter().map(|x| x.abs()).chain([f64::MIN_POSITIVE]));
-        for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
-            let off = (found - expected).abs() / most;
-            assert!(
-                off <= CLOSE || found == expected,
-                "{} {name}: element {at} is {found:e}, torch has {expected:e}",
-                self.prefix
-            );
-        }
-    }
-}
-
-fn golden() -> Golden {
-    Golden::open("ops.safetensors")
-}
+use golden_ops::{CLOSE, GoldenCase, GoldenOp, golden};
 
 #[test]
 fn linears() {
@@ -293,73 +228,6 @@ fn losses() {
         let lse = case.get("lse");
         let dlogits = oracle::cross_entropy_backward(logits, &labels, lse, vocab, factor);
         case.check("dlogits", &dlogits);
-    }
-}
-
-#[test]
-fn optimizer_steps() {
-    for case in GoldenOp::new(&golden(), "adamw").cases() {
-        let scalars = case.get("scalars");
-        let gradients = case.get("gradients");
-        let n = case.get("param").len() - gradients.len();
-        let state = ["param", "m", "v"].map(|name| case.get(name));
-        let mut found = state.map(|all| all[..n].to_vec());
-        let mut all = found.clone();
-        for (index, gradient) in gradients.chunks_exact(n).enumerate() {
-            let step = AdamwStep {
-                learning_rate: scalars[0],
-                beta1: scalars[1],
-                beta2: scalars[2],
-                eps: scalars[3],
-                weight_decay: scalars[4],
-                step: index as f64 + 1.0,
-                // The gradient comes twice as large, and is halved.
-                factor: 0.5,
-            };
-            let doubled = oracle::scale(gradient, 2.0);
-            let [param, m, v] = &found;
-            found = adamw_step(step, &doubled, [param, m, v]);
-            all.iter_mut()
-                .zip(&found)
-                .for_each(|(all, found)| all.extend(found));
-        }
-        for (name, all) in ["param", "m", "v"].iter().zip(&all) {
-            case.check(name, all);
-        }
-    }
-}
-
-#[test]
-fn sgd_steps() {
-    let golden = golden();
-    let cases: Vec<_> = GoldenOp::new(&golden, "sgd").cases().into_iter().collect();
-    assert_eq!(cases.len(), 3);
-    for case in cases {
-        let scalars = case.get("scalars");
-        let gradients = case.get("gradients");
-        let n = case.get("param").len() - gradients.len();
-        let state = ["param", "buffer"].map(|name| case.get(name));
-        let mut found = state.map(|all| all[..n].to_vec());
-        let mut all = found.clone();
-        for gradient in gradients.chunks_exact(n) {
-            let step = SgdStep {
-                learning_rate: scalars[0],
-                momentum: scalars[1],
-                nesterov: scalars[2],
-                weight_decay: scalars[3],
-                // The gradient comes twice as large, and is halved.
-                factor: 0.5,
-            };
-            let doubled = oracle::scale(gradient, 2.0);
-            let [param, buffer] = &found;
-            found = sgd_step(step, &doubled, [param, buffer]);
-            all.iter_mut()
-                .zip(&found)
-                .for_each(|(all, found)| all.extend(found));
-        }
-        for (name, all) in ["param", "buffer"].iter().zip(&all) {
-            case.check(name, all);
-        }
     }
 }
 

@@ -139,8 +139,8 @@ impl UnitGraph {
         });
     }
 
-    /// Adds the params of a fragment that are the adapter's own. Returns this graph's param for each
-    /// param of the fragment.
+    /// Adds the params of a fragment that are the adapter's own. Returns this graph's param for
+    /// each param of the fragment.
     fn bind(&mut self, join: &Join, base: &Node, model_params: usize) -> Vec<ParamId> {
         let locals = &join.fragment.params;
         // The site's own weight is a param of this graph already.

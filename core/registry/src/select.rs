@@ -171,8 +171,8 @@ impl<'a> Selection<'a> {
         Ok(Some((Chosen::of(made), options)))
     }
 
-    /// The first of the adapters `names` that does not refuse a saved adapter as something else, and
-    /// the options that it reads.
+    /// The first of the adapters `names` that does not refuse a saved adapter as something else,
+    /// and the options that it reads.
     ///
     /// # Errors
     /// The first error of another kind. The first refusal, where all refuse.

@@ -244,7 +244,8 @@ impl Loading<'_> {
         }
     }
 
-    /// The sites whose params, `wanted` by index, begin from their weight: those of no saved adapter.
+    /// The sites whose params, `wanted` by index, begin from their weight: those of no saved
+    /// adapter.
     fn initialised(&self, plan: &RunPlan, wanted: &dyn Fn(usize) -> bool) -> Vec<InitialisedSite> {
         if self.components.saved_adapter.is_some() {
             return Vec::new();

@@ -1,5 +1,5 @@
-//! A sample adapter, loaded as a library, on the tiny Llama: its runs, and comparisons with what PEFT
-//! computes.
+//! A sample adapter, loaded as a library, on the tiny Llama: its runs, and comparisons with what
+//! PEFT computes.
 #![allow(dead_code)] // Each test takes what it needs.
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! A weight that was just loaded, and an adapter -> the initial values of the params that begin from
-//! it.
+//! A weight that was just loaded, and an adapter -> the initial values of the params that begin
+//! from it.
 
 use std::collections::HashMap;
 

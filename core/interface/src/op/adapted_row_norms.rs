@@ -1,5 +1,5 @@
-//! `adapted_row_norms`: weight `[N, M]` in any format, a `[R, M]`, b `[N, R]` -> the norms of the rows
-//! of `weight + alpha b a`, `[N]` in the reduce dtype. A constant for the gradient.
+//! `adapted_row_norms`: weight `[N, M]` in any format, a `[R, M]`, b `[N, R]` -> the norms of the
+//! rows of `weight + alpha b a`, `[N]` in the reduce dtype. A constant for the gradient.
 
 use super::definition::{
     AttributeKind, OpDefinition, OpFlops, dense, fixed, in_any_format, needed, written,

@@ -68,8 +68,8 @@ pub enum Read {
     Transposed,
 }
 
-/// `a b`, where each side is read plain or transposed, in the compute dtype. Extents may be fixed or
-/// `T`; a product over `T` sums over the tokens.
+/// `a b`, where each side is read plain or transposed, in the compute dtype. Extents may be fixed
+/// or `T`; a product over `T` sums over the tokens.
 ///
 /// With `W` `[N, M]` a value, `matmul(x, Plain, W, Transposed)` is what `linear` is for a param.
 ///

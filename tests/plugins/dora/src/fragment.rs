@@ -1,7 +1,7 @@
 //! A linear's shape -> the graph that takes its place.
 //!
-//! Legend: `T` tokens, `M` width in, `N` width out, `R` rank. `n` `[N]` are the norms of the rows of
-//! `W + s B A`, constants for the gradient as in PEFT; `m` `[N]` the magnitudes.
+//! Legend: `T` tokens, `M` width in, `N` width out, `R` rank. `n` `[N]` are the norms of the rows
+//! of `W + s B A`, constants for the gradient as in PEFT; `m` `[N]` the magnitudes.
 
 use espalier_interface::DType;
 use espalier_interface::adaptation::Site;

@@ -1,4 +1,5 @@
-//! The backward rule of `scale_by`: the same of the gradient, and for the numbers a sum over tokens.
+//! The backward rule of `scale_by`: the same of the gradient, and for the numbers a sum over
+//! tokens.
 
 use espalier_interface::graph::{Attributes, ValueId};
 

@@ -1,4 +1,5 @@
-//! Cases of `add`, `mul`, `div`, `scale`, and of `scale_channels` and `scale_by` with their gradients.
+//! Cases of `add`, `mul`, `div`, `scale`, and of `scale_channels` and `scale_by` with their
+//! gradients.
 
 use espalier_interface::DType;
 
