@@ -29,10 +29,13 @@ enum Rule {
     Chained(fn(&mut Tape<'_>, &Placed, ValueId)),
     /// From nothing: its output is what is minimised.
     Root(fn(&mut Tape<'_>, &Placed)),
+    /// Not at all: its outputs count as constants.
+    Constant,
 }
 
 /// The rules by op.
 const RULES: &[(&str, Rule)] = &[
+    ("adapted_row_norms", Rule::Constant),
     ("add", Rule::Chained(add::add)),
     ("attention", Rule::Chained(attention::attention)),
     ("cross_entropy", Rule::Root(cross_entropy::cross_entropy)),
@@ -56,7 +59,12 @@ const RULES: &[(&str, Rule)] = &[
 
 /// Whether the outputs of `op` count as constants: no gradient passes through it.
 pub(super) fn is_constant(op: &str) -> bool {
-    op == "adapted_row_norms"
+    matches!(rule(op), Some(Rule::Constant))
+}
+
+fn rule(op: &str) -> Option<&'static Rule> {
+    let found = RULES.iter().find(|(name, _)| *name == op);
+    found.map(|(_, rule)| rule)
 }
 
 /// Appends what carries the gradient of `placed`'s outputs to its inputs and params.
@@ -65,14 +73,14 @@ pub(super) fn is_constant(op: &str) -> bool {
 /// `UNSUPPORTED` for an op without a rule.
 pub(super) fn apply(tape: &mut Tape<'_>, placed: &Placed) -> Result<()> {
     let op = placed.node.op.as_str();
-    let rule = RULES.iter().find(|(name, _)| *name == op);
-    match rule.map(|(_, rule)| rule) {
+    match rule(op) {
         Some(Rule::Root(rule)) => rule(tape, placed),
         Some(Rule::Chained(rule)) => {
             if let Some(dy) = tape.arrived(placed) {
                 rule(tape, placed, dy);
             }
         }
+        Some(Rule::Constant) => {}
         None if tape.arrived(placed).is_some() => return Err(no_rule(op)),
         None => {}
     }

@@ -32,7 +32,7 @@ const CHUNK_ELEMENTS: usize = 1 << 18;
 
 /// The memory that params are loaded into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Into {
+enum Destination {
     /// The device's, which its kernels may write.
     Device,
     /// The host's, lent to the device for copies alone unless it shares host memory.
@@ -42,7 +42,7 @@ enum Into {
 /// Loads params into their ranges of a device's memory.
 pub struct Loader<'a> {
     device: &'a dyn Device,
-    into: Into,
+    into: Destination,
     seed: u64,
     /// One weight in f32 and the encoder's workspace; grown when needed, freed with the loader.
     scratch: Scratch,
@@ -60,7 +60,7 @@ impl<'a> Loader<'a> {
     pub fn new(device: &'a dyn Device, seed: u64) -> Self {
         Loader {
             device,
-            into: Into::Device,
+            into: Destination::Device,
             seed,
             scratch: Scratch::default(),
             workspace: Scratch::default(),
@@ -75,7 +75,7 @@ impl<'a> Loader<'a> {
     /// Loads into memory of the host's that the device was lent.
     pub fn into_lent_memory(self) -> Self {
         Loader {
-            into: Into::Lent,
+            into: Destination::Lent,
             ..self
         }
     }
@@ -207,7 +207,7 @@ impl<'a> Loader<'a> {
         range: BufferRange,
         dtype: DType,
     ) -> Result<(), Error> {
-        if self.into == Into::Lent && self.device.host_address(range).is_none() {
+        if self.into == Destination::Lent && self.device.host_address(range).is_none() {
             let drawn = Drawn::new(param.init, self.seed, index as u32);
             return self.drawn(&drawn, param.elements(), (range, dtype));
         }
