@@ -153,7 +153,7 @@ fn a_hangup_that_is_ignored_from_the_start_stays_ignored() {
         output.status.code(),
         Some(0),
         "{}",
-        training::last_line(&output)
+        training::messages(&output)
     );
     assert_eq!(steps(&training.path("out")), STEPS);
 }
@@ -179,7 +179,7 @@ fn saves_and_continues(training: &Training, command: Command, runs: &[PathBuf], 
         output.status.code(),
         Some(0),
         "{more}: {}",
-        training::last_line(&output)
+        training::messages(&output)
     );
     let log = fs::read_to_string(training.path("out/log.txt")).expect("a log");
     for path in runs {
@@ -246,7 +246,7 @@ fn sigusr1_forwarded_by_mpirun_saves_the_state_of_all_processes() {
         output.status.code(),
         Some(0),
         "{}",
-        training::last_line(&output)
+        training::messages(&output)
     );
     assert!(
         trained(&training.path("again")) == whole,

@@ -136,6 +136,11 @@ pub fn refused(output: &Output, code: i32, words: &str, case: &str) -> String {
     line
 }
 
+/// All of standard error: a launcher's own lines follow those of its processes.
+pub fn messages(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 /// The last line on standard error.
 pub fn last_line(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
