@@ -55,10 +55,10 @@ static LOG: Mutex<LogFile> = Mutex::new(LogFile::none());
 /// The log's descriptor, for a handler that must not lock; -1 where there is none.
 static LOG_DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
-/// Shows a line, and keeps it in the log.
+/// Keeps a line in the log, and shows it: after the warning where the log cannot be written.
 pub fn say(line: &str) {
-    show(line);
     keep(line);
+    show(line);
 }
 
 /// Shows a line on standard error.

@@ -127,13 +127,16 @@ impl Attack for Errors {
         let out = a_try.name();
         let ended = Ended::of(&mut of.faulty(&out, "", call, kind), PATIENCE);
         ended.as_documented(&case);
-        if kind == "readonly" {
-            // On a read-only file system an unused lock remains, and unfinished files remain
-            // unfinished.
-            for name in names(&of.path(&out)) {
-                if name == "run.lock" || name.ends_with(".partial") {
-                    fs::remove_file(of.path(&out).join(name)).expect("removed");
-                }
+        // On a read-only file system an unused lock remains, and unfinished files remain unfinished.
+        let is_unfinished = |name: &str| kind == "readonly" && name.ends_with(".partial");
+        let unremoved = case.contains(", unlink") && case.ends_with("run.lock");
+        let is_unused = |name: &str| (kind == "readonly" || unremoved) && name == "run.lock";
+        for name in names(&of.path(&out)) {
+            let path = of.path(&out).join(&name);
+            if path.is_dir() && is_unfinished(&name) {
+                fs::remove_dir_all(path).expect("removed");
+            } else if is_unfinished(&name) || is_unused(&name) {
+                fs::remove_file(path).expect("removed");
             }
         }
         if ended.succeeded() {
