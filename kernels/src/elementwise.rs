@@ -6,37 +6,39 @@ use crate::element::{Element, Real};
 use crate::simd::vectorized;
 use crate::split::{CHUNK, chunks_mut};
 
-/// Writes `y = e^x`.
-pub fn exp<E: Element>(services: &dyn Services, x: &[E], y: &mut [E]) {
-    map(
-        services,
-        x,
-        y,
-        #[inline(always)]
-        |x: E::Acc| x.exp(),
-    );
+/// A function of one number, computed in `E::Acc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// `e^x`.
+    Exp,
+    /// `ln x`.
+    Log,
+    /// `1 / (1 + e^-x)`.
+    Sigmoid,
 }
 
-/// Writes `y = ln x`.
-pub fn log<E: Element>(services: &dyn Services, x: &[E], y: &mut [E]) {
-    map(
-        services,
-        x,
-        y,
-        #[inline(always)]
-        |x: E::Acc| x.ln(),
-    );
+impl Function {
+    /// All functions.
+    pub const ALL: [Function; 3] = [Function::Exp, Function::Log, Function::Sigmoid];
+
+    /// The name of its op.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Function::Exp => "exp",
+            Function::Log => "log",
+            Function::Sigmoid => "sigmoid",
+        }
+    }
 }
 
-/// Writes `y = 1 / (1 + e^-x)`.
-pub fn sigmoid<E: Element>(services: &dyn Services, x: &[E], y: &mut [E]) {
-    map(
-        services,
-        x,
-        y,
-        #[inline(always)]
-        |x: E::Acc| E::Acc::ONE / (E::Acc::ONE + (-x).exp()),
-    );
+/// Writes `y = f(x)`.
+#[rustfmt::skip] // One function a line.
+pub fn elementwise<E: Element>(services: &dyn Services, f: Function, x: &[E], y: &mut [E]) {
+    match f {
+        Function::Exp => map(services, x, y, #[inline(always)] |x: E::Acc| x.exp()),
+        Function::Log => map(services, x, y, #[inline(always)] |x: E::Acc| x.ln()),
+        Function::Sigmoid => map(services, x, y, #[inline(always)] |x: E::Acc| E::Acc::ONE / (E::Acc::ONE + (-x).exp())),
+    }
 }
 
 /// Writes `y = 1 / sqrt(alpha x + beta)`.
@@ -83,51 +85,30 @@ mod tests {
     fn functions_are_those_of_f64_and_round_once() {
         let x = check::numbers(CHUNK + 9, 1);
         let positive: Vec<f64> = x.iter().map(|x| x * x + 0.1).collect();
-        type Function = fn(&[f64], &mut [f64], &[f32], &mut [f32]);
         type Case<'a> = (Function, fn(f64) -> f64, &'a [f64]);
-        let functions: [Case<'_>; 4] = [
-            (
-                |x, y, xf, yf| {
-                    exp(&Serial, x, y);
-                    exp(&Serial, xf, yf);
-                },
-                f64::exp,
-                &x,
-            ),
-            (
-                |x, y, xf, yf| {
-                    log(&Serial, x, y);
-                    log(&Serial, xf, yf);
-                },
-                f64::ln,
-                &positive,
-            ),
-            (
-                |x, y, xf, yf| {
-                    sigmoid(&Serial, x, y);
-                    sigmoid(&Serial, xf, yf);
-                },
-                |x| 1.0 / (1.0 + (-x).exp()),
-                &x,
-            ),
-            (
-                |x, y, xf, yf| {
-                    rsqrt(&Serial, x, [0.25, 1.5], y);
-                    rsqrt(&Serial, xf, [0.25, 1.5], yf);
-                },
-                |x| 1.0 / (0.25 * x + 1.5).sqrt(),
-                &positive,
-            ),
+        let functions: [Case<'_>; 3] = [
+            (Function::Exp, f64::exp, &x),
+            (Function::Log, f64::ln, &positive),
+            (Function::Sigmoid, |x| 1.0 / (1.0 + (-x).exp()), &x),
         ];
-        for (run, expected, x) in functions {
+        assert_eq!(functions.map(|(function, ..)| function), Function::ALL);
+        for (function, expected, x) in functions {
             let (mut y, mut yf) = (vec![0.0; x.len()], vec![0f32; x.len()]);
-            run(x, &mut y, &check::floats(x), &mut yf);
+            elementwise(&Serial, function, x, &mut y);
+            elementwise(&Serial, function, &check::floats(x), &mut yf);
             let expected: Vec<f64> = x.iter().map(|&x| expected(x)).collect();
             assert_eq!(y, expected);
             check::close(&yf, &expected, 1e-6);
         }
+        let (mut y, mut yf) = (vec![0.0; x.len()], vec![0f32; x.len()]);
+        rsqrt(&Serial, &positive, [0.25, 1.5], &mut y);
+        rsqrt(&Serial, &check::floats(&positive), [0.25, 1.5], &mut yf);
+        let roots = positive.iter().map(|x| 1.0 / (0.25 * x + 1.5).sqrt());
+        let roots: Vec<f64> = roots.collect();
+        assert_eq!(y, roots);
+        check::close(&yf, &roots, 1e-6);
         let mut narrow = [bf16::ZERO];
-        exp(&Serial, &[bf16::from_f32(1.0)], &mut narrow);
+        elementwise(&Serial, Function::Exp, &[bf16::from_f32(1.0)], &mut narrow);
         assert_eq!(narrow[0], bf16::from_f32(1f32.exp()));
     }
 
@@ -137,7 +118,7 @@ mod tests {
         (x[0], x[1]) = (-1e4, 1e4);
         let run = |services: &dyn Services| {
             let mut y = vec![0f32; x.len()];
-            sigmoid(services, &x, &mut y);
+            elementwise(services, Function::Sigmoid, &x, &mut y);
             y
         };
         check::same_on_two_threads(run);

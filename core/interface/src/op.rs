@@ -7,7 +7,7 @@
 //!
 //! [`DEFINITIONS`] is the table of all. Graphs, kernel requests, plans and launches are checked
 //! and made by it; what a backend adds to an op is the arithmetic. Primitives are ops of which
-//! others are made where a backend lacks them; graphs need not name them. An op that is not in
+//! others are made where a backend lacks them. An op that is not in
 //! the table may be a backend's own.
 
 mod adamw;
@@ -49,8 +49,11 @@ mod sinusoids;
 mod sum_squares;
 mod swap_halves;
 mod swiglu;
-mod table;
+#[cfg(test)]
+mod tests;
 mod zero;
+
+use std::ops::RangeInclusive;
 
 use crate::DType;
 use crate::graph::{Dim, ValueType};
@@ -68,18 +71,90 @@ pub use definition::{
 pub use div::div;
 pub use dropout::dropout;
 pub use embedding::{EmbeddingLayout, embedding};
+pub use exp::exp;
 pub use linear::linear;
+pub use log::log;
 pub use matmul::{Read, matmul};
 pub use mul::mul;
 pub use param_value::param_value;
 pub use rms_norm::rms_norm;
 pub use rope::rope;
+pub use rsqrt::rsqrt;
 pub use scale_by::scale_by;
 pub use scale_channels::scale_channels;
+pub use sigmoid::sigmoid;
 pub use swiglu::swiglu;
-#[allow(deprecated)]
-pub use table::operands;
-pub use table::{DEFINITIONS, definition};
+
+/// The definitions of all ops, each name and version once.
+pub static DEFINITIONS: &[&OpDefinition] = &[
+    &embedding::EMBEDDING,
+    &embedding::EMBEDDING_BACKWARD,
+    &linear::LINEAR,
+    &linear::LINEAR_INPUT_BACKWARD,
+    &linear::LINEAR_WEIGHT_BACKWARD,
+    &linear::BIAS_BACKWARD,
+    &rms_norm::RMS_NORM,
+    &rms_norm::RMS_NORM_BACKWARD,
+    &rms_norm::RMS_NORM_WEIGHT_BACKWARD,
+    &rope::ROPE,
+    &rope::ROPE_BACKWARD,
+    &attention::ATTENTION,
+    &attention::ATTENTION_BACKWARD,
+    &attention::ATTENTION_CACHED,
+    &swiglu::SWIGLU,
+    &swiglu::SWIGLU_BACKWARD,
+    &add::ADD,
+    &mul::MUL,
+    &div::DIV,
+    &scale_by::SCALE_BY,
+    &scale_by::SCALE_BY_BACKWARD,
+    &param_value::PARAM_VALUE,
+    &param_value::PARAM_VALUE_BACKWARD,
+    &adapted_row_norms::ADAPTED_ROW_NORMS,
+    &matmul::MATMUL,
+    &scale::SCALE,
+    &scale_channels::SCALE_CHANNELS,
+    &scale_channels::SCALE_CHANNELS_WEIGHT_BACKWARD,
+    &dropout::DROPOUT,
+    &cross_entropy::CROSS_ENTROPY,
+    &cross_entropy::CROSS_ENTROPY_BACKWARD,
+    &base::BASE,
+    &zero::ZERO,
+    &cast::CAST,
+    &init::INIT,
+    &sum_squares::SUM_SQUARES,
+    &first_not_finite::FIRST_NOT_FINITE,
+    &adamw::ADAMW,
+    &sgd::SGD,
+    &exp::EXP,
+    &log::LOG,
+    &sigmoid::SIGMOID,
+    &rsqrt::RSQRT,
+    &expand::EXPAND,
+    &expand::CONTRACT,
+    &broadcast_param::BROADCAST_PARAM,
+    &row_max::ROW_MAX,
+    &row_max::IS_ARGMAX,
+    &pick::PICK,
+    &pick::ONE_HOT,
+    &scale_trained::SCALE_TRAINED,
+    &sinusoids::SINUSOIDS,
+    &swap_halves::SWAP_HALVES,
+];
+
+/// The definition of version `version` of the op `name`; none for an op that the interface does not
+/// know, which may be a backend's own.
+pub fn definition(name: &str, version: u32) -> Option<&'static OpDefinition> {
+    let mut all = DEFINITIONS.iter().copied();
+    all.find(|one| one.name == name && one.version == version)
+}
+
+/// How many inputs, params and outputs version 1 of an op has; none for an op that it does not
+/// define.
+#[deprecated(note = "ask `definition`, which has the operands by name")]
+pub fn operands(op: &str) -> Option<[RangeInclusive<usize>; 3]> {
+    Some(definition(op, 1)?.operands())
+}
 
 /// A value in the compute dtype.
 fn compute(shape: impl Into<Vec<Dim>>) -> ValueType {

@@ -1,10 +1,11 @@
-//! The backward rule of each op, one file a rule.
+//! The backward rule of each op, one file a rule; functions of one number share one.
 
 mod add;
 mod attention;
 mod cross_entropy;
 mod div;
 mod dropout;
+mod elementwise;
 mod embedding;
 mod linear;
 mod matmul;
@@ -33,7 +34,7 @@ enum Rule {
     Constant,
 }
 
-/// The rules by op.
+/// The rules by op; those of functions of one number are in a table of their own.
 const RULES: &[(&str, Rule)] = &[
     ("adapted_row_norms", Rule::Constant),
     ("add", Rule::Chained(add::add)),
@@ -63,7 +64,8 @@ pub(super) fn is_constant(op: &str) -> bool {
 }
 
 fn rule(op: &str) -> Option<&'static Rule> {
-    let found = RULES.iter().find(|(name, _)| *name == op);
+    let mut all = RULES.iter().chain(elementwise::RULES);
+    let found = all.find(|(name, _)| *name == op);
     found.map(|(_, rule)| rule)
 }
 

@@ -9,7 +9,6 @@
 pub mod arithmetic;
 pub mod attention;
 pub mod cross_entropy;
-pub mod elementwise;
 pub mod embedding;
 pub mod expand;
 pub mod flat;

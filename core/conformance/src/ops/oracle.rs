@@ -8,7 +8,6 @@
 mod arithmetic;
 mod attention;
 mod cross_entropy;
-mod elementwise;
 mod embedding;
 mod expand;
 mod flat;
@@ -24,7 +23,6 @@ mod swiglu;
 pub use arithmetic::*;
 pub use attention::*;
 pub use cross_entropy::*;
-pub use elementwise::*;
 pub use embedding::*;
 pub use expand::*;
 pub use flat::*;

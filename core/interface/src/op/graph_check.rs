@@ -1,8 +1,8 @@
 //! The check of a graph: indices in range, single assignment, and every known op's operands, shapes
 //! and dtypes.
 
+use super::definition;
 use super::definition::OpCall;
-use super::table::definition;
 use crate::graph::{Graph, Node};
 use crate::{PluginError, Result};
 

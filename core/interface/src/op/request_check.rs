@@ -1,7 +1,7 @@
 //! A kernel request -> whether it fits its op's definition, and the cost of a launch.
 
+use super::definition;
 use super::definition::{OpCall, OpDefinition, OpFlops, OpTraffic, operand_traffic};
-use super::table::definition;
 use crate::graph::Dim;
 use crate::role::KernelRequest;
 use crate::{PluginError, Result};

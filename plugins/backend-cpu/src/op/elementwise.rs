@@ -1,53 +1,38 @@
-//! `exp`, `log`, `sigmoid` and `rsqrt`.
+//! Functions of one number.
 
 use espalier_interface::Result;
-use espalier_kernels::elementwise as kernel;
+use espalier_kernels::elementwise::{self as kernel, Function};
 
 use super::{Made, Op, Setting};
 use crate::dispatch::compute;
 use crate::request::Asked;
 
-pub const OPS: &[Op] = &[
-    Op {
-        name: "exp",
-        prepare: exp,
-    },
-    Op {
-        name: "log",
-        prepare: log,
-    },
-    Op {
-        name: "sigmoid",
-        prepare: sigmoid,
-    },
-    Op {
+/// An op for each function of the kernels, and `rsqrt`, which has attributes.
+pub const OPS: &[Op] = &{
+    const RSQRT: Op = Op {
         name: "rsqrt",
         prepare: rsqrt,
-    },
-];
+    };
+    let mut ops = [RSQRT; Function::ALL.len() + 1];
+    let mut index = 0;
+    while index < Function::ALL.len() {
+        ops[index] = Op {
+            name: Function::ALL[index].name(),
+            prepare: function,
+        };
+        index += 1;
+    }
+    ops
+};
 
-fn exp(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+fn function(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+    let mut all = Function::ALL.into_iter();
+    let function = all.find(|function| function.name() == asked.request.op);
+    let function =
+        function.ok_or_else(|| asked.unsupported("not a function of one number".to_owned()))?;
     compute!(asked, asked.input(0).dtype, E => {
-        Ok(Made::new(|call| {
-            kernel::exp::<E>(call.services, call.input(0), call.output(0));
-            Ok(())
-        }))
-    })
-}
-
-fn log(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
-    compute!(asked, asked.input(0).dtype, E => {
-        Ok(Made::new(|call| {
-            kernel::log::<E>(call.services, call.input(0), call.output(0));
-            Ok(())
-        }))
-    })
-}
-
-fn sigmoid(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
-    compute!(asked, asked.input(0).dtype, E => {
-        Ok(Made::new(|call| {
-            kernel::sigmoid::<E>(call.services, call.input(0), call.output(0));
+        Ok(Made::new(move |call| {
+            kernel::elementwise::<E>(call.services, function, call.input(0), call.output(0));
             Ok(())
         }))
     })

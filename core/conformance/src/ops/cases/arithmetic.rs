@@ -6,8 +6,53 @@ use espalier_interface::DType;
 use super::{COMPUTE, ROWS, STORED, fixed, rows, terms};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{absolute, drawn, rounded};
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
 use crate::ops::rounding::U;
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.add",
+        asserts: "a + alpha b",
+        cases: add,
+    },
+    OpCheck {
+        name: "op.mul",
+        asserts: "a b",
+        cases: mul,
+    },
+    OpCheck {
+        name: "op.div",
+        asserts: "a / b",
+        cases: div,
+    },
+    OpCheck {
+        name: "op.scale",
+        asserts: "alpha a",
+        cases: scale,
+    },
+    OpCheck {
+        name: "op.scale_channels",
+        asserts: "each channel times its own number",
+        cases: scale_channels,
+    },
+    OpCheck {
+        name: "op.scale_channels_weight_backward",
+        asserts: "the sum of dy x is added to the gradient",
+        cases: scale_channels_weight_backward,
+    },
+    OpCheck {
+        name: "op.scale_by",
+        asserts: "each channel times its element of a value",
+        cases: scale_by,
+    },
+    OpCheck {
+        name: "op.scale_by_backward",
+        asserts: "the sum of dy x",
+        cases: scale_by_backward,
+    },
+];
 
 /// A case for each shape and compute dtype.
 fn each(case: impl Fn(DType, [usize; 2], String) -> OpCase) -> Vec<OpCase> {
@@ -21,7 +66,7 @@ fn each(case: impl Fn(DType, [usize; 2], String) -> OpCase) -> Vec<OpCase> {
 }
 
 /// `add`: alpha is rounded, the product and the sum: 3 u of the terms.
-pub fn add() -> Vec<OpCase> {
+fn add() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let [a, b] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
         let alpha: f64 = if t == 3 { 1.0 } else { -0.3 };
@@ -39,7 +84,7 @@ pub fn add() -> Vec<OpCase> {
 }
 
 /// `mul`: one rounding.
-pub fn mul() -> Vec<OpCase> {
+fn mul() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let [a, b] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
         let product = oracle::mul(&a, &b);
@@ -51,7 +96,7 @@ pub fn mul() -> Vec<OpCase> {
 }
 
 /// `div`: one rounding.
-pub fn div() -> Vec<OpCase> {
+fn div() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let [a, b] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
         let b: Vec<f64> = b.iter().map(|b| b.signum() * (b.abs() + 0.25)).collect();
@@ -65,7 +110,7 @@ pub fn div() -> Vec<OpCase> {
 }
 
 /// `scale`: alpha is rounded, and the product.
-pub fn scale() -> Vec<OpCase> {
+fn scale() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let (x, alpha) = (drawn(t * d, dtype, 1), 1.0 / 3.0);
         let product = oracle::scale(&x, alpha);
@@ -77,7 +122,7 @@ pub fn scale() -> Vec<OpCase> {
 }
 
 /// `scale_channels`: one rounding. The weight also in two dimensions, as IA3 has it.
-pub fn scale_channels() -> Vec<OpCase> {
+fn scale_channels() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for (index, [t, d]) in ROWS.into_iter().enumerate() {
@@ -96,7 +141,7 @@ pub fn scale_channels() -> Vec<OpCase> {
 }
 
 /// `scale_channels_weight_backward`: a sum of T products on top of what is there.
-pub fn scale_channels_weight_backward() -> Vec<OpCase> {
+fn scale_channels_weight_backward() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
         let start = drawn(d, DType::F32, 3);
@@ -112,7 +157,7 @@ pub fn scale_channels_weight_backward() -> Vec<OpCase> {
 }
 
 /// `scale_by`: one rounding.
-pub fn scale_by() -> Vec<OpCase> {
+fn scale_by() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let (x, factors) = (drawn(t * d, dtype, 1), drawn(d, DType::F32, 2));
         let product = oracle::scale_channels(&x, &factors);
@@ -124,7 +169,7 @@ pub fn scale_by() -> Vec<OpCase> {
 }
 
 /// `scale_by_backward`: a sum of T products.
-pub fn scale_by_backward() -> Vec<OpCase> {
+fn scale_by_backward() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
         let sum = oracle::scale_channels_weight_backward;

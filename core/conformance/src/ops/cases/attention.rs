@@ -9,7 +9,27 @@ use serde_json::json;
 use super::{COMPUTE, fixed, rows};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{drawn, integers, rounded};
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle::{self, Mask, SlotCache};
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.attention",
+        asserts: "out and lse of packed sequences, shared heads, windows, caps",
+        cases: attention,
+    },
+    OpCheck {
+        name: "op.attention_backward",
+        asserts: "dq, dk and dv from out and lse",
+        cases: attention_backward,
+    },
+    OpCheck {
+        name: "op.attention_cached",
+        asserts: "k and v are appended to a cache and attended over",
+        cases: attention_cached,
+    },
+];
 
 /// An attention and the lengths of its sequences.
 struct Shape {
@@ -157,7 +177,7 @@ impl Shape {
 }
 
 /// `attention`.
-pub fn attention() -> Vec<OpCase> {
+fn attention() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for shape in &SHAPES {
@@ -178,7 +198,7 @@ pub fn attention() -> Vec<OpCase> {
 }
 
 /// `attention_backward`, on the rounded results of the oracle.
-pub fn attention_backward() -> Vec<OpCase> {
+fn attention_backward() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for shape in &SHAPES {
@@ -209,7 +229,7 @@ pub fn attention_backward() -> Vec<OpCase> {
 
 /// `attention_cached`: prompts and single tokens, in slots out of order, after what each slot
 /// holds. Places that nothing was written to hold NaN, and stay as they are.
-pub fn attention_cached() -> Vec<OpCase> {
+fn attention_cached() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for shape in SHAPES.iter().filter(|shape| shape.causal) {

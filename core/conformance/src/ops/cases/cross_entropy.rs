@@ -6,8 +6,23 @@ use espalier_interface::graph::Dim;
 use super::{COMPUTE, rows};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{drawn, integers, rounded};
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle::{self, IGNORED};
 use crate::ops::rounding::{U, nearest};
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.cross_entropy",
+        asserts: "loss, lse and correct, zeros where the label is -100",
+        cases: cross_entropy,
+    },
+    OpCheck {
+        name: "op.cross_entropy_backward",
+        asserts: "(e^(l - lse) - [label]) factor",
+        cases: cross_entropy_backward,
+    },
+];
 
 /// `[T, V]` and the factor of the logits: near zero, and so large that `e^l` overflows f32.
 const SHAPES: [([usize; 2], f64); 7] = [
@@ -66,7 +81,7 @@ fn errors(logits: &[f64], lse: f64, label: f64) -> [f64; 2] {
 }
 
 /// `cross_entropy`.
-pub fn cross_entropy() -> Vec<OpCase> {
+fn cross_entropy() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for ([t, vocab], factor) in SHAPES {
@@ -96,7 +111,7 @@ pub fn cross_entropy() -> Vec<OpCase> {
 
 /// `cross_entropy_backward`: the difference to lse is rounded, `e^x` is good to 4 u, less one,
 /// times the factor, which is rounded too.
-pub fn cross_entropy_backward() -> Vec<OpCase> {
+fn cross_entropy_backward() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for ([t, vocab], factor) in SHAPES {

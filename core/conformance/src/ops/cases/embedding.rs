@@ -7,8 +7,23 @@ use espalier_interface::op::EmbeddingLayout;
 use super::{COMPUTE, STORED, fixed, rows};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{absolute, drawn, integers};
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
 use crate::ops::rounding::U;
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.embedding",
+        asserts: "the token's row, or column, of a table",
+        cases: embedding,
+    },
+    OpCheck {
+        name: "op.embedding_backward",
+        asserts: "dy is added to the token's row, or column",
+        cases: embedding_backward,
+    },
+];
 
 /// `[T, V, D]`.
 const SHAPES: [[usize; 3]; 6] = [
@@ -55,7 +70,7 @@ fn shape([v, d]: [usize; 2], layout: EmbeddingLayout) -> [usize; 2] {
 }
 
 /// `embedding`: the element of the table, rounded to the compute dtype.
-pub fn embedding() -> Vec<OpCase> {
+fn embedding() -> Vec<OpCase> {
     each(|dtype, [t, v, d], (stored, layout), name| {
         let (weight, tokens) = (drawn(v * d, stored, 1), tokens(t, v));
         let values = oracle::embedding(&tokens, &weight, [v, d], layout);
@@ -68,7 +83,7 @@ pub fn embedding() -> Vec<OpCase> {
 }
 
 /// `embedding_backward`: a rounding for each time that the token occurs, none where it does not.
-pub fn embedding_backward() -> Vec<OpCase> {
+fn embedding_backward() -> Vec<OpCase> {
     each(|dtype, [t, v, d], (_, layout), name| {
         let (dy, tokens) = (drawn(t * d, dtype, 1), tokens(t, v));
         let start = drawn(v * d, DType::F32, 2);

@@ -6,8 +6,28 @@ use espalier_interface::graph::Dim;
 use super::{COMPUTE, STORED, rows, terms};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{absolute, drawn};
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
 use crate::ops::rounding::nearest;
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.expand",
+        asserts: "each column repeated, then the row tiled",
+        cases: expand,
+    },
+    OpCheck {
+        name: "op.contract",
+        asserts: "the sums of the columns that expand makes of each",
+        cases: contract,
+    },
+    OpCheck {
+        name: "op.broadcast_param",
+        asserts: "the weight in each row",
+        cases: broadcast_param,
+    },
+];
 
 /// `[T, M, R, L]`: rows of heads, whole rows, tiles of a head, and all of them.
 const SHAPES: [[usize; 4]; 8] = [
@@ -46,7 +66,7 @@ fn narrow(t: usize, m: usize) -> Vec<Dim> {
 }
 
 /// `expand`: copies.
-pub fn expand() -> Vec<OpCase> {
+fn expand() -> Vec<OpCase> {
     each(|dtype, [t, m, repeat, tile], name| {
         let x = drawn(t * m, dtype, 1);
         let expected = Near::exact(oracle::expand(&x, m, [repeat, tile]));
@@ -56,7 +76,7 @@ pub fn expand() -> Vec<OpCase> {
 }
 
 /// `contract`: a sum of R L terms.
-pub fn contract() -> Vec<OpCase> {
+fn contract() -> Vec<OpCase> {
     each(|dtype, [t, m, repeat, tile], name| {
         let (width, copies) = (m * repeat * tile, [repeat, tile]);
         let x = drawn(t * width, dtype, 1);
@@ -75,7 +95,7 @@ pub fn contract() -> Vec<OpCase> {
 }
 
 /// `broadcast_param`: the nearest number of the output's dtype.
-pub fn broadcast_param() -> Vec<OpCase> {
+fn broadcast_param() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for (index, [t, n, _, tile]) in SHAPES.into_iter().enumerate() {

@@ -5,14 +5,39 @@ use espalier_interface::DType;
 use super::{STORED, fixed};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::drawn;
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
 use crate::ops::rounding::nearest;
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.zero",
+        asserts: "zero bytes",
+        cases: zero,
+    },
+    OpCheck {
+        name: "op.cast",
+        asserts: "the nearest number of another dtype, ties to even",
+        cases: cast,
+    },
+    OpCheck {
+        name: "op.sum_squares",
+        asserts: "the sum of squares in f64",
+        cases: sum_squares,
+    },
+    OpCheck {
+        name: "op.first_not_finite",
+        asserts: "the index of the first NaN or infinity, or -1",
+        cases: first_not_finite,
+    },
+];
 
 /// Elements of a run: one, odd numbers, and more than a chunk of any of them.
 const LENGTHS: [usize; 5] = [1, 3, 65, 4099, 70_001];
 
 /// `zero`: zero bytes in every dtype.
-pub fn zero() -> Vec<OpCase> {
+fn zero() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::BF16, DType::U8, DType::I32] {
         for n in LENGTHS {
@@ -26,7 +51,7 @@ pub fn zero() -> Vec<OpCase> {
 
 /// `cast`: to nearest, ties to even; infinities and NaN stay what they are, and what is too large
 /// becomes infinite.
-pub fn cast() -> Vec<OpCase> {
+fn cast() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for from in STORED {
         for to in STORED {
@@ -59,7 +84,7 @@ pub fn cast() -> Vec<OpCase> {
 }
 
 /// `sum_squares`: a sum of n squares in f64, and as many roundings of the oracle's own.
-pub fn sum_squares() -> Vec<OpCase> {
+fn sum_squares() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in STORED {
         for n in LENGTHS {
@@ -76,7 +101,7 @@ pub fn sum_squares() -> Vec<OpCase> {
 }
 
 /// `first_not_finite`: the first of several, in any chunk.
-pub fn first_not_finite() -> Vec<OpCase> {
+fn first_not_finite() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in STORED {
         for n in LENGTHS {

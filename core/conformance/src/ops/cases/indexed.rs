@@ -6,8 +6,38 @@ use espalier_interface::graph::Dim;
 use super::{COMPUTE, ROWS, rows};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{drawn, integers};
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle::{self, IGNORED};
 use crate::ops::rounding::U;
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.row_max",
+        asserts: "the largest number of each row",
+        cases: row_max,
+    },
+    OpCheck {
+        name: "op.is_argmax",
+        asserts: "1 where the first largest number is at the index",
+        cases: is_argmax,
+    },
+    OpCheck {
+        name: "op.pick",
+        asserts: "the number at each row's index, 0 where it is -100",
+        cases: pick,
+    },
+    OpCheck {
+        name: "op.one_hot",
+        asserts: "1 at each row's index",
+        cases: one_hot,
+    },
+    OpCheck {
+        name: "op.scale_trained",
+        asserts: "factor x, 0 where the label is -100",
+        cases: scale_trained,
+    },
+];
 
 /// An index for each row; every fifth is -100.
 fn indices([t, width]: [usize; 2]) -> Vec<i32> {
@@ -37,7 +67,7 @@ fn indexed(op: &str, dtype: DType, [t, d]: [usize; 2], x: &[f64], name: String) 
 }
 
 /// `row_max`: one of the numbers.
-pub fn row_max() -> Vec<OpCase> {
+fn row_max() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let x = drawn(t * d, dtype, 1);
         let case = OpCase::new("row_max", t, name).input(&rows(d), dtype, &x);
@@ -46,7 +76,7 @@ pub fn row_max() -> Vec<OpCase> {
 }
 
 /// `is_argmax`: rows whose largest number is at the index, behind it, and there a second time.
-pub fn is_argmax() -> Vec<OpCase> {
+fn is_argmax() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let (mut x, index) = (drawn(t * d, dtype, 1), indices([t, d]));
         for (row, (x, &index)) in x.chunks_exact_mut(d).zip(&index).enumerate() {
@@ -64,7 +94,7 @@ pub fn is_argmax() -> Vec<OpCase> {
 }
 
 /// `pick`: one of the numbers, or 0.
-pub fn pick() -> Vec<OpCase> {
+fn pick() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let x = drawn(t * d, dtype, 1);
         let expected = Near::exact(oracle::pick(&x, &indices([t, d]), d));
@@ -74,7 +104,7 @@ pub fn pick() -> Vec<OpCase> {
 }
 
 /// `one_hot`: zeros and ones.
-pub fn one_hot() -> Vec<OpCase> {
+fn one_hot() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let index = indices([t, d]);
         let case = OpCase::new("one_hot", t, name);
@@ -84,7 +114,7 @@ pub fn one_hot() -> Vec<OpCase> {
 }
 
 /// `scale_trained`: the factor is rounded, and the product; zeros whatever the rows hold.
-pub fn scale_trained() -> Vec<OpCase> {
+fn scale_trained() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let (mut x, labels) = (drawn(t * d, dtype, 1), indices([t, d]));
         let values = oracle::scale_trained(&x, &labels, 1.0 / 37.0);

@@ -5,8 +5,33 @@ use espalier_interface::DType;
 use super::{COMPUTE, STORED, fixed, rows, terms};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{absolute, drawn};
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
 use crate::ops::packed::{Packed, packed};
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.linear",
+        asserts: "x W^T + bias over dense and packed weights",
+        cases: linear,
+    },
+    OpCheck {
+        name: "op.linear_input_backward",
+        asserts: "dy W over dense and packed weights",
+        cases: linear_input_backward,
+    },
+    OpCheck {
+        name: "op.linear_weight_backward",
+        asserts: "dy^T x is added to the gradient",
+        cases: linear_weight_backward,
+    },
+    OpCheck {
+        name: "op.bias_backward",
+        asserts: "the sum of dy is added to the gradient",
+        cases: bias_backward,
+    },
+];
 
 /// `[T, N, M]`: none, one, odd, and more than a tile of any of them.
 const SHAPES: [[usize; 3]; 7] = [
@@ -74,7 +99,7 @@ fn each(case: impl Fn(DType, [usize; 3], &Weight, String) -> OpCase) -> Vec<OpCa
 }
 
 /// `linear`: sums of M products, and the bias; a bias where T is odd.
-pub fn linear() -> Vec<OpCase> {
+fn linear() -> Vec<OpCase> {
     each(|dtype, [t, n, m], weight, name| {
         let x = drawn(t * m, dtype, 1);
         let bias = (t % 2 == 1).then(|| drawn(n, weight.dtype, 3));
@@ -98,7 +123,7 @@ pub fn linear() -> Vec<OpCase> {
 }
 
 /// `linear_input_backward`: sums of N products.
-pub fn linear_input_backward() -> Vec<OpCase> {
+fn linear_input_backward() -> Vec<OpCase> {
     each(|dtype, [t, n, m], weight, name| {
         let dy = drawn(t * n, dtype, 1);
         let product = oracle::linear_input_backward;
@@ -111,7 +136,7 @@ pub fn linear_input_backward() -> Vec<OpCase> {
 }
 
 /// `linear_weight_backward`: sums of T products on top of what is there.
-pub fn linear_weight_backward() -> Vec<OpCase> {
+fn linear_weight_backward() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for [t, n, m] in SHAPES.into_iter().chain([[300, 19, 35]]) {
@@ -132,7 +157,7 @@ pub fn linear_weight_backward() -> Vec<OpCase> {
 }
 
 /// `bias_backward`: sums of T numbers on top of what is there.
-pub fn bias_backward() -> Vec<OpCase> {
+fn bias_backward() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for [t, n] in [[0, 5], [1, 1], [3, 17], [65, 131], [300, 3]] {

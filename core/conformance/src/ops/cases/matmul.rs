@@ -5,7 +5,15 @@ use espalier_interface::graph::Dim;
 use super::{COMPUTE, fixed, rows, terms};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{absolute, drawn};
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle::{self, Matrix};
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[OpCheck {
+    name: "op.matmul",
+    asserts: "the product of two values, each plain or transposed",
+    cases: matmul,
+}];
 
 /// `[T, I, J]`: none, one, odd, and more than a tile of any of them.
 const SHAPES: [[usize; 3]; 6] = [
@@ -31,7 +39,7 @@ enum Tokens {
 }
 
 /// `matmul`: sums of as many products as the depth.
-pub fn matmul() -> Vec<OpCase> {
+fn matmul() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for (index, [t, i, j]) in SHAPES.into_iter().enumerate() {

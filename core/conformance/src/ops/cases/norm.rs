@@ -5,8 +5,28 @@ use espalier_interface::DType;
 use super::{COMPUTE, STORED, fixed, rows, terms};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::drawn;
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle::{self, inverse_rms};
 use crate::ops::rounding::{U, nearest};
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.rms_norm",
+        asserts: "round(x r) w, of rows and of heads",
+        cases: rms_norm,
+    },
+    OpCheck {
+        name: "op.rms_norm_backward",
+        asserts: "r (g - x r^2 mean(g x))",
+        cases: rms_norm_backward,
+    },
+    OpCheck {
+        name: "op.rms_norm_weight_backward",
+        asserts: "the sum of dy round(x r) is added to the gradient",
+        cases: rms_norm_weight_backward,
+    },
+];
 
 /// `[T, D, G]`: whole rows, and heads of them.
 const SHAPES: [[usize; 3]; 8] = [
@@ -50,7 +70,7 @@ fn each(case: impl Fn(DType, [usize; 3], DType, String) -> OpCase) -> Vec<OpCase
 }
 
 /// `rms_norm`: the root mean square, a product that is rounded to the dtype, and a product.
-pub fn rms_norm() -> Vec<OpCase> {
+fn rms_norm() -> Vec<OpCase> {
     each(|dtype, [t, d, group], stored, name| {
         let (x, w) = (drawn(t * d, dtype, 1), drawn(group, stored, 2));
         let values = oracle::rms_norm(&x, &w, EPS, |x| nearest(dtype, x));
@@ -70,7 +90,7 @@ pub fn rms_norm() -> Vec<OpCase> {
 
 /// `rms_norm_backward`: with `e` the error of `r`, the first term errs by `e + 3 u`, the second by
 /// `3 e` and by a sum of G products of three with four more roundings.
-pub fn rms_norm_backward() -> Vec<OpCase> {
+fn rms_norm_backward() -> Vec<OpCase> {
     each(|dtype, [t, d, group], stored, name| {
         let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
         let w = drawn(group, stored, 3);
@@ -99,7 +119,7 @@ pub fn rms_norm_backward() -> Vec<OpCase> {
 
 /// `rms_norm_weight_backward`: a sum over all rows of products with a number that is rounded to the
 /// dtype, on top of what is there.
-pub fn rms_norm_weight_backward() -> Vec<OpCase> {
+fn rms_norm_weight_backward() -> Vec<OpCase> {
     each(|dtype, [t, d, group], _, name| {
         let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
         let start = drawn(group, DType::F32, 3);

@@ -6,9 +6,29 @@ use super::linear::Weight;
 use super::{COMPUTE, STORED, fixed, terms};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{absolute, drawn};
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
 use crate::ops::packed::packed;
 use crate::ops::rounding::U;
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.param_value",
+        asserts: "the elements of a dense or packed param",
+        cases: param_value,
+    },
+    OpCheck {
+        name: "op.param_value_backward",
+        asserts: "dy is added to the gradient",
+        cases: param_value_backward,
+    },
+    OpCheck {
+        name: "op.adapted_row_norms",
+        asserts: "the norms of the rows of weight + alpha b a",
+        cases: adapted_row_norms,
+    },
+];
 
 /// `[N, M]`: one, odd, and more than what is decoded at once.
 const SHAPES: [[usize; 2]; 4] = [[1, 1], [17, 65], [3, 515], [67, 300]];
@@ -27,7 +47,7 @@ fn weights() -> Vec<([usize; 2], Weight)> {
 }
 
 /// `param_value`: the param's own numbers, rounded to the dtype. A vector, too.
-pub fn param_value() -> Vec<OpCase> {
+fn param_value() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for (shape, weight) in weights() {
@@ -47,7 +67,7 @@ pub fn param_value() -> Vec<OpCase> {
 }
 
 /// `param_value_backward`: a sum.
-pub fn param_value_backward() -> Vec<OpCase> {
+fn param_value_backward() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for [n, m] in SHAPES {
@@ -67,7 +87,7 @@ pub fn param_value_backward() -> Vec<OpCase> {
 /// `adapted_row_norms`: an element errs by `R + 3` roundings of its terms' absolute sum, which
 /// moves the norm by the norm of these errors; the sum of M squares under the root by half of its
 /// own.
-pub fn adapted_row_norms() -> Vec<OpCase> {
+fn adapted_row_norms() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for (index, ([n, m], weight)) in weights().into_iter().enumerate() {
         let (rank, alpha) = ([1, 5, 16][index % 3], [2.0, -0.3][index % 2]);

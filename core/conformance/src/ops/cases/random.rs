@@ -6,8 +6,23 @@ use espalier_interface::graph::Dim;
 use super::{COMPUTE, ROWS, STORED, fixed, rows};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{drawn, integers};
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle::{self, DropoutDraw};
 use crate::ops::rounding::U;
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.dropout",
+        asserts: "the elements that the numbers of seed, step and site leave, divided by 1 - p",
+        cases: dropout,
+    },
+    OpCheck {
+        name: "op.init",
+        asserts: "zeros, ones, uniform and normal numbers of a seed and a param",
+        cases: init,
+    },
+];
 
 /// A seed in both halves of 64 bits.
 const SEED: u64 = 0xDEAD_BEEF_0000_0007;
@@ -18,7 +33,7 @@ fn halves() -> [f64; 2] {
 }
 
 /// `dropout`: `1 / (1 - p)` is two roundings and its product with x one; what is dropped is 0.
-pub fn dropout() -> Vec<OpCase> {
+fn dropout() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for (index, [t, d]) in ROWS.into_iter().enumerate() {
@@ -49,7 +64,7 @@ pub fn dropout() -> Vec<OpCase> {
 
 /// `init`: uniform numbers in three roundings of the bound; normal ones to 16 u of their radius
 /// (logarithm, root, angle and cosine).
-pub fn init() -> Vec<OpCase> {
+fn init() -> Vec<OpCase> {
     let (mut cases, param) = (Vec::new(), 9);
     for dtype in STORED {
         for n in [1, 3, 17, 4099] {

@@ -7,8 +7,23 @@ use serde_json::json;
 use super::{COMPUTE, rows};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{drawn, integers};
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle::{self, Rotation};
 use crate::ops::rounding::{U, nearest};
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.rope",
+        asserts: "halves of heads rotated by their position",
+        cases: rope,
+    },
+    OpCheck {
+        name: "op.rope_backward",
+        asserts: "the transposed rotation",
+        cases: rope_backward,
+    },
+];
 
 /// `[T, H, K]` and the position of the first token.
 const SHAPES: [([usize; 3], i32); 6] = [
@@ -72,11 +87,11 @@ fn each(op: &str, turn: fn(&[f64], &[i32], &Rotation) -> Vec<f64>) -> Vec<OpCase
 }
 
 /// `rope`.
-pub fn rope() -> Vec<OpCase> {
+fn rope() -> Vec<OpCase> {
     each("rope", oracle::rope)
 }
 
 /// `rope_backward`.
-pub fn rope_backward() -> Vec<OpCase> {
+fn rope_backward() -> Vec<OpCase> {
     each("rope_backward", oracle::rope_backward)
 }

@@ -7,15 +7,30 @@ use serde_json::json;
 use super::{COMPUTE, rows};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{drawn, integers};
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
 use crate::ops::rounding::{U, nearest};
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.sinusoids",
+        asserts: "cosines and sines of multiples of positions",
+        cases: sinusoids,
+    },
+    OpCheck {
+        name: "op.swap_halves",
+        asserts: "the halves of each head exchanged",
+        cases: swap_halves,
+    },
+];
 
 /// `[T, K]`.
 const SHAPES: [[usize; 2]; 5] = [[0, 4], [1, 1], [3, 17], [17, 65], [65, 34]];
 
 /// `sinusoids`: the angle is one rounding, which moves the function by `u a`; it is good to 4 u,
 /// and times the amplitude.
-pub fn sinusoids() -> Vec<OpCase> {
+fn sinusoids() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for (name, function) in [("cos", f64::cos as fn(f64) -> f64), ("sin", f64::sin)] {
@@ -44,7 +59,7 @@ pub fn sinusoids() -> Vec<OpCase> {
 }
 
 /// `swap_halves`: copies, of whole and of partly rotated heads.
-pub fn swap_halves() -> Vec<OpCase> {
+fn swap_halves() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for [t, heads, head_dim, half] in [

@@ -5,8 +5,23 @@ use espalier_interface::DType;
 use super::{COMPUTE, ROWS, rows};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::drawn;
+use crate::ops::op_check::OpCheck;
 use crate::ops::oracle::{self, sigmoid};
 use crate::ops::rounding::{LEAST, U, nearest};
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.swiglu",
+        asserts: "silu(gate) up",
+        cases: swiglu,
+    },
+    OpCheck {
+        name: "op.swiglu_backward",
+        asserts: "the gradients of gate and up",
+        cases: swiglu_backward,
+    },
+];
 
 /// Gates, some of which are beyond what `e^x` holds in f32.
 fn gates(n: usize, dtype: DType) -> Vec<f64> {
@@ -37,7 +52,7 @@ fn near(values: Vec<f64>, sizes: &[f64], error: f64, beside: impl Fn(usize) -> f
 }
 
 /// `swiglu`: `e^-g` to 4 u, a sum, a quotient and two products: 8 u.
-pub fn swiglu() -> Vec<OpCase> {
+fn swiglu() -> Vec<OpCase> {
     each(|dtype, [t, f], name| {
         let (gate, up) = (gates(t * f, dtype), drawn(t * f, dtype, 2));
         let values = oracle::swiglu(&gate, &up);
@@ -50,7 +65,7 @@ pub fn swiglu() -> Vec<OpCase> {
 
 /// `swiglu_backward`: `1 - s` errs by 7 u of 1, which the gate multiplies; with the other roundings
 /// 20 u of `dy u s (1 + |g|)` for dgate. For dup as `swiglu`.
-pub fn swiglu_backward() -> Vec<OpCase> {
+fn swiglu_backward() -> Vec<OpCase> {
     each(|dtype, [t, f], name| {
         let gate = gates(t * f, dtype);
         let [up, dy] = [2, 3].map(|seed| drawn(t * f, dtype, seed));
