@@ -1,4 +1,4 @@
-//! Numbers -> a function of each: `exp`, `log`, `sigmoid` and `rsqrt`.
+//! Numbers -> a function of each: `exp`, `log`, `sigmoid`, `tanh` and `rsqrt`.
 
 use espalier_interface::Services;
 
@@ -15,11 +15,18 @@ pub enum Function {
     Log,
     /// `1 / (1 + e^-x)`.
     Sigmoid,
+    /// The hyperbolic tangent.
+    Tanh,
 }
 
 impl Function {
     /// All functions.
-    pub const ALL: [Function; 3] = [Function::Exp, Function::Log, Function::Sigmoid];
+    pub const ALL: [Function; 4] = [
+        Function::Exp,
+        Function::Log,
+        Function::Sigmoid,
+        Function::Tanh,
+    ];
 
     /// The name of its op.
     pub const fn name(self) -> &'static str {
@@ -27,6 +34,7 @@ impl Function {
             Function::Exp => "exp",
             Function::Log => "log",
             Function::Sigmoid => "sigmoid",
+            Function::Tanh => "tanh",
         }
     }
 }
@@ -38,6 +46,7 @@ pub fn elementwise<E: Element>(services: &dyn Services, f: Function, x: &[E], y:
         Function::Exp => map(services, x, y, #[inline(always)] |x: E::Acc| x.exp()),
         Function::Log => map(services, x, y, #[inline(always)] |x: E::Acc| x.ln()),
         Function::Sigmoid => map(services, x, y, #[inline(always)] |x: E::Acc| E::Acc::ONE / (E::Acc::ONE + (-x).exp())),
+        Function::Tanh => map(services, x, y, #[inline(always)] |x: E::Acc| x.tanh()),
     }
 }
 
@@ -86,10 +95,11 @@ mod tests {
         let x = check::numbers(CHUNK + 9, 1);
         let positive: Vec<f64> = x.iter().map(|x| x * x + 0.1).collect();
         type Case<'a> = (Function, fn(f64) -> f64, &'a [f64]);
-        let functions: [Case<'_>; 3] = [
+        let functions: [Case<'_>; 4] = [
             (Function::Exp, f64::exp, &x),
             (Function::Log, f64::ln, &positive),
             (Function::Sigmoid, |x| 1.0 / (1.0 + (-x).exp()), &x),
+            (Function::Tanh, f64::tanh, &x),
         ];
         assert_eq!(functions.map(|(function, ..)| function), Function::ALL);
         for (function, expected, x) in functions {

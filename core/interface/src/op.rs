@@ -49,6 +49,7 @@ mod sinusoids;
 mod sum_squares;
 mod swap_halves;
 mod swiglu;
+mod tanh;
 #[cfg(test)]
 mod tests;
 mod zero;
@@ -84,6 +85,7 @@ pub use scale_by::scale_by;
 pub use scale_channels::scale_channels;
 pub use sigmoid::sigmoid;
 pub use swiglu::swiglu;
+pub use tanh::tanh;
 
 /// The definitions of all ops, each name and version once.
 pub static DEFINITIONS: &[&OpDefinition] = &[
@@ -140,6 +142,7 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &scale_trained::SCALE_TRAINED,
     &sinusoids::SINUSOIDS,
     &swap_halves::SWAP_HALVES,
+    &tanh::TANH,
 ];
 
 /// The definition of version `version` of the op `name`; none for an op that the interface does not

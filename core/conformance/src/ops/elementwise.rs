@@ -1,4 +1,4 @@
-//! Functions of one number, `exp`, `log`, `sigmoid` and `rsqrt`: each in f64, and its cases. They
+//! Functions of one number, `exp`, `log`, `sigmoid`, `tanh` and `rsqrt`: each in f64, and its cases. They
 //! know nothing of kernels; torch's golden values are compared with them.
 
 use espalier_interface::DType;
@@ -27,6 +27,11 @@ pub(super) const OPS: &[OpCheck] = &[
         asserts: "1 / (1 + e^-x)",
         // `e^-x` to 4 u, a sum and a quotient; of numbers beyond what `e^x` holds in f32, too.
         cases: || each("sigmoid", |x| 40.0 * x, sigmoid, 6.0 * U),
+    },
+    OpCheck {
+        name: "op.tanh",
+        asserts: "the hyperbolic tangent",
+        cases: || each("tanh", |x| 12.0 * x, f64::tanh, 4.0 * U),
     },
     OpCheck {
         name: "op.rsqrt",

@@ -12,6 +12,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("log", Rule::Chained(log)),
     ("rsqrt", Rule::Chained(rsqrt)),
     ("sigmoid", Rule::Chained(sigmoid)),
+    ("tanh", Rule::Chained(tanh)),
 ];
 
 /// `dx = dy y`.
@@ -42,6 +43,14 @@ fn sigmoid(tape: &mut Tape<'_>, placed: &Placed, dy: ValueId) {
     let square = times(tape, placed, product, y);
     let inputs = vec![product, square];
     tape.chain(placed, "add", x, inputs, vec![], minus());
+}
+
+/// `dx = dy - (dy y) y`.
+fn tanh(tape: &mut Tape<'_>, placed: &Placed, dy: ValueId) {
+    let [x, y] = operands(placed);
+    let product = times(tape, placed, dy, y);
+    let square = times(tape, placed, product, y);
+    tape.chain(placed, "add", x, vec![dy, square], vec![], minus());
 }
 
 /// The argument and the result.
@@ -80,6 +89,7 @@ mod tests {
         ("log", f64::ln),
         ("rsqrt", |x| 1.0 / (0.25 * x + 1.5).sqrt()),
         ("sigmoid", |x| 1.0 / (1.0 + (-x).exp())),
+        ("tanh", f64::tanh),
     ];
 
     /// `dy f'(x)` by the nodes of the backward pass, for one number.
