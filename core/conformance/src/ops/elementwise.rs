@@ -1,5 +1,5 @@
-//! Functions of one number, `exp`, `log`, `sigmoid`, `tanh` and `rsqrt`: each in f64, and its cases. They
-//! know nothing of kernels; torch's golden values are compared with them.
+//! Functions of one number, `exp`, `log`, `sigmoid`, `tanh` and `rsqrt`: each in f64, and its
+//! cases. They know nothing of kernels; torch's golden values are compared with them.
 
 use espalier_interface::DType;
 

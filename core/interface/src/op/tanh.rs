@@ -1,4 +1,5 @@
-//! `tanh`: x -> the hyperbolic tangent, element by element: of GELU's approximation and of soft caps.
+//! `tanh`: x -> the hyperbolic tangent, element by element, as GELU's approximation and soft caps
+//! need it.
 
 use super::definition::{OpDefinition, written};
 use crate::graph::{Attributes, Graph, ValueId};

@@ -127,7 +127,8 @@ impl Attack for Errors {
         let out = a_try.name();
         let ended = Ended::of(&mut of.faulty(&out, "", call, kind), PATIENCE);
         ended.as_documented(&case);
-        // On a read-only file system an unused lock remains, and unfinished files remain unfinished.
+        // On a read-only file system an unused lock remains, and unfinished files remain
+        // unfinished.
         let is_unfinished = |name: &str| kind == "readonly" && name.ends_with(".partial");
         let unremoved = case.contains(", unlink") && case.ends_with("run.lock");
         let is_unused = |name: &str| (kind == "readonly" || unremoved) && name == "run.lock";

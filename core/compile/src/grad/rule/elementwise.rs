@@ -1,4 +1,5 @@
-//! The backward rules of functions of one number, `y = f(x)`: `dx = dy f'(x)`, of products and sums.
+//! The backward rules of functions of one number, `y = f(x)`: `dx = dy f'(x)`, of products and
+//! sums.
 
 use espalier_interface::graph::{Attributes, ValueId};
 
