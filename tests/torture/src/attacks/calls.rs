@@ -1,6 +1,7 @@
 //! A kill, or an error, at every call that a use of the program makes on a file of its output.
 
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use crate::ended::{Ended, PATIENCE};
@@ -127,22 +128,29 @@ impl Attack for Errors {
         let out = a_try.name();
         let ended = Ended::of(&mut of.faulty(&out, "", call, kind), PATIENCE);
         ended.as_documented(&case);
-        // On a read-only file system an unused lock remains, and unfinished files remain
-        // unfinished.
-        let is_unfinished = |name: &str| kind == "readonly" && name.ends_with(".partial");
         let unremoved = case.contains(", unlink") && case.ends_with("run.lock");
-        let is_unused = |name: &str| (kind == "readonly" || unremoved) && name == "run.lock";
-        for name in names(&of.path(&out)) {
-            let path = of.path(&out).join(&name);
-            if path.is_dir() && is_unfinished(&name) {
-                fs::remove_dir_all(path).expect("removed");
-            } else if is_unfinished(&name) || is_unused(&name) {
-                fs::remove_file(path).expect("removed");
-            }
+        if kind == "readonly" || unremoved {
+            remove_unused(&of.path(&out), kind == "readonly");
         }
         if ended.succeeded() {
             of.is_whole(&out, &format!("{case}: it succeeded"));
         }
         of.recovers(&out, &case);
+    }
+}
+
+/// Removes the unused locks that remain below `directory` where they could not be removed, and the
+/// unfinished files where `all` could not.
+fn remove_unused(directory: &Path, all: bool) {
+    for name in names(directory) {
+        let path = directory.join(&name);
+        let unfinished = all && name.ends_with(".partial");
+        if path.is_dir() && unfinished {
+            fs::remove_dir_all(path).expect("removed");
+        } else if path.is_dir() {
+            remove_unused(&path, all);
+        } else if unfinished || name == "run.lock" {
+            fs::remove_file(path).expect("removed");
+        }
     }
 }
