@@ -2,7 +2,7 @@
 //! compare with the peer's.
 //!
 //! Usage: `cargo run --release -p espalier-tests --example logits -- MODEL ADAPTER|none
-//! OUT.safetensors`
+//! OUT.safetensors [QUANTIZER]`
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,21 +13,25 @@ use safetensors::tensor::TensorView;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [model, adapter, out] = words.as_slice() else {
-        panic!("usage: logits MODEL ADAPTER|none OUT.safetensors");
+    let [model, adapter, out, quantizer @ ..] = words.as_slice() else {
+        panic!("usage: logits MODEL ADAPTER|none OUT.safetensors [QUANTIZER]");
     };
     let rows = Golden::open("llama/data.safetensors").rows("eval_tokens");
-    // A fresh LoRA changes nothing, and allows a packed model to be loaded as for training.
-    let adapter = match adapter.as_str() {
-        "none" => ("plugins", "[\"lora\"]".to_owned()),
-        path => ("model.adapter", format!("{path:?}")),
-    };
-    let keys = [
+    let mut plugins = quantizer.to_vec();
+    let saved = format!("{adapter:?}");
+    let mut keys = vec![
         ("model.compute", "\"f32\""),
-        (adapter.0, adapter.1.as_str()),
         ("data.max_seq_len", "48"),
         ("data.micro_batch", "2"),
     ];
+    if adapter == "none" {
+        // A fresh LoRA changes nothing, and allows a packed model to be loaded as for training.
+        plugins.push("lora".to_owned());
+    } else {
+        keys.push(("model.adapter", &saved));
+    }
+    let plugins = format!("{plugins:?}");
+    keys.push(("plugins", &plugins));
     let logits = Rig::new(Path::new(model), &keys).logits(&micro_batch(&rows, &rows));
     let tokens: Vec<u8> = rows
         .iter()

@@ -1,6 +1,7 @@
 //! Runs of our host -> comparisons with the real peers, by the scripts in `tests/peers`.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -23,7 +24,10 @@ pub struct Options {
     filter: Option<String>,
 }
 
-/// Builds the host and runs every script as `PYTHON SCRIPT HOST GOLDEN OUT`.
+/// Third parties' adapters whose files are compared with PEFT's.
+const SAMPLES: [&str; 2] = ["dora", "hira"];
+
+/// Builds the host and [`SAMPLES`], and runs every script as `PYTHON SCRIPT HOST GOLDEN OUT`.
 ///
 /// # Errors
 /// Where Python lacks a peer, no script matches, or one of them finds a difference.
@@ -47,7 +51,44 @@ pub fn compare(workspace: &Workspace, options: &Options) -> Result<()> {
         .clone()
         .unwrap_or_else(|| workspace.target.join("peers"));
 
-    let folder = workspace.root.join("tests/peers");
+    let samples = out.join("samples");
+    fs::create_dir_all(&samples).with_context(|| format!("cannot make {}", samples.display()))?;
+    for sample in SAMPLES {
+        workspace.put_sample(sample, &samples)?;
+    }
+
+    let scripts = scripts(&workspace.root.join("tests/peers"), options)?;
+    let mut failed = Vec::new();
+    for script in &scripts {
+        println!("== {}", script.display());
+        let mut command = Command::new(&options.python);
+        command.arg(script).arg(&host).arg(&golden).arg(&out);
+        command
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("ESPALIER_LOGITS", &logits)
+            .env("ESPALIER_SAMPLES", &samples)
+            .env("PYTHONPATH", golden.join("scripts"));
+        if let Err(error) = run(&mut command) {
+            eprintln!("{error:#}");
+            failed.push(script.display().to_string());
+        }
+    }
+    if !failed.is_empty() {
+        bail!(
+            "{} of {} failed: {}",
+            failed.len(),
+            scripts.len(),
+            failed.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// The scripts in `folder` that are asked for, sorted.
+///
+/// # Errors
+/// Where the folder cannot be read or none matches.
+fn scripts(folder: &Path, options: &Options) -> Result<Vec<PathBuf>> {
     let mut scripts: Vec<PathBuf> = folder
         .read_dir()
         .with_context(|| format!("cannot list {}", folder.display()))?
@@ -66,27 +107,5 @@ pub fn compare(workspace: &Workspace, options: &Options) -> Result<()> {
     if scripts.is_empty() {
         bail!("no script in {} matches", folder.display());
     }
-    let mut failed = Vec::new();
-    for script in &scripts {
-        println!("== {}", script.display());
-        let mut command = Command::new(&options.python);
-        command.arg(script).arg(&host).arg(&golden).arg(&out);
-        command
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env("ESPALIER_LOGITS", &logits)
-            .env("PYTHONPATH", golden.join("scripts"));
-        if let Err(error) = run(&mut command) {
-            eprintln!("{error:#}");
-            failed.push(script.display().to_string());
-        }
-    }
-    if !failed.is_empty() {
-        bail!(
-            "{} of {} failed: {}",
-            failed.len(),
-            scripts.len(),
-            failed.join(", ")
-        );
-    }
-    Ok(())
+    Ok(scripts)
 }

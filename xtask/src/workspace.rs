@@ -1,6 +1,7 @@
 //! The output of `cargo metadata` -> the facts about the workspace that the tasks need.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -68,6 +69,23 @@ impl Workspace {
         self.packages
             .iter()
             .filter(|package| package.folder.starts_with("plugins"))
+    }
+
+    /// Builds a plugin of `tests/plugins` as its author does, and copies its library into `folder`.
+    ///
+    /// # Errors
+    /// Where it cannot be built or copied.
+    pub fn put_sample(&self, name: &str, folder: &Path) -> Result<()> {
+        let samples = self.target.join("samples");
+        run(cargo()
+            .current_dir(self.root.join("tests/plugins"))
+            .args(["build", "--release", "--quiet", "--locked"])
+            .args(["--package", name, "--lib", "--target-dir"])
+            .arg(&samples))?;
+        let library = format!("lib{}.so", name.replace('-', "_"));
+        fs::copy(samples.join("release").join(&library), folder.join(library))
+            .with_context(|| format!("no library of `{name}` in {}", folder.display()))?;
+        Ok(())
     }
 
     /// All files that git tracks or would add, relative to the root.

@@ -32,7 +32,7 @@ tokens, train_tokens = data["eval_tokens"], data["train_tokens"]
 
 
 def base(kind):
-    """The dense model; `nf4` has the decoded weights, as peft's HiRA takes no packed ones."""
+    """The dense model; `nf4` has the decoded weights of one that is packed."""
     model = LlamaForCausalLM.from_pretrained(FROM / "tiny-trained", dtype=torch.float32)
     if kind == "nf4":
         model.load_state_dict(load_file(FROM / "base_dequant_nf4.safetensors"), strict=False)

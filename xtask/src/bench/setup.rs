@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::workspace::{Workspace, run};
@@ -33,35 +33,10 @@ impl<'a> BenchSetup<'a> {
         let host = ["build", "--release", "--quiet", "--package", "espalier-cli"];
         run(workspace.cargo().args(host))?;
         for sample in samples {
-            setup.build_sample(sample)?;
+            workspace.put_sample(sample, &setup.folder.join("plugins"))?;
         }
         setup.make_model()?;
         Ok(setup)
-    }
-
-    fn build_sample(&self, sample: &str) -> Result<()> {
-        let cargo = || self.workspace.cargo();
-        let plugins = self.folder.join("plugins");
-        let samples = self.workspace.target.join("samples");
-        run(cargo()
-            .current_dir(self.workspace.root.join("tests/plugins"))
-            .args([
-                "build",
-                "--release",
-                "--quiet",
-                "--locked",
-                "--package",
-                sample,
-            ])
-            .arg("--target-dir")
-            .arg(&samples))?;
-        let library = format!("lib{sample}.so");
-        fs::copy(
-            samples.join("release").join(&library),
-            plugins.join(&library),
-        )
-        .context("no library was built")?;
-        Ok(())
     }
 
     fn make_model(&self) -> Result<()> {
