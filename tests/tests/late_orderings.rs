@@ -15,8 +15,9 @@ use swapping::{Job, plugin_folder};
 use lately::{add_library, on_late, try_run};
 
 /// Schedules with tasks on more than one lane, by name, and how many of their calls order nothing
-/// in the runs of this test: those around tasks that a schedule or a rank without tokens leaves
-/// without work, and those at the end of a walk behind which nothing conflicts.
+/// in the runs of this test: those at the end of a walk after which a later wait orders the same
+/// tasks, and those before the backward pass of an embedding, which does not read the table that
+/// its schedule fetches for it.
 const SCHEDULES: [(&str, &[&str], usize); 8] = [
     (
         "params, prefetch 1",
@@ -60,7 +61,7 @@ const SCHEDULES: [(&str, &[&str], usize); 8] = [
             "sharding.fsdp.offload=\"params\"",
             "sharding.fsdp.offload_activations=true",
         ],
-        20,
+        2,
     ),
     (
         "params and optimizer",
@@ -68,7 +69,7 @@ const SCHEDULES: [(&str, &[&str], usize); 8] = [
             "plugins=\"nf4,lora,fsdp\"",
             "sharding.fsdp.offload=\"params+optimizer\"",
         ],
-        16,
+        8,
     ),
     (
         "params and optimizer, full",
@@ -77,7 +78,7 @@ const SCHEDULES: [(&str, &[&str], usize); 8] = [
             "sharding.fsdp.offload=\"params+optimizer\"",
             "sharding.fsdp.prefetch=2",
         ],
-        46,
+        32,
     ),
     // By a collective on devices: calls of the host wait on their own lane, and what the host knows
     // it knows for all lanes.
@@ -88,7 +89,7 @@ const SCHEDULES: [(&str, &[&str], usize); 8] = [
             "run.ranks=2",
             "run.device_collective=\"late-collective\"",
         ],
-        54,
+        0,
     ),
 ];
 

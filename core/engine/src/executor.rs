@@ -24,6 +24,7 @@ mod storage;
 mod transfer;
 mod update;
 mod window;
+mod work;
 
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ pub use storage::{Beside, Storage};
 pub use transfer::{numbers, write};
 pub use update::Update;
 
-use lanes::{Behind, Lanes};
+use lanes::{Behind, Lanes, TaskWaits};
 use machine_copy::Lent;
 use since_wait::SinceWait;
 
@@ -91,6 +92,13 @@ pub struct LossSum {
     pub trained: u64,
 }
 
+/// The waits between lanes of both parts of a step plan.
+#[derive(Default)]
+struct StepWaits {
+    micro_batch: TaskWaits,
+    update: TaskWaits,
+}
+
 /// A program, its storage and its kernels on one device.
 pub struct Executor {
     device: Arc<dyn Device>,
@@ -104,6 +112,7 @@ pub struct Executor {
     /// For each lane of the step plan its stream; the first computes.
     streams: Vec<Stream>,
     behind: Behind,
+    waits: StepWaits,
     since_wait: SinceWait,
     params: Vec<Param>,
     dtypes: Dtypes,
@@ -147,6 +156,7 @@ impl Executor {
             shard_layout: plan.shard_layout,
             peers,
             behind: Behind::all(streams.len()),
+            waits: StepWaits::default(),
             since_wait: SinceWait::default(),
             streams,
             params: plan.params,

@@ -68,7 +68,8 @@ pub struct Task {
     pub action: Action,
     /// The lane that runs it.
     pub lane: Lane,
-    /// For each other lane that it depends on, the index of the last task that must be done before.
+    /// The tasks of other lanes that must be done before, in order. Each task is named on which it
+    /// depends directly, since any of them may take no part in a pass.
     pub waits: Vec<usize>,
     /// The regions it works on.
     pub regions: Vec<Region>,

@@ -98,7 +98,7 @@ impl Executor {
         position: StepPosition,
     ) -> Result<Option<NotFiniteTensor>> {
         let numbers = self.begin(micro, Pass::Evaluate, position)?;
-        let wanted = self.wanted(Pass::Evaluate, position);
+        let wanted = self.wanted(Pass::Evaluate, position, &numbers);
         let mut found = None;
         let mut compute = |task: &Task| match task.action.act {
             // Transfers go on: the other ranks wait for them.
@@ -109,7 +109,7 @@ impl Executor {
             }
             _ => self.transfer(task, Some(&numbers)),
         };
-        let tasks = &self.step_plan.micro_batch;
+        let tasks = (&self.step_plan.micro_batch[..], &self.waits.micro_batch);
         let transfer = |task: &Task| self.transfer(task, Some(&numbers));
         walk(&self.lanes(), tasks, &wanted, &mut compute, &transfer)?;
         Ok(found)

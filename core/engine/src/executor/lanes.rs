@@ -19,6 +19,7 @@ use espalier_plan::step_plan::{Lane, Task};
 
 use crate::error::{BackendCall, Result};
 
+pub(super) use waits::TaskWaits;
 use waits::Waits;
 
 /// The moving lanes whose streams have not waited for all that the compute stream was given, as far
@@ -72,12 +73,12 @@ impl Lanes<'_> {
         self.device.free_event(event).during("free_event")
     }
 
-    /// Makes those of `moving` that are behind begin after all that the compute lane has been
+    /// Makes those of `begins` that are behind begin after all that the compute lane has been
     /// given. Returns the lanes that stay behind: they are not of `moving`.
-    fn begin(&self, moving: &[Lane]) -> Result<BTreeSet<Lane>> {
+    fn begin(&self, begins: &BTreeSet<Lane>, moving: &[Lane]) -> Result<BTreeSet<Lane>> {
         let behind = self.behind.lock().clone();
-        let (begin, stay): (Vec<Lane>, Vec<Lane>) =
-            behind.into_iter().partition(|lane| moving.contains(lane));
+        let begin: Vec<Lane> = behind.intersection(begins).copied().collect();
+        let stay = behind.into_iter().filter(|lane| !moving.contains(lane));
         // Until the walk has ended well.
         self.behind.fall(self.streams.len());
         if !begin.is_empty() {
@@ -85,7 +86,7 @@ impl Lanes<'_> {
             begin.iter().try_for_each(|&lane| self.wait(lane, event))?;
             self.free(event)?;
         }
-        Ok(stay.into_iter().collect())
+        Ok(stay.collect())
     }
 
     /// Makes the compute lane go on after all that the lanes of `ends` have been given.
@@ -111,31 +112,30 @@ struct Progress {
 /// The state of a walk.
 struct Walk<'a> {
     lanes: &'a Lanes<'a>,
-    /// For each task the tasks of other lanes that it waits for.
-    waits: Vec<Vec<usize>>,
-    /// The tasks that others wait for.
-    awaited: BTreeSet<usize>,
+    /// Who waits for whom.
+    waits: &'a Waits,
     progress: Mutex<Progress>,
     changed: Condvar,
 }
 
-/// Does every task that `wanted` accepts: computing tasks on this thread, those of each other lane
-/// on a thread beside it. What the lanes of [`Lanes::behind`] do begins after what the compute
-/// stream was given before, and what the compute stream is given later begins after all of the
-/// walk.
+/// Does every task that `wanted` accepts, each of which gives its stream work: computing tasks on
+/// this thread, those of each other lane on a thread beside it. What the lanes of [`Lanes::behind`]
+/// do begins after what the compute stream was given before, and what the compute stream is given
+/// later begins after all of the walk.
 ///
 /// # Errors
 /// The first failure of a task. Where several lanes fail, that of a transfer.
 pub(super) fn walk(
     lanes: &Lanes<'_>,
-    tasks: &[Task],
+    (tasks, waits): (&[Task], &TaskWaits),
     wanted: &dyn Fn(usize, &Task) -> bool,
     compute: &mut dyn FnMut(&Task) -> Result<()>,
     transfer: &(dyn Fn(&Task) -> Result<()> + Sync),
 ) -> Result<()> {
     let mut of_lanes: BTreeMap<Lane, Vec<(usize, &Task)>> = BTreeMap::new();
+    let takes_part: Vec<bool> = (0..).zip(tasks).map(|(at, one)| wanted(at, one)).collect();
     for (index, task) in tasks.iter().enumerate() {
-        if wanted(index, task) {
+        if takes_part[index] {
             of_lanes.entry(task.lane).or_default().push((index, task));
         }
     }
@@ -145,10 +145,10 @@ pub(super) fn walk(
         return computes.into_iter().try_for_each(|(_, task)| compute(task));
     }
     let moving: Vec<Lane> = of_lanes.keys().copied().collect();
-    let waits = Waits::of(tasks, wanted, lanes.streams.len());
-    let mut behind = lanes.begin(&moving)?;
+    let waits = waits.of(tasks, takes_part, lanes.streams.len());
+    let mut behind = lanes.begin(&waits.begins, &moving)?;
     behind.extend(&waits.behind);
-    let walk = Walk::new(lanes, waits.of_tasks);
+    let walk = Walk::new(lanes, &waits);
     let done = std::thread::scope(|scope| {
         let walk = &walk;
         let threads = of_lanes.iter().map(|(&lane, tasks)| {
@@ -174,10 +174,9 @@ pub(super) fn walk(
 }
 
 impl<'a> Walk<'a> {
-    fn new(lanes: &'a Lanes<'a>, waits: Vec<Vec<usize>>) -> Self {
+    fn new(lanes: &'a Lanes<'a>, waits: &'a Waits) -> Self {
         Walk {
             lanes,
-            awaited: waits.iter().flatten().copied().collect(),
             waits,
             progress: Mutex::default(),
             changed: Condvar::new(),
@@ -206,14 +205,14 @@ impl<'a> Walk<'a> {
         act: &mut dyn FnMut(&Task) -> Result<()>,
     ) -> Result<()> {
         for &(index, task) in tasks {
-            for &other in &self.waits[index] {
+            for &other in &self.waits.of_tasks[index] {
                 let Some(event) = self.event(other) else {
                     return Ok(());
                 };
                 self.lanes.wait(lane, event)?;
             }
             act(task)?;
-            if self.awaited.contains(&index) {
+            if self.waits.awaited.contains(&index) {
                 let event = self.lanes.record(lane)?;
                 self.progress().events.insert(index, event);
                 self.changed.notify_all();

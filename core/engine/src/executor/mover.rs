@@ -165,31 +165,7 @@ impl Executor {
 
     fn gather(&self, task: &Task) -> Result<()> {
         let unit = task.action.unit;
-        let place = self.shard_layout.placements[unit];
-        for (which, held, place, home) in [
-            (
-                Part::Frozen,
-                RegionKind::Frozen,
-                place.frozen,
-                self.storage.frozen_home(unit),
-            ),
-            (
-                Part::Trainable,
-                RegionKind::Trainable,
-                place.trainable,
-                Some(self.storage.kept(unit, StateKind::Values)),
-            ),
-        ] {
-            if !task.action.parts.contains(&which) {
-                continue;
-            }
-            let (Some(region), Some(home)) = (self.own_region(task, held), home) else {
-                continue;
-            };
-            let send = match place {
-                Place::ShardedOnHost => self.own_slot(region),
-                _ => home,
-            };
+        for (send, region, held) in self.gathered(task) {
             let label = self.label("gather", unit, held);
             if self.peers.world().ranks == 1 {
                 self.copy(send, region, task)?;
@@ -198,6 +174,35 @@ impl Executor {
             self.all_gather(self.call(task, &label), send, region)?;
         }
         Ok(())
+    }
+
+    /// What a task gathers: this rank's part, the region of all parts, and what that holds.
+    pub(super) fn gathered(&self, task: &Task) -> Vec<(BufferRange, BufferRange, RegionKind)> {
+        let unit = task.action.unit;
+        let place = self.shard_layout.placements[unit];
+        let frozen = self.storage.frozen_home(unit);
+        let trainable = Some(self.storage.kept(unit, StateKind::Values));
+        let of_parts = [
+            (Part::Frozen, RegionKind::Frozen, place.frozen, frozen),
+            (
+                Part::Trainable,
+                RegionKind::Trainable,
+                place.trainable,
+                trainable,
+            ),
+        ];
+        let wanted = of_parts
+            .into_iter()
+            .filter(|(part, ..)| task.action.parts.contains(part));
+        let ranges = wanted.filter_map(|(_, held, place, home)| {
+            let (region, home) = (self.own_region(task, held)?, home?);
+            let send = match place {
+                Place::ShardedOnHost => self.own_slot(region),
+                _ => home,
+            };
+            Some((send, region, held))
+        });
+        ranges.collect()
     }
 
     fn reduce(&self, task: &Task) -> Result<()> {

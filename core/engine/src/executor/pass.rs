@@ -39,20 +39,22 @@ impl Executor {
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<Numbers> {
         let numbers = self.begin(micro, pass, position)?;
-        let tasks = &self.step_plan.micro_batch;
-        let wanted = self.wanted(pass, position);
+        let tasks = (&self.step_plan.micro_batch[..], &self.waits.micro_batch);
+        let wanted = self.wanted(pass, position, &numbers);
         let mut compute = |task: &Task| self.compute(task, pass, position, &numbers, look);
         let transfer = |task: &Task| self.transfer(task, Some(&numbers));
         walk(&self.lanes(), tasks, &wanted, &mut compute, &transfer)?;
         Ok(numbers)
     }
 
-    /// Which tasks take part in a pass. One that does not train ends with the head's forward pass.
+    /// Which tasks take part in a pass: those that give the device work. A pass that does not train
+    /// ends with the head's forward pass.
     pub(super) fn wanted(
         &self,
         pass: Pass,
         position: StepPosition,
-    ) -> impl Fn(usize, &Task) -> bool + use<> {
+        numbers: &Numbers,
+    ) -> impl Fn(usize, &Task) -> bool {
         let head = self.program.units.len() - 1;
         let mut tasks = self.step_plan.micro_batch.iter();
         let end =
@@ -68,7 +70,8 @@ impl Executor {
                 task.action.act,
                 Act::Fetch | Act::Gather | Act::Forward | Act::Release
             );
-            now && (trains || (forward && end.is_some_and(|end| index <= end)))
+            let passes = trains || (forward && end.is_some_and(|end| index <= end));
+            now && passes && self.works_in_pass(task, pass, position, numbers)
         }
     }
 

@@ -26,9 +26,9 @@ impl Executor {
             Act::Optimize => self.optimize(task, update),
             _ => self.transfer(task, None),
         };
-        let all = |_: usize, _: &Task| true;
-        let tasks = &self.step_plan.update;
-        walk(&self.lanes(), tasks, &all, &mut compute, &|task| {
+        let works = |_: usize, task: &Task| self.works_in_update(task);
+        let tasks = (&self.step_plan.update[..], &self.waits.update);
+        walk(&self.lanes(), tasks, &works, &mut compute, &|task| {
             self.transfer(task, None)
         })
     }

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use espalier_interface::Event;
 use serde_json::json;
@@ -19,6 +20,8 @@ pub struct Ordering {
     pub number: u64,
     /// Index of its stream.
     pub stream: usize,
+    /// What the stream that waits is given next; none where that is nothing.
+    pub next: Option<Arc<str>>,
     /// The first race without it; none where it orders nothing that is not ordered anyway.
     pub race: Option<Race>,
 }
@@ -52,6 +55,7 @@ pub fn orderings(calls: &[Call]) -> Vec<Ordering> {
             call,
             number,
             stream,
+            next: next(calls, at),
             race: without(calls, at),
         });
     }
@@ -60,6 +64,28 @@ pub fn orderings(calls: &[Call]) -> Vec<Ordering> {
 
 /// Events above this one are those of the host's own waits, which `record` did not make.
 pub const MOST_EVENTS: u64 = u64::MAX / 2;
+
+/// What the stream that waits is given after call number `at`, which is a wait or a record that a
+/// stream waits for.
+fn next(calls: &[Call], at: usize) -> Option<Arc<str>> {
+    let later = &calls[at..];
+    let (at, waits) = later.iter().enumerate().find_map(|(at, call)| {
+        let recorded = match &later[0] {
+            Call::Record(_, event) => Some(*event),
+            _ => None,
+        };
+        match call {
+            Call::Wait(stream, event) if recorded.is_none_or(|one| one == *event) => {
+                Some((at, *stream))
+            }
+            _ => None,
+        }
+    })?;
+    later[at..].iter().find_map(|call| match call {
+        Call::Put { stream, what, .. } if *stream == waits => Some(Arc::clone(what)),
+        _ => None,
+    })
+}
 
 /// The first race of a run without call number `at`.
 fn without(calls: &[Call], at: usize) -> Option<Race> {
@@ -88,6 +114,7 @@ pub fn append(path: &Path, device: u32, found: &[Ordering]) -> io::Result<()> {
             "call": ordering.call,
             "number": ordering.number,
             "stream": ordering.stream,
+            "next": ordering.next.as_deref(),
             "race": race,
         });
         text += &format!("{line}\n");

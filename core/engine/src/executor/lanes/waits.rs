@@ -1,12 +1,33 @@
 //! The tasks of a walk -> the waits between lanes that order them, none of which another one
 //! implies.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use espalier_plan::step_plan::{Lane, Task};
 
-/// The last task of each lane that is known to be done at some point.
-type Done = BTreeMap<Lane, usize>;
+/// How far each lane is known to be done at some point: up to a task of the walk, or as far as it
+/// was before the walk. A lane that is missing may not even be that far.
+type Done = BTreeMap<Lane, Option<usize>>;
+
+/// The waits of a list of tasks, for each choice of those that take part. A choice is one of a few,
+/// so that each is worked out once.
+#[derive(Debug, Default)]
+pub(in crate::executor) struct TaskWaits(Mutex<HashMap<Vec<bool>, Arc<Waits>>>);
+
+impl TaskWaits {
+    /// The waits of the tasks that take part, on `lanes` lanes. `tasks` are always the same.
+    pub(super) fn of(&self, tasks: &[Task], takes_part: Vec<bool>, lanes: usize) -> Arc<Waits> {
+        // A panic while the lock is held leaves the map whole.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waits) = known.get(&takes_part) {
+            return Arc::clone(waits);
+        }
+        let waits = Arc::new(Waits::of(tasks, &takes_part, lanes));
+        known.insert(takes_part, Arc::clone(&waits));
+        waits
+    }
+}
 
 /// The waits of a walk.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -14,6 +35,11 @@ pub(super) struct Waits {
     /// For each task the tasks of other lanes that it waits for. Tasks that take no part wait for
     /// none.
     pub(super) of_tasks: Vec<Vec<usize>>,
+    /// The tasks that others wait for.
+    pub(super) awaited: BTreeSet<usize>,
+    /// The lanes whose first task implies no wait for what the compute lane was given before the
+    /// walk.
+    pub(super) begins: BTreeSet<Lane>,
     /// The lanes whose last task the compute lane has to wait for at the end.
     pub(super) ends: Vec<Lane>,
     /// The lanes that have not waited for all of the walk at its end.
@@ -21,46 +47,47 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// The waits of the tasks that `wanted` accepts, on `lanes` lanes. Who waits for a task that
-    /// takes no part waits for the one before it on its lane.
-    pub(super) fn of(tasks: &[Task], wanted: &dyn Fn(usize, &Task) -> bool, lanes: usize) -> Waits {
-        let mut last = Done::new();
-        let mut taking_part = Vec::with_capacity(tasks.len());
+    /// The waits of the tasks that take part, on `lanes` lanes. Nobody waits for a task that takes
+    /// no part.
+    fn of(tasks: &[Task], takes_part: &[bool], lanes: usize) -> Waits {
+        let mut waits = Waits::default();
+        let mut last = BTreeMap::new();
         // What each lane has waited for, and what is done once a task is.
         let mut known: BTreeMap<Lane, Done> = BTreeMap::new();
         let mut after: Vec<Done> = Vec::with_capacity(tasks.len());
-        let mut of_tasks = Vec::with_capacity(tasks.len());
         for (index, task) in tasks.iter().enumerate() {
-            let takes_part = wanted(index, task);
-            if takes_part {
-                last.insert(task.lane, index);
-            }
-            taking_part.push(last.get(&task.lane).copied());
-            if !takes_part {
+            if !takes_part[index] {
                 after.push(Done::new());
-                of_tasks.push(Vec::new());
+                waits.of_tasks.push(Vec::new());
                 continue;
             }
-            let others = task.waits.iter().filter_map(|&other| taking_part[other]);
+            last.insert(task.lane, index);
+            let others = task.waits.iter().copied();
+            let others = others.filter(|&other| takes_part[other]).collect();
             let known = known.entry(task.lane).or_default();
-            of_tasks.push(needed(others.collect(), known, (tasks, &after)));
-            known.insert(task.lane, index);
+            waits.of_tasks.push(needed(others, known, (tasks, &after)));
+            // Whoever has waited for the compute lane at all has waited for all before the walk.
+            if task.lane != Lane::COMPUTE && !known.contains_key(&Lane::COMPUTE) {
+                waits.begins.insert(task.lane);
+                known.insert(Lane::COMPUTE, None);
+            }
+            known.insert(task.lane, Some(index));
             after.push(known.clone());
         }
         let moving = last.iter().filter(|(lane, _)| **lane != Lane::COMPUTE);
         let moving = moving.map(|(_, &index)| index).collect();
         let mut compute = known.get(&Lane::COMPUTE).cloned().unwrap_or_default();
         let ends = needed(moving, &mut compute, (tasks, &after));
+        waits.ends = ends.into_iter().map(|index| tasks[index].lane).collect();
         let behind = (1..lanes).map(Lane).filter(|lane| {
             let known = known.get(lane);
-            let knows = |(other, index)| known.and_then(|known| known.get(other)) >= Some(index);
+            let knows =
+                |(other, &index)| known.is_some_and(|known| known.get(other) >= Some(&Some(index)));
             !last.iter().all(knows)
         });
-        Waits {
-            ends: ends.into_iter().map(|index| tasks[index].lane).collect(),
-            behind: behind.collect(),
-            of_tasks,
-        }
+        waits.behind = behind.collect();
+        waits.awaited = waits.of_tasks.iter().flatten().copied().collect();
+        waits
     }
 }
 
@@ -73,7 +100,7 @@ fn needed(
     // A task knows only of earlier ones, so the last one may spare a wait for the others.
     others.sort_unstable_by(|a, b| b.cmp(a));
     others.retain(|&other| {
-        let is_new = known.get(&tasks[other].lane) < Some(&other);
+        let is_new = known.get(&tasks[other].lane) < Some(&Some(other));
         if is_new {
             for (&lane, &index) in &after[other] {
                 let done = known.entry(lane).or_insert(index);

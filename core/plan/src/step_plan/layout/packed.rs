@@ -1,8 +1,6 @@
 //! Tasks and lives of regions -> the step plan: an offset for each region, and the dependencies of
 //! each task.
 
-use std::collections::BTreeMap;
-
 use espalier_compile::arena::{Lifetime, aligned, pack};
 
 use super::{DraftTask, Layout, lanes_of};
@@ -81,17 +79,12 @@ impl Layout<'_> {
         }
     }
 
-    /// For each other lane the last task that task `index` must wait for, if any, counted from the
-    /// start of its micro-batch or update.
+    /// The tasks of other lanes that task `index` must wait for, counted from the start of its
+    /// micro-batch or update.
     fn waits(&self, index: usize, draft: &DraftTask, lanes: &[Lane]) -> Vec<usize> {
         let begin = if index < self.split { 0 } else { self.split };
-        let mut last = BTreeMap::new();
-        // In ascending order, so that the last task of a lane remains.
-        for &task in draft.after.range(begin..index) {
-            if lanes[task] != lanes[index] {
-                last.insert(lanes[task], task - begin);
-            }
-        }
-        last.into_values().collect()
+        let before = draft.after.range(begin..index);
+        let of_others = before.filter(|&&task| lanes[task] != lanes[index]);
+        of_others.map(|task| task - begin).collect()
     }
 }

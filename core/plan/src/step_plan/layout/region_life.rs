@@ -15,8 +15,8 @@ pub(super) struct OpenRegion {
     pub region: usize,
     /// Tasks that have written or read it.
     pub users: BTreeSet<usize>,
-    /// The last task that filled it.
-    pub filled: usize,
+    /// Those of them that have filled it.
+    pub filled: BTreeSet<usize>,
 }
 
 /// A region that was opened, with its size and its first and last task.
@@ -53,7 +53,7 @@ impl Layout<'_> {
         let open = OpenRegion {
             region,
             users: BTreeSet::from([task]),
-            filled: task,
+            filled: BTreeSet::from([task]),
         };
         self.open.insert((unit, held), open);
     }
@@ -83,9 +83,9 @@ impl Layout<'_> {
         };
         if fills {
             self.tasks[task].after.extend(&open.users);
-            open.filled = task;
+            open.filled.insert(task);
         } else {
-            self.tasks[task].after.insert(open.filled);
+            self.tasks[task].after.extend(&open.filled);
         }
         open.users.insert(task);
         if !self.tasks[task].regions.contains(&open.region) {
@@ -94,18 +94,12 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Closes a region, if it is open; the task is the last to use it.
+    /// Closes a region, if it is open; the task is the last to use it. It does not wait for the
+    /// other users: whoever fills the same bytes later waits for all of them.
     pub(super) fn close(&mut self, task: usize, unit: usize, held: RegionKind) {
         let Some(open) = self.open.remove(&(unit, held)) else {
             return;
         };
-        let after: Vec<usize> = open
-            .users
-            .iter()
-            .copied()
-            .filter(|&user| user != task)
-            .collect();
-        self.tasks[task].after.extend(after);
         let opener = self.lives[open.region].life.first;
         let region = &mut self.lives[open.region];
         region.users.extend(&open.users);
