@@ -54,11 +54,10 @@ fn it_passes_every_check_of_a_backend() {
     let training = training();
     let checks = printed(&training, "plugins check plugins/liblate.so");
     let last = checks.lines().rfind(|line| line.contains("passed"));
-    assert_eq!(
-        last.map(str::trim),
-        Some("65 passed, 0 failed, 0 skipped"),
-        "{checks}"
-    );
+    let passed = last.and_then(|line| line.trim().strip_suffix(" passed, 0 failed, 0 skipped"));
+    // Each op that is added is one check more.
+    let passed = passed.and_then(|count| count.parse::<usize>().ok());
+    assert!(passed.is_some_and(|count| count >= 65), "{checks}");
 }
 
 #[test]

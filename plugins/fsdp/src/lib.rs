@@ -35,7 +35,10 @@ impl Sharding for Fsdp {
     fn schedule(&self, request: &ShardingRequest) -> Result<Schedule> {
         let settings = &self.settings;
         let shard_ranks = placement::shard_ranks(settings, request)?;
-        if settings.offload_activations && request.units.iter().all(|unit| unit.saved == 0) {
+        // An evaluation saves nothing, and trains nothing.
+        let trains = request.units.iter().any(|unit| unit.gradients > 0);
+        let saves = request.units.iter().any(|unit| unit.saved > 0);
+        if settings.offload_activations && trains && !saves {
             return Err(PluginError::invalid(
                 "offload_activations: expected the bytes that a forward pass saves of each unit, found none in this host's \
                  request: leave it out, and set model.recompute = \"layer\" to save less",

@@ -199,6 +199,21 @@ fn activations_of_unknown_size_are_refused() {
 }
 
 #[test]
+fn an_evaluation_saves_no_activations_to_offload() {
+    let settings = Settings {
+        offload_activations: true,
+        ..SETTINGS
+    };
+    let mut request = request(2, 2);
+    for unit in &mut request.units {
+        (unit.saved, unit.gradients) = (0, 0);
+    }
+    let schedule = schedule(settings, &request);
+    let offloads = |action: &Action| action.act == Act::Offload;
+    assert!(!schedule.micro_batch.iter().any(offloads));
+}
+
+#[test]
 fn groups_that_do_not_divide_the_world_are_refused() {
     let settings = Settings {
         strategy: Strategy::Hybrid,
