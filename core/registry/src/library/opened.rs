@@ -201,12 +201,22 @@ fn copy(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let file = in_memory(&name)?;
     let mut file = File::from(file);
     file.write_all(bytes)?;
-    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    fcntl_add_seals(&file, seals)?;
+    seal(&file)?;
     Ok(PathBuf::from(format!(
         "/proc/self/fd/{}",
         file.into_raw_fd()
     )))
+}
+
+/// Refuses all later writes to `file`, which is mapped nowhere.
+fn seal(file: &File) -> io::Result<()> {
+    let size = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    // `WRITE` fails with EBUSY while the system itself holds a page, to move it for example.
+    match fcntl_add_seals(file, size | SealFlags::FUTURE_WRITE) {
+        // Systems before Linux 5.1 do not know the flag.
+        Err(rustix::io::Errno::INVAL) => Ok(fcntl_add_seals(file, size | SealFlags::WRITE)?),
+        sealed => Ok(sealed?),
+    }
 }
 
 /// Without execute permission as a program, which a system may refuse and a library does not need.
