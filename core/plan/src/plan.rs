@@ -171,7 +171,7 @@ pub fn make(
     let (shard_layout, step_plan) = sharding::lay_out(
         &components.sharding,
         &request,
-        (&params, &optimizer, &program.blocks),
+        (&params, &optimizer, &program),
         demand.world,
         dtypes,
     )?;
@@ -273,11 +273,7 @@ impl RunPlan {
         let (shard_layout, step_plan) = sharding::lay_out(
             sharding,
             &self.request,
-            (
-                &self.params,
-                &self.shard_layout.optimizer,
-                &self.program.blocks,
-            ),
+            (&self.params, &self.shard_layout.optimizer, &self.program),
             world,
             self.dtypes,
         )?;

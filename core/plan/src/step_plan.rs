@@ -7,6 +7,7 @@
 //! tasks of other lanes that write what it reads, or that still use the memory it is about to fill.
 
 mod layout;
+mod unread;
 
 use espalier_compile::params::Dtypes;
 use espalier_compile::unit_runs::UnitRuns;

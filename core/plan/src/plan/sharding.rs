@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use espalier_compile::params::{Dtypes, Param};
-use espalier_compile::program::{OperandPlace, Program, SavedBlock, Step};
+use espalier_compile::program::{OperandPlace, Program, Step};
 use espalier_compile::unit_runs::UnitRuns;
 use espalier_interface::model::UnitKind;
 use espalier_interface::optimizer::OptimizerSpec;
-use espalier_interface::schedule::{ShardingRequest, UnitBytes};
+use espalier_interface::schedule::{Act, Action, ShardingRequest, UnitBytes};
 use espalier_interface::{DeviceInfo, Sharding};
 use espalier_registry::{Chosen, answer};
 use espalier_system::memory;
@@ -16,7 +16,7 @@ use espalier_system::world::World;
 use super::demand::Demand;
 use crate::Error;
 use crate::shard_layout::ShardLayout;
-use crate::step_plan::StepPlan;
+use crate::step_plan::{Region, RegionKind, StepPlan};
 
 /// The sizes that a sharding strategy decides about.
 pub(super) fn request(
@@ -65,6 +65,28 @@ fn reads(steps: &[Step], params: &[Param]) -> BTreeSet<usize> {
     units.collect()
 }
 
+/// Whether a forward or backward pass reads the params that a region holds.
+fn reads_region((program, params): (&Program, &[Param]), pass: &Action, region: &Region) -> bool {
+    let trainable = match region.held {
+        RegionKind::Frozen => false,
+        RegionKind::Trainable => true,
+        _ => return false,
+    };
+    let unit = &program.units[pass.unit];
+    let is_forward = pass.act == Act::Forward;
+    let forward = is_forward.then_some(&unit.forward);
+    // The head's forward pass includes its backward pass.
+    let backward = (!is_forward || unit.kind == UnitKind::Head).then_some(&unit.backward);
+    let steps = forward.into_iter().chain(backward).flatten();
+    let mut operands = steps.flat_map(|step| &step.operands);
+    operands.any(|operand| match *operand {
+        OperandPlace::Param(param) => {
+            params[param].unit == region.unit && params[param].trainable == trainable
+        }
+        _ => false,
+    })
+}
+
 /// Asks a strategy for its schedule and lays it out: how bytes are cut among ranks, and the tasks
 /// of a step.
 ///
@@ -74,13 +96,14 @@ fn reads(steps: &[Step], params: &[Param]) -> BTreeSet<usize> {
 pub(super) fn lay_out(
     sharding: &Chosen<dyn Sharding>,
     request: &ShardingRequest,
-    (params, optimizer, blocks): (&[Param], &OptimizerSpec, &[SavedBlock]),
+    (params, optimizer, program): (&[Param], &OptimizerSpec, &Program),
     world: World,
     dtypes: Dtypes,
 ) -> Result<(ShardLayout, StepPlan), Error> {
     let schedule = answer::schedule(sharding, request)?;
-    let shard_layout = ShardLayout::new(&schedule, (params, optimizer), blocks, world);
-    let step_plan = StepPlan::of(&schedule, request, &shard_layout.region_sizes(dtypes))
+    let shard_layout = ShardLayout::new(&schedule, (params, optimizer), &program.blocks, world);
+    let mut step_plan = StepPlan::of(&schedule, request, &shard_layout.region_sizes(dtypes))
         .map_err(|error| sharding.failed("schedule", error))?;
+    step_plan.leave_out_unread(&|action, region| reads_region((program, params), action, region));
     Ok((shard_layout, step_plan))
 }

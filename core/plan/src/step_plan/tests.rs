@@ -100,6 +100,33 @@ fn each_stream_is_a_lane_but_for_collective_calls() {
     assert_eq!(step_plan.micro_batch[5].waits, [1]);
 }
 
+/// A unit is fetched and gathered twice; only the first pass reads it.
+#[test]
+fn what_no_later_pass_reads_is_not_brought() {
+    let mut schedule = schedule();
+    let actions = [Act::Fetch, Act::Gather, Act::Forward, Act::Release];
+    let once = actions.map(|act| match act {
+        Act::Forward => Action::new(act, 0),
+        _ => Action::moving(act, 0, &FROZEN),
+    });
+    schedule.placements[0].frozen = Place::ShardedOnHost;
+    schedule.micro_batch = [once.clone(), once].concat();
+    schedule.micro_batch[6].act = Act::Backward;
+    let mut step_plan = step_plan(&schedule).expect("all is brought");
+    step_plan.leave_out_unread(&|_, _| true);
+    let all = step_plan.clone();
+    step_plan.leave_out_unread(&|pass, region| {
+        pass.act == Act::Forward && region.held == RegionKind::Frozen
+    });
+    let parts = |plan: &StepPlan| -> Vec<usize> {
+        let tasks = plan.micro_batch.iter();
+        tasks.map(|task| task.action.parts.len()).collect()
+    };
+    assert_eq!(parts(&all), [1, 1, 0, 1, 1, 1, 0, 1]);
+    assert_eq!(parts(&step_plan), [1, 1, 0, 1, 0, 0, 0, 1]);
+    assert_eq!(step_plan.micro_batch[4].regions, []);
+}
+
 #[test]
 fn computing_with_bytes_that_were_not_fetched_is_refused() {
     let mut schedule = schedule();
