@@ -113,6 +113,8 @@ pub struct Executor {
     streams: Vec<Stream>,
     behind: Behind,
     waits: StepWaits,
+    /// For each task of a micro-batch whether it takes part in a pass that does not train.
+    evaluates: Vec<bool>,
     since_wait: SinceWait,
     params: Vec<Param>,
     dtypes: Dtypes,
@@ -143,6 +145,8 @@ impl Executor {
         for _ in 1..plan.step_plan.lanes() {
             streams.push(device.stream().during("stream")?);
         }
+        let head = plan.program.units.len() - 1;
+        let evaluates = work::evaluates(&plan.step_plan.micro_batch, head);
         let part = u64::from(peers.shard().0);
         let units = 0..plan.program.units.len();
         let group_parts = units.map(|unit| plan.group_parts(unit, part)).collect();
@@ -157,6 +161,7 @@ impl Executor {
             peers,
             behind: Behind::all(streams.len()),
             waits: StepWaits::default(),
+            evaluates,
             since_wait: SinceWait::default(),
             streams,
             params: plan.params,

@@ -47,18 +47,13 @@ impl Executor {
         Ok(numbers)
     }
 
-    /// Which tasks take part in a pass: those that give the device work. A pass that does not train
-    /// ends with the head's forward pass.
+    /// Which tasks take part in a pass: those that give the device work.
     pub(super) fn wanted(
         &self,
         pass: Pass,
         position: StepPosition,
         numbers: &Numbers,
     ) -> impl Fn(usize, &Task) -> bool {
-        let head = self.program.units.len() - 1;
-        let mut tasks = self.step_plan.micro_batch.iter();
-        let end =
-            tasks.position(|task| task.action.act == Act::Forward && task.action.unit == head);
         let trains = matches!(pass, Pass::Train { .. });
         move |index, task| {
             let now = match task.action.when {
@@ -66,11 +61,7 @@ impl Executor {
                 When::First => position.first,
                 When::Last => position.last,
             };
-            let forward = matches!(
-                task.action.act,
-                Act::Fetch | Act::Gather | Act::Forward | Act::Release
-            );
-            let passes = trains || (forward && end.is_some_and(|end| index <= end));
+            let passes = trains || self.evaluates[index];
             now && passes && self.works_in_pass(task, pass, position, numbers)
         }
     }

@@ -2,11 +2,32 @@
 //! to wait neither for nor before a task that does not.
 
 use espalier_interface::schedule::{Act, Part, When};
-use espalier_plan::step_plan::{RegionKind, Task};
+use espalier_plan::step_plan::{Region, RegionKind, Task};
 
 use super::Executor;
 use super::window::Numbers;
 use super::{Pass, StepPosition};
+
+/// For each task of a micro-batch whether it takes part in a pass that does not train: the forward
+/// passes up to that of unit `head`, and the moves of what they read.
+pub(super) fn evaluates(tasks: &[Task], head: usize) -> Vec<bool> {
+    let is_last = |task: &Task| task.action.act == Act::Forward && task.action.unit == head;
+    let end = tasks.iter().position(is_last).map_or(0, |last| last + 1);
+    let mut takes_part = vec![false; tasks.len()];
+    let mut read: Vec<Region> = Vec::new();
+    for (index, task) in tasks[..end].iter().enumerate().rev() {
+        takes_part[index] = match task.action.act {
+            Act::Forward => true,
+            // What is fetched early for a backward pass is of no use.
+            Act::Fetch | Act::Gather => task.regions.iter().any(|one| read.contains(one)),
+            _ => false,
+        };
+        if takes_part[index] {
+            read.extend(&task.regions);
+        }
+    }
+    takes_part
+}
 
 impl Executor {
     /// Whether a task of a micro-batch gives the device work.
@@ -68,5 +89,48 @@ impl Executor {
             }
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use espalier_interface::schedule::Action;
+    use espalier_plan::step_plan::Lane;
+
+    use super::*;
+
+    /// A task with regions of its unit at these offsets.
+    fn task(act: Act, unit: usize, offsets: &[u64]) -> Task {
+        let region = |&offset: &u64| Region {
+            unit,
+            held: RegionKind::Frozen,
+            offset,
+            bytes: 64,
+        };
+        Task {
+            action: Action::new(act, unit),
+            lane: Lane::COMPUTE,
+            waits: Vec::new(),
+            regions: offsets.iter().map(region).collect(),
+            begins: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn an_evaluation_ends_with_the_head_and_moves_only_what_its_passes_read() {
+        let tasks = [
+            (task(Act::Fetch, 0, &[0]), true),
+            (task(Act::Gather, 0, &[0]), true),
+            (task(Act::Forward, 0, &[0]), true),
+            (task(Act::Fetch, 1, &[64]), true),
+            (task(Act::Release, 0, &[0]), false),
+            // For the backward pass.
+            (task(Act::Fetch, 0, &[128]), false),
+            (task(Act::Gather, 0, &[128]), false),
+            (task(Act::Forward, 1, &[64]), true),
+            (task(Act::Backward, 0, &[128]), false),
+        ];
+        let (tasks, expected): (Vec<Task>, Vec<bool>) = tasks.into_iter().unzip();
+        assert_eq!(evaluates(&tasks, 1), expected);
     }
 }
