@@ -14,18 +14,14 @@ use swapping::{Job, plugin_folder};
 
 use lately::{add_library, on_late, try_run};
 
-/// Schedules with tasks on more than one lane, by name, and how many of their calls order nothing
-/// in the runs of this test: those at the end of a walk after which a later wait orders the same
-/// tasks, and those before the backward pass of an embedding, which does not read the table that
-/// its schedule fetches for it.
-const SCHEDULES: [(&str, &[&str], usize); 8] = [
+/// Schedules with tasks on more than one lane, by name.
+const SCHEDULES: [(&str, &[&str]); 8] = [
     (
         "params, prefetch 1",
         &[
             "plugins=\"nf4,lora,fsdp\"",
             "sharding.fsdp.offload=\"params\"",
         ],
-        2,
     ),
     (
         "params, prefetch 2",
@@ -34,7 +30,6 @@ const SCHEDULES: [(&str, &[&str], usize); 8] = [
             "sharding.fsdp.offload=\"params\"",
             "sharding.fsdp.prefetch=2",
         ],
-        14,
     ),
     (
         "params, host-direct",
@@ -43,7 +38,6 @@ const SCHEDULES: [(&str, &[&str], usize); 8] = [
             "sharding.fsdp.offload=\"params\"",
             "sharding.fsdp.gather=\"host-direct\"",
         ],
-        2,
     ),
     (
         "params, shard_grad_op",
@@ -52,7 +46,6 @@ const SCHEDULES: [(&str, &[&str], usize); 8] = [
             "sharding.fsdp.offload=\"params\"",
             "sharding.fsdp.strategy=\"shard_grad_op\"",
         ],
-        2,
     ),
     (
         "params and activations",
@@ -61,7 +54,6 @@ const SCHEDULES: [(&str, &[&str], usize); 8] = [
             "sharding.fsdp.offload=\"params\"",
             "sharding.fsdp.offload_activations=true",
         ],
-        2,
     ),
     (
         "params and optimizer",
@@ -69,7 +61,6 @@ const SCHEDULES: [(&str, &[&str], usize); 8] = [
             "plugins=\"nf4,lora,fsdp\"",
             "sharding.fsdp.offload=\"params+optimizer\"",
         ],
-        8,
     ),
     (
         "params and optimizer, full",
@@ -78,7 +69,6 @@ const SCHEDULES: [(&str, &[&str], usize); 8] = [
             "sharding.fsdp.offload=\"params+optimizer\"",
             "sharding.fsdp.prefetch=2",
         ],
-        32,
     ),
     // By a collective on devices: calls of the host wait on their own lane, and what the host knows
     // it knows for all lanes.
@@ -89,7 +79,6 @@ const SCHEDULES: [(&str, &[&str], usize); 8] = [
             "run.ranks=2",
             "run.device_collective=\"late-collective\"",
         ],
-        0,
     ),
 ];
 
@@ -129,8 +118,8 @@ fn tasks(race: &str) -> String {
 
 #[test]
 fn without_one_record_or_wait_between_lanes_two_tasks_race() {
-    let mut more = Vec::new();
-    for (name, keys, most) in SCHEDULES {
+    let mut of_schedules = Vec::new();
+    for (name, keys) in SCHEDULES {
         let lines = orderings(keys);
         let mut shown: BTreeMap<String, usize> = BTreeMap::new();
         let mut needless = Vec::new();
@@ -147,18 +136,18 @@ fn without_one_record_or_wait_between_lanes_two_tasks_race() {
             println!("  {count:4} x {tasks}");
         }
         println!("  {:4} x nothing in this run", needless.len());
-        assert!(all > 50 && 4 * needless.len() < all, "{name}: {needless:?}");
-        if needless.len() > most {
-            more.push(format!("{name}: {} > {most}: {needless:?}", needless.len()));
+        assert!(all > 50, "{name}: {all} calls");
+        if !needless.is_empty() {
+            of_schedules.push(format!("{name}: {}", needless.join("\n  ")));
         }
     }
-    assert!(more.is_empty(), "{}", more.join("\n"));
+    assert!(of_schedules.is_empty(), "{}", of_schedules.join("\n"));
 }
 
 /// The same for real: each of the first calls is left out of a run, which then fails.
 #[test]
 fn a_run_without_one_of_the_first_records_or_waits_fails_and_names_two_tasks() {
-    let (_, keys, _) = SCHEDULES[0];
+    let (_, keys) = SCHEDULES[0];
     let job = short(keys);
     let folder = plugin_folder(&job, "late");
     let lines = orderings(keys);

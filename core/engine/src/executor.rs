@@ -199,9 +199,11 @@ impl Executor {
         }
     }
 
-    /// The compute stream was given work on bytes that other lanes may use.
-    fn changed_state(&self) {
+    /// The compute stream is about to be given work, between walks, on bytes that other lanes may
+    /// use: after what they were given, and before what they are given next.
+    fn changes_state(&self) -> espalier_interface::Result<()> {
         self.behind.fall(self.streams.len());
+        self.lanes().catch_up()
     }
 
     /// Where the bytes of each unit lie between steps.

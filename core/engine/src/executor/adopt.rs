@@ -16,7 +16,7 @@ impl Executor {
     /// # Errors
     /// `PluginError`: a call to the backend failed.
     pub fn place_frozen(&self, unit: usize, run: &[u8]) -> Result<()> {
-        self.changed_state();
+        self.changes_state()?;
         match self.storage.frozen_home(unit) {
             Some(home) if self.shard_layout.placements[unit].frozen != Place::Host => {
                 let part = self.shard_layout.part_bytes(unit);
@@ -42,7 +42,7 @@ impl Executor {
     /// # Errors
     /// `PluginError`: a call to the backend failed.
     pub fn place_values(&self, unit: usize, run: &[u8]) -> Result<()> {
-        self.changed_state();
+        self.changes_state()?;
         let part = self.shard_layout.own_elements(unit) * self.dtypes.params.bytes();
         let first = if self.shard_layout.is_cut(unit) {
             part * u64::from(self.peers.shard().0)
@@ -93,6 +93,8 @@ impl Executor {
     /// # Errors
     /// `PluginError`: a call to either backend failed.
     pub fn adopt_state(&self, from: &Executor) -> Result<()> {
+        // Where both share it, too.
+        from.lanes().catch_up()?;
         if self.storage.shares_state(&from.storage) {
             return Ok(());
         }
@@ -110,11 +112,12 @@ impl Executor {
     /// # Errors
     /// `PluginError`: a call to the backend failed. A unit that was not moved still works.
     pub fn leave_mapped_files(&mut self) -> Result<()> {
+        self.lanes().catch_up()?;
         self.storage.leave_mapped_files(&self.device)
     }
 
     fn adopt(&self, from: &Executor, old: BufferRange, new: BufferRange) -> Result<()> {
-        self.changed_state();
+        self.changes_state()?;
         if Arc::ptr_eq(&self.device, &from.device) {
             return self.device.copy(old, new, Stream(0));
         }

@@ -26,7 +26,7 @@ impl Executor {
         })?;
         self.peers.device_calls_done();
         if stream == Stream(0) {
-            self.behind.none();
+            self.behind.host_waited();
             self.since_wait.done();
         }
         Ok(())
@@ -61,11 +61,18 @@ impl Executor {
         }
     }
 
-    /// Copies `from` to host bytes, after all that the compute stream was given.
+    /// Copies `from` to host bytes, after all that any stream was given.
     ///
     /// # Errors
     /// As [`Executor::complete`].
     pub(super) fn download(&self, from: BufferRange, to: &mut [u8]) -> Result<()> {
+        self.lanes().catch_up().during("wait")?;
+        self.download_result(from, to)
+    }
+
+    /// As [`Executor::download`], for what the compute stream alone uses: it need not wait for the
+    /// other streams.
+    pub(super) fn download_result(&self, from: BufferRange, to: &mut [u8]) -> Result<()> {
         self.complete(Stream(0))?;
         let _busy = self.peers.in_device_call("download");
         let done = self.device.download(from, to, Stream(0));

@@ -34,6 +34,7 @@ impl Executor {
     /// # Errors
     /// `Error::Plugin`: a call to the backend failed.
     pub fn trainable_not_finite(&self) -> Result<Option<NotFiniteTensor>> {
+        self.lanes().catch_up().during("wait")?;
         for (index, param) in self.params.iter().enumerate().filter(|(_, p)| p.trainable) {
             let WeightLayout::Dense(dtype) = param.layout else {
                 continue;
@@ -174,7 +175,7 @@ impl Executor {
         let launched = self.launch_flat(&prepared.kernel, &[range, result], &[]);
         launched.and(self.device.release(prepared.kernel).during("release"))?;
         let mut bytes = [0u8; 8];
-        self.download(result, &mut bytes)?;
+        self.download_result(result, &mut bytes)?;
         Ok(u64::try_from(i64::from_le_bytes(bytes)).ok())
     }
 }

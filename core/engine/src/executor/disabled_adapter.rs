@@ -33,7 +33,7 @@ impl Executor {
     pub fn without_adapter<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
         let params = self.params.iter().enumerate();
         let begins = params.filter_map(|(index, param)| Some((index, beginning(param)?)));
-        self.changed_state();
+        self.changes_state().during("wait")?;
         let mut aside = Vec::new();
         for (index, value) in begins {
             let WeightLayout::Dense(dtype) = self.params[index].layout else {
@@ -48,6 +48,7 @@ impl Executor {
             write(self.device.as_ref(), &fresh, dtype, range).during("upload")?;
         }
         let done = act();
+        self.changes_state().during("wait")?;
         for (range, bytes) in aside {
             let written = self.device.upload(&bytes, range, Stream(0));
             written.during("upload")?;

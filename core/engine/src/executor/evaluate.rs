@@ -80,7 +80,7 @@ impl<'a> LogitsWindow<'a> {
         let bytes = (tokens.end - tokens.start) * row;
         assert_eq!(out.len() as u64, bytes, "bytes of the logits asked for");
         let range = self.executor.storage.arena_range(offset, bytes);
-        self.executor.download(range, out)
+        self.executor.download_result(range, out)
     }
 }
 
@@ -134,7 +134,7 @@ impl Executor {
         let first = loss.start.min(correct.start);
         let mut bytes = vec![0; (loss.end.max(correct.end) - first) as usize];
         let range = self.storage.arena_range(first, bytes.len() as u64);
-        self.download(range, &mut bytes)?;
+        self.download_result(range, &mut bytes)?;
         let within = |place: Range<u64>| {
             &bytes[(place.start - first) as usize..(place.end - first) as usize]
         };

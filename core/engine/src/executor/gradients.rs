@@ -24,6 +24,8 @@ impl Executor {
     /// # Errors
     /// `Error::Plugin`: a call to the backend failed.
     pub fn zero_gradients(&self) -> Result<()> {
+        // Another lane has gradients only to reduce them, and a unit that is reduced is counted in
+        // the norm: the compute lane has waited for it.
         match &self.prepared.zero_whole {
             Some(zero) => self.launch_flat(zero, &[self.storage.whole_gradients()], &[]),
             None => Ok(()),
@@ -53,6 +55,7 @@ impl Executor {
         let added_up = tasks.any(|task| task.action.act == Act::Norm);
         let trained = |unit: usize| self.prepared.trained[unit].is_some();
         let units = 0..self.program.units.len();
+        // Without a norm in the schedule nothing is reduced: no other lane has gradients.
         if !added_up {
             units
                 .clone()
@@ -63,7 +66,7 @@ impl Executor {
         }
         let results = self.storage.unit_results();
         let mut bytes = vec![0; results.bytes as usize];
-        self.download(results, &mut bytes)?;
+        self.download_result(results, &mut bytes)?;
         let sum = |unit: usize| {
             let at = (self.storage.unit_result(unit).offset - results.offset) as usize;
             f64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))

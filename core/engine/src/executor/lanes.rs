@@ -6,7 +6,9 @@
 //! the task is enqueued, and its stream for an event behind it.
 //!
 //! No event is recorded that another one implies ([`waits`]): what is known to be done at the end
-//! of a walk is known to the next one.
+//! of a walk is known to the next one. So a walk does not end with a wait of the compute stream for
+//! the other lanes: the next walk's own waits may order the same tasks. Who gives the compute
+//! stream work between walks calls [`Lanes::catch_up`], unless no other lane uses the same bytes.
 
 mod waits;
 
@@ -14,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use espalier_interface::{Device, Event, Stream};
+use espalier_interface::{Device, Event, Result as PluginResult, Stream};
 use espalier_plan::step_plan::{Lane, Task};
 
 use crate::error::{BackendCall, Result};
@@ -22,29 +24,52 @@ use crate::error::{BackendCall, Result};
 pub(super) use waits::TaskWaits;
 use waits::Waits;
 
-/// The moving lanes whose streams have not waited for all that the compute stream was given, as far
-/// as they may use the same bytes.
+/// What streams have not waited for between walks, as far as they may use the same bytes.
 #[derive(Debug)]
-pub(super) struct Behind(Mutex<BTreeSet<Lane>>);
+pub(super) struct Behind(Mutex<NotWaited>);
+
+#[derive(Clone, Debug)]
+struct NotWaited {
+    /// The moving lanes that have not waited for all that the other streams were given.
+    moving: BTreeSet<Lane>,
+    /// The moving lanes whose last tasks the compute stream has to wait for, so that it has waited
+    /// for all that the other streams were given.
+    compute: BTreeSet<Lane>,
+}
 
 impl Behind {
     /// All of `lanes` lanes but the compute lane.
     pub(super) fn all(lanes: usize) -> Self {
-        Behind(Mutex::new((1..lanes).map(Lane).collect()))
+        Behind(Mutex::new(NotWaited {
+            moving: (1..lanes).map(Lane).collect(),
+            compute: BTreeSet::new(),
+        }))
     }
 
-    /// The host has waited for all that the compute stream was given, or for all lanes alike.
-    pub(super) fn none(&self) {
-        self.lock().clear();
+    /// The host has waited for all that the compute stream was given.
+    pub(super) fn host_waited(&self) {
+        let NotWaited { moving, compute } = &mut *self.lock();
+        // A lane is done with its own tasks before its next one.
+        moving.retain(|lane| compute.iter().any(|other| other != lane));
     }
 
     /// The compute stream was given work on bytes that any of `lanes` lanes may use.
     pub(super) fn fall(&self, lanes: usize) {
-        self.lock().extend((1..lanes).map(Lane));
+        self.lock().moving.extend((1..lanes).map(Lane));
     }
 
-    // A panic while the lock is held leaves the set whole.
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<Lane>> {
+    /// The streams of `lanes` lanes are given a walk in which the lanes of `moving` take part: until
+    /// it has ended well, none has waited for another. Returns what was not waited for before.
+    fn begin_walk(&self, lanes: usize, moving: &[Lane]) -> NotWaited {
+        let mut held = self.lock();
+        let before = held.clone();
+        held.moving.extend((1..lanes).map(Lane));
+        held.compute.extend(moving);
+        before
+    }
+
+    // A panic while the lock is held leaves the sets whole.
+    fn lock(&self) -> MutexGuard<'_, NotWaited> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -73,30 +98,45 @@ impl Lanes<'_> {
         self.device.free_event(event).during("free_event")
     }
 
-    /// Makes those of `begins` that are behind begin after all that the compute lane has been
-    /// given. Returns the lanes that stay behind: they are not of `moving`.
-    fn begin(&self, begins: &BTreeSet<Lane>, moving: &[Lane]) -> Result<BTreeSet<Lane>> {
-        let behind = self.behind.lock().clone();
-        let begin: Vec<Lane> = behind.intersection(begins).copied().collect();
-        let stay = behind.into_iter().filter(|lane| !moving.contains(lane));
-        // Until the walk has ended well.
-        self.behind.fall(self.streams.len());
+    /// Makes a walk begin after all that the streams were given before it, as far as `waits` do not
+    /// imply it: the compute lane after the lanes that it has not waited for, then those of
+    /// [`Waits::begins`] that are behind after the compute lane. Returns the lanes that stay
+    /// behind: they are not of `moving`.
+    fn begin(&self, waits: &Waits, moving: &[Lane]) -> Result<BTreeSet<Lane>> {
+        let NotWaited {
+            moving: behind,
+            compute: unwaited,
+        } = self.behind.begin_walk(self.streams.len(), moving);
+        let begin: Vec<Lane> = behind.intersection(&waits.begins).copied().collect();
+        // The first task of the compute lane may be too late for a lane that begins after what the
+        // compute lane was given before.
+        let implied = |lane: &Lane| {
+            waits.first_waits.contains(lane) && begin.iter().all(|other| other == lane)
+        };
+        let mut explicit = unwaited.into_iter().filter(|lane| !implied(lane));
+        let caught_up = explicit.try_for_each(|lane| self.catch_up_with(lane));
+        caught_up.during("wait")?;
         if !begin.is_empty() {
             let event = self.record(Lane::COMPUTE)?;
             begin.iter().try_for_each(|&lane| self.wait(lane, event))?;
             self.free(event)?;
         }
+        let stay = behind.into_iter().filter(|lane| !moving.contains(lane));
         Ok(stay.collect())
     }
 
-    /// Makes the compute lane go on after all that the lanes of `ends` have been given.
-    fn end(&self, ends: &[Lane]) -> Result<()> {
-        for &lane in ends {
-            let event = self.record(lane)?;
-            self.wait(Lane::COMPUTE, event)?;
-            self.free(event)?;
-        }
-        Ok(())
+    /// Makes what the compute lane is given later wait for all that walks gave the other lanes.
+    pub(super) fn catch_up(&self) -> PluginResult<()> {
+        let unwaited = std::mem::take(&mut self.behind.lock().compute);
+        unwaited
+            .into_iter()
+            .try_for_each(|lane| self.catch_up_with(lane))
+    }
+
+    fn catch_up_with(&self, Lane(lane): Lane) -> PluginResult<()> {
+        let event = self.device.record(self.streams[lane])?;
+        self.device.wait(self.streams[0], event)?;
+        self.device.free_event(event)
     }
 }
 
@@ -120,8 +160,9 @@ struct Walk<'a> {
 
 /// Does every task that `wanted` accepts, each of which gives its stream work: computing tasks on
 /// this thread, those of each other lane on a thread beside it. What the lanes of [`Lanes::behind`]
-/// do begins after what the compute stream was given before, and what the compute stream is given
-/// later begins after all of the walk.
+/// do begins after what the compute stream was given before. What the compute stream is given later
+/// begins after all of the walk once it has caught up ([`Lanes::catch_up`]); the next walk sees to
+/// that itself.
 ///
 /// # Errors
 /// The first failure of a task. Where several lanes fail, that of a transfer.
@@ -141,12 +182,13 @@ pub(super) fn walk(
     }
     let computes = of_lanes.remove(&Lane::COMPUTE).unwrap_or_default();
     if of_lanes.is_empty() {
+        lanes.catch_up().during("wait")?;
         lanes.behind.fall(lanes.streams.len());
         return computes.into_iter().try_for_each(|(_, task)| compute(task));
     }
     let moving: Vec<Lane> = of_lanes.keys().copied().collect();
     let waits = waits.of(tasks, takes_part, lanes.streams.len());
-    let mut behind = lanes.begin(&waits.begins, &moving)?;
+    let mut behind = lanes.begin(&waits, &moving)?;
     behind.extend(&waits.behind);
     let walk = Walk::new(lanes, &waits);
     let done = std::thread::scope(|scope| {
@@ -168,8 +210,10 @@ pub(super) fn walk(
     });
     let freed = walk.free_events();
     done.and(freed)?;
-    lanes.end(&waits.ends)?;
-    *lanes.behind.lock() = behind;
+    *lanes.behind.lock() = NotWaited {
+        moving: behind,
+        compute: waits.ends.clone(),
+    };
     Ok(())
 }
 

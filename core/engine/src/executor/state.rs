@@ -114,6 +114,7 @@ impl Executor {
         let within = elements.start - own.start..elements.end - own.start;
         let range = storage::part(piece, &within, self.state_dtype(param, part).bytes());
         let mut bytes = vec![0; range.bytes as usize];
+        self.lanes().catch_up()?;
         let _busy = self.peers.in_device_call("download");
         self.device.download(range, &mut bytes, Stream(0))?;
         Ok(bytes)
@@ -149,7 +150,7 @@ impl Executor {
         }
         let range = storage::part(piece, &(first - own.start..last - own.start), 1);
         let bytes = &bytes[(first - offset) as usize..(last - offset) as usize];
-        self.changed_state();
+        self.changes_state().during("wait")?;
         let written = self.device.upload(bytes, range, Stream(0));
         written.during("upload")
     }

@@ -158,7 +158,7 @@ impl Executor {
     /// the backend.
     pub fn set_param(&self, param: usize, values: &[f32]) -> Result<()> {
         let (range, dtype) = self.dense_range(param)?;
-        self.changed_state();
+        self.changes_state()?;
         write(self.device.as_ref(), values, dtype, range)
     }
 }

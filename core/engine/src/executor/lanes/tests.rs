@@ -1,7 +1,5 @@
 //! The order of tasks on several lanes, on the host and on the device; tasks left out; failures.
 
-use std::sync::Arc;
-
 use espalier_interface::schedule::{Act, Action};
 use espalier_interface::{
     Buffer, BufferRange, Decoder, Kernel, KernelRequest, Kernels, Launch, Memory, MemoryKind,
@@ -25,6 +23,14 @@ impl Ledger {
 
     fn lines(&self) -> Vec<String> {
         self.0.lock().expect("no panic").clone()
+    }
+
+    fn lanes<'a>(&'a self, behind: &'a Behind) -> Lanes<'a> {
+        Lanes {
+            device: self,
+            streams: &STREAMS,
+            behind,
+        }
     }
 }
 
@@ -100,12 +106,8 @@ fn walked(tasks: &[Task], left_out: &[usize]) -> Vec<String> {
 
 /// As [`walked`], where the lanes of `behind` have not waited for the compute stream.
 fn walked_behind(behind: &Behind, tasks: &[Task], left_out: &[usize]) -> Vec<String> {
-    let ledger = Arc::new(Ledger::default());
-    let lanes = Lanes {
-        device: ledger.as_ref(),
-        streams: &STREAMS,
-        behind,
-    };
+    let ledger = Ledger::default();
+    let lanes = ledger.lanes(behind);
     let note = |task: &Task| {
         let stream = STREAMS[task.lane.0].0;
         ledger.note(format!("{stream} does {}", task.action.unit));
@@ -115,6 +117,21 @@ fn walked_behind(behind: &Behind, tasks: &[Task], left_out: &[usize]) -> Vec<Str
     let tasks = (tasks, &TaskWaits::default());
     walk(&lanes, tasks, &wanted, &mut |task| note(task), &note).expect("nothing fails");
     ledger.lines()
+}
+
+/// The waits of the compute stream where it catches up.
+fn caught_up(behind: &Behind) -> Vec<String> {
+    let ledger = Ledger::default();
+    ledger.lanes(behind).catch_up().expect("nothing fails");
+    waits(&ledger.lines())
+}
+
+/// The waits among `lines`, sorted.
+fn waits(lines: &[String]) -> Vec<String> {
+    let waits = lines.iter().filter(|line| line.contains("waits for"));
+    let mut waits: Vec<String> = waits.cloned().collect();
+    waits.sort();
+    waits
 }
 
 fn position(lines: &[String], wanted: &str) -> usize {
@@ -154,15 +171,55 @@ fn tasks_wait_for_those_of_other_lanes_on_the_host_and_on_the_device() {
 }
 
 #[test]
-fn a_walk_begins_and_ends_behind_the_compute_stream() {
-    let lines = walked(&[task(0, 1, &[]), task(1, 0, &[])], &[]);
+fn a_walk_begins_behind_the_compute_stream_which_catches_up_with_it_once() {
+    let behind = Behind::all(STREAMS.len());
+    let lines = walked_behind(&behind, &[task(0, 1, &[]), task(1, 0, &[])], &[]);
     let begin = position(&lines, "7 waits for record 0");
     assert!(begin < position(&lines, "7 does 0"), "{lines:?}");
-    let end = position(&lines, "0 waits for record 7");
-    assert!(
-        end > position(&lines, "7 does 0").max(position(&lines, "0 does 1")),
-        "{lines:?}"
-    );
+    assert_eq!(waits(&lines), ["7 waits for record 0"]);
+    assert_eq!(caught_up(&behind), ["0 waits for record 7"]);
+    assert_eq!(caught_up(&behind), [""; 0]);
+}
+
+/// The compute stream waits for what a lane was given by an earlier walk where no wait of the next
+/// walk implies it in time.
+#[test]
+fn a_walk_catches_up_with_the_lanes_of_earlier_ones_that_its_waits_do_not_imply() {
+    let moved = [task(0, 1, &[])];
+    let after = |next: &[Task], host_waits: bool| {
+        let behind = Behind::all(STREAMS.len());
+        walked_behind(&behind, &moved, &[]);
+        if host_waits {
+            behind.host_waited();
+        }
+        walked_behind(&behind, next, &[])
+    };
+    // The first task that computes waits for the lane anyway.
+    let lines = after(&[task(0, 1, &[]), task(1, 0, &[0])], false);
+    let waits = ["7 does 0", "record 7", "0 waits for record 7", "0 does 1"];
+    assert_eq!(lines[..4], waits, "{lines:?}");
+    // The second one would be too late.
+    let second = [task(0, 1, &[]), task(1, 0, &[]), task(2, 0, &[0])];
+    let computes_alone = [task(1, 0, &[])];
+    for next in [&second[..], &computes_alone] {
+        let lines = after(next, false);
+        let wait = position(&lines, "0 waits for record 7");
+        assert!(wait < position(&lines, "0 does 1"), "{lines:?}");
+    }
+    // A third lane may use the same bytes; that the host has waited for the compute stream says
+    // nothing of lane 1.
+    let third = [task(0, 1, &[]), task(1, 2, &[]), task(2, 0, &[0, 1])];
+    for host_waits in [false, true] {
+        let lines = after(&third, host_waits);
+        let order = [
+            "0 waits for record 7",
+            "record 0",
+            "8 waits for record 0",
+            "8 does 1",
+        ];
+        let places = order.map(|line| position(&lines, line));
+        assert!(places.is_sorted(), "{lines:?}");
+    }
 }
 
 /// What a kept wait implies is not waited for again, in the same walk and in the next one.
@@ -177,27 +234,24 @@ fn no_wait_is_made_that_another_one_implies() {
         task(4, 1, &[3]),
     ];
     let behind = Behind::all(STREAMS.len());
-    let waits = |lines: &[String]| {
-        let waits = lines.iter().filter(|line| line.contains("waits for"));
-        let mut waits: Vec<String> = waits.cloned().collect();
-        waits.sort();
-        waits
-    };
     let lines = walked_behind(&behind, &tasks, &[]);
     let expected = [
-        "0 waits for record 7",
         "0 waits for record 8",
         "7 waits for record 0",
         "7 waits for record 0",
         "8 waits for record 7",
     ];
-    // One at the beginning for lane 1, which lane 2 waits for; three between tasks; one at the end.
+    // One at the beginning for lane 1, which lane 2 waits for; three between tasks.
     assert_eq!(waits(&lines), expected);
     // Lane 1 ended behind all others, lane 2 did not.
     let next = walked_behind(&behind, &[task(0, 1, &[]), task(1, 2, &[])], &[]);
-    assert_eq!(next[..2], ["record 0", "8 waits for record 0"], "{next:?}");
-    // The host has waited for the compute stream.
-    behind.none();
+    assert_eq!(
+        waits(&next),
+        ["0 waits for record 7", "8 waits for record 0"]
+    );
+    // The host has waited for all.
+    caught_up(&behind);
+    behind.host_waited();
     let last = walked_behind(&behind, &[task(0, 1, &[]), task(1, 0, &[0])], &[]);
     assert_eq!(waits(&last), ["0 waits for record 7"]);
 }
@@ -252,13 +306,15 @@ fn a_failure_ends_all_lanes() {
         Ok(())
     };
     let ledger = Ledger::default();
-    let lanes = Lanes {
-        device: &ledger,
-        streams: &STREAMS,
-        behind: &Behind::all(STREAMS.len()),
-    };
+    let behind = Behind::all(STREAMS.len());
+    let lanes = ledger.lanes(&behind);
     let tasks = (&tasks[..], &TaskWaits::default());
     let error = walk(&lanes, tasks, &|_, _| true, &mut compute, &fail).expect_err("moves fail");
     assert_eq!(error.to_string(), "no bytes");
     assert_eq!(computed, 0);
+    // What the moving lanes were given before is not known.
+    assert_eq!(
+        caught_up(&behind),
+        ["0 waits for record 7", "0 waits for record 8"]
+    );
 }

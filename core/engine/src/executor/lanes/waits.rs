@@ -40,8 +40,12 @@ pub(super) struct Waits {
     /// The lanes whose first task implies no wait for what the compute lane was given before the
     /// walk.
     pub(super) begins: BTreeSet<Lane>,
-    /// The lanes whose last task the compute lane has to wait for at the end.
-    pub(super) ends: Vec<Lane>,
+    /// The lanes of which the first task of the compute lane implies a wait for a task, and so for
+    /// all that they were given before the walk.
+    pub(super) first_waits: BTreeSet<Lane>,
+    /// The lanes whose last task the compute lane has to wait for to have waited for all of the
+    /// walk.
+    pub(super) ends: BTreeSet<Lane>,
     /// The lanes that have not waited for all of the walk at its end.
     pub(super) behind: BTreeSet<Lane>,
 }
@@ -73,6 +77,12 @@ impl Waits {
             }
             known.insert(task.lane, Some(index));
             after.push(known.clone());
+        }
+        let mut computing = (0..)
+            .zip(tasks)
+            .filter(|(_, task)| task.lane == Lane::COMPUTE);
+        if let Some((first, _)) = computing.find(|&(index, _)| takes_part[index]) {
+            waits.first_waits = after[first].keys().copied().collect();
         }
         let moving = last.iter().filter(|(lane, _)| **lane != Lane::COMPUTE);
         let moving = moving.map(|(_, &index)| index).collect();
