@@ -7,7 +7,6 @@ use espalier_interface::{BufferRange, DType, KernelRequest, Operand, WeightLayou
 use espalier_plan::step_plan::Task;
 use espalier_plan::storage_layout::StateKind;
 
-use super::lanes::walk;
 use super::window::{Numbers, Window};
 use super::{Executor, Pass, StepPosition, numbers};
 use crate::Error;
@@ -99,7 +98,6 @@ impl Executor {
         position: StepPosition,
     ) -> Result<Option<NotFiniteTensor>> {
         let numbers = self.begin(micro, Pass::Evaluate, position)?;
-        let wanted = self.wanted(Pass::Evaluate, position, &numbers);
         let mut found = None;
         let mut compute = |task: &Task| match task.action.act {
             // Transfers go on: the other ranks wait for them.
@@ -110,9 +108,7 @@ impl Executor {
             }
             _ => self.transfer(task, Some(&numbers)),
         };
-        let tasks = (&self.step_plan.micro_batch[..], &self.waits.micro_batch);
-        let transfer = |task: &Task| self.transfer(task, Some(&numbers));
-        walk(&self.lanes(), tasks, &wanted, &mut compute, &transfer)?;
+        self.walk_micro_batch((Pass::Evaluate, position), &numbers, &mut compute)?;
         Ok(found)
     }
 

@@ -39,16 +39,33 @@ impl Executor {
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<Numbers> {
         let numbers = self.begin(micro, pass, position)?;
-        let tasks = (&self.step_plan.micro_batch[..], &self.waits.micro_batch);
-        let wanted = self.wanted(pass, position, &numbers);
         let mut compute = |task: &Task| self.compute(task, pass, position, &numbers, look);
-        let transfer = |task: &Task| self.transfer(task, Some(&numbers));
-        walk(&self.lanes(), tasks, &wanted, &mut compute, &transfer)?;
+        self.walk_micro_batch((pass, position), &numbers, &mut compute)?;
         Ok(numbers)
     }
 
+    /// Does the tasks of a pass; those on the compute lane by `compute`.
+    pub(super) fn walk_micro_batch(
+        &self,
+        (pass, position): (Pass, StepPosition),
+        numbers: &Numbers,
+        compute: &mut dyn FnMut(&Task) -> Result<()>,
+    ) -> Result<()> {
+        let tasks = (&self.step_plan.micro_batch[..], &self.waits.micro_batch);
+        let wanted = self.wanted(pass, position, numbers);
+        let transfer = |task: &Task| self.transfer(task, Some(numbers));
+        walk(&self.lanes(), tasks, &wanted, compute, &transfer)?;
+        if self.peers.has_device_groups() {
+            // Other ranks wait for this one's calls. The host, before it waits for other ranks, has
+            // waited for the compute stream: that includes the calls of a rank without tokens,
+            // whose compute stream reads nothing that they bring.
+            self.lanes().catch_up().during("wait")?;
+        }
+        Ok(())
+    }
+
     /// Which tasks take part in a pass: those that give the device work.
-    pub(super) fn wanted(
+    fn wanted(
         &self,
         pass: Pass,
         position: StepPosition,
