@@ -3,16 +3,18 @@
 //! Legend: `T` tokens, `N x M` the weight `[out, in]`. `E` is the storage dtype of tokens; all
 //! arithmetic is in `E::Acc`: f32, or f64 for f64. A weight of another dtype, or a packed one, is
 //! widened or decoded to f32 while it is packed for the product. It is *not* rounded to bf16 in
-//! between. A packed weight therefore has the bits of the dense f32 weight of its decoded values.
+//! between, but where tokens are bf16 and the instruction set has dot products of bf16
+//! ([`Isa::Avx512Bf16`]), which read both sides in bf16. In either case a packed weight has the bits
+//! of the dense f32 weight of its decoded values.
 
 use espalier_interface::Services;
 
 use crate::element::Element;
-use crate::matmul::{Dense, Operand, Output, Rows, Scalar, Update, matmul};
+use crate::matmul::{Dense, Isa, Operand, Output, Rows, Scalar, Update, matmul, matmul_of};
 
 pub use crate::matmul::workspace_bytes;
 
-/// `y = x W^T (+ bias)`.
+/// `y = x W^T (+ bias)`, by the kernels of `isa`, which this CPU must have.
 ///
 /// # Shapes
 /// x `[T, M]`, weight `[N, M]`, bias `[1, N]`, y `[T, N]`.
@@ -20,6 +22,7 @@ pub use crate::matmul::workspace_bytes;
 /// # Panics
 /// Where shapes disagree, or the workspace is under [`workspace_bytes`] of one thread.
 pub fn forward<E: Element>(
+    isa: Isa,
     services: &dyn Services,
     x: &[E],
     weight: &dyn Rows<E::Acc>,
@@ -38,7 +41,7 @@ pub fn forward<E: Element>(
         bias,
     };
     let (x, weight) = (Operand::over_cols(&x), Operand::over_cols(weight));
-    matmul(services, x, weight, out, workspace);
+    matmul(isa, services, x, weight, out, workspace);
 }
 
 /// `dx (=|+=) dy W`.
@@ -49,6 +52,7 @@ pub fn forward<E: Element>(
 /// # Panics
 /// As [`forward`].
 pub fn input_backward<E: Element>(
+    isa: Isa,
     services: &dyn Services,
     dy: &[E],
     weight: &dyn Rows<E::Acc>,
@@ -67,7 +71,7 @@ pub fn input_backward<E: Element>(
         bias: None,
     };
     let (dy, weight) = (Operand::over_cols(&dy), Operand::over_rows(weight));
-    matmul(services, dy, weight, out, workspace);
+    matmul(isa, services, dy, weight, out, workspace);
 }
 
 /// `dW += dy^T x`, in the dtype of sums.
@@ -78,6 +82,7 @@ pub fn input_backward<E: Element>(
 /// # Panics
 /// As [`forward`].
 pub fn weight_backward<E: Element>(
+    isa: Isa,
     services: &dyn Services,
     dy: &[E],
     x: &[E],
@@ -102,7 +107,7 @@ pub fn weight_backward<E: Element>(
         bias: None,
     };
     let (dy, x) = (Operand::over_rows(&dy), Operand::over_rows(&x));
-    matmul::<E::Acc>(services, dy, x, out, workspace);
+    matmul_of::<E::Acc>(isa.serving(E::DTYPE), services, dy, x, out, workspace);
 }
 
 /// `values` as `[T, width]`, with the `T` of `other_len` elements of `other_width` a token.

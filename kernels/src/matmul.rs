@@ -2,19 +2,25 @@
 //!
 //! `out[i, j] (=|+=) sum over k of left[i, k] right[k, j] (+ bias[j])`, where either side may be
 //! read transposed. Operands are widened (or decoded) panel by panel to the scalar of the product,
-//! f32 or f64. The sum is rounded once to the output's dtype.
+//! f32 or f64. The sum is rounded once to the output's dtype. With instructions for bf16
+//! ([`Isa::Avx512Bf16`]), products of bf16 take both operands in bf16: what is stored or decoded in
+//! another dtype is rounded once. Sums stay in f32.
 //!
 //! Element `(i, j)` is the sum, in order, of one partial sum per [`DEPTH`] steps, each a chain of
-//! fused multiply-adds in order of `k`. Its bits depend on row `i` and column `j` only: not on the
+//! fused multiply-adds in order of `k`; with instructions for bf16, steps are pairs of `k`. Its bits depend on row `i` and column `j` only: not on the
 //! other rows, the tiles, the number of threads, addresses, caches or the width of vectors. (The
 //! `gemm` crate, the reference of speed, chooses its partial sums by the machine's caches and
 //! allocates in every call.)
 #![allow(unsafe_code)] // Disjoint tiles of one output on several threads.
 
+mod bf16;
+mod bf16_model;
 mod block;
+mod detect;
 mod isa;
 mod micro;
 mod pack;
+mod panel;
 mod scalar;
 mod slots;
 mod source;
@@ -67,8 +73,8 @@ where
     slot_bytes::<E::Acc>(share::<E>(), threads)
 }
 
-/// Elements of the scalar that one task needs: those of `multiply`, and the tile where the output
-/// cannot hold partial sums.
+/// Elements of the scalar that one task needs: those of `multiply`, and the tile and a row of bias
+/// where the output cannot hold partial sums.
 fn share<E: Element>() -> usize
 where
     E::Acc: Scalar,
@@ -76,19 +82,21 @@ where
     let tile = if E::DTYPE == E::Acc::DTYPE {
         0
     } else {
-        TILE_ROWS * block::columns::<E::Acc>()
+        (TILE_ROWS + 1) * block::columns::<E::Acc>()
     };
     space::<E::Acc>() + tile
 }
 
 /// `out (=|+=) left right (+ bias)`, with `left` `[rows, depth]` and `right` `[depth, cols]` as
-/// operands.
+/// operands, by the kernels of `isa`, which this CPU must have.
 ///
-/// With less than [`workspace_bytes`] for all threads, fewer threads are used.
+/// With less than [`workspace_bytes`] for all threads, fewer threads are used. Operands keep f32
+/// where the output is f32, whatever `isa` is: see [`matmul_of`].
 ///
 /// # Panics
 /// Where shapes disagree, or the workspace is too small for one thread.
 pub fn matmul<E: Element>(
+    isa: Isa,
     services: &dyn Services,
     left: Operand<'_, E::Acc>,
     right: Operand<'_, E::Acc>,
@@ -97,11 +105,13 @@ pub fn matmul<E: Element>(
 ) where
     E::Acc: Scalar,
 {
-    matmul_on(Isa::detect(), services, left, right, out, workspace);
+    let isa = isa.serving(E::DTYPE);
+    matmul_of(isa, services, left, right, out, workspace);
 }
 
-/// [`matmul`] with the kernels of `isa`, which this CPU must have.
-fn matmul_on<E: Element>(
+/// [`matmul`] where both operands are stored in the dtype that `isa` was asked to serve
+/// ([`Isa::serving`]), which may differ from the output's.
+pub(crate) fn matmul_of<E: Element>(
     isa: Isa,
     services: &dyn Services,
     left: Operand<'_, E::Acc>,
@@ -203,9 +213,10 @@ unsafe fn tile<E: Element>(
             start,
             stride: target.stride,
         };
+        let to = (tile, target.update);
         // SAFETY: by the caller's promise no other thread uses the tile's elements, and elements
         // between its rows are not accessed.
-        unsafe { multiply(isa, operands, (rows, cols), tile, target.update, space) };
+        unsafe { multiply(isa, operands, (rows, cols), to, space, |_, _| ()) };
         let Some(bias) = bias else { return };
         let (bias, _) = bias.window(0..1, bias_cols, space);
         for i in 0..count {
@@ -215,28 +226,68 @@ unsafe fn tile<E: Element>(
         }
         return;
     }
+    let (added, sums) = sums.split_at_mut(block::columns::<E::Acc>());
+    assert!(
+        sums.len() >= count * width && added.len() >= width,
+        "a tile's sums have no room"
+    );
+    let added = bias.map(|bias| {
+        let (values, _) = bias.window(0..1, bias_cols, added);
+        &values[..width]
+    });
+    let sums = sums.as_mut_ptr();
     let tile = Tile {
-        start: sums.as_mut_ptr(),
+        start: sums,
         stride: width,
     };
-    assert!(sums.len() >= count * width, "a tile's sums have no room");
+    let round = |rows: std::ops::Range<usize>, cols: std::ops::Range<usize>| {
+        let added = added.map(|added| &added[cols.clone()]);
+        for i in rows {
+            // SAFETY: complete sums of the tile, which `multiply` does not access during the call.
+            let sums = unsafe {
+                std::slice::from_raw_parts_mut(sums.add(i * width + cols.start), cols.len())
+            };
+            store_row(sums, added, target.update, &mut row(i)[cols.clone()]);
+        }
+    };
     // SAFETY: `sums` holds `count` rows of `width`.
-    unsafe { multiply(isa, operands, (rows, cols), tile, Update::Overwrite, space) };
-    let bias = bias.map(|bias| bias.window(0..1, bias_cols, space).0);
+    unsafe {
+        multiply(
+            isa,
+            operands,
+            (rows, cols),
+            (tile, Update::Overwrite),
+            space,
+            round,
+        )
+    };
+}
+
+/// Writes `sums`, to which `added` is added first, in the output's dtype.
+fn store_row<E: Element>(
+    sums: &mut [E::Acc],
+    added: Option<&[E::Acc]>,
+    update: Update,
+    out: &mut [E],
+) {
     vectorized(
         #[inline(always)]
         || {
-            for (i, sums) in sums[..count * width].chunks_exact_mut(width).enumerate() {
-                if let Some(bias) = bias {
-                    sums.iter_mut()
-                        .zip(bias)
-                        .for_each(|(sum, &bias)| *sum += bias);
+            if let Some(added) = added {
+                for (sum, &added) in sums.iter_mut().zip(added) {
+                    *sum += added;
                 }
-                for (out, &sum) in row(i).iter_mut().zip(sums.iter()) {
-                    *out = match target.update {
-                        Update::Overwrite => E::store(sum),
-                        Update::Accumulate => E::store(out.load() + sum),
-                    };
+            }
+            match update {
+                Update::Overwrite => {
+                    for (out, &sum) in out.iter_mut().zip(sums.iter()) {
+                        *out = E::store(sum);
+                    }
+                }
+                Update::Accumulate => {
+                    for (out, &sum) in out.iter_mut().zip(sums.iter()) {
+                        *out = E::store(out.load() + sum);
+                    }
                 }
             }
         },

@@ -36,6 +36,13 @@ pub fn has_avx512() -> bool {
         && has_avx2()
 }
 
+/// True where the CPU has those of [`has_avx512`] and AVX-512-BF16.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn has_avx512_bf16() -> bool {
+    has_avx512() && is_x86_feature_detected!("avx512bf16")
+}
+
 /// True where the CPU has AVX2, FMA and F16C.
 #[cfg(target_arch = "x86_64")]
 #[inline]

@@ -7,7 +7,20 @@ use espalier_kernels::matmul::Isa;
 use espalier_samples::leave_out;
 
 /// An instruction set, and the processor features that it requires.
-const NEEDS: [(Isa, &[&str]); 2] = [
+const NEEDS: [(Isa, &[&str]); 3] = [
+    (
+        Isa::Avx512Bf16,
+        &[
+            "avx512_bf16",
+            "avx512f",
+            "avx512bw",
+            "avx512dq",
+            "avx512vl",
+            "avx2",
+            "fma",
+            "f16c",
+        ],
+    ),
     (
         Isa::Avx512,
         &[

@@ -2,6 +2,7 @@
 
 use espalier_config::ResolvedConfig;
 use espalier_data::Schedule;
+use espalier_interface::DType;
 use espalier_plan::plan::{RunPlan, WorldMemory};
 use espalier_registry::select::PackedCheckpoint;
 use espalier_system::files::{self, AdapterDirectory, FileHash};
@@ -65,7 +66,7 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
         "param_groups": session.run.plan.groups.all(),
         "seed": config.run.seed,
         "world": session.run.plan.demand.world.ranks,
-        "instruction_set": info.instruction_set,
+        "instruction_set": instruction_set(&info.instruction_set, session.run.plan.dtypes.compute),
         "machine": {
             "device": info.name,
             "description": info.description,
@@ -77,6 +78,14 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
         "world_memory": WorldMemory::of(&session.run.plan),
         "idle_ranks": session.idle_ranks(config),
     }))
+}
+
+/// The part of a device's instruction set that computes in `compute`. What stands after a `+` and
+/// is a dtype's name serves that dtype alone.
+fn instruction_set(device: &str, compute: DType) -> String {
+    let serves = |part: &&str| DType::from_name(part).is_none_or(|dtype| dtype == compute);
+    let parts: Vec<&str> = device.split('+').filter(serves).collect();
+    parts.join("+")
 }
 
 /// Adds the hashes of the model's and the adapter's files, and `gemm_rate` in operations per
@@ -145,4 +154,21 @@ fn first_step_sha256(rows: &Schedule) -> Result<Option<String>, Error> {
         .map(|micro| (&micro.tokens, &micro.labels, &micro.cu_seqlens))
         .collect();
     Ok(Some(files::hash_json(&numbers)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_for_another_dtype_are_not_recorded() {
+        for (device, compute, recorded) in [
+            ("avx512+bf16", DType::BF16, "avx512+bf16"),
+            ("avx512+bf16", DType::F32, "avx512"),
+            ("avx2", DType::BF16, "avx2"),
+            ("sm_90+other", DType::F32, "sm_90+other"),
+        ] {
+            assert_eq!(instruction_set(device, compute), recorded);
+        }
+    }
 }

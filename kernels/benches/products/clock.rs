@@ -1,7 +1,7 @@
 //! Alternating bodies -> seconds of this thread's CPU time for each.
 
 /// CPU time of this thread in seconds.
-fn thread_secs() -> f64 {
+pub fn thread_secs() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

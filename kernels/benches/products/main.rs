@@ -2,13 +2,15 @@
 //! and the machine's peak.
 //!
 //! Contestants alternate, and the clock is the thread's CPU time, so that a busy machine changes
-//! the ratios little: `cargo bench -p espalier-kernels`.
+//! the ratios little: `cargo bench -p espalier-kernels`. With the word `step`, the products of a
+//! training step alone, on each instruction set, on one thread and on all.
 #![allow(clippy::print_stdout)] // A benchmark prints its figures.
 #![allow(unsafe_code)] // Calls of the gemm crate and of the clock.
 
 mod clock;
 mod formats;
 mod numbers;
+mod step;
 
 use std::hint::black_box;
 
@@ -41,7 +43,7 @@ fn peak() -> f64 {
         sums.iter().map(|&sum| _mm512_reduce_add_ps(sum)).sum()
     }
     #[cfg(target_arch = "x86_64")]
-    if Isa::detect() == Isa::Avx512 {
+    if Isa::detect().vectors() == Isa::Avx512 {
         let mut body = || {
             // SAFETY: the feature was detected.
             black_box(unsafe { avx512() });
@@ -93,7 +95,7 @@ fn gemm_crate(
 
 /// The three products of one linear layer: dense f32 against the gemm crate, bf16, and packed.
 fn layer(peak: f64, [t, n, m]: [usize; 3]) {
-    let services: &dyn Services = &Serial;
+    let (isa, services): (Isa, &dyn Services) = (Isa::detect(), &Serial);
     let (x, w, dy) = (
         numbers::<f32>(t * m),
         numbers::<f32>(n * m),
@@ -132,7 +134,7 @@ fn layer(peak: f64, [t, n, m]: [usize; 3]) {
         println!();
     };
     let secs = best([
-        &mut || linear::forward(services, &x, &dense, None, &mut y, space),
+        &mut || linear::forward(isa, services, &x, &dense, None, &mut y, space),
         &mut || {
             gemm_crate(
                 [t, n, m],
@@ -142,20 +144,20 @@ fn layer(peak: f64, [t, n, m]: [usize; 3]) {
                 Update::Overwrite,
             )
         },
-        &mut || linear::forward(services, &xh, &dense_h, None, &mut yh, space_h),
-        &mut || linear::forward(services, &x, &packed, None, &mut y3, space_p),
+        &mut || linear::forward(isa, services, &xh, &dense_h, None, &mut yh, space_h),
+        &mut || linear::forward(isa, services, &x, &packed, None, &mut y3, space_p),
     ]);
     report("y = x W'", &secs);
     let set = Update::Overwrite;
     let secs = best([
-        &mut || linear::input_backward(services, &dy, &dense, &mut dx, set, space),
+        &mut || linear::input_backward(isa, services, &dy, &dense, &mut dx, set, space),
         &mut || gemm_crate([t, m, n], (&dy, [1, n]), (&w, [m, 1]), &mut dx2, set),
-        &mut || linear::input_backward(services, &dyh, &dense_h, &mut dxh, set, space_h),
-        &mut || linear::input_backward(services, &dy, &packed, &mut dx3, set, space_p),
+        &mut || linear::input_backward(isa, services, &dyh, &dense_h, &mut dxh, set, space_h),
+        &mut || linear::input_backward(isa, services, &dy, &packed, &mut dx3, set, space_p),
     ]);
     report("dx = dy W", &secs);
     let secs = best([
-        &mut || linear::weight_backward(services, &dy, &x, &mut dw, (n, m), space),
+        &mut || linear::weight_backward(isa, services, &dy, &x, &mut dw, (n, m), space),
         &mut || {
             gemm_crate(
                 [n, m, t],
@@ -199,8 +201,8 @@ fn decode() {
         let ([y, y2], [space, space2]) = (&mut ys, &mut spaces);
         let (nf4, other) = (Packed(&nf4), Packed(&other));
         let product = best([
-            &mut || linear::forward(&Serial, &x, &nf4, None, y, space),
-            &mut || linear::forward(&Serial, &x, &other, None, y2, space2),
+            &mut || linear::forward(Isa::detect(), &Serial, &x, &nf4, None, y, space),
+            &mut || linear::forward(Isa::detect(), &Serial, &x, &other, None, y2, space2),
         ]);
         let speed = |secs: f64| (rows * cols) as f64 / secs * 1e-9;
         println!(
@@ -246,7 +248,7 @@ where
     let mut space = vec![0; attention::forward_workspace_bytes::<E>(&shape, 1)];
     let [forward] = best([&mut || {
         let to = (&mut out[..], &mut lse[..]);
-        attention::forward(&Serial, &shape, inputs, to, &mut space);
+        attention::forward(Isa::detect(), &Serial, &shape, inputs, to, &mut space);
     }]);
     let (mut dq, mut dk, mut dv) = (q.clone(), k.clone(), v.clone());
     let mut space = vec![0; attention::backward_workspace_bytes::<E>(&shape, tokens, 1)];
@@ -259,7 +261,14 @@ where
             dk: &mut dk,
             dv: &mut dv,
         };
-        attention::backward(&Serial, &shape, inputs, gradients, &mut space);
+        attention::backward(
+            Isa::detect(),
+            &Serial,
+            &shape,
+            inputs,
+            gradients,
+            &mut space,
+        );
     }]);
     let pairs: usize = lens.iter().map(|len| len * (len + 1) / 2).sum();
     let product = (2 * pairs * wide) as f64 * 1e-9;
@@ -275,6 +284,9 @@ where
 }
 
 fn main() {
+    if std::env::args().any(|word| word == "step") {
+        return step::run();
+    }
     let peak = peak();
     println!(
         "{} kernels, GFLOP/s of one thread; peak {peak:.0}",

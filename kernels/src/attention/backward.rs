@@ -68,6 +68,7 @@ fn share<S: Scalar>(shape: &AttentionShape, len: usize) -> usize {
 /// # Panics
 /// Where shapes disagree, or the workspace is under [`backward_workspace_bytes`] of one thread.
 pub fn backward<E: Element>(
+    isa: Isa,
     services: &dyn Services,
     shape: &AttentionShape,
     inputs: Inputs<'_, E>,
@@ -107,7 +108,7 @@ pub fn backward<E: Element>(
     };
     let longest = length(inputs.cu_seqlens, longest);
     let task = Task {
-        isa: Isa::detect(),
+        isa: isa.vectors(),
         shape,
         inputs,
         dout,

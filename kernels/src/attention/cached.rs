@@ -40,6 +40,7 @@ pub struct Start {
 /// Where shapes disagree, a sequence exceeds its slot, or the workspace is under
 /// [`super::forward_workspace_bytes`] of one thread.
 pub fn forward_cached<E: Element>(
+    isa: Isa,
     services: &dyn Services,
     shape: &AttentionShape,
     inputs: Inputs<'_, E>,
@@ -71,7 +72,7 @@ pub fn forward_cached<E: Element>(
     let out = Parts::new(out);
     let queries = shape.queries();
     let count = tokens.div_ceil(queries);
-    let isa = Isa::detect();
+    let isa = isa.vectors();
     let run = |task: usize, memory: &mut [E::Acc]| {
         let (head, run) = (task % shape.kv_heads, task / shape.kv_heads);
         let run = run * queries..((run + 1) * queries).min(tokens);

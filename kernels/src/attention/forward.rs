@@ -34,6 +34,7 @@ pub(super) fn share<S: Scalar>(shape: &AttentionShape) -> usize {
 /// # Panics
 /// Where shapes disagree, or the workspace is under [`forward_workspace_bytes`] of one thread.
 pub fn forward<E: Element>(
+    isa: Isa,
     services: &dyn Services,
     shape: &AttentionShape,
     inputs: Inputs<'_, E>,
@@ -56,7 +57,7 @@ pub fn forward<E: Element>(
     let (out, lse) = (Parts::new(out), Parts::new(lse));
     let queries = shape.queries();
     let count = tokens.div_ceil(queries);
-    let isa = Isa::detect();
+    let isa = isa.vectors();
     let run = |task: usize, memory: &mut [E::Acc]| {
         // A task is a run of tokens and a key/value head. The last tokens, which have most keys,
         // are first.

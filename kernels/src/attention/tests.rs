@@ -7,9 +7,9 @@ use half::bf16;
 
 use super::*;
 use crate::element::{Real, convert};
-use crate::matmul::Scalar;
 use crate::matmul::tests::numbers;
 use crate::matmul::threads::Threads;
+use crate::matmul::{Isa, Scalar};
 
 /// Operands of one attention, owned.
 pub(super) struct Case<E> {
@@ -61,6 +61,7 @@ where
         let bytes = forward_workspace_bytes::<E>(&self.shape, services.threads());
         let to = (&mut out[..], &mut lse[..]);
         forward(
+            Isa::detect(),
             services,
             &self.shape,
             self.inputs(),
@@ -88,6 +89,7 @@ where
             dv: &mut dv,
         };
         backward(
+            Isa::detect(),
             services,
             &self.shape,
             self.inputs(),

@@ -114,7 +114,7 @@ pub(super) fn look_up_packed(
     out: &mut [f32],
 ) {
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512
+    if isa.vectors() == Isa::Avx512
         && layout.bits == 4
         && !matches!(layout.order, BitOrder::Split { .. })
         && flat.is_multiple_of(2)
@@ -189,7 +189,7 @@ unsafe fn nibbles(table: &[f32; 16], bytes: &[u8], order: BitOrder, out: &mut [f
 #[inline]
 pub(super) fn look_up_16(isa: Isa, table: &[f32; 16], codes: &[u8], out: &mut [f32]) {
     assert_eq!(codes.len(), out.len(), "codes and values differ in number");
-    let done = match isa {
+    let done = match isa.vectors() {
         // SAFETY: `isa` was detected on this CPU.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { avx512(table, codes, out) },

@@ -93,7 +93,7 @@ impl FormatDecoder {
         PackedWeight {
             decoder: self,
             segments,
-            isa: Isa::detect(),
+            isa: Isa::detect().vectors(),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::matmul::threads::Threads;
 
 /// `y`, `dx` and `dW` of one layer.
 fn layer<E: Element>(
+    isa: Isa,
     weight: &dyn Rows<E::Acc>,
     tokens: usize,
     threads: usize,
@@ -28,8 +29,17 @@ where
     );
     let mut dweight = vec![E::Acc::ONE; n * m];
     let services = Threads(threads);
-    forward(&services, &x, weight, Some(&bias), &mut y, &mut workspace);
+    forward(
+        isa,
+        &services,
+        &x,
+        weight,
+        Some(&bias),
+        &mut y,
+        &mut workspace,
+    );
     input_backward(
+        isa,
         &services,
         &dy,
         weight,
@@ -37,7 +47,15 @@ where
         Update::Overwrite,
         &mut workspace,
     );
-    weight_backward(&services, &dy, &x, &mut dweight, (n, m), &mut workspace);
+    weight_backward(
+        isa,
+        &services,
+        &dy,
+        &x,
+        &mut dweight,
+        (n, m),
+        &mut workspace,
+    );
     (y, dx, dweight)
 }
 
@@ -47,7 +65,7 @@ fn gradients_are_those_of_the_output() {
     fn check<W: Element>() {
         let [tokens, n, m] = [19, 70, 41];
         let w = numbers::<W>(n * m, 4);
-        let (y, dx, dw) = layer::<f64>(&Dense::new(&w, n, m), tokens, 2);
+        let (y, dx, dw) = layer::<f64>(Isa::detect(), &Dense::new(&w, n, m), tokens, 2);
         let (x, dy) = (numbers::<f64>(tokens * m, 1), numbers::<f64>(tokens * n, 2));
         let bias: Vec<f64> = numbers::<bf16>(n, 3).into_iter().map(convert).collect();
         let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
@@ -81,6 +99,11 @@ impl TileDecoder for Steps {
     }
 }
 
+/// `tokens` with each instruction set of this CPU.
+fn on_all(tokens: usize) -> impl Iterator<Item = (usize, Isa)> {
+    Isa::available().iter().map(move |&isa| (tokens, isa))
+}
+
 #[test]
 fn a_packed_weight_has_the_bits_of_its_decoded_values() {
     fn check<E: Element>()
@@ -90,10 +113,10 @@ fn a_packed_weight_has_the_bits_of_its_decoded_values() {
         let (n, m) = (150, 530);
         let mut decoded = vec![0.0f32; n * m];
         Steps(n, m).decode(0..n, 0..m, &mut decoded);
-        for tokens in [0, 1, 600] {
-            let packed = layer::<E>(&Packed(&Steps(n, m)), tokens, 1);
-            let dense = layer::<E>(&Dense::new(&decoded, n, m), tokens, 2);
-            assert!(packed == dense, "{tokens} tokens");
+        for (tokens, isa) in [0, 1, 600].into_iter().flat_map(on_all) {
+            let packed = layer::<E>(isa, &Packed(&Steps(n, m)), tokens, 1);
+            let dense = layer::<E>(isa, &Dense::new(&decoded, n, m), tokens, 2);
+            assert!(packed == dense, "{tokens} tokens with {isa:?}");
         }
     }
     check::<f32>();

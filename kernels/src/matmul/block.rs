@@ -1,16 +1,17 @@
 //! Two operands and a tile of the output -> the tile's values, on the calling thread.
 //!
-//! The depth is cut every [`DEPTH`] elements. A block of the right operand is packed once for all
+//! The depth is cut every [`DEPTH`] steps of a panel, which are elements or pairs of bf16. A block of the right operand is packed once for all
 //! rows of the tile and stays in the second-level cache, panels of the left one in the first.
 #![allow(unsafe_code)] // Calls of micro-kernels.
 
 use std::ops::Range;
 
-use super::pack::{Cut, Panel, STRIP, TAIL, pack};
+use super::pack::pack;
+use super::panel::{Cut, Panel, STRIP, TAIL};
 use super::source::Operand;
 use super::{Isa, Scalar, Update};
 
-/// Elements of a partial sum. The result's bits depend on it: it is never tuned by machine.
+/// Steps of a partial sum: elements of the depth, or pairs of bf16. The result's bits depend on it: it is never tuned by machine.
 pub const DEPTH: usize = 256;
 /// Rows of the left operand packed at a time.
 pub(super) const ROWS: usize = 112;
@@ -41,6 +42,9 @@ pub(crate) struct Tile<S> {
 /// `tile (=|+=) left[rows] right[cols]`: the product of some rows and columns, over the whole
 /// depth.
 ///
+/// `done(rows, cols)` is called as soon as these rows and columns of the tile, counted in it, are
+/// complete: a few rows at a time, which are then still in the first cache.
+///
 /// # Panics
 /// Where `space` is too small, or the operands' depths differ.
 ///
@@ -50,9 +54,9 @@ pub(crate) unsafe fn multiply<S: Scalar>(
     isa: Isa,
     (left, right): (Operand<'_, S>, Operand<'_, S>),
     (rows, cols): (Range<usize>, Range<usize>),
-    tile: Tile<S>,
-    update: Update,
+    (tile, update): (Tile<S>, Update),
     space: &mut [S],
+    mut done: impl FnMut(Range<usize>, Range<usize>),
 ) {
     let depth = left.size().1;
     assert_eq!(depth, right.size().1, "the operands' depths differ");
@@ -67,6 +71,7 @@ pub(crate) unsafe fn multiply<S: Scalar>(
                 unsafe { std::slice::from_raw_parts_mut(tile.row(row), cols.len()) }.fill(S::ZERO);
             }
         }
+        done(0..rows.len(), 0..cols.len());
         return;
     }
     let (packed_right, rest) = space.split_at_mut(columns::<S>() * DEPTH + TAIL);
@@ -74,16 +79,18 @@ pub(crate) unsafe fn multiply<S: Scalar>(
     let (scratch, edge) = rest.split_at_mut(STRIP);
     let kernels = S::kernels(isa);
     let (left_cut, right_cut) = (Cut::Even(kernels.rows), Cut::Vectors(kernels.lanes));
+    let per_step = isa.depth_of_step();
     for col in cols.clone().step_by(columns::<S>()) {
         let some_cols = col..(col + columns::<S>()).min(cols.end);
-        for k in (0..depth).step_by(DEPTH) {
-            let steps = k..(k + DEPTH).min(depth);
+        for k in (0..depth).step_by(DEPTH * per_step) {
+            let elements = k..(k + DEPTH * per_step).min(depth);
+            let steps = elements.len().div_ceil(per_step);
             let update = if k == 0 { update } else { Update::Accumulate };
             pack(
                 isa,
                 right,
                 some_cols.clone(),
-                steps.clone(),
+                elements.clone(),
                 right_cut,
                 packed_right,
                 scratch,
@@ -94,7 +101,7 @@ pub(crate) unsafe fn multiply<S: Scalar>(
                     isa,
                     left,
                     some_rows.clone(),
-                    steps.clone(),
+                    elements.clone(),
                     left_cut,
                     packed_left,
                     scratch,
@@ -105,8 +112,8 @@ pub(crate) unsafe fn multiply<S: Scalar>(
                     let a = left_cut.panel(some_rows.len(), i);
                     for j in 0..right_cut.count(some_cols.len()) {
                         let b = right_cut.panel(some_cols.len(), j);
-                        let left = &packed_left[a.start * steps.len()..];
-                        let right = &packed_right[b.start * steps.len()..];
+                        let left = &packed_left[a.start * steps..];
+                        let right = &packed_right[b.start * steps..];
                         // SAFETY: panels `a` and `b` belong to this part of the tile.
                         unsafe {
                             let start = out.add(a.start * tile.stride + b.start);
@@ -114,8 +121,13 @@ pub(crate) unsafe fn multiply<S: Scalar>(
                                 start,
                                 stride: tile.stride,
                             };
-                            micro_tile(isa, (a, b), (left, right), steps.len(), tile, update, edge);
+                            micro_tile(isa, (a, b), (left, right), steps, tile, update, edge);
                         }
+                    }
+                    if elements.end == depth {
+                        let first = row - rows.start + a.start;
+                        let columns = col - cols.start..some_cols.end - cols.start;
+                        done(first..first + a.lanes, columns);
                     }
                 }
             }
@@ -145,7 +157,16 @@ pub(crate) fn multiply_into<S: Scalar>(
     };
     // SAFETY: the tile is in `out`, which is borrowed here alone; values of `Isa` come from
     // detection.
-    unsafe { multiply(isa, (left, right), (0..rows, 0..cols), tile, update, space) };
+    unsafe {
+        multiply(
+            isa,
+            (left, right),
+            (0..rows, 0..cols),
+            (tile, update),
+            space,
+            |_, _| (),
+        )
+    };
 }
 
 impl<S> Tile<S> {

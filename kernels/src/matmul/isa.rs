@@ -1,49 +1,63 @@
-//! This CPU -> the widest micro-kernels that it can run.
+//! An instruction set with micro-kernels: its name, and the dtypes that it serves.
+
+use espalier_interface::DType;
 
 /// An instruction set with micro-kernels.
 ///
 /// AVX-512 and AVX2 give the same bits: both fuse multiplication and addition, and no kernel sums
-/// across lanes. The portable kernel fuses only where the build's target does.
+/// across lanes. The portable kernel fuses only where the build's target does. The instructions for
+/// bf16 round their operands to bf16, so that products of bf16 have other bits with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
+    /// AVX-512 with the dot products of AVX-512-BF16 for products of bf16.
+    Avx512Bf16,
     /// 512-bit vectors, 32 registers (x86-64-v4).
     Avx512,
     /// 256-bit vectors with FMA and F16C (x86-64-v3).
     Avx2,
     /// The instruction set of the build's target.
     Portable,
+    /// What [`Isa::Avx512Bf16`] computes for bf16, to the bit, in plain loops. It is the measure of
+    /// the instructions, in tests and before their first use, and is never detected.
+    Bf16Model,
 }
 
 impl Isa {
-    /// The widest of this CPU.
-    pub fn detect() -> Isa {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if crate::simd::has_avx512() {
-                return Isa::Avx512;
-            }
-            if crate::simd::has_avx2() {
-                return Isa::Avx2;
-            }
-        }
-        Isa::Portable
-    }
-
-    /// All that this CPU can run, the widest first.
-    pub fn available() -> &'static [Isa] {
-        match Isa::detect() {
-            Isa::Avx512 => &[Isa::Avx512, Isa::Avx2, Isa::Portable],
-            Isa::Avx2 => &[Isa::Avx2, Isa::Portable],
-            Isa::Portable => &[Isa::Portable],
-        }
-    }
-
-    /// The name in a run's record.
+    /// The name in a run's record and in the option that chooses one.
     pub fn name(self) -> &'static str {
         match self {
+            Isa::Avx512Bf16 => "avx512+bf16",
             Isa::Avx512 => "avx512",
             Isa::Avx2 => "avx2",
             Isa::Portable => "portable",
+            Isa::Bf16Model => "bf16-model",
+        }
+    }
+
+    /// The instruction set that computes products of operands stored in `dtype`: instructions for
+    /// bf16 serve no other dtype.
+    pub fn serving(self, dtype: DType) -> Isa {
+        if dtype == DType::BF16 {
+            self
+        } else {
+            self.vectors()
+        }
+    }
+
+    /// The instruction set of plain vectors, without instructions for bf16.
+    pub fn vectors(self) -> Isa {
+        match self {
+            Isa::Avx512Bf16 => Isa::Avx512,
+            Isa::Bf16Model => Isa::Portable,
+            other => other,
+        }
+    }
+
+    /// Elements of the depth that one step of a panel holds.
+    pub(super) fn depth_of_step(self) -> usize {
+        match self {
+            Isa::Avx512Bf16 | Isa::Bf16Model => 2,
+            Isa::Avx512 | Isa::Avx2 | Isa::Portable => 1,
         }
     }
 }

@@ -3,8 +3,12 @@
 //! A panel of the left operand is `[depth, rows]`, of the right one `[depth, vectors x lanes]`.
 //! Every element of the tile is one chain of fused multiply-adds over the depth. So its bits depend
 //! neither on the tile's size nor on the vectors' width.
+//!
+//! Kernels for bf16 read panels of pairs (`bf16.rs`) in f32's place and have a dot product of two
+//! elements as their step.
 #![allow(unsafe_code)] // Vector intrinsics and raw panels.
 
+use super::bf16_model;
 use super::isa::Isa;
 
 /// How an output's earlier values are used.
@@ -103,9 +107,38 @@ vector_kernel!(avx2_f32, "avx2,fma", f32, 8,
 vector_kernel!(avx2_f64, "avx2,fma", f64, 4,
     _mm256_setzero_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_set1_pd _mm256_fmadd_pd _mm256_add_pd);
 
+#[cfg(target_arch = "x86_64")]
+vector_kernel!(avx512_pairs, "avx512f,avx512bf16", f32, 16,
+    _mm512_setzero_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps dot_pairs _mm512_add_ps);
+
+/// `sum` plus the products of both elements of each pair.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn dot_pairs(
+    a: std::arch::x86_64::__m512,
+    b: std::arch::x86_64::__m512,
+    sum: std::arch::x86_64::__m512,
+) -> std::arch::x86_64::__m512 {
+    // SAFETY: `__m512bh` is the same 512 bits, all of them valid.
+    let [a, b] = [a, b].map(|pairs| unsafe { std::mem::transmute(pairs) });
+    std::arch::x86_64::_mm512_dpbf16_ps(sum, a, b)
+}
+
+/// `a b + sum`, fused where the build's target fuses.
+macro_rules! multiply_add {
+    ($a:expr, $b:expr, $sum:expr) => {
+        if cfg!(any(target_feature = "fma", target_arch = "aarch64")) {
+            $a.mul_add($b, $sum)
+        } else {
+            $sum + $a * $b
+        }
+    };
+}
+
 /// A micro-kernel in plain loops, which the compiler vectorises for the build's target.
 macro_rules! portable_kernel {
-    ($name:ident, $scalar:ty, $lanes:literal) => {
+    ($name:ident, $scalar:ty, $lanes:literal, |$x:ident, $y:ident, $to:ident| $step:expr) => {
         /// # Safety
         /// Panels hold `depth` steps; the tile has `MR` rows of `NV` vectors.
         unsafe fn $name<const MR: usize, const NV: usize>(
@@ -116,7 +149,6 @@ macro_rules! portable_kernel {
             stride: usize,
             update: Update,
         ) {
-            const FUSED: bool = cfg!(any(target_feature = "fma", target_arch = "aarch64"));
             let mut sums = [[[0.0; $lanes]; NV]; MR];
             for k in 0..depth {
                 // SAFETY: step k of both panels.
@@ -130,10 +162,8 @@ macro_rules! portable_kernel {
                     for v in 0..NV {
                         for lane in 0..$lanes {
                             let sum = &mut sums[row][v][lane];
-                            *sum = match FUSED {
-                                true => xs[row].mul_add(lanes[v][lane], *sum),
-                                false => *sum + xs[row] * lanes[v][lane],
-                            };
+                            let ($x, $y, $to) = (xs[row], lanes[v][lane], *sum);
+                            *sum = $step;
                         }
                     }
                 }
@@ -154,14 +184,29 @@ macro_rules! portable_kernel {
     };
 }
 
-portable_kernel!(portable_f32, f32, 4);
-portable_kernel!(portable_f64, f64, 2);
+portable_kernel!(portable_f32, f32, 4, |a, b, sum| multiply_add!(a, b, sum));
+portable_kernel!(portable_f64, f64, 2, |a, b, sum| multiply_add!(a, b, sum));
+portable_kernel!(model_pairs, f32, 16, |a, b, sum| bf16_model::dot_pairs(
+    a, b, sum
+));
 
 #[cfg(target_arch = "x86_64")]
 static AVX512_F32: Kernels<f32> = Kernels {
     rows: 14,
     lanes: 16,
     table: table!(avx512_f32: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+};
+#[cfg(target_arch = "x86_64")]
+static AVX512_PAIRS: Kernels<f32> = Kernels {
+    rows: 14,
+    lanes: 16,
+    table: table!(avx512_pairs: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+};
+/// Tiles of the shapes of `AVX512_PAIRS`.
+static MODEL_PAIRS: Kernels<f32> = Kernels {
+    rows: 14,
+    lanes: 16,
+    table: table!(model_pairs: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
 };
 #[cfg(target_arch = "x86_64")]
 static AVX512_F64: Kernels<f64> = Kernels {
@@ -192,20 +237,23 @@ static PORTABLE_F64: Kernels<f64> = Kernels {
     table: table!(portable_f64: 1 2 3 4),
 };
 
-/// The f32 kernels of `isa`.
+/// The f32 kernels of `isa`; those for pairs of bf16 where it has instructions for them.
 pub(super) fn kernels_f32(isa: Isa) -> &'static Kernels<f32> {
     match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16 => &AVX512_PAIRS,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => &AVX512_F32,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => &AVX2_F32,
+        Isa::Bf16Model => &MODEL_PAIRS,
         _ => &PORTABLE_F32,
     }
 }
 
 /// The f64 kernels of `isa`.
 pub(super) fn kernels_f64(isa: Isa) -> &'static Kernels<f64> {
-    match isa {
+    match isa.vectors() {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => &AVX512_F64,
         #[cfg(target_arch = "x86_64")]

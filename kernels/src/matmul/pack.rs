@@ -3,66 +3,9 @@
 
 use std::ops::Range;
 
+use super::panel::{Cut, Panel, STRIP, TAIL};
 use super::source::{Operand, Summed};
-use super::{Isa, Scalar};
-
-/// Elements of a strip that an operand is widened or decoded into.
-pub(super) const STRIP: usize = 8192;
-/// Elements after the last panel that packing may overwrite.
-pub(super) const TAIL: usize = 16;
-
-/// How a number of lanes is cut into panels.
-#[derive(Clone, Copy)]
-pub(super) enum Cut {
-    /// Panels of nearly equal size, at most this many lanes: for the left operand.
-    Even(usize),
-    /// Panels of two vectors of this many lanes; the last may be one: for the right operand.
-    Vectors(usize),
-}
-
-/// A panel: lanes `start .. start + lanes` of its block, `stride` elements a step.
-#[derive(Clone, Copy)]
-pub(super) struct Panel {
-    pub start: usize,
-    pub lanes: usize,
-    pub stride: usize,
-}
-
-impl Cut {
-    /// Panels that `lanes` lanes make.
-    pub(super) fn count(self, lanes: usize) -> usize {
-        match self {
-            Cut::Even(most) => lanes.div_ceil(most),
-            Cut::Vectors(width) => lanes.div_ceil(2 * width),
-        }
-    }
-
-    /// Panel `idx` of `lanes` lanes; in the packed block it begins at element `start * depth`.
-    pub(super) fn panel(self, lanes: usize, idx: usize) -> Panel {
-        match self {
-            Cut::Even(_) => {
-                let count = self.count(lanes);
-                let (base, extra) = (lanes / count, lanes % count);
-                let size = base + usize::from(idx < extra);
-                Panel {
-                    start: idx * base + idx.min(extra),
-                    lanes: size,
-                    stride: size,
-                }
-            }
-            Cut::Vectors(width) => {
-                let start = idx * 2 * width;
-                let size = (lanes - start).min(2 * width);
-                let stride = if size <= width { width } else { 2 * width };
-                Panel {
-                    start,
-                    lanes: size,
-                    stride,
-                }
-            }
-        }
-    }
-}
+use super::{Isa, Scalar, bf16};
 
 /// Packs `lanes` x `depth` of `operand` into `out`, panel after panel.
 ///
@@ -79,6 +22,9 @@ pub(super) fn pack<S: Scalar>(
     out: &mut [S],
     scratch: &mut [S],
 ) {
+    if isa.depth_of_step() > 1 {
+        return bf16::pack(isa, operand, lanes, depth, cut, out, scratch);
+    }
     let (count, steps) = (lanes.len(), depth.len());
     let last = cut.panel(count, cut.count(count) - 1);
     assert!(

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use half::bf16;
+
 use super::Scalar;
 use crate::element::{Element, convert_real};
 use crate::simd::vectorized;
@@ -22,6 +24,11 @@ pub trait Rows<S: Scalar>: Sync {
         cols: Range<usize>,
         scratch: &'a mut [S],
     ) -> (&'a [S], usize);
+
+    /// As [`Rows::window`], where the matrix itself holds bf16: its values and their stride.
+    fn bf16_window(&self, _rows: Range<usize>, _cols: Range<usize>) -> Option<(&[bf16], usize)> {
+        None
+    }
 }
 
 /// A matrix of plain numbers, `[rows, cols]`, each row contiguous.
@@ -99,6 +106,12 @@ impl<S: Scalar, E: Element> Rows<S> for Dense<'_, E> {
             },
         );
         (scratch, width)
+    }
+
+    #[inline]
+    fn bf16_window(&self, rows: Range<usize>, cols: Range<usize>) -> Option<(&[bf16], usize)> {
+        let data = same::<E, bf16>(self.data)?;
+        Some((&data[rows.start * self.stride + cols.start..], self.stride))
     }
 }
 

@@ -43,7 +43,7 @@ fn product<A: Element, B: Element, E: Element>(
     };
     let mut workspace = vec![0xFF; workspace_bytes::<E>(services.threads())];
     let bias = bias.map(|bias| Dense::new(bias, 1, n));
-    matmul_on(
+    matmul(
         isa,
         services,
         Operand {
@@ -156,6 +156,7 @@ fn equals_sums_in_f64() {
     check::<f32, f32, f32>([230, 600, 20], 1e-6);
     check::<bf16, bf16, bf16>([600, 530, 9], 1e-2);
     check::<f32, f32, f32>([5, 6, 0], 1e-6);
+    check::<bf16, bf16, bf16>([5, 6, 0], 1e-2);
     check::<f32, f32, f32>([0, 6, 3], 1e-6);
     check::<f32, f32, f32>([6, 0, 3], 1e-6);
 }
@@ -189,8 +190,16 @@ fn bits_do_not_depend_on_threads_or_addresses_or_vectors() {
                 let found = bits::<E>(Isa::detect(), &Threads(threads), shape, threads);
                 assert!(found == expected, "{shape:?} on {threads} threads");
             }
-            // Fused kernels of every width agree.
-            for &isa in Isa::available().iter().filter(|&&isa| isa != Isa::Portable) {
+            // Fused kernels of every width agree, and instructions for bf16 with their model.
+            let widest = Isa::detect();
+            let model = (widest.serving(E::DTYPE) == Isa::Avx512Bf16).then_some(Isa::Bf16Model);
+            let vectors = Isa::available().iter().copied();
+            let vectors = vectors.filter(|&isa| isa != Isa::Portable && isa != Isa::Avx512Bf16);
+            let alike = match model {
+                Some(model) => vec![model],
+                None => vectors.collect(),
+            };
+            for isa in alike {
                 assert!(
                     bits::<E>(isa, &Serial, shape, 0) == expected,
                     "{shape:?} with {isa:?}"
@@ -233,6 +242,7 @@ fn strided_outputs_keep_the_elements_between_rows() {
     let mut out = vec![7.0f32; 20 * 50];
     let mut workspace = vec![0; workspace_bytes::<f32>(2)];
     matmul(
+        Isa::detect(),
         &Threads(2),
         Operand::over_cols(&left),
         Operand::over_cols(&right),

@@ -45,31 +45,7 @@ pub(super) unsafe fn avx512_f32(
                 *row = unsafe { _mm512_maskz_loadu_ps(mask, from.add(lane * from_stride + k)) };
             }
         }
-        // Quads: `quads[g][c]` holds columns c, c + 4, c + 8, c + 12 of rows 4g .. 4g + 3.
-        let mut quads = [[_mm512_setzero_ps(); 4]; 4];
-        for (group, quad) in quads.iter_mut().enumerate() {
-            let four = &rows[4 * group..4 * group + 4];
-            let low01 = _mm512_castps_pd(_mm512_unpacklo_ps(four[0], four[1]));
-            let high01 = _mm512_castps_pd(_mm512_unpackhi_ps(four[0], four[1]));
-            let low23 = _mm512_castps_pd(_mm512_unpacklo_ps(four[2], four[3]));
-            let high23 = _mm512_castps_pd(_mm512_unpackhi_ps(four[2], four[3]));
-            quad[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
-            quad[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
-            quad[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
-            quad[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
-        }
-        let mut columns = [_mm512_setzero_ps(); 16];
-        for c in 0..4 {
-            let even01 = _mm512_shuffle_f32x4::<0x88>(quads[0][c], quads[1][c]);
-            let even23 = _mm512_shuffle_f32x4::<0x88>(quads[2][c], quads[3][c]);
-            let odd01 = _mm512_shuffle_f32x4::<0xDD>(quads[0][c], quads[1][c]);
-            let odd23 = _mm512_shuffle_f32x4::<0xDD>(quads[2][c], quads[3][c]);
-            columns[c] = _mm512_shuffle_f32x4::<0x88>(even01, even23);
-            columns[c + 8] = _mm512_shuffle_f32x4::<0xDD>(even01, even23);
-            columns[c + 4] = _mm512_shuffle_f32x4::<0x88>(odd01, odd23);
-            columns[c + 12] = _mm512_shuffle_f32x4::<0xDD>(odd01, odd23);
-        }
-        for (step, column) in columns.iter().enumerate() {
+        for (step, column) in turn(&rows).iter().enumerate() {
             if step < steps {
                 // SAFETY: step `k + step` of the panel, or the 16 elements after its last.
                 unsafe { _mm512_storeu_ps(out.add((k + step) * out_stride), *column) };
@@ -77,6 +53,39 @@ pub(super) unsafe fn avx512_f32(
         }
         k += steps;
     }
+}
+
+/// Column `c` of the result holds element `c` of each of 16 rows.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn turn(rows: &[std::arch::x86_64::__m512; 16]) -> [std::arch::x86_64::__m512; 16] {
+    use std::arch::x86_64::*;
+    // Quads: `quads[g][c]` holds columns c, c + 4, c + 8, c + 12 of rows 4g .. 4g + 3.
+    let mut quads = [[_mm512_setzero_ps(); 4]; 4];
+    for (group, quad) in quads.iter_mut().enumerate() {
+        let four = &rows[4 * group..4 * group + 4];
+        let low01 = _mm512_castps_pd(_mm512_unpacklo_ps(four[0], four[1]));
+        let high01 = _mm512_castps_pd(_mm512_unpackhi_ps(four[0], four[1]));
+        let low23 = _mm512_castps_pd(_mm512_unpacklo_ps(four[2], four[3]));
+        let high23 = _mm512_castps_pd(_mm512_unpackhi_ps(four[2], four[3]));
+        quad[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+        quad[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+        quad[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+        quad[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+    }
+    let mut columns = [_mm512_setzero_ps(); 16];
+    for c in 0..4 {
+        let even01 = _mm512_shuffle_f32x4::<0x88>(quads[0][c], quads[1][c]);
+        let even23 = _mm512_shuffle_f32x4::<0x88>(quads[2][c], quads[3][c]);
+        let odd01 = _mm512_shuffle_f32x4::<0xDD>(quads[0][c], quads[1][c]);
+        let odd23 = _mm512_shuffle_f32x4::<0xDD>(quads[2][c], quads[3][c]);
+        columns[c] = _mm512_shuffle_f32x4::<0x88>(even01, even23);
+        columns[c + 8] = _mm512_shuffle_f32x4::<0xDD>(even01, even23);
+        columns[c + 4] = _mm512_shuffle_f32x4::<0x88>(odd01, odd23);
+        columns[c + 12] = _mm512_shuffle_f32x4::<0xDD>(odd01, odd23);
+    }
+    columns
 }
 
 /// Eight rows at a time: 24 shuffles for 64 elements.

@@ -7,6 +7,7 @@ use espalier_interface::bytes::Bytes;
 use espalier_interface::{
     Backend, Device, DeviceInfo, OpId, Options, PluginError, Result, Services,
 };
+use espalier_kernels::matmul::Isa;
 
 use crate::device::CpuDevice;
 use crate::{machine, mapped_file, op};
@@ -17,6 +18,8 @@ pub struct CpuBackend {
     mapped_dir: PathBuf,
     /// Bytes of the device's own memory, if there is a bound.
     device_memory: Option<u64>,
+    /// The instruction set of products.
+    isa: Isa,
 }
 
 impl CpuBackend {
@@ -26,14 +29,16 @@ impl CpuBackend {
             services,
             mapped_dir: mapped_file::default_folder(),
             device_memory: None,
+            isa: Isa::detect(),
         }
     }
 
-    /// The backend with the folder of mapped files and the device memory that `options` set, if
-    /// any.
+    /// The backend with the folder of mapped files, the device memory and the instruction set that
+    /// `options` set, if any.
     ///
     /// # Errors
-    /// `INVALID` for a text that is not a size.
+    /// `INVALID` for a text that is not a size, and for an instruction set that this processor does
+    /// not have.
     pub fn with(mut self, options: &Options) -> Result<Self> {
         let named = |name: &str| options.0.get(name).and_then(|value| value.as_str());
         if let Some(folder) = named("mapped_dir") {
@@ -44,8 +49,23 @@ impl CpuBackend {
             let size = size.map_err(|why| PluginError::invalid(format!("device_memory: {why}")))?;
             self.device_memory = Some(size.0);
         }
+        if let Some(name) = named("isa").filter(|name| !name.is_empty()) {
+            self.isa = chosen(name, Isa::available())?;
+        }
         Ok(self)
     }
+}
+
+/// The instruction set `name` of those that there are.
+fn chosen(name: &str, available: &[Isa]) -> Result<Isa> {
+    let found = available.iter().find(|isa| isa.name() == name);
+    found.copied().ok_or_else(|| {
+        let names: Vec<_> = available.iter().map(|isa| isa.name()).collect();
+        PluginError::invalid(format!(
+            "isa = \"{name}\": this processor has {}; choose one of them, or none for the first",
+            names.join(", ")
+        ))
+    })
 }
 
 impl Backend for CpuBackend {
@@ -57,7 +77,7 @@ impl Backend for CpuBackend {
             description: machine::description(self.services.threads()),
             memory_bytes: memory.total_bytes.min(bound),
             free_bytes: memory.free_bytes.min(bound),
-            instruction_set: machine::instruction_set().to_owned(),
+            instruction_set: machine::instruction_set(self.isa).to_owned(),
             shares_host_memory: true,
             exact_memory: true,
         }])
@@ -72,7 +92,29 @@ impl Backend for CpuBackend {
             let message = format!("device {index} of backend `cpu`: there is only device 0");
             return Err(PluginError::invalid(message));
         }
-        let device = CpuDevice::new(self.services.clone()).with_memory(self.device_memory);
+        let device = CpuDevice::new(self.services.clone())
+            .with_memory(self.device_memory)
+            .computing_with(self.isa);
         Ok(Box::new(device.mapping_in(self.mapped_dir.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instruction_set_is_chosen_by_name_or_refused_with_those_there_are() {
+        let there = [Isa::Avx2, Isa::Portable];
+        assert_eq!(chosen("avx2", &there).unwrap(), Isa::Avx2);
+        let refused = chosen("avx512+bf16", &there).unwrap_err();
+        assert!(
+            refused
+                .message
+                .contains("this processor has avx2, portable"),
+            "{refused}"
+        );
+        // The model of instructions is no instruction set to run with.
+        assert!(chosen(Isa::Bf16Model.name(), Isa::available()).is_err());
     }
 }

@@ -13,16 +13,19 @@ use espalier_interface::{
     Buffer, BufferRange, Decoder, Event, HostMemory, Kernel, KernelRequest, Kernels, Launch,
     Memory, MemoryKind, PluginError, Prepared, Result, Services, Stream, Streams,
 };
+use espalier_kernels::matmul::Isa;
 
 use crate::call::{Call, MOST_RANGES};
 use crate::mapped_file;
 use crate::memory::Buffers;
-use crate::op::{self, Made};
+use crate::op::{self, Made, Setting};
 use crate::request::{Asked, Expected};
 
 /// The machine, opened.
 pub struct CpuDevice {
     services: Arc<dyn Services>,
+    /// The instruction set of products.
+    isa: Isa,
     buffers: Buffers,
     /// Folder of mapped files.
     mapped_dir: PathBuf,
@@ -50,6 +53,7 @@ impl CpuDevice {
     pub fn new(services: Arc<dyn Services>) -> Self {
         CpuDevice {
             services,
+            isa: Isa::detect(),
             buffers: Buffers::default(),
             mapped_dir: mapped_file::default_folder(),
             streams: AtomicU64::new(1),
@@ -61,6 +65,12 @@ impl CpuDevice {
     /// The device, with a bound on its memory, if any.
     pub fn with_memory(mut self, device_memory: Option<u64>) -> Self {
         self.buffers = Buffers::bounded(device_memory);
+        self
+    }
+
+    /// The device, with products by `isa`, which this processor must have.
+    pub fn computing_with(mut self, isa: Isa) -> Self {
+        self.isa = isa;
         self
     }
 
@@ -178,7 +188,12 @@ impl Kernels for CpuDevice {
         }
         let outputs = expected.iter().filter(|one| one.written).count();
         let begins = [request.inputs.len(), expected.len() - outputs];
-        let made = op::prepare(&asked, decoders, self.services.threads())?;
+        let setting = Setting {
+            decoders,
+            threads: self.services.threads(),
+            isa: self.isa,
+        };
+        let made = op::prepare(&asked, &setting)?;
         let workspace_bytes = made.workspace_bytes;
         let ready = Ready {
             op: request.op.clone(),

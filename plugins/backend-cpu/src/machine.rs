@@ -2,6 +2,8 @@
 
 use std::fs::read_to_string;
 
+use espalier_kernels::matmul::Isa;
+
 /// Memory of the machine, or of the control group where that is less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineMemory {
@@ -58,18 +60,12 @@ pub fn description(threads: usize) -> String {
     format!("{name}, {threads} threads")
 }
 
-/// The widest instruction set that the kernels use here.
-pub fn instruction_set() -> &'static str {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if espalier_kernels::simd::has_avx512() {
-            return "avx512";
-        }
-        if espalier_kernels::simd::has_avx2() {
-            return "avx2";
-        }
+/// The instruction set `isa` in a run's record: without vectors, the processor's family.
+pub fn instruction_set(isa: Isa) -> &'static str {
+    match isa {
+        Isa::Portable => std::env::consts::ARCH,
+        other => other.name(),
     }
-    std::env::consts::ARCH
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ mod swiglu;
 mod tests;
 
 use espalier_interface::{Decoder, OpId, Result};
+use espalier_kernels::matmul::Isa;
 
 use crate::call::{Call, Overlap};
 use crate::request::Asked;
@@ -78,6 +79,8 @@ pub struct Setting<'a> {
     pub decoders: &'a [Option<Decoder>],
     /// The host's threads.
     pub threads: usize,
+    /// The instruction set of products.
+    pub isa: Isa,
 }
 
 /// An op: its name, and the function that prepares it.
@@ -129,7 +132,7 @@ pub fn ids() -> Vec<OpId> {
 /// # Errors
 /// `UNSUPPORTED` for an op, version, dtype or layout that this backend does not have, `INVALID` for
 /// a request that contradicts its op.
-pub fn prepare(asked: &Asked<'_>, decoders: &[Option<Decoder>], threads: usize) -> Result<Made> {
+pub fn prepare(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let all = || OPS.iter().copied().flatten();
     let Some(op) = all().find(|op| op.name == asked.request.op) else {
         let names: Vec<_> = all().map(|op| op.name).collect();
@@ -139,5 +142,5 @@ pub fn prepare(asked: &Asked<'_>, decoders: &[Option<Decoder>], threads: usize) 
         let found = asked.request.version;
         return Err(asked.unsupported(format!("version {found}, expected {VERSION}")));
     }
-    (op.prepare)(asked, &Setting { decoders, threads })
+    (op.prepare)(asked, setting)
 }

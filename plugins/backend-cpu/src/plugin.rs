@@ -23,6 +23,13 @@ const CPU: Component = Component {
             range: "",
             doc: "bounds what each device holds, such as 64MiB, as if it were a card; unset: all of the machine's",
         },
+        OptionSpec {
+            name: "isa",
+            kind: OptionKind::TEXT,
+            default: "null",
+            range: "avx512+bf16, avx512, avx2, portable",
+            doc: "instruction set of products, of those that this processor has; unset: the widest",
+        },
     ],
     capabilities: &[("compute", "bf16,f32,f64")],
     create: |options, services| {

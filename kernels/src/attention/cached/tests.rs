@@ -64,6 +64,7 @@ where
         let mut made = vec![nothing; q.len()];
         let bytes = forward_workspace_bytes::<E>(&shape, threads);
         forward_cached(
+            Isa::detect(),
             &Threads(threads),
             &shape,
             inputs,

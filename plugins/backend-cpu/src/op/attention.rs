@@ -29,6 +29,7 @@ pub const OPS: &[Op] = &[
 fn prepare_forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let shape = shape(asked)?;
     let threads = setting.threads;
+    let isa = setting.isa;
     compute!(asked, asked.input(0).dtype, E => {
         let bytes = forward_workspace_bytes::<E>(&shape, threads);
         Ok(Made::new(move |call| {
@@ -36,7 +37,7 @@ fn prepare_forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
             let cu_seqlens = boundaries(call.integers(3), q.len() / (shape.heads * shape.head_dim))?;
             let inputs = Inputs { q, k, v, cu_seqlens };
             let outputs = (call.output(0), call.output(1));
-            forward(call.services, &shape, inputs, outputs, call.workspace_bytes());
+            forward(isa, call.services, &shape, inputs, outputs, call.workspace_bytes());
             Ok(())
         })
         .with_workspace(bytes))
@@ -49,6 +50,7 @@ fn prepare_cached(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
         return Err(asked.invalid("keys are not [slots, tokens, width]".to_owned()));
     };
     let [slots, capacity] = [slots, capacity].map(|extent| extent as usize);
+    let isa = setting.isa;
     compute!(asked, asked.input(0).dtype, E => {
         let bytes = forward_workspace_bytes::<E>(&shape, setting.threads);
         Ok(Made::new(move |call| {
@@ -60,7 +62,7 @@ fn prepare_cached(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
             let (keys, values) = (call.output(1), call.output(2));
             let cache = Cache { keys, values, capacity };
             let (out, workspace) = (call.output(0), call.workspace_bytes());
-            forward_cached(call.services, &shape, inputs, (cache, &start), out, workspace);
+            forward_cached(isa, call.services, &shape, inputs, (cache, &start), out, workspace);
             Ok(())
         })
         .with_workspace(bytes))
@@ -114,6 +116,7 @@ fn check_starts(
 fn prepare_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let shape = shape(asked)?;
     let (threads, max_tokens) = (setting.threads, asked.request.max_tokens as usize);
+    let isa = setting.isa;
     compute!(asked, asked.input(1).dtype, E => {
         let bytes = backward_workspace_bytes::<E>(&shape, max_tokens, threads);
         Ok(Made::new(move |call| {
@@ -128,7 +131,7 @@ fn prepare_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
                 dk: call.output(1),
                 dv: call.output(2),
             };
-            backward(call.services, &shape, inputs, gradients, call.workspace_bytes());
+            backward(isa, call.services, &shape, inputs, gradients, call.workspace_bytes());
             Ok(())
         })
         .with_workspace(bytes))

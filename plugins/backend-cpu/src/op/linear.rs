@@ -178,12 +178,13 @@ fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
         2 => Some(Weight::new(asked, setting, 1, weight.ranges)?),
         _ => None,
     };
+    let isa = setting.isa;
     compute!(asked, asked.input(0).dtype, E => {
         let run = Made::new(move |call| {
             let (x, y) = (call.input::<E>(0), call.output(0));
             let space = call.workspace_bytes();
             let mut product = |bias: Option<&dyn Rows<_>>| {
-                weight.with(call, |weight| kernel::forward(call.services, x, weight, bias, y, space))
+                weight.with(call, |weight| kernel::forward(isa, call.services, x, weight, bias, y, space))
             };
             match &bias {
                 None => product(None),
@@ -200,13 +201,14 @@ fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
 
 fn input_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let weight = Weight::new(asked, setting, 0, 0)?;
+    let isa = setting.isa;
     compute!(asked, asked.input(0).dtype, E => {
         let run = Made::new(move |call| {
             let (dy, dx) = (call.input::<E>(0), call.output(0));
             let space = call.workspace_bytes();
             weight.with(call, |weight| {
                 let update = Update::Overwrite;
-                kernel::input_backward(call.services, dy, weight, dx, update, space);
+                kernel::input_backward(isa, call.services, dy, weight, dx, update, space);
             })
         });
         Ok(run.with_workspace(kernel::workspace_bytes::<E>(setting.threads)))
@@ -216,12 +218,13 @@ fn input_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
 fn weight_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let (dy, x) = (asked.input(0), asked.input(1));
     let (n, m) = (asked.columns(dy), asked.columns(x));
+    let isa = setting.isa;
     compute!(asked, dy.dtype, E => {
         type R = <E as Element>::Acc;
         let run = Made::new(move |call| {
             let (dy, x) = (call.input::<E>(0), call.input(1));
             let (dweight, space) = (call.output(0), call.workspace_bytes());
-            kernel::weight_backward(call.services, dy, x, dweight, (n, m), space);
+            kernel::weight_backward(isa, call.services, dy, x, dweight, (n, m), space);
             Ok(())
         });
         Ok(run.with_workspace(kernel::workspace_bytes::<R>(setting.threads)))

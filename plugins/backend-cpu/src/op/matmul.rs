@@ -18,6 +18,7 @@ fn prepare(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let extents = |operand: &Operand| [operand.shape[0], operand.shape[1]];
     let [stored_a, stored_b] = [0, 1].map(|index| extents(asked.input(index)));
     let [_, cols] = extents(asked.output(0));
+    let isa = setting.isa;
     compute!(asked, asked.input(0).dtype, E => {
         let run = Made::new(move |call| {
             let size = |[rows, cols]: [Dim; 2]| [rows, cols].map(|dim| match dim {
@@ -35,7 +36,7 @@ fn prepare(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
                 update: Update::Overwrite,
                 bias: None,
             };
-            kernel::matmul::<E>(call.services, left, right, out, call.workspace_bytes());
+            kernel::matmul::<E>(isa, call.services, left, right, out, call.workspace_bytes());
             Ok(())
         });
         Ok(run.with_workspace(workspace_bytes::<E>(setting.threads)))

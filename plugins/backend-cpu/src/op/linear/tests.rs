@@ -6,6 +6,7 @@ use espalier_interface::format::{
 use espalier_interface::graph::Dim::{Fixed, Tokens};
 use espalier_interface::{DType, ErrorCode, Kernels, ParamOperand, Serial};
 use espalier_kernels::fill;
+use espalier_kernels::matmul::Isa;
 
 use super::*;
 use crate::rig::{Array, Rig, array, numbers};
@@ -82,7 +83,15 @@ where
     let added = Dense::new(&bias, 1, N);
     for bias_too in [false, true] {
         let added: Option<&dyn Rows<E::Acc>> = if bias_too { Some(&added) } else { None };
-        kernel::forward(&Serial, &x, &weight, added, &mut y, &mut space);
+        kernel::forward(
+            Isa::detect(),
+            &Serial,
+            &x,
+            &weight,
+            added,
+            &mut y,
+            &mut space,
+        );
         let mut rig = Rig::new("linear", T)
             .input(rows(&x, M))
             .output(rows(&dy, N));
@@ -93,6 +102,7 @@ where
         assert_eq!(numbers::<E>(&rig.run().unwrap()[0]), y);
     }
     kernel::input_backward(
+        Isa::detect(),
         &Serial,
         &dy,
         &weight,
@@ -133,7 +143,7 @@ fn the_weight_s_gradient_is_added() {
     );
     let mut dw = start.clone();
     let mut space = vec![0; kernel::workspace_bytes::<f32>(1)];
-    kernel::weight_backward(&Serial, &dy, &x, &mut dw, (N, M), &mut space);
+    kernel::weight_backward(Isa::detect(), &Serial, &dy, &x, &mut dw, (N, M), &mut space);
     let rig = Rig::new("linear_weight_backward", T)
         .input(rows(&dy, N))
         .input(rows(&x, M));
@@ -205,6 +215,7 @@ fn a_quantizer_s_own_decoder_is_called() {
     let mut y = vec![0.0f32; T * N];
     let mut space = vec![0; kernel::workspace_bytes::<f32>(1)];
     kernel::forward(
+        Isa::detect(),
         &Serial,
         &x,
         &Dense::new(&values, N, M),

@@ -4,7 +4,7 @@ use espalier_interface::Serial;
 use espalier_interface::graph::Dim::Boundaries;
 use espalier_kernels::attention as kernel;
 use espalier_kernels::element::Element;
-use espalier_kernels::matmul::Scalar;
+use espalier_kernels::matmul::{Isa, Scalar};
 use half::bf16;
 
 use super::{normal, rows};
@@ -55,7 +55,14 @@ where
         };
         let (mut out, mut lse) = (q.clone(), vec![E::Acc::default(); T * HEADS]);
         let mut space = vec![0; kernel::forward_workspace_bytes::<E>(&shape, 1)];
-        kernel::forward(&Serial, &shape, inputs, (&mut out, &mut lse), &mut space);
+        kernel::forward(
+            Isa::detect(),
+            &Serial,
+            &shape,
+            inputs,
+            (&mut out, &mut lse),
+            &mut space,
+        );
         let (mut dq, mut dk, mut dv) = (q.clone(), k.clone(), v.clone());
         let gradients = kernel::Gradients {
             dout: &dout,
@@ -66,7 +73,14 @@ where
             dv: &mut dv,
         };
         let mut space = vec![0; kernel::backward_workspace_bytes::<E>(&shape, T, 1)];
-        kernel::backward(&Serial, &shape, inputs, gradients, &mut space);
+        kernel::backward(
+            Isa::detect(),
+            &Serial,
+            &shape,
+            inputs,
+            gradients,
+            &mut space,
+        );
         Sample {
             q,
             k,

@@ -1,0 +1,159 @@
+//! The linear layers of a training step -> GFLOP/s of each instruction set, in f32 and bf16.
+
+use std::time::Instant;
+
+use espalier_interface::Services;
+use espalier_kernels::decode::{FormatDecoder, Packed};
+use espalier_kernels::element::Element;
+use espalier_kernels::linear;
+use espalier_kernels::matmul::{self, Dense, Isa, Rows, Update};
+use half::bf16;
+
+use crate::clock::thread_secs;
+use crate::formats::four_bit;
+use crate::numbers::numbers;
+
+const TOKENS: usize = 2048;
+/// `[out, in]` of weights: the layers of a Llama of 124M parameters and a wide one, and an
+/// adapter's of 16 rows and columns.
+const WEIGHTS: [[usize; 2]; 7] = [
+    [16, 768],
+    [768, 16],
+    [768, 768],
+    [256, 768],
+    [2048, 768],
+    [768, 2048],
+    [4096, 4096],
+];
+const TURNS: usize = 9;
+
+/// Threads that are started for each call.
+struct Threads(usize);
+
+impl Services for Threads {
+    fn threads(&self) -> usize {
+        self.0
+    }
+
+    fn parallel_for(&self, count: usize, body: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            for thread in 1..self.0 {
+                scope.spawn(move || (thread..count).step_by(self.0).for_each(body));
+            }
+            (0..count).step_by(self.0).for_each(body);
+        });
+    }
+}
+
+/// A layer's tokens, weights and results in one dtype.
+struct Layer<E> {
+    x: Vec<E>,
+    weight: Vec<E>,
+    y: Vec<E>,
+    dx: Vec<E>,
+    dweight: Vec<f32>,
+    space: Vec<u8>,
+}
+
+impl<E: Element<Acc = f32>> Layer<E> {
+    fn new([n, m]: [usize; 2], threads: usize) -> Self {
+        let bytes = matmul::workspace_bytes::<E>(threads);
+        Layer {
+            x: numbers(TOKENS * m),
+            weight: numbers(n * m),
+            y: numbers(TOKENS * n),
+            dx: numbers(TOKENS * m),
+            dweight: numbers(n * m),
+            space: vec![0; bytes.max(matmul::workspace_bytes::<f32>(threads))],
+        }
+    }
+
+    /// Seconds of forward and input gradient with a dense and a packed weight, and of the weight's
+    /// gradient.
+    fn turn(&mut self, isa: Isa, size: [usize; 2], packed: &Packed<'_>, on: &Threads) -> [f64; 5] {
+        let [n, m] = size;
+        let dense = Dense::new(&self.weight, n, m);
+        let weights: [&dyn Rows<f32>; 2] = [&dense, packed];
+        let mut secs = [0.0; 5];
+        let mut time = |at: usize, body: &mut dyn FnMut()| {
+            let (start, busy) = (Instant::now(), thread_secs());
+            body();
+            // One thread is timed by its own clock, which a busy machine changes little.
+            secs[at] = match on.0 {
+                1 => thread_secs() - busy,
+                _ => start.elapsed().as_secs_f64(),
+            };
+        };
+        let space = &mut self.space;
+        for (kind, weight) in weights.into_iter().enumerate() {
+            time(2 * kind, &mut || {
+                linear::forward(isa, on, &self.x, weight, None, &mut self.y, space)
+            });
+            time(2 * kind + 1, &mut || {
+                let set = Update::Overwrite;
+                linear::input_backward(isa, on, &self.y, weight, &mut self.dx, set, space);
+            });
+        }
+        time(4, &mut || {
+            linear::weight_backward(isa, on, &self.y, &self.x, &mut self.dweight, (n, m), space)
+        });
+        secs
+    }
+}
+
+/// Prints a line a shape, dtype and instruction set, of the fastest of some turns that alternate.
+#[allow(clippy::print_stdout)] // A benchmark prints its figures.
+pub fn run() {
+    let most = std::thread::available_parallelism().map_or(1, usize::from);
+    for threads in [1, most] {
+        for size in WEIGHTS {
+            let [n, m] = size;
+            let (mut wide, mut half) = (
+                Layer::<f32>::new(size, threads),
+                Layer::<bf16>::new(size, threads),
+            );
+            let (format, data) = four_bit(n, m);
+            let segments: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+            let decoder = FormatDecoder::new(&format).expect("the format is described");
+            let weight = decoder.weight(&segments);
+            let (packed, on) = (Packed(&weight), Threads(threads));
+            let sets = Isa::available().iter().filter(|&&isa| isa != Isa::Portable);
+            let contests: Vec<(Isa, bool)> =
+                sets.flat_map(|&isa| [(isa, false), (isa, true)]).collect();
+            let contests = contests
+                .into_iter()
+                .filter(|&(isa, half)| half || isa == isa.vectors());
+            let contests: Vec<(Isa, bool)> = contests.collect();
+            let mut secs = vec![Vec::new(); contests.len()];
+            // The widest takes a second a turn.
+            let turns = if n == 4096 { TURNS / 3 } else { TURNS };
+            for _ in 0..turns {
+                for (&(isa, halves), secs) in contests.iter().zip(&mut secs) {
+                    secs.push(if halves {
+                        half.turn(isa, size, &packed, &on)
+                    } else {
+                        wide.turn(isa, size, &packed, &on)
+                    });
+                }
+            }
+            for ((isa, halves), secs) in contests.into_iter().zip(secs) {
+                let flops = (2 * TOKENS * n * m) as f64 * 1e-9;
+                let speeds: [f64; 5] = std::array::from_fn(|at| {
+                    let least = secs.iter().map(|secs| secs[at]);
+                    flops / least.fold(f64::INFINITY, f64::min)
+                });
+                let dtype = if halves { "bf16" } else { "f32" };
+                println!(
+                    "{threads} threads, {n:4} x {m:4}, {dtype:4} {:11}: y {:6.1}, dx {:6.1}; \
+                     4-bit y {:6.1}, dx {:6.1}; dW {:6.1}",
+                    isa.name(),
+                    speeds[0],
+                    speeds[1],
+                    speeds[2],
+                    speeds[3],
+                    speeds[4]
+                );
+            }
+        }
+    }
+}
