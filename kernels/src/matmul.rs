@@ -7,10 +7,10 @@
 //! another dtype is rounded once. Sums stay in f32.
 //!
 //! Element `(i, j)` is the sum, in order, of one partial sum per [`DEPTH`] steps, each a chain of
-//! fused multiply-adds in order of `k`; with instructions for bf16, steps are pairs of `k`. Its bits depend on row `i` and column `j` only: not on the
-//! other rows, the tiles, the number of threads, addresses, caches or the width of vectors. (The
-//! `gemm` crate, the reference of speed, chooses its partial sums by the machine's caches and
-//! allocates in every call.)
+//! fused multiply-adds in order of `k`; with instructions for bf16, steps are pairs of `k`. Its
+//! bits depend on row `i` and column `j` only: not on the other rows, the tiles, the number of
+//! threads, addresses, caches or the width of vectors. (The `gemm` crate, the reference of speed,
+//! chooses its partial sums by the machine's caches and allocates in every call.)
 #![allow(unsafe_code)] // Disjoint tiles of one output on several threads.
 
 mod bf16;
@@ -21,6 +21,7 @@ mod isa;
 mod micro;
 mod pack;
 mod panel;
+mod rounding;
 mod scalar;
 mod slots;
 mod source;
@@ -35,6 +36,7 @@ use block::{Tile, multiply};
 pub(crate) use block::{multiply_into, space};
 pub use isa::Isa;
 pub use micro::Update;
+use rounding::store_row;
 pub use scalar::Scalar;
 pub(crate) use slots::{bytes as slot_bytes, each as each_task};
 pub use source::{Dense, Operand, Rows, Summed};
@@ -88,13 +90,13 @@ where
 }
 
 /// `out (=|+=) left right (+ bias)`, with `left` `[rows, depth]` and `right` `[depth, cols]` as
-/// operands, by the kernels of `isa`, which this CPU must have.
+/// operands, by the kernels of `isa`.
 ///
-/// With less than [`workspace_bytes`] for all threads, fewer threads are used. Operands keep f32
-/// where the output is f32, whatever `isa` is: see [`matmul_of`].
+/// With less than [`workspace_bytes`] for all threads, fewer threads are used. Operands are read in
+/// bf16 only where the output is bf16, too.
 ///
 /// # Panics
-/// Where shapes disagree, or the workspace is too small for one thread.
+/// Where shapes disagree, the workspace is too small for one thread, or this CPU lacks `isa`.
 pub fn matmul<E: Element>(
     isa: Isa,
     services: &dyn Services,
@@ -121,6 +123,7 @@ pub(crate) fn matmul_of<E: Element>(
 ) where
     E::Acc: Scalar,
 {
+    let isa = isa.checked();
     let ((rows, depth), (cols, right_depth)) = (left.size(), right.size());
     assert_eq!(depth, right_depth, "the operands' depths differ");
     if rows == 0 || cols == 0 {
@@ -212,6 +215,7 @@ unsafe fn tile<E: Element>(
         let tile = Tile {
             start,
             stride: target.stride,
+            passing: false,
         };
         let to = (tile, target.update);
         // SAFETY: by the caller's promise no other thread uses the tile's elements, and elements
@@ -236,62 +240,35 @@ unsafe fn tile<E: Element>(
         &values[..width]
     });
     let sums = sums.as_mut_ptr();
+    let passing = block::is_one_sum(isa, operands.0.size().1);
     let tile = Tile {
         start: sums,
         stride: width,
+        passing,
     };
     let round = |rows: std::ops::Range<usize>, cols: std::ops::Range<usize>| {
         let added = added.map(|added| &added[cols.clone()]);
-        for i in rows {
-            // SAFETY: complete sums of the tile, which `multiply` does not access during the call.
-            let sums = unsafe {
-                std::slice::from_raw_parts_mut(sums.add(i * width + cols.start), cols.len())
-            };
-            store_row(sums, added, target.update, &mut row(i)[cols.clone()]);
-        }
-    };
-    // SAFETY: `sums` holds `count` rows of `width`.
-    unsafe {
-        multiply(
-            isa,
-            operands,
-            (rows, cols),
-            (tile, Update::Overwrite),
-            space,
-            round,
+        let place = if passing { 0 } else { rows.start };
+        vectorized(
+            #[inline(always)]
+            || {
+                for (at, i) in (place..).zip(rows) {
+                    // SAFETY: complete sums of the tile, which `multiply` does not access during
+                    // the call.
+                    let sums = unsafe {
+                        std::slice::from_raw_parts_mut(
+                            sums.add(at * width + cols.start),
+                            cols.len(),
+                        )
+                    };
+                    store_row(sums, added, target.update, &mut row(i)[cols.clone()]);
+                }
+            },
         )
     };
-}
-
-/// Writes `sums`, to which `added` is added first, in the output's dtype.
-fn store_row<E: Element>(
-    sums: &mut [E::Acc],
-    added: Option<&[E::Acc]>,
-    update: Update,
-    out: &mut [E],
-) {
-    vectorized(
-        #[inline(always)]
-        || {
-            if let Some(added) = added {
-                for (sum, &added) in sums.iter_mut().zip(added) {
-                    *sum += added;
-                }
-            }
-            match update {
-                Update::Overwrite => {
-                    for (out, &sum) in out.iter_mut().zip(sums.iter()) {
-                        *out = E::store(sum);
-                    }
-                }
-                Update::Accumulate => {
-                    for (out, &sum) in out.iter_mut().zip(sums.iter()) {
-                        *out = E::store(out.load() + sum);
-                    }
-                }
-            }
-        },
-    );
+    let to = (tile, Update::Overwrite);
+    // SAFETY: `sums` holds `count` rows of `width`.
+    unsafe { multiply(isa, operands, (rows, cols), to, space, round) };
 }
 
 /// Rows and columns of a task's tile: a few tasks per thread, so that none waits long for the last.

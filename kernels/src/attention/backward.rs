@@ -108,7 +108,7 @@ pub fn backward<E: Element>(
     };
     let longest = length(inputs.cu_seqlens, longest);
     let task = Task {
-        isa: isa.vectors(),
+        isa: isa.checked().vectors(),
         shape,
         inputs,
         dout,

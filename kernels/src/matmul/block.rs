@@ -1,7 +1,8 @@
 //! Two operands and a tile of the output -> the tile's values, on the calling thread.
 //!
-//! The depth is cut every [`DEPTH`] steps of a panel, which are elements or pairs of bf16. A block of the right operand is packed once for all
-//! rows of the tile and stays in the second-level cache, panels of the left one in the first.
+//! The depth is cut every [`DEPTH`] steps of a panel, which are elements or pairs of bf16. A block
+//! of the right operand is packed once for all rows of the tile and stays in the second-level
+//! cache, panels of the left one in the first.
 #![allow(unsafe_code)] // Calls of micro-kernels.
 
 use std::ops::Range;
@@ -11,7 +12,8 @@ use super::panel::{Cut, Panel, STRIP, TAIL};
 use super::source::Operand;
 use super::{Isa, Scalar, Update};
 
-/// Steps of a partial sum: elements of the depth, or pairs of bf16. The result's bits depend on it: it is never tuned by machine.
+/// Steps of a partial sum: elements of the depth, or pairs of bf16. The result's bits depend on it:
+/// it is never tuned by machine.
 pub const DEPTH: usize = 256;
 /// Rows of the left operand packed at a time.
 pub(super) const ROWS: usize = 112;
@@ -31,12 +33,22 @@ pub(crate) const fn space<S>() -> usize {
 }
 
 /// The output of [`multiply`]: rows `stride` elements apart, from `start` on.
+///
+/// Where `passing` is set, rows that are complete make room for the next: those of one call of
+/// `done` lie at the start. The depth must then be one partial sum ([`is_one_sum`]).
 #[derive(Clone, Copy)]
 pub(crate) struct Tile<S> {
     /// The first row's first element.
     pub start: *mut S,
     /// Elements from one row to the next.
     pub stride: usize,
+    /// Whether rows make room for the next once they are complete.
+    pub passing: bool,
+}
+
+/// True where products of this depth by `isa` are one partial sum.
+pub(crate) fn is_one_sum(isa: Isa, depth: usize) -> bool {
+    (1..=DEPTH * isa.depth_of_step()).contains(&depth)
 }
 
 /// `tile (=|+=) left[rows] right[cols]`: the product of some rows and columns, over the whole
@@ -64,6 +76,10 @@ pub(crate) unsafe fn multiply<S: Scalar>(
         return;
     }
     assert!(tile.stride >= cols.len(), "a tile's rows overlap");
+    assert!(
+        !tile.passing || is_one_sum(isa, depth),
+        "rows with several partial sums must be kept"
+    );
     if depth == 0 {
         if update == Update::Overwrite {
             for row in 0..rows.len() {
@@ -106,26 +122,22 @@ pub(crate) unsafe fn multiply<S: Scalar>(
                     packed_left,
                     scratch,
                 );
-                // SAFETY: the corner of a part of the tile.
-                let out = unsafe { tile.row(row - rows.start).add(col - cols.start) };
                 for i in 0..left_cut.count(some_rows.len()) {
                     let a = left_cut.panel(some_rows.len(), i);
+                    let first = row - rows.start + a.start;
                     for j in 0..right_cut.count(some_cols.len()) {
                         let b = right_cut.panel(some_cols.len(), j);
                         let left = &packed_left[a.start * steps..];
                         let right = &packed_right[b.start * steps..];
                         // SAFETY: panels `a` and `b` belong to this part of the tile.
                         unsafe {
-                            let start = out.add(a.start * tile.stride + b.start);
-                            let tile = Tile {
-                                start,
-                                stride: tile.stride,
-                            };
+                            let place = if tile.passing { 0 } else { first };
+                            let start = tile.row(place).add(col - cols.start + b.start);
+                            let tile = Tile { start, ..tile };
                             micro_tile(isa, (a, b), (left, right), steps, tile, update, edge);
                         }
                     }
                     if elements.end == depth {
-                        let first = row - rows.start + a.start;
                         let columns = col - cols.start..some_cols.end - cols.start;
                         done(first..first + a.lanes, columns);
                     }
@@ -154,6 +166,7 @@ pub(crate) fn multiply_into<S: Scalar>(
     let tile = Tile {
         start: out.as_mut_ptr(),
         stride,
+        passing: false,
     };
     // SAFETY: the tile is in `out`, which is borrowed here alone; values of `Isa` come from
     // detection.

@@ -38,6 +38,16 @@ impl Isa {
         let widest = ALL.iter().position(|&isa| isa == Isa::detect());
         &ALL[widest.expect("the widest is one of all")..]
     }
+
+    /// `self`.
+    ///
+    /// # Panics
+    /// Where this CPU lacks it.
+    pub(crate) fn checked(self) -> Isa {
+        let known = self == Isa::Bf16Model || Isa::available().contains(&self);
+        assert!(known, "this processor has no {}", self.name());
+        self
+    }
 }
 
 /// True where products of bf16 by `isa` have the bits of their model.

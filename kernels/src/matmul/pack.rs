@@ -39,21 +39,29 @@ pub(super) fn pack<S: Scalar>(
                 for first in (0..panel.lanes).step_by(width) {
                     let some = (panel.lanes - first).min(width);
                     let start = lanes.start + panel.start + first;
-                    let (values, stride) =
-                        operand
-                            .source
-                            .window(start..start + some, depth.clone(), scratch);
-                    assert!(
-                        values.len() >= (some - 1) * stride + steps,
-                        "a window is too small"
-                    );
-                    // SAFETY: the window was just checked, the block above. This panel starts at
+                    let rows = start..start + some;
+                    let fits = |len: usize, stride: usize| {
+                        let needed = (some - 1) * stride + steps;
+                        assert!(len >= needed, "a window is too small");
+                    };
+                    // SAFETY: in the block, which was just checked. This panel starts at
                     // `panel.start * steps`, and the elements after it are packed later or spare.
-                    unsafe {
-                        let to = out.as_mut_ptr().add(panel.start * steps + first);
-                        let from = (values.as_ptr(), stride);
-                        S::transpose(isa, from, some, steps, (to, panel.stride));
+                    let to = unsafe { out.as_mut_ptr().add(panel.start * steps + first) };
+                    let to = (to, panel.stride);
+                    if let Some((values, stride)) =
+                        operand.source.bf16_window(rows.clone(), depth.clone())
+                    {
+                        fits(values.len(), stride);
+                        // SAFETY: the window was just checked.
+                        unsafe {
+                            S::transpose_bf16(isa, (values.as_ptr(), stride), some, steps, to);
+                        }
+                        continue;
                     }
+                    let (values, stride) = operand.source.window(rows, depth.clone(), scratch);
+                    fits(values.len(), stride);
+                    // SAFETY: the window was just checked.
+                    unsafe { S::transpose(isa, (values.as_ptr(), stride), some, steps, to) };
                 }
             }
         }

@@ -1,6 +1,8 @@
 //! f32 or f64 -> the micro-kernels and the transposing copy that a matrix product of it uses.
 #![allow(unsafe_code)] // Raw panels.
 
+use half::bf16;
+
 use super::isa::Isa;
 use super::micro::{self, Kernels};
 use super::transpose;
@@ -13,6 +15,8 @@ impl Scalar for f32 {}
 impl Scalar for f64 {}
 
 pub(super) mod sealed {
+    use half::bf16;
+
     use super::{Isa, Kernels};
 
     /// Methods of a scalar for this folder alone.
@@ -34,6 +38,18 @@ pub(super) mod sealed {
         unsafe fn transpose(
             isa: Isa,
             from: (*const Self, usize),
+            lanes: usize,
+            depth: usize,
+            out: (*mut Self, usize),
+        );
+
+        /// [`Packed::transpose`] of rows of bf16.
+        ///
+        /// # Safety
+        /// As there.
+        unsafe fn transpose_bf16(
+            isa: Isa,
+            from: (*const bf16, usize),
             lanes: usize,
             depth: usize,
             out: (*mut Self, usize),
@@ -72,6 +88,26 @@ impl sealed::Packed for f32 {
             }
         }
     }
+
+    #[inline]
+    unsafe fn transpose_bf16(
+        isa: Isa,
+        from: (*const bf16, usize),
+        lanes: usize,
+        depth: usize,
+        out: (*mut f32, usize),
+    ) {
+        // SAFETY: the caller's promises are the callees'.
+        unsafe {
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => transpose::avx512_bf16(from, lanes, depth, out),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => transpose::avx2_bf16(from, lanes, depth, out),
+                _ => transpose::portable(from, lanes, 0..depth, out),
+            }
+        }
+    }
 }
 
 #[allow(private_interfaces)]
@@ -90,6 +126,18 @@ impl sealed::Packed for f64 {
     unsafe fn transpose(
         _isa: Isa,
         from: (*const f64, usize),
+        lanes: usize,
+        depth: usize,
+        out: (*mut f64, usize),
+    ) {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { transpose::portable(from, lanes, 0..depth, out) }
+    }
+
+    #[inline]
+    unsafe fn transpose_bf16(
+        _isa: Isa,
+        from: (*const bf16, usize),
         lanes: usize,
         depth: usize,
         out: (*mut f64, usize),

@@ -1,14 +1,20 @@
 //! A few rows of a matrix -> a panel whose step `k` holds their `k`-th elements side by side.
+//!
+//! Rows of bf16 are widened on the way.
 #![allow(unsafe_code)] // Vector intrinsics and raw panels.
 
 use std::ops::Range;
+
+use half::bf16;
+
+use crate::element::{Element, Real, convert_real};
 
 /// The transposing copy, an element at a time.
 ///
 /// # Safety
 /// `from` holds `lanes` rows up to `depth.end`; `out` holds their steps.
-pub(super) unsafe fn portable<S: Copy>(
-    (from, from_stride): (*const S, usize),
+pub(super) unsafe fn portable<E: Element, S: Real>(
+    (from, from_stride): (*const E, usize),
     lanes: usize,
     depth: Range<usize>,
     (out, out_stride): (*mut S, usize),
@@ -16,44 +22,67 @@ pub(super) unsafe fn portable<S: Copy>(
     for k in depth {
         for lane in 0..lanes {
             // SAFETY: in bounds by the caller's promise.
-            unsafe { *out.add(k * out_stride + lane) = *from.add(lane * from_stride + k) };
+            unsafe {
+                let x = *from.add(lane * from_stride + k);
+                *out.add(k * out_stride + lane) = convert_real(x.load());
+            }
         }
     }
 }
 
-/// Sixteen rows at a time: 64 shuffles for 256 elements.
-///
-/// # Safety
-/// As `Packed::transpose`, with at most 16 lanes, on a CPU with AVX-512.
+/// A transposing copy of sixteen rows at a time, 64 shuffles for 256 elements: `$load(from, mask)`
+/// are the elements of `mask` from `from` on, in f32.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn avx512_f32(
-    (from, from_stride): (*const f32, usize),
-    lanes: usize,
-    depth: usize,
-    (out, out_stride): (*mut f32, usize),
-) {
-    use std::arch::x86_64::*;
-    let mut k = 0;
-    while k < depth {
-        let steps = (depth - k).min(16);
-        let mask = (0xFFFF_u32 >> (16 - steps)) as __mmask16;
-        let mut rows = [_mm512_setzero_ps(); 16];
-        for (lane, row) in rows.iter_mut().enumerate() {
-            if lane < lanes {
-                // SAFETY: `steps` elements of row `lane`; masked-off elements are not touched.
-                *row = unsafe { _mm512_maskz_loadu_ps(mask, from.add(lane * from_stride + k)) };
+macro_rules! avx512 {
+    ($name:ident, $element:ty, |$from:ident, $mask:ident| $load:expr) => {
+        /// Sixteen rows at a time.
+        ///
+        /// # Safety
+        /// As `Packed::transpose`, with at most 16 lanes, on a CPU with AVX-512 F, BW and VL.
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+        pub(super) unsafe fn $name(
+            (from, from_stride): (*const $element, usize),
+            lanes: usize,
+            depth: usize,
+            (out, out_stride): (*mut f32, usize),
+        ) {
+            use std::arch::x86_64::*;
+            let mut k = 0;
+            while k < depth {
+                let steps = (depth - k).min(16);
+                let $mask = (0xFFFF_u32 >> (16 - steps)) as __mmask16;
+                let mut rows = [_mm512_setzero_ps(); 16];
+                for (lane, row) in rows.iter_mut().enumerate() {
+                    if lane < lanes {
+                        // SAFETY: `steps` elements of row `lane`; masked-off elements are not
+                        // touched.
+                        *row = unsafe {
+                            let $from = from.add(lane * from_stride + k);
+                            $load
+                        };
+                    }
+                }
+                for (step, column) in turn(&rows).iter().enumerate() {
+                    if step < steps {
+                        // SAFETY: step `k + step` of the panel, or the 16 elements after its last.
+                        unsafe { _mm512_storeu_ps(out.add((k + step) * out_stride), *column) };
+                    }
+                }
+                k += steps;
             }
         }
-        for (step, column) in turn(&rows).iter().enumerate() {
-            if step < steps {
-                // SAFETY: step `k + step` of the panel, or the 16 elements after its last.
-                unsafe { _mm512_storeu_ps(out.add((k + step) * out_stride), *column) };
-            }
-        }
-        k += steps;
-    }
+    };
 }
+
+#[cfg(target_arch = "x86_64")]
+avx512!(avx512_f32, f32, |from, mask| _mm512_maskz_loadu_ps(
+    mask, from
+));
+#[cfg(target_arch = "x86_64")]
+avx512!(avx512_bf16, bf16, |from, mask| {
+    let halves = _mm256_maskz_loadu_epi16(mask, from.cast());
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
+});
 
 /// Column `c` of the result holds element `c` of each of 16 rows.
 #[cfg(target_arch = "x86_64")]
@@ -88,51 +117,77 @@ pub(super) fn turn(rows: &[std::arch::x86_64::__m512; 16]) -> [std::arch::x86_64
     columns
 }
 
-/// Eight rows at a time: 24 shuffles for 64 elements.
-///
-/// # Safety
-/// As `Packed::transpose`, with at most 8 lanes, on a CPU with AVX2.
+/// A transposing copy of eight rows at a time, 24 shuffles for 64 elements: `$load(from)` are eight
+/// elements from `from` on, in f32.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-pub(super) unsafe fn avx2_f32(
-    (from, from_stride): (*const f32, usize),
-    lanes: usize,
-    depth: usize,
-    (out, out_stride): (*mut f32, usize),
-) {
-    use std::arch::x86_64::*;
-    let whole = depth / 8 * 8;
-    for k in (0..whole).step_by(8) {
-        let mut rows = [_mm256_setzero_ps(); 8];
-        for (lane, row) in rows.iter_mut().enumerate() {
-            if lane < lanes {
-                // SAFETY: eight elements of row `lane`.
-                *row = unsafe { _mm256_loadu_ps(from.add(lane * from_stride + k)) };
+macro_rules! avx2 {
+    ($name:ident, $element:ty, |$from:ident| $load:expr) => {
+        /// Eight rows at a time.
+        ///
+        /// # Safety
+        /// As `Packed::transpose`, with at most 8 lanes, on a CPU with AVX2.
+        #[target_feature(enable = "avx2")]
+        pub(super) unsafe fn $name(
+            (from, from_stride): (*const $element, usize),
+            lanes: usize,
+            depth: usize,
+            (out, out_stride): (*mut f32, usize),
+        ) {
+            use std::arch::x86_64::*;
+            let whole = depth / 8 * 8;
+            for k in (0..whole).step_by(8) {
+                let mut rows = [_mm256_setzero_ps(); 8];
+                for (lane, row) in rows.iter_mut().enumerate() {
+                    if lane < lanes {
+                        // SAFETY: eight elements of row `lane`.
+                        *row = unsafe {
+                            let $from = from.add(lane * from_stride + k);
+                            $load
+                        };
+                    }
+                }
+                for (step, column) in turn_8(&rows).iter().enumerate() {
+                    // SAFETY: step `k + step` of the panel, or the elements after its last.
+                    unsafe { _mm256_storeu_ps(out.add((k + step) * out_stride), *column) };
+                }
             }
+            // SAFETY: the rest of the same rows and steps.
+            unsafe { portable((from, from_stride), lanes, whole..depth, (out, out_stride)) };
         }
-        // `quads[g][c]` holds columns c and c + 4 of rows 4g .. 4g + 3.
-        let mut quads = [[_mm256_setzero_ps(); 4]; 2];
-        for (group, quad) in quads.iter_mut().enumerate() {
-            let four = &rows[4 * group..4 * group + 4];
-            let low01 = _mm256_castps_pd(_mm256_unpacklo_ps(four[0], four[1]));
-            let high01 = _mm256_castps_pd(_mm256_unpackhi_ps(four[0], four[1]));
-            let low23 = _mm256_castps_pd(_mm256_unpacklo_ps(four[2], four[3]));
-            let high23 = _mm256_castps_pd(_mm256_unpackhi_ps(four[2], four[3]));
-            quad[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(low01, low23));
-            quad[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low01, low23));
-            quad[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high01, high23));
-            quad[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high01, high23));
-        }
-        let mut columns = [_mm256_setzero_ps(); 8];
-        for c in 0..4 {
-            columns[c] = _mm256_permute2f128_ps::<0x20>(quads[0][c], quads[1][c]);
-            columns[c + 4] = _mm256_permute2f128_ps::<0x31>(quads[0][c], quads[1][c]);
-        }
-        for (step, column) in columns.iter().enumerate() {
-            // SAFETY: step `k + step` of the panel, or the elements after its last.
-            unsafe { _mm256_storeu_ps(out.add((k + step) * out_stride), *column) };
-        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+avx2!(avx2_f32, f32, |from| _mm256_loadu_ps(from));
+#[cfg(target_arch = "x86_64")]
+avx2!(avx2_bf16, bf16, |from| {
+    let halves = _mm_loadu_si128(from.cast());
+    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves)))
+});
+
+/// Column `c` of the result holds element `c` of each of 8 rows.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2")]
+fn turn_8(rows: &[std::arch::x86_64::__m256; 8]) -> [std::arch::x86_64::__m256; 8] {
+    use std::arch::x86_64::*;
+    // `quads[g][c]` holds columns c and c + 4 of rows 4g .. 4g + 3.
+    let mut quads = [[_mm256_setzero_ps(); 4]; 2];
+    for (group, quad) in quads.iter_mut().enumerate() {
+        let four = &rows[4 * group..4 * group + 4];
+        let low01 = _mm256_castps_pd(_mm256_unpacklo_ps(four[0], four[1]));
+        let high01 = _mm256_castps_pd(_mm256_unpackhi_ps(four[0], four[1]));
+        let low23 = _mm256_castps_pd(_mm256_unpacklo_ps(four[2], four[3]));
+        let high23 = _mm256_castps_pd(_mm256_unpackhi_ps(four[2], four[3]));
+        quad[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(low01, low23));
+        quad[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low01, low23));
+        quad[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high01, high23));
+        quad[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high01, high23));
     }
-    // SAFETY: the rest of the same rows and steps.
-    unsafe { portable((from, from_stride), lanes, whole..depth, (out, out_stride)) };
+    let mut columns = [_mm256_setzero_ps(); 8];
+    for c in 0..4 {
+        columns[c] = _mm256_permute2f128_ps::<0x20>(quads[0][c], quads[1][c]);
+        columns[c + 4] = _mm256_permute2f128_ps::<0x31>(quads[0][c], quads[1][c]);
+    }
+    columns
 }

@@ -57,7 +57,17 @@ pub fn description(threads: usize) -> String {
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let name = name.map_or("an unnamed processor", |(_, name)| name.trim());
-    format!("{name}, {threads} threads")
+    format!("{name}, {threads} threads{}", distrusted(Isa::detect()))
+}
+
+/// What is told of instructions that this processor has and that failed their trial.
+fn distrusted(widest: Isa) -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    if widest != Isa::Avx512Bf16 && espalier_kernels::simd::has_avx512_bf16() {
+        return "; AVX-512-BF16 is not used: its products differ from their model";
+    }
+    let _ = widest;
+    ""
 }
 
 /// The instruction set `isa` in a run's record: without vectors, the processor's family.

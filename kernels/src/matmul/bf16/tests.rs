@@ -49,7 +49,7 @@ fn odd_numbers(len: usize, seed: u64) -> Vec<f32> {
 }
 
 /// All four products of operands stored along or across the depth, in `A` and `B`.
-fn check<A: Element, B: Element>([rows, cols, depth]: [usize; 3], from: fn(usize, u64) -> Vec<f32>)
+fn check<A, B>([rows, cols, depth]: [usize; 3], from: fn(usize, u64) -> Vec<f32>)
 where
     A: Element<Acc = f32>,
     B: Element<Acc = f32>,
