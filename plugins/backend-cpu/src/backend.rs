@@ -114,6 +114,16 @@ mod tests {
                 .contains("this processor has avx2, portable"),
             "{refused}"
         );
+        let options = |name: &str| {
+            let text = format!("{{\"isa\": \"{name}\"}}");
+            serde_json::from_str::<Options>(&text).expect("a table")
+        };
+        for isa in Isa::available() {
+            let backend = CpuBackend::new(Arc::new(espalier_interface::Serial));
+            let backend = backend.with(&options(isa.name())).unwrap();
+            let recorded = &backend.devices().unwrap()[0].instruction_set;
+            assert_eq!(recorded, machine::instruction_set(*isa));
+        }
         // The model of instructions is no instruction set to run with.
         assert!(chosen(Isa::Bf16Model.name(), Isa::available()).is_err());
     }

@@ -1,5 +1,7 @@
 //! Linears of every layout launched through the device equal the kernel on the decoded weight.
 
+use std::sync::Arc;
+
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
 };
@@ -9,6 +11,7 @@ use espalier_kernels::fill;
 use espalier_kernels::matmul::Isa;
 
 use super::*;
+use crate::device::CpuDevice;
 use crate::rig::{Array, Rig, array, numbers};
 
 const T: usize = 3;
@@ -131,6 +134,24 @@ fn dense_and_packed_weights() {
         equals_the_kernel::<f32>(param, &values);
         equals_the_kernel::<bf16>(param, &values);
         equals_the_kernel::<f64>(param, &values);
+    }
+}
+
+#[test]
+fn products_are_by_the_instruction_set_of_the_device() {
+    let (x, y) = (normal::<bf16>(T * M, 1), vec![bf16::ZERO; T * N]);
+    let values = normal::<f32>(N * M, 4);
+    let mut space = vec![0; kernel::workspace_bytes::<bf16>(1)];
+    for &isa in Isa::available() {
+        let mut expected = y.clone();
+        let weight = Dense::new(&values, N, M);
+        kernel::forward(isa, &Serial, &x, &weight, None, &mut expected, &mut space);
+        let mut rig = Rig::new("linear", T)
+            .input(rows(&x, M))
+            .output(rows(&y, N))
+            .param(&[N as u64, M as u64], &values);
+        rig.device = CpuDevice::new(Arc::new(Serial)).computing_with(isa);
+        assert_eq!(numbers::<bf16>(&rig.run().unwrap()[0]), expected, "{isa:?}");
     }
 }
 
