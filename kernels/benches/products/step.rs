@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use espalier_interface::Services;
+use espalier_interface::{DType, Services};
 use espalier_kernels::decode::{FormatDecoder, Packed};
 use espalier_kernels::element::Element;
 use espalier_kernels::linear;
@@ -101,59 +101,53 @@ impl<E: Element<Acc = f32>> Layer<E> {
     }
 }
 
-/// Prints a line a shape, dtype and instruction set, of the fastest of some turns that alternate.
-#[allow(clippy::print_stdout)] // A benchmark prints its figures.
+/// Prints a line a shape, dtype and instruction set.
 pub fn run() {
     let most = std::thread::available_parallelism().map_or(1, usize::from);
     for threads in [1, most] {
-        for size in WEIGHTS {
-            let [n, m] = size;
-            let (mut wide, mut half) = (
-                Layer::<f32>::new(size, threads),
-                Layer::<bf16>::new(size, threads),
-            );
-            let (format, data) = four_bit(n, m);
-            let segments: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-            let decoder = FormatDecoder::new(&format).expect("the format is described");
-            let weight = decoder.weight(&segments);
-            let (packed, on) = (Packed(&weight), Threads(threads));
-            let sets = Isa::available().iter().filter(|&&isa| isa != Isa::Portable);
-            let contests: Vec<(Isa, bool)> =
-                sets.flat_map(|&isa| [(isa, false), (isa, true)]).collect();
-            let contests = contests
-                .into_iter()
-                .filter(|&(isa, half)| half || isa == isa.vectors());
-            let contests: Vec<(Isa, bool)> = contests.collect();
-            let mut secs = vec![Vec::new(); contests.len()];
-            // The widest takes a second a turn.
-            let turns = if n == 4096 { TURNS / 3 } else { TURNS };
-            for _ in 0..turns {
-                for (&(isa, halves), secs) in contests.iter().zip(&mut secs) {
-                    secs.push(if halves {
-                        half.turn(isa, size, &packed, &on)
-                    } else {
-                        wide.turn(isa, size, &packed, &on)
-                    });
-                }
-            }
-            for ((isa, halves), secs) in contests.into_iter().zip(secs) {
-                let flops = (2 * TOKENS * n * m) as f64 * 1e-9;
-                let speeds: [f64; 5] = std::array::from_fn(|at| {
-                    let least = secs.iter().map(|secs| secs[at]);
-                    flops / least.fold(f64::INFINITY, f64::min)
-                });
-                let dtype = if halves { "bf16" } else { "f32" };
-                println!(
-                    "{threads} threads, {n:4} x {m:4}, {dtype:4} {:11}: y {:6.1}, dx {:6.1}; \
-                     4-bit y {:6.1}, dx {:6.1}; dW {:6.1}",
-                    isa.name(),
-                    speeds[0],
-                    speeds[1],
-                    speeds[2],
-                    speeds[3],
-                    speeds[4]
-                );
+        WEIGHTS.into_iter().for_each(|size| compare(size, threads));
+    }
+}
+
+/// The fastest of some turns of each dtype and instruction set, which alternate.
+#[allow(clippy::print_stdout)] // A benchmark prints its figures.
+fn compare(size: [usize; 2], threads: usize) {
+    let [n, m] = size;
+    let (mut wide, mut half) = (
+        Layer::<f32>::new(size, threads),
+        Layer::<bf16>::new(size, threads),
+    );
+    let (format, data) = four_bit(n, m);
+    let segments: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+    let decoder = FormatDecoder::new(&format).expect("the format is described");
+    let weight = decoder.weight(&segments);
+    let (packed, on) = (Packed(&weight), Threads(threads));
+    // Instructions for bf16 serve no other dtype.
+    let sets = Isa::available().iter().filter(|&&isa| isa != Isa::Portable);
+    let contests: Vec<(Isa, DType)> = sets
+        .flat_map(|&isa| [DType::F32, DType::BF16].map(|dtype| (isa, dtype)))
+        .filter(|&(isa, dtype)| isa.serving(dtype) == isa)
+        .collect();
+    let mut least = vec![[f64::INFINITY; 5]; contests.len()];
+    // The widest takes a second a turn.
+    for _ in 0..if n == 4096 { TURNS / 3 } else { TURNS } {
+        for (&(isa, dtype), least) in contests.iter().zip(&mut least) {
+            let secs = match dtype {
+                DType::BF16 => half.turn(isa, size, &packed, &on),
+                _ => wide.turn(isa, size, &packed, &on),
+            };
+            for (least, secs) in least.iter_mut().zip(secs) {
+                *least = least.min(secs);
             }
         }
+    }
+    for ((isa, dtype), least) in contests.into_iter().zip(least) {
+        let [y, dx, packed_y, packed_dx, dw] =
+            least.map(|secs| (2 * TOKENS * n * m) as f64 * 1e-9 / secs);
+        println!(
+            "{threads} threads, {n:4} x {m:4}, {dtype:4} {:11}: y {y:6.1}, dx {dx:6.1}; \
+             4-bit y {packed_y:6.1}, dx {packed_dx:6.1}; dW {dw:6.1}",
+            isa.name()
+        );
     }
 }
