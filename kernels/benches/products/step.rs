@@ -145,8 +145,9 @@ fn compare(size: [usize; 2], threads: usize) {
         let [y, dx, packed_y, packed_dx, dw] =
             least.map(|secs| (2 * TOKENS * n * m) as f64 * 1e-9 / secs);
         println!(
-            "{threads} threads, {n:4} x {m:4}, {dtype:4} {:11}: y {y:6.1}, dx {dx:6.1}; \
+            "{threads} threads, {n:4} x {m:4}, {:4} {:11}: y {y:6.1}, dx {dx:6.1}; \
              4-bit y {packed_y:6.1}, dx {packed_dx:6.1}; dW {dw:6.1}",
+            dtype.name(),
             isa.name()
         );
     }
