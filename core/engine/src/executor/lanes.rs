@@ -58,8 +58,9 @@ impl Behind {
         self.lock().moving.extend((1..lanes).map(Lane));
     }
 
-    /// The streams of `lanes` lanes are given a walk in which the lanes of `moving` take part: until
-    /// it has ended well, none has waited for another. Returns what was not waited for before.
+    /// The streams of `lanes` lanes are given a walk in which the lanes of `moving` take part:
+    /// until it has ended well, none has waited for another. Returns what was not waited for
+    /// before.
     fn begin_walk(&self, lanes: usize, moving: &[Lane]) -> NotWaited {
         let mut held = self.lock();
         let before = held.clone();
