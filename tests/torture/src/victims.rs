@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,9 @@ use crate::training::Training;
 /// Keeps the exit code of each process in a file, since mpirun may change it.
 const WRAPPED: &str =
     r#"trap "" TERM; "$@"; code=$?; echo $code > "$0.$OMPI_COMM_WORLD_RANK"; exit $code"#;
+
+/// Longest time from the end of the processes until that of mpirun.
+const LAUNCHER_ENDS: Duration = Duration::from_secs(30);
 
 /// A run in processes of its own.
 pub struct RankGroup {
@@ -129,8 +133,13 @@ impl RankGroup {
     /// The output of mpirun and its processes, once they have ended, and the exit code of every
     /// process that wrote one.
     pub fn end(mut self) -> (Output, Vec<Option<i32>>) {
+        let (ended, ends) = mpsc::channel::<()>();
+        let (launcher, out) = (self.launcher.id(), self.out.clone());
+        let watch = thread::spawn(move || end_hanging_launcher(launcher, &out, &ends));
         let printed = self.printed().into_bytes();
         let status = self.launcher.wait().expect("it is ours");
+        drop(ended);
+        watch.join().expect("no panic");
         let output = Output {
             status,
             stdout: Vec::new(),
@@ -150,6 +159,20 @@ impl RankGroup {
         let stderr = self.launcher.stderr.take();
         stderr.map(|mut stderr| std::io::Read::read_to_string(&mut stderr, &mut printed));
         printed
+    }
+}
+
+/// Kills an mpirun whose processes have ended and that has not, until `ends` is closed. That of
+/// Open MPI 4.1 was seen to wait for a lock for ever in `PMIx_server_finalize`.
+fn end_hanging_launcher(launcher: u32, out: &Path, ends: &mpsc::Receiver<()>) {
+    let mut alone: Option<Instant> = None;
+    while ends.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
+        if !running(out).is_empty() {
+            alone = None;
+        } else if alone.get_or_insert_with(Instant::now).elapsed() > LAUNCHER_ENDS {
+            crate::ended::send(launcher, "KILL");
+            return;
+        }
     }
 }
 
