@@ -23,6 +23,11 @@ pub fn absolute(numbers: &[f64]) -> Vec<f64> {
     numbers.iter().map(|x| x.abs()).collect()
 }
 
+/// The squares.
+pub fn squares(numbers: &[f64]) -> Vec<f64> {
+    numbers.iter().map(|x| x * x).collect()
+}
+
 /// Integers as numbers.
 pub fn integers(numbers: &[i32]) -> Vec<f64> {
     numbers.iter().copied().map(f64::from).collect()
