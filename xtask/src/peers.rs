@@ -1,18 +1,36 @@
 //! Runs of our host -> comparisons with the real peers, by the scripts in `tests/peers`.
 
+mod speed;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use crate::golden::require;
 use crate::workspace::{Workspace, run};
 
 /// Options of `cargo xtask peers`.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Options {
+    #[command(subcommand)]
+    timed: Option<Timed>,
+    #[command(flatten)]
+    checks: Option<Checks>,
+}
+
+#[derive(Subcommand)]
+enum Timed {
+    /// Time training by the host beside the peers; compare losses, memory and loading
+    Speed(speed::Options),
+}
+
+/// The comparisons of files and losses.
+#[derive(Args)]
+struct Checks {
     /// A Python with the packages of tests/golden/scripts/requirements.txt
     #[arg(long, value_name = "PYTHON")]
     python: PathBuf,
@@ -27,11 +45,23 @@ pub struct Options {
 /// Third parties' adapters whose files are compared with PEFT's.
 const SAMPLES: [&str; 2] = ["dora", "hira"];
 
+/// Compares with the peers: training by `speed`, otherwise files and losses.
+///
+/// # Errors
+/// Where Python lacks a peer, a program fails, or a difference is found.
+pub fn compare(workspace: &Workspace, options: &Options) -> Result<()> {
+    match (&options.timed, &options.checks) {
+        (Some(Timed::Speed(options)), _) => speed::measure(workspace, options),
+        (None, Some(checks)) => check(workspace, checks),
+        (None, None) => bail!("pass --python PYTHON"),
+    }
+}
+
 /// Builds the host and [`SAMPLES`], and runs every script as `PYTHON SCRIPT HOST GOLDEN OUT`.
 ///
 /// # Errors
 /// Where Python lacks a peer, no script matches, or one of them finds a difference.
-pub fn compare(workspace: &Workspace, options: &Options) -> Result<()> {
+fn check(workspace: &Workspace, options: &Checks) -> Result<()> {
     let golden = workspace.root.join("tests/golden");
     require(&options.python, &golden.join("scripts/requirements.txt"))?;
     run(workspace
@@ -88,7 +118,7 @@ pub fn compare(workspace: &Workspace, options: &Options) -> Result<()> {
 ///
 /// # Errors
 /// Where the folder cannot be read or none matches.
-fn scripts(folder: &Path, options: &Options) -> Result<Vec<PathBuf>> {
+fn scripts(folder: &Path, options: &Checks) -> Result<Vec<PathBuf>> {
     let mut scripts: Vec<PathBuf> = folder
         .read_dir()
         .with_context(|| format!("cannot list {}", folder.display()))?

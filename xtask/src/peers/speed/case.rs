@@ -1,0 +1,96 @@
+//! A way of training and a number type -> the host's settings, and how far losses may differ.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// What is trained, on which base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// LoRA on an NF4 base with double quantization
+    Nf4,
+    /// LoRA on a base encoded by hqq: 4 bits, groups of 64, axis 1
+    Hqq,
+    /// LoRA on the dense base
+    Lora,
+    /// All weights, which are f32 on both sides
+    Full,
+}
+
+impl Method {
+    /// Every method, in the table's order.
+    pub const ALL: [Method; 4] = [Method::Nf4, Method::Hqq, Method::Lora, Method::Full];
+
+    /// The host's plugins, none for full fine-tuning.
+    pub fn plugins(self) -> Option<&'static str> {
+        match self {
+            Method::Nf4 => Some("nf4,lora"),
+            Method::Hqq => Some("hqq,lora"),
+            Method::Lora => Some("lora"),
+            Method::Full => None,
+        }
+    }
+
+    /// As in `LEARNING_RATES` of `tests/peers/speed_peer.py`.
+    pub fn learning_rate(self) -> f64 {
+        match self {
+            Method::Full => 1e-5,
+            Method::Nf4 | Method::Hqq | Method::Lora => 2e-4,
+        }
+    }
+}
+
+/// Number type of products and activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    /// bfloat16 values, f32 sums
+    Bf16,
+    /// f32 throughout
+    F32,
+}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Case {
+    pub method: Method,
+    pub dtype: Dtype,
+}
+
+impl Case {
+    /// Most that the losses of a step may differ, relative to the peer's.
+    pub fn bound(self) -> f64 {
+        match self.dtype {
+            Dtype::F32 => 1e-5,
+            Dtype::Bf16 => 1e-3,
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Method::Nf4 => "nf4",
+            Method::Hqq => "hqq",
+            Method::Lora => "lora",
+            Method::Full => "full",
+        })
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Dtype::Bf16 => "bf16",
+            Dtype::F32 => "f32",
+        })
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.dtype)
+    }
+}

@@ -1,0 +1,182 @@
+//! A case -> one timed `host train` on the inputs that the peers read.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::case::{Case, Method};
+use super::inputs::Inputs;
+use super::record::{Side, TimedRun};
+use super::{Options, watched};
+use crate::workspace::Workspace;
+
+/// Runs the host.
+pub struct Host<'a> {
+    program: PathBuf,
+    inputs: &'a Inputs,
+    options: Options,
+    threads: u64,
+}
+
+impl<'a> Host<'a> {
+    /// The host that is built in the workspace.
+    ///
+    /// # Errors
+    /// Where the number of cores is not known.
+    pub fn new(workspace: &Workspace, options: &Options, inputs: &'a Inputs) -> Result<Self> {
+        let name = format!("release/host{}", std::env::consts::EXE_SUFFIX);
+        Ok(Host {
+            program: workspace.target.join(name),
+            inputs,
+            options: options.clone(),
+            threads: options.threads()?,
+        })
+    }
+
+    /// Trains once. The output directory is removed when its numbers are read.
+    ///
+    /// # Errors
+    /// Where the host fails or its files lack a number.
+    pub fn train(&self, case: Case, round: u64) -> Result<TimedRun> {
+        let out = self.inputs.folder.join("run");
+        if out.exists() {
+            fs::remove_dir_all(&out).with_context(|| format!("cannot clear {}", out.display()))?;
+        }
+        let mut times = FileTimes::new(&out);
+        let log = self
+            .inputs
+            .logs
+            .join(format!("host-{case}-{round}").replace(' ', "-"));
+        let watched = watched::run(&mut self.command(case, &out), &log, |now| times.look(now))?;
+        let [begin, ready] = times.both()?;
+        let metrics = read(&out.join("metrics.jsonl"))?;
+        let run: Value = serde_json::from_str(&read(&out.join("run.json"))?)?;
+        let timed = TimedRun {
+            case,
+            round,
+            side: Side::Host,
+            losses: numbers(&metrics, "loss")?,
+            step_secs: numbers(&metrics, "step_secs")?,
+            load_secs: ready - begin,
+            start_secs: ready,
+            peak_bytes: watched.peak_bytes,
+            instruction_set: run["instruction_set"].as_str().map(str::to_owned),
+        };
+        fs::remove_dir_all(&out).with_context(|| format!("cannot clear {}", out.display()))?;
+        timed.complete(self.options.steps)
+    }
+
+    fn command(&self, case: Case, out: &Path) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(["train", "--quiet", "--threads", &self.threads.to_string()])
+            .arg("--model")
+            .arg(self.inputs.folder.join("model"))
+            .arg("--data")
+            .arg(self.inputs.folder.join("rows.jsonl"))
+            .arg("--out")
+            .arg(out);
+        if let Some(plugins) = case.method.plugins() {
+            let adapter = self.inputs.folder.join("adapter");
+            command
+                .args(["--plugins", plugins])
+                .arg("--adapter")
+                .arg(adapter);
+        }
+        for (key, value) in self.settings(case) {
+            command.arg("--set").arg(format!("{key}={value}"));
+        }
+        command
+    }
+
+    /// The settings that make the run the peer's: same order of rows, same optimizer.
+    fn settings(&self, case: Case) -> Vec<(&'static str, String)> {
+        let options = &self.options;
+        let recompute = if options.recompute { "layer" } else { "none" };
+        let mut settings = vec![
+            ("run.max_steps", options.steps.to_string()),
+            ("model.compute", case.dtype.to_string()),
+            ("model.recompute", recompute.to_owned()),
+            ("data.max_seq_len", options.sequence.to_string()),
+            ("data.batch_size", options.batch.to_string()),
+            ("data.micro_batch", options.batch.to_string()),
+            ("data.shuffle", "false".to_owned()),
+            (
+                "optim.learning_rate",
+                case.method.learning_rate().to_string(),
+            ),
+            ("optim.weight_decay", "0.0".to_owned()),
+            ("optim.clip_norm", "0.0".to_owned()),
+        ];
+        let coding: &[(&str, &str)] = match case.method {
+            Method::Nf4 => &[
+                ("quantizer.nf4.block_size", "64"),
+                ("quantizer.nf4.double_quant", "true"),
+            ],
+            Method::Hqq => &[
+                ("quantizer.hqq.bits", "4"),
+                ("quantizer.hqq.group_size", "64"),
+                ("quantizer.hqq.axis", "1"),
+            ],
+            Method::Lora | Method::Full => &[],
+        };
+        settings.extend(coding.iter().map(|&(key, value)| (key, value.to_owned())));
+        settings
+    }
+}
+
+/// When the host's files appear: `log.txt` when its plan is made, `metrics.jsonl` before its first
+/// step. Between them it measures the rate of its products, hashes the model's files and loads.
+struct FileTimes {
+    files: [PathBuf; 2],
+    secs: [Option<f64>; 2],
+}
+
+impl FileTimes {
+    fn new(out: &Path) -> Self {
+        FileTimes {
+            files: ["log.txt", "metrics.jsonl"].map(|name| out.join(name)),
+            secs: [None; 2],
+        }
+    }
+
+    fn look(&mut self, now: Duration) {
+        // The later file first: both may appear between two looks.
+        for (file, secs) in self.files.iter().zip(&mut self.secs).rev() {
+            if secs.is_none() && file.exists() {
+                *secs = Some(now.as_secs_f64());
+            }
+        }
+    }
+
+    fn both(&self) -> Result<[f64; 2]> {
+        match self.secs {
+            [Some(begin), Some(ready)] => Ok([begin, ready]),
+            _ => bail!(
+                "the host wrote no {} and {}",
+                self.files[0].display(),
+                self.files[1].display()
+            ),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// A number of every step of `metrics.jsonl`.
+///
+/// # Errors
+/// Where a line is not JSON.
+fn numbers(metrics: &str, key: &str) -> Result<Vec<f64>> {
+    let lines = metrics.lines().map(serde_json::from_str::<Value>);
+    let lines = lines
+        .collect::<Result<Vec<_>, _>>()
+        .context("metrics.jsonl is not JSON")?;
+    Ok(lines.iter().filter_map(|line| line[key].as_f64()).collect())
+}
