@@ -117,7 +117,8 @@ fn explanation(record: &Record, options: &Options) -> String {
     format!(
         "Peer: transformers, PEFT, bitsandbytes, hqq with an allocator that returns no memory{installed}. Ratios: the host's\n\
          tokens/s and memory over the peer's, of the medians (and the least and most of a round). GB: 10^9 bytes resident at\n\
-         most. Load: reading and encoding the weights. Losses: largest relative difference at a step. All runs: {}",
+         most. Load: reading and encoding the weights; the host's with measuring the rate of its products. Losses: largest\n\
+         relative difference at a step. All runs: {}",
         record.path().display()
     )
 }
