@@ -5,10 +5,12 @@ mod case;
 mod host;
 mod inputs;
 mod machine;
+mod median;
 mod peer;
 mod record;
 mod summary;
 mod table;
+mod timed_run;
 mod watched;
 
 use std::iter;
@@ -23,8 +25,9 @@ use host::Host;
 use inputs::{Inputs, Preset};
 use machine::Machine;
 use peer::Peer;
-use record::{Allocator, Record, Side, TimedRun};
+use record::Record;
 use summary::Summary;
+use timed_run::{Allocator, Side, TimedRun};
 
 use crate::golden::require;
 use crate::workspace::{Workspace, run};

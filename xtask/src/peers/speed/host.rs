@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::case::{Case, Method};
 use super::inputs::Inputs;
-use super::record::{Side, TimedRun};
+use super::timed_run::{Side, TimedRun};
 use super::{Options, watched};
 use crate::workspace::Workspace;
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::case::{Case, Method};
 use super::inputs::Inputs;
-use super::record::{Allocator, Side, TimedRun};
+use super::timed_run::{Allocator, Side, TimedRun};
 use super::{Options, watched};
 use crate::workspace::Workspace;
 

@@ -5,7 +5,8 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::case::Case;
-use super::record::{Allocator, Side, TimedRun};
+use super::median::median;
+use super::timed_run::{Allocator, Side, TimedRun};
 
 /// The peer that ratios relate to: the faster one.
 const PEER: Side = Side::Peer(Allocator::Tuned);
@@ -98,19 +99,6 @@ fn difference(host: &[f64], peer: &[f64]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// The middle value, of an even number the mean of the two.
-///
-/// # Panics
-/// Without values.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let (half, count) = (values.len() / 2, values.len());
-    match count % 2 {
-        0 => f64::midpoint(values[half - 1], values[half]),
-        _ => values[half],
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::case::{Dtype, Method};
@@ -164,11 +152,5 @@ mod tests {
         assert_eq!(Summary::of(CASE, &runs, None).unwrap().too_far(), None);
         let failure = Summary::of(CASE, &runs[..1], None).unwrap_err();
         assert!(failure.to_string().contains("by the peer"), "{failure}");
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_is_between() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0]), 2.5);
     }
 }
