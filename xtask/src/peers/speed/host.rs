@@ -73,6 +73,7 @@ impl<'a> Host<'a> {
     fn command(&self, case: Case, out: &Path) -> Command {
         let mut command = Command::new(&self.program);
         command
+            .env_remove("GLIBC_TUNABLES")
             .args(["train", "--quiet", "--threads", &self.threads.to_string()])
             .arg("--model")
             .arg(self.inputs.folder.join("model"))

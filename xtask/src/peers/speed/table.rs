@@ -110,15 +110,18 @@ fn aligned(rows: &[Vec<String>]) -> String {
 /// What the columns mean.
 fn explanation(record: &Record, options: &Options) -> String {
     let installed = if options.as_installed {
-        "; `as installed`: with glibc's defaults"
+        "As installed: the same with glibc's defaults.\n"
     } else {
         ""
     };
     format!(
-        "Peer: transformers, PEFT, bitsandbytes, hqq with an allocator that returns no memory{installed}. Ratios: the host's\n\
-         tokens/s and memory over the peer's, of the medians (and the least and most of a round). GB: 10^9 bytes resident at\n\
-         most. Load: reading and encoding the weights; the host's with measuring the rate of its products. Losses: largest\n\
-         relative difference at a step. All runs: {}",
+        "Peer: transformers, PEFT, bitsandbytes, hqq with an allocator that returns no memory.\n\
+         {installed}\
+         Ratios: the host's tokens/s and memory over the peer's (and the least and most of a round).\n\
+         GB: 10^9 bytes, the most that was resident.\n\
+         Load: reading and encoding weights; the host's with measuring the rate of its products.\n\
+         Losses: largest relative difference at a step.\n\
+         All runs: {}",
         record.path().display()
     )
 }
