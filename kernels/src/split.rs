@@ -29,6 +29,16 @@ impl<'a, T> Parts<'a, T> {
         }
     }
 
+    /// The address of element `start`, for elements that do not lie one after another.
+    ///
+    /// # Panics
+    /// Where the slice has no such element.
+    pub fn address(&self, start: usize) -> *mut T {
+        assert!(start < self.len, "an address leaves its slice");
+        // SAFETY: in bounds by the assertion.
+        unsafe { self.start.add(start) }
+    }
+
     /// Elements `start .. start + len`.
     ///
     /// # Panics

@@ -6,12 +6,13 @@ use espalier_interface::{DType, Services};
 use espalier_kernels::decode::{FormatDecoder, Packed};
 use espalier_kernels::element::Element;
 use espalier_kernels::linear;
-use espalier_kernels::matmul::{self, Dense, Isa, Rows, Update};
+use espalier_kernels::matmul::{Dense, Isa, Rows, Update};
 use half::bf16;
 
 use crate::clock::thread_secs;
 use crate::formats::four_bit;
 use crate::numbers::numbers;
+use crate::workspace;
 
 const TOKENS: usize = 2048;
 /// `[out, in]` of weights: the layers of a Llama of 124M parameters and a wide one, and an
@@ -57,14 +58,13 @@ struct Layer<E> {
 
 impl<E: Element<Acc = f32>> Layer<E> {
     fn new([n, m]: [usize; 2], threads: usize) -> Self {
-        let bytes = matmul::workspace_bytes::<E>(threads);
         Layer {
             x: numbers(TOKENS * m),
             weight: numbers(n * m),
             y: numbers(TOKENS * n),
             dx: numbers(TOKENS * m),
             dweight: numbers(n * m),
-            space: vec![0; bytes.max(matmul::workspace_bytes::<f32>(threads))],
+            space: vec![0; workspace(Isa::detect(), threads, [TOKENS, n, m])],
         }
     }
 

@@ -49,8 +49,8 @@ where
 {
     // At most one sequence per head can be as long as all tokens together.
     let long = threads.min(shape.kv_heads);
-    slot_bytes::<E::Acc>(share::<E::Acc>(shape, 0), threads)
-        + slot_bytes::<E::Acc>(2 * max_tokens * shape.head_dim, long)
+    slot_bytes::<E::Acc>(0, share::<E::Acc>(shape, 0), threads)
+        + slot_bytes::<E::Acc>(0, 2 * max_tokens * shape.head_dim, long)
         + max_tokens * size_of::<u32>()
         + align_of::<u32>()
 }

@@ -19,7 +19,7 @@ pub fn forward_workspace_bytes<E: Element>(shape: &AttentionShape, threads: usiz
 where
     E::Acc: Scalar,
 {
-    slot_bytes::<E::Acc>(share::<E::Acc>(shape), threads)
+    slot_bytes::<E::Acc>(0, share::<E::Acc>(shape), threads)
 }
 
 /// Elements that one task needs: queries and output of a block, logits, running sums, the

@@ -22,7 +22,11 @@ where
     let (x, dy) = (numbers::<E>(tokens * m, 1), numbers::<E>(tokens * n, 2));
     let bias = numbers::<bf16>(n, 3);
     let bias = Dense::new(&bias, 1, n);
-    let mut workspace = vec![0; workspace_bytes::<E>(threads)];
+    let sizes = [[tokens, n, m], [tokens, m, n], [n, m, tokens]];
+    let bytes = sizes.map(|size| {
+        workspace_bytes::<E>(isa, threads, size).max(workspace_bytes::<E::Acc>(isa, threads, size))
+    });
+    let mut workspace = vec![0; bytes[0].max(bytes[1]).max(bytes[2])];
     let (mut y, mut dx) = (
         vec![E::default(); tokens * n],
         vec![E::default(); tokens * m],

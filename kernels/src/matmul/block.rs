@@ -1,12 +1,10 @@
-//! Two operands and a tile of the output -> the tile's values, on the calling thread.
-//!
-//! The depth is cut every [`DEPTH`] steps of a panel, which are elements or pairs of bf16. A block
-//! of the right operand is packed once for all rows of the tile and stays in the second-level
-//! cache, panels of the left one in the first.
+//! Packed rows and packed columns of a part of the depth -> a tile of the output, on the calling
+//! thread.
 #![allow(unsafe_code)] // Calls of micro-kernels.
 
 use std::ops::Range;
 
+use super::blocking::MOST_PARTS;
 use super::pack::pack;
 use super::panel::{Cut, Panel, STRIP, TAIL};
 use super::source::Operand;
@@ -15,139 +13,177 @@ use super::{Isa, Scalar, Update};
 /// Steps of a partial sum: elements of the depth, or pairs of bf16. The result's bits depend on it:
 /// it is never tuned by machine.
 pub const DEPTH: usize = 256;
-/// Rows of the left operand packed at a time.
-pub(super) const ROWS: usize = 112;
-/// Bytes of a packed block of the right operand.
+/// Rows of the left operand that a small product packs at a time.
+const ROWS: usize = 112;
+/// Bytes of the right operand's columns that a small product packs at a time.
 const RIGHT_BYTES: usize = 512 * 1024;
-/// Elements of the largest micro-tile, for edges: 14 rows of 32.
-const EDGE: usize = 14 * 32;
+/// Most rows and columns of a micro-tile.
+pub(super) const PANEL_ROWS: usize = 14;
+pub(super) const PANEL_COLS: usize = 32;
+/// Columns whose panels stay in the second-level cache while rows are multiplied by them.
+pub(super) const GROUP_COLS: usize = 8 * PANEL_COLS;
+/// Elements of the largest micro-tile, for edges.
+pub(super) const EDGE: usize = PANEL_ROWS * PANEL_COLS;
 
-/// Columns of the right operand packed at a time: 512 in f32, 256 in f64.
-pub(super) const fn columns<S>() -> usize {
+/// A depth, cut into parts of [`DEPTH`] steps, each of which gives a partial sum.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Depth {
+    elements: usize,
+    per_step: usize,
+}
+
+impl Depth {
+    /// The depth of a product of `elements` by `isa`.
+    pub fn new(isa: Isa, elements: usize) -> Self {
+        let per_step = isa.depth_of_step();
+        Depth { elements, per_step }
+    }
+
+    /// Elements of the whole depth.
+    pub fn elements(self) -> usize {
+        self.elements
+    }
+
+    /// Its parts; one, without elements, where there is nothing to sum.
+    pub fn parts(self) -> usize {
+        self.elements.div_ceil(DEPTH * self.per_step).max(1)
+    }
+
+    /// Depths of one part and more, up to this one or [`MOST_PARTS`] and one more.
+    pub fn shallower(self) -> impl Iterator<Item = Depth> {
+        (1..=self.parts().min(MOST_PARTS + 1)).map(move |parts| Depth {
+            elements: self.elements.min(parts * DEPTH * self.per_step),
+            ..self
+        })
+    }
+
+    /// Elements of part `idx`.
+    pub fn part(self, idx: usize) -> Range<usize> {
+        let most = DEPTH * self.per_step;
+        idx * most..((idx + 1) * most).min(self.elements)
+    }
+
+    /// Steps of part `idx`.
+    pub fn steps(self, idx: usize) -> usize {
+        self.part(idx).len().div_ceil(self.per_step)
+    }
+}
+
+/// Columns of the right operand that a small product packs at a time: 512 in f32, 256 in f64.
+const fn columns<S>() -> usize {
     RIGHT_BYTES / DEPTH / size_of::<S>()
 }
 
-/// Elements of `S` that [`multiply`] needs: packed blocks, a strip and an edge tile.
+/// Elements of `S` that [`multiply_into`] needs: packed blocks, a strip and an edge tile.
 pub(crate) const fn space<S>() -> usize {
     columns::<S>() * DEPTH + ROWS * DEPTH + STRIP + EDGE + 2 * TAIL
 }
 
-/// The output of [`multiply`]: rows `stride` elements apart, from `start` on.
-///
-/// Where `passing` is set, rows that are complete make room for the next: those of one call of
-/// `done` lie at the start. The depth must then be one partial sum ([`is_one_sum`]).
+/// The first element of some rows and columns of an output, and the elements from one row to the
+/// next.
 #[derive(Clone, Copy)]
-pub(crate) struct Tile<S> {
-    /// The first row's first element.
+pub(super) struct Tile<S> {
     pub start: *mut S,
-    /// Elements from one row to the next.
     pub stride: usize,
-    /// Whether rows make room for the next once they are complete.
-    pub passing: bool,
 }
 
-/// True where products of this depth by `isa` are one partial sum.
-pub(crate) fn is_one_sum(isa: Isa, depth: usize) -> bool {
-    (1..=DEPTH * isa.depth_of_step()).contains(&depth)
+impl<S> Tile<S> {
+    /// The tile from row `row` and column `col` on.
+    ///
+    /// # Safety
+    /// The tile has them.
+    pub unsafe fn from(self, row: usize, col: usize) -> Self {
+        // SAFETY: within the tile, by the caller's promise.
+        let start = unsafe { self.start.add(row * self.stride + col) };
+        Tile { start, ..self }
+    }
+
+    /// `len` elements of row `row` from column `col` on.
+    ///
+    /// # Safety
+    /// The tile has them, and no other live slice does.
+    pub unsafe fn row<'a>(self, row: usize, col: usize, len: usize) -> &'a mut [S] {
+        // SAFETY: the caller's promises.
+        unsafe { std::slice::from_raw_parts_mut(self.from(row, col).start, len) }
+    }
 }
 
-/// `tile (=|+=) left[rows] right[cols]`: the product of some rows and columns, over the whole
+/// Packed rows of the left operand times packed columns of the right one, over one part of the
 /// depth.
-///
-/// `done(rows, cols)` is called as soon as these rows and columns of the tile, counted in it, are
-/// complete: a few rows at a time, which are then still in the first cache.
-///
-/// # Panics
-/// Where `space` is too small, or the operands' depths differ.
-///
-/// # Safety
-/// The CPU can run `isa`. The tile's elements are writable, and no other thread uses them.
-pub(crate) unsafe fn multiply<S: Scalar>(
-    isa: Isa,
-    (left, right): (Operand<'_, S>, Operand<'_, S>),
-    (rows, cols): (Range<usize>, Range<usize>),
-    (tile, update): (Tile<S>, Update),
-    space: &mut [S],
-    mut done: impl FnMut(Range<usize>, Range<usize>),
-) {
-    let depth = left.size().1;
-    assert_eq!(depth, right.size().1, "the operands' depths differ");
-    if rows.is_empty() || cols.is_empty() {
-        return;
-    }
-    assert!(tile.stride >= cols.len(), "a tile's rows overlap");
-    assert!(
-        !tile.passing || is_one_sum(isa, depth),
-        "rows with several partial sums must be kept"
-    );
-    if depth == 0 {
-        if update == Update::Overwrite {
-            for row in 0..rows.len() {
-                // SAFETY: a row of the tile.
-                unsafe { std::slice::from_raw_parts_mut(tile.row(row), cols.len()) }.fill(S::ZERO);
-            }
-        }
-        done(0..rows.len(), 0..cols.len());
-        return;
-    }
-    let (packed_right, rest) = space.split_at_mut(columns::<S>() * DEPTH + TAIL);
-    let (packed_left, rest) = rest.split_at_mut(ROWS * DEPTH + TAIL);
-    let (scratch, edge) = rest.split_at_mut(STRIP);
-    let kernels = S::kernels(isa);
-    let (left_cut, right_cut) = (Cut::Even(kernels.rows), Cut::Vectors(kernels.lanes));
-    let per_step = isa.depth_of_step();
-    for col in cols.clone().step_by(columns::<S>()) {
-        let some_cols = col..(col + columns::<S>()).min(cols.end);
-        for k in (0..depth).step_by(DEPTH * per_step) {
-            let elements = k..(k + DEPTH * per_step).min(depth);
-            let steps = elements.len().div_ceil(per_step);
-            let update = if k == 0 { update } else { Update::Accumulate };
-            pack(
-                isa,
-                right,
-                some_cols.clone(),
-                elements.clone(),
-                right_cut,
-                packed_right,
-                scratch,
-            );
-            for row in rows.clone().step_by(ROWS) {
-                let some_rows = row..(row + ROWS).min(rows.end);
-                pack(
-                    isa,
-                    left,
-                    some_rows.clone(),
-                    elements.clone(),
-                    left_cut,
-                    packed_left,
-                    scratch,
-                );
-                for i in 0..left_cut.count(some_rows.len()) {
-                    let a = left_cut.panel(some_rows.len(), i);
-                    let first = row - rows.start + a.start;
-                    for j in 0..right_cut.count(some_cols.len()) {
-                        let b = right_cut.panel(some_cols.len(), j);
-                        let left = &packed_left[a.start * steps..];
-                        let right = &packed_right[b.start * steps..];
-                        // SAFETY: panels `a` and `b` belong to this part of the tile.
-                        unsafe {
-                            let place = if tile.passing { 0 } else { first };
-                            let start = tile.row(place).add(col - cols.start + b.start);
-                            let tile = Tile { start, ..tile };
-                            micro_tile(isa, (a, b), (left, right), steps, tile, update, edge);
-                        }
-                    }
-                    if elements.end == depth {
-                        let columns = col - cols.start..some_cols.end - cols.start;
-                        done(first..first + a.lanes, columns);
+pub(super) struct PackedPart<'a, S> {
+    pub isa: Isa,
+    /// Panels of the rows, cut by [`left_cut`].
+    pub left: &'a [S],
+    /// Number of rows.
+    pub rows: usize,
+    /// Panels of the columns, cut by [`right_cut`].
+    pub right: &'a [S],
+    /// Number of columns.
+    pub cols: usize,
+    /// Steps of the part.
+    pub steps: usize,
+}
+
+/// How rows of the left operand are cut into panels.
+pub(super) fn left_cut<S: Scalar>(isa: Isa) -> Cut {
+    Cut::Even(S::kernels(isa).rows)
+}
+
+/// How columns of the right operand are cut into panels.
+pub(super) fn right_cut<S: Scalar>(isa: Isa) -> Cut {
+    Cut::Vectors(S::kernels(isa).lanes)
+}
+
+impl<S: Scalar> PackedPart<'_, S> {
+    /// Computes `tile(rows, cols) (=|+=)` the product, micro-tile by micro-tile. Without an `edge`,
+    /// tiles have room for whole panels of columns.
+    ///
+    /// `done(rows, cols)` is called after a panel of rows is multiplied by the panels of
+    /// [`GROUP_COLS`] columns, which stay in the second-level cache for all rows.
+    ///
+    /// # Safety
+    /// The CPU can run the instruction set. What `tile` returns has the panels' lanes as rows and
+    /// columns; no other thread uses it.
+    pub unsafe fn multiply(
+        &self,
+        update: Update,
+        mut edge: Option<&mut [S]>,
+        tile: impl Fn(Panel, Panel) -> Tile<S>,
+        mut done: impl FnMut(Panel, Range<usize>),
+    ) {
+        let (left_cut, right_cut) = (left_cut::<S>(self.isa), right_cut::<S>(self.isa));
+        let panels = right_cut.count(self.cols);
+        let group = GROUP_COLS / right_cut.panel(GROUP_COLS, 0).lanes;
+        for first in (0..panels).step_by(group) {
+            let columns =
+                (first..(first + group).min(panels)).map(|j| right_cut.panel(self.cols, j));
+            for i in 0..left_cut.count(self.rows) {
+                let a = left_cut.panel(self.rows, i);
+                let left = &self.left[a.start * self.steps..];
+                for b in columns.clone() {
+                    let sides = (left, &self.right[b.start * self.steps..]);
+                    let edge = edge.as_deref_mut();
+                    // SAFETY: the panels of these sides; the tile is the caller's.
+                    unsafe {
+                        micro_tile(
+                            self.isa,
+                            (a, b),
+                            sides,
+                            self.steps,
+                            tile(a, b),
+                            update,
+                            edge,
+                        );
                     }
                 }
+                let first = first / group * GROUP_COLS;
+                done(a, first..(first + GROUP_COLS).min(self.cols));
             }
         }
     }
 }
 
-/// `out (=|+=) left right`, all of it, into rows `stride` apart.
+/// `out (=|+=) left right`, all of it, into rows `stride` apart, on the calling thread.
 ///
 /// # Panics
 /// Where `out` or `space` is too small, or the operands' depths differ.
@@ -158,45 +194,78 @@ pub(crate) fn multiply_into<S: Scalar>(
     update: Update,
     space: &mut [S],
 ) {
-    let (rows, cols) = (left.size().0, right.size().0);
+    let ((rows, elements), (cols, right_elements)) = (left.size(), right.size());
+    assert_eq!(elements, right_elements, "the operands' depths differ");
+    if rows == 0 || cols == 0 {
+        return;
+    }
     assert!(
-        rows == 0 || out.len() >= (rows - 1) * stride + cols,
+        stride >= cols && out.len() >= (rows - 1) * stride + cols,
         "a product does not fit its output"
     );
-    let tile = Tile {
+    let depth = Depth::new(isa, elements);
+    let (packed_right, rest) = space.split_at_mut(columns::<S>() * DEPTH + TAIL);
+    let (packed_left, rest) = rest.split_at_mut(ROWS * DEPTH + TAIL);
+    let (scratch, edge) = rest.split_at_mut(STRIP);
+    let out = Tile {
         start: out.as_mut_ptr(),
         stride,
-        passing: false,
     };
-    // SAFETY: the tile is in `out`, which is borrowed here alone; values of `Isa` come from
-    // detection.
-    unsafe {
-        multiply(
-            isa,
-            (left, right),
-            (0..rows, 0..cols),
-            (tile, update),
-            space,
-            |_, _| (),
-        )
-    };
-}
-
-impl<S> Tile<S> {
-    /// Where row `idx` starts.
-    ///
-    /// # Safety
-    /// The tile has that row.
-    unsafe fn row(self, idx: usize) -> *mut S {
-        // SAFETY: within the tile, by the caller's promise.
-        unsafe { self.start.add(idx * self.stride) }
+    for col in (0..cols).step_by(columns::<S>()) {
+        let some_cols = col..(col + columns::<S>()).min(cols);
+        for part in 0..depth.parts() {
+            let (elements, steps) = (depth.part(part), depth.steps(part));
+            let update = if part == 0 {
+                update
+            } else {
+                Update::Accumulate
+            };
+            let cut = right_cut::<S>(isa);
+            pack(
+                isa,
+                right,
+                some_cols.clone(),
+                elements.clone(),
+                cut,
+                packed_right,
+                scratch,
+            );
+            for row in (0..rows).step_by(ROWS) {
+                let some_rows = row..(row + ROWS).min(rows);
+                let cut = left_cut::<S>(isa);
+                pack(
+                    isa,
+                    left,
+                    some_rows.clone(),
+                    elements.clone(),
+                    cut,
+                    packed_left,
+                    scratch,
+                );
+                let product = PackedPart {
+                    isa,
+                    left: packed_left,
+                    rows: some_rows.len(),
+                    right: packed_right,
+                    cols: some_cols.len(),
+                    steps,
+                };
+                // SAFETY: rows and columns of `out`, which is borrowed here alone; values of `Isa`
+                // come from detection.
+                unsafe {
+                    let tile = |a: Panel, b: Panel| out.from(row + a.start, col + b.start);
+                    product.multiply(update, Some(edge), tile, |_, _| ());
+                }
+            }
+        }
     }
 }
 
-/// One micro-tile; where it is narrower than its panel, through `edge`.
+/// One micro-tile; where it is narrower than its panel, through `edge`, if there is one.
 ///
 /// # Safety
-/// The CPU can run `isa`; `tile` has the panels' lanes as rows and columns.
+/// The CPU can run `isa`; `tile` has the panels' lanes as rows and columns, without an `edge` the
+/// whole panel's columns.
 #[inline]
 unsafe fn micro_tile<S: Scalar>(
     isa: Isa,
@@ -205,18 +274,18 @@ unsafe fn micro_tile<S: Scalar>(
     depth: usize,
     tile: Tile<S>,
     update: Update,
-    edge: &mut [S],
+    edge: Option<&mut [S]>,
 ) {
     let kernels = S::kernels(isa);
     let kernel = kernels.table[a.lanes - 1][b.stride / kernels.lanes - 1];
     debug_assert!(left.len() >= a.lanes * depth && right.len() >= b.stride * depth);
     let (left, right) = (left.as_ptr(), right.as_ptr());
-    if b.lanes == b.stride {
+    let Some(edge) = edge.filter(|_| b.lanes < b.stride) else {
         // SAFETY: the panels were packed with these strides and this depth; the tile is the
         // caller's.
         unsafe { kernel(depth, left, right, tile.start, tile.stride, update) };
         return;
-    }
+    };
     assert!(
         edge.len() >= a.lanes * b.stride,
         "the edge tile is too small"
@@ -234,7 +303,7 @@ unsafe fn micro_tile<S: Scalar>(
     };
     for row in 0..a.lanes {
         // SAFETY: a row of the tile.
-        let out = unsafe { std::slice::from_raw_parts_mut(tile.row(row), b.lanes) };
+        let out = unsafe { tile.row(row, 0, b.lanes) };
         for (out, sum) in out.iter_mut().zip(&edge[row * b.stride..]) {
             *out = match update {
                 Update::Overwrite => *sum,

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::panel::{Cut, Panel, STRIP, TAIL};
+use super::panel::{Cut, Panel, STRIP};
 use super::source::{Operand, Summed};
 use super::{Isa, Scalar, bf16};
 
@@ -26,9 +26,8 @@ pub(super) fn pack<S: Scalar>(
         return bf16::pack(isa, operand, lanes, depth, cut, out, scratch);
     }
     let (count, steps) = (lanes.len(), depth.len());
-    let last = cut.panel(count, cut.count(count) - 1);
     assert!(
-        out.len() >= (last.start + last.stride) * steps + TAIL,
+        out.len() >= cut.room(count, steps),
         "a packed block is too small"
     );
     match operand.summed {

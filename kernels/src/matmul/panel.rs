@@ -22,7 +22,30 @@ pub(super) struct Panel {
     pub stride: usize,
 }
 
+impl Panel {
+    /// Its lanes' places in its block.
+    pub(super) fn range(self) -> std::ops::Range<usize> {
+        self.start..self.start + self.lanes
+    }
+}
+
 impl Cut {
+    /// Lanes of all panels of `lanes` lanes, those that fill vectors up among them.
+    pub(super) fn width(self, lanes: usize) -> usize {
+        let last = self.panel(lanes, self.count(lanes) - 1);
+        last.start + last.stride
+    }
+
+    /// Elements that packing `lanes` lanes over `steps` steps may write: panels of whole vectors
+    /// are written within, others up to [`TAIL`] elements beyond.
+    pub(super) fn room(self, lanes: usize, steps: usize) -> usize {
+        let tail = match self {
+            Cut::Even(_) => TAIL,
+            Cut::Vectors(_) => 0,
+        };
+        self.width(lanes) * steps + tail
+    }
+
     /// Panels that `lanes` lanes make.
     pub(super) fn count(self, lanes: usize) -> usize {
         match self {

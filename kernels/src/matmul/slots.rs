@@ -11,14 +11,72 @@ use crate::split::Parts;
 /// Bytes of a cache line, to which shares are aligned.
 const LINE: usize = 64;
 
-/// Bytes of workspace with which [`each`] gives `threads` threads `share` elements of `S` each.
-pub(crate) fn bytes<S>(share: usize, threads: usize) -> usize {
-    LINE + padded::<S>(share) * size_of::<S>() * threads.max(1)
+/// Bytes of workspace that give `threads` threads `share` elements of `S` each, and all of them
+/// `shared`.
+pub(crate) fn bytes<S>(shared: usize, share: usize, threads: usize) -> usize {
+    LINE + (padded::<S>(shared) + padded::<S>(share) * threads.max(1)) * size_of::<S>()
 }
 
 /// `share` rounded up to whole cache lines.
 fn padded<S>(share: usize) -> usize {
     share.next_multiple_of(LINE / size_of::<S>())
+}
+
+/// Threads' shares of a workspace.
+pub(super) struct Slots<'a, S> {
+    memory: &'a mut [S],
+    share: usize,
+    count: usize,
+}
+
+impl<'a, S: Scalar> Slots<'a, S> {
+    /// `shared` elements for all, and the shares of `threads` threads or as many as have room.
+    ///
+    /// # Panics
+    /// Where `workspace` has no room for one share.
+    pub fn new(
+        workspace: &'a mut [u8],
+        shared: usize,
+        share: usize,
+        threads: usize,
+    ) -> (&'a mut [S], Self) {
+        let (shared, share) = (padded::<S>(shared), padded::<S>(share));
+        let skip = workspace.as_ptr().align_offset(LINE).min(workspace.len());
+        let memory = &mut workspace[skip..];
+        let room = memory.len() / size_of::<S>();
+        let count = threads.min(room.saturating_sub(shared) / share.max(1));
+        assert!(
+            count > 0,
+            "the workspace has {room} elements, a task needs {}",
+            shared + share
+        );
+        let start = memory.as_mut_ptr().cast::<S>();
+        // SAFETY: aligned to a cache line, `room` elements long, and every bit pattern is a valid
+        // number.
+        let memory = unsafe { std::slice::from_raw_parts_mut(start, room) };
+        let (shared, memory) = memory.split_at_mut(shared);
+        (
+            shared,
+            Slots {
+                memory,
+                share,
+                count,
+            },
+        )
+    }
+
+    /// Calls `body` once on each thread, with its share, which holds any values.
+    pub fn run(self, services: &dyn Services, body: impl Fn(&mut [S]) + Sync) {
+        let parts = Parts::new(self.memory);
+        let run = |slot: usize| {
+            // SAFETY: each slot is run once, and shares of different slots do not overlap.
+            body(unsafe { parts.part(slot * self.share, self.share) });
+        };
+        match self.count {
+            1 => run(0),
+            count => services.parallel_for(count, &run),
+        }
+    }
 }
 
 /// Calls `body(task, share)` for every task below `tasks`, with `share` elements of scratch memory.
@@ -38,23 +96,9 @@ pub(crate) fn each<S: Scalar>(
     if tasks == 0 {
         return;
     }
-    let share = padded::<S>(share);
-    let skip = workspace.as_ptr().align_offset(LINE).min(workspace.len());
-    let memory = &mut workspace[skip..];
-    let room = memory.len() / size_of::<S>();
-    let slots = services.threads().min(tasks).min(room / share);
-    assert!(
-        slots > 0,
-        "the workspace has {room} elements, a task needs {share}"
-    );
-    // SAFETY: aligned to a cache line, `room` elements long, and every bit pattern is a valid
-    // number.
-    let memory = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<S>(), room) };
-    let parts = Parts::new(memory);
+    let (_, slots) = Slots::<S>::new(workspace, 0, share, services.threads().min(tasks));
     let next = AtomicUsize::new(0);
-    let run = |slot: usize| {
-        // SAFETY: each slot is run once, and shares of different slots do not overlap.
-        let share = unsafe { parts.part(slot * share, share) };
+    slots.run(services, |share| {
         loop {
             let task = next.fetch_add(1, Ordering::Relaxed);
             if task >= tasks {
@@ -62,11 +106,7 @@ pub(crate) fn each<S: Scalar>(
             }
             body(task, share);
         }
-    };
-    match slots {
-        1 => run(0),
-        _ => services.parallel_for(slots, &run),
-    }
+    });
 }
 
 #[cfg(test)]
@@ -78,7 +118,7 @@ mod tests {
 
     #[test]
     fn every_task_runs_once_in_a_separate_share() {
-        let mut workspace = vec![0u8; bytes::<f32>(10, 3)];
+        let mut workspace = vec![0u8; bytes::<f32>(0, 10, 3)];
         let sum = AtomicU64::new(0);
         each::<f32>(&Threads(3), 1000, 10, &mut workspace[1..], |task, share| {
             assert!(share.len() >= 10 && share.as_ptr().addr() % LINE == 0);

@@ -41,7 +41,7 @@ fn product<A: Element, B: Element, E: Element>(
         Summed::Cols => Dense::new(b, n, k),
         Summed::Rows => Dense::new(b, k, n),
     };
-    let mut workspace = vec![0xFF; workspace_bytes::<E>(services.threads())];
+    let mut workspace = vec![0xFF; workspace_bytes::<E>(isa, services.threads(), [m, n, k])];
     let bias = bias.map(|bias| Dense::new(bias, 1, n));
     matmul(
         isa,
@@ -240,7 +240,7 @@ fn strided_outputs_keep_the_elements_between_rows() {
     let (x, w) = (numbers::<f32>(20 * 8, 1), numbers::<f32>(40 * 8, 2));
     let (left, right) = (Dense::new(&x, 20, 8), Dense::new(&w, 40, 8));
     let mut out = vec![7.0f32; 20 * 50];
-    let mut workspace = vec![0; workspace_bytes::<f32>(2)];
+    let mut workspace = vec![0; workspace_bytes::<f32>(Isa::detect(), 2, [20, 40, 8])];
     matmul(
         Isa::detect(),
         &Threads(2),
@@ -256,5 +256,56 @@ fn strided_outputs_keep_the_elements_between_rows() {
     );
     for row in out.chunks(50) {
         assert!(row[..40].iter().all(|&x| x != 7.0) && row[40..].iter().all(|&x| x == 7.0));
+    }
+}
+
+/// A product on many threads has the sums of one on the calling thread: with columns in several
+/// chunks, a depth in several passes, and rows in several bands.
+#[test]
+fn cutting_a_product_changes_no_bit() {
+    fn check<E: Element<Acc = f32>>([m, n, k]: [usize; 3]) {
+        let (a, b) = (numbers::<bf16>(m * k, 1), numbers::<E>(n * k, 2));
+        let (bias, before) = (numbers::<f32>(n, 3), numbers::<E>(m * n, 4));
+        let widest = Isa::detect();
+        for isa in [widest.serving(E::DTYPE), widest.vectors()] {
+            let sides = (Dense::new(&a, m, k), Dense::new(&b, n, k));
+            let sides = (Operand::over_cols(&sides.0), Operand::over_cols(&sides.1));
+            let mut sums = vec![0.0f32; m * n];
+            let mut memory = vec![0.0; space::<f32>()];
+            multiply_into(isa, sides, (&mut sums, n), Update::Overwrite, &mut memory);
+            let expected = sums
+                .iter()
+                .enumerate()
+                .map(|(i, sum)| E::store(sum + bias[i % n]));
+            for threads in [1, 3] {
+                let mut out = before.clone();
+                let (a, b) = ((&a[..], Summed::Cols), (&b[..], Summed::Cols));
+                let on: (Isa, &dyn Services) = (isa, &Threads(threads));
+                product(
+                    on,
+                    a,
+                    b,
+                    [m, n, k],
+                    (&mut out, Update::Overwrite),
+                    Some(&bias),
+                );
+                let same = |(found, expected): (&E, E)| found.load() == expected.load();
+                assert!(
+                    out.iter().zip(expected.clone()).all(same),
+                    "{isa:?} {:?}",
+                    [m, n, k]
+                );
+            }
+        }
+    }
+    for shape in [
+        [60, 2100, 40],
+        [3, 2500, 700],
+        [130, 70, 9000],
+        [560, 40, 9000],
+        [17, 600, 4300],
+    ] {
+        check::<bf16>(shape);
+        check::<f32>(shape);
     }
 }

@@ -87,6 +87,11 @@ impl<'a> Asked<'a> {
         }
     }
 
+    /// Most tokens of a launch.
+    pub fn max_tokens(&self) -> usize {
+        self.request.max_tokens as usize
+    }
+
     /// The number of elements of an operand without symbolic extents.
     pub fn elements(&self, operand: &Operand) -> usize {
         let extents = operand.shape.iter().map(|dim| match dim {

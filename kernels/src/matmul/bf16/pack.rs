@@ -8,7 +8,7 @@ use half::bf16;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
 use crate::matmul::bf16_model::round;
-use crate::matmul::panel::{Cut, Panel, STRIP, TAIL};
+use crate::matmul::panel::{Cut, Panel, STRIP};
 use crate::matmul::source::{Operand, Summed, same};
 use crate::matmul::{Isa, Scalar};
 
@@ -62,9 +62,8 @@ pub fn pack<S: Scalar>(
     scratch: &mut [S],
 ) {
     let (count, pairs) = (lanes.len(), depth.len().div_ceil(2));
-    let last = cut.panel(count, cut.count(count) - 1);
     assert!(
-        out.len() >= (last.start + last.stride) * pairs + TAIL,
+        out.len() >= cut.room(count, pairs),
         "a packed block is too small"
     );
     let out = S::as_f32(out).expect("sums of bf16 are in f32");

@@ -179,6 +179,8 @@ fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
         _ => None,
     };
     let isa = setting.isa;
+    let (n, m) = weight.size();
+    let most = [asked.max_tokens(), n, m];
     compute!(asked, asked.input(0).dtype, E => {
         let run = Made::new(move |call| {
             let (x, y) = (call.input::<E>(0), call.output(0));
@@ -195,13 +197,15 @@ fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
                 }
             }
         });
-        Ok(run.with_workspace(kernel::workspace_bytes::<E>(setting.threads)))
+        Ok(run.with_workspace(kernel::workspace_bytes::<E>(isa, setting.threads, most)))
     })
 }
 
 fn input_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let weight = Weight::new(asked, setting, 0, 0)?;
     let isa = setting.isa;
+    let (n, m) = weight.size();
+    let most = [asked.max_tokens(), m, n];
     compute!(asked, asked.input(0).dtype, E => {
         let run = Made::new(move |call| {
             let (dy, dx) = (call.input::<E>(0), call.output(0));
@@ -211,7 +215,7 @@ fn input_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
                 kernel::input_backward(isa, call.services, dy, weight, dx, update, space);
             })
         });
-        Ok(run.with_workspace(kernel::workspace_bytes::<E>(setting.threads)))
+        Ok(run.with_workspace(kernel::workspace_bytes::<E>(isa, setting.threads, most)))
     })
 }
 
@@ -219,6 +223,7 @@ fn weight_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let (dy, x) = (asked.input(0), asked.input(1));
     let (n, m) = (asked.columns(dy), asked.columns(x));
     let isa = setting.isa;
+    let most = [n, m, asked.max_tokens()];
     compute!(asked, dy.dtype, E => {
         type R = <E as Element>::Acc;
         let run = Made::new(move |call| {
@@ -227,7 +232,7 @@ fn weight_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
             kernel::weight_backward(isa, call.services, dy, x, dweight, (n, m), space);
             Ok(())
         });
-        Ok(run.with_workspace(kernel::workspace_bytes::<R>(setting.threads)))
+        Ok(run.with_workspace(kernel::workspace_bytes::<R>(isa, setting.threads, most)))
     })
 }
 

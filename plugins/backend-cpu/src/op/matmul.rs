@@ -19,12 +19,12 @@ fn prepare(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let [stored_a, stored_b] = [0, 1].map(|index| extents(asked.input(index)));
     let [_, cols] = extents(asked.output(0));
     let isa = setting.isa;
+    let [a, b] = [stored_a, stored_b].map(|stored| sized(stored, asked.max_tokens()));
+    let [over_rows, over_cols] = flags.map(usize::from);
+    let most = [a[over_rows], b[1 - over_cols], a[1 - over_rows]];
     compute!(asked, asked.input(0).dtype, E => {
         let run = Made::new(move |call| {
-            let size = |[rows, cols]: [Dim; 2]| [rows, cols].map(|dim| match dim {
-                Dim::Fixed(extent) => extent as usize,
-                _ => call.tokens,
-            });
+            let size = |extents| sized(extents, call.tokens);
             let ([a_rows, a_cols], [b_rows, b_cols]) = (size(stored_a), size(stored_b));
             let a = Dense::new(call.input::<E>(0), a_rows, a_cols);
             let b = Dense::new(call.input::<E>(1), b_rows, b_cols);
@@ -39,6 +39,14 @@ fn prepare(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
             kernel::matmul::<E>(isa, call.services, left, right, out, call.workspace_bytes());
             Ok(())
         });
-        Ok(run.with_workspace(workspace_bytes::<E>(setting.threads)))
+        Ok(run.with_workspace(workspace_bytes::<E>(isa, setting.threads, most)))
+    })
+}
+
+/// Extents of a matrix with `tokens` tokens.
+fn sized(extents: [Dim; 2], tokens: usize) -> [usize; 2] {
+    extents.map(|dim| match dim {
+        Dim::Fixed(extent) => extent as usize,
+        _ => tokens,
     })
 }

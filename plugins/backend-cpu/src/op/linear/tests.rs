@@ -81,7 +81,7 @@ where
         normal::<f32>(N, 3),
     );
     let (mut y, mut dx) = (dy.clone(), x.clone());
-    let mut space = vec![0; kernel::workspace_bytes::<E>(1)];
+    let mut space = space::<E>();
     let weight = Dense::new(values, N, M);
     let added = Dense::new(&bias, 1, N);
     for bias_too in [false, true] {
@@ -141,7 +141,7 @@ fn dense_and_packed_weights() {
 fn products_are_by_the_instruction_set_of_the_device() {
     let (x, y) = (normal::<bf16>(T * M, 1), vec![bf16::ZERO; T * N]);
     let values = normal::<f32>(N * M, 4);
-    let mut space = vec![0; kernel::workspace_bytes::<bf16>(1)];
+    let mut space = space::<bf16>();
     for &isa in Isa::available() {
         let mut expected = y.clone();
         let weight = Dense::new(&values, N, M);
@@ -163,7 +163,7 @@ fn the_weight_s_gradient_is_added() {
         normal::<f32>(N * M, 3),
     );
     let mut dw = start.clone();
-    let mut space = vec![0; kernel::workspace_bytes::<f32>(1)];
+    let mut space = space::<f32>();
     kernel::weight_backward(Isa::detect(), &Serial, &dy, &x, &mut dw, (N, M), &mut space);
     let rig = Rig::new("linear_weight_backward", T)
         .input(rows(&dy, N))
@@ -234,7 +234,7 @@ fn a_quantizer_s_own_decoder_is_called() {
             .map(|()| rig.read(*ranges.last().expect("an output")))
     };
     let mut y = vec![0.0f32; T * N];
-    let mut space = vec![0; kernel::workspace_bytes::<f32>(1)];
+    let mut space = space::<f32>();
     kernel::forward(
         Isa::detect(),
         &Serial,
@@ -251,4 +251,14 @@ fn a_quantizer_s_own_decoder_is_called() {
         error.message.contains("`sample` failed to decode"),
         "{error}"
     );
+}
+
+/// Workspace of one thread for all three products.
+fn space<E: Element>() -> Vec<u8>
+where
+    E::Acc: Scalar,
+{
+    let sizes = [[T, N, M], [T, M, N], [N, M, T]];
+    let bytes = sizes.map(|size| kernel::workspace_bytes::<E>(Isa::detect(), 1, size));
+    vec![0; bytes.into_iter().max().unwrap_or(0)]
 }

@@ -1,0 +1,241 @@
+//! A product's shape -> the tasks that threads take: some of the right operand to pack, then rows to
+//! multiply by what is packed.
+//!
+//! Columns are cut into *chunks* whose packed form stays in the third-level cache, a depth beyond
+//! [`MOST_PARTS`] into *passes*, and where sums of several passes cannot lie in the output, rows
+//! into *bands* whose sums can. A *unit* is one chunk, pass and band: it is packed once, by all
+//! threads, and then multiplied by all its rows. Only speed depends on any of this.
+
+use std::ops::Range;
+
+use super::block::{DEPTH, Depth, GROUP_COLS, PANEL_COLS};
+use super::source::Summed;
+
+/// Elements of a packed chunk.
+const CHUNK: usize = 1 << 20;
+/// Most columns of a task that packs them itself: their panels of a part stay in the second-level
+/// cache.
+const OWN_COLS: usize = 512;
+/// Most columns of a chunk.
+const MOST_COLS: usize = 2048;
+/// Parts of the depth up to which one pass is made.
+pub(super) const MOST_PARTS: usize = 16;
+/// Parts of a pass where several are made.
+const PASS_PARTS: usize = 8;
+/// Most rows of a task: four panels of the widest kernels.
+pub(super) const TASK_ROWS: usize = 56;
+/// Rows of a band.
+const BAND_ROWS: usize = 9 * TASK_ROWS;
+/// Multiplications under which waking threads costs more than it saves.
+const LEAST_WORK: usize = 1 << 18;
+
+/// How many of a product's numbers are in memory at once, and in what order they are computed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocking {
+    rows: usize,
+    cols: usize,
+    parts: usize,
+    /// Rows of a band: all rows, where sums need no memory beside the output and the tasks.
+    band: usize,
+    /// Columns of a chunk, whole panels.
+    chunk: usize,
+    /// Parts of a pass.
+    pass: usize,
+    sums: Sums,
+    is_small: bool,
+    is_one_block: bool,
+    /// Rows of a multiplying task, and its columns.
+    task_rows: usize,
+    task_cols: usize,
+}
+
+/// A unit: its rows, columns and parts of the depth.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    pub rows: Range<usize>,
+    pub cols: Range<usize>,
+    pub parts: Range<usize>,
+}
+
+/// Where the sums of a task are until they are complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sums {
+    /// In the output, which has their dtype.
+    InOutput,
+    /// Beside it.
+    Beside,
+}
+
+impl Blocking {
+    /// The blocking of a product of `rows` and `cols` over `depth`, for `threads` threads.
+    pub fn new([rows, cols]: [usize; 2], depth: Depth, sums: Sums, threads: usize) -> Self {
+        let parts = depth.parts();
+        // Nothing that is packed is used twice.
+        let is_one_block = rows <= TASK_ROWS;
+        let (pass, most) = match parts {
+            _ if is_one_block => (parts, OWN_COLS),
+            0..=MOST_PARTS => (parts, CHUNK / (DEPTH * parts)),
+            _ => (PASS_PARTS, CHUNK / (DEPTH * PASS_PARTS)),
+        };
+        let most = most.min(MOST_COLS) / PANEL_COLS * PANEL_COLS;
+        let chunk = even(cols.max(1), most).next_multiple_of(PANEL_COLS);
+        let band = match sums {
+            Sums::Beside if pass < parts => BAND_ROWS,
+            _ => rows,
+        };
+        let is_small = rows * cols * depth.elements() < LEAST_WORK;
+        let threads = if is_small { 1 } else { threads };
+        let mut blocks = band.min(rows).div_ceil(TASK_ROWS);
+        if blocks > threads {
+            // As many for each thread, so that none waits for the last.
+            blocks = blocks.next_multiple_of(threads);
+        }
+        let task_rows = band.min(rows).div_ceil(blocks.max(1)).max(1);
+        // With few rows threads share the columns; each then packs the rows again.
+        let tasks = blocks * cols.div_ceil(chunk);
+        let groups = if threads < 2 || blocks >= 2 * threads {
+            1
+        } else {
+            (2 * threads).div_ceil(tasks.max(1))
+        };
+        let task_cols = chunk.div_ceil(groups).next_multiple_of(PANEL_COLS);
+        Blocking {
+            rows,
+            cols,
+            parts,
+            band,
+            chunk,
+            pass,
+            sums,
+            is_small,
+            is_one_block,
+            task_rows,
+            task_cols,
+        }
+    }
+
+    fn chunks(&self) -> usize {
+        self.cols.div_ceil(self.chunk)
+    }
+
+    pub fn passes(&self) -> usize {
+        self.parts.div_ceil(self.pass)
+    }
+
+    /// Units, in the order in which they are computed.
+    pub fn units(&self) -> usize {
+        self.rows.div_ceil(self.band.max(1)) * self.chunks() * self.passes()
+    }
+
+    /// Unit `idx`. Passes follow each other, then chunks, then bands.
+    pub fn unit(&self, idx: usize) -> Unit {
+        let (chunk, pass) = (idx / self.passes(), idx % self.passes());
+        let (band, chunk) = (chunk / self.chunks(), chunk % self.chunks());
+        let cut = |idx: usize, size: usize, of: usize| idx * size..((idx + 1) * size).min(of);
+        Unit {
+            rows: cut(band, self.band, self.rows),
+            cols: cut(chunk, self.chunk, self.cols),
+            parts: cut(pass, self.pass, self.parts),
+        }
+    }
+
+    /// Most columns that a task packs itself, a part at a time; none where a unit's columns are packed
+    /// for many tasks.
+    pub fn own_cols(&self) -> usize {
+        if self.is_one_block { self.chunk } else { 0 }
+    }
+
+    /// Packing tasks of a unit, of an operand summed over this side.
+    pub fn packs(&self, summed: Summed) -> usize {
+        if self.is_one_block {
+            return 0;
+        }
+        self.pass * self.chunk.div_ceil(pack_cols(summed))
+    }
+
+    /// Part and columns of packing task `idx` of a unit; none, where the unit is smaller than most.
+    pub fn pack(&self, unit: &Unit, idx: usize, summed: Summed) -> Option<(usize, Range<usize>)> {
+        let width = pack_cols(summed);
+        let groups = self.chunk.div_ceil(width);
+        let part = unit.parts.start + idx / groups;
+        let first = unit.cols.start + idx % groups * width;
+        let cols = first..(first + width).min(unit.cols.end);
+        (part < unit.parts.end && !cols.is_empty()).then_some((part, cols))
+    }
+
+    fn groups_of_cols(&self) -> usize {
+        self.chunk.div_ceil(self.task_cols)
+    }
+
+    /// Multiplying tasks of a unit.
+    pub fn tasks(&self) -> usize {
+        self.band.min(self.rows).div_ceil(self.task_rows) * self.groups_of_cols()
+    }
+
+    /// Rows and columns of multiplying task `idx` of a unit; none, where the unit is smaller than
+    /// most.
+    pub fn task(&self, unit: &Unit, idx: usize) -> Option<(Range<usize>, Range<usize>)> {
+        let (block, group) = (idx / self.groups_of_cols(), idx % self.groups_of_cols());
+        let row = unit.rows.start + block * self.task_rows;
+        let rows = row..(row + self.task_rows).min(unit.rows.end);
+        let col = unit.cols.start + group * self.task_cols;
+        let cols = col..(col + self.task_cols).min(unit.cols.end);
+        (!rows.is_empty() && !cols.is_empty()).then_some((rows, cols))
+    }
+
+    /// Columns of a chunk.
+    pub fn chunk(&self) -> usize {
+        self.chunk
+    }
+
+    /// Whether waking threads costs more than it saves.
+    pub fn is_small(&self) -> bool {
+        self.is_small
+    }
+
+    /// Elements of a unit's packed columns.
+    pub fn packed(&self) -> usize {
+        if self.is_one_block {
+            return 0;
+        }
+        self.chunk * DEPTH * self.pass
+    }
+
+    /// Columns of sums beside the output that a task needs; those of a group where each is complete
+    /// at once.
+    pub fn sum_cols(&self) -> usize {
+        if self.parts == 1 {
+            self.chunk.min(GROUP_COLS)
+        } else {
+            self.chunk
+        }
+    }
+
+    /// Whether sums beside the output are kept from pass to pass.
+    pub fn keeps_sums(&self) -> bool {
+        self.kept_rows() > 0
+    }
+
+    /// Rows whose sums are kept from pass to pass.
+    pub fn kept_rows(&self) -> usize {
+        if self.passes() > 1 && self.sums == Sums::Beside {
+            self.band.min(self.rows)
+        } else {
+            0
+        }
+    }
+}
+
+/// Columns that a packing task packs in one part: few rows of a weight that is read along its rows,
+/// long pieces of rows of another.
+fn pack_cols(summed: Summed) -> usize {
+    match summed {
+        Summed::Cols => 4 * PANEL_COLS,
+        Summed::Rows => 16 * PANEL_COLS,
+    }
+}
+
+/// `len` in equal pieces of at most `most`.
+fn even(len: usize, most: usize) -> usize {
+    len.div_ceil(len.div_ceil(most).max(1))
+}
