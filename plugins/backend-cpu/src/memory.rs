@@ -239,7 +239,20 @@ fn anonymous(bytes: u64) -> Result<MmapMut> {
             "only {free_bytes} bytes of memory are free"
         )));
     }
-    MmapMut::map_anon(mapped_len(bytes)?).map_err(|e| refused(e.to_string()))
+    let map = MmapMut::map_anon(mapped_len(bytes)?).map_err(|e| refused(e.to_string()))?;
+    ask_for_huge_pages(&map);
+    Ok(map)
+}
+
+/// Asks the system for pages of 2 MiB in mappings of at least two of them: fewer page faults, and
+/// fewer misses of address translations in matrix products. A system without them ignores it.
+fn ask_for_huge_pages(map: &MmapMut) {
+    const HUGE_PAGE: usize = 2 << 20;
+    #[cfg(target_os = "linux")]
+    if map.len() >= 2 * HUGE_PAGE {
+        // An error says that this kernel has no such pages: the mapping serves as it is.
+        let _ = map.advise(memmap2::Advice::HugePage);
+    }
 }
 
 /// Length of a buffer's mapping, with its tail.
