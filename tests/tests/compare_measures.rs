@@ -179,7 +179,7 @@ fn prepacked_weights_have_no_weight_error() {
     let notes = notes.0.into_inner().expect("notes");
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert!(
-        notes[0].contains("the files hold the weights packed"),
+        notes[0].contains("the files hold packed weights"),
         "{notes:?}"
     );
 }

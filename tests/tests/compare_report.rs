@@ -48,7 +48,7 @@ fn planted_differences_are_found_and_no_others() {
         "After 60 steps under 3 seeds (42, 43, 44) nf4 has the lowest held-out loss",
         "over 40 held-out documents",
         "hqq-3 and hqq-2 are above it by more than noise.",
-        "To tell what was not told",
+        "Confirming the remaining differences",
         "documents for dense",
         "Noise floor: ",
     ] {
@@ -76,7 +76,7 @@ fn fewer_than_three_seeds_or_no_training_is_reported() {
             .all(|pair| !pair.is_real && pair.difference.is_some())
     );
     assert!(
-        text(&two).contains("fewer than 3 seeds say nothing"),
+        text(&two).contains("fewer than 3 seeds cannot show the effect"),
         "{}",
         text(&two)
     );

@@ -103,7 +103,7 @@ fn the_quickstart_learned() {
         report.reading
     );
     assert!(
-        report.reading.to_string().contains("these rows alone"),
+        report.reading.to_string().contains("these rows only"),
         "{}",
         report.reading
     );

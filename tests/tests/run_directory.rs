@@ -48,7 +48,7 @@ fn a_run_is_not_overwritten_unless_continued() {
     let error = RunDirectory::claim(path, Continue::Refuse).unwrap_err();
     let expected = "already holds an unfinished run (checkpoints, metrics.jsonl)";
     assert!(error.to_string().contains(expected), "{error}");
-    let advice = "go on with it with --resume, or choose another one";
+    let advice = "continue it with --resume, or choose another one";
     assert!(error.to_string().contains(advice), "{error}");
     let resumed = RunDirectory::claim(path, Continue::Resume).unwrap();
     assert_eq!(resumed.state(), RunState::Unfinished);

@@ -135,7 +135,7 @@ fn in_short(item: &str, registry: &Registry) -> Result<RequestedArm, Error> {
         let (key, text) = part.split_once('=').ok_or_else(|| {
             Error::Usage(UsageError {
                 message: format!(
-                    "arm `{item}`: expected option=value behind a colon, found `{part}`"
+                    "arm `{item}`: expected option=value after a colon, found `{part}`"
                 ),
                 next_step: format!("write it as {component}:option=value, or as a table [[arms]]"),
             })
@@ -175,7 +175,7 @@ fn refuse_names(requested: &[RequestedArm]) -> Result<(), Error> {
     for (index, name) in names().enumerate() {
         if name.is_empty() || name.starts_with('.') || !name.chars().all(is_name_char) {
             return Err(Error::Usage(UsageError {
-                message: format!("`{name}` is no name for an arm: its folder is called so"),
+                message: format!("`{name}` is not a valid arm name: it names the arm's folder"),
                 next_step: "use letters, digits and . _ - = +, no point first".to_owned(),
             }));
         }
@@ -250,8 +250,8 @@ fn refuse_other_data(name: &str, base: &ResolvedConfig, arm: &ResolvedConfig) ->
             let of_all = base.get(key).cloned().unwrap_or_else(unset);
             Err(Error::Usage(UsageError {
                 message: format!(
-                    "arm `{name}` has {key} = {of_arm}, the others {of_all}: on other batches \
-                     there is nothing to compare"
+                    "arm `{name}` has {key} = {of_arm}, the others {of_all}: arms must \
+                     train on the same batches"
                 ),
                 next_step: format!("set {key} for all arms, outside of [[arms]]"),
             }))

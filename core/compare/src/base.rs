@@ -77,7 +77,7 @@ pub fn measure(
     let (packed_bytes, packed_weights) = packed(params).unwrap_or((0, 0));
     let Loaded { report, errors } = loaded;
     if packed_weights > 0 && report.encoded == 0 {
-        let note = "the files hold the weights packed: without the dense ones there is no error of them to tell";
+        let note = "the files hold packed weights: the weight error needs the dense ones";
         subject.observer.observe(&Event::Note(note));
     }
     let frozen = || {
@@ -202,7 +202,7 @@ fn evaluate(subject: &LoadedBase<'_>, look: step::Look<'_>) -> Result<EvalOutcom
 
 fn unmeasured() -> Error {
     Error::Usage(UsageError {
-        message: "the dense arm was not measured, so that no arm can be held against it".to_owned(),
+        message: "the dense arm was not measured, so no arm can be compared with it".to_owned(),
         next_step: "see why it failed, or compare without it".to_owned(),
     })
 }

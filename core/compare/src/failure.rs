@@ -67,7 +67,7 @@ impl Failure for ArmsFailed {
     }
 
     fn next_step(&self) -> String {
-        "see the report of the others; correct what it says and go on with --resume, which tries the failed runs again"
+        "see the report of the others; fix the reported cause, then continue with --resume, which tries the failed runs again"
             .to_owned()
     }
 }
@@ -79,8 +79,8 @@ impl Failure for ComparisonStopped {
 
     fn next_step(&self) -> String {
         match &self.command {
-            Some(command) => format!("every run is saved: go on with {command}"),
-            None => "every run is saved: go on with --resume".to_owned(),
+            Some(command) => format!("every run is saved: continue with {command}"),
+            None => "every run is saved: continue with --resume".to_owned(),
         }
     }
 }

@@ -60,7 +60,7 @@ pub struct Report {
     pub identity: String,
     /// The run in words.
     pub reading: Reading,
-    /// The conclusions behind the reading.
+    /// The conclusions of the reading.
     pub facts: Facts,
     /// Its headline numbers.
     pub headline: Headline,

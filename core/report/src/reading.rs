@@ -10,20 +10,21 @@ use serde::Serialize;
 use super::change::{Basis, Change, Told};
 use super::facts::{Ends, Facts, NotFinite, Turn, Verdict};
 
-/// The rules behind the sentences, for the report's small print.
-pub const RULES: &str = "Held-out loss counts where there is one, else training loss. What is said \
-    of a loss follows from its change and the 95 % interval of that. Fell, rose: the whole interval \
-    lies at least 0.1 % below or above the loss before. Hardly moved: all of it lies within 2 %. \
-    Else it is inconclusive. Held-out rows are paired, before and after, and the interval is of other \
-    rows like them (jackknife). Training losses are means over the last tenth of the steps (of \
-    fewer than 100 up to a third, at most 10; of many at most 50) and over half as many first ones, \
-    weighed by trained tokens; the noise of a step is how far it lies from the middle of its \
-    neighbours, and the interval is Student's t. In file order the last pass is compared with the \
-    first, by step. Learned: the loss that counts fell. Got worse: it rose. Nothing learned: it \
-    hardly moved. Overfits: the held-out loss fell to its lowest point and rose from there by 2 % \
-    or more, and the training loss did not rise meanwhile. Diverged: a loss is not a number, or the \
-    training loss rose by 10 % or more. Fewer than 5 steps without held-out rows say nothing. Where \
-    held-out losses are not on record by row, those very rows are spoken of, and 2 % is the bound.";
+/// The rules of the sentences, for the report's small print.
+pub const RULES: &str = "Held-out loss counts where there is one, else training loss. A loss is \
+    classified by its change and the 95 % interval of that. Fell, rose: the whole interval is at \
+    least 0.1 % below or above the loss before. Hardly moved: all of it is within 2 %. Else it \
+    is inconclusive. Held-out rows are paired, before and after, and the interval is of other \
+    rows like them (jackknife). Training losses are means, weighed by trained tokens, over the \
+    last tenth of the steps (of fewer than 100 up to a third, at most 10; of many at most 50) \
+    and over half as many first ones. The noise of a step is its distance from the middle of its \
+    neighbours, and the interval is Student's t. In file order the last pass is compared with \
+    the first, by step. Learned: the loss that counts fell. Got worse: it rose. Nothing learned: \
+    it hardly moved. Overfits: the held-out loss fell to its lowest point and rose from there by \
+    2 % or more, and the training loss did not rise meanwhile. Diverged: a loss is not a number, \
+    or the training loss rose by 10 % or more. Fewer than 5 steps without held-out rows are too \
+    short. Where held-out losses are not on record by row, the result covers only those rows, \
+    and 2 % is the bound.";
 
 /// A run in words.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,7 +45,7 @@ impl Verdict {
             Verdict::GotWorse => "Got worse",
             Verdict::Diverged => "Diverged",
             Verdict::CannotTell => "Inconclusive",
-            Verdict::TooShort => "Too short to tell",
+            Verdict::TooShort => "Too short for a verdict",
         }
     }
 }
@@ -75,7 +76,7 @@ pub fn read(facts: &Facts) -> Reading {
     }
     if let Some(planned) = facts.planned {
         let done = facts.done;
-        let text = format!("The run has not come to its end: {done} of {planned} steps are done.");
+        let text = format!("The run has not ended: {done} of {planned} steps are done.");
         sentences.push(text);
     }
     if let Some(clipping) = facts.clipping {
@@ -128,9 +129,7 @@ fn turned(turn: &Turn) -> String {
     let best_step = turn.best_step;
     let training = match turn.training {
         Some(training) if training.told == Told::Fell => {
-            "while the training loss went on falling: from there on the run learns its rows by \
-             heart"
-                .to_owned()
+            "while the training loss continued to fall: the run overfits from there".to_owned()
         }
         Some(training) => format!(
             "while the training loss went from {} to {}",
@@ -157,7 +156,7 @@ fn by_held_out(held_out: &Change, training: &Change) -> String {
     let moved = moved("The loss on rows that were not trained on", held_out, &over);
     let these = match held_out.basis {
         Basis::TheseRows => {
-            " Losses by row are not on record, so this is said of these rows alone."
+            " Losses by row are not on record, so the result holds for these rows only."
         }
         _ => "",
     };
@@ -171,7 +170,7 @@ fn by_held_out(held_out: &Change, training: &Change) -> String {
             .to_owned(),
         Told::Unknown => match held_out.rows_to_tell() {
             Some(rows) => format!(
-                " If that is its true size, about {} held-out rows would tell (data.eval_split).",
+                " If that is its true size, about {} held-out rows would confirm it (data.eval_split).",
                 significant(rows as f64, 2)
             ),
             None => " Hold out more rows (data.eval_split), or train longer.".to_owned(),

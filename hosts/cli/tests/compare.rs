@@ -258,15 +258,15 @@ fn config_arms_that_cannot_be_compared_are_refused_with_a_reason() {
     for (text, words) in [
         (
             "plugins = [\"nf4\"]\n[arms.data]\nmax_seq_len = 3\n",
-            "arm `a` has data.max_seq_len = 3 | nothing to compare",
+            "arm `a` has data.max_seq_len = 3 | arms must train on the same batches",
         ),
         (
             "plugins = [\"nf4\"]\nrun.seed = 3\n",
-            "run.seed = 3 | nothing to compare",
+            "run.seed = 3 | arms must train on the same batches",
         ),
         (
             "model.init = \"random\"\n",
-            "model.init = \"random\" | nothing to compare",
+            "model.init = \"random\" | arms must train on the same batches",
         ),
         ("plugin = [\"nf4\"]\n", "unknown key `plugin` | `plugins`"),
         (
@@ -278,7 +278,10 @@ fn config_arms_that_cannot_be_compared_are_refused_with_a_reason() {
             "[[arms]]\nname = \"b\"\n",
             "`a` and `b` have the same config",
         ),
-        ("[[arms]]\nname = \"b/c\"\n", "`b/c` is no name for an arm"),
+        (
+            "[[arms]]\nname = \"b/c\"\n",
+            "`b/c` is not a valid arm name",
+        ),
         ("[[arms]]\nplugins = [\"nf4\"]\n", "arms.1.name"),
     ] {
         let config = format!("[[arms]]\nname = \"a\"\n{text}");

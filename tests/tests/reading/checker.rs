@@ -142,8 +142,8 @@ fn held_out(outcome: &Outcome, claim: &Claim<'_>, first: &str) -> Checked {
         "an interval without rows",
     )?;
     ensure(
-        first.contains("these rows alone") == pairs.is_none(),
-        "these rows alone",
+        first.contains("these rows only") == pairs.is_none(),
+        "these rows only",
     )?;
     let (Some((before, after)), Some([low, high])) = (pairs, claim.interval) else {
         return Ok(());
@@ -206,14 +206,14 @@ fn fell_and_rose(outcome: &Outcome, first: &str) -> Checked {
     ensure(from > best && last > best, "it fell and rose")?;
     let stop = format!("run.max_steps = {step}");
     ensure(first.contains(&stop), "where to stop")?;
-    if first.contains("went on falling") {
+    if first.contains("continued to fall") {
         let since = &outcome.steps[step as usize..];
         let (early, late) = since.split_at(since.len() / 2);
         let mean =
             |steps: &[Step]| steps.iter().map(|step| step.loss).sum::<f64>() / steps.len() as f64;
         ensure(
             mean(late) < mean(early),
-            "the training loss went on falling",
+            "the training loss continued to fall",
         )?;
     }
     Ok(())
@@ -225,10 +225,7 @@ fn more(outcome: &Outcome, printed: &str) -> Checked {
     let ended = outcome.planned.is_none_or(|planned| done >= planned);
     let planned = outcome.planned.unwrap_or_default();
     let unfinished = format!("{done} of {planned} steps are done");
-    ensure(
-        printed.contains("has not come to its end") != ended,
-        "its end",
-    )?;
+    ensure(printed.contains("has not ended") != ended, "its end")?;
     ensure(
         ended || printed.contains(&unfinished),
         "steps done and planned",

@@ -120,15 +120,15 @@ fn check_sentence(sentence: &str, lines: &Lines, summary: &Summary) {
             assert!(pair.is_real && sign * estimate > 0.0, "{sentence}");
         }
     }
-    if sentence.starts_with("To tell what was not told") {
+    if sentence.starts_with("Confirming the remaining differences") {
         let (_, list) = sentence.split_once("about ").expect("a list");
         for item in list.trim_end_matches('.').split(" for ").skip(1) {
             let name = item.split([',', ' ']).next().expect("a word");
             assert_eq!(lines.verdict(name), "not told apart", "{sentence}");
         }
     }
-    if let Some((_, rest)) = sentence.split_once("may lie ")
-        && let Some((_, smaller)) = rest.split_once("apart; ")
+    if let Some((_, rest)) = sentence.split_once("may differ by ")
+        && let Some((_, smaller)) = rest.split_once("; ")
     {
         let names = smaller.split(" is nearer").next().expect("a part");
         let names = names.split(" are nearer").next().expect("a part");

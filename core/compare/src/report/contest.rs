@@ -82,7 +82,7 @@ impl<'a> Contest<'a> {
                     contest.leave_out(place, arm, why);
                 }
                 (None, None) => {
-                    contest.leave_out(place, arm, "was not held against the dense base")
+                    contest.leave_out(place, arm, "was not compared with the dense base")
                 }
             }
         }

@@ -90,9 +90,9 @@ pub struct Facts {
     pub standings: Vec<Standing>,
     /// All pairs of comparable arms, by their places.
     pub comparisons: Vec<ComparedPair>,
-    /// The seeds behind the verdict.
+    /// The seeds of the verdict.
     pub seeds: Vec<u64>,
-    /// Documents and tokens behind the verdict.
+    /// Documents and tokens of the verdict.
     pub extent: [u64; 2],
     /// Arms left out, and the reasons.
     pub left_out: Vec<(usize, &'static str)>,

@@ -61,7 +61,7 @@ impl Pair {
     pub fn judgement(&self) -> &'static str {
         match (self.is_decided, self.is_real, self.is_below_noise_floor) {
             (false, _, _) => "no verdict",
-            (true, false, _) => "not told apart",
+            (true, false, _) => "no significant difference",
             (true, true, true) => "real, below the noise floor",
             (true, true, false) => "real",
         }

@@ -15,26 +15,27 @@ use super::row::ArmRow;
 use super::trouble;
 use crate::statistics::{FEWEST_SEEDS, Noise};
 
-/// The rules behind the sentences, for the report's small print.
+/// The rules of the sentences, for the report's small print.
 pub const RULES: &str = "The difference of two arms is the mean over seeds of the difference of \
     their held-out losses a token, paired by seed and document. Its interval adds two parts: \
-    documents are drawn anew 10 000 times, paired (bootstrap), and the seeds' part follows \
-    Student's t. How much seeds scatter is taken from all arms together, which share their seeds, \
-    but an arm that scatters far more is left out of that, and a pair that scatters more than \
-    all together counts with its own scatter. The arm with the lowest loss is compared with each \
-    other arm. That it was found by the same numbers is corrected for: an interval is as wide as \
-    the range of that many arms asks (Tukey, Games and Howell), and where an arm is told apart, \
-    those that are left are so many fewer (Holm). An arm is worse where that interval does not \
-    hold 0; where it does, no difference was found, which does not say that there is none. An \
-    arm is best where every other arm is worse. Where no arm differs, two arms are reported to \
-    differ in 5 of 100 comparisons; up to 13 where arms scatter very unequally (3 to 16 times). \
-    Fewer than 3 seeds or 2 documents give no verdict, nor does a loss above that of guessing. \
-    Without training, bases are ranked by the divergence of their predictions from the dense \
-    base's (KL), over documents alone; without a dense arm they are not ranked. The noise floor \
-    is what the same arm does under other seeds: two means that differ in their seeds alone lie \
-    closer than that in 95 % of cases. Arms are paired by seed, so a difference can be real and \
-    yet below the floor. What would tell a difference is reckoned from the scatter that was \
-    seen, for 8 of 10 comparisons, if it is truly as large as it looks.";
+    documents are resampled 10 000 times, paired (bootstrap), and the seeds' part follows \
+    Student's t. The variance over seeds is pooled over all arms, which share their seeds. An \
+    arm of far larger variance is left out of the pool, and a pair of larger variance than the \
+    pool keeps its own. The arm with the lowest loss is compared with each other arm. The \
+    interval corrects for choosing that arm by the same numbers: it is as wide as the range of \
+    that many arms requires (Tukey, Games and Howell). After an arm is found worse, fewer \
+    comparisons remain (Holm). An arm is worse where that interval does not hold 0. Where it \
+    does, no difference was found, which does not show that there is none. An arm is best where \
+    every other arm is worse. Where no arm differs, two arms are reported to differ in 5 of 100 \
+    comparisons, and in up to 13 where arms vary very unequally (3 to 16 times). Fewer than 3 \
+    seeds or 2 documents give no verdict, nor does a loss above that of guessing. Without \
+    training, bases are ranked by the divergence of their predictions from the dense base's \
+    (KL), over documents alone. Without a dense arm they are not ranked. The noise floor is the \
+    effect of other seeds on the same arm: two means that differ only in their seeds are closer \
+    than that in 95 % of cases. Arms are paired by seed, so a difference can be real and yet \
+    below the floor. The numbers of seeds and documents that would confirm a difference follow \
+    from the measured variance, for 8 of 10 comparisons, if the difference has its measured \
+    size.";
 
 /// Most arms for which the needed seeds and documents are printed.
 const MOST_NEEDS: usize = 3;
@@ -141,8 +142,8 @@ fn headline(numbers: Numbers<'_>) -> String {
             format!("No difference was found{}", of_those(numbers, "among"))
         }
         (Verdict::AllAlike, _) => format!("{untold} cannot be distinguished from {leader}"),
-        (_, Some(Obstacle::FewSeeds)) => "Too few seeds to tell".to_owned(),
-        (_, Some(Obstacle::FewDocuments)) => "Too few documents to tell".to_owned(),
+        (_, Some(Obstacle::FewSeeds)) => "Too few seeds for a verdict".to_owned(),
+        (_, Some(Obstacle::FewDocuments)) => "Too few documents for a verdict".to_owned(),
         (_, Some(Obstacle::NoDense)) => "No winner without a dense arm".to_owned(),
         (_, Some(Obstacle::WorseThanGuessing { .. })) => {
             "No winner: worse than guessing".to_owned()
@@ -194,7 +195,7 @@ fn finding(numbers: Numbers<'_>) -> String {
     };
     match (facts.obstacle, facts.leader) {
         (Some(Obstacle::NoDense), _) => "Nothing was trained, and without a dense arm there is \
-            nothing that the bases' predictions could be held against: leave --no-dense away, or \
+            nothing that the bases' predictions could be compared with: leave --no-dense away, or \
             train."
             .to_owned(),
         (Some(Obstacle::WorseThanGuessing { loss, vocab }), _) => format!(
@@ -209,12 +210,12 @@ fn finding(numbers: Numbers<'_>) -> String {
             significant((vocab as f64).ln(), 3),
         ),
         (Some(Obstacle::FewSeeds), Some(leader)) => format!(
-            "{}, but fewer than {FEWEST_SEEDS} seeds say nothing of what another would change: \
+            "{}, but fewer than {FEWEST_SEEDS} seeds cannot show the effect of another seed: \
              the intervals are over documents alone.",
             lead(leader)
         ),
         (Some(Obstacle::FewDocuments), Some(leader)) => {
-            format!("{}, which says nothing of others.", lead(leader))
+            format!("{}, which covers this document only.", lead(leader))
         }
         (None, Some(leader)) => format!("{}; {}.", lead(leader), told(numbers)),
         (_, None) => {
@@ -248,7 +249,7 @@ fn told(numbers: Numbers<'_>) -> String {
     match (facts.verdict, worse.first()) {
         (Verdict::OneIsBest, Some(next)) if worse.len() == 1 => {
             format!(
-                "{} lies {} above it",
+                "{} has a loss {} higher",
                 numbers.name(*next),
                 numbers.above(*next)
             )
@@ -317,14 +318,12 @@ fn needs(numbers: Numbers<'_>) -> Option<String> {
         format!("{} for {}", what, numbers.name(place))
     });
     let each: Vec<String> = each.collect();
-    let hopeless = "what was not told is too small for any number of seeds and documents";
+    let hopeless = "the remaining differences are too small for any number of seeds and documents";
     match (pairs.is_empty(), each.is_empty()) {
         (true, _) => None,
-        (false, true) => Some(format!(
-            "If it is as large as it looks, {hopeless} at hand to tell."
-        )),
+        (false, true) => Some(format!("At their measured size, {hopeless}.")),
         (false, false) => Some(format!(
-            "To tell what was not told, if it is as large as it looks, would take about {}.",
+            "Confirming the remaining differences at their measured size would take about {}.",
             listed(&each)
         )),
     }
@@ -337,7 +336,7 @@ fn floor(numbers: Numbers<'_>) -> Option<String> {
         return None;
     }
     if noise.deviation == 0.0 {
-        return Some("Other seeds change nothing here.".to_owned());
+        return Some("Seeds have no effect here.".to_owned());
     }
     let below = numbers
         .facts
@@ -358,8 +357,8 @@ fn floor(numbers: Numbers<'_>) -> Option<String> {
         ),
     };
     Some(format!(
-        "Noise floor: an arm scatters by {} nats over seeds (standard deviation), so that two \
-         means of {} that differ in nothing else may lie {} apart{smaller}.",
+        "Noise floor: an arm scatters by {} nats over seeds (standard deviation), so that \
+         the means of two equal arms over {} may differ by {}{smaller}.",
         significant(noise.deviation, 2),
         counted(numbers.facts.seeds.len(), "seed"),
         significant(noise.range, 2)

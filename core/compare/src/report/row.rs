@@ -47,7 +47,7 @@ pub struct ArmRow {
     pub standing: Standing,
     /// Its excess over the leader.
     pub above: Option<Difference>,
-    /// Seeds behind the verdict; for an arm that is not ranked, the seeds of its runs.
+    /// Seeds of the verdict; for an arm that is not ranked, the seeds of its runs.
     pub seeds: Vec<u64>,
     /// Its failures.
     pub failures: Vec<Failure>,

@@ -65,7 +65,7 @@ impl Difference {
         Difference::at(paired, &draws, Basis::Documents, 1.0 - CONFIDENCE)
     }
 
-    /// The difference behind `draws`, tested at significance level `risk`.
+    /// The difference that `draws` estimate, tested at significance level `risk`.
     pub fn at(paired: &Paired, draws: &Draws, basis: Basis, risk: f64) -> Self {
         Difference {
             estimate: paired.estimate(),

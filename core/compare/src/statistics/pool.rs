@@ -7,7 +7,7 @@
 //! if the arms' variances are equal. For unequal variances there are two rules:
 //!
 //! - an arm with a far larger variance than all others (F test of the residuals with and without
-//!   it) is left out of the pool, so that it does not hide differences of the others;
+//!   it) is left out of the pool. So it does not hide differences of the others;
 //! - two arms whose difference has a larger variance than the pool are tested with their own
 //!   variance. The part beyond the pool has its own S - 1 degrees of freedom (Satterthwaite), so
 //!   the test stays close to that of two arms alone.
